@@ -1,0 +1,207 @@
+// Every byte that is READ remotely, declared once. Little-endian; offsets are from the start of the region.
+//
+//   0                4 KiB                                   units of 32 KiB, upwards            downwards
+//   +----------------+----------------+----------------------+--------+--------+------ … ------+----------+
+//   | region header  | directory pages (room for the deepest)| segment| segment|overflow| free | items    |
+//   +----------------+----------------+----------------------+--------+--------+------ … ------+----------+
+//
+// Index space (units) grows from the bottom, item space from the top, until they meet; neither ever becomes the other.
+//
+// Everything that a client reads and believes is a *record*:
+//
+//   byte  0           4           8                      16
+//         +-----------+-----------+----------------------+----------------- … -+
+//         | version   | tag       | checksum             | contents            |
+//         +-----------+-----------+----------------------+----------------- … -+
+//
+//   version   odd while the record is being written. Never restarts at an offset (see record.h).
+//   tag       a line's generation; an item's key length and state; the kind of a header or directory page
+//   checksum  XXH3-64 of the contents, mixed with version, tag, the record's offset and the region's incarnation
+//
+//   line      128 B: the record header and 14 words. Empty words are 0.
+//
+//     word    63      62 61                    46 45             38 37                                0
+//     slot    | kind=1  | fingerprint (16)       | length class (8)| item offset / 8 (38)               |
+//     link    | kind=2  | 0                                        | overflow line's offset / 8 (38)    |
+//     inline  | kind=3  | key length (7) | value length (7) | cas version (48)                           |
+//             followed by ceil((key length + value length) / 8) words of key, value and zeros
+//
+//   item      32 B of header {version, tag, checksum, value length, cas version}, an optional expiry, key, value:
+//             contents are zero-padded to 8 bytes. A dead item is its header alone: lengths are 0.
+
+#ifndef OSPREY_INDEX_LAYOUT_H_
+#define OSPREY_INDEX_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace osprey::index {
+
+inline constexpr uint64_t kWordBytes = 8;
+inline constexpr uint32_t kKeyBytesMax = 4096;
+inline constexpr uint64_t kValueBytesMax = uint64_t{1} << 30;  // 1 GiB
+
+struct RecordHeader {
+  uint32_t version;
+  uint32_t tag;
+  uint64_t checksum;
+};
+static_assert(std::is_trivially_copyable_v<RecordHeader>);
+static_assert(sizeof(RecordHeader) == 16);
+static_assert(offsetof(RecordHeader, tag) == 4);
+static_assert(offsetof(RecordHeader, checksum) == 8);
+
+// --- Region header -----------------------------------------------------------------------------------------
+
+inline constexpr uint64_t kRegionMagic = 0x3130595052505330;  // spells the layout; changes when the layout does
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kRegionHeaderTag = 1;
+inline constexpr uint64_t kDirectoryOffset = 4096;
+
+struct RegionHeader {
+  RecordHeader record;
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t directory_depth;  // the directory has 2^depth entries
+  uint64_t incarnation;
+  uint64_t hash_seed;
+  uint64_t region_bytes;
+  uint64_t units_offset;  // where unit 0 starts
+};
+static_assert(std::is_trivially_copyable_v<RegionHeader>);
+static_assert(sizeof(RegionHeader) == 64);
+static_assert(offsetof(RegionHeader, magic) == 16);
+static_assert(offsetof(RegionHeader, incarnation) == 32);
+static_assert(offsetof(RegionHeader, region_bytes) == 48);
+
+// --- Directory ---------------------------------------------------------------------------------------------
+// Entry i of 2^depth serves the keys whose hash ends in the bits of i. So doubling appends, and an entry
+// read with an old depth still names a segment (whose generation then says whether it is the right one).
+
+inline constexpr uint32_t kDirectoryDepthMax = 26;
+inline constexpr uint32_t kDirectoryEntriesPerPage = 510;
+inline constexpr uint64_t kDirectoryPageBytes = 4096;
+inline constexpr uint32_t kDirectoryPageTag = 2;
+
+struct DirectoryPage {
+  RecordHeader record;
+  uint64_t entries[kDirectoryEntriesPerPage];
+};
+static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
+
+// generation (32, high) | depth (6) | unit (26, low). A generation names one life of one segment and is never used
+// again; 0 is no generation. `depth` is how many low hash bits all keys of the segment share.
+struct DirectoryEntry {
+  uint32_t unit = 0;
+  uint32_t depth = 0;
+  uint32_t generation = 0;
+
+  constexpr uint64_t Pack() const { return uint64_t{generation} << 32 | uint64_t{depth} << 26 | unit; }
+  static constexpr DirectoryEntry Unpack(uint64_t word) {
+    return {static_cast<uint32_t>(word & ((1u << 26) - 1)), static_cast<uint32_t>(word >> 26 & 63),
+            static_cast<uint32_t>(word >> 32)};
+  }
+};
+
+// --- Lines -------------------------------------------------------------------------------------------------
+
+inline constexpr uint32_t kLineWords = 14;
+inline constexpr uint64_t kLineBytes = 128;
+inline constexpr uint64_t kWindowBytes = 2 * kLineBytes;
+inline constexpr uint64_t kUnitBytes = 32768;
+inline constexpr uint32_t kLinesPerUnit = kUnitBytes / kLineBytes;
+// The last line of a segment is nobody's home: it is only the second line of the last window.
+inline constexpr uint32_t kHomesPerSegment = kLinesPerUnit - 1;
+// Every line keeps one word free for the link, since a key may not be moved out to make room for it.
+inline constexpr uint32_t kLineWordsUsable = kLineWords - 1;
+inline constexpr uint32_t kChainLinesMax = 8;  // overflow lines of one home
+// An item is inline while it takes at most so many words, its header word included: above, lines pack badly and an item of
+// its own is as cheap.
+inline constexpr uint32_t kInlineWordsMax = 6;
+
+struct Line {
+  RecordHeader record;  // tag: generation of the segment
+  uint64_t words[kLineWords];
+};
+static_assert(sizeof(Line) == kLineBytes);
+
+enum class WordKind : uint8_t { kEmpty = 0, kSlot = 1, kLink = 2, kInline = 3 };
+
+constexpr WordKind KindOf(uint64_t word) { return static_cast<WordKind>(word >> 62); }
+
+// Cas versions come from one counter for the whole server and have 48 bits. They do not wrap: a server that has used them
+// all (10 million writes a second for 325 days) refuses writes.
+inline constexpr uint64_t kCasVersionMax = (uint64_t{1} << 48) - 1;
+
+inline constexpr uint64_t kOffsetBits = 38;  // in words: regions up to 2 TiB
+inline constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
+inline constexpr uint64_t kRegionBytesMax = (uint64_t{1} << kOffsetBits) * kWordBytes;
+
+struct Slot {
+  uint64_t offset = 0;  // of the item, in bytes, a multiple of 8
+  uint32_t length_class = 0;
+  uint32_t fingerprint = 0;
+
+  constexpr uint64_t Pack() const {
+    return uint64_t{1} << 62 | uint64_t{fingerprint} << 46 | uint64_t{length_class} << kOffsetBits |
+           offset / kWordBytes;
+  }
+  static constexpr Slot Unpack(uint64_t word) {
+    return {(word & kOffsetMask) * kWordBytes, static_cast<uint32_t>(word >> kOffsetBits & 255),
+            static_cast<uint32_t>(word >> 46 & 65535)};
+  }
+};
+
+constexpr uint64_t PackLink(uint64_t line_offset) { return uint64_t{2} << 62 | line_offset / kWordBytes; }
+constexpr uint64_t LinkOffset(uint64_t word) { return (word & kOffsetMask) * kWordBytes; }
+
+struct InlineHead {
+  uint32_t key_length = 0;
+  uint32_t value_length = 0;
+  uint64_t cas_version = 0;
+
+  constexpr uint64_t Pack() const {
+    return uint64_t{3} << 62 | uint64_t{key_length} << 55 | uint64_t{value_length} << 48 | cas_version;
+  }
+  static constexpr InlineHead Unpack(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 55 & 127), static_cast<uint32_t>(word >> 48 & 127), word & kCasVersionMax};
+  }
+  // Words that the item takes, this one included.
+  constexpr uint32_t words() const { return 1 + (key_length + value_length + 7) / 8; }
+};
+
+// A length class stands for a READ length in bytes, at least the record's. 16 B steps to 1 KiB, then 8 steps an octave.
+// ReadLengthOf(ClassOf(n)) >= n, and at most 12.5 % above it (or 15 B).
+uint32_t LengthClassOf(uint64_t bytes);
+uint64_t ReadLengthOf(uint32_t length_class);
+
+// --- Items -------------------------------------------------------------------------------------------------
+
+struct ItemHeader {
+  RecordHeader record;
+  uint64_t value_length;
+  uint64_t cas_version;
+};
+static_assert(sizeof(ItemHeader) == 32);
+static_assert(offsetof(ItemHeader, value_length) == 16);
+static_assert(offsetof(ItemHeader, cas_version) == 24);
+
+enum class ItemState : uint8_t { kNone = 0, kLive = 1, kDead = 2 };
+
+// An item's tag: key length (16, low) | state (8) | flags (8, high).
+inline constexpr uint8_t kItemHasExpiry = 1;  // 8 bytes of expiry stand between header and key
+struct ItemTag {
+  uint32_t key_length = 0;
+  ItemState state = ItemState::kNone;
+  uint8_t flags = 0;
+
+  constexpr uint32_t Pack() const { return key_length | uint32_t{static_cast<uint8_t>(state)} << 16 | uint32_t{flags} << 24; }
+  static constexpr ItemTag Unpack(uint32_t tag) {
+    return {tag & 65535, static_cast<ItemState>(tag >> 16 & 255), static_cast<uint8_t>(tag >> 24)};
+  }
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_LAYOUT_H_

@@ -1,0 +1,51 @@
+// The errors of connecting, each a distinct status whose message names the thing and the mend. A caller tells them
+// apart by ReasonOf, which survives wrapping with absl::Status payloads; the text is for people.
+
+#ifndef OSPREY_RDMA_ERRORS_H_
+#define OSPREY_RDMA_ERRORS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace osprey::rdma {
+
+enum class Reason {
+  kOther,
+  kNoDevice,         // FAILED_PRECONDITION: this machine has no RDMA device
+  kNotRdmaAddress,   // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among them)
+  kMemlockTooLow,    // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
+  kNoListener,       // UNAVAILABLE: the host answers, nobody listens there
+  kRefused,          // RESOURCE_EXHAUSTED: the server has as many connections as it takes
+  kShuttingDown,     // UNAVAILABLE: the server is about to end
+  kUnreachable,      // UNAVAILABLE: no route, or no answer from the host
+  kVersionMismatch,  // FAILED_PRECONDITION: the peer speaks another protocol version
+  kNotOsprey,        // INVALID_ARGUMENT: something else listens there
+  kTimeout,          // DEADLINE_EXCEEDED
+  kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or fell silent
+  kAddressInUse,     // ALREADY_EXISTS
+};
+
+// kOther for a status that none of the functions below made.
+Reason ReasonOf(const absl::Status& status);
+
+absl::Status NoDeviceError();
+absl::Status NotRdmaAddressError(absl::string_view host, const std::vector<std::string>& rdma_addresses);
+absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);
+absl::Status NoListenerError(absl::string_view uri);
+absl::Status RefusedError(absl::string_view uri);
+absl::Status ShuttingDownError(absl::string_view uri);
+absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);
+absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);
+absl::Status NotOspreyError(absl::string_view detail);
+absl::Status TimeoutError(absl::string_view what, absl::string_view uri);
+absl::Status PeerGoneError(absl::string_view detail);
+absl::Status AddressInUseError(absl::string_view uri);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_ERRORS_H_

@@ -1,0 +1,55 @@
+// The private data of a connect request, of its acceptance and of its rejection. The same struct over rdma_cm and
+// over the shm socket.
+//
+//   byte  0        4        6        8        10       12           16           20         24
+//         +--------+--------+--------+--------+--------+------------+------------+----------+
+//         | magic  |version | length | reason |credits | frame_bytes|reads_in_   | reserved |
+//         |  u32   |  u16   |  u16   |  u16   |  u16   | _max u32   |flight u32  | u32 = 0  |
+//         +--------+--------+--------+--------+--------+------------+------------+----------+
+//
+// It carries its own length because rdma_cm pads private data. A receiver compares magic and version before it
+// looks at anything else; bytes past what it knows are ignored, so that a later version may append.
+
+#ifndef OSPREY_RDMA_HANDSHAKE_H_
+#define OSPREY_RDMA_HANDSHAKE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rdma/transport.h"
+
+namespace osprey::rdma {
+
+inline constexpr uint32_t kHandshakeMagic = 0x5250534F;  // "OSPR", little endian
+inline constexpr uint16_t kProtocolVersion = 1;
+
+struct ConnectData {
+  uint32_t magic = kHandshakeMagic;
+  uint16_t version = kProtocolVersion;
+  uint16_t length = 24;              // bytes of this struct that the sender knows
+  uint16_t reason = 0;               // RejectReason, in a rejection
+  uint16_t receive_credits = 0;      // receives that the sender of this has posted for its peer
+  uint32_t frame_bytes_max = 0;      // of the sender
+  uint32_t reads_in_flight_max = 0;  // READs that the sender may post
+  uint32_t reserved = 0;
+};
+static_assert(std::is_trivially_copyable_v<ConnectData>);
+static_assert(sizeof(ConnectData) == 24);
+static_assert(offsetof(ConnectData, version) == 4);
+static_assert(offsetof(ConnectData, length) == 6);
+static_assert(offsetof(ConnectData, reason) == 8);
+static_assert(offsetof(ConnectData, receive_credits) == 10);
+static_assert(offsetof(ConnectData, frame_bytes_max) == 12);
+static_assert(offsetof(ConnectData, reads_in_flight_max) == 16);
+static_assert(offsetof(ConnectData, reserved) == 20);
+
+// Reads what a peer sent. Errors: INVALID_ARGUMENT (too short, no magic: not an Osprey peer; a value that cannot
+// be), and the version mismatch of rdma/errors.h.
+absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_HANDSHAKE_H_

@@ -1,0 +1,81 @@
+// Builds and parses the messages of rdma/wire.h. Pure functions of bytes: no transport, no index, no state.
+//
+// Parsing is where hostile bytes stop: a Parse function returns views into the frame only after every length
+// has been checked against the frame, every reserved byte is zero and every enumeration is a known one. Its error says
+// which field was wrong; the caller closes that connection and no other.
+//
+// Building yields the fixed part of a frame in a small struct whose bytes() goes to Transport::Send as the first piece;
+// key and value follow as pieces of their own, so that nothing is copied twice.
+
+#ifndef OSPREY_RDMA_PROTOCOL_H_
+#define OSPREY_RDMA_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "rdma/wire.h"
+
+namespace osprey::rdma {
+
+using FrameBytes = absl::Span<const std::byte>;
+
+// The fixed part of one message, as it goes out.
+template <typename Body>
+struct Message {
+  FrameHeader header;
+  Body body;
+
+  // `payload_bytes` is what will follow this part in the frame (key and value).
+  Message(Opcode opcode, uint64_t session, uint64_t sequence, const Body& b, size_t payload_bytes) : body(b) {
+    static_assert(sizeof(Message) == sizeof(FrameHeader) + sizeof(Body));
+    header.opcode = static_cast<uint8_t>(opcode);
+    header.length = static_cast<uint32_t>(sizeof(Message) + payload_bytes);
+    header.session = session;
+    header.sequence = sequence;
+  }
+  FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(this), sizeof(Message)}; }
+};
+
+// The header of any frame. Errors: INVALID_ARGUMENT.
+absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
+
+// Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors: INVALID_ARGUMENT.
+absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);
+absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
+
+struct PutRequest {
+  PutBody body;
+  absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
+  FrameBytes value;       // within the frame; empty for a rendezvous
+};
+absl::StatusOr<PutRequest> ParsePut(FrameBytes frame);
+
+struct DeleteRequest {
+  DeleteBody body;
+  absl::string_view key;
+};
+absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame);
+
+struct GetRequest {
+  GetBody body;
+  absl::string_view key;
+};
+absl::StatusOr<GetRequest> ParseGet(FrameBytes frame);
+
+// Goodbye, Ping and Stats have no body: the frame is its header. Checks just that.
+absl::Status ParseEmpty(FrameBytes frame);
+
+struct Reply {
+  ReplyBody body;
+  FrameBytes data;
+};
+absl::StatusOr<Reply> ParseReply(FrameBytes frame);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_PROTOCOL_H_
