@@ -1,0 +1,233 @@
+"""One virtual machine: QEMU, started and ended here, and the talk with the init inside it.
+
+All that connects this process with QEMU are inherited socket pairs: there is no path, port or file
+that another lab could collide with, or that could be left behind.
+"""
+
+import dataclasses
+import ipaddress
+import os
+import socket
+import subprocess
+import threading
+
+QEMU = "qemu-system-x86_64"
+RDMA_DEVICE = "rxe0"  # as in init
+NETDEV = "lab0"       # as in init
+PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
+CHUNK_BYTES = 64 * 1024
+CONSOLE_TAIL_LINES = 20  # shown when a guest dies unasked
+
+# Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
+# mitigations, which protect nobody here and cost time; a panic ends the guest (with -no-reboot).
+KERNEL_ARGUMENTS = ("console=ttyS0 tsc=reliable clocksource=tsc mitigations=off nowatchdog audit=0 "
+                    "random.trust_cpu=on panic=-1 quiet loglevel=4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How each guest is made; the same for both nodes."""
+    kernel: os.PathLike
+    initramfs: os.PathLike
+    accelerator: str
+    cpu_model: str
+    cpus: int
+    memory_mib: int
+    mtu_bytes: int
+    nodes: int
+
+
+def address(node):
+    """The IPv4 address of node 1 or 2. No guest has a way out, so no network of the host's can collide."""
+    return f"10.0.0.{node}"
+
+
+def address6(node):
+    """The IPv6 address of node 1 or 2, from the unique local ones."""
+    return f"fd00::{node}"
+
+
+def environment(node, nodes):
+    """What the lab tells a command about where it is."""
+    told = {"LAB_NODE": str(node), "LAB_NETDEV": NETDEV, "LAB_DEVICE": RDMA_DEVICE,
+            "LAB_IP": address(node), "LAB_IP6": address6(node), "TMPDIR": "/run/tmp"}
+    if nodes == 2:
+        told.update(LAB_PEER_IP=address(3 - node), LAB_PEER_IP6=address6(3 - node))
+    return told
+
+
+class Guest:
+    """One guest. Owns the QEMU process: every Guest that was started must be ended by kill().
+
+    Threads read what it says, and put events as tuples (guest, kind, value) into the queue:
+      ("ready", None)       its network is up, and the peer's as well
+      ("done", status)      its command has ended
+      ("exit", None)        it has settled: nothing is left to come, files are written back
+      ("fail", why)         its init gave up
+      ("gone", None)        QEMU has ended
+      ("broken", None)      nobody reads our stdout or stderr any more
+    """
+
+    def __init__(self, node, settings, events, sinks, on_console):
+        """sinks: functions that take the command's stdout and stderr as bytes; on_console: takes lines."""
+        self.node = node
+        self.status = None
+        self._settings = settings
+        self._events = events
+        self._sinks = sinks
+        self._on_console = on_console
+        self._console_tail = []
+        self._received_bytes = [0, 0]
+        self._writing = [False, False]  # a sink is busy: its reader is slow, not the guest
+        self._received = threading.Condition()
+        self._sockets = {}
+        self._process = None
+        self._threads = []
+
+    def start(self, wire, pass_stdin):
+        """wire: the socket that is the cable between two nodes, or None. Raises OSError."""
+        theirs = {}
+        for name in PORTS + ("console",):
+            self._sockets[name], theirs[name] = socket.socketpair()
+        inherited = [end.fileno() for end in theirs.values()] + ([wire.fileno()] if wire else [])
+        # Should this process be killed, so will be QEMU.
+        command = ["setpriv", "--pdeathsig", "KILL", "--"] + self._qemu_command(theirs, wire, pass_stdin)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.PIPE, pass_fds=inherited, start_new_session=True)
+        for end in theirs.values():
+            end.close()
+        self._spawn(self._read_control)
+        self._spawn(self._read_console, self._sockets["console"].makefile("rb"))
+        self._spawn(self._read_console, self._process.stderr)
+        for index, name in enumerate(("stdout", "stderr")):
+            self._spawn(self._read_stream, index, self._sockets[name])
+
+    def run(self, script):
+        """Starts the command: script is run by the guest's /bin/sh."""
+        self._tell(b"run %d\n" % len(script) + script)
+
+    def feed_stdin(self, descriptor):
+        """Copies a file descriptor into the command's stdin until its end."""
+        self._spawn(self._write_stdin, descriptor)
+
+    def stop(self):
+        """Asks for the command's end, if it has not ended yet, and for "exit"."""
+        self._tell(b"stop\n")
+
+    def kill(self):
+        """Ends QEMU; returns when it is gone and all its output has been handed on, if that takes no reader."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for thread in self._threads:
+            thread.join(timeout=1)
+        for end in self._sockets.values():
+            end.close()
+
+    def is_held_up(self):
+        """Whether the guest waits for the readers of our output."""
+        return any(self._writing)
+
+    def last_words(self):
+        """The end of its console, and QEMU's own complaints."""
+        return "\n".join(self._console_tail)
+
+    def _qemu_command(self, ends, wire, pass_stdin):
+        settings = self._settings
+        command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+                   "-machine", "q35", "-accel", settings.accelerator, "-cpu", settings.cpu_model,
+                   "-smp", str(settings.cpus), "-m", f"{settings.memory_mib}M",
+                   "-kernel", str(settings.kernel), "-initrd", str(settings.initramfs),
+                   "-append", self._kernel_arguments(pass_stdin),
+                   "-device", "virtio-rng-pci",
+                   # Files are created with the rights of whoever runs this; remap: several file systems, one tree.
+                   "-fsdev", "local,id=host,path=/,security_model=none,multidevs=remap",
+                   "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
+                   "-chardev", f"socket,id=console,fd={ends['console'].fileno()}", "-serial", "chardev:console",
+                   "-device", "virtio-serial-pci"]
+        for number, name in enumerate(PORTS, start=1):
+            command += ["-chardev", f"socket,id={name},fd={ends[name].fileno()}",
+                        "-device", f"virtserialport,chardev={name},nr={number},name={name}"]
+        if wire:
+            command += ["-netdev", f"dgram,id=wire,local.type=fd,local.str={wire.fileno()}",
+                        "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:00:00:{self.node:02x}"]
+        return command
+
+    def _kernel_arguments(self, pass_stdin):
+        node, settings = self.node, self._settings
+        gids = [ipaddress.IPv6Address(text).exploded for text in (f"::ffff:{address(node)}", address6(node))]
+        told = dict(node=node, nodes=settings.nodes, mtu=settings.mtu_bytes, gids=",".join(gids),
+                    stdin=int(pass_stdin), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
+        return " ".join([KERNEL_ARGUMENTS] + [f"lab_{key}={value}" for key, value in told.items()])
+
+    def _spawn(self, function, *arguments):
+        thread = threading.Thread(target=function, args=arguments, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _tell(self, message):
+        try:
+            self._sockets["control"].sendall(message)
+        except OSError:
+            pass  # QEMU has gone; the control thread says so
+
+    def _post(self, kind, value=None):
+        self._events.put((self, kind, value))
+
+    def _read_control(self):
+        with self._sockets["control"].makefile("r", encoding="utf-8", errors="replace") as lines:
+            try:
+                for line in lines:
+                    self._understand(*line.rstrip("\n").partition(" ")[::2])
+            except OSError:
+                pass
+        self._post("gone")
+
+    def _understand(self, word, rest):
+        if word == "done":
+            self.status = int(rest)
+            self._post("done", self.status)
+        elif word == "exit":
+            expected_bytes = [int(number) for number in rest.split()]
+            with self._received:
+                self._received.wait_for(lambda: self._received_bytes >= expected_bytes)
+            self._post("exit")
+        else:
+            self._post(word, rest)
+
+    def _read_stream(self, index, stream):
+        while chunk := _receive(stream):
+            self._writing[index] = True
+            try:
+                self._sinks[index](chunk)
+            except OSError:
+                self._post("broken")
+                return
+            self._writing[index] = False
+            with self._received:
+                self._received_bytes[index] += len(chunk)
+                self._received.notify_all()
+
+    def _read_console(self, stream):
+        with stream:
+            for line in stream:
+                text = line.decode(errors="replace").rstrip()
+                self._console_tail = self._console_tail[1 - CONSOLE_TAIL_LINES:] + [text]
+                self._on_console(self.node, text)
+
+    def _write_stdin(self, descriptor):
+        stream = self._sockets["stdin"]
+        try:
+            while chunk := os.read(descriptor, CHUNK_BYTES):
+                stream.sendall(chunk)
+            stream.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the guest has gone, and does not need it
+
+
+def _receive(stream):
+    try:
+        return stream.recv(CHUNK_BYTES)
+    except OSError:
+        return b""
