@@ -1,0 +1,257 @@
+#include "rdma/protocol.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::rdma {
+namespace {
+
+constexpr uint64_t kLivenessBytes = 8;
+
+// One wrong field. Every refusal of this file is made here, so that each names its field and what
+// it held.
+absl::Status Bad(absl::string_view field, uint64_t value, absl::string_view expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("malformed frame: ", field, " is ", value, ", expected ", expected));
+}
+
+// How session and sequence must look in a frame of this opcode.
+enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
+
+Addressing AddressingOf(uint8_t opcode) {
+  switch (static_cast<Opcode>(opcode)) {
+    case Opcode::kHello:
+      return Addressing::kNone;
+    case Opcode::kWelcome:
+    case Opcode::kGoodbye:
+      return Addressing::kSession;
+    case Opcode::kPut:
+    case Opcode::kDelete:
+    case Opcode::kGet:
+    case Opcode::kPing:
+    case Opcode::kStats:
+    case Opcode::kReply:
+      return Addressing::kRequest;
+  }
+  return Addressing::kUnknownOpcode;
+}
+
+absl::Status CheckAddressing(const FrameHeader& header) {
+  const Addressing addressing = AddressingOf(header.opcode);
+  if (addressing == Addressing::kUnknownOpcode)
+    return Bad("opcode", header.opcode, "one that this version knows");
+  const bool with_session = addressing != Addressing::kNone;
+  const bool with_sequence = addressing == Addressing::kRequest;
+  if ((header.session != 0) != with_session) {
+    return Bad("session", header.session, with_session ? "one that was given" : "0");
+  }
+  if ((header.sequence != 0) != with_sequence) {
+    return Bad("sequence", header.sequence, with_sequence ? "at least 1" : "0");
+  }
+  return absl::OkStatus();
+}
+
+// Copies the fixed body out (frames have no alignment) and says where the bytes after it start.
+template <typename Body>
+absl::StatusOr<Body> FixedBody(FrameBytes frame) {
+  constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
+  if (frame.size() < kBytes) return Bad("length", frame.size(), absl::StrCat("at least ", kBytes));
+  Body body;
+  std::memcpy(&body, frame.data() + sizeof(FrameHeader), sizeof(Body));
+  return body;
+}
+
+template <typename Body>
+FrameBytes Rest(FrameBytes frame) {
+  return frame.subspan(sizeof(FrameHeader) + sizeof(Body));
+}
+
+absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
+  if (rest.empty()) return absl::OkStatus();
+  return Bad("length", frame.size(), absl::StrCat(frame.size() - rest.size()));
+}
+
+// The key stands at the start of `rest`.
+absl::StatusOr<absl::string_view> Key(FrameBytes rest, uint16_t key_length) {
+  if (key_length == 0 || key_length > kKeyBytesMax) {
+    return Bad("key_length", key_length, absl::StrCat("1 to ", kKeyBytesMax));
+  }
+  if (key_length > rest.size()) {
+    return Bad("key_length", key_length,
+               absl::StrCat("at most the ", rest.size(), " bytes that follow"));
+  }
+  return absl::string_view(reinterpret_cast<const char*>(rest.data()), key_length);
+}
+
+absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool absent_allowed) {
+  if (condition > static_cast<uint8_t>(WireCondition::kVersionIs) ||
+      (condition == static_cast<uint8_t>(WireCondition::kAbsent) && !absent_allowed)) {
+    return Bad("condition", condition, absent_allowed ? "0 to 2" : "0 or 2");
+  }
+  if (condition != static_cast<uint8_t>(WireCondition::kVersionIs) && condition_version != 0) {
+    return Bad("condition_version", condition_version, "0 without a condition on it");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEager(const PutBody& body, FrameBytes value) {
+  if (body.value_length != value.size()) {
+    return Bad("value_length", body.value_length,
+               absl::StrCat("the ", value.size(), " bytes after the key"));
+  }
+  if (body.source.address != 0)
+    return Bad("source.address", body.source.address, "0 without a rendezvous");
+  if (body.source.length != 0)
+    return Bad("source.length", body.source.length, "0 without a rendezvous");
+  if (body.source.key != 0) return Bad("source.key", body.source.key, "0 without a rendezvous");
+  if (body.value_hash != 0) return Bad("value_hash", body.value_hash, "0 without a rendezvous");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRendezvous(const PutBody& body, FrameBytes frame, FrameBytes value) {
+  if (body.value_length == 0)
+    return Bad("value_length", body.value_length, "at least 1 in a rendezvous");
+  if (body.source.length != body.value_length) {
+    return Bad("source.length", body.source.length,
+               absl::StrCat("value_length, ", body.value_length));
+  }
+  if (body.source.address > UINT64_MAX - body.source.length) {
+    return Bad("source.address", body.source.address, "one with source.length bytes after it");
+  }
+  return CheckNoRest(value, frame);
+}
+
+}  // namespace
+
+absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame) {
+  FrameHeader header;
+  if (frame.size() < sizeof(header))
+    return Bad("length", frame.size(), absl::StrCat("at least ", sizeof(header)));
+  std::memcpy(&header, frame.data(), sizeof(header));
+  if (header.magic != kFrameMagic) return Bad("magic", header.magic, absl::StrCat(kFrameMagic));
+  if (header.flags != 0) return Bad("flags", header.flags, "0");
+  if (header.length != frame.size()) {
+    return Bad("length", header.length, absl::StrCat("the ", frame.size(), " bytes of the frame"));
+  }
+  if (absl::Status status = CheckAddressing(header); !status.ok()) return status;
+  return header;
+}
+
+absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
+  absl::StatusOr<HelloBody> body = FixedBody<HelloBody>(frame);
+  if (!body.ok()) return body;
+  if (absl::Status status = CheckNoRest(Rest<HelloBody>(frame), frame); !status.ok()) return status;
+  if ((body->resume_incarnation != 0) != (body->resume_session != 0)) {
+    return Bad("resume_incarnation", body->resume_incarnation, "0 exactly when resume_session is");
+  }
+  if (body->liveness.length < kLivenessBytes) {
+    return Bad("liveness.length", body->liveness.length, absl::StrCat("at least ", kLivenessBytes));
+  }
+  if (body->liveness.address > UINT64_MAX - body->liveness.length) {
+    return Bad("liveness.address", body->liveness.address,
+               "one with liveness.length bytes after it");
+  }
+  if (body->liveness.reserved != 0) return Bad("liveness.reserved", body->liveness.reserved, "0");
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  return body;
+}
+
+absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
+  absl::StatusOr<WelcomeBody> body = FixedBody<WelcomeBody>(frame);
+  if (!body.ok()) return body;
+  if (absl::Status status = CheckNoRest(Rest<WelcomeBody>(frame), frame); !status.ok())
+    return status;
+  if (body->incarnation == 0) return Bad("incarnation", body->incarnation, "not 0");
+  if (body->region.length == 0) return Bad("region.length", body->region.length, "at least 1");
+  if (body->region.address > UINT64_MAX - body->region.length) {
+    return Bad("region.address", body->region.address, "one with region.length bytes after it");
+  }
+  if (body->region.reserved != 0) return Bad("region.reserved", body->region.reserved, "0");
+  if (body->requests_max == 0) return Bad("requests_max", body->requests_max, "at least 1");
+  if (body->resumed > 1) return Bad("resumed", body->resumed, "0 or 1");
+  if (body->eager_bytes_max == 0)
+    return Bad("eager_bytes_max", body->eager_bytes_max, "at least 1");
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  return body;
+}
+
+absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
+  absl::StatusOr<PutBody> body = FixedBody<PutBody>(frame);
+  if (!body.ok()) return body.status();
+  if (absl::Status status =
+          CheckCondition(body->condition, body->condition_version, /*absent_allowed=*/true);
+      !status.ok()) {
+    return status;
+  }
+  if (body->rendezvous > 1) return Bad("rendezvous", body->rendezvous, "0 or 1");
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (body->source.reserved != 0) return Bad("source.reserved", body->source.reserved, "0");
+  const FrameBytes rest = Rest<PutBody>(frame);
+  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
+  if (!key.ok()) return key.status();
+  const FrameBytes value = rest.subspan(key->size());
+  absl::Status status =
+      body->rendezvous == 1 ? CheckRendezvous(*body, frame, value) : CheckEager(*body, value);
+  if (!status.ok()) return status;
+  return PutRequest{*body, *key, value};
+}
+
+absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
+  absl::StatusOr<DeleteBody> body = FixedBody<DeleteBody>(frame);
+  if (!body.ok()) return body.status();
+  if (absl::Status status =
+          CheckCondition(body->condition, body->condition_version, /*absent_allowed=*/false);
+      !status.ok()) {
+    return status;
+  }
+  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
+  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
+  const FrameBytes rest = Rest<DeleteBody>(frame);
+  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
+  if (!key.ok()) return key.status();
+  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+    return status;
+  return DeleteRequest{*body, *key};
+}
+
+absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
+  absl::StatusOr<GetBody> body = FixedBody<GetBody>(frame);
+  if (!body.ok()) return body.status();
+  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
+  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
+  const FrameBytes rest = Rest<GetBody>(frame);
+  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
+  if (!key.ok()) return key.status();
+  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+    return status;
+  return GetRequest{*body, *key};
+}
+
+absl::Status ParseEmpty(FrameBytes frame) {
+  if (frame.size() == sizeof(FrameHeader)) return absl::OkStatus();
+  return Bad("length", frame.size(), absl::StrCat(sizeof(FrameHeader)));
+}
+
+absl::StatusOr<Reply> ParseReply(FrameBytes frame) {
+  absl::StatusOr<ReplyBody> body = FixedBody<ReplyBody>(frame);
+  if (!body.ok()) return body.status();
+  const FrameBytes data = Rest<ReplyBody>(frame);
+  constexpr uint32_t kStatusMax = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
+  if (body->status > kStatusMax)
+    return Bad("status", body->status, absl::StrCat("at most ", kStatusMax));
+  if (body->data_length != data.size()) {
+    return Bad("data_length", body->data_length,
+               absl::StrCat("the ", data.size(), " bytes that follow"));
+  }
+  // A value comes whole or not at all.
+  if (body->value_length != 0 && body->data_length != 0 &&
+      body->value_length != body->data_length) {
+    return Bad("value_length", body->value_length, "0, or data_length when there is data");
+  }
+  if (body->lease_ms != 0 && body->value_length <= body->data_length) {
+    return Bad("lease_ms", body->lease_ms, "0 when the value was sent");
+  }
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  return Reply{*body, data};
+}
+
+}  // namespace osprey::rdma
