@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "rdma/transport.h"
 
 namespace osprey::rdma {
@@ -46,9 +47,16 @@ static_assert(offsetof(ConnectData, frame_bytes_max) == 12);
 static_assert(offsetof(ConnectData, reads_in_flight_max) == 16);
 static_assert(offsetof(ConnectData, reserved) == 20);
 
-// Reads what a peer sent. Errors: INVALID_ARGUMENT (too short, no magic: not an Osprey peer; a value that cannot
-// be), and the version mismatch of rdma/errors.h.
-absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes);
+// The least number of receives that a side may offer: a peer with one could not send and be answered at once.
+inline constexpr uint16_t kReceiveCreditsMin = 2;
+
+// Reads what a peer sent to a side that speaks `version` (tests speak others). Errors, of rdma/errors.h: not an Osprey
+// peer (too short, no magic, a value that cannot be), and the version mismatch. Credits and frame length
+// are not looked at in a rejection.
+absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version = kProtocolVersion);
+
+// The status of a connection that the peer at `uri` rejected so. REQUIRES: `rejection.reason` is not kNone.
+absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri);
 
 }  // namespace osprey::rdma
 

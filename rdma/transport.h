@@ -113,11 +113,6 @@ class Domain {
   virtual std::string Describe() const = 0;
 };
 
-// Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://).
-// Errors: INVALID_ARGUMENT for another scheme; FAILED_PRECONDITION when the machine has no RDMA device (the
-// message names the ways out).
-absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri);
-
 // Names one connection of one Transport. Never used again within the process; 0 names none.
 enum class ConnectionId : uint64_t { kNone = 0 };
 

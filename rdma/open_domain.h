@@ -1,0 +1,21 @@
+// The one place that knows every transport.
+
+#ifndef OSPREY_RDMA_OPEN_DOMAIN_H_
+#define OSPREY_RDMA_OPEN_DOMAIN_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "rdma/transport.h"
+
+namespace osprey::rdma {
+
+// Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the caller owns the result.
+// Errors: INVALID_ARGUMENT for another scheme or a malformed address; FAILED_PRECONDITION when the machine has no
+// RDMA device (the message names the ways out).
+absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_OPEN_DOMAIN_H_

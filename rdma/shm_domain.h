@@ -1,0 +1,29 @@
+// The shm transport: peers on one host. See rdma/README.md for how it works.
+
+#ifndef OSPREY_RDMA_SHM_DOMAIN_H_
+#define OSPREY_RDMA_SHM_DOMAIN_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "rdma/handshake.h"
+#include "rdma/transport.h"
+
+namespace osprey::rdma {
+
+struct ShmDomainOptions {
+  // What this side claims to speak. Only tests speak another.
+  uint16_t protocol_version = kProtocolVersion;
+  // Of the socket and of the incarnation page beside it: who may connect.
+  mode_t file_mode = 0600;
+};
+
+// Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the last years.
+absl::StatusOr<std::unique_ptr<Domain>> OpenShmDomain(const ShmDomainOptions& options = {});
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_DOMAIN_H_

@@ -1,0 +1,26 @@
+// The verbs transport: rdma_cm and libibverbs. See rdma/README.md for how it works.
+
+#ifndef OSPREY_RDMA_VERBS_DOMAIN_H_
+#define OSPREY_RDMA_VERBS_DOMAIN_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "rdma/handshake.h"
+#include "rdma/transport.h"
+
+namespace osprey::rdma {
+
+struct VerbsDomainOptions {
+  // What this side claims to speak. Only tests speak another.
+  uint16_t protocol_version = kProtocolVersion;
+};
+
+// Thread-safe; the caller owns the result.
+// Errors: FAILED_PRECONDITION, NoDeviceError of rdma/errors.h, when the machine has no RDMA device.
+absl::StatusOr<std::unique_ptr<Domain>> OpenVerbsDomain(const VerbsDomainOptions& options = {});
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_VERBS_DOMAIN_H_
