@@ -41,6 +41,19 @@ struct Message {
   FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(this), sizeof(Message)}; }
 };
 
+// A message that is its header alone: Goodbye, Ping, Stats.
+struct EmptyMessage {
+  FrameHeader header;
+
+  EmptyMessage(Opcode opcode, uint64_t session, uint64_t sequence) {
+    header.opcode = static_cast<uint8_t>(opcode);
+    header.length = sizeof(FrameHeader);
+    header.session = session;
+    header.sequence = sequence;
+  }
+  FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(&header), sizeof(header)}; }
+};
+
 // The header of any frame. Errors: INVALID_ARGUMENT.
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
 
