@@ -21,9 +21,9 @@ constexpr size_t kHostNameBytesMax = 253;
 constexpr uint32_t kPortMax = 65535;
 
 absl::Status Invalid(absl::string_view uri, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("address \"", absl::CEscape(uri), "\": ", what,
-                   "; write it as rdma://10.0.0.7:7411, rdma://[fd00::7]:7411 or shm:///run/osprey.sock"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "address \"", absl::CEscape(uri), "\": ", what,
+      "; write it as rdma://10.0.0.7:7411, rdma://[fd00::7]:7411 or shm:///run/osprey.sock"));
 }
 
 bool IsIpv6Literal(absl::string_view host) {
@@ -36,14 +36,16 @@ bool IsIpv6Literal(absl::string_view host) {
 bool IsHostName(absl::string_view host) {
   if (host.empty() || host.size() > kHostNameBytesMax) return false;
   for (const char c : host) {
-    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_') return false;
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_')
+      return false;
   }
   return true;
 }
 
 absl::StatusOr<Address> ParseShm(absl::string_view uri, absl::string_view path) {
   if (path.empty()) return Invalid(uri, "the path of the socket is missing");
-  if (absl::StrContains(path, absl::string_view("\0", 1))) return Invalid(uri, "a path has no NUL byte");
+  if (absl::StrContains(path, absl::string_view("\0", 1)))
+    return Invalid(uri, "a path has no NUL byte");
   Address address;
   address.scheme = Address::Scheme::kShm;
   address.path = std::string(path);
@@ -73,9 +75,11 @@ absl::StatusOr<Address> ParseRdma(absl::string_view uri, absl::string_view rest)
   Address address;
   if (absl::Status status = SplitHost(uri, &rest, &address.host); !status.ok()) return status;
   if (rest.empty()) return address;
-  if (!absl::ConsumePrefix(&rest, ":")) return Invalid(uri, "after the host comes :PORT or nothing");
+  if (!absl::ConsumePrefix(&rest, ":"))
+    return Invalid(uri, "after the host comes :PORT or nothing");
   uint32_t port = 0;
-  const bool digits = !rest.empty() && rest.find_first_not_of("0123456789") == absl::string_view::npos;
+  const bool digits =
+      !rest.empty() && rest.find_first_not_of("0123456789") == absl::string_view::npos;
   if (!digits || !absl::SimpleAtoi(rest, &port) || port > kPortMax) {
     return Invalid(uri, "the port is not a number from 0 to 65535");
   }

@@ -18,13 +18,14 @@ struct Address {
   Scheme scheme = Scheme::kRdma;
   std::string host;              // kRdma: a name or a literal, without brackets
   uint16_t port = kDefaultPort;  // kRdma
-  std::string path;              // kShm: absolute, or relative to the working directory; it has no NUL
+  std::string path;  // kShm: absolute, or relative to the working directory; it has no NUL
 
   // As ParseAddress takes it.
   std::string ToString() const;
 };
 
-// Errors: INVALID_ARGUMENT; the message quotes `uri`, says what is wrong and gives an example of what is right.
+// Errors: INVALID_ARGUMENT; the message quotes `uri`, says what is wrong and gives an example of
+// what is right.
 absl::StatusOr<Address> ParseAddress(absl::string_view uri);
 
 }  // namespace osprey::rdma

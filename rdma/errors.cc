@@ -22,65 +22,81 @@ absl::Status Make(absl::StatusCode code, Reason reason, absl::string_view messag
 Reason ReasonOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
   int number = 0;
-  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &number)) return Reason::kOther;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &number))
+    return Reason::kOther;
   if (number < 0 || number > static_cast<int>(Reason::kAddressInUse)) return Reason::kOther;
   return static_cast<Reason>(number);
 }
 
 absl::Status NoDeviceError() {
-  return Make(absl::StatusCode::kFailedPrecondition, Reason::kNoDevice,
-              "this machine has no RDMA device (\"rdma link\" lists them); make one with \"rdma link add rxe0 type "
-              "rxe netdev eth0\" where the kernel has soft-RoCE, run the command in the virtual machine of "
-              "tools/lab, or use a shm:// address for processes of one host");
+  return Make(
+      absl::StatusCode::kFailedPrecondition, Reason::kNoDevice,
+      "this machine has no RDMA device (\"rdma link\" lists them); make one with \"rdma link add "
+      "rxe0 type "
+      "rxe netdev eth0\" where the kernel has soft-RoCE, run the command in the virtual machine of "
+      "tools/lab, or use a shm:// address for processes of one host");
 }
 
-absl::Status NotRdmaAddressError(absl::string_view host, const std::vector<std::string>& rdma_addresses) {
+absl::Status NotRdmaAddressError(absl::string_view host,
+                                 const std::vector<std::string>& rdma_addresses) {
   const std::string those =
-      rdma_addresses.empty() ? std::string("no RDMA device of this machine has an address now; give one to its "
-                                           "network interface with \"ip address add\"")
-                             : absl::StrCat("the addresses that do are ", absl::StrJoin(rdma_addresses, ", "));
-  return Make(absl::StatusCode::kInvalidArgument, Reason::kNotRdmaAddress,
-              absl::StrCat(host, " does not belong to an RDMA device (127.0.0.1 never does); ", those));
+      rdma_addresses.empty()
+          ? std::string(
+                "no RDMA device of this machine has an address now; give one to its "
+                "network interface with \"ip address add\"")
+          : absl::StrCat("the addresses that do are ", absl::StrJoin(rdma_addresses, ", "));
+  return Make(
+      absl::StatusCode::kInvalidArgument, Reason::kNotRdmaAddress,
+      absl::StrCat(host, " does not belong to an RDMA device (127.0.0.1 never does); ", those));
 }
 
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes) {
   const uint64_t needed_kib = (needed_bytes + 1023) / 1024;
   return Make(absl::StatusCode::kResourceExhausted, Reason::kMemlockTooLow,
-              absl::StrCat("registering ", needed_bytes, " bytes with the RDMA device pins them, and this process may "
-                           "pin ", limit_bytes, " bytes (RLIMIT_MEMLOCK); raise the limit with \"ulimit -l ", needed_kib,
-                           "\" (or \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in the systemd unit), or ask for "
+              absl::StrCat("registering ", needed_bytes,
+                           " bytes with the RDMA device pins them, and this process may "
+                           "pin ",
+                           limit_bytes,
+                           " bytes (RLIMIT_MEMLOCK); raise the limit with \"ulimit -l ", needed_kib,
+                           "\" (or \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in the "
+                           "systemd unit), or ask for "
                            "less memory"));
 }
 
 absl::Status NoListenerError(absl::string_view uri) {
   return Make(absl::StatusCode::kUnavailable, Reason::kNoListener,
-              absl::StrCat("nobody listens at ", uri, "; start kvserver --listen=", uri, ", or correct the address"));
+              absl::StrCat("nobody listens at ", uri, "; start kvserver --listen=", uri,
+                           ", or correct the address"));
 }
 
 absl::Status RefusedError(absl::string_view uri) {
   return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
-              absl::StrCat("the server at ", uri, " has as many connections as it takes; close some, or raise its limit"));
+              absl::StrCat("the server at ", uri,
+                           " has as many connections as it takes; close some, or raise its limit"));
 }
 
 absl::Status ShuttingDownError(absl::string_view uri) {
-  return Make(absl::StatusCode::kUnavailable, Reason::kShuttingDown,
-              absl::StrCat("the server at ", uri, " is shutting down; connect again when it is back"));
+  return Make(
+      absl::StatusCode::kUnavailable, Reason::kShuttingDown,
+      absl::StrCat("the server at ", uri, " is shutting down; connect again when it is back"));
 }
 
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail) {
   return Make(absl::StatusCode::kUnavailable, Reason::kUnreachable,
-              absl::StrCat("cannot reach ", uri, ": ", detail, "; check the address and the network between the hosts"));
+              absl::StrCat("cannot reach ", uri, ": ", detail,
+                           "; check the address and the network between the hosts"));
 }
 
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs) {
   return Make(absl::StatusCode::kFailedPrecondition, Reason::kVersionMismatch,
-              absl::StrCat("this program speaks protocol version ", ours, " and its peer version ", theirs,
-                           "; install the same release of Osprey at both ends"));
+              absl::StrCat("this program speaks protocol version ", ours, " and its peer version ",
+                           theirs, "; install the same release of Osprey at both ends"));
 }
 
 absl::Status NotOspreyError(absl::string_view detail) {
-  return Make(absl::StatusCode::kInvalidArgument, Reason::kNotOsprey,
-              absl::StrCat("the peer is not an Osprey of this kind: ", detail, "; correct the address"));
+  return Make(
+      absl::StatusCode::kInvalidArgument, Reason::kNotOsprey,
+      absl::StrCat("the peer is not an Osprey of this kind: ", detail, "; correct the address"));
 }
 
 absl::Status TimeoutError(absl::string_view what, absl::string_view uri) {
@@ -95,8 +111,9 @@ absl::Status PeerGoneError(absl::string_view detail) {
 }
 
 absl::Status AddressInUseError(absl::string_view uri) {
-  return Make(absl::StatusCode::kAlreadyExists, Reason::kAddressInUse,
-              absl::StrCat(uri, " is in use by another server; stop that one, or listen somewhere else"));
+  return Make(
+      absl::StatusCode::kAlreadyExists, Reason::kAddressInUse,
+      absl::StrCat(uri, " is in use by another server; stop that one, or listen somewhere else"));
 }
 
 }  // namespace osprey::rdma

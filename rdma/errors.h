@@ -1,5 +1,6 @@
-// The errors of connecting, each a distinct status whose message names the thing and the mend. A caller tells them
-// apart by ReasonOf, which survives wrapping with absl::Status payloads; the text is for people.
+// The errors of connecting, each a distinct status whose message names the thing and the mend. A
+// caller tells them apart by ReasonOf, which survives wrapping with absl::Status payloads; the text
+// is for people.
 
 #ifndef OSPREY_RDMA_ERRORS_H_
 #define OSPREY_RDMA_ERRORS_H_
@@ -17,7 +18,8 @@ namespace osprey::rdma {
 enum class Reason {
   kOther,
   kNoDevice,         // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress,   // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among them)
+  kNotRdmaAddress,   // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
+                     // them)
   kMemlockTooLow,    // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
   kNoListener,       // UNAVAILABLE: the host answers, nobody listens there
   kRefused,          // RESOURCE_EXHAUSTED: the server has as many connections as it takes
@@ -34,7 +36,8 @@ enum class Reason {
 Reason ReasonOf(const absl::Status& status);
 
 absl::Status NoDeviceError();
-absl::Status NotRdmaAddressError(absl::string_view host, const std::vector<std::string>& rdma_addresses);
+absl::Status NotRdmaAddressError(absl::string_view host,
+                                 const std::vector<std::string>& rdma_addresses);
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);
 absl::Status NoListenerError(absl::string_view uri);
 absl::Status RefusedError(absl::string_view uri);

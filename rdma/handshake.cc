@@ -8,11 +8,13 @@
 
 namespace osprey::rdma {
 
-static_assert(std::endian::native == std::endian::little, "the struct goes out as it lies in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the struct goes out as it lies in memory");
 
 absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
   ConnectData data;
-  // Magic, version and length stand first in every version; only then is the rest known to be what we think.
+  // Magic, version and length stand first in every version; only then is the rest known to be what
+  // we think.
   constexpr size_t kPrefixBytes = offsetof(ConnectData, reason);
   if (bytes.size() < kPrefixBytes) {
     return NotOspreyError(absl::StrCat("its connect data has ", bytes.size(), " bytes"));
@@ -23,14 +25,15 @@ absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
   }
   if (data.version != version) return VersionMismatchError(version, data.version);
   if (data.length < sizeof(ConnectData) || data.length > bytes.size()) {
-    return NotOspreyError(absl::StrCat("its connect data claims ", data.length, " of ", bytes.size(), " bytes"));
+    return NotOspreyError(
+        absl::StrCat("its connect data claims ", data.length, " of ", bytes.size(), " bytes"));
   }
   std::memcpy(&data, bytes.data(), sizeof(data));
   if (data.reserved != 0) return NotOspreyError("reserved bytes of its connect data are not zero");
   const bool rejection = data.reason != static_cast<uint16_t>(RejectReason::kNone);
   if (!rejection && (data.receive_credits < kReceiveCreditsMin || data.frame_bytes_max == 0)) {
-    return NotOspreyError(absl::StrCat("it offers ", data.receive_credits, " credits for frames of ",
-                                       data.frame_bytes_max, " bytes"));
+    return NotOspreyError(absl::StrCat("it offers ", data.receive_credits,
+                                       " credits for frames of ", data.frame_bytes_max, " bytes"));
   }
   return data;
 }
@@ -46,7 +49,8 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
       break;
   }
   // A peer of our version knows no other reason: a version mismatch shows in its version, not here.
-  return NotOspreyError(absl::StrCat("it rejects connections for the unknown reason ", rejection.reason));
+  return NotOspreyError(
+      absl::StrCat("it rejects connections for the unknown reason ", rejection.reason));
 }
 
 }  // namespace osprey::rdma

@@ -1,5 +1,5 @@
-// The private data of a connect request, of its acceptance and of its rejection. The same struct over rdma_cm and
-// over the shm socket.
+// The private data of a connect request, of its acceptance and of its rejection. The same struct
+// over rdma_cm and over the shm socket.
 //
 //   byte  0        4        6        8        10       12           16           20         24
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
@@ -7,8 +7,9 @@
 //         |  u32   |  u16   |  u16   |  u16   |  u16   | _max u32   |flight u32  | u32 = 0  |
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
 //
-// It carries its own length because rdma_cm pads private data. A receiver compares magic and version before it
-// looks at anything else; bytes past what it knows are ignored, so that a later version may append.
+// It carries its own length because rdma_cm pads private data. A receiver compares magic and
+// version before it looks at anything else; bytes past what it knows are ignored, so that a later
+// version may append.
 
 #ifndef OSPREY_RDMA_HANDSHAKE_H_
 #define OSPREY_RDMA_HANDSHAKE_H_
@@ -47,15 +48,17 @@ static_assert(offsetof(ConnectData, frame_bytes_max) == 12);
 static_assert(offsetof(ConnectData, reads_in_flight_max) == 16);
 static_assert(offsetof(ConnectData, reserved) == 20);
 
-// The least number of receives that a side may offer: a peer with one could not send and be answered at once.
+// The least number of receives that a side may offer: a peer with one could not send and be
+// answered at once.
 inline constexpr uint16_t kReceiveCreditsMin = 2;
 
-// Reads what a peer sent to a side that speaks `version` (tests speak others). Errors, of rdma/errors.h: not an Osprey
-// peer (too short, no magic, a value that cannot be), and the version mismatch. Credits and frame length
-// are not looked at in a rejection.
+// Reads what a peer sent to a side that speaks `version` (tests speak others). Errors, of
+// rdma/errors.h: not an Osprey peer (too short, no magic, a value that cannot be), and the version
+// mismatch. Credits and frame length are not looked at in a rejection.
 absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version = kProtocolVersion);
 
-// The status of a connection that the peer at `uri` rejected so. REQUIRES: `rejection.reason` is not kNone.
+// The status of a connection that the peer at `uri` rejected so. REQUIRES: `rejection.reason` is
+// not kNone.
 absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri);
 
 }  // namespace osprey::rdma

@@ -28,13 +28,16 @@
 namespace osprey::rdma {
 namespace {
 
-// Huge pages of this size exist on x86-64 and on arm64 with 4 KiB pages; elsewhere the fallback serves.
+// Huge pages of this size exist on x86-64 and on arm64 with 4 KiB pages; elsewhere the fallback
+// serves.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// The last seal forbids to add others, F_SEAL_WRITE among them, which would break the owner's own mapping.
+// The last seal forbids to add others, F_SEAL_WRITE among them, which would break the owner's own
+// mapping.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-// What the kernel thinks can be allocated without swapping; the largest number when it does not say.
+// What the kernel thinks can be allocated without swapping; the largest number when it does not
+// say.
 uint64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string name, number, unit;
@@ -47,10 +50,12 @@ uint64_t AvailableBytes() {
 
 absl::Status NotEnough(const std::string& name, size_t bytes, absl::string_view call) {
   const int error = errno;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "cannot allocate ", bytes, " bytes for ", name, ": ", call, ": ", std::strerror(error), "; the system has ",
-      AvailableBytes(), " bytes available, so ask for less, or raise the limit that is in the way (ulimit -v, ulimit -n, "
-      "or the container's memory)"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot allocate ", bytes, " bytes for ", name, ": ", call, ": ",
+                   std::strerror(error), "; the system has ", AvailableBytes(),
+                   " bytes available, so ask for less, or raise the limit that is in the way "
+                   "(ulimit -v, ulimit -n, "
+                   "or the container's memory)"));
 }
 
 // Commits every page of the mapping, or says that it cannot.
@@ -65,13 +70,15 @@ struct Mapped {
   std::byte* data = nullptr;
 };
 
-absl::StatusOr<Mapped> Map(const std::string& name, size_t bytes, unsigned huge_flags, bool prefault) {
+absl::StatusOr<Mapped> Map(const std::string& name, size_t bytes, unsigned huge_flags,
+                           bool prefault) {
   Mapped mapped;
   mapped.fd.reset(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | huge_flags));
   if (!mapped.fd.valid()) return NotEnough(name, bytes, "memfd_create");
   const int fd = mapped.fd.get();
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return NotEnough(name, bytes, "ftruncate");
-  // Mapping huge pages reserves them: here it fails when there are too few, and not later by SIGBUS.
+  // Mapping huge pages reserves them: here it fails when there are too few, and not later by
+  // SIGBUS.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return NotEnough(name, bytes, "mmap");
   mapped.data = static_cast<std::byte*>(data);
@@ -86,8 +93,9 @@ absl::StatusOr<Mapped> Map(const std::string& name, size_t bytes, unsigned huge_
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
     const int error = errno;
     munmap(data, bytes);
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot seal the memory of ", name, ": ", std::strerror(error), "; Linux 5.1 or later is needed"));
+    return absl::FailedPreconditionError(absl::StrCat("cannot seal the memory of ", name, ": ",
+                                                      std::strerror(error),
+                                                      "; Linux 5.1 or later is needed"));
   }
   return mapped;
 }
@@ -96,13 +104,15 @@ absl::StatusOr<Mapped> Map(const std::string& name, size_t bytes, unsigned huge_
 
 absl::StatusOr<HostMemory> HostMemory::Create(const std::string& name, size_t bytes,
                                               const HostMemoryOptions& options) {
-  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat("memory of 0 bytes asked for ", name));
+  if (bytes == 0)
+    return absl::InvalidArgumentError(absl::StrCat("memory of 0 bytes asked for ", name));
   // Sizes near 2^63 would overflow when rounded up, and off_t.
   if (bytes > static_cast<size_t>(std::numeric_limits<off_t>::max()) - kHugePageBytes) {
     errno = EFBIG;
     return NotEnough(name, bytes, "ftruncate");
   }
-  // Populating more than there is would not fail: it would summon the kernel's out-of-memory killer.
+  // Populating more than there is would not fail: it would summon the kernel's out-of-memory
+  // killer.
   if (options.prefault && bytes > AvailableBytes()) {
     errno = ENOMEM;
     return NotEnough(name, bytes, "populate");

@@ -1,4 +1,5 @@
-// Page-aligned memory of this host, held as a memfd so that it can be shared with a process on the same host.
+// Page-aligned memory of this host, held as a memfd so that it can be shared with a process on the
+// same host.
 
 #ifndef OSPREY_RDMA_HOST_MEMORY_H_
 #define OSPREY_RDMA_HOST_MEMORY_H_
@@ -11,19 +12,21 @@
 namespace osprey::rdma {
 
 struct HostMemoryOptions {
-  // Huge pages where the system has some to give; falls back to ordinary ones (and asks for transparent huge pages).
+  // Huge pages where the system has some to give; falls back to ordinary ones (and asks for
+  // transparent huge pages).
   bool huge_pages = false;
   // Commit every page now, so that running out of memory is an error here and not a SIGBUS later.
   bool prefault = false;
 };
 
-// Owns a mapping of a memfd. Move-only. The file is sealed against shrinking and growing, and against any
-// mapping for writing that is made later (this one excepted), so that a peer that is given the descriptor can
-// neither write to it nor take it away.
+// Owns a mapping of a memfd. Move-only. The file is sealed against shrinking and growing, and
+// against any mapping for writing that is made later (this one excepted), so that a peer that is
+// given the descriptor can neither write to it nor take it away.
 class HostMemory {
  public:
-  // `name` shows in /proc/PID/maps. `bytes` is rounded up to the page size used. The pages read as zero.
-  // Errors: RESOURCE_EXHAUSTED (not enough memory; the message has the size and what is available).
+  // `name` shows in /proc/PID/maps. `bytes` is rounded up to the page size used. The pages read as
+  // zero. Errors: RESOURCE_EXHAUSTED (not enough memory; the message has the size and what is
+  // available).
   static absl::StatusOr<HostMemory> Create(const std::string& name, size_t bytes,
                                            const HostMemoryOptions& options = {});
   ~HostMemory();

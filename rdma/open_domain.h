@@ -11,9 +11,9 @@
 
 namespace osprey::rdma {
 
-// Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the caller owns the result.
-// Errors: INVALID_ARGUMENT for another scheme or a malformed address; FAILED_PRECONDITION when the machine has no
-// RDMA device (the message names the ways out).
+// Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the
+// caller owns the result. Errors: INVALID_ARGUMENT for another scheme or a malformed address;
+// FAILED_PRECONDITION when the machine has no RDMA device (the message names the ways out).
 absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri);
 
 }  // namespace osprey::rdma

@@ -21,7 +21,8 @@ struct ShmDomainOptions {
   mode_t file_mode = 0600;
 };
 
-// Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the last years.
+// Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the
+// last years.
 absl::StatusOr<std::unique_ptr<Domain>> OpenShmDomain(const ShmDomainOptions& options = {});
 
 }  // namespace osprey::rdma

@@ -1,13 +1,14 @@
 // The transport: moves bytes between two processes and knows nothing of what they mean.
 //
-// It offers what an RDMA queue pair offers and no more: memory that a peer may READ, READs posted in
-// batches, frames sent and received under credits, and connections that end. Two implementations stand
-// behind it: `verbs` (rdma_cm and libibverbs; InfiniBand, RoCE, soft-RoCE) and `shm` (a peer on the same
-// host). One contract test (tests/transport_contract_test.cc) runs against both.
+// It offers what an RDMA queue pair offers and no more: memory that a peer may READ, READs posted
+// in batches, frames sent and received under credits, and connections that end. Two implementations
+// stand behind it: `verbs` (rdma_cm and libibverbs; InfiniBand, RoCE, soft-RoCE) and `shm` (a peer
+// on the same host). One contract test (tests/transport_contract_test.cc) runs against both.
 //
 //   Domain      what memory belongs to: the devices and their protection domains. Thread-safe.
-//   Memory      a registered span. Owned by whoever registered it; must outlive the READs that use it.
-//   Transport   one thread's connections over a Domain: a completion queue and a source of connection
+//   Memory      a registered span. Owned by whoever registered it; must outlive the READs that use
+//   it. Transport   one thread's connections over a Domain: a completion queue and a source of
+//   connection
 //               events. Not thread-safe: it belongs to one thread at a time.
 //   Connection  named by a ConnectionId, which is never used again. It lives inside its Transport.
 //
@@ -25,11 +26,12 @@
 //   Disconnect(id) or the peer's death         Disconnect(id) or the peer's death
 //   kDisconnected (id is gone)                 kDisconnected (id is gone)
 //
-// kDisconnected comes exactly once for every id that Connect returned or kConnectRequest named, and it is
-// the last event of that id: every READ batch posted before has had its kReadsDone, so after it no READ can
-// land in this process's memory any more.
+// kDisconnected comes exactly once for every id that Connect returned or kConnectRequest named, and
+// it is the last event of that id: every READ batch posted before has had its kReadsDone, so after
+// it no READ can land in this process's memory any more.
 //
-// Time: a Transport has no clock and keeps no deadline. Who needs one calls Disconnect when it passes.
+// Time: a Transport has no clock and keeps no deadline. Who needs one calls Disconnect when it
+// passes.
 
 #ifndef OSPREY_RDMA_TRANSPORT_H_
 #define OSPREY_RDMA_TRANSPORT_H_
@@ -49,8 +51,8 @@ namespace osprey::rdma {
 
 using Bytes = absl::Span<const std::byte>;
 
-// What a peer must know to READ a Memory. `address` is the address of its first byte in the space of
-// that peer's READs (a virtual address over verbs; over shm an offset, 0). Travels in frames.
+// What a peer must know to READ a Memory. `address` is the address of its first byte in the space
+// of that peer's READs (a virtual address over verbs; over shm an offset, 0). Travels in frames.
 struct RemoteMemory {
   uint64_t address = 0;
   uint64_t length = 0;  // bytes
@@ -62,8 +64,8 @@ enum class Access {
   kRemoteRead,  // also READ by peers to whom it was exposed
 };
 
-// Registered memory. Obtained from a Domain; deregistered on destruction. Thread-safe (it has no state
-// that changes). REQUIRES at destruction: no READ uses it any more, at either end.
+// Registered memory. Obtained from a Domain; deregistered on destruction. Thread-safe (it has no
+// state that changes). REQUIRES at destruction: no READ uses it any more, at either end.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -87,7 +89,8 @@ class Transport;
 struct TransportOptions {
   // Frames that the peer may have on their way to us: receives posted for it. At least 2.
   uint16_t receive_credits = 32;
-  // The longest frame that Send takes and that we receive, in bytes. Both sides use the smaller value.
+  // The longest frame that Send takes and that we receive, in bytes. Both sides use the smaller
+  // value.
   uint32_t frame_bytes_max = 8192;
   // READs that one connection may have posted and not completed. At most Domain limits.
   uint16_t reads_in_flight_max = 128;
@@ -98,16 +101,18 @@ class Domain {
  public:
   virtual ~Domain() = default;
 
-  // Registers `memory`, which the caller keeps and must outlive the result. Over verbs this pins it.
-  // Errors: RESOURCE_EXHAUSTED when RLIMIT_MEMLOCK or the device's max_mr_size forbids it; the message has
-  // both numbers and the command that raises the limit.
+  // Registers `memory`, which the caller keeps and must outlive the result. Over verbs this pins
+  // it. Errors: RESOURCE_EXHAUSTED when RLIMIT_MEMLOCK or the device's max_mr_size forbids it; the
+  // message has both numbers and the command that raises the limit.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Register(HostMemory& memory, Access access) = 0;
 
-  // Allocates `bytes` (rounded up to pages, zeroed) and registers them; the result owns the storage.
+  // Allocates `bytes` (rounded up to pages, zeroed) and registers them; the result owns the
+  // storage.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) = 0;
 
   // A transport for one thread. REQUIRES: the Domain outlives it.
-  virtual absl::StatusOr<std::unique_ptr<Transport>> NewTransport(const TransportOptions& options) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Transport>> NewTransport(
+      const TransportOptions& options) = 0;
 
   // One line for banners: "transport=verbs device=rxe0[,…]" or "transport=shm device=none".
   virtual std::string Describe() const = 0;
@@ -123,9 +128,9 @@ struct LocalSegment {
   const Memory* memory = nullptr;
 };
 
-// One READ: from `remote_address` (within a RemoteMemory whose key is `remote_key`), as many bytes as the
-// segments take, into the segments in order. Nothing is promised of the order in which bytes are fetched, nor that
-// any two bytes are of one instant.
+// One READ: from `remote_address` (within a RemoteMemory whose key is `remote_key`), as many bytes
+// as the segments take, into the segments in order. Nothing is promised of the order in which bytes
+// are fetched, nor that any two bytes are of one instant.
 struct ReadRequest {
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
@@ -145,9 +150,12 @@ struct Event {
     kConnectRequest,  // a peer asks: answer with Accept or Reject. `text` names the peer's address.
     kConnected,       // frames may be sent
     kReceived,        // `frame` arrived; it is valid until the next Poll
-    kReadsDone,       // the batch posted with `cookie` ended: all landed when `status` is OK, else any part may have
-    kDisconnected,    // the last event of this id; `status` says why (OK: we or the peer asked for it)
-    kDeviceLost,      // the device behind this Transport is going: finish, close everything (connection is kNone)
+    kReadsDone,  // the batch posted with `cookie` ended: all landed when `status` is OK, else any
+                 // part may have
+    kDisconnected,  // the last event of this id; `status` says why (OK: we or the peer asked for
+                    // it)
+    kDeviceLost,  // the device behind this Transport is going: finish, close everything (connection
+                  // is kNone)
   };
   Kind kind = Kind::kReceived;
   ConnectionId connection = ConnectionId::kNone;
@@ -162,21 +170,22 @@ struct ConnectionLimits {
   uint32_t frame_bytes_max = 0;      // the longest frame
   uint16_t send_credits_max = 0;     // frames that may be on their way to the peer
   uint16_t reads_in_flight_max = 0;  // READs posted and not completed
-  uint16_t read_depth = 0;           // READs that the device has on the wire at once, as both sides granted
-  uint32_t read_bytes_max = 0;       // the longest single READ
+  uint16_t read_depth = 0;  // READs that the device has on the wire at once, as both sides granted
+  uint32_t read_bytes_max = 0;  // the longest single READ
 };
 
 // One thread's connections. Not thread-safe. All calls return at once; Poll makes progress.
-// Destroying it breaks whatever is still connected and waits (bounded) until no READ can land any more.
+// Destroying it breaks whatever is still connected and waits (bounded) until no READ can land any
+// more.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   // Accepts connect requests at `uri` ("rdma://HOST:PORT", port 0 picks one; "shm://PATH").
-  // `incarnation` names this life of the server: over shm it is what tells a reader that the region it has
-  // mapped belongs to a server that is gone. Returns the URI that clients can use (the port filled in).
-  // Errors: ALREADY_EXISTS (address in use), INVALID_ARGUMENT (not an address of an RDMA device: those that
-  // are, are listed), PERMISSION_DENIED, FAILED_PRECONDITION (no device).
+  // `incarnation` names this life of the server: over shm it is what tells a reader that the region
+  // it has mapped belongs to a server that is gone. Returns the URI that clients can use (the port
+  // filled in). Errors: ALREADY_EXISTS (address in use), INVALID_ARGUMENT (not an address of an
+  // RDMA device: those that are, are listed), PERMISSION_DENIED, FAILED_PRECONDITION (no device).
   virtual absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) = 0;
 
   // Starts to connect. The outcome is kConnected or kDisconnected.
@@ -186,39 +195,43 @@ class Transport {
   virtual absl::Status Accept(ConnectionId id) = 0;
   virtual void Reject(ConnectionId id, RejectReason reason) = 0;
 
-  // Lets this peer READ `memory` from now on. The result goes to the peer in a frame sent after this call.
-  // The first Expose of a connection is what grants its queue pair remote reads; before it there are none.
+  // Lets this peer READ `memory` from now on. The result goes to the peer in a frame sent after
+  // this call. The first Expose of a connection is what grants its queue pair remote reads; before
+  // it there are none.
   virtual absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) = 0;
 
   // Makes ready to READ what the peer exposed. REQUIRES: `remote` came in a frame from this peer.
   // Errors: INVALID_ARGUMENT when the peer did not expose any such thing (only shm can tell).
   virtual absl::Status Attach(ConnectionId id, const RemoteMemory& remote) = 0;
 
-  // Posts `reads` as one chain with one completion: kReadsDone with `cookie`. The segments must stay valid until
-  // then. READs of one chain may be executed in any order.
-  // Errors: RESOURCE_EXHAUSTED when there is no room for all of them (none was posted), UNAVAILABLE when not connected.
-  virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads, uint64_t cookie) = 0;
+  // Posts `reads` as one chain with one completion: kReadsDone with `cookie`. The segments must
+  // stay valid until then. READs of one chain may be executed in any order. Errors:
+  // RESOURCE_EXHAUSTED when there is no room for all of them (none was posted), UNAVAILABLE when
+  // not connected.
+  virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                                 uint64_t cookie) = 0;
 
   // READs that PostReads would take now.
   virtual size_t ReadRoom(ConnectionId id) const = 0;
 
-  // Sends the concatenation of `pieces` as one frame; they are copied before it returns. Frames of a connection
-  // arrive in order. Errors: RESOURCE_EXHAUSTED without a credit, INVALID_ARGUMENT when empty or too long,
-  // UNAVAILABLE when not connected.
+  // Sends the concatenation of `pieces` as one frame; they are copied before it returns. Frames of
+  // a connection arrive in order. Errors: RESOURCE_EXHAUSTED without a credit, INVALID_ARGUMENT
+  // when empty or too long, UNAVAILABLE when not connected.
   virtual absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) = 0;
 
   // Frames that Send would take now.
   virtual size_t SendRoom(ConnectionId id) const = 0;
 
-  // Ends a connection in any state. kDisconnected follows. Unknown ids are ignored (it may have just ended).
+  // Ends a connection in any state. kDisconnected follows. Unknown ids are ignored (it may have
+  // just ended).
   virtual void Disconnect(ConnectionId id) = 0;
 
-  // Makes progress and writes what happened to `events`; returns how many. Never blocks, bounded work.
-  // Frees the frames of the last call.
+  // Makes progress and writes what happened to `events`; returns how many. Never blocks, bounded
+  // work. Frees the frames of the last call.
   virtual size_t Poll(absl::Span<Event> events) = 0;
 
-  // To sleep: call Arm; if it returns true, fd() becomes readable once Poll has something to do. If false, there is
-  // something now. Spurious readiness is possible.
+  // To sleep: call Arm; if it returns true, fd() becomes readable once Poll has something to do. If
+  // false, there is something now. Spurious readiness is possible.
   virtual bool Arm() = 0;
   virtual int fd() const = 0;
 
@@ -229,8 +242,8 @@ class Transport {
 
   // Objects held now, for leak checks and metrics.
   struct Resources {
-    size_t connections = 0;   // ids not yet kDisconnected
-    size_t queue_pairs = 0;   // verbs only
+    size_t connections = 0;    // ids not yet kDisconnected
+    size_t queue_pairs = 0;    // verbs only
     size_t peer_mappings = 0;  // shm only
   };
   virtual Resources resources() const = 0;
