@@ -1,0 +1,156 @@
+#include "tools/kvcli_output.h"
+
+#include <sstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/kvcli_commands.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// What one call printed in one form.
+template <typename Call>
+std::string Printed(Output::Form form, Call call) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Output output(form, out, err);
+  call(output);
+  return out.str();
+}
+
+const std::string kBinary("\0\xff\n\x1b", 4);
+
+TEST(KvcliOutputTest, PlainAValueIsExactlyItsBytes) {
+  EXPECT_EQ(Printed(Output::Form::kPlain, [](Output& out) { out.Value("k", kBinary, 1); }),
+            kBinary);
+  EXPECT_EQ(Printed(Output::Form::kPlain, [](Output& out) { out.Value("k", "", 1); }), "");
+}
+
+TEST(KvcliOutputTest, OnATerminalTextIsShownAsItIsAndAllElseEscaped) {
+  EXPECT_EQ(
+      Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", "Grüße\tan\nalle", 1); }),
+      "Grüße\tan\nalle\n");
+  const std::string shown =
+      Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", kBinary, 1); });
+  EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(shown, "\"\\x00\\xff\\n\\x1b\"\n");
+  // U+009B opens an escape sequence on some terminals; U+00A0 does not.
+  EXPECT_EQ(ForTerminal("\xc2\x9b"), "\"\\xc2\\x9b\"");
+  EXPECT_EQ(ForTerminal("\xc2\xa0"), "\xc2\xa0");
+}
+
+TEST(KvcliOutputTest, JsonSaysWhetherBytesAreTextOrBase64) {
+  const Json text =
+      Json::parse(Printed(Output::Form::kJson, [](Output& out) { out.Value("k", "a\"ü\n", 7); }));
+  EXPECT_EQ(text["value"], "a\"ü\n");
+  EXPECT_EQ(text["value_encoding"], "utf-8");
+  EXPECT_EQ(text["bytes"], 5);
+  EXPECT_EQ(text["version"], 7);
+  const Json binary =
+      Json::parse(Printed(Output::Form::kJson, [](Output& out) { out.Value("\xfe", kBinary, 7); }));
+  EXPECT_EQ(binary["value"], "AP8KGw==");
+  EXPECT_EQ(binary["value_encoding"], "base64");
+  EXPECT_EQ(binary["key"], "/g==");
+  EXPECT_EQ(binary["key_encoding"], "base64");
+  EXPECT_EQ(binary["bytes"], 4);
+}
+
+TEST(KvcliOutputTest, Utf8IsRecognised) {
+  EXPECT_TRUE(IsUtf8(""));
+  EXPECT_TRUE(IsUtf8(std::string("\0\"\\\n", 4)));
+  EXPECT_TRUE(IsUtf8("ü€😀"));
+  EXPECT_FALSE(IsUtf8("\xff"));
+  EXPECT_FALSE(IsUtf8("\xc3"));              // cut short
+  EXPECT_FALSE(IsUtf8("\xc3\"\xbc"));        // interrupted
+  EXPECT_FALSE(IsUtf8("\xc0\x80"));          // overlong
+  EXPECT_FALSE(IsUtf8("\xed\xa0\x80"));      // a surrogate
+  EXPECT_FALSE(IsUtf8("\xf4\x90\x80\x80"));  // beyond Unicode
+}
+
+TEST(KvcliOutputTest, ATableIsColumnsLinesOrAnObject) {
+  const auto print = [](Output& out) {
+    out.Table("transport=shm",
+              {{"keys", "12"}, {"load_factor", "0.25"}, {"device", "rxe0"}, {"odd", "nan"}});
+  };
+  EXPECT_EQ(Printed(Output::Form::kPlain, print),
+            "keys=12\nload_factor=0.25\ndevice=rxe0\nodd=nan\n");
+  EXPECT_THAT(Printed(Output::Form::kPeople, print), HasSubstr("\n  keys         12\n"));
+  const Json json = Json::parse(Printed(Output::Form::kJson, print));
+  EXPECT_EQ(json["keys"], 12);
+  EXPECT_EQ(json["load_factor"], 0.25);
+  EXPECT_EQ(json["device"], "rxe0");
+  EXPECT_EQ(json["odd"], "nan");
+}
+
+TEST(KvcliOutputTest, AnErrorIsOneLineWhateverItsMessage) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Output(Output::Form::kPlain, out, err)
+      .Error("get x", absl::NotFoundError("no\nsuch key"), "put it");
+  EXPECT_EQ(err.str(), "kvcli: get x: no such key; put it\n");
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST(KvcliOutputTest, InJsonAnErrorIsAlsoAnObjectEvenWithAKeyThatIsNoText) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Output(Output::Form::kJson, out, err).Error("get", absl::NotFoundError("no \xff"), "");
+  const Json json = Json::parse(out.str());
+  EXPECT_EQ(json["error"], "NOT_FOUND");
+  EXPECT_THAT(err.str(), HasSubstr("kvcli: get: no"));
+}
+
+TEST(KvcliOutputTest, AFullDiskIsNoticed) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Output output(Output::Form::kPlain, out, err);
+  EXPECT_TRUE(output.Flush());
+  out.setstate(std::ios::badbit);
+  EXPECT_FALSE(output.Flush());
+}
+
+TEST(KvcliCommandsTest, EveryCommandIsFoundByItsNameAndNoOther) {
+  for (const Command& command : Commands()) EXPECT_EQ(FindCommand(command.name), &command);
+  EXPECT_EQ(FindCommand("gett"), nullptr);
+  EXPECT_EQ(FindCommand(""), nullptr);
+}
+
+TEST(KvcliCommandsTest, TooManyOrTooFewArgumentsAreRefused) {
+  const std::string words[] = {"a", "b", "c"};
+  const auto count = [&](const char* name, size_t n) {
+    return CheckUsage(*FindCommand(name), Arguments(words, n), {});
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(count("put", 1)));
+  EXPECT_TRUE(count("put", 2).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(count("put", 3)));
+  EXPECT_TRUE(absl::IsInvalidArgument(count("get", 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(count("ping", 1)));
+}
+
+TEST(KvcliCommandsTest, AConditionIsRefusedWhereItWouldBeIgnored) {
+  const std::string words[] = {"a", "b"};
+  const auto check = [&](const char* name, size_t n, const CommandOptions& options) {
+    return CheckUsage(*FindCommand(name), Arguments(words, n), options).code();
+  };
+  const CommandOptions absent{.if_absent = true, .if_version = std::nullopt};
+  const CommandOptions version{.if_absent = false, .if_version = 5};
+  EXPECT_EQ(check("put", 2, absent), absl::StatusCode::kOk);
+  EXPECT_EQ(check("put", 2, version), absl::StatusCode::kOk);
+  EXPECT_EQ(check("del", 1, version), absl::StatusCode::kOk);
+  EXPECT_EQ(check("del", 1, absent), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check("get", 1, absent), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check("get", 1, version), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check("put", 2, {.if_absent = true, .if_version = 5}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(check("put", 2, {.if_absent = false, .if_version = 0}),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,161 @@
+#include "tools/flags.h"
+
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "gflags/gflags.h"
+
+namespace osprey {
+namespace {
+
+// Flagfiles may name flagfiles; a file that names itself ends here.
+constexpr int kFlagfileDepthMax = 8;
+
+// gflags defines flags of its own (--tryfromenv, --undefok …), which are not the program's; but for
+// --help.
+bool IsOwnFlag(const gflags::CommandLineFlagInfo& info) {
+  const absl::string_view file =
+      absl::string_view(info.filename).substr(info.filename.rfind('/') + 1);
+  return info.name == "help" || !absl::StartsWith(file, "gflags");
+}
+
+bool IsFlag(absl::string_view arg) {
+  return arg.size() >= 2 && arg[0] == '-' &&
+         !absl::ascii_isdigit(static_cast<unsigned char>(arg[1]));
+}
+
+struct Flag {
+  std::string name;      // as gflags knows it
+  std::string spelling;  // as the user wrote it, with its dashes, for messages
+  bool is_bool = false;
+  std::optional<std::string> value;
+};
+
+bool Known(const std::string& name, gflags::CommandLineFlagInfo* info) {
+  return gflags::GetCommandLineFlagInfo(name.c_str(), info) && IsOwnFlag(*info);
+}
+
+// REQUIRES: IsFlag(arg).
+absl::StatusOr<Flag> ParseFlag(absl::string_view arg) {
+  Flag flag;
+  absl::string_view text = arg.substr(absl::StartsWith(arg, "--") ? 2 : 1);
+  const size_t equals = text.find('=');
+  if (equals != absl::string_view::npos) flag.value = std::string(text.substr(equals + 1));
+  text = text.substr(0, equals);
+  flag.spelling =
+      std::string(arg.substr(0, arg.size() - (flag.value ? flag.value->size() + 1 : 0)));
+  flag.name = absl::StrReplaceAll(text, {{"-", "_"}});
+  if (flag.name == "flagfile") return flag;
+
+  gflags::CommandLineFlagInfo info;
+  if (Known(flag.name, &info)) {
+    flag.is_bool = info.type == "bool";
+    return flag;
+  }
+  if (absl::StartsWith(flag.name, "no") && !flag.value) {
+    flag.name.erase(0, 2);
+    if (Known(flag.name, &info) && info.type == "bool") {
+      flag.is_bool = true;
+      flag.value = "false";
+      return flag;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown flag ", flag.spelling));
+}
+
+absl::Status ReadFlagfile(const std::string& path, int depth);
+
+absl::Status Set(const Flag& flag, int depth) {
+  if (flag.name == "flagfile") return ReadFlagfile(*flag.value, depth + 1);
+  if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value->c_str()).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag ", flag.spelling, " does not take the value '", *flag.value, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadFlagfile(const std::string& path, int depth) {
+  if (depth > kFlagfileDepthMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flagfile ", path, ": more than ", kFlagfileDepthMax, " within another"));
+  }
+  std::ifstream file(path);
+  if (!file) return absl::InvalidArgumentError(absl::StrCat("flagfile ", path, " cannot be read"));
+  std::string line;
+  while (std::getline(file, line)) {
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (text.empty() || text[0] == '#') continue;
+    if (!IsFlag(text)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("flagfile ", path, ": '", text, "' is no flag; lines are --name=value"));
+    }
+    absl::StatusOr<Flag> flag = ParseFlag(text);
+    if (!flag.ok())
+      return absl::InvalidArgumentError(
+          absl::StrCat("flagfile ", path, ": ", flag.status().message()));
+    if (!flag->value && flag->is_bool) flag->value = "true";
+    if (!flag->value) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("flagfile ", path, ": ", flag->spelling, " needs =value"));
+    }
+    if (absl::Status status = Set(*flag, depth); !status.ok()) return status;
+  }
+  // A directory opens, but cannot be read.
+  if (file.bad())
+    return absl::InvalidArgumentError(absl::StrCat("flagfile ", path, " cannot be read"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string> args) {
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "--") {
+      rest.insert(rest.end(), args.begin() + static_cast<ptrdiff_t>(i) + 1, args.end());
+      break;
+    }
+    if (!IsFlag(arg)) {
+      rest.push_back(arg);
+      continue;
+    }
+    absl::StatusOr<Flag> flag = ParseFlag(arg);
+    if (!flag.ok()) return flag.status();
+    if (!flag->value && flag->is_bool) flag->value = "true";
+    if (!flag->value) {
+      if (i + 1 == args.size())
+        return absl::InvalidArgumentError(absl::StrCat("flag ", flag->spelling, " needs a value"));
+      flag->value = args[++i];
+    }
+    if (absl::Status status = Set(*flag, 0); !status.ok()) return status;
+  }
+  return rest;
+}
+
+std::vector<std::string> ArgumentsOf(int argc, char** argv) {
+  std::vector<std::string> args;
+  for (int i = 1; i < argc; ++i) args.emplace_back(argv[i]);
+  return args;
+}
+
+std::string DescribeFlags(absl::string_view file_part) {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);  // sorted by file, then name
+  std::string text;
+  for (const gflags::CommandLineFlagInfo& info : flags) {
+    if (!absl::StrContains(info.filename, file_part) || !IsOwnFlag(info)) continue;
+    std::string name = absl::StrCat("--", absl::StrReplaceAll(info.name, {{"_", "-"}}));
+    if (info.type != "bool") absl::StrAppend(&name, info.type == "string" ? "=TEXT" : "=N");
+    absl::StrAppendFormat(&text, "  %-18s %s\n", name, info.description);
+  }
+  return text;
+}
+
+}  // namespace osprey

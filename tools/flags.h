@@ -1,0 +1,44 @@
+// Command lines of the tools: gflags' definitions, parsed so that a mistake is a status and not an
+// exit.
+//
+// gflags' own parser ends the process with status 1, which for these tools means "not found"; and
+// it does not know
+// --if-absent as --if_absent. This one sets the same flags through gflags' registry:
+//
+//   --name=value  --name value  --switch  --noswitch  -name…     - and _ in names are alike
+//   --flagfile=F  lines of the same flags; # starts a comment. A file may name another
+//   --            ends the flags: all that follows are arguments, even if it starts with -
+//   -  -5         are arguments (standard input, a number)
+//
+// Flags and arguments may be mixed. Of the flags that gflags adds only --help is known.
+//
+// Thread rule: before other threads start.
+
+#ifndef OSPREY_TOOLS_FLAGS_H_
+#define OSPREY_TOOLS_FLAGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace osprey {
+
+// Sets the flags and returns the arguments, in order. `args` is without the program's name.
+// Errors: INVALID_ARGUMENT: an unknown flag, a value that is missing or wrong, a flagfile that
+// cannot be read. The message names the flag. Flags before the wrong one are set.
+absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string> args);
+
+// argv[1 …] as ParseFlags takes it.
+std::vector<std::string> ArgumentsOf(int argc, char** argv);
+
+// One line a flag, sorted: "  --if-version=N     what it does". Those defined in files whose name
+// contains `file_part`.
+std::string DescribeFlags(absl::string_view file_part);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_FLAGS_H_

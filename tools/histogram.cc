@@ -1,0 +1,76 @@
+#include "tools/histogram.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+
+namespace osprey {
+namespace {
+
+// The first 2^kPrecisionBits indices are the values themselves. Each octave above takes kParts
+// more: a value of b bits is shifted right until kPrecisionBits remain, of which the highest is
+// always 1.
+constexpr size_t kExact = size_t{1} << Histogram::kPrecisionBits;
+constexpr size_t kParts = kExact / 2;
+constexpr size_t kOctavesAbove = 64 - Histogram::kPrecisionBits;
+constexpr size_t kBuckets = kExact + kOctavesAbove * kParts;
+
+}  // namespace
+
+Histogram::Histogram() : counts_(kBuckets) {}
+
+size_t Histogram::IndexOf(uint64_t value) {
+  if (value < kExact) return value;
+  const int shift = static_cast<int>(std::bit_width(value)) - kPrecisionBits;
+  return kExact + static_cast<size_t>(shift - 1) * kParts + ((value >> shift) - kParts);
+}
+
+uint64_t Histogram::HighestOf(size_t index) {
+  if (index < kExact) return index;
+  const size_t above = index - kExact;
+  const int shift = static_cast<int>(above / kParts) + 1;
+  const uint64_t lowest = (kParts + above % kParts) << shift;
+  return lowest + ((uint64_t{1} << shift) - 1);
+}
+
+void Histogram::RecordMany(uint64_t value, uint64_t times) {
+  if (times == 0) return;
+  counts_[IndexOf(value)] += times;
+  count_ += times;
+  min_ = std::min(min_, value);
+  max_ = std::max(max_, value);
+  sum_ += static_cast<double>(value) * static_cast<double>(times);
+}
+
+void Histogram::Add(const Histogram& other) {
+  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+  count_ += other.count_;
+  min_ = std::min(min_, other.min_);
+  max_ = std::max(max_, other.max_);
+  sum_ += other.sum_;
+}
+
+double Histogram::mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+
+uint64_t Histogram::ValueAt(double quantile) const {
+  assert(quantile >= 0 && quantile <= 1);
+  const double wanted = std::ceil(quantile * static_cast<double>(count_));
+  const uint64_t rank = std::max(uint64_t{1}, static_cast<uint64_t>(wanted));
+  uint64_t seen = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    seen += counts_[i];
+    if (seen >= rank) return std::min(HighestOf(i), max_);
+  }
+  return max_;
+}
+
+std::vector<Histogram::Bucket> Histogram::Buckets() const {
+  std::vector<Bucket> buckets;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    if (counts_[i] != 0) buckets.push_back({HighestOf(i), counts_[i]});
+  }
+  return buckets;
+}
+
+}  // namespace osprey

@@ -1,0 +1,65 @@
+// kvcli's commands: one table, from which running, checking and `help` all come. A new command is
+// an entry and a function.
+//
+// Thread rule: one thread at a time.
+
+#ifndef OSPREY_TOOLS_KVCLI_COMMANDS_H_
+#define OSPREY_TOOLS_KVCLI_COMMANDS_H_
+
+#include <cstdint>
+#include <istream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/client.h"
+#include "tools/exit_status.h"
+#include "tools/kvcli_output.h"
+
+namespace osprey {
+
+// The flags that belong to single commands, as the user gave them.
+struct CommandOptions {
+  bool if_absent = false;
+  std::optional<uint64_t> if_version;
+};
+
+// What a command works with. Nothing is owned.
+struct CommandContext {
+  Client* client = nullptr;  // null for commands that need no server
+  std::string server;        // as the user wrote it
+  CommandOptions options;
+  std::istream* in = nullptr;
+  Output* out = nullptr;
+};
+
+using Arguments = absl::Span<const std::string>;
+
+struct Command {
+  const char* name;
+  const char* arguments;  // for help: "KEY VALUE"
+  const char* summary;    // one line
+  size_t arguments_min;
+  size_t arguments_max;
+  bool needs_server;
+  bool takes_if_absent;
+  bool takes_if_version;
+  // REQUIRES: CheckUsage is OK. Prints its result, or its error.
+  ExitStatus (*run)(CommandContext& context, Arguments arguments);
+};
+
+absl::Span<const Command> Commands();
+
+// Null when there is none of that name.
+const Command* FindCommand(absl::string_view name);
+
+// Errors: INVALID_ARGUMENT: too few or too many arguments, or a flag that the command does not
+// know.
+absl::Status CheckUsage(const Command& command, Arguments arguments, const CommandOptions& options);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_KVCLI_COMMANDS_H_

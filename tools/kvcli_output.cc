@@ -1,0 +1,141 @@
+#include "tools/kvcli_output.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace osprey {
+namespace {
+
+bool IsTerminalControl(unsigned char byte, unsigned char next) {
+  if (byte == '\n' || byte == '\t') return false;
+  // U+0080 … U+009F: a terminal may take them for escape sequences, too.
+  return byte < 0x20 || byte == 0x7F || (byte == 0xC2 && next < 0xA0);
+}
+
+bool IsTextForTerminal(absl::string_view bytes) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const char next = i + 1 < bytes.size() ? bytes[i + 1] : '\0';
+    if (IsTerminalControl(static_cast<unsigned char>(bytes[i]), static_cast<unsigned char>(next)))
+      return false;
+  }
+  return IsUtf8(bytes);
+}
+
+Json NumberOrText(const std::string& text) {
+  int64_t whole = 0;
+  double fraction = 0;
+  if (absl::SimpleAtoi(text, &whole)) return whole;
+  // "inf" and "nan" are numbers to SimpleAtod, not to JSON.
+  if (!text.empty() && absl::ascii_isdigit(static_cast<unsigned char>(text.back())) &&
+      absl::SimpleAtod(text, &fraction)) {
+    return fraction;
+  }
+  return text;
+}
+
+}  // namespace
+
+bool IsUtf8(absl::string_view bytes) {
+  // The JSON library checks UTF-8 in strings. A byte below 0x80 is always a character of its own,
+  // so that replacing it by a harmless one changes nothing else.
+  std::string quoted = "\"";
+  for (const char c : bytes) quoted.push_back(static_cast<unsigned char>(c) < 0x80 ? 'a' : c);
+  quoted.push_back('"');
+  return Json::accept(quoted);
+}
+
+std::string ForTerminal(absl::string_view bytes) {
+  if (IsTextForTerminal(bytes)) return std::string(bytes);
+  return absl::StrCat("\"", absl::CHexEscape(bytes), "\"");
+}
+
+void SetBytes(Json& json, const std::string& name, absl::string_view bytes) {
+  const bool text = IsUtf8(bytes);
+  json[name] = text ? std::string(bytes) : absl::Base64Escape(bytes);
+  json[name + "_encoding"] = text ? "utf-8" : "base64";
+}
+
+void Output::PrintJson(const Json& json) {
+  // Messages may quote a key that is not UTF-8.
+  out_ << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+void Output::Result(absl::string_view people, absl::string_view plain, const Json& json) {
+  switch (form_) {
+    case Form::kPeople:
+      out_ << people << '\n';
+      return;
+    case Form::kPlain:
+      out_ << plain << '\n';
+      return;
+    case Form::kJson:
+      PrintJson(json);
+      return;
+  }
+}
+
+void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t version) {
+  switch (form_) {
+    case Form::kPeople:
+      out_ << ForTerminal(bytes) << '\n';
+      return;
+    case Form::kPlain:
+      out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      return;
+    case Form::kJson:
+      Json json;
+      SetBytes(json, "key", key);
+      SetBytes(json, "value", bytes);
+      json["bytes"] = bytes.size();
+      json["version"] = version;
+      PrintJson(json);
+      return;
+  }
+}
+
+void Output::Table(absl::string_view title,
+                   const std::vector<std::pair<std::string, std::string>>& rows) {
+  switch (form_) {
+    case Form::kPeople: {
+      size_t width = 0;
+      for (const auto& [name, value] : rows) width = std::max(width, name.size());
+      out_ << title << '\n';
+      for (const auto& [name, value] : rows) {
+        out_ << absl::StreamFormat("  %-*s  %s\n", static_cast<int>(width), name, value);
+      }
+      return;
+    }
+    case Form::kPlain:
+      for (const auto& [name, value] : rows) out_ << name << '=' << value << '\n';
+      return;
+    case Form::kJson:
+      Json json = Json::object();
+      for (const auto& [name, value] : rows) json[name] = NumberOrText(value);
+      PrintJson(json);
+      return;
+  }
+}
+
+void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+  const std::string message = absl::StrReplaceAll(status.message(), {{"\n", " "}});
+  err_ << absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", message, mend.empty() ? "" : "; ",
+                       mend, "\n");
+  if (form_ != Form::kJson) return;
+  Json json;
+  json["error"] = absl::StatusCodeToString(status.code());
+  json["message"] = message;
+  PrintJson(json);
+}
+
+bool Output::Flush() {
+  out_.flush();
+  return out_.good();
+}
+
+}  // namespace osprey

@@ -1,0 +1,69 @@
+// What kvcli prints, in one of three forms: for people (on a terminal), plain (piped: the bare
+// result, for scripts) and JSON.
+//
+//   people   words, units, columns; a value that would upset the terminal is shown escaped
+//   plain    a value's bytes and nothing else; a version or an answer on a line
+//   json     one object a command. Bytes that are not UTF-8 are in base64; the field NAME_encoding
+//   says "utf-8" or "base64"
+//
+// Errors go to the second stream as one line whatever the form; in JSON the object on the first
+// says them too.
+//
+// Thread rule: one thread at a time.
+
+#ifndef OSPREY_TOOLS_KVCLI_OUTPUT_H_
+#define OSPREY_TOOLS_KVCLI_OUTPUT_H_
+
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace osprey {
+
+// Ordered: people read it too.
+using Json = nlohmann::ordered_json;
+
+class Output {
+ public:
+  enum class Form { kPeople, kPlain, kJson };
+
+  // REQUIRES: the streams outlive it.
+  Output(Form form, std::ostream& out, std::ostream& err) : form_(form), out_(out), err_(err) {}
+
+  // One result. `people` and `plain` are lines without their end.
+  void Result(absl::string_view people, absl::string_view plain, const Json& json);
+  // A stored value. Plain: exactly its bytes.
+  void Value(absl::string_view key, absl::string_view bytes, uint64_t version);
+  // A table of names and values. Plain: lines name=value. In JSON, whole numbers are numbers.
+  void Table(absl::string_view title, const std::vector<std::pair<std::string, std::string>>& rows);
+
+  // "kvcli: WHAT: MESSAGE; MEND" on one line. `mend` may be empty.
+  void Error(absl::string_view what, const absl::Status& status, absl::string_view mend);
+
+  // False once something could not be written (a full disk).
+  bool Flush();
+
+ private:
+  void PrintJson(const Json& json);
+
+  Form form_;
+  std::ostream& out_;
+  std::ostream& err_;
+};
+
+// Adds `bytes` as the field `name`, and the field that tells their encoding.
+void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
+
+bool IsUtf8(absl::string_view bytes);
+
+// `bytes` as it is where a terminal shows it as text, else quoted and escaped.
+std::string ForTerminal(absl::string_view bytes);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_KVCLI_OUTPUT_H_
