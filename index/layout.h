@@ -1,11 +1,14 @@
-// Every byte that is READ remotely, declared once. Little-endian; offsets are from the start of the region.
+// Every byte that is READ remotely, declared once. Little-endian; offsets are from the start of the
+// region.
 //
-//   0                4 KiB                                   units of 32 KiB, upwards            downwards
-//   +----------------+----------------+----------------------+--------+--------+------ … ------+----------+
-//   | region header  | directory pages (room for the deepest)| segment| segment|overflow| free | items    |
-//   +----------------+----------------+----------------------+--------+--------+------ … ------+----------+
+//   0               4 KiB                    units of 32 KiB, upwards            downwards
+//   +---------------+------------------------+--------+--------+------- … -------+-----------+
+//   | region header | directory pages (room  | segment| segment|overflow| free   | items     |
+//   |               | for the deepest)       |        |        |lines   |        |           |
+//   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
-// Index space (units) grows from the bottom, item space from the top, until they meet; neither ever becomes the other.
+// Index space (units) grows from the bottom, item space from the top, until they meet; neither ever
+// becomes the other.
 //
 // Everything that a client reads and believes is a *record*:
 //
@@ -14,31 +17,44 @@
 //         | version   | tag       | checksum             | contents            |
 //         +-----------+-----------+----------------------+----------------- … -+
 //
-//   version   odd while the record is being written. Never restarts at an offset (see record.h).
-//   tag       a line's generation; an item's key length and state; the kind of a header or directory page
-//   checksum  XXH3-64 of the contents, mixed with version, tag, the record's offset and the region's incarnation
+//   version   odd while the record is being written. Never restarts at an offset (writer.h).
+//   tag       a line's generation; an item's key length, state and flags; a constant in the region
+//             header and in directory pages
+//   checksum  XXH3-64 of the contents, mixed with version, tag, the record's offset and the
+//             region's incarnation
 //
-//   line      128 B: the record header and 14 words. Empty words are 0.
+//   line      128 B: the record header and 14 words. Empty words are 0. The last is the link's.
 //
-//     word    63      62 61                    46 45             38 37                                0
-//     slot    | kind=1  | fingerprint (16)       | length class (8)| item offset / 8 (38)               |
-//     link    | kind=2  | 0                                        | overflow line's offset / 8 (38)    |
-//     inline  | kind=3  | key length (7) | value length (7) | cas version (48)                           |
+//     word    63     62 61              46 45               38 37                            0
+//     slot    | kind=1 | fingerprint (16) | length class (8)  | item offset / 8 (38)          |
+//     link    | kind=2 | 0                                    | line offset / 8 (38)          |
+//     inline  | kind=3 | key length (7) | value length (7)    | cas version (48)              |
 //             followed by ceil((key length + value length) / 8) words of key, value and zeros
 //
-//   item      32 B of header {version, tag, checksum, value length, cas version}, an optional expiry, key, value:
-//             contents are zero-padded to 8 bytes. A dead item is its header alone: lengths are 0.
+//   item      32 B of header {version, tag, checksum, value length, cas version}, an optional
+//             expiry, key, value, zeros up to a multiple of 8. A dead item is its header alone:
+//             its lengths are 0.
 
 #ifndef OSPREY_INDEX_LAYOUT_H_
 #define OSPREY_INDEX_LAYOUT_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "absl/types/span.h"
+
 namespace osprey::index {
 
+// Words are stored as the CPU has them, and read as such by another machine.
+static_assert(std::endian::native == std::endian::little);
+
+using ByteSpan = absl::Span<const std::byte>;
+
 inline constexpr uint64_t kWordBytes = 8;
+// Of index space: a segment, or a batch of overflow lines.
+inline constexpr uint64_t kUnitBytes = 32768;
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint64_t kValueBytesMax = uint64_t{1} << 30;  // 1 GiB
 
@@ -52,9 +68,10 @@ static_assert(sizeof(RecordHeader) == 16);
 static_assert(offsetof(RecordHeader, tag) == 4);
 static_assert(offsetof(RecordHeader, checksum) == 8);
 
-// --- Region header -----------------------------------------------------------------------------------------
+// --- Region header ---------------------------------------------------------
 
-inline constexpr uint64_t kRegionMagic = 0x3130595052505330;  // spells the layout; changes when the layout does
+// Spells "OSPREY01"; changes when the layout does.
+inline constexpr uint64_t kRegionMagic = 0x313059455250534f;
 inline constexpr uint32_t kLayoutVersion = 1;
 inline constexpr uint32_t kRegionHeaderTag = 1;
 inline constexpr uint64_t kDirectoryOffset = 4096;
@@ -75,9 +92,11 @@ static_assert(offsetof(RegionHeader, magic) == 16);
 static_assert(offsetof(RegionHeader, incarnation) == 32);
 static_assert(offsetof(RegionHeader, region_bytes) == 48);
 
-// --- Directory ---------------------------------------------------------------------------------------------
-// Entry i of 2^depth serves the keys whose hash ends in the bits of i. So doubling appends, and an entry
-// read with an old depth still names a segment (whose generation then says whether it is the right one).
+// --- Directory -------------------------------------------------------------
+
+// Entry i of 2^depth serves the keys whose hash ends in the bits of i. So doubling appends, and an
+// entry read with an old depth still names a segment (whose generation then says whether it is the
+// right one).
 
 inline constexpr uint32_t kDirectoryDepthMax = 26;
 inline constexpr uint32_t kDirectoryEntriesPerPage = 510;
@@ -90,34 +109,54 @@ struct DirectoryPage {
 };
 static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
 
-// generation (32, high) | depth (6) | unit (26, low). A generation names one life of one segment and is never used
-// again; 0 is no generation. `depth` is how many low hash bits all keys of the segment share.
+// generation (32, high) | depth (6) | unit (26, low). A generation names one life of one segment
+// and is never used again; 0 is no generation. `depth` is how many low hash bits all keys of the
+// segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
   uint32_t depth = 0;
   uint32_t generation = 0;
 
-  constexpr uint64_t Pack() const { return uint64_t{generation} << 32 | uint64_t{depth} << 26 | unit; }
+  constexpr uint64_t Pack() const {
+    return uint64_t{generation} << 32 | uint64_t{depth} << 26 | unit;
+  }
   static constexpr DirectoryEntry Unpack(uint64_t word) {
     return {static_cast<uint32_t>(word & ((1u << 26) - 1)), static_cast<uint32_t>(word >> 26 & 63),
             static_cast<uint32_t>(word >> 32)};
   }
 };
 
-// --- Lines -------------------------------------------------------------------------------------------------
+// How deep the directory of a region of `region_bytes` may become, for which room is kept: four
+// entries for every unit that fits. Hashes are uniform, so segments differ in depth by one or two.
+// (0.1 % of the region.)
+constexpr uint32_t DirectoryDepthLimit(uint64_t region_bytes) {
+  const uint64_t units = region_bytes / kUnitBytes;
+  const uint32_t depth = units == 0 ? 0 : static_cast<uint32_t>(std::bit_width(4 * units - 1));
+  return depth < kDirectoryDepthMax ? depth : kDirectoryDepthMax;
+}
+constexpr uint64_t DirectoryPages(uint32_t depth) {
+  return ((uint64_t{1} << depth) + kDirectoryEntriesPerPage - 1) / kDirectoryEntriesPerPage;
+}
+// Where unit 0 starts: after the room for the deepest directory.
+constexpr uint64_t UnitsOffset(uint64_t region_bytes) {
+  return kDirectoryOffset + DirectoryPages(DirectoryDepthLimit(region_bytes)) * kDirectoryPageBytes;
+}
+
+// --- Lines -----------------------------------------------------------------
 
 inline constexpr uint32_t kLineWords = 14;
 inline constexpr uint64_t kLineBytes = 128;
 inline constexpr uint64_t kWindowBytes = 2 * kLineBytes;
-inline constexpr uint64_t kUnitBytes = 32768;
 inline constexpr uint32_t kLinesPerUnit = kUnitBytes / kLineBytes;
 // The last line of a segment is nobody's home: it is only the second line of the last window.
 inline constexpr uint32_t kHomesPerSegment = kLinesPerUnit - 1;
-// Every line keeps one word free for the link, since a key may not be moved out to make room for it.
+// The last word of every line is kept for the link, since a key may not be moved out to make room
+// for it. The words before it hold keys, without gaps.
+inline constexpr uint32_t kLinkWord = kLineWords - 1;
 inline constexpr uint32_t kLineWordsUsable = kLineWords - 1;
 inline constexpr uint32_t kChainLinesMax = 8;  // overflow lines of one home
-// An item is inline while it takes at most so many words, its header word included: above, lines pack badly and an item of
-// its own is as cheap.
+// An item is inline while it takes at most so many words, its header word included: above, lines
+// pack badly and an item of its own is as cheap.
 inline constexpr uint32_t kInlineWordsMax = 6;
 
 struct Line {
@@ -130,8 +169,8 @@ enum class WordKind : uint8_t { kEmpty = 0, kSlot = 1, kLink = 2, kInline = 3 };
 
 constexpr WordKind KindOf(uint64_t word) { return static_cast<WordKind>(word >> 62); }
 
-// Cas versions come from one counter for the whole server and have 48 bits. They do not wrap: a server that has used them
-// all (10 million writes a second for 325 days) refuses writes.
+// Cas versions come from one counter for the whole server and have 48 bits. They do not wrap: a
+// server that has used them all (10 million writes a second for 325 days) refuses writes.
 inline constexpr uint64_t kCasVersionMax = (uint64_t{1} << 48) - 1;
 
 inline constexpr uint64_t kOffsetBits = 38;  // in words: regions up to 2 TiB
@@ -153,7 +192,9 @@ struct Slot {
   }
 };
 
-constexpr uint64_t PackLink(uint64_t line_offset) { return uint64_t{2} << 62 | line_offset / kWordBytes; }
+constexpr uint64_t PackLink(uint64_t line_offset) {
+  return uint64_t{2} << 62 | line_offset / kWordBytes;
+}
 constexpr uint64_t LinkOffset(uint64_t word) { return (word & kOffsetMask) * kWordBytes; }
 
 struct InlineHead {
@@ -162,21 +203,46 @@ struct InlineHead {
   uint64_t cas_version = 0;
 
   constexpr uint64_t Pack() const {
-    return uint64_t{3} << 62 | uint64_t{key_length} << 55 | uint64_t{value_length} << 48 | cas_version;
+    return uint64_t{3} << 62 | uint64_t{key_length} << 55 | uint64_t{value_length} << 48 |
+           cas_version;
   }
   static constexpr InlineHead Unpack(uint64_t word) {
-    return {static_cast<uint32_t>(word >> 55 & 127), static_cast<uint32_t>(word >> 48 & 127), word & kCasVersionMax};
+    return {static_cast<uint32_t>(word >> 55 & 127), static_cast<uint32_t>(word >> 48 & 127),
+            word & kCasVersionMax};
   }
   // Words that the item takes, this one included.
   constexpr uint32_t words() const { return 1 + (key_length + value_length + 7) / 8; }
 };
 
-// A length class stands for a READ length in bytes, at least the record's. 16 B steps to 1 KiB, then 8 steps an octave.
-// ReadLengthOf(ClassOf(n)) >= n, and at most 12.5 % above it (or 15 B).
-uint32_t LengthClassOf(uint64_t bytes);
-uint64_t ReadLengthOf(uint32_t length_class);
+// A length class stands for a READ length in bytes, at least the record's. 16 B steps to 1 KiB,
+// then 8 steps an octave:
+//
+//   class           0   1   2 …   63    64    65 …   71    72    73 …        255
+//   READ length B  16  32  48 … 1024  1152  1280 … 2048  2304  2560 …   16 GiB
+//
+// ReadLengthOf(LengthClassOf(n)) >= n, and at most 12.5 % above it (or 15 B).
+inline constexpr uint64_t kLengthStepBytes = 16;
+inline constexpr uint64_t kLengthStepsEndBytes = 1024;
+inline constexpr uint32_t kLengthStepsEndClass = kLengthStepsEndBytes / kLengthStepBytes;
 
-// --- Items -------------------------------------------------------------------------------------------------
+// REQUIRES: bytes at most ReadLengthOf(255).
+constexpr uint32_t LengthClassOf(uint64_t bytes) {
+  if (bytes <= kLengthStepsEndBytes) {
+    return bytes == 0 ? 0 : static_cast<uint32_t>((bytes - 1) / kLengthStepBytes);
+  }
+  const int octave = std::bit_width(bytes - 1) - 1;  // 2^octave < bytes <= 2^(octave + 1)
+  const uint64_t step = (bytes - 1) >> (octave - 3) & 7;
+  return kLengthStepsEndClass + static_cast<uint32_t>(octave - 10) * 8 +
+         static_cast<uint32_t>(step);
+}
+constexpr uint64_t ReadLengthOf(uint32_t length_class) {
+  if (length_class < kLengthStepsEndClass) return (uint64_t{length_class} + 1) * kLengthStepBytes;
+  const uint32_t above = length_class - kLengthStepsEndClass;
+  return uint64_t{9 + above % 8} << (above / 8 + 7);
+}
+static_assert(LengthClassOf(ReadLengthOf(255)) == 255);
+
+// --- Items -----------------------------------------------------------------
 
 struct ItemHeader {
   RecordHeader record;
@@ -196,11 +262,26 @@ struct ItemTag {
   ItemState state = ItemState::kNone;
   uint8_t flags = 0;
 
-  constexpr uint32_t Pack() const { return key_length | uint32_t{static_cast<uint8_t>(state)} << 16 | uint32_t{flags} << 24; }
+  constexpr uint32_t Pack() const {
+    return key_length | uint32_t{static_cast<uint8_t>(state)} << 16 | uint32_t{flags} << 24;
+  }
   static constexpr ItemTag Unpack(uint32_t tag) {
     return {tag & 65535, static_cast<ItemState>(tag >> 16 & 255), static_cast<uint8_t>(tag >> 24)};
   }
 };
+
+constexpr uint64_t ItemKeyOffset(uint8_t flags) {
+  return sizeof(ItemHeader) + ((flags & kItemHasExpiry) != 0 ? sizeof(uint64_t) : 0);
+}
+constexpr uint64_t RoundUpToWords(uint64_t bytes) {
+  return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
+}
+// Of a whole item: header, expiry, key, value and padding.
+constexpr uint64_t ItemBytes(uint64_t key_length, uint64_t value_length, uint8_t flags) {
+  return RoundUpToWords(ItemKeyOffset(flags) + key_length + value_length);
+}
+inline constexpr uint64_t kItemBytesMax = ItemBytes(kKeyBytesMax, kValueBytesMax, kItemHasExpiry);
+static_assert(LengthClassOf(kItemBytesMax) < 256);
 
 }  // namespace osprey::index
 

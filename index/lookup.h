@@ -1,70 +1,53 @@
 // The reader: finds a key in a table of which it sees only the bytes that READs bring.
 //
-// A Lookup is a resumable machine without I/O, clock or memory of its own: it says which bytes it wants next, is given a
-// private copy of them, and says what they mean. index/README.md has the rules (R1, R2 …) that it follows and why the
-// answer is linearizable.
+// A Lookup is a resumable machine without I/O, clock or memory of its own: it says which bytes it
+// wants next, is given a private copy of them, and says what they mean. index/README.md has the
+// rules (R1, R2 …) that it follows and why the answer is linearizable.
 //
 //   RegionMap map(incarnation, region_bytes);            // once per connection
 //   … map.NextRead() / map.Apply(bytes) until map.ready()
 //   Lookup lookup(map, key, hint);
-//   for (Lookup::Step step = lookup.Start(); step.kind == Lookup::Kind::kRead; step = lookup.Resume(bytes)) {
-//     bytes = READ(step.offset, step.length);             // after `step.backoff` tries: wait a little first
+//   Lookup::Step step = lookup.Start();
+//   while (step.kind == Lookup::Kind::kRead) {
+//     bytes = READ(step.offset, step.length);            // step.backoff > 0: wait a little first
+//     step = lookup.Resume(bytes);
 //   }
 //
-// Nothing that the bytes hold can make it read outside the region, loop without bound or fail otherwise than by
-// asking the server.
+// Nothing that the bytes hold can make it read outside the region, loop without bound or fail
+// otherwise than by asking the server.
 
 #ifndef OSPREY_INDEX_LOOKUP_H_
 #define OSPREY_INDEX_LOOKUP_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "index/item.h"
 #include "index/layout.h"
+#include "index/line.h"
+#include "index/region_map.h"
 
 namespace osprey::index {
 
-using ByteSpan = absl::Span<const std::byte>;
+// The longest READ that a lookup asks for: an item with a value of 1 MiB. Longer items are the
+// server's to answer, until they are read in pieces.
+inline constexpr uint64_t kLookupValueBytesMax = 1 << 20;
+inline constexpr uint64_t kLookupReadBytesMax =
+    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kLookupValueBytesMax, kItemHasExpiry)));
 
-struct ReadSpan {
-  uint64_t offset = 0;  // from the start of the region
-  uint32_t length = 0;  // bytes
-};
-
-// A client's copy of the region header and the directory. Not thread-safe. Valid for one incarnation.
-class RegionMap {
- public:
-  RegionMap(uint64_t incarnation, uint64_t region_bytes);
-
-  // True once every directory page has been read.
-  bool ready() const;
-  // What to READ next while not ready(): the header, then the directory page by page.
-  ReadSpan NextRead() const;
-  // Takes the bytes of NextRead(). OK: progress, or a torn record (READ again: bounded by kMapAttemptsMax in all).
-  // Errors: DATA_LOSS when the bytes cannot be a region of this layout and incarnation; the message says which field.
-  absl::Status Apply(ByteSpan bytes);
-
-  uint64_t incarnation() const { return incarnation_; }
-  uint64_t hash_seed() const { return hash_seed_; }
-  uint64_t region_bytes() const { return region_bytes_; }
-
- private:
-  friend class Lookup;
-  // (the implementer's)
-  uint64_t incarnation_;
-  uint64_t region_bytes_;
-  uint64_t hash_seed_ = 0;
-};
+// R4: how often a lookup does a thing before it asks the server instead.
+inline constexpr int kReadsMax = 64;        // READs in all
+inline constexpr int kReadAttemptsMax = 8;  // torn records in all
+inline constexpr int kItemAttemptsMax = 2;  // torn in a row at one item: then the line again
+inline constexpr int kRestartsMax = 8;      // from the window
+inline constexpr int kRefreshesMax = 3;     // of the map
 
 // What READs a GET took and why, for the client's counters.
 struct LookupCounters {
   uint32_t reads = 0;
-  uint32_t torn = 0;        // records rejected because a write was going on
+  uint32_t torn = 0;         // records rejected because a write was going on
   uint32_t stale_hints = 0;  // the hint's item was dead or another's
   uint32_t restarts = 0;
 };
@@ -81,14 +64,14 @@ class Lookup {
     Kind kind = Kind::kAskServer;
     uint64_t offset = 0;
     uint32_t length = 0;
-    int backoff = 0;         // kRead: how many times in a row this was torn; 0: READ at once
-    ByteSpan value;          // kHit: within the bytes given to the last Resume
-    uint64_t version = 0;    // kHit
-    uint64_t slot = 0;       // kHit
+    int backoff = 0;       // kRead: how many times in a row this was torn; 0: READ at once
+    ByteSpan value;        // kHit: within the bytes given to the last Resume
+    uint64_t version = 0;  // kHit
+    uint64_t slot = 0;     // kHit
   };
 
-  // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must outlive this.
-  // `hint` is a slot from an earlier hit or reply, or 0.
+  // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
+  // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
   Lookup(RegionMap& map, absl::string_view key, uint64_t hint);
 
   // Each is followed by Resume with exactly the bytes asked for, while kRead is returned.
@@ -98,7 +81,95 @@ class Lookup {
   const LookupCounters& counters() const { return counters_; }
 
  private:
-  // (the implementer's)
+  // What the READ under way is for.
+  //
+  //   Start -> kHint --------------------------------+--> hit
+  //     |        v (not there)                       |
+  //     +--> kWindow <----- restart -----+           |
+  //            |  ^                      |           |
+  //            |  +-- kHeader, kPage <- (old map)    |
+  //            v                                     |
+  //          kItem (each matching slot) -------------+
+  //            v
+  //          kChainLine (and its kItems), as often as there is a link
+  //            v
+  //          kConfirmChainLine, kConfirmWindow -----------> miss
+  enum class State {
+    kDone,
+    kHint,
+    kWindow,
+    kItem,
+    kChainLine,
+    kConfirmChainLine,
+    kConfirmWindow,
+    kHeader,
+    kPage,
+  };
+
+  // A line that was searched. Lines 0 and 1 are the window's, the others the chain's.
+  struct Searched {
+    uint64_t offset = 0;
+    RecordHeader header{};
+    // A slot's fingerprint matched but its item held another key: whether the slot led there all
+    // the while is to be confirmed.
+    bool doubtful = false;
+  };
+  struct Candidate {
+    uint64_t slot = 0;
+    uint32_t line = 0;  // index into searched_
+  };
+  static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
+
+  Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
+  Step ReadWindow(int backoff = 0);
+  Step ReadSlot(State state, uint64_t slot, int backoff = 0);
+  Step AskServer();
+  Step Hit(const ItemReading& item, uint64_t slot);
+  Step Miss();
+
+  Step OnHint(ByteSpan bytes);
+  Step OnWindow(ByteSpan bytes);
+  Step OnItem(ByteSpan bytes);
+  Step OnChainLine(ByteSpan bytes);
+  Step OnConfirmChainLine(ByteSpan bytes);
+  Step OnConfirmWindow(ByteSpan bytes);
+  Step OnHeader(ByteSpan bytes);
+  Step OnPage(ByteSpan bytes);
+
+  // Notes the line as searched, and its candidates. A step other than kRead when it holds the key
+  // itself, or nonsense.
+  Step Search(ByteSpan line_bytes, uint64_t offset);
+  bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
+  bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
+  Step NextCandidate();
+  Step Conclude();
+  Step ConfirmNext();
+  Step TornLine();
+  Step TornItem();
+  Step Restart();
+  Step Refresh();
+
+  RegionMap& map_;
+  absl::string_view key_;
+  KeyHash hash_;
+  uint64_t hint_;
+
+  State state_ = State::kDone;
+  uint64_t offset_ = 0;  // of the READ under way
+  uint64_t length_ = 0;
+  int torn_in_a_row_ = 0;
+  int restarts_ = 0;
+  int refreshes_ = 0;
+  bool lengthened_ = false;  // the READ under way is the longer one of an item
+
+  RegionMap::Window window_;
+  uint64_t next_link_ = 0;  // the line after those searched; 0: none
+  uint32_t searched_count_ = 0;
+  uint32_t candidate_count_ = 0;
+  uint32_t candidate_next_ = 0;
+  uint32_t confirm_next_ = 0;
+  Searched searched_[kSearchedMax];
+  Candidate candidates_[2 * kLineWordsUsable];
   LookupCounters counters_;
 };
 

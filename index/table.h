@@ -1,14 +1,15 @@
 // The writer: the table as the server holds it.
 //
-// It writes the region in the order that lets remote readers (lookup.h) tell a finished record from an unfinished one; the
-// rules W1 … W8 of index/README.md stand beside the code that keeps them. Pure memory: it does no I/O, has no clock (time is
-// an argument) and no threads.
+// It writes the region in the order that lets remote readers (lookup.h) tell a finished record from
+// an unfinished one; the rules W1 … W8 of index/README.md stand beside the code that keeps them.
+// Pure memory: it does no I/O, has no clock (time is an argument) and no threads.
 //
 // Thread rule: one thread at a time. Remote readers need no leave.
 //
-// A write of a small value is one call, Put. A value that arrives piece by piece (a rendezvous) is written where it will
-// stay: Reserve gives a span of item space that no reader can reach, the caller fills value(), and then Publish makes it the
-// key's value in one instant, or Abort gives the space back.
+// A write of a small value is one call, Put. A value that arrives piece by piece (a rendezvous) is
+// written where it will stay: Reserve gives a span of item space that no reader can reach, the
+// caller fills value(), and then Publish makes it the key's value in one instant, or Abort gives
+// the space back.
 
 #ifndef OSPREY_INDEX_TABLE_H_
 #define OSPREY_INDEX_TABLE_H_
@@ -29,7 +30,8 @@ namespace osprey::index {
 struct TableOptions {
   uint64_t incarnation = 0;  // random; not 0
   uint64_t hash_seed = 0;    // random
-  // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of memory it is reused earlier.
+  // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of
+  // memory it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
 };
 
@@ -40,8 +42,9 @@ struct Condition {
   uint64_t version = 0;  // kVersionIs
 };
 
-// The outcome of a write. `status` is OK; NOT_FOUND (delete, or kVersionIs, of an absent key); ALREADY_EXISTS (kAbsent);
-// FAILED_PRECONDITION (kVersionIs: `version` is the present one); RESOURCE_EXHAUSTED (full; nothing changed).
+// The outcome of a write. `status` is OK; NOT_FOUND (delete, or kVersionIs, of an absent key);
+// ALREADY_EXISTS (kAbsent); FAILED_PRECONDITION (kVersionIs: `version` is the present one);
+// RESOURCE_EXHAUSTED (full; nothing changed).
 struct WriteResult {
   absl::Status status;
   uint64_t version = 0;  // of the write; or the present one when a condition failed
@@ -50,7 +53,8 @@ struct WriteResult {
 
 class Table;
 
-// A span of item space on its way to become an item. Move-only; destroying it without Publish aborts.
+// A span of item space on its way to become an item. Move-only; destroying it without Publish
+// aborts.
 class Reservation {
  public:
   Reservation() = default;
@@ -58,7 +62,8 @@ class Reservation {
   Reservation& operator=(Reservation&& other) noexcept;
   ~Reservation();
 
-  // Where the value's bytes go (key and header are there already). Local or remote DMA writes may fill it.
+  // Where the value's bytes go (key and header are there already). Local or remote DMA writes may
+  // fill it.
   absl::Span<std::byte> value() const { return value_; }
   bool valid() const { return table_ != nullptr; }
 
@@ -73,18 +78,21 @@ class Reservation {
 
 class Table {
  public:
-  // Lays an empty table out in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which must outlive it.
-  // Errors: INVALID_ARGUMENT (too small, too large; with the bound).
-  static absl::StatusOr<std::unique_ptr<Table>> Create(absl::Span<std::byte> region, const TableOptions& options);
+  // Lays an empty table out in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which
+  // must outlive it. Errors: INVALID_ARGUMENT (too small, too large; with the bound).
+  static absl::StatusOr<std::unique_ptr<Table>> Create(absl::Span<std::byte> region,
+                                                       const TableOptions& options);
   static uint64_t RegionBytesMin();
   virtual ~Table() = default;  // (adjust: not necessarily virtual)
 
-  WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition, absl::Time now);
+  WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition,
+                  absl::Time now);
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
   // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
   absl::StatusOr<Reservation> Reserve(absl::string_view key, uint64_t value_length, absl::Time now);
-  // Hashes what was filled in and makes it the key's value. The reservation is used up whatever the outcome.
+  // Hashes what was filled in and makes it the key's value. The reservation is used up whatever the
+  // outcome.
   WriteResult Publish(Reservation reservation, Condition condition, absl::Time now);
 
   // What is there now. The value is valid until the next call on the table.
@@ -96,7 +104,8 @@ class Table {
   // Errors: NOT_FOUND.
   absl::StatusOr<View> Find(absl::string_view key) const;
 
-  // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a reader was sent there).
+  // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a
+  // reader was sent there).
   void Lease(uint64_t slot, absl::Time until);
 
   struct Stats {
@@ -105,13 +114,13 @@ class Table {
     uint64_t key_bytes = 0;
     uint64_t value_bytes = 0;
     uint64_t region_bytes = 0;
-    uint64_t index_bytes = 0;      // units in use
-    uint64_t item_bytes = 0;       // live items, headers and rounding included
+    uint64_t index_bytes = 0;       // units in use
+    uint64_t item_bytes = 0;        // live items, headers and rounding included
     uint64_t item_space_bytes = 0;  // taken from the region for items, free parts included
     uint64_t quarantine_bytes = 0;  // dead, not yet reusable
     uint64_t segments = 0;
     uint64_t overflow_lines = 0;
-    double load_factor = 0;  // occupied words over all words of segments
+    double load_factor = 0;    // occupied words over all words of segments
     uint64_t cas_version = 0;  // the last given out
   };
   Stats stats() const;

@@ -1,0 +1,352 @@
+#include "index/lookup.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "index/record.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+
+Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint)
+    : map_(map), key_(key), hash_(HashKey(key, map.hash_seed())), hint_(hint) {
+  assert(map.ready());
+}
+
+// --- Steps -----------------------------------------------------------------
+
+Lookup::Step Lookup::Start() {
+  assert(state_ == State::kDone && counters_.reads == 0);
+  const bool plausible =
+      KindOf(hint_) == WordKind::kSlot && Slot::Unpack(hint_).fingerprint == hash_.fingerprint();
+  if (plausible) {
+    const Step step = ReadSlot(State::kHint, hint_);
+    if (step.kind == Kind::kRead) return step;
+  }
+  return ReadWindow();
+}
+
+Lookup::Step Lookup::Resume(ByteSpan bytes) {
+  assert(state_ != State::kDone && bytes.size() == length_);
+  switch (state_) {
+    case State::kHint:
+      return OnHint(bytes);
+    case State::kWindow:
+      return OnWindow(bytes);
+    case State::kItem:
+      return OnItem(bytes);
+    case State::kChainLine:
+      return OnChainLine(bytes);
+    case State::kConfirmChainLine:
+      return OnConfirmChainLine(bytes);
+    case State::kConfirmWindow:
+      return OnConfirmWindow(bytes);
+    case State::kHeader:
+      return OnHeader(bytes);
+    case State::kPage:
+      return OnPage(bytes);
+    case State::kDone:
+      break;
+  }
+  return AskServer();
+}
+
+// R4: every READ passes here, so no lookup makes more than kReadsMax.
+Lookup::Step Lookup::Read(State state, uint64_t offset, uint64_t length, int backoff) {
+  assert(length <= kLookupReadBytesMax && length <= map_.region_bytes() &&
+         offset <= map_.region_bytes() - length);
+  if (counters_.reads >= kReadsMax) return AskServer();
+  ++counters_.reads;
+  state_ = state;
+  offset_ = offset;
+  length_ = length;
+  Step step;
+  step.kind = Kind::kRead;
+  step.offset = offset;
+  step.length = static_cast<uint32_t>(length);
+  step.backoff = backoff;
+  return step;
+}
+
+Lookup::Step Lookup::ReadWindow(int backoff) {
+  window_ = map_.WindowOf(hash_);
+  if (window_.generation == 0) return Refresh();
+  return Read(State::kWindow, window_.offset, kWindowBytes, backoff);
+}
+
+// A slot comes from remote bytes or from the caller: it is checked here, before anything is READ
+// where it points.
+Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
+  const Slot slot = Slot::Unpack(word);
+  if (!map_.Contains(slot.offset, sizeof(ItemHeader))) return AskServer();
+  const uint64_t to_end = map_.region_bytes() - slot.offset;
+  const uint64_t length =
+      std::min(std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader)), to_end);
+  if (length > kLookupReadBytesMax) return AskServer();
+  return Read(state, slot.offset, length, backoff);
+}
+
+Lookup::Step Lookup::AskServer() {
+  state_ = State::kDone;
+  return {};
+}
+
+Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot) {
+  // What an expiry means depends on the time, of which nothing is known here (R8).
+  if (item.has_expiry) return AskServer();
+  state_ = State::kDone;
+  Step step;
+  step.kind = Kind::kHit;
+  step.value = item.value;
+  step.version = item.cas_version;
+  step.slot = slot;
+  return step;
+}
+
+Lookup::Step Lookup::Miss() {
+  state_ = State::kDone;
+  Step step;
+  step.kind = Kind::kMiss;
+  return step;
+}
+
+// Everything learned so far is void (R7 holds all the same: what is READ now is READ after the
+// start).
+Lookup::Step Lookup::Restart() {
+  ++counters_.restarts;
+  if (++restarts_ > kRestartsMax) return AskServer();
+  return ReadWindow(restarts_ - 1);
+}
+
+Lookup::Step Lookup::TornLine() {
+  ++counters_.torn;
+  if (counters_.torn >= kReadAttemptsMax) return AskServer();
+  return Read(state_, offset_, length_, ++torn_in_a_row_);
+}
+
+// An item is torn for a moment while it is being written, and for ever when its space is used
+// otherwise by now. So after a second try the line is asked again.
+Lookup::Step Lookup::TornItem() {
+  ++counters_.torn;
+  if (counters_.torn >= kReadAttemptsMax) return AskServer();
+  if (++torn_in_a_row_ < kItemAttemptsMax) return Read(state_, offset_, length_, torn_in_a_row_);
+  return Restart();
+}
+
+// --- Hint (R3) -------------------------------------------------------------
+
+Lookup::Step Lookup::OnHint(ByteSpan bytes) {
+  const ItemReading item = ReadItem(bytes, {offset_, map_.incarnation()}, key_);
+  switch (item.verdict) {
+    case ItemVerdict::kLive:
+      return Hit(item, hint_);
+    case ItemVerdict::kTorn:
+      ++counters_.torn;
+      if (++torn_in_a_row_ < kItemAttemptsMax)
+        return Read(state_, offset_, length_, torn_in_a_row_);
+      break;
+    case ItemVerdict::kDead:
+    case ItemVerdict::kOther:
+    case ItemVerdict::kTooShort:
+      break;
+  }
+  ++counters_.stale_hints;
+  torn_in_a_row_ = 0;
+  return ReadWindow();
+}
+
+// --- Window ----------------------------------------------------------------
+
+bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
+  return RecordIsWhole(line_bytes, {offset, map_.incarnation()});
+}
+
+Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
+  searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
+  next_link_ = 0;
+  bool whole = true;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint64_t offset = window_.offset + i * kLineBytes;
+    const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
+    if (!IsWholeLine(line_bytes, offset)) {
+      whole = false;
+      continue;
+    }
+    const bool generation_matters = !Seeded(SeededBug::kGenerationUnchecked) &&
+                                    !(Seeded(SeededBug::kGenerationOfOneLine) && i == 1);
+    if (generation_matters && HeaderOf(line_bytes).tag != window_.generation) return Refresh();
+    const Step step = Search(line_bytes, offset);
+    if (step.kind != Kind::kRead) return step;
+  }
+  // R2: a key that one line of the window does not hold may be in the other.
+  if (!whole) return TornLine();
+  torn_in_a_row_ = 0;
+  return NextCandidate();
+}
+
+Lookup::Step Lookup::Search(ByteSpan line_bytes, uint64_t offset) {
+  Line line;
+  std::memcpy(&line, line_bytes.data(), sizeof(line));
+  const uint32_t number = searched_count_++;
+  searched_[number] = {offset, line.record, false};
+  LineCursor cursor(line);
+  while (cursor.Next()) {
+    const LineEntry& entry = cursor.entry();
+    if (entry.kind == WordKind::kInline && entry.key == key_) {
+      ItemReading item;
+      const size_t value_at = entry.value.data() - reinterpret_cast<const std::byte*>(&line);
+      item.value = line_bytes.subspan(value_at, entry.value.size());
+      item.cas_version = InlineHead::Unpack(entry.head).cas_version;
+      return Hit(item, 0);
+    }
+    if (entry.kind == WordKind::kSlot &&
+        Slot::Unpack(entry.head).fingerprint == hash_.fingerprint()) {
+      candidates_[candidate_count_++] = {entry.head, number};
+    }
+  }
+  if (cursor.malformed()) return AskServer();
+  // Only the home line's link leads to this key's chain, and a chain line's onwards; the window's
+  // second line has a link of its own keys.
+  if (number != 1) {
+    const uint64_t link = line.words[kLinkWord];
+    if (link != 0 && KindOf(link) != WordKind::kLink) return AskServer();
+    next_link_ = link == 0 ? 0 : LinkOffset(link);
+    if (next_link_ != 0 && !map_.IsLine(next_link_)) return AskServer();
+  }
+  Step step;
+  step.kind = Kind::kRead;
+  return step;
+}
+
+// --- Items, chain ----------------------------------------------------------
+
+Lookup::Step Lookup::NextCandidate() {
+  torn_in_a_row_ = 0;
+  lengthened_ = false;
+  if (candidate_next_ < candidate_count_)
+    return ReadSlot(State::kItem, candidates_[candidate_next_].slot);
+  if (next_link_ == 0) return Conclude();
+  if (searched_count_ == kSearchedMax)
+    return AskServer();  // R4: a chain longer than a writer makes
+  return Read(State::kChainLine, next_link_, kLineBytes);
+}
+
+Lookup::Step Lookup::OnItem(ByteSpan bytes) {
+  const Candidate& candidate = candidates_[candidate_next_];
+  const ItemReading item = ReadItem(bytes, {offset_, map_.incarnation()}, key_);
+  switch (item.verdict) {
+    case ItemVerdict::kLive:
+      return Hit(item, candidate.slot);
+    case ItemVerdict::kDead:
+      // Neither torn nor a miss: the key was written meanwhile, and its line says where it is now.
+      if (Seeded(SeededBug::kDeadIsMiss)) return Miss();
+      return Restart();
+    case ItemVerdict::kTorn:
+      return TornItem();
+    case ItemVerdict::kTooShort:
+      if (lengthened_ || item.bytes_needed > kLookupReadBytesMax ||
+          !map_.Contains(offset_, item.bytes_needed)) {
+        return AskServer();
+      }
+      lengthened_ = true;
+      return Read(State::kItem, offset_, item.bytes_needed);
+    case ItemVerdict::kOther:
+      searched_[candidate.line].doubtful = !Seeded(SeededBug::kFingerprintNotConfirmed);
+      ++candidate_next_;
+      return NextCandidate();
+  }
+  return AskServer();
+}
+
+Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
+  if (!IsWholeLine(bytes, offset_)) return TornLine();
+  // A line that was given to another segment meanwhile: the chain has changed.
+  if (HeaderOf(bytes).tag != window_.generation) return Restart();
+  candidate_count_ = candidate_next_ = 0;
+  const Step step = Search(bytes, offset_);
+  if (step.kind != Kind::kRead) return step;
+  return NextCandidate();
+}
+
+// --- Miss (R2) -------------------------------------------------------------
+
+// Everything was searched. What was followed from one READ to another must have stayed as it was:
+// that is asked by READs posted only now, after all others have completed.
+Lookup::Step Lookup::Conclude() {
+  bool followed = searched_count_ > 2 && !Seeded(SeededBug::kChainMissNotConfirmed);
+  for (uint32_t i = 0; i < searched_count_; ++i) followed |= searched_[i].doubtful;
+  if (!followed) return Miss();
+  confirm_next_ = 2;
+  return ConfirmNext();
+}
+
+Lookup::Step Lookup::ConfirmNext() {
+  for (; confirm_next_ < searched_count_; ++confirm_next_) {
+    if (!searched_[confirm_next_].doubtful) continue;
+    return Read(State::kConfirmChainLine, searched_[confirm_next_].offset, sizeof(RecordHeader));
+  }
+  // All of the window rather than its headers: if it has changed, it is where the search starts
+  // over.
+  return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
+}
+
+// All 16 bytes of the header are compared. The version alone would do if it came in one piece; of
+// bytes from different moments the checksum is the better witness.
+bool Lookup::IsUnchanged(const Searched& searched, ByteSpan header_bytes) const {
+  return std::memcmp(&searched.header, header_bytes.data(), sizeof(RecordHeader)) == 0;
+}
+
+Lookup::Step Lookup::OnConfirmChainLine(ByteSpan bytes) {
+  if (!IsUnchanged(searched_[confirm_next_], bytes)) return Restart();
+  ++confirm_next_;
+  return ConfirmNext();
+}
+
+Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
+  const bool home_unchanged = IsUnchanged(searched_[0], bytes);
+  const bool second_unchanged =
+      !searched_[1].doubtful || IsUnchanged(searched_[1], bytes.subspan(kLineBytes));
+  if (home_unchanged && second_unchanged) return Miss();
+  ++counters_.restarts;
+  if (++restarts_ > kRestartsMax) return AskServer();
+  state_ = State::kWindow;
+  return OnWindow(bytes);
+}
+
+// --- An old map ------------------------------------------------------------
+
+Lookup::Step Lookup::Refresh() {
+  if (++refreshes_ > kRefreshesMax) return AskServer();
+  torn_in_a_row_ = 0;
+  const ReadSpan span = RegionMap::HeaderSpan();
+  return Read(State::kHeader, span.offset, span.length);
+}
+
+Lookup::Step Lookup::OnHeader(ByteSpan bytes) {
+  switch (map_.TakeHeader(bytes)) {
+    case RegionMap::Taken::kTorn:
+      return TornLine();
+    case RegionMap::Taken::kNonsense:
+      return AskServer();
+    case RegionMap::Taken::kYes:
+      break;
+  }
+  const ReadSpan span = map_.PageSpan(map_.PageOf(hash_));
+  return Read(State::kPage, span.offset, span.length);
+}
+
+Lookup::Step Lookup::OnPage(ByteSpan bytes) {
+  switch (map_.TakePage(map_.PageOf(hash_), bytes)) {
+    case RegionMap::Taken::kTorn:
+      return TornLine();
+    case RegionMap::Taken::kNonsense:
+      return AskServer();
+    case RegionMap::Taken::kYes:
+      break;
+  }
+  ++counters_.restarts;
+  return ReadWindow();
+}
+
+}  // namespace osprey::index

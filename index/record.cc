@@ -1,0 +1,51 @@
+#include "index/record.h"
+
+#include <cassert>
+#include <cstring>
+
+#include "index/hash.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// Any odd number makes the multiplication a bijection; this one is 2^64 divided by the golden
+// ratio.
+constexpr uint64_t kHeaderFactor = 0x9e3779b97f4a7c15;
+
+// A bijection in which every input bit reaches every output bit (the finalizer of MurmurHash3).
+constexpr uint64_t Mix(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccd;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53;
+  return x ^ x >> 33;
+}
+
+}  // namespace
+
+// Each of the three terms is a bijection of what it is made of, so that changing one of them alone
+// always changes the sum.
+uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place) {
+  if (Seeded(SeededBug::kChecksumWithoutVersion)) version = 0;
+  if (Seeded(SeededBug::kChecksumWithoutOffset)) place.offset = 0;
+  if (Seeded(SeededBug::kChecksumWithoutIncarnation)) place.incarnation = 0;
+  const uint64_t header = uint64_t{tag} << 32 | version;
+  return contents_hash ^ header * kHeaderFactor ^ Mix(place.offset ^ place.incarnation);
+}
+
+RecordHeader HeaderOf(ByteSpan bytes) {
+  assert(bytes.size() >= sizeof(RecordHeader));
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return header;
+}
+
+bool RecordIsWhole(ByteSpan record, RecordPlace place) {
+  const RecordHeader header = HeaderOf(record);
+  if (IsBeingWritten(header.version)) return false;
+  const uint64_t contents_hash = HashBytes(record.subspan(sizeof(RecordHeader)));
+  return header.checksum == RecordChecksum(contents_hash, header.version, header.tag, place);
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,122 @@
+#include "index/region_map.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "index/record.h"
+
+namespace osprey::index {
+
+RegionMap::RegionMap(uint64_t incarnation, uint64_t region_bytes)
+    : incarnation_(incarnation), region_bytes_(region_bytes) {}
+
+ReadSpan RegionMap::PageSpan(uint32_t page) const {
+  return {kDirectoryOffset + page * kDirectoryPageBytes, kDirectoryPageBytes};
+}
+
+uint32_t RegionMap::PageOf(KeyHash hash) const {
+  return hash.directory_index(depth_) / kDirectoryEntriesPerPage;
+}
+
+ReadSpan RegionMap::NextRead() const { return header_known_ ? PageSpan(next_page_) : HeaderSpan(); }
+
+absl::Status RegionMap::Apply(ByteSpan bytes) {
+  assert(!ready());
+  const Taken taken = header_known_ ? TakePage(next_page_, bytes) : TakeHeader(bytes);
+  switch (taken) {
+    case Taken::kYes:
+      return absl::OkStatus();
+    case Taken::kTorn:
+      if (++torn_ < kMapAttemptsMax) return absl::OkStatus();
+      return absl::DataLossError(
+          absl::StrCat("the region's ", header_known_ ? "directory" : "header",
+                       " never had a valid checksum in ", kMapAttemptsMax, " READs"));
+    case Taken::kNonsense:
+      return absl::DataLossError(
+          absl::StrCat("not a region of this layout and server: ", problem_));
+  }
+  assert(false);
+  return absl::InternalError("unreachable");
+}
+
+const char* RegionMap::ProblemOf(const RegionHeader& header) const {
+  if (header.magic != kRegionMagic) return "magic";
+  if (header.layout_version != kLayoutVersion) return "layout_version";
+  if (header.incarnation != incarnation_) return "incarnation";
+  if (header.region_bytes != region_bytes_ || region_bytes_ > kRegionBytesMax)
+    return "region_bytes";
+  if (header.directory_depth > DirectoryDepthLimit(region_bytes_)) return "directory_depth";
+  if (header_known_ && header.directory_depth < depth_) return "directory_depth (it never shrinks)";
+  if (header_known_ && (header.hash_seed != hash_seed_ || header.units_offset != units_offset_)) {
+    return "hash_seed or units_offset (they never change)";
+  }
+  if (header.units_offset != UnitsOffset(region_bytes_) || header.units_offset > region_bytes_) {
+    return "units_offset";
+  }
+  return nullptr;
+}
+
+RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
+  assert(bytes.size() == sizeof(RegionHeader));
+  RegionHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  // Under the incarnation that it names: a region of another life is whole, and said to be another
+  // one.
+  if (header.record.tag != kRegionHeaderTag || !RecordIsWhole(bytes, {0, header.incarnation})) {
+    return Taken::kTorn;
+  }
+  if (const char* problem = ProblemOf(header); problem != nullptr) {
+    problem_ = problem;
+    return Taken::kNonsense;
+  }
+  hash_seed_ = header.hash_seed;
+  units_offset_ = header.units_offset;
+  Deepen(header.directory_depth);
+  header_known_ = true;
+  return Taken::kYes;
+}
+
+// The entries that doubling adds serve the segments that the old ones did, until those split:
+// copies of the old entries are right or are found out by their generation.
+void RegionMap::Deepen(uint32_t depth) {
+  if (entries_.empty()) {
+    entries_.resize(uint64_t{1} << depth);
+    depth_ = depth;
+  }
+  for (; depth_ < depth; ++depth_) {
+    const size_t half = entries_.size();
+    entries_.resize(2 * half);
+    std::copy_n(entries_.begin(), half, entries_.begin() + static_cast<ptrdiff_t>(half));
+  }
+}
+
+RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
+  assert(bytes.size() == kDirectoryPageBytes && page < DirectoryPages(depth_));
+  const RecordPlace place{PageSpan(page).offset, incarnation_};
+  if (HeaderOf(bytes).tag != kDirectoryPageTag || !RecordIsWhole(bytes, place)) return Taken::kTorn;
+  const uint64_t first = uint64_t{page} * kDirectoryEntriesPerPage;
+  const uint64_t count = std::min<uint64_t>(kDirectoryEntriesPerPage, entries_.size() - first);
+  std::memcpy(&entries_[first], bytes.data() + offsetof(DirectoryPage, entries),
+              count * kWordBytes);
+  if (!ready_) ready_ = ++next_page_ == DirectoryPages(depth_);
+  return Taken::kYes;
+}
+
+RegionMap::Window RegionMap::WindowOf(KeyHash hash) const {
+  const DirectoryEntry entry = DirectoryEntry::Unpack(entries_[hash.directory_index(depth_)]);
+  const uint64_t segment = units_offset_ + uint64_t{entry.unit} * kUnitBytes;
+  if (!Contains(segment, kUnitBytes)) return {};
+  return {segment + hash.home() * kLineBytes, entry.generation};
+}
+
+bool RegionMap::Contains(uint64_t offset, uint64_t bytes) const {
+  return offset >= units_offset_ && offset <= region_bytes_ && bytes <= region_bytes_ - offset;
+}
+
+bool RegionMap::IsLine(uint64_t offset) const {
+  return Contains(offset, kLineBytes) && (offset - units_offset_) % kLineBytes == 0;
+}
+
+}  // namespace osprey::index

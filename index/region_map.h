@@ -1,0 +1,89 @@
+// A client's copy of the region's header and directory: where the segment of a key is.
+
+#ifndef OSPREY_INDEX_REGION_MAP_H_
+#define OSPREY_INDEX_REGION_MAP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "index/hash.h"
+#include "index/layout.h"
+
+namespace osprey::index {
+
+struct ReadSpan {
+  uint64_t offset = 0;  // from the start of the region
+  uint32_t length = 0;  // bytes
+};
+
+// Torn reads of header and pages that a map takes before it gives up. They change when the
+// directory does, which is rare: more than a few in a row mean that the server does nothing else,
+// or that this is no region.
+inline constexpr int kMapAttemptsMax = 64;
+
+// Not thread-safe. Valid for one incarnation. Holds 8 bytes a directory entry (a segment of 32
+// KiB).
+class RegionMap {
+ public:
+  // As the server's welcome tells: `region_bytes` is what may be READ, `incarnation` is not 0.
+  RegionMap(uint64_t incarnation, uint64_t region_bytes);
+
+  // True once the header and every directory page have been read.
+  bool ready() const { return ready_; }
+  // What to READ next while not ready(): the header, then the directory page by page.
+  ReadSpan NextRead() const;
+  // Takes the bytes of NextRead(). OK: progress, or a torn record (READ again: at most
+  // kMapAttemptsMax in all). Errors: DATA_LOSS when the bytes cannot be a region of this layout and
+  // incarnation; the message says which field.
+  absl::Status Apply(ByteSpan bytes);
+
+  uint64_t incarnation() const { return incarnation_; }
+  uint64_t hash_seed() const { return hash_seed_; }
+  uint64_t region_bytes() const { return region_bytes_; }
+  uint32_t depth() const { return depth_; }
+
+ private:
+  friend class Lookup;
+
+  enum class Taken { kYes, kTorn, kNonsense };
+
+  // Where a key's window is, and the generation that both of its lines must carry.
+  struct Window {
+    uint64_t offset = 0;
+    uint32_t generation = 0;  // 0: the map does not know; refresh
+  };
+  Window WindowOf(KeyHash hash) const;
+
+  static ReadSpan HeaderSpan() { return {0, sizeof(RegionHeader)}; }
+  ReadSpan PageSpan(uint32_t page) const;
+  uint32_t PageOf(KeyHash hash) const;
+  // Each takes exactly the bytes of its span. kNonsense: `problem_` says what.
+  Taken TakeHeader(ByteSpan bytes);
+  Taken TakePage(uint32_t page, ByteSpan bytes);
+  const char* ProblemOf(const RegionHeader& header) const;
+
+  // Whether [offset, offset + bytes) may hold lines and items: the one place where remote offsets
+  // are checked.
+  bool Contains(uint64_t offset, uint64_t bytes) const;
+  bool IsLine(uint64_t offset) const;
+
+  void Deepen(uint32_t depth);
+
+  uint64_t incarnation_;
+  uint64_t region_bytes_;
+  uint64_t hash_seed_ = 0;
+  uint64_t units_offset_ = 0;
+  uint32_t depth_ = 0;
+  uint32_t next_page_ = 0;  // while not ready
+  int torn_ = 0;
+  bool header_known_ = false;
+  bool ready_ = false;
+  const char* problem_ = "";
+  std::vector<uint64_t> entries_;  // 2^depth_ words of the directory
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_REGION_MAP_H_

@@ -1,0 +1,76 @@
+// Eyes and faults for tests. In production none of this exists: kTestHooks is false, every function
+// here is constant and empty, and the compiler removes the calls.
+//
+// The libraries of this room are built twice (index/BUILD): `//index:table`, and for tests
+// `//index:table_hooked`, compiled with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer
+// before every store into the region, so that a test can run readers between any two stores of a
+// write; and it makes, on demand, the mistakes that the rules of index/README.md exclude, so that a
+// test can show that it would notice them.
+
+#ifndef OSPREY_INDEX_TEST_HOOKS_H_
+#define OSPREY_INDEX_TEST_HOOKS_H_
+
+namespace osprey::index {
+
+// One mistake each; the rule that it breaks. tests/index_seeded_bugs_test.cc runs them all.
+enum class SeededBug {
+  kNone,
+  // Writers.
+  kNewItemLiveBeforeOldIsDead,  // W2
+  kNoDeadMarkOnUpdate,          // W2
+  kNoDeadMarkOnDelete,          // W2
+  kNoDeadMarkOnPromotion,       // W2
+  kSlotClearedBeforeDeadMark,   // W2, delete
+  kMoveInsideWindow,            // W3
+  kMoveFromWindowToChain,       // W3
+  kPullBackIntoSecondLine,      // W3
+  kChainSourceClearedFirst,     // W3
+  kMiddleOfChainUnlinked,       // W3: a line that is not the chain's last is unlinked and reused
+  // Both sides: what the checksum does not cover.
+  kNoItemChecksum,
+  kChecksumWithoutVersion,
+  kChecksumWithoutOffset,
+  kChecksumWithoutIncarnation,
+  // Readers.
+  kDeadIsMiss,                  // R1
+  kKeyNotCompared,              // validation
+  kStateNotCompared,            // validation
+  kFingerprintNotConfirmed,     // R2
+  kConfirmedBySlot,             // R2: the line's slots instead of its version
+  kChainMissNotConfirmed,       // R2
+  kChainMissConfirmedTooEarly,  // R2: before the chain's last READ
+  kGenerationOfOneLine,         // R2
+  kGenerationUnchecked,         // R2
+};
+
+#ifdef OSPREY_INDEX_TEST_HOOKS
+
+inline constexpr bool kTestHooks = true;
+
+class StoreObserver {
+ public:
+  virtual ~StoreObserver() = default;
+  virtual void BeforeStore() = 0;
+};
+
+// Process-wide, for tests of one thread.
+inline StoreObserver* store_observer = nullptr;
+inline SeededBug seeded_bug = SeededBug::kNone;
+
+inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
+inline void ObserveStore() {
+  if (store_observer != nullptr) store_observer->BeforeStore();
+}
+
+#else
+
+inline constexpr bool kTestHooks = false;
+
+constexpr bool Seeded(SeededBug) { return false; }
+constexpr void ObserveStore() {}
+
+#endif
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_TEST_HOOKS_H_

@@ -1,0 +1,86 @@
+#include "index/writer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstring>
+
+#include "index/hash.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
+  return uint64_t{tag} << 32 | version;
+}
+
+}  // namespace
+
+RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version)
+    : region_(region), incarnation_(incarnation), cas_version_(cas_version) {}
+
+uint64_t RegionWriter::NextCasVersion() {
+  assert(cas_version_ < kCasVersionMax);
+  return ++cas_version_;
+}
+
+uint32_t RegionWriter::NextRecordVersion(uint64_t offset) {
+  const uint32_t version = RecordVersion(cas_version_);
+  if ((Header(offset).version & ~1u) != version) return version;
+  return RecordVersion(NextCasVersion());
+}
+
+absl::Span<std::byte> RegionWriter::Bytes(uint64_t offset, uint64_t bytes) {
+  assert(offset <= region_.size() && bytes <= region_.size() - offset);
+  return region_.subspan(offset, bytes);
+}
+
+ByteSpan RegionWriter::Bytes(uint64_t offset, uint64_t bytes) const {
+  assert(offset <= region_.size() && bytes <= region_.size() - offset);
+  return region_.subspan(offset, bytes);
+}
+
+uint64_t RegionWriter::Word(uint64_t offset) const {
+  uint64_t word;
+  std::memcpy(&word, Bytes(offset, kWordBytes).data(), kWordBytes);
+  return word;
+}
+
+void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
+  assert(offset % kWordBytes == 0);
+  ObserveStore();
+  uint64_t* const to = reinterpret_cast<uint64_t*>(Bytes(offset, kWordBytes).data());
+  // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
+  // stored before it.
+  std::atomic_ref<uint64_t>(*to).store(word, std::memory_order_release);
+}
+
+void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
+  assert(!IsBeingWritten(version));
+  StoreWord(offset, HeaderWord(version | 1, tag));
+}
+
+void RegionWriter::Store(uint64_t offset, ByteSpan bytes) {
+  for (size_t at = 0; at < bytes.size(); at += kWordBytes) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<size_t>(kWordBytes, bytes.size() - at));
+    StoreWord(offset + at, word);
+  }
+}
+
+void RegionWriter::Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum) {
+  assert(!IsBeingWritten(version));
+  StoreWord(offset + offsetof(RecordHeader, checksum), checksum);
+  StoreWord(offset, HeaderWord(version, tag));
+}
+
+void RegionWriter::WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents) {
+  // Hashed first, so that the record is unfinished for as short a time as possible.
+  const uint64_t checksum = RecordChecksum(HashBytes(contents), version, tag, PlaceOf(offset));
+  Begin(offset, version, tag);
+  Store(offset + sizeof(RecordHeader), contents);
+  Seal(offset, version, tag, checksum);
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,80 @@
+// Writes records into the region, in the order that lets a remote reader tell a finished one from
+// an unfinished one (W1):
+//
+//   Begin    version odd
+//   Store    the contents, word by word
+//   Seal     checksum, then version even                     <- the record is there for readers
+//   from this store on
+//
+// Each store is ordered after the one before it. Words are stored through std::atomic_ref with
+// release semantics; the pairs are the acquire loads of whoever copies: the shm transport's READ,
+// the tests' readers. (A NIC reads coherent memory, where x86 and release stores elsewhere keep the
+// order of stores.) No fences: ThreadSanitizer does not know them.
+//
+// It owns the counter of cas versions, from which the versions of records are taken, so that the
+// version at an offset changes with every record there and never restarts, whatever the space was
+// used for before.
+//
+// Thread rule: one thread at a time. Pure memory.
+
+#ifndef OSPREY_INDEX_WRITER_H_
+#define OSPREY_INDEX_WRITER_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "index/layout.h"
+#include "index/record.h"
+
+namespace osprey::index {
+
+class RegionWriter {
+ public:
+  // `region` must outlive this. `cas_version` is the last that counts as used.
+  RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version);
+
+  uint64_t incarnation() const { return incarnation_; }
+  uint64_t region_bytes() const { return region_.size(); }
+
+  // --- Versions.
+  uint64_t cas_version() const { return cas_version_; }
+  // Whether `count` more can be drawn. They never wrap.
+  bool CasVersionsLeft(uint64_t count) const { return kCasVersionMax - cas_version_ >= count; }
+  // REQUIRES: CasVersionsLeft(1).
+  uint64_t NextCasVersion();
+  // An even version for a record at `offset`, other than the one that is there: of the current cas
+  // version, or of a new one when this write has already put a record there.
+  uint32_t NextRecordVersion(uint64_t offset);
+
+  // --- Memory of the region, as it is now. Only the writer changes it, so plain reads of it are
+  // whole.
+  absl::Span<std::byte> Bytes(uint64_t offset, uint64_t bytes);
+  ByteSpan Bytes(uint64_t offset, uint64_t bytes) const;
+  uint64_t Word(uint64_t offset) const;
+  RecordHeader Header(uint64_t offset) const {
+    return HeaderOf(Bytes(offset, sizeof(RecordHeader)));
+  }
+
+  // --- Records. Offsets are multiples of 8. `version` is even throughout: Begin stores its odd
+  // sister.
+  void Begin(uint64_t offset, uint32_t version, uint32_t tag);
+  // Stores words over the record's contents; the last word's missing bytes are zeros.
+  void Store(uint64_t offset, ByteSpan bytes);
+  void Store(uint64_t offset, uint64_t word) { StoreWord(offset, word); }
+  void Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum);
+  // All of it. `contents` is whole words.
+  void WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents);
+
+  RecordPlace PlaceOf(uint64_t offset) const { return {offset, incarnation_}; }
+
+ private:
+  void StoreWord(uint64_t offset, uint64_t word);
+
+  absl::Span<std::byte> region_;
+  uint64_t incarnation_;
+  uint64_t cas_version_;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_WRITER_H_
