@@ -1,0 +1,199 @@
+// One client's connection: from its request to connect until its last event.
+//
+//   kAccepting --connected--> kAwaitingHello --Hello, new session or one without owner----->
+//   kEstablished
+//        |                         |  \                                                        ^  |
+//        |                         |   `-Hello, its session has an owner--> kAwaitingFence ----'  |
+//        stop |                         |                                         |  owner's end v
+//        |                         |                                         | kDraining | hello
+//        timeout, stop     | hello timeout, stop, malformed          | too            | all
+//        answered: |                         |                                         | | Goodbye
+//        |                         |                                         |                v
+//        |                         |                                         |             kLeaving
+//        v                         v                                         v                |
+//        kGoodbyeGrace
+//   kClosing <----- from any state: malformed frame, silence, replies not taken, superseded <--'
+//        |
+//        kDisconnected (may come in any state): the session is kept for kSessionKept, and this
+//        object ends
+//
+// Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_CONNECTION_H_
+#define OSPREY_SERVER_CONNECTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "index/table.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+#include "server/rendezvous.h"
+#include "server/requests.h"
+#include "server/sessions.h"
+#include "server/stats.h"
+
+namespace osprey::server {
+
+// From the request to connect to the Welcome. An honest client needs some round trips, and once,
+// when it resumes, the end of its old connection; who says nothing does not occupy a place for
+// longer.
+inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
+// A peer from which nothing came for so long is asked: its liveness word is READ.
+inline constexpr absl::Duration kSilenceMax() { return absl::Seconds(1); }
+// … and let go when that READ has not ended by then: a retransmission or two fit in, a dead host is
+// noticed within 4 s.
+inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
+// How long a reply may wait for the client to take earlier ones. Credits are granted so that it
+// need not wait at all, but they may come back in batches.
+inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
+// From Goodbye to Disconnect: for requests that were on their way to be refused as not applied.
+inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100); }
+
+inline constexpr uint64_t kLivenessBytes = 8;
+
+// What the connections of an engine share. Outlives them.
+struct Shared {
+  uint64_t incarnation = 0;
+  uint64_t value_bytes_max = 0;
+  index::Table& table;
+  Sessions& sessions;
+  Counters& counters;
+  // The text of STATS, as this connection is told.
+  std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
+  // For people; may be empty.
+  std::function<void(absl::string_view)> log;
+};
+
+// Where a connection lives: one transport, and the memory registered for it.
+struct Port {
+  rdma::Transport& transport;
+  const rdma::Memory& region;  // the table; exposed with the Welcome
+  const rdma::Memory&
+      scratch;  // kLivenessBytes that all liveness READs land in: nobody looks at them
+};
+
+// What a connection reacts to.
+struct Input {
+  enum class Kind {
+    kConnected,
+    kFrame,
+    kFenced,  // the old connection of our session is gone
+    kStop,    // the server wants to end
+    kTime,    // deadline() has come
+  };
+  Kind kind = Kind::kTime;
+  rdma::Bytes frame;  // kFrame
+};
+
+class Connection {
+ public:
+  enum class State {
+    kAccepting,
+    kAwaitingHello,
+    kAwaitingFence,
+    kEstablished,
+    kDraining,
+    kLeaving,
+    kClosing
+  };
+
+  Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
+             absl::Time now);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void Handle(const Input& input, absl::Time now);
+  // A batch of READs ended.
+  void HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now);
+  // The last event. Gives up the session; returns the connection that waited for it and has it now,
+  // if any.
+  Connection* HandleDisconnected(const absl::Status& status, absl::Time now);
+  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine, table excepted, is
+  // about to be.
+  void Abandon();
+
+  // Disconnects, and counts why. Nothing more is executed for this client.
+  void Close(CloseReason reason, absl::string_view detail);
+
+  // When Handle(kTime) is wanted.
+  absl::Time deadline() const;
+  // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
+  bool blocked() const { return !outbox_.empty(); }
+  State state() const { return state_; }
+
+ private:
+  // One for each state.
+  void InAccepting(const Input& input, absl::Time now);
+  void InAwaitingHello(const Input& input, absl::Time now);
+  void InAwaitingFence(const Input& input, absl::Time now);
+  void InEstablished(const Input& input, absl::Time now);
+  void InDraining(const Input& input, absl::Time now);
+  void InLeaving(const Input& input, absl::Time now);
+
+  // connection_hello.cc: the way to kEstablished
+  void TakeHello(rdma::FrameBytes frame, absl::Time now);
+  void Claim(Session& session, absl::Time now);
+  void Welcome(bool resumed, absl::Time now);
+
+  // connection_requests.cc
+  void TakeFrame(rdma::FrameBytes frame, absl::Time now);
+  void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeGoodbye(rdma::FrameBytes frame);
+  bool SettledWithoutTable(uint64_t sequence, absl::Time now);
+  bool Refused(uint64_t sequence, absl::Time now);
+  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+  void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
+  void AdvanceRendezvous(absl::Time now);
+  void LivenessReadDone(const absl::Status& status, absl::Time now);
+
+  // Sending. Replies wait in outbox_ for credits.
+  void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
+  void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
+  void FlushOutbox(absl::Time now);
+  size_t ReplyDataMax() const;
+
+  void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
+  void CheckLiveness(absl::Time now);
+  void LeaveWhenAnswered(absl::Time now);
+  void Log(absl::string_view what) const;
+
+  Shared& shared_;
+  const Port port_;
+  const rdma::ConnectionId id_;
+  const std::string peer_;
+
+  State state_ = State::kAccepting;
+  absl::Time hello_deadline_;
+  absl::Time heard_;  // when something came last
+  absl::Time leaving_since_ = absl::InfiniteFuture();
+
+  rdma::ConnectionLimits limits_;
+  uint32_t requests_max_ = 0;
+  Session* session_ = nullptr;  // that we own
+  Session* claimed_ = nullptr;  // that we wait for
+
+  rdma::WireMemory liveness_;
+  bool liveness_reading_ = false;
+  absl::Time liveness_since_ = absl::InfinitePast();
+
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;
+  std::deque<std::string> outbox_;
+  absl::Time blocked_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CONNECTION_H_

@@ -1,0 +1,211 @@
+#include "server/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace osprey::server {
+
+using rdma::Event;
+using rdma::RejectReason;
+
+Engine::Engine(std::unique_ptr<index::Table> table, std::vector<EnginePort> ports,
+               const EngineOptions& options, absl::Time now)
+    : options_(options),
+      started_(now),
+      table_(std::move(table)),
+      // Twice the connections: each may have left a session behind for its client to come back to.
+      sessions_(2 * options.connections_max, options.random),
+      shared_{options.incarnation,
+              options.value_bytes_max,
+              *table_,
+              sessions_,
+              counters_,
+              [this](const std::string& transport, absl::Time at) { return Stats(transport, at); },
+              options.log},
+      ports_(std::move(ports)),
+      events_(kEventsPerTurn),
+      next_timer_(absl::InfiniteFuture()) {
+  assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
+  for (const EnginePort& port : ports_) {
+    assert(port.scratch->size() >= kLivenessBytes);
+    states_.push_back(
+        std::make_unique<PortState>(PortState{{*port.transport, *port.region, *port.scratch}, {}}));
+  }
+}
+
+Engine::~Engine() {
+  ports_.clear();  // from here on no READ lands any more
+  ForEachConnection([](Connection& connection) { connection.Abandon(); });
+}
+
+absl::StatusOr<std::string> Engine::Listen(size_t port_index, absl::string_view uri) {
+  assert(port_index < ports_.size());
+  return ports_[port_index].transport->Listen(uri, options_.incarnation);
+}
+
+size_t Engine::connections() const {
+  size_t count = 0;
+  for (const auto& state : states_) count += state->connections.size();
+  return count;
+}
+
+template <typename Function>
+void Engine::ForEachConnection(Function&& function) {
+  for (const auto& state : states_) {
+    for (const auto& [id, connection] : state->connections) function(*connection);
+  }
+}
+
+bool Engine::Poll(absl::Time now) {
+  bool worked = false;
+  for (const auto& state : states_) {
+    const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
+    for (size_t i = 0; i < count; ++i) Handle(*state, events_[i], now);
+    worked |= count > 0;
+  }
+  if (!blocked_.empty()) RetryBlocked(now);
+  if (now >= next_timer_) RunTimers(now);
+  return worked;
+}
+
+void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
+  if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
+  if (event.kind == Event::Kind::kDeviceLost) {
+    failure_ = absl::UnavailableError("the RDMA device is going away");
+    return;
+  }
+  auto it = state.connections.find(event.connection);
+  if (it == state.connections.end()) return;  // it was rejected
+  Connection& connection = *it->second;
+  switch (event.kind) {
+    case Event::Kind::kConnected:
+      connection.Handle({Input::Kind::kConnected, {}}, now);
+      break;
+    case Event::Kind::kReceived:
+      connection.Handle({Input::Kind::kFrame, event.frame}, now);
+      break;
+    case Event::Kind::kReadsDone:
+      connection.HandleReadsDone(event.cookie, event.status, now);
+      break;
+    case Event::Kind::kConnectRequest:
+    case Event::Kind::kDisconnected:
+    case Event::Kind::kDeviceLost:
+      break;  // above
+  }
+  Touched(connection);
+}
+
+// Nothing is allocated for a peer that is one too many.
+void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
+  const bool stopping = stopped_at_ != absl::InfiniteFuture();
+  if (stopping || connections() >= options_.connections_max) {
+    ++counters_.connections_rejected;
+    const RejectReason reason =
+        stopping ? RejectReason::kShuttingDown : RejectReason::kTooManyConnections;
+    return state.port.transport.Reject(event.connection, reason);
+  }
+  if (!state.port.transport.Accept(event.connection).ok())
+    return;  // it is gone; kDisconnected says so
+  ++counters_.connections_accepted;
+  auto connection =
+      std::make_unique<Connection>(shared_, state.port, event.connection, event.text, now);
+  Touched(*connection);
+  state.connections.emplace(event.connection, std::move(connection));
+}
+
+void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time now) {
+  auto it = state.connections.find(event.connection);
+  if (it == state.connections.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(it->second);
+  state.connections.erase(it);
+  blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
+  // May let the connection that waits for its session go on, and that one may be anywhere.
+  Connection* resumed = connection->HandleDisconnected(event.status, now);
+  if (resumed != nullptr) Touched(*resumed);
+  next_timer_ = std::min(next_timer_, now + kSessionKept());
+  if (stopped_at_ != absl::InfiniteFuture()) AdvanceStop(now);
+}
+
+// Something happened to it: it may want to be called earlier.
+void Engine::Touched(Connection& connection) {
+  next_timer_ = std::min(next_timer_, connection.deadline());
+  if (connection.blocked() &&
+      std::find(blocked_.begin(), blocked_.end(), &connection) == blocked_.end()) {
+    blocked_.push_back(&connection);
+  }
+}
+
+void Engine::RetryBlocked(absl::Time now) {
+  for (Connection* connection : blocked_) connection->Handle({Input::Kind::kTime, {}}, now);
+  blocked_.erase(
+      std::remove_if(blocked_.begin(), blocked_.end(), [](Connection* c) { return !c->blocked(); }),
+      blocked_.end());
+  if (!blocked_.empty()) next_timer_ = std::min(next_timer_, now + kBlockedStep());
+}
+
+void Engine::RunTimers(absl::Time now) {
+  absl::Time next = absl::InfiniteFuture();
+  ForEachConnection([&](Connection& connection) {
+    if (now >= connection.deadline()) connection.Handle({Input::Kind::kTime, {}}, now);
+    next = std::min(next, connection.deadline());
+  });
+  sessions_.Expire(now);
+  next = std::min(next, sessions_.next_expiry());
+  if (stopped_at_ != absl::InfiniteFuture()) {
+    AdvanceStop(now);
+    if (!done_) next = now;  // each step
+  }
+  next_timer_ = std::max(next, now + kTimerStep());
+  if (!blocked_.empty()) next_timer_ = now + kBlockedStep();
+}
+
+void Engine::Stop(absl::Time now) {
+  if (stopped_at_ != absl::InfiniteFuture()) return;
+  stopped_at_ = now;
+  ForEachConnection([now](Connection& connection) {
+    connection.Handle({Input::Kind::kStop, {}}, now);
+  });
+  next_timer_ = now + kTimerStep();
+  AdvanceStop(now);
+}
+
+void Engine::AdvanceStop(absl::Time now) {
+  if (now >= stopped_at_ + kDrainMax()) {
+    ForEachConnection([](Connection& connection) {
+      connection.Close(CloseReason::kStopping, "the server ends");
+    });
+  }
+  done_ = done_ || connections() == 0 || now >= stopped_at_ + kStopMax();
+}
+
+bool Engine::Arm() {
+  bool idle = true;
+  for (const EnginePort& port : ports_) idle &= port.transport->Arm();
+  return idle;
+}
+
+std::vector<int> Engine::fds() const {
+  std::vector<int> fds;
+  for (const EnginePort& port : ports_) fds.push_back(port.transport->fd());
+  return fds;
+}
+
+std::string Engine::Stats(const std::string& transport, absl::Time now) const {
+  StatsInput input;
+  input.transport = transport;
+  input.poll_mode = options_.poll_mode;
+  input.uptime = now - started_;
+  if (options_.process_cpu) input.process_cpu = options_.process_cpu();
+  input.incarnation = options_.incarnation;
+  input.connections = connections();
+  input.connections_max = options_.connections_max;
+  input.sessions = sessions_.size();
+  input.sessions_kept = sessions_.kept();
+  input.value_bytes_max = options_.value_bytes_max;
+  input.table = table_->stats();
+  return StatsText(input, counters_);
+}
+
+}  // namespace osprey::server

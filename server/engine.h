@@ -1,0 +1,158 @@
+// The server as a machine without clock, sleep or thread: give it the time, and it makes progress.
+//
+//   Engine::Poll(now)
+//     |
+//     |-- each port: Transport::Poll, at most kEventsPerTurn events
+//     |     kConnectRequest  -> room? a Connection : Reject
+//     |     kReceived        -> Connection: Hello, or a request, executed and answered at once
+//     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
+//     |     kDisconnected    -> its session is kept; the Connection ends
+//     |-- connections whose replies wait for credits: try again
+//     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
+//
+// One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
+// that a connection may have on their way are bounded by its credits, and the transport serves
+// connections in turn.
+//
+//   Engine engine(std::move(table), std::move(ports), options);
+//   engine.Listen("rdma://0.0.0.0:7411");
+//   while (!engine.done()) {
+//     if (engine.Poll(Now())) continue;                                    // there was work: look
+//     again if (engine.Arm()) poll(engine.fds(), until engine.next_timer());      // sleep
+//   }
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_SERVER_ENGINE_H_
+#define OSPREY_SERVER_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "index/table.h"
+#include "rdma/transport.h"
+#include "server/connection.h"
+#include "server/sessions.h"
+#include "server/stats.h"
+
+namespace osprey::server {
+
+// Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
+// takes some 100 us.
+inline constexpr size_t kEventsPerTurn = 64;
+// Timers are looked at no more often: none of them needs to be more precise, and thousands of
+// connections are looked at together.
+inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
+// While replies wait for credits, which come without an event.
+inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
+// From Stop: until then answers to what is under way may go out; then connections are ended.
+inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
+// … and by then the engine is done, even if a transport still holds connections.
+inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
+
+struct EngineOptions {
+  uint64_t incarnation = 0;  // random, not 0; the table's
+  size_t connections_max = 1024;
+  uint64_t value_bytes_max = uint64_t{1} << 20;
+  std::string poll_mode = "none";  // for STATS
+  // 64 random bits: session ids. Required.
+  std::function<uint64_t()> random;
+  // CPU time of the process, for STATS; may be empty.
+  std::function<absl::Duration()> process_cpu;
+  // A line for people, about a client that misbehaved or vanished; may be empty.
+  std::function<void(absl::string_view)> log;
+};
+
+// One transport, with the memory that was registered for it. The memory must outlive the engine.
+struct EnginePort {
+  std::unique_ptr<rdma::Transport> transport;
+  const rdma::Memory* region = nullptr;   // the table's bytes, Access::kRemoteRead
+  const rdma::Memory* scratch = nullptr;  // kLivenessBytes, Access::kLocal
+};
+
+class Engine {
+ public:
+  // Owns the table and the transports. `now` is the start of its time.
+  Engine(std::unique_ptr<index::Table> table, std::vector<EnginePort> ports,
+         const EngineOptions& options, absl::Time now);
+  // Breaks what is still connected.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Accepts clients at `uri` on port `port_index`; returns the URI that they can use. Errors:
+  // Transport::Listen's.
+  absl::StatusOr<std::string> Listen(size_t port_index, absl::string_view uri);
+
+  // One turn. True when something happened: there may be more. `now` never goes back.
+  bool Poll(absl::Time now);
+
+  // To sleep: false when there is something to do now; else each of fds() that becomes readable
+  // wants a Poll.
+  bool Arm();
+  std::vector<int> fds() const;
+  // When Poll is wanted, whatever the fds say.
+  absl::Time next_timer() const { return next_timer_; }
+
+  // Begins to end: answers what is under way, refuses what is new, says Goodbye, disconnects.
+  void Stop(absl::Time now);
+  // Nothing is left to do. By Stop + kStopMax at the latest.
+  bool done() const { return done_; }
+  // Not OK once a device went away: stop and end.
+  const absl::Status& failure() const { return failure_; }
+
+  const Counters& counters() const { return counters_; }
+  size_t connections() const;
+  size_t sessions() const { return sessions_.size(); }
+  index::Table& table() { return *table_; }
+
+ private:
+  using Connections =
+      absl::btree_map<rdma::ConnectionId, std::unique_ptr<Connection>>;  // ordered: replayable
+
+  struct PortState {
+    Port port;
+    Connections connections;
+  };
+
+  void Handle(PortState& state, const rdma::Event& event, absl::Time now);
+  void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
+  void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
+  void Touched(Connection& connection);
+  void RetryBlocked(absl::Time now);
+  void RunTimers(absl::Time now);
+  void AdvanceStop(absl::Time now);
+  template <typename Function>
+  void ForEachConnection(Function&& function);
+  std::string Stats(const std::string& transport, absl::Time now) const;
+
+  const EngineOptions options_;
+  const absl::Time started_;
+  const std::unique_ptr<index::Table> table_;
+  Counters counters_;
+  Sessions sessions_;
+  Shared shared_;
+  // Connections hold spans of the table that READs may land in: the transports go first.
+  std::vector<std::unique_ptr<PortState>> states_;
+  std::vector<EnginePort> ports_;
+
+  std::vector<rdma::Event> events_;
+  std::vector<Connection*> blocked_;  // their replies wait for credits
+  absl::Time next_timer_;
+  absl::Time stopped_at_ = absl::InfiniteFuture();
+  bool done_ = false;
+  absl::Status failure_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_H_

@@ -1,0 +1,127 @@
+// Sessions: what lets a client send a write again after its connection broke, and have it happen
+// once.
+//
+// A client numbers its requests 1, 2, 3 … within its session. The server remembers how it answered
+// the last writes of each session; a write that comes again with the same number is answered from
+// that memory. A session outlives its connection by kSessionKept, for the client to come back to.
+//
+//            Hello                kDisconnected                 kSessionKept passed, or room wanted
+//   (none) --------> owned -----------------------> kept -------------------------------------->
+//   (gone)
+//                     ^ \                            |
+//                     |  `--- Goodbye of the client -|---> (gone)
+//                     '------------------------------'
+//                       Hello {resume_session}; when it is still owned: after the owner's
+//                       kDisconnected (W9)
+//
+// Pure memory: no clock (time is an argument), no I/O. Thread rule: one thread.
+
+#ifndef OSPREY_SERVER_SESSIONS_H_
+#define OSPREY_SERVER_SESSIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace osprey::server {
+
+class Connection;
+
+// A client repeats a write until its deadline, which is at most 60 s away (client/client.h): no
+// session is needed longer.
+inline constexpr absl::Duration kSessionKept() { return absl::Seconds(60); }
+
+// The requests that a session may have unanswered, at most; connections with few credits are
+// granted less.
+inline constexpr uint32_t kRequestsMax = 64;
+
+// Answers remembered for each session. More than kRequestsMax, since one slow request (a large
+// value) may stay unanswered while later ones come and go: a client's oldest unanswered write may
+// be this many numbers behind its newest.
+inline constexpr uint32_t kResultsKept = 256;
+
+// How a write was answered: what a repetition of it needs.
+struct Result {
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  uint64_t version = 0;
+  uint64_t slot = 0;
+};
+
+// The answers to the last writes of a session, by sequence.
+class ResultWindow {
+ public:
+  enum class Seen {
+    kNew,        // not answered yet
+    kAnswered,   // `result` is what was said
+    kForgotten,  // too long ago to know: it may have been applied
+  };
+  struct Lookup {
+    Seen seen = Seen::kNew;
+    Result result;
+  };
+  Lookup Find(uint64_t sequence) const;
+  // REQUIRES: sequence >= 1. Forgets what is kResultsKept behind the highest sequence.
+  void Remember(uint64_t sequence, const Result& result);
+
+ private:
+  struct Entry {
+    uint64_t sequence = 0;  // 0: empty
+    Result result;
+  };
+  uint64_t highest_ = 0;
+  std::vector<Entry> entries_;  // by sequence modulo kResultsKept; allocated with the first write
+};
+
+struct Session {
+  uint64_t id = 0;
+  ResultWindow results;
+  Connection* owner = nullptr;     // the connection that speaks for it; null: kept
+  Connection* claimant = nullptr;  // the connection that waits for the owner's end
+  absl::Time keep_until = absl::InfiniteFuture();
+  std::list<Session*>::iterator place;  // among the kept; meaningful without an owner
+};
+
+class Sessions {
+ public:
+  // `sessions_max` bounds owned and kept together. `random` yields the ids: 64 random bits.
+  Sessions(size_t sessions_max, std::function<uint64_t()> random);
+
+  // A new session of `owner`. When there are sessions_max, the one kept longest goes.
+  // REQUIRES: fewer than sessions_max are owned.
+  Session& Create(Connection* owner);
+  // Null: unknown, or gone.
+  Session* Find(uint64_t id);
+  // A kept session gets an owner. REQUIRES: it has none.
+  void Own(Session& session, Connection* owner);
+  // The owner is gone. REQUIRES: there was one, and its kDisconnected has been seen.
+  void Keep(Session& session, absl::Time now);
+  // Its client needs it no more.
+  void Forget(Session& session);
+  // Drops what was kept long enough; returns how many.
+  size_t Expire(absl::Time now);
+
+  // When Expire has something to do.
+  absl::Time next_expiry() const {
+    return kept_.empty() ? absl::InfiniteFuture() : kept_.front()->keep_until;
+  }
+
+  size_t size() const { return by_id_.size(); }
+  size_t kept() const { return kept_.size(); }
+
+ private:
+  const size_t sessions_max_;
+  const std::function<uint64_t()> random_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> by_id_;
+  std::list<Session*> kept_;  // the one kept longest first
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_SESSIONS_H_

@@ -1,0 +1,82 @@
+// What the server counts, and how it tells: lines "name=value", for STATS.
+
+#ifndef OSPREY_SERVER_STATS_H_
+#define OSPREY_SERVER_STATS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "index/table.h"
+
+namespace osprey::server {
+
+// Why the server let a connection go.
+enum class CloseReason {
+  kPeer,          // the client left, or died
+  kMalformed,     // a frame that is none, or that comes at the wrong time
+  kHelloTimeout,  // it was not established in time
+  kSilent,        // nothing came, and the READ of its liveness word failed
+  kBlocked,       // it does not take its replies
+  kSuperseded,    // its session went on over another connection
+  kStopping,      // the server ends
+  kFailed,        // the transport refused something that the server needs for it
+};
+inline constexpr size_t kCloseReasons = 8;
+absl::string_view NameOf(CloseReason reason);
+
+inline constexpr size_t kStatusCodes = 17;  // absl::StatusCode::kOk … kUnauthenticated
+
+// Counted since the server started.
+struct Counters {
+  // Requests executed or refused, by kind; repetitions included.
+  uint64_t puts = 0;
+  uint64_t deletes = 0;
+  uint64_t gets = 0;  // GETs by message: a reader's last resort. READs are not seen
+  uint64_t pings = 0;
+  uint64_t stats = 0;
+
+  uint64_t writes_repeated = 0;   // answered from memory, not applied again
+  uint64_t writes_forgotten = 0;  // refused: their number is below the window
+  uint64_t rendezvous = 0;
+  uint64_t rendezvous_reads = 0;
+  uint64_t rendezvous_bytes = 0;  // published
+  uint64_t rendezvous_aborted = 0;
+
+  // Heartbeats, apart from the requests.
+  uint64_t liveness_reads = 0;
+
+  uint64_t connections_accepted = 0;
+  uint64_t connections_rejected = 0;
+  std::array<uint64_t, kCloseReasons> connections_closed = {};  // by CloseReason
+  uint64_t sessions_created = 0;
+  uint64_t sessions_resumed = 0;
+  uint64_t sessions_refused = 0;  // asked for, but unknown here: a new one was given
+
+  std::array<uint64_t, kStatusCodes> answers = {};  // by absl::StatusCode
+};
+
+// What STATS tells besides.
+struct StatsInput {
+  std::string transport;  // "transport=… device=…", of the connection that asks
+  absl::string_view poll_mode;
+  absl::Duration uptime;
+  absl::Duration process_cpu;
+  uint64_t incarnation = 0;
+  size_t connections = 0;
+  size_t connections_max = 0;
+  size_t sessions = 0;
+  size_t sessions_kept = 0;
+  uint64_t value_bytes_max = 0;
+  index::Table::Stats table;
+};
+
+std::string StatsText(const StatsInput& input, const Counters& counters);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_STATS_H_
