@@ -16,7 +16,7 @@ RDMA_DEVICE = "rxe0"  # as in init
 NETDEV = "lab0"       # as in init
 PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
 CHUNK_BYTES = 64 * 1024
-CONSOLE_TAIL_LINES = 20  # shown when a guest dies unasked
+CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
 # Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
 # mitigations and self-tests, which protect nobody here and cost time; a panic ends the guest (with -no-reboot).
