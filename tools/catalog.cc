@@ -39,6 +39,7 @@
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
 DEFINE_int32(depth, 32, "operations in flight");
 DEFINE_uint64(samples, 2000, "operations done one at a time, for their latency");
+DEFINE_bool(progress, false, "show progress even if standard error is no terminal");
 
 namespace osprey {
 namespace {
@@ -94,7 +95,7 @@ absl::StatusOr<Outcome> RunJob(Client& client, bool verify, absl::Span<const Sta
   JobOptions options;
   options.depth = FLAGS_depth;
   options.samples = FLAGS_samples;
-  if (isatty(STDERR_FILENO) != 0) {
+  if (FLAGS_progress || isatty(STDERR_FILENO) != 0) {
     const char* verb = verify ? "GET" : "PUT";
     options.progress = [verb](uint64_t done, uint64_t total) { ShowProgress(verb, done, total); };
   }
