@@ -1,33 +1,35 @@
 // The Osprey client: GETs by one-sided READs of the server's memory, writes by message.
 //
-//   absl::StatusOr<std::unique_ptr<osprey::Client>> client = osprey::Client::Connect("rdma://10.0.0.7:7411");
-//   if (!client.ok()) { … client.status() says what is wrong and what helps … }
-//   absl::StatusOr<uint64_t> version = (*client)->Put("planet", "saturn");
-//   absl::StatusOr<osprey::Value> value = (*client)->Get("planet");
+//   absl::StatusOr<std::unique_ptr<osprey::Client>> client =
+//   osprey::Client::Connect("rdma://10.0.0.7:7411"); if (!client.ok()) { … client.status() says
+//   what is wrong and what helps … } absl::StatusOr<uint64_t> version = (*client)->Put("planet",
+//   "saturn"); absl::StatusOr<osprey::Value> value = (*client)->Get("planet");
 //
-// Every operation takes effect at one instant between its call and its return (linearizable); a GET that finds nothing
-// as well. An operation ends by its deadline at the latest.
+// Every operation takes effect at one instant between its call and its return (linearizable); a GET
+// that finds nothing as well. An operation ends by its deadline at the latest.
 //
 // Two ways to use it, which may be mixed:
 //   blocking      Get, Put, Delete … return the result.
-//   asynchronous  Start… begins an operation and returns; its callback runs inside a later Poll or Wait. Many may be in
+//   asynchronous  Start… begins an operation and returns; its callback runs inside a later Poll or
+//   Wait. Many may be in
 //                 flight; the READs of all that are ready go out as one chain.
 //
-// Thread rule: a Client belongs to one thread at a time. Callbacks run on that thread and may start operations; they may
-// not call Poll, Wait or a blocking operation, nor destroy the Client.
+// Thread rule: a Client belongs to one thread at a time. Callbacks run on that thread and may start
+// operations; they may not call Poll, Wait or a blocking operation, nor destroy the Client.
 //
-// Connections: a broken connection, or a restarted server, is reconnected to with backoff while operations wait, until
-// their deadlines. A GET is simply done again. A write is repeated only where the server can tell that it is a repetition; else
-// it fails with UNKNOWN (below).
+// Connections: a broken connection, or a restarted server, is reconnected to with backoff while
+// operations wait, until their deadlines. A GET is simply done again. A write is repeated only
+// where the server can tell that it is a repetition; else it fails with UNKNOWN (below).
 //
 // Errors, all operations:
 //   INVALID_ARGUMENT    key or value of impossible length (the message has the bound). Not applied.
-//   DEADLINE_EXCEEDED   not done in time. A write: not applied if it says so, else it may still happen, once.
-//   UNAVAILABLE         no connection by the deadline. A write was not applied.
-//   UNKNOWN             (writes) the connection broke and the server that had the request is gone: it may or may not have
+//   DEADLINE_EXCEEDED   not done in time. A write: not applied if it says so, else it may still
+//   happen, once. UNAVAILABLE         no connection by the deadline. A write was not applied.
+//   UNKNOWN             (writes) the connection broke and the server that had the request is gone:
+//   it may or may not have
 //                       been applied there, and a server that restarts is empty.
-//   RESOURCE_EXHAUSTED  the server is full (not applied), or too many operations are in flight here (not started).
-//   CANCELLED           the Client was closed first.
+//   RESOURCE_EXHAUSTED  the server is full (not applied), or too many operations are in flight here
+//   (not started). CANCELLED           the Client was closed first.
 // and where noted: NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION.
 
 #ifndef OSPREY_CLIENT_CLIENT_H_
@@ -63,9 +65,13 @@ struct Options {
   // Reconnect: the first pause, doubled up to the last, with jitter.
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
+  // Registered (over RDMA: pinned) memory for READs, and as much again for values on their way to
+  // the server; taken as it is needed. At least 4 MiB. A value of N bytes needs up to 2 N, rounded
+  // up to a power of two, while its operation lasts.
+  uint64_t buffer_bytes_max = uint64_t{64} << 20;
 };
 
-inline constexpr absl::Duration kDeadlineMax() { return absl::Seconds(60); }
+constexpr absl::Duration kDeadlineMax() { return absl::Seconds(60); }
 
 struct Value {
   std::string bytes;
@@ -75,8 +81,9 @@ struct Value {
 
 // What a write asks for.
 struct WriteOptions {
-  bool if_absent = false;   // else ALREADY_EXISTS
-  uint64_t if_version = 0;  // not 0: only if this is the present version, else FAILED_PRECONDITION (or NOT_FOUND)
+  bool if_absent = false;  // else ALREADY_EXISTS
+  uint64_t if_version =
+      0;  // not 0: only if this is the present version, else FAILED_PRECONDITION (or NOT_FOUND)
   absl::Duration deadline = absl::ZeroDuration();  // zero: Options::deadline
 };
 
@@ -86,24 +93,29 @@ struct Counters {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t writes = 0;
-  uint64_t reads = 0;           // one-sided READs posted for GETs
-  uint64_t read_bytes = 0;      // bytes they brought
-  uint64_t torn = 0;            // records rejected because a write was going on: normal
-  uint64_t retries = 0;         // READs repeated, for whatever reason
+  uint64_t reads = 0;       // one-sided READs posted for GETs
+  uint64_t read_bytes = 0;  // bytes they brought
+  uint64_t torn = 0;        // records rejected because a write was going on: normal
+  uint64_t retries = 0;     // READs repeated, for whatever reason
   uint64_t stale_hints = 0;
-  uint64_t rpc_gets = 0;        // GETs that had to ask the server
-  uint64_t messages = 0;        // requests sent
-  uint64_t connects = 0;        // connections made
-  double reads_per_get() const { return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets); }
+  uint64_t rpc_gets = 0;  // GETs that had to ask the server
+  uint64_t messages = 0;  // requests sent
+  uint64_t connects = 0;  // connections made
+  double reads_per_get() const {
+    return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets);
+  }
 };
 
 class Client {
  public:
   // Connects and reads the table's header and directory. `uri` is rdma://HOST[:PORT] or shm://PATH.
-  // Errors: what rdma/errors.h lists, each with its mend in the message; INVALID_ARGUMENT for options out of range.
-  static absl::StatusOr<std::unique_ptr<Client>> Connect(absl::string_view uri, const Options& options = {});
+  // Errors: what rdma/errors.h lists, each with its mend in the message; INVALID_ARGUMENT for
+  // options out of range.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(absl::string_view uri,
+                                                         const Options& options = {});
 
-  // Ends what is in flight (CANCELLED) and disconnects. When it returns no READ can land in this process's memory.
+  // Ends what is in flight (CANCELLED) and disconnects. When it returns no READ can land in this
+  // process's memory.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -113,9 +125,11 @@ class Client {
   // NOT_FOUND when absent.
   absl::StatusOr<Value> Get(absl::string_view key, absl::Duration deadline = absl::ZeroDuration());
   // As Get, without fetching the value where that can be avoided.
-  absl::StatusOr<bool> Exists(absl::string_view key, absl::Duration deadline = absl::ZeroDuration());
+  absl::StatusOr<bool> Exists(absl::string_view key,
+                              absl::Duration deadline = absl::ZeroDuration());
   // The version of the write.
-  absl::StatusOr<uint64_t> Put(absl::string_view key, absl::string_view value, const WriteOptions& options = {});
+  absl::StatusOr<uint64_t> Put(absl::string_view key, absl::string_view value,
+                               const WriteOptions& options = {});
   // NOT_FOUND when absent. if_absent is INVALID_ARGUMENT.
   absl::StatusOr<uint64_t> Delete(absl::string_view key, const WriteOptions& options = {});
   // The time of a message there and back.
@@ -123,18 +137,21 @@ class Client {
   // The server's statistics: lines "name=value".
   absl::StatusOr<std::string> ServerStats(absl::Duration deadline = absl::ZeroDuration());
 
-  // --- Asynchronous. Key and value are copied before Start… returns. OK: the callback will run exactly once.
-  // Not OK: it was not started and the callback will not run.
+  // --- Asynchronous. Key and value are copied before Start… returns. OK: the callback will run
+  // exactly once. Not OK: it was not started and the callback will not run.
 
   using GetCallback = absl::AnyInvocable<void(absl::StatusOr<Value>)>;
   using WriteCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>)>;
-  absl::Status StartGet(absl::string_view key, GetCallback done, absl::Duration deadline = absl::ZeroDuration());
-  absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options, WriteCallback done);
+  absl::Status StartGet(absl::string_view key, GetCallback done,
+                        absl::Duration deadline = absl::ZeroDuration());
+  absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
+                        WriteCallback done);
   absl::Status StartDelete(absl::string_view key, const WriteOptions& options, WriteCallback done);
 
   // Makes progress and runs callbacks; never blocks. Returns how many operations ended.
   int Poll();
-  // Polls until an operation ended, none is in flight, or `timeout` passed; sleeps as Options::wait says.
+  // Polls until an operation ended, none is in flight, or `timeout` passed; sleeps as Options::wait
+  // says.
   int Wait(absl::Duration timeout);
   int in_flight() const;
 

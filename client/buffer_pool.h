@@ -1,0 +1,114 @@
+// Registered memory for READs and for values on their way to the server.
+//
+//   BufferPool pool(domain, rdma::Access::kLocal, 64 << 20);
+//   Buffer buffer = pool.Take(3000);       // 4096 bytes; !valid() when there is none now
+//   … buffer.data(), buffer.memory() …     // goes back to the pool when it is destroyed
+//
+// Buffers are powers of two, cut from slabs by a buddy system: halves that are free together become
+// whole again, so that no mix of sizes can use the pool up for another. Slabs are registered when
+// they are first needed (that is slow) and stay; once warm, taking and giving back allocates
+// nothing. What the pool keeps in mind stands outside of the registered memory.
+//
+// Thread rule: one thread. The pool must outlive its buffers, and the domain the pool.
+
+#ifndef OSPREY_CLIENT_BUFFER_POOL_H_
+#define OSPREY_CLIENT_BUFFER_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+class BufferPool;
+
+// A span of registered memory. Move-only; gives itself back.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer() { Reset(); }
+
+  bool valid() const { return pool_ != nullptr; }
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return size_; }
+  // Which of the pool's slabs it lies in, and where.
+  uint32_t slab() const { return slab_; }
+  uint64_t offset() const;
+  const rdma::Memory& memory() const;
+  void Reset();
+
+ private:
+  friend class BufferPool;
+  BufferPool* pool_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+  uint32_t slab_ = 0;
+};
+
+class BufferPool {
+ public:
+  // The smallest buffer: a window with an item of the usual size fits. Smaller ones would not be
+  // worth their bookkeeping.
+  static constexpr uint64_t kBufferBytesMin = 1024;
+  // What is registered at once, at least: small enough for the usual RLIMIT_MEMLOCK of 8 MiB.
+  static constexpr uint64_t kSlabBytesMin = 1 << 20;
+
+  BufferPool(rdma::Domain& domain, rdma::Access access, uint64_t bytes_max);
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+  ~BufferPool();
+
+  // A buffer of at least `bytes`. Not valid() when the pool is used up; error() then says by what.
+  Buffer Take(uint64_t bytes);
+  // False when Take(bytes) cannot succeed even if every buffer came back.
+  bool CanEverHold(uint64_t bytes) const;
+  const absl::Status& error() const { return error_; }
+
+  size_t slabs() const { return slabs_.size(); }
+  const rdma::Memory& slab_memory(uint32_t slab) const { return *slabs_[slab].memory; }
+  uint64_t registered_bytes() const { return registered_bytes_; }
+  uint64_t taken_bytes() const { return taken_bytes_; }
+
+ private:
+  friend class Buffer;
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr int kOrders = 32;  // buffers of kBufferBytesMin << 0 … 31
+
+  // One registered span of kBufferBytesMin << order bytes. Arrays are indexed by block
+  // (kBufferBytesMin bytes each); only the first block of a free buffer means anything in them.
+  struct Slab {
+    std::unique_ptr<rdma::Memory> memory;
+    int order = 0;
+    uint32_t free_orders = 0;        // bit i: heads[i] != kNone
+    std::vector<int8_t> free_order;  // of the free buffer that starts at this block; -1: none does
+    std::vector<uint32_t> next;
+    std::vector<uint32_t> previous;
+    uint32_t heads[kOrders];
+  };
+
+  static int OrderOf(uint64_t bytes);
+  static void Push(Slab& slab, uint32_t block, int order);
+  static void Unlink(Slab& slab, uint32_t block);
+  static uint32_t Cut(Slab& slab, int order);
+  bool Grow(int order);
+  void Return(Buffer& buffer);
+
+  rdma::Domain& domain_;
+  const rdma::Access access_;
+  uint64_t bytes_max_;
+  uint64_t registered_bytes_ = 0;
+  uint64_t taken_bytes_ = 0;
+  absl::Status error_;
+  std::vector<Slab> slabs_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_BUFFER_POOL_H_

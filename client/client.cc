@@ -1,0 +1,321 @@
+#include "client/client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine.h"
+#include "rdma/errors.h"
+#include "rdma/open_domain.h"
+#include "rdma/transport.h"
+
+namespace osprey {
+
+namespace {
+
+constexpr int kOperationsMax = 65536;
+constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
+// Going to sleep and being woken takes about as long: for a timer nearer than this it is not worth
+// it.
+constexpr absl::Duration kSleepMin = absl::Microseconds(50);
+// How long the destructor waits for the connection to end; after it, destroying the transport ends
+// READs by force.
+constexpr absl::Duration kCloseMax = absl::Seconds(2);
+
+// The engine's time: steady, so that nobody who sets the clock ends or prolongs an operation. Its
+// origin means nothing.
+absl::Time Now() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return absl::UnixEpoch() + absl::Nanoseconds(std::chrono::nanoseconds(since).count());
+}
+
+absl::Status OutOfRange(absl::string_view name, absl::string_view value, absl::string_view range) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("Options::", name, " is ", value, "; it must be ", range));
+}
+
+absl::Status CheckOptions(const Options& options) {
+  const auto check = [](absl::string_view name, absl::Duration value, absl::Duration least,
+                        absl::Duration most) {
+    if (value >= least && value <= most) return absl::OkStatus();
+    return OutOfRange(
+        name, absl::FormatDuration(value),
+        absl::StrCat(absl::FormatDuration(least), " to ", absl::FormatDuration(most)));
+  };
+  const absl::Duration tick = absl::Microseconds(1);
+  absl::Status status = check("connect_timeout", options.connect_timeout, tick, kDeadlineMax());
+  if (status.ok()) status = check("deadline", options.deadline, tick, kDeadlineMax());
+  if (status.ok()) status = check("spin", options.spin, absl::ZeroDuration(), kDeadlineMax());
+  if (status.ok()) status = check("backoff_last", options.backoff_last, tick, kDeadlineMax());
+  if (status.ok())
+    status = check("backoff_first", options.backoff_first, tick, options.backoff_last);
+  if (!status.ok()) return status;
+  if (options.operations_max < 1 || options.operations_max > kOperationsMax) {
+    return OutOfRange("operations_max", absl::StrCat(options.operations_max),
+                      absl::StrCat("1 to ", kOperationsMax));
+  }
+  if (options.buffer_bytes_max < kBufferBytesMin) {
+    return OutOfRange("buffer_bytes_max", absl::StrCat(options.buffer_bytes_max),
+                      absl::StrCat("at least ", kBufferBytesMin));
+  }
+  return absl::OkStatus();
+}
+
+// No later attempt would end otherwise.
+bool IsHopeless(const absl::Status& error) {
+  switch (rdma::ReasonOf(error)) {
+    case rdma::Reason::kNoDevice:
+    case rdma::Reason::kNotRdmaAddress:
+    case rdma::Reason::kMemlockTooLow:
+    case rdma::Reason::kVersionMismatch:
+    case rdma::Reason::kNotOsprey:
+      return true;
+    case rdma::Reason::kNoListener:
+    case rdma::Reason::kRefused:
+    case rdma::Reason::kShuttingDown:
+    case rdma::Reason::kUnreachable:
+    case rdma::Reason::kTimeout:
+    case rdma::Reason::kPeerGone:
+    case rdma::Reason::kAddressInUse:
+      return false;
+    case rdma::Reason::kOther:
+      break;
+  }
+  return absl::IsInvalidArgument(error) || absl::IsFailedPrecondition(error) ||
+         absl::IsPermissionDenied(error) || absl::IsDataLoss(error);
+}
+
+// Where a blocking call finds its answer. One pointer to it fits the callback's own storage, so
+// nothing is allocated.
+template <typename T>
+struct Answer {
+  bool done = false;
+  absl::StatusOr<T> value = absl::UnknownError("not answered");
+  auto Callback() {
+    return [this](absl::StatusOr<T> answer) {
+      value = std::move(answer);
+      done = true;
+    };
+  }
+};
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  Impl(std::unique_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
+       const Options& options)
+      : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
+  ~Impl();
+
+  absl::Status AwaitReady(absl::string_view uri);
+  client::Engine& engine() { return *engine_; }
+  const client::Engine& engine() const { return *engine_; }
+
+  // Zero means the default. Errors: INVALID_ARGUMENT out of range.
+  absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline) const;
+
+  // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns how many
+  // operations ended.
+  template <typename Predicate>
+  int PollUntil(Predicate is_done, absl::Time end);
+
+  // Starts with start(callback) and polls until the answer is there. It comes by the operation's
+  // deadline.
+  template <typename T, typename Start>
+  absl::StatusOr<T> Block(Start start) {
+    Answer<T> answer;
+    if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
+    PollUntil([&] { return answer.done; }, absl::InfiniteFuture());
+    return std::move(answer.value);
+  }
+
+ private:
+  void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
+  void Sleep(absl::Time now, absl::Time end);
+
+  const Options options_;
+  std::unique_ptr<rdma::Domain> domain_;
+  std::unique_ptr<client::Engine> engine_;
+};
+
+Client::Impl::~Impl() {
+  engine_->Close();
+  PollUntil([this] { return engine_->closed(); }, Now() + kCloseMax);
+}
+
+absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
+  const auto settled = [this] {
+    return engine_->connection().ready() || IsHopeless(engine_->connection().last_error());
+  };
+  PollUntil(settled, Now() + options_.connect_timeout);
+  if (engine_->connection().ready()) return absl::OkStatus();
+  const absl::Status& error = engine_->connection().last_error();
+  return error.ok() ? rdma::TimeoutError("connecting", uri) : error;
+}
+
+absl::StatusOr<absl::Time> Client::Impl::DeadlineOf(absl::Duration deadline) const {
+  if (deadline == absl::ZeroDuration()) deadline = options_.deadline;
+  if (deadline < absl::ZeroDuration() || deadline > kDeadlineMax()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the deadline is ", absl::FormatDuration(deadline),
+                     "; it must be positive and at most ", absl::FormatDuration(kDeadlineMax())));
+  }
+  return Now() + deadline;
+}
+
+template <typename Predicate>
+int Client::Impl::PollUntil(Predicate is_done, absl::Time end) {
+  int total = 0;
+  absl::Time idle_since = absl::InfiniteFuture();
+  while (true) {
+    const absl::Time now = Now();
+    const int count = engine_->Poll(now);
+    total += count;
+    if (is_done() || now >= end) return total;
+    if (count > 0) {
+      idle_since =
+          absl::InfiniteFuture();  // its callbacks may have started something: poll before sleeping
+      continue;
+    }
+    idle_since = std::min(idle_since, now);
+    Rest(now, idle_since, end);
+  }
+}
+
+void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
+  switch (options_.wait) {
+    case WaitMode::kSpin:
+      return;
+    case WaitMode::kAdaptive:
+      if (now - idle_since >= options_.spin) Sleep(now, end);
+      return;
+    case WaitMode::kEvent:
+      return Sleep(now, end);
+  }
+}
+
+void Client::Impl::Sleep(absl::Time now, absl::Time end) {
+  const absl::Duration left = std::min(end, engine_->NextTimer()) - now;
+  if (left < kSleepMin || !engine_->transport().Arm()) return;
+  // No wait is longer than this: an hour stands for ever, and for clocks that cannot take it.
+  const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
+  pollfd fd = {engine_->transport().fd(), POLLIN, 0};
+  // Woken by a signal (EINTR) or not: the caller looks what there is.
+  const int result = ppoll(&fd, 1, &timeout, nullptr);
+  assert(result >= 0 || errno == EINTR);
+  (void)result;
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
+                                                        const Options& options) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(uri);
+  if (!domain.ok()) return domain.status();
+  absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
+      (*domain)->NewTransport(rdma::TransportOptions());
+  if (!transport.ok()) return transport.status();
+  client::EngineOptions engine_options;
+  engine_options.connection.uri = std::string(uri);
+  engine_options.connection.backoff_first = options.backoff_first;
+  engine_options.connection.backoff_last = options.backoff_last;
+  engine_options.connection.seed =
+      std::random_device()();  // clients of one server must not retry in step
+  engine_options.operations_max = options.operations_max;
+  engine_options.buffer_bytes_max = options.buffer_bytes_max;
+  absl::StatusOr<std::unique_ptr<client::Engine>> engine =
+      client::Engine::Create(**domain, *std::move(transport), engine_options);
+  if (!engine.ok()) return engine.status();
+  auto impl = std::make_unique<Impl>(*std::move(domain), *std::move(engine), options);
+  if (absl::Status status = impl->AwaitReady(uri); !status.ok()) return status;
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Client::~Client() = default;
+
+absl::StatusOr<Value> Client::Get(absl::string_view key, absl::Duration deadline) {
+  return impl_->Block<Value>([&](auto done) { return StartGet(key, std::move(done), deadline); });
+}
+
+absl::StatusOr<bool> Client::Exists(absl::string_view key, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  absl::StatusOr<Value> value = impl_->Block<Value>([&](auto done) {
+    return impl_->engine().StartGet(key, 0, /*want_value=*/false, *end, std::move(done));
+  });
+  if (value.ok()) return true;
+  if (absl::IsNotFound(value.status())) return false;
+  return value.status();
+}
+
+absl::StatusOr<uint64_t> Client::Put(absl::string_view key, absl::string_view value,
+                                     const WriteOptions& options) {
+  return impl_->Block<uint64_t>(
+      [&](auto done) { return StartPut(key, value, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Delete(absl::string_view key, const WriteOptions& options) {
+  return impl_->Block<uint64_t>(
+      [&](auto done) { return StartDelete(key, options, std::move(done)); });
+}
+
+absl::StatusOr<absl::Duration> Client::Ping(absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  const absl::Time start = Now();
+  absl::StatusOr<uint64_t> answer = impl_->Block<uint64_t>(
+      [&](auto done) { return impl_->engine().StartPing(*end, std::move(done)); });
+  if (!answer.ok()) return answer.status();
+  return Now() - start;
+}
+
+absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->Block<std::string>(
+      [&](auto done) { return impl_->engine().StartStats(*end, std::move(done)); });
+}
+
+absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartGet(key, /*hint=*/0, /*want_value=*/true, *end, std::move(done));
+}
+
+absl::Status Client::StartPut(absl::string_view key, absl::string_view value,
+                              const WriteOptions& options, WriteCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartPut(key, value, options, *end, std::move(done));
+}
+
+absl::Status Client::StartDelete(absl::string_view key, const WriteOptions& options,
+                                 WriteCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartDelete(key, options, *end, std::move(done));
+}
+
+int Client::Poll() { return impl_->engine().Poll(Now()); }
+
+int Client::Wait(absl::Duration timeout) {
+  const client::Engine& engine = impl_->engine();
+  if (engine.in_flight() == 0) return Poll();
+  // Counted by endings: a callback that starts another operation leaves in_flight() as it was.
+  const uint64_t before = engine.ended();
+  return impl_->PollUntil([&] { return engine.ended() != before; }, Now() + timeout);
+}
+
+int Client::in_flight() const { return impl_->engine().in_flight(); }
+const Counters& Client::counters() const { return impl_->engine().counters(); }
+std::string Client::Describe() const { return impl_->engine().Describe(); }
+
+}  // namespace osprey

@@ -1,0 +1,332 @@
+#include "client/connection.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+
+namespace osprey::client {
+
+using rdma::Event;
+
+namespace {
+
+// No server has a smaller region: a header, one directory page and one segment.
+constexpr uint64_t kRegionBytesMin =
+    index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
+// Fixed part of the longest request.
+constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
+
+absl::Status BadServer(absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server does not keep to the protocol: ", what));
+}
+
+}  // namespace
+
+Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
+                       BufferPool& buffers, const Session& session,
+                       const ConnectionOptions& options)
+    : transport_(transport),
+      liveness_(liveness),
+      buffers_(buffers),
+      session_(session),
+      options_(options),
+      random_(static_cast<std::minstd_rand::result_type>(options.seed)) {}
+
+Connection::Change Connection::Advance(const Event* event, absl::Time now) {
+  if (event != nullptr && event->kind == Event::Kind::kDisconnected)
+    return Disconnected(*event, now);
+  switch (state_) {
+    case State::kIdle:
+      if (event == nullptr) Connect(now);
+      return Change::kNone;
+    case State::kBackoff:
+      if (event == nullptr && now >= timer_) Connect(now);
+      return Change::kNone;
+    case State::kConnecting:
+      if (event != nullptr) return WhileConnecting(*event, now);
+      break;
+    case State::kGreeting:
+      if (event != nullptr) return WhileGreeting(*event, now);
+      break;
+    case State::kMapping:
+      if (event != nullptr) return WhileMapping(*event, now);
+      break;
+    case State::kReady:
+      if (event != nullptr) return WhileReady(*event, now);
+      Watch(now);
+      return Change::kNone;
+    case State::kLeaving:
+      if (event == nullptr && now >= timer_) Fail(rdma::ShuttingDownError(options_.uri));
+      return Change::kNone;
+    case State::kDraining:
+    case State::kClosed:
+      return Change::kNone;
+  }
+  // kConnecting, kGreeting, kMapping, and time passes.
+  if (now >= timer_) Fail(rdma::TimeoutError("connecting", options_.uri));
+  return Change::kNone;
+}
+
+void Connection::Connect(absl::Time now) {
+  if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
+  if (!buffer_.valid()) {
+    last_error_ = buffers_.error();
+    return Pause(now);
+  }
+  absl::StatusOr<rdma::ConnectionId> id = transport_.Connect(options_.uri);
+  if (!id.ok()) {
+    last_error_ = id.status();
+    return Pause(now);
+  }
+  id_ = *id;
+  state_ = State::kConnecting;
+  timer_ = now + kAttemptMax();
+}
+
+void Connection::Pause(absl::Time now) {
+  if (now - ready_at_ >= options_.backoff_last)
+    pauses_ = 0;                       // it lasted: begin with short pauses again
+  ready_at_ = absl::InfiniteFuture();  // no longer ready
+  // A doubling more would pass every sensible backoff_last.
+  constexpr int kDoublingsMax = 20;
+  const absl::Duration pause =
+      std::min(options_.backoff_first * (int64_t{1} << std::min(pauses_++, kDoublingsMax)),
+               options_.backoff_last);
+  timer_ = now + pause * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  state_ = State::kBackoff;
+}
+
+Connection::Change Connection::Disconnected(const Event& event, absl::Time now) {
+  if (state_ != State::kDraining) {
+    last_error_ =
+        event.status.ok() ? rdma::PeerGoneError("the server closed the connection") : event.status;
+  }
+  id_ = rdma::ConnectionId::kNone;
+  probing_ = false;
+  if (closing_) {
+    state_ = State::kClosed;
+  } else {
+    Pause(now);
+  }
+  return Change::kLost;
+}
+
+void Connection::Fail(absl::Status why) {
+  assert(!why.ok());
+  if (id_ == rdma::ConnectionId::kNone || state_ == State::kDraining) return;
+  last_error_ = std::move(why);
+  state_ = State::kDraining;
+  transport_.Disconnect(id_);
+}
+
+void Connection::Leave(absl::Time now) {
+  if (state_ != State::kReady) return;
+  state_ = State::kLeaving;
+  timer_ = now + kLeavingMax();
+}
+
+void Connection::Close() {
+  closing_ = true;
+  if (state_ == State::kReady) {
+    // So that the server need not keep the session. If it cannot be sent, the server forgets after
+    // a while.
+    rdma::FrameHeader goodbye;
+    goodbye.opcode = static_cast<uint8_t>(rdma::Opcode::kGoodbye);
+    goodbye.length = sizeof(goodbye);
+    goodbye.session = terms_.session;
+    (void)transport_.Send(
+        id_, {rdma::Bytes(reinterpret_cast<const std::byte*>(&goodbye), sizeof(goodbye))});
+  }
+  if (id_ == rdma::ConnectionId::kNone) {
+    state_ = State::kClosed;
+  } else {
+    Fail(absl::CancelledError("the client was closed"));
+  }
+}
+
+Connection::Change Connection::WhileConnecting(const Event& event, absl::Time now) {
+  if (event.kind != Event::Kind::kConnected) return Change::kNone;
+  Heard(now);
+  limits_ = transport_.limits(id_);
+  if (absl::Status status = SayHello(); !status.ok()) {
+    Fail(std::move(status));
+  } else {
+    state_ = State::kGreeting;
+  }
+  return Change::kNone;
+}
+
+absl::Status Connection::SayHello() {
+  if (limits_.frame_bytes_max < kPutFixedBytes + rdma::kKeyBytesMax) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the server takes frames of ", limits_.frame_bytes_max,
+        " bytes at most; the longest key needs ", kPutFixedBytes + rdma::kKeyBytesMax));
+  }
+  absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
+  if (!liveness.ok()) return liveness.status();
+  rdma::HelloBody body;
+  body.resume_session = session_.id();
+  body.resume_incarnation = session_.incarnation();
+  body.liveness.address = liveness->address;
+  body.liveness.length = liveness->length;
+  body.liveness.key = liveness->key;
+  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, body, 0);
+  return transport_.Send(id_, {hello.bytes()});
+}
+
+Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
+  if (event.kind != Event::Kind::kReceived) return Change::kNone;
+  Heard(now);
+  if (absl::Status status = TakeWelcome(event.frame); !status.ok()) {
+    Fail(std::move(status));
+  } else {
+    state_ = State::kMapping;
+  }
+  return Change::kNone;
+}
+
+absl::Status Connection::TakeWelcome(rdma::Bytes frame) {
+  absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return BadServer(header.status().message());
+  switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kWelcome:
+      break;
+    case rdma::Opcode::kGoodbye:
+      return rdma::ShuttingDownError(options_.uri);
+    default:
+      return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
+  }
+  absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
+  if (!body.ok()) return BadServer(body.status().message());
+  if (absl::Status status = CheckTerms(*header, *body); !status.ok()) return status;
+  if (absl::Status status = transport_.Attach(id_, terms_.region); !status.ok()) return status;
+  map_ = std::make_unique<index::RegionMap>(terms_.incarnation, terms_.region.length);
+  map_read_ = map_->NextRead();
+  return PostRead(map_read_.offset, map_read_.length);
+}
+
+absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
+                                    const rdma::WelcomeBody& body) {
+  if (header.session == 0) return BadServer("Welcome names no session");
+  if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
+  if (body.region.length < kRegionBytesMin || body.region.length > index::kRegionBytesMax) {
+    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes"));
+  }
+  if (body.requests_max == 0) return BadServer("no request is allowed");
+  if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
+    return BadServer(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
+  }
+  if (body.resumed != 0 &&
+      (header.session != session_.id() || body.incarnation != session_.incarnation())) {
+    return BadServer("it resumes a session that was never ours");
+  }
+  terms_.session = header.session;
+  terms_.incarnation = body.incarnation;
+  terms_.resumed = body.resumed != 0;
+  terms_.region = {body.region.address, body.region.length, body.region.key};
+  terms_.requests_max = std::min(body.requests_max, kRequestsMax);
+  terms_.value_bytes_max = body.value_bytes_max;
+  terms_.eager_bytes_max =
+      std::min<uint64_t>(body.eager_bytes_max, limits_.frame_bytes_max - kPutFixedBytes);
+  return absl::OkStatus();
+}
+
+// READs into buffer_.
+absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
+  assert(length <= buffer_.size() && length <= terms_.region.length);
+  assert(offset <= terms_.region.length - length);
+  rdma::ReadRequest read;
+  read.remote_address = terms_.region.address + offset;
+  read.remote_key = terms_.region.key;
+  read.segments[0] = {buffer_.data(), length, &buffer_.memory()};
+  return transport_.PostReads(id_, {&read, 1}, kCookie);
+}
+
+Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kReceived) {
+    Fail(rdma::ShuttingDownError(options_.uri));  // nothing was asked: it can only be Goodbye
+    return Change::kNone;
+  }
+  if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
+  absl::Status status = event.status;
+  if (status.ok()) status = map_->Apply({buffer_.data(), map_read_.length});
+  if (status.ok() && map_->ready()) {
+    Heard(now);
+    state_ = State::kReady;
+    ready_at_ = now;
+    ++times_ready_;
+    return Change::kReady;
+  }
+  if (status.ok()) {
+    timer_ = now + kAttemptMax();
+    map_read_ = map_->NextRead();
+    status = PostRead(map_read_.offset, map_read_.length);
+  }
+  if (!status.ok()) Fail(std::move(status));
+  return Change::kNone;
+}
+
+Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kReceived) {
+    // The owner has taken the replies out.
+    absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
+    if (!header.ok()) {
+      Fail(BadServer(header.status().message()));
+    } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kGoodbye) {
+      Fail(BadServer(absl::StrCat("unexpected opcode ", header->opcode)));
+    } else {
+      Leave(now);
+    }
+  } else if (event.kind == Event::Kind::kReadsDone) {
+    probing_ = false;
+    if (event.status.ok()) {
+      Heard(now);
+    } else {
+      Fail(event.status);
+    }
+  }
+  return Change::kNone;
+}
+
+// Time passes on a ready connection: is the server there?
+void Connection::Watch(absl::Time now) {
+  if (probing_) {
+    if (now >= timer_) Fail(rdma::PeerGoneError("the server's host does not answer"));
+    return;
+  }
+  if (now - heard_at_ < kQuietMax()) return;
+  // No room means that READs are under way, which tell as much as this one would.
+  if (transport_.ReadRoom(id_) == 0) {
+    heard_at_ = now - kQuietMax() / 2;  // look again later
+    return;
+  }
+  absl::Status status = PostRead(0, index::kWordBytes);
+  if (!status.ok()) return Fail(std::move(status));
+  probing_ = true;
+  timer_ = now + kSilenceMax();
+}
+
+absl::Time Connection::NextTimer() const {
+  switch (state_) {
+    case State::kIdle:
+      return absl::InfinitePast();
+    case State::kReady:
+      return probing_ ? timer_ : heard_at_ + kQuietMax();
+    case State::kConnecting:
+    case State::kGreeting:
+    case State::kMapping:
+    case State::kLeaving:
+    case State::kBackoff:
+      return timer_;
+    case State::kDraining:
+    case State::kClosed:
+      return absl::InfiniteFuture();
+  }
+  return absl::InfiniteFuture();
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,176 @@
+// The connection to one server: made, greeted, its map read, watched, and made again when it
+// breaks.
+//
+//                       kConnected         Welcome           last directory page
+//   kIdle --> kConnecting -----> kGreeting -----> kMapping ------------------------> kReady
+//   --Goodbye--> kLeaving
+//                 ^  |               |               |                                 | | |
+//                 +---------------+---- Fail
+//                 -----+---------------------------------+--------------------+
+//              pause                 |                                                   (answers
+//              are in, or too late)
+//                 |                  v
+//             kBackoff <------- kDraining                     kDisconnected leads to kBackoff from
+//             every state, and to
+//                 kDisconnected                               kClosed once Close was called.
+//
+//   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
+//   kReady      nothing heard for kQuietMax: a READ of the region header (it does not wake the
+//   server). Not back within
+//               kSilenceMax: Fail.
+//   kLeaving    the server is about to end: nothing new is posted, answers under way are awaited
+//   for kLeavingMax. kDraining   the transport was told to disconnect; READs posted before are
+//   still ending.
+//
+// It believes nothing that the server says before it has checked it: Welcome here, replies in the
+// engine, everything READ in index::RegionMap and index::Lookup.
+//
+// Thread rule: one thread. No clock: time is an argument.
+
+#ifndef OSPREY_CLIENT_CONNECTION_H_
+#define OSPREY_CLIENT_CONNECTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/buffer_pool.h"
+#include "client/session.h"
+#include "index/lookup.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+struct ConnectionOptions {
+  std::string uri;
+  // The pause before the first attempt after a loss, doubled up to the last; each is shortened by
+  // up to a half at random.
+  absl::Duration backoff_first = absl::Milliseconds(10);
+  absl::Duration backoff_last = absl::Seconds(1);
+  uint64_t seed = 1;
+};
+
+// The server's side of the bargain, from Welcome and checked.
+struct ServerTerms {
+  uint64_t session = 0;
+  uint64_t incarnation = 0;
+  bool resumed = false;
+  rdma::RemoteMemory region;
+  uint32_t requests_max = 0;
+  uint64_t value_bytes_max = 0;
+  uint64_t eager_bytes_max = 0;  // key and value together
+};
+
+class Connection {
+ public:
+  static constexpr absl::Duration kAttemptMax() { return absl::Seconds(3); }
+  static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
+  static constexpr absl::Duration kSilenceMax() { return absl::Seconds(3); }
+  static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
+  // Requests without an answer that we keep account of, whatever a server allows.
+  static constexpr uint32_t kRequestsMax = 4096;
+  // The word that the server READs to see that we live (rdma/wire.h, HelloBody).
+  static constexpr uint64_t kLivenessBytes = 8;
+  // The cookie of the READs that are posted here; the engine uses others.
+  static constexpr uint64_t kCookie = 0;
+
+  enum class State {
+    kIdle,
+    kConnecting,
+    kGreeting,
+    kMapping,
+    kReady,
+    kLeaving,
+    kDraining,
+    kBackoff,
+    kClosed
+  };
+  // What the owner must act on.
+  enum class Change {
+    kNone,
+    kReady,  // terms(), map() and id() are good; the session is the owner's to begin or resume
+    kLost,   // nothing of the connection is left: no READ is under way
+  };
+
+  // All must outlive this. `session` says what to resume; `liveness` is 8 bytes for the server to
+  // READ.
+  Connection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
+             const Session& session, const ConnectionOptions& options);
+
+  // Takes an event (null: time passes). Not for the owner's READs, nor for replies: those are told
+  // by Heard.
+  Change Advance(const rdma::Event* event, absl::Time now);
+  // Something came from the server.
+  void Heard(absl::Time now) { heard_at_ = now; }
+  // Ends this connection; another is tried after a pause.
+  void Fail(absl::Status why);
+  // The server is about to end: the connection is left once the answers are in.
+  void Leave(absl::Time now);
+  // Ends it for good.
+  void Close();
+
+  State state() const { return state_; }
+  bool ready() const { return state_ == State::kReady; }
+  // READs that were posted may be believed, and replies.
+  bool answers_count() const { return state_ == State::kReady || state_ == State::kLeaving; }
+  rdma::ConnectionId id() const { return id_; }
+  const std::string& uri() const { return options_.uri; }
+  // REQUIRES for these three: ready() since the last kLost.
+  const ServerTerms& terms() const { return terms_; }
+  const rdma::ConnectionLimits& limits() const { return limits_; }
+  index::RegionMap& map() { return *map_; }
+
+  // Why the last attempt or connection failed. OK: none has.
+  const absl::Status& last_error() const { return last_error_; }
+  // Kept across reconnects: 0 until the first Welcome.
+  uint64_t value_bytes_max() const { return terms_.value_bytes_max; }
+  uint64_t times_ready() const { return times_ready_; }
+  // When Advance(nullptr) has something to do.
+  absl::Time NextTimer() const;
+
+ private:
+  Change WhileConnecting(const rdma::Event& event, absl::Time now);
+  Change WhileGreeting(const rdma::Event& event, absl::Time now);
+  Change WhileMapping(const rdma::Event& event, absl::Time now);
+  Change WhileReady(const rdma::Event& event, absl::Time now);
+  Change Disconnected(const rdma::Event& event, absl::Time now);
+  void Connect(absl::Time now);
+  void Pause(absl::Time now);
+  absl::Status SayHello();
+  absl::Status TakeWelcome(rdma::Bytes frame);
+  absl::Status CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body);
+  absl::Status PostRead(uint64_t offset, uint32_t length);
+  void Watch(absl::Time now);
+
+  rdma::Transport& transport_;
+  const rdma::Memory& liveness_;
+  BufferPool& buffers_;
+  const Session& session_;
+  const ConnectionOptions options_;
+  std::minstd_rand random_;
+
+  State state_ = State::kIdle;
+  bool closing_ = false;
+  rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
+  absl::Status last_error_;
+  ServerTerms terms_;
+  rdma::ConnectionLimits limits_;
+  std::unique_ptr<index::RegionMap> map_;
+  Buffer buffer_;  // for the map's pages and the watching READs; kept
+  index::ReadSpan map_read_;
+  bool probing_ = false;
+  int pauses_ = 0;  // since the last connection that lasted
+  uint64_t times_ready_ = 0;
+  absl::Time heard_at_ = absl::InfinitePast();
+  absl::Time ready_at_ = absl::InfinitePast();
+  absl::Time timer_ =
+      absl::InfinitePast();  // end of the attempt, the pause, the leaving; or of the probe
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_CONNECTION_H_

@@ -1,0 +1,458 @@
+#include "client/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+#include "rdma/protocol.h"
+
+namespace osprey::client {
+
+namespace {
+
+// How long to wait before a torn record is READ again. A write of a small item takes well below a
+// microsecond, one of a large item tens; the last step leaves a preempted writer some time before
+// the attempts are used up.
+constexpr absl::Duration kTornPauseFirst = absl::Microseconds(1);
+constexpr int kTornPauseDoublingsMax = 6;
+// How long to wait before the server is asked once more for a key whose item cannot be READ.
+constexpr absl::Duration kAskPauseFirst = absl::Milliseconds(1);
+constexpr int kAskPauseDoublingsMax = 6;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
+                                                       std::unique_ptr<rdma::Transport> transport,
+                                                       const EngineOptions& options) {
+  absl::StatusOr<std::unique_ptr<rdma::Memory>> liveness =
+      domain.Allocate(Connection::kLivenessBytes, rdma::Access::kRemoteRead);
+  if (!liveness.ok()) return liveness.status();
+  return std::unique_ptr<Engine>(
+      new Engine(std::move(transport), domain, *std::move(liveness), options));
+}
+
+Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
+               std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
+    : options_(options),
+      random_(static_cast<std::minstd_rand::result_type>(options.connection.seed)),
+      liveness_(std::move(liveness)),
+      read_buffers_(domain, rdma::Access::kLocal, options.buffer_bytes_max),
+      value_buffers_(domain, rdma::Access::kRemoteRead, options.buffer_bytes_max),
+      transport_(std::move(transport)),
+      exposures_(*transport_, value_buffers_),
+      connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
+                                               options.connection)),
+      batches_(*transport_, read_buffers_, counters_) {}
+
+Engine::~Engine() {
+  assert(closed_ && in_flight_ == 0);
+  // If the connection would not end (closed() is false), destroying the transport ends it, before
+  // any buffer is given back.
+  transport_.reset();
+}
+
+// --- Starting
+// ----------------------------------------------------------------------------------------------
+
+absl::Status Engine::CheckStart(absl::string_view key) const {
+  if (closed_) return absl::CancelledError("the client is closed");
+  if (key.empty()) return absl::InvalidArgumentError("the key is empty; keys have 1 to 4096 bytes");
+  if (key.size() > index::kKeyBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the key has ", key.size(), " bytes; at most ",
+                                                   index::kKeyBytesMax, " are possible"));
+  }
+  if (in_flight_ >= options_.operations_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("not started: ", in_flight_,
+                     " operations are in flight, as many as Options::operations_max allows"));
+  }
+  return absl::OkStatus();
+}
+
+GetOperation& Engine::NewGet() {
+  if (free_gets_.empty()) {
+    gets_.push_back(std::make_unique<GetOperation>(counters_));
+    free_gets_.push_back(gets_.back().get());
+  }
+  GetOperation& get = *free_gets_.back();
+  free_gets_.pop_back();
+  return get;
+}
+
+MessageOperation& Engine::NewMessage() {
+  if (free_messages_.empty()) {
+    messages_.push_back(std::make_unique<MessageOperation>(counters_));
+    free_messages_.push_back(messages_.back().get());
+  }
+  MessageOperation& message = *free_messages_.back();
+  free_messages_.pop_back();
+  return message;
+}
+
+void Engine::Started(Operation& operation) {
+  ++in_flight_;
+  next_deadline_ = std::min(next_deadline_, operation.deadline());
+}
+
+absl::Status Engine::StartGet(absl::string_view key, uint64_t hint, bool want_value,
+                              absl::Time deadline, Client::GetCallback done) {
+  if (absl::Status status = CheckStart(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, hint, want_value, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
+                              const WriteOptions& options, absl::Time deadline,
+                              Client::WriteCallback done) {
+  if (absl::Status status = CheckStart(key); !status.ok()) return status;
+  if (options.if_absent && options.if_version != 0) {
+    return absl::InvalidArgumentError("if_absent and if_version exclude each other");
+  }
+  const uint64_t known_max = connection_->value_bytes_max();
+  const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
+  if (value.size() > value_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the value has ", value.size(), " bytes; the server takes at most ", value_bytes_max));
+  }
+  Buffer buffer;
+  if (!value.empty()) {
+    buffer = value_buffers_.Take(value.size());
+    if (!buffer.valid()) return value_buffers_.error();
+    std::memcpy(buffer.data(), value.data(), value.size());
+  }
+  MessageOperation& put = NewMessage();
+  put.StartPut(key, std::move(buffer), value.size(), options, deadline, std::move(done));
+  to_send_.PushBack(put);
+  Started(put);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
+                                 absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckStart(key); !status.ok()) return status;
+  if (options.if_absent) return absl::InvalidArgumentError("if_absent makes no sense for a delete");
+  MessageOperation& message = NewMessage();
+  message.StartDelete(key, options, deadline, std::move(done));
+  to_send_.PushBack(message);
+  Started(message);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartPing(absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckStart("ping"); !status.ok()) return status;
+  MessageOperation& message = NewMessage();
+  message.StartPing(deadline, std::move(done));
+  to_send_.PushBack(message);
+  Started(message);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallback done) {
+  if (absl::Status status = CheckStart("stats"); !status.ok()) return status;
+  MessageOperation& message = NewMessage();
+  message.StartStats(deadline, std::move(done));
+  to_send_.PushBack(message);
+  Started(message);
+  return absl::OkStatus();
+}
+
+// --- Polling
+// -----------------------------------------------------------------------------------------------
+
+int Engine::Poll(absl::Time now) {
+  assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
+  polling_ = true;
+  ExpireOperations(now);
+  ReceiveEvents(now);
+  Watch(now);
+  if (connection_->ready()) {
+    EndPauses(now);
+    BeginLookups(now);
+    PostReads(now);
+    SendRequests();
+  }
+  const int count = RunCallbacks();
+  polling_ = false;
+  return count;
+}
+
+void Engine::ReceiveEvents(absl::Time now) {
+  // Several rounds, so that timers are not looked at while events that answer them are waiting;
+  // bounded all the same.
+  constexpr int kRoundsMax = 8;
+  for (int round = 0; round < kRoundsMax; ++round) {
+    const size_t count = transport_->Poll(absl::MakeSpan(events_));
+    for (size_t i = 0; i < count; ++i) OnEvent(events_[i], now);
+    if (count < events_.size()) return;
+  }
+}
+
+void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
+  if (event.kind == rdma::Event::Kind::kDeviceLost) {
+    connection_->Fail(absl::UnavailableError("the RDMA device is going away"));
+    return;
+  }
+  if (event.connection != connection_->id()) return;
+  if (event.kind == rdma::Event::Kind::kReadsDone && event.cookie != Connection::kCookie) {
+    return OnReadsDone(event, now);
+  }
+  if (event.kind == rdma::Event::Kind::kReceived && connection_->answers_count()) {
+    const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
+    if (header.ok() && static_cast<rdma::Opcode>(header->opcode) == rdma::Opcode::kReply) {
+      return OnReply(event.frame, now);
+    }
+  }
+  switch (connection_->Advance(&event, now)) {
+    case Connection::Change::kNone:
+      break;
+    case Connection::Change::kReady:
+      OnReady();
+      break;
+    case Connection::Change::kLost:
+      OnLost();
+      break;
+  }
+}
+
+void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
+  if (event.status.ok()) connection_->Heard(now);
+  const bool believe = event.status.ok() && connection_->answers_count();
+  batches_.Done(event.cookie, now, [&](GetOperation& get) {
+    if (!believe) {
+      get.Restart();
+    } else if (get.landed() < get.read().length) {
+      get.set_state(GetOperation::State::kToRead);
+    } else {
+      get.Landed();
+    }
+    Place(get, now);
+  });
+  if (!event.status.ok()) connection_->Fail(event.status);
+}
+
+void Engine::OnReady() {
+  ++counters_.connects;
+  const ServerTerms& terms = connection_->terms();
+  if (terms.resumed) return;
+  while (!to_resend_.empty()) {
+    auto& message = static_cast<MessageOperation&>(*to_resend_.first());
+    End(message,
+        absl::UnknownError(
+            "the connection broke before the answer, and the server that had the write does not "
+            "know it any more: it may or may not have been applied"));
+  }
+  session_.Begin(terms.session, terms.incarnation, terms.requests_max);
+}
+
+void Engine::OnLost() {
+  assert(batches_.outstanding() == 0 && "READs end before their connection does");
+  exposures_.Clear();
+  RequeueRequests();
+  for (const std::unique_ptr<GetOperation>& get : gets_) {
+    if (!get->active() || get->state() == GetOperation::State::kNew) continue;
+    ++counters_.retries;
+    get->Restart();
+    OperationQueue::Remove(*get);
+    new_.PushBack(*get);
+  }
+}
+
+// --- Moving operations
+// -------------------------------------------------------------------------------------
+
+// Into the queue of its state.
+void Engine::Place(GetOperation& get, absl::Time now) {
+  OperationQueue::Remove(get);
+  switch (get.state()) {
+    case GetOperation::State::kNew:
+      return new_.PushBack(get);
+    case GetOperation::State::kToRead:
+      return to_read_.PushBack(get);
+    case GetOperation::State::kPaused: {
+      const bool asks = get.asks_after_pause();
+      const int doublings =
+          std::min(get.pause_attempt() - 1, asks ? kAskPauseDoublingsMax : kTornPauseDoublingsMax);
+      const absl::Duration pause = (asks ? kAskPauseFirst : kTornPauseFirst) * (1 << doublings);
+      get.set_pause_end(now + pause * std::uniform_real_distribution<double>(0.5, 1.0)(random_));
+      next_pause_end_ = std::min(next_pause_end_, get.pause_end());
+      return paused_.PushBack(get);
+    }
+    case GetOperation::State::kToAsk:
+      return to_send_.PushBack(get);
+    case GetOperation::State::kDone:
+      return done_.PushBack(get);
+    case GetOperation::State::kReading:
+    case GetOperation::State::kAsking:
+      return;
+  }
+}
+
+void Engine::Place(MessageOperation& message) {
+  OperationQueue::Remove(message);
+  if (message.state() == MessageOperation::State::kDone) done_.PushBack(message);
+}
+
+void Engine::EndPauses(absl::Time now) {
+  if (now < next_pause_end_) return;
+  next_pause_end_ = absl::InfiniteFuture();
+  for (Operation* next = paused_.first(); next != nullptr;) {
+    auto& get = static_cast<GetOperation&>(*next);
+    next = OperationQueue::Next(*next);
+    if (now < get.pause_end()) {
+      next_pause_end_ = std::min(next_pause_end_, get.pause_end());
+      continue;
+    }
+    get.EndPause();
+    Place(get, now);
+  }
+}
+
+void Engine::BeginLookups(absl::Time now) {
+  // No item of this server is longer: whatever asks for more is nonsense.
+  const uint64_t item_bytes_max = index::ItemBytes(
+      index::kKeyBytesMax, connection_->terms().value_bytes_max, index::kItemHasExpiry);
+  const uint64_t read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
+  while (!new_.empty()) {
+    auto& get = static_cast<GetOperation&>(*new_.first());
+    get.Begin(connection_->map(), read_bytes_max);
+    Place(get, now);
+  }
+}
+
+void Engine::PostReads(absl::Time now) {
+  const ReadBatches::Source source{connection_->id(), connection_->terms().region,
+                                   connection_->limits().read_bytes_max};
+  while (!to_read_.empty()) {
+    if (batches_.Post(source, to_read_, now) > 0) continue;
+    auto& first = static_cast<GetOperation&>(*to_read_.first());
+    const uint32_t length = first.read().length;
+    if (first.buffer().size() >= length || read_buffers_.CanEverHold(length))
+      return;  // its turn will come
+    End(first, read_buffers_.error());
+  }
+}
+
+// Timers: of the connection, and of READs that do not end.
+void Engine::Watch(absl::Time now) {
+  if (connection_->answers_count() && now - batches_.StuckSince() >= kReadsStuckMax()) {
+    connection_->Fail(rdma::PeerGoneError("READs did not end"));
+  }
+  if (connection_->state() == Connection::State::kLeaving && batches_.outstanding() == 0 &&
+      session_.unanswered() == 0) {
+    connection_->Fail(rdma::ShuttingDownError(connection_->uri()));
+  }
+  connection_->Advance(nullptr, now);
+}
+
+int Engine::RunCallbacks() {
+  int count = 0;
+  for (; !done_.empty(); ++count) {
+    Operation& operation = done_.PopFront();
+    --in_flight_;
+    ++ended_;
+    if (operation.type() == Operation::Type::kGet) {
+      auto& get = static_cast<GetOperation&>(operation);
+      free_gets_.push_back(&get);
+      get.RunCallback();
+    } else {
+      auto& message = static_cast<MessageOperation&>(operation);
+      free_messages_.push_back(&message);
+      message.RunCallback();
+    }
+  }
+  return count;
+}
+
+absl::Time Engine::NextTimer() const {
+  absl::Time timer = std::min(next_deadline_, connection_->NextTimer());
+  if (connection_->ready()) timer = std::min(timer, next_pause_end_);
+  return std::min(timer, batches_.StuckSince() + kReadsStuckMax());
+}
+
+// --- Ending
+// ------------------------------------------------------------------------------------------------
+
+void Engine::ExpireOperations(absl::Time now) {
+  if (now < next_deadline_) return;
+  next_deadline_ = absl::InfiniteFuture();
+  const auto expired = [&](const Operation& operation) {
+    if (!operation.active()) return false;
+    if (now >= operation.deadline()) return true;
+    next_deadline_ = std::min(next_deadline_, operation.deadline());
+    return false;
+  };
+  for (const std::unique_ptr<GetOperation>& get : gets_) {
+    if (expired(*get)) End(*get, LateError(*get, true));
+  }
+  for (const std::unique_ptr<MessageOperation>& message : messages_) {
+    if (expired(*message)) End(*message, LateError(*message, message->ever_sent()));
+  }
+}
+
+absl::Status Engine::LateError(const Operation& operation, bool sent) const {
+  const bool write = operation.type() == Operation::Type::kMessage &&
+                     static_cast<const MessageOperation&>(operation).is_write();
+  const absl::string_view outcome = !write ? ""
+                                    : sent ? "; it may still be applied, once"
+                                           : "; not applied";
+  if (!connection_->answers_count() && (!write || !sent)) {
+    const absl::Status& last = connection_->last_error();
+    return absl::UnavailableError(absl::StrCat("no connection to ", connection_->uri(),
+                                               " by the deadline", last.ok() ? "" : ": ",
+                                               last.message(), outcome));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("no answer by the deadline", outcome));
+}
+
+void Engine::End(GetOperation& get, absl::Status error) {
+  if (get.state() == GetOperation::State::kReading) batches_.Abandon(get);
+  if (get.sequence() != 0) session_.Abandon(get, Buffer());
+  get.Finish(std::move(error));
+  OperationQueue::Remove(get);
+  done_.PushBack(get);
+}
+
+void Engine::End(MessageOperation& message, absl::Status error) {
+  if (message.state() == MessageOperation::State::kSent) {
+    session_.Abandon(message, message.by_rendezvous() ? std::move(message.value()) : Buffer());
+  } else if (message.sequence() != 0) {
+    session_.Remove(
+        message.sequence());  // its connection is gone: nobody will answer it, nor READ its value
+  }
+  message.Finish(std::move(error));
+  Place(message);
+}
+
+void Engine::Close() {
+  assert(!polling_);
+  closed_ = true;
+  for (const std::unique_ptr<GetOperation>& get : gets_) {
+    if (get->active()) End(*get, absl::CancelledError("the client was closed"));
+  }
+  for (const std::unique_ptr<MessageOperation>& message : messages_) {
+    if (!message->active()) continue;
+    End(*message, absl::CancelledError(absl::StrCat("the client was closed",
+                                                    !message->is_write() ? ""
+                                                    : message->ever_sent()
+                                                        ? "; the write may have been applied, once"
+                                                        : "; not applied")));
+  }
+  polling_ = true;
+  RunCallbacks();
+  polling_ = false;
+  connection_->Close();
+}
+
+std::string Engine::Describe() const {
+  if (!connection_->answers_count())
+    return absl::StrCat("not connected server=", connection_->uri());
+  return absl::StrCat(transport_->Describe(connection_->id()), " server=", connection_->uri());
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,179 @@
+// The client's engine: runs operations over one connection at a time, driven by Poll(now). It has
+// no clock, sleeps never and owns no thread; what it needs of the world is an rdma::Transport. So
+// the tests and the simulation run this very code in virtual time over a transport of theirs.
+//
+//   Start…  -> an operation from the pool, into the queue of its state
+//   Poll    -> deadlines; events of the transport; timers; READs that are wanted, as chains;
+//   requests; callbacks
+//
+//   GETs     client/get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> … ; to_send_ as
+//   the last resort others   client/message_operation.h  to_send_ -> (session); to_resend_ after a
+//   reconnect
+//
+// When the connection is lost, GETs start over on the next one (R7). Requests that are no writes
+// are asked anew. Writes that the server may have wait: if the server still knows the session they
+// are repeated under their old sequence, else they end as UNKNOWN. Writes that were never sent just
+// wait.
+//
+// R4: deadlines are looked at before events, so no answer is believed after its operation's
+// deadline. R5: an operation with a READ under way is answered at its deadline at once: READs land
+// in buffers of the engine, and the buffer of this one stays out of use until the READ has ended.
+// When no chain has ended for kReadsStuckMax, the connection is broken, which ends them all; other
+// operations go on after the reconnect.
+//
+// Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
+// nothing else.
+
+#ifndef OSPREY_CLIENT_ENGINE_H_
+#define OSPREY_CLIENT_ENGINE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/buffer_pool.h"
+#include "client/client.h"
+#include "client/connection.h"
+#include "client/get_operation.h"
+#include "client/message_operation.h"
+#include "client/operation.h"
+#include "client/read_batches.h"
+#include "client/session.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+struct EngineOptions {
+  ConnectionOptions connection;
+  int operations_max = 256;
+  // Registered memory for READs, and as much again for values on their way to the server.
+  uint64_t buffer_bytes_max = 64 << 20;
+};
+
+class Engine {
+ public:
+  // READs that do not end within this, no other having ended meanwhile, end the connection.
+  static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
+
+  // `domain` must outlive the engine and be what `transport` came from.
+  // Errors: Domain::Allocate's.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(rdma::Domain& domain,
+                                                        std::unique_ptr<rdma::Transport> transport,
+                                                        const EngineOptions& options);
+  // REQUIRES: Close was called and no operation is in flight.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // As in client.h, with the deadline as a point in Poll's time. `hint`: a slot where the item may
+  // be, or 0.
+  absl::Status StartGet(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
+                        Client::GetCallback done);
+  absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
+                        absl::Time deadline, Client::WriteCallback done);
+  absl::Status StartDelete(absl::string_view key, const WriteOptions& options, absl::Time deadline,
+                           Client::WriteCallback done);
+  absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
+  absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
+
+  // Makes progress, runs callbacks, returns how many. `now` never goes back.
+  int Poll(absl::Time now);
+  // When Poll must be called at the latest, though no event comes. Not meaningful after a Poll
+  // whose callbacks started operations: Poll again.
+  absl::Time NextTimer() const;
+
+  // Ends everything in flight (CANCELLED) and starts to disconnect; Poll goes on until closed().
+  // Nothing can be started.
+  void Close();
+  // No READ can land in this process's memory any more.
+  bool closed() const { return connection_->state() == Connection::State::kClosed; }
+
+  int in_flight() const { return in_flight_; }
+  uint64_t ended() const { return ended_; }  // operations since the beginning
+  const Counters& counters() const { return counters_; }
+  const Connection& connection() const { return *connection_; }
+  rdma::Transport& transport() { return *transport_; }
+  std::string Describe() const;
+
+ private:
+  Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
+         std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
+
+  absl::Status CheckStart(absl::string_view key) const;
+  GetOperation& NewGet();
+  MessageOperation& NewMessage();
+  void Started(Operation& operation);
+
+  void ReceiveEvents(absl::Time now);
+  void OnEvent(const rdma::Event& event, absl::Time now);
+  void OnReadsDone(const rdma::Event& event, absl::Time now);
+  void OnReply(rdma::Bytes frame, absl::Time now);
+  void Refused(Operation& operation, absl::Time now);
+  void OnReady();
+  void OnLost();
+  void RequeueRequests();
+
+  void Place(GetOperation& get, absl::Time now);
+  void Place(MessageOperation& message);
+  void EndPauses(absl::Time now);
+  void BeginLookups(absl::Time now);
+  void PostReads(absl::Time now);
+  void SendRequests();
+  absl::Status SendRequest(Operation& operation);
+  absl::Status SendGet(GetOperation& get, uint64_t sequence);
+  void Watch(absl::Time now);
+  int RunCallbacks();
+
+  void ExpireOperations(absl::Time now);
+  void End(GetOperation& get, absl::Status error);
+  void End(MessageOperation& message, absl::Status error);
+  absl::Status LateError(const Operation& operation, bool sent) const;
+
+  const EngineOptions options_;
+  Counters counters_;
+  std::minstd_rand random_;
+
+  // In the order of dependency: buffers outlive the transport, whose end makes sure that nothing
+  // lands in them.
+  std::unique_ptr<rdma::Memory> liveness_;
+  BufferPool read_buffers_;
+  BufferPool value_buffers_;
+  std::unique_ptr<rdma::Transport> transport_;
+  Session session_;
+  Exposures exposures_;
+  std::unique_ptr<Connection> connection_;
+  ReadBatches batches_;
+
+  // Every operation is in one of these, in a chain or in the session.
+  OperationQueue new_;        // GETs: their lookup has not begun
+  OperationQueue to_read_;    // GETs
+  OperationQueue paused_;     // GETs
+  OperationQueue to_resend_;  // messages that have a sequence already, in its order
+  OperationQueue to_send_;    // messages, and GETs that ask
+  OperationQueue done_;       // callbacks to be run
+
+  std::vector<std::unique_ptr<GetOperation>> gets_;
+  std::vector<GetOperation*> free_gets_;
+  std::vector<std::unique_ptr<MessageOperation>> messages_;
+  std::vector<MessageOperation*> free_messages_;
+  int in_flight_ = 0;
+  uint64_t ended_ = 0;
+  bool closed_ = false;
+  bool polling_ = false;
+  // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
+  // nothing.
+  absl::Time next_deadline_ = absl::InfiniteFuture();
+  absl::Time next_pause_end_ = absl::InfiniteFuture();
+  std::array<rdma::Event, 64> events_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_ENGINE_H_

@@ -1,0 +1,143 @@
+#include "client/get_operation.h"
+
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::client {
+
+namespace {
+
+// An operation that is over keeps a buffer up to this size, so that the next GET need not go to the
+// pool.
+constexpr uint64_t kKeptBufferBytes = 1024;
+
+absl::string_view Text(absl::Span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void Assign(std::string& to, absl::Span<const std::byte> bytes) {
+  to.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+}  // namespace
+
+void GetOperation::Start(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
+                         Client::GetCallback done) {
+  assert(state_ == State::kDone);
+  StartOperation(key, deadline);
+  hint_ = hint;
+  want_value_ = want_value;
+  times_asked_ = 0;
+  done_ = std::move(done);
+  state_ = State::kNew;
+}
+
+void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
+  assert(state_ == State::kNew);
+  read_bytes_max_ = read_bytes_max;
+  lookup_.emplace(map, key(), hint_);
+  Follow(lookup_->Start());
+}
+
+void GetOperation::Landed() {
+  assert(state_ == State::kReading && landed_ == read_.length);
+  Follow(lookup_->Resume({buffer_.data(), read_.length}));
+}
+
+void GetOperation::Follow(const index::Lookup::Step& step) {
+  switch (step.kind) {
+    case index::Lookup::Kind::kRead:
+      if (step.length > read_bytes_max_) break;
+      read_ = {step.offset, step.length};
+      landed_ = 0;
+      attempt_ = step.backoff;
+      asks_after_pause_ = false;
+      state_ = step.backoff == 0 ? State::kToRead : State::kPaused;
+      return;
+    case index::Lookup::Kind::kHit: {
+      Value value;
+      if (want_value_) Assign(value.bytes, step.value);
+      value.version = step.version;
+      return Finish(std::move(value));
+    }
+    case index::Lookup::Kind::kMiss:
+      return Finish(absl::NotFoundError("no such key"));
+    case index::Lookup::Kind::kAskServer:
+      break;
+  }
+  // The first time at once; a server that sends us back again and again is asked less and less
+  // often.
+  DropLookup();
+  attempt_ = times_asked_++;
+  asks_after_pause_ = true;
+  state_ = attempt_ == 0 ? State::kToAsk : State::kPaused;
+}
+
+void GetOperation::EndPause() {
+  assert(state_ == State::kPaused);
+  state_ = asks_after_pause_ ? State::kToAsk : State::kToRead;
+}
+
+void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
+                           uint64_t value_bytes_max) {
+  assert(state_ == State::kAsking);
+  const auto code = static_cast<absl::StatusCode>(reply.body.status);
+  if (code == absl::StatusCode::kNotFound) return Finish(absl::NotFoundError("no such key"));
+  if (code != absl::StatusCode::kOk) {
+    return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
+  }
+  if (reply.body.value_length == reply.data.size()) {
+    Value value;
+    if (want_value_) Assign(value.bytes, reply.data);
+    value.version = reply.body.version;
+    return Finish(std::move(value));
+  }
+  if (reply.body.value_length > value_bytes_max || reply.body.slot == 0) {
+    return Finish(absl::InternalError("the server's reply to a GET makes no sense"));
+  }
+  // Its item stays where it is for a while: look there. What is found is checked like everything
+  // that is READ.
+  lookup_.emplace(map, key(), reply.body.slot);
+  Follow(lookup_->Start());
+}
+
+void GetOperation::Restart() {
+  assert(state_ != State::kDone);
+  DropLookup();
+  state_ = State::kNew;
+}
+
+void GetOperation::DropLookup() {
+  if (!lookup_.has_value()) return;
+  const index::LookupCounters& counters = lookup_->counters();
+  counters_.torn += counters.torn;
+  counters_.stale_hints += counters.stale_hints;
+  counters_.retries += counters.torn + counters.restarts;
+  lookup_.reset();
+}
+
+void GetOperation::Finish(absl::StatusOr<Value> answer) {
+  assert(state_ != State::kDone);
+  DropLookup();
+  ++counters_.gets;
+  if (answer.ok()) ++counters_.hits;
+  if (absl::IsNotFound(answer.status())) ++counters_.misses;
+  answer_ = std::move(answer);
+  if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
+  state_ = State::kDone;
+  EndOperation();
+}
+
+void GetOperation::RunCallback() {
+  assert(state_ == State::kDone);
+  // Moved out first: the callback may start this very operation anew.
+  Client::GetCallback done = std::move(done_);
+  done_ = nullptr;
+  absl::StatusOr<Value> answer = std::move(answer_);
+  done(std::move(answer));
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,113 @@
+// One GET: an index::Lookup, its READ of the moment, and the server's answer when the lookup gives
+// up.
+//
+//                       Landed: another READ
+//                   +---------------------------+
+//        Begin      v            posted         |  Landed: torn
+//   kNew ------> kToRead ------------------> kReading ----------> kPaused --+
+//                   ^                           |                           |
+//                   +------------ the pause is over: READ the same again ---+
+//                                               |
+//                     Landed: hit or miss       |  Landed: the lookup gives up
+//                kDone <------------------------+--------> kToAsk --sent--> kAsking --Replied-->
+//                kDone
+//                   ^                                         ^                |
+//        Finish (from every state)             the pause over |                | Replied: too long
+//        to send; a lookup
+//                                                          kPaused             v starts at the slot
+//                                                          of the reply
+//                                                                           kToRead
+//
+// Restart leads from every state but kDone back to kNew: nothing that was READ or said on a
+// connection that is gone counts (R7). The READs themselves are posted by client/read_batches.h.
+
+#ifndef OSPREY_CLIENT_GET_OPERATION_H_
+#define OSPREY_CLIENT_GET_OPERATION_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/buffer_pool.h"
+#include "client/client.h"
+#include "client/operation.h"
+#include "index/lookup.h"
+#include "rdma/protocol.h"
+
+namespace osprey::client {
+
+class GetOperation final : public Operation {
+ public:
+  enum class State { kNew, kToRead, kReading, kPaused, kToAsk, kAsking, kDone };
+
+  explicit GetOperation(Counters& counters) : Operation(Type::kGet), counters_(counters) {}
+
+  // kDone -> kNew. `hint` is a slot where the item may be, or 0. Without `want_value` the answer's
+  // bytes are left empty.
+  void Start(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
+             Client::GetCallback done);
+  // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
+  // that long.
+  void Begin(index::RegionMap& map, uint64_t read_bytes_max);
+  // kReading -> anything but kNew: all bytes of read() have landed in buffer().
+  void Landed();
+  // kAsking -> kDone or kToRead. `value_bytes_max` bounds what is believed of the reply.
+  void Replied(const rdma::Reply& reply, index::RegionMap& map, uint64_t value_bytes_max);
+  // kPaused -> kToRead or kToAsk.
+  void EndPause();
+  // any but kDone -> kNew.
+  void Restart();
+  // any -> kDone, with this answer.
+  void Finish(absl::StatusOr<Value> answer);
+  // kDone: gives the answer to the user. The operation may be started again inside.
+  void RunCallback();
+
+  State state() const { return state_; }
+  void set_state(State state) {
+    state_ = state;
+  }  // kReading, kToAsk, kAsking: by who posts and sends
+
+  // kToRead: what is wanted, and how much of it has landed (a READ may need several, of the
+  // device's size).
+  const index::ReadSpan& read() const { return read_; }
+  uint32_t landed() const { return landed_; }
+  void set_landed(uint32_t bytes) { landed_ = bytes; }
+  // Registered memory for read(). Elsewhere while READs are under way.
+  Buffer& buffer() { return buffer_; }
+
+  // kPaused: how many times in a row this went wrong (at least 1), and whether what follows is
+  // asking.
+  int pause_attempt() const { return attempt_; }
+  bool asks_after_pause() const { return asks_after_pause_; }
+  absl::Time pause_end() const { return pause_end_; }
+  void set_pause_end(absl::Time end) { pause_end_ = end; }
+
+  // Where the READ under way is accounted for (client/read_batches.h).
+  uint32_t batch = 0;
+  uint32_t batch_entry = 0;
+
+ private:
+  void Follow(const index::Lookup::Step& step);
+  void DropLookup();
+
+  Counters& counters_;
+  State state_ = State::kDone;
+  bool want_value_ = true;
+  bool asks_after_pause_ = false;
+  int attempt_ = 0;
+  int times_asked_ = 0;
+  uint64_t hint_ = 0;
+  uint64_t read_bytes_max_ = 0;
+  std::optional<index::Lookup> lookup_;
+  index::ReadSpan read_;
+  uint32_t landed_ = 0;
+  Buffer buffer_;
+  absl::Time pause_end_;
+  absl::StatusOr<Value> answer_;
+  Client::GetCallback done_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_GET_OPERATION_H_

@@ -1,0 +1,107 @@
+// A session with one life of a server: it numbers requests and matches replies. Pure bookkeeping.
+//
+// A session outlives connections: after a reconnect the server may know it still, and then requests
+// without an answer are sent again under their old sequence, which the server takes for what they
+// are, repetitions.
+//
+// Window: at most `requests_max` sequences lie between the oldest request without an answer and the
+// newest, both included; that is as far back as the server remembers. A request that its user gave
+// up (its deadline passed) keeps its place, and its value's buffer, until the reply comes or the
+// connection ends: until then the server may READ the buffer.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_SESSION_H_
+#define OSPREY_CLIENT_SESSION_H_
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "client/buffer_pool.h"
+#include "client/operation.h"
+
+namespace osprey::client {
+
+class Session {
+ public:
+  uint64_t id() const { return id_; }  // 0: there was none yet
+  uint64_t incarnation() const { return incarnation_; }
+  uint32_t unanswered() const { return unanswered_; }
+
+  // A new session. REQUIRES: unanswered() == 0.
+  void Begin(uint64_t id, uint64_t incarnation, uint32_t requests_max) {
+    assert(unanswered_ == 0);
+    id_ = id;
+    incarnation_ = incarnation;
+    places_.clear();
+    places_.resize(requests_max);
+    first_ = next_ = 1;
+  }
+
+  bool HasRoom() const { return next_ - first_ < places_.size(); }
+  uint64_t next_sequence() const { return next_; }
+
+  // The request next_sequence() was sent for `operation`. REQUIRES: HasRoom().
+  void Add(Operation& operation) {
+    assert(HasRoom());
+    operation.set_sequence(next_);
+    PlaceOf(next_) = Place{true, &operation, Buffer()};
+    ++next_;
+    ++unanswered_;
+  }
+
+  // True if `sequence` was sent and has no answer yet.
+  bool IsUnanswered(uint64_t sequence) const {
+    return sequence >= first_ && sequence < next_ && places_[sequence % places_.size()].taken;
+  }
+  // Who waits for the answer; null when its user has given up. REQUIRES: IsUnanswered(sequence).
+  Operation* Waiting(uint64_t sequence) const {
+    assert(IsUnanswered(sequence));
+    return places_[sequence % places_.size()].operation;
+  }
+
+  // The operation ends without an answer. `buffer` is what the server may still READ for it.
+  void Abandon(Operation& operation, Buffer buffer) {
+    assert(IsUnanswered(operation.sequence()));
+    Place& place = PlaceOf(operation.sequence());
+    place.operation = nullptr;
+    place.buffer = std::move(buffer);
+    operation.set_sequence(0);
+  }
+
+  // The request was answered, or never will be.
+  void Remove(uint64_t sequence) {
+    assert(IsUnanswered(sequence));
+    Place& place = PlaceOf(sequence);
+    if (place.operation != nullptr) place.operation->set_sequence(0);
+    place = Place();
+    --unanswered_;
+    while (first_ < next_ && !PlaceOf(first_).taken) ++first_;
+  }
+
+  // The sequences between which all unanswered requests lie: [first, end).
+  uint64_t first() const { return first_; }
+  uint64_t end() const { return next_; }
+
+ private:
+  struct Place {
+    bool taken = false;
+    Operation* operation = nullptr;
+    Buffer buffer;
+  };
+  Place& PlaceOf(uint64_t sequence) { return places_[sequence % places_.size()]; }
+
+  uint64_t id_ = 0;
+  uint64_t incarnation_ = 0;
+  uint64_t first_ = 1;  // everything below has its answer
+  uint64_t next_ = 1;
+  uint32_t unanswered_ = 0;
+  std::vector<Place> places_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_SESSION_H_
