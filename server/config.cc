@@ -1,0 +1,93 @@
+#include "server/config.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "index/layout.h"
+#include "index/table.h"
+#include "server/size_flag.h"
+
+namespace osprey::server {
+namespace {
+
+absl::Status Wrong(absl::string_view flag, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
+}
+
+absl::StatusOr<std::vector<rdma::Address>> ParseListen(absl::string_view text) {
+  std::vector<rdma::Address> addresses;
+  std::vector<std::string> seen;
+  for (absl::string_view uri : absl::StrSplit(text, ',')) {
+    absl::StatusOr<rdma::Address> address = rdma::ParseAddress(uri);
+    if (!address.ok()) return Wrong("listen", address.status().message());
+    const std::string normal = address->ToString();
+    // Port 0 asks for any free port: twice is two ports.
+    const bool any_port = address->scheme == rdma::Address::Scheme::kRdma && address->port == 0;
+    if (!any_port && std::find(seen.begin(), seen.end(), normal) != seen.end()) {
+      return Wrong("listen", absl::StrCat(normal, " is given twice; name each address once"));
+    }
+    seen.push_back(normal);
+    addresses.push_back(*std::move(address));
+  }
+  return addresses;
+}
+
+absl::StatusOr<PollMode> ParsePoll(absl::string_view text) {
+  for (PollMode mode : {PollMode::kBusy, PollMode::kAdaptive, PollMode::kEvent}) {
+    if (text == NameOf(mode)) return mode;
+  }
+  return Wrong("poll", absl::StrCat("'", text, "' is none of busy, adaptive, event"));
+}
+
+absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view text, uint64_t least,
+                                    uint64_t most) {
+  const absl::StatusOr<uint64_t> bytes = ParseSize(text);
+  if (!bytes.ok()) return Wrong(flag, bytes.status().message());
+  if (*bytes < least)
+    return Wrong(flag, absl::StrCat(text, " is too small; it takes at least ", FormatSize(least)));
+  if (*bytes > most)
+    return Wrong(flag,
+                 absl::StrCat(text, " is too large; at most ", FormatSize(most), " can be used"));
+  return bytes;
+}
+
+}  // namespace
+
+absl::string_view NameOf(PollMode mode) {
+  switch (mode) {
+    case PollMode::kBusy:
+      return "busy";
+    case PollMode::kAdaptive:
+      return "adaptive";
+    case PollMode::kEvent:
+      return "event";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
+  const absl::StatusOr<std::vector<rdma::Address>> listen = ParseListen(flags.listen);
+  if (!listen.ok()) return listen.status();
+  const absl::StatusOr<uint64_t> memory =
+      ParseBytes("memory", flags.memory, index::Table::RegionBytesMin(), index::kRegionBytesMax);
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<PollMode> poll = ParsePoll(flags.poll);
+  if (!poll.ok()) return poll.status();
+  if (flags.connections_max < 1 || flags.connections_max > kConnectionsMaxMost) {
+    return Wrong(
+        "connections-max",
+        absl::StrCat(flags.connections_max, " is out of range; write 1 to ", kConnectionsMaxMost));
+  }
+  const absl::StatusOr<uint64_t> value_max =
+      ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
+  if (!value_max.ok()) return value_max.status();
+  if (*value_max > *memory) {
+    return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,
+                                           "; raise that, or write less here"));
+  }
+  return Config{*listen,    *memory,         *poll, static_cast<size_t>(flags.connections_max),
+                *value_max, flags.huge_pages};
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,59 @@
+// What kvserver was asked to do: its flags, checked as a whole before anything is allocated.
+
+#ifndef OSPREY_SERVER_CONFIG_H_
+#define OSPREY_SERVER_CONFIG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "rdma/address.h"
+
+namespace osprey::server {
+
+// How the server waits for work.
+enum class PollMode {
+  kBusy,      // never sleeps: the lowest latency of writes, one core
+  kAdaptive,  // spins for kSpin after work, then sleeps until there is some
+  kEvent,     // sleeps whenever there is none
+};
+absl::string_view NameOf(PollMode mode);
+
+// A client that writes one value after the other is back within a round trip (some 10 us, 100 in
+// the lab's virtual machine): going to sleep between would cost it a wake-up each time, 5 to 50 us.
+// Longer spinning buys little and heats.
+inline constexpr absl::Duration kSpin() { return absl::Microseconds(100); }
+
+// Each connection costs receives, a queue pair and a session: some 300 KiB.
+inline constexpr int64_t kConnectionsMaxMost = 65536;
+inline constexpr uint64_t kValueBytesMaxLeast = 1024;
+
+// The flags as they were written.
+struct FlagValues {
+  std::string listen;
+  std::string memory;
+  std::string poll;
+  int64_t connections_max = 0;
+  std::string value_max;
+  bool huge_pages = false;
+};
+
+struct Config {
+  std::vector<rdma::Address> listen;  // at least one, no two alike
+  uint64_t memory_bytes = 0;
+  PollMode poll = PollMode::kAdaptive;
+  size_t connections_max = 0;
+  uint64_t value_bytes_max = 0;
+  bool huge_pages = false;
+};
+
+// Errors: INVALID_ARGUMENT, one line: the flag, what is wrong, and what to write instead.
+absl::StatusOr<Config> MakeConfig(const FlagValues& flags);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_CONFIG_H_

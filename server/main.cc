@@ -1,0 +1,85 @@
+// kvserver: serves the table to clients that READ it.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gflags/gflags.h"
+#include "index/layout.h"
+#include "rdma/handshake.h"
+#include "server/config.h"
+#include "server/serve.h"
+#include "tools/flags.h"
+
+DEFINE_string(listen, "rdma://0.0.0.0:7411",
+              "addresses to accept clients at, with commas between: rdma://HOST[:PORT] (port 0 "
+              "picks one), shm://PATH");
+DEFINE_string(memory, "1GiB",
+              "size of the table, such as 512MiB or 4GiB; over RDMA all of it is pinned at start");
+DEFINE_string(poll, "adaptive",
+              "busy: never sleep; adaptive: sleep when there has been no work for a moment; event: "
+              "sleep at once");
+DEFINE_int64(connections_max, 1024, "clients that may be connected at once; more are refused");
+DEFINE_string(value_max, "1MiB", "the longest value that is taken");
+DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give");
+DEFINE_bool(version, false, "print the version and end");
+
+namespace osprey::server {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+void PrintHelp() {
+  std::printf(
+      "usage: kvserver [FLAG]...\n"
+      "Serves a key-value table that clients read by RDMA READs. Prints \"ready URI\" for each "
+      "address when it accepts\n"
+      "clients; SIGTERM and SIGINT end it. Data is held in memory only.\n\n"
+      "%s"
+      "  --flagfile=FILE    read flags from FILE, a line each\n"
+      "  --help             print this and end\n"
+      "In names - and _ are alike.\n\n"
+      "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
+      "Exit status: 0 it was asked to end; 2 the flags are wrong; 3 it cannot listen; 4 anything "
+      "else.\n",
+      DescribeFlags("server/main").c_str());
+}
+
+int Fail(int exit_status, absl::string_view message) {
+  const std::string line = absl::StrCat("kvserver: ", message, "\n");
+  std::fputs(line.c_str(), stderr);
+  return exit_status;
+}
+
+int Main(int argc, char** argv) {
+  const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));
+  if (!arguments.ok())
+    return Fail(kExitUsage, absl::StrCat(arguments.status().message(), "; see kvserver --help"));
+  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") {
+    PrintHelp();
+    return 0;
+  }
+  if (FLAGS_version) {
+    std::printf("kvserver %s (protocol %d, layout %d)\n", std::string(kVersion).c_str(),
+                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion));
+    return 0;
+  }
+  if (!arguments->empty()) {
+    return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
+                                         "' means nothing here; flags start with --"));
+  }
+  const absl::StatusOr<Config> config =
+      MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
+                  FLAGS_huge_pages});
+  if (!config.ok()) return Fail(kExitUsage, config.status().message());
+  const ServeResult result = Serve(*config);
+  if (result.exit != ServeExit::kClean)
+    return Fail(static_cast<int>(result.exit), result.status.message());
+  return 0;
+}
+
+}  // namespace
+}  // namespace osprey::server
+
+int main(int argc, char** argv) { return osprey::server::Main(argc, argv); }

@@ -1,0 +1,33 @@
+// A server from its configuration to its end: memory, transports, engine, and the loop that drives
+// it.
+
+#ifndef OSPREY_SERVER_SERVE_H_
+#define OSPREY_SERVER_SERVE_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/config.h"
+
+namespace osprey::server {
+
+inline constexpr absl::string_view kVersion = "0.1.0";
+
+enum class ServeExit {
+  kClean = 0,
+  kCannotListen = 3,  // no device, address in use, not an address of this machine …
+  kFailed = 4,        // anything else: not enough memory, the device went away …
+};
+
+struct ServeResult {
+  ServeExit exit = ServeExit::kClean;
+  absl::Status status;  // why, unless kClean
+};
+
+// Serves until SIGTERM or SIGINT. Prints "ready URI", a line for each address, on stdout once all
+// of them accept clients; the log goes to stderr. Handles these two signals, and ignores SIGPIPE,
+// for the rest of the process. Thread rule: once in a process, on its only thread.
+ServeResult Serve(const Config& config);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_SERVE_H_
