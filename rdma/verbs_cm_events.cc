@@ -1,0 +1,157 @@
+// CM events of a VerbsTransport. The states and transitions are drawn in verbs_connection.h.
+
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+#include "rdma/verbs_address.h"
+#include "rdma/verbs_cm_event.h"
+#include "rdma/verbs_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+using State = ConnectionState;
+
+// Finding the path to the peer: two seconds, as for its address (verbs_connecting.cc).
+constexpr int kResolveRouteMs = 2000;
+// CM events taken in by one Poll. More stay in the kernel, and the descriptor readable.
+constexpr int kCmEventsPerLook = 64;
+
+// Reasons of a rejection, from the InfiniBand specification (Vol. 1, 12.6.7.2; ib_cm.h in the
+// kernel).
+constexpr int kRejectTimeout = 4;
+constexpr int kRejectStaleConnection = 10;
+constexpr int kRejectNoListener = 8;
+constexpr int kRejectByConsumer = 28;
+
+bool AllZero(Bytes bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+}  // namespace
+
+absl::Status ConnectError(absl::string_view name, int error, const VerbsConnection& connection) {
+  switch (error) {
+    case ENODEV:
+    case EADDRNOTAVAIL: {
+      const sockaddr* const address = connection.target.get();
+      if (IsLocal(address)) return NotRdmaAddressError(HostOf(address), RdmaAddresses());
+      return UnreachableError(connection.peer,
+                              absl::StrCat("no RDMA device has a route to it (", name, ")"));
+    }
+    case ENOMEM:
+    case EMFILE:
+      return VerbsError(name, error);
+    default:
+      return UnreachableError(connection.peer, absl::StrCat(name, ": ", std::strerror(error)));
+  }
+}
+
+void VerbsTransport::ReadCmEvents() {
+  for (int i = 0; i < kCmEventsPerLook; i++) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel_.get(), &event) != 0) return;
+    const CmEvent copy(*event);
+    rdma_ack_cm_event(event);
+    if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      OnConnectRequest(copy);
+      continue;
+    }
+    VerbsConnection* const connection = connections_.Find(copy.connection());
+    // Listeners hear of nothing but their device's removal.
+    if (connection != nullptr) OnCmEvent(*connection, copy);
+    if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
+  }
+}
+
+// Every event in every state: what is not expected in a state is ignored, or breaks the connection,
+// which does nothing to one that is ending. Not `const absl::Status&`s but plain returns, to keep
+// each case one line.
+void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event) {
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: {
+      if (connection.state != State::kResolvingAddress) return;
+      SetState(connection, State::kResolvingRoute);
+      if (rdma_resolve_route(connection.cm_id.get(), kResolveRouteMs) != 0) {
+        Break(connection, ConnectError("rdma_resolve_route", errno, connection));
+      }
+      return;
+    }
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+      if (connection.state != State::kResolvingRoute) return;
+      SetState(connection, State::kConnecting);
+      if (absl::Status status = SendConnectRequest(connection); !status.ok())
+        Break(connection, status);
+      return;
+    }
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: {
+      if (connection.state != State::kConnecting) return;
+      absl::Status status = FinishConnecting(connection, event);
+      if (!status.ok()) return Break(connection, status);
+      return BecomeConnected(connection);
+    }
+    case RDMA_CM_EVENT_ESTABLISHED:
+      // In kConnected: the first frame came earlier.
+      if (connection.state == State::kAccepting) BecomeConnected(connection);
+      return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:  // also after ESTABLISHED
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_DISCONNECTED:  // may come twice, or never
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return Break(connection, FailureOf(connection, event));
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:    // nothing waits for it: the id is usually gone by then
+    case RDMA_CM_EVENT_ADDR_CHANGE:      // the path of a connection that is up does not change
+    case RDMA_CM_EVENT_CONNECT_REQUEST:  // not for a connection
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+      return;
+  }
+}
+
+absl::Status VerbsTransport::FailureOf(const VerbsConnection& connection,
+                                       const CmEvent& event) const {
+  const bool up = connection.state == State::kConnected ||
+                  connection.state == State::kSayingGoodbye || connection.state == State::kDraining;
+  if (up || event.type == RDMA_CM_EVENT_DISCONNECTED) {
+    return PeerGoneError(absl::StrCat("the peer ended without a goodbye (",
+                                      rdma_event_str(event.type), ", ", connection.peer, ")"));
+  }
+  if (event.type == RDMA_CM_EVENT_REJECTED) return RejectionOf(connection, event);
+  if (event.status < 0) return ConnectError(rdma_event_str(event.type), -event.status, connection);
+  return UnreachableError(connection.peer,
+                          absl::StrCat(rdma_event_str(event.type), ", status ", event.status));
+}
+
+absl::Status VerbsTransport::RejectionOf(const VerbsConnection& connection,
+                                         const CmEvent& event) const {
+  switch (event.status) {
+    case kRejectNoListener:
+      return NoListenerError(connection.peer);
+    case kRejectStaleConnection:
+      return UnreachableError(
+          connection.peer, "it takes us for an earlier connection; it will not when tried again");
+    case kRejectTimeout:
+      return UnreachableError(connection.peer, "the connection could not be made in time");
+    case kRejectByConsumer: {
+      // The kernel rejects so, without data, on behalf of a process that ended before it accepted.
+      if (AllZero(event.data()))
+        return UnreachableError(connection.peer, "the server ended before it accepted us");
+      const absl::StatusOr<ConnectData> peer =
+          ParseConnectData(event.data(), shared_.protocol_version);
+      return peer.ok() ? RejectionError(*peer, connection.peer) : peer.status();
+    }
+    default:
+      return UnreachableError(connection.peer,
+                              absl::StrCat("it rejected the connection, reason ", event.status));
+  }
+}
+
+}  // namespace osprey::rdma

@@ -1,0 +1,269 @@
+// How connections of a VerbsTransport come about. The states and transitions are drawn in
+// verbs_connection.h.
+
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/address.h"
+#include "rdma/errors.h"
+#include "rdma/verbs_address.h"
+#include "rdma/verbs_cm_event.h"
+#include "rdma/verbs_transport.h"
+
+namespace osprey::rdma {
+
+namespace {
+
+using State = ConnectionState;
+
+// Finding the peer's link address. Two seconds bear a lost ARP request or two; who has less time
+// calls Disconnect.
+constexpr int kResolveAddressMs = 2000;
+// Connect requests not yet fetched, as many as the kernel allows by default. One more is dropped,
+// which costs its sender 4.3 s; so a whole data centre may reconnect at once.
+constexpr int kBacklog = 1024;
+void* ContextOf(ConnectionId id) { return reinterpret_cast<void*>(static_cast<uintptr_t>(id)); }
+
+absl::Status BindError(const Address& address, const SocketAddress& resolved, int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return AddressInUseError(address.ToString());
+    case ENODEV:
+    case EADDRNOTAVAIL:
+    case ENOENT:
+      return NotRdmaAddressError(HostOf(resolved.get()), RdmaAddresses());
+    default:
+      return VerbsError(absl::StrCat("rdma_bind_addr to ", address.ToString()), error);
+  }
+}
+
+absl::StatusOr<Address> ParseRdmaAddress(absl::string_view uri) {
+  absl::StatusOr<Address> address = ParseAddress(uri);
+  if (address.ok() && address->scheme != Address::Scheme::kRdma) {
+    return absl::InvalidArgumentError(absl::StrCat(uri, " is no rdma:// address"));
+  }
+  return address;
+}
+
+// What a client can put behind rdma:// to reach a listener bound to `bound`.
+std::string ReachableUri(rdma_cm_id* listener) {
+  const sockaddr* const bound = rdma_get_local_addr(listener);
+  if (!IsWildcard(bound)) return UriOf(bound);
+  Address address;
+  address.port = ntohs(rdma_get_src_port(listener));
+  std::vector<std::string> hosts = RdmaAddresses(bound->sa_family);
+  if (hosts.empty()) hosts = RdmaAddresses();
+  address.host = hosts.empty() ? HostOf(bound) : hosts.front();
+  return address.ToString();
+}
+
+}  // namespace
+
+// ---- Listening and connecting -----------------------------------------------------------------
+
+absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64_t incarnation) {
+  (void)incarnation;  // a READ of a region that is gone fails by itself
+  const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
+  if (!address.ok()) return address.status();
+  absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/true);
+  if (!resolved.ok()) return resolved.status();
+  absl::StatusOr<CmId> id = CreateCmId(channel_.get());
+  if (!id.ok()) return id.status();
+  if (rdma_bind_addr(id->get(), resolved->get()) != 0) return BindError(*address, *resolved, errno);
+  if (rdma_listen(id->get(), kBacklog) != 0) {
+    if (errno == EADDRINUSE) return AddressInUseError(address->ToString());
+    return VerbsError(absl::StrCat("rdma_listen at ", uri), errno);
+  }
+  listeners_.push_back(*std::move(id));
+  return ReachableUri(listeners_.back().get());
+}
+
+absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri) {
+  const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
+  if (!address.ok()) return address.status();
+  absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/false);
+  if (!resolved.ok()) return resolved.status();
+  if (IsWildcard(resolved->get()) || address->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, " is an address to listen at, not to connect to"));
+  }
+  // Said at once, as it is the most frequent mistake, and as the CM's own answer to it differs by
+  // kernel.
+  if (IsLoopback(resolved->get())) {
+    const std::string host = HostOf(resolved->get());
+    const std::vector<std::string> hosts = RdmaAddresses();
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      return NotRdmaAddressError(host, hosts);
+  }
+  VerbsConnection* const connection = connections_.Add();
+  if (connection == nullptr)
+    return absl::ResourceExhaustedError("too many connections in one transport");
+  connection->peer = address->ToString();
+  connection->target = *resolved;
+  connecting_++;  // its first state
+  if (absl::Status status = StartConnecting(*connection); !status.ok()) Break(*connection, status);
+  return connection->id;
+}
+
+absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
+  absl::StatusOr<CmId> id = CreateCmId(channel_.get());
+  if (!id.ok()) return id.status();
+  connection.cm_id = *std::move(id);
+  connection.cm_id->context = ContextOf(connection.id);
+  // For the CM's own messages, and for the peer's queue pair when it leaves the choice to the CM.
+  // Ours is set by MoveToReady in any case, so a kernel without the option does no harm.
+  uint8_t timeout = kAckTimeoutExponent;
+  (void)rdma_set_option(connection.cm_id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+                        &timeout, sizeof(timeout));
+  if (rdma_resolve_addr(connection.cm_id.get(), nullptr, connection.target.get(),
+                        kResolveAddressMs) != 0) {
+    return ConnectError("rdma_resolve_addr", errno, connection);
+  }
+  return absl::OkStatus();
+}
+
+ConnectData VerbsTransport::OurData(RejectReason reason) const {
+  ConnectData data;
+  data.version = shared_.protocol_version;
+  data.reason = static_cast<uint16_t>(reason);
+  data.receive_credits = options_.receive_credits;
+  data.frame_bytes_max = options_.frame_bytes_max;
+  data.reads_in_flight_max = options_.reads_in_flight_max;
+  return data;
+}
+
+rdma_conn_param VerbsTransport::ConnectParameters(const ConnectData& data, const Link& link,
+                                                  const ReadDepth& depth) const {
+  rdma_conn_param parameters = {};
+  parameters.private_data = &data;
+  parameters.private_data_len = sizeof(data);
+  parameters.initiator_depth = depth.initiator;
+  parameters.responder_resources = depth.responder;
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kReceiverNotReadyRetries;
+  parameters.qp_num = link.queue_pair()->qp_num;
+  return parameters;
+}
+
+absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& connection,
+                                                              uint16_t send_credits_max,
+                                                              uint32_t frame_bytes_max) {
+  const VerbsDevice* const device = shared_.devices->Find(connection.cm_id->verbs);
+  if (device == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the RDMA device on the way to ", connection.peer, " was added after this process began"));
+  }
+  Link::Options options;
+  options.receive_credits = options_.receive_credits;
+  options.frame_bytes_max = frame_bytes_max;
+  options.reads_in_flight_max = options_.reads_in_flight_max;
+  options.send_credits_max = send_credits_max;
+  options.tag = ConnectionTable::TagOf(connection.id);
+  return Link::Create(*completions_[device->index], connection.cm_id.get(), options);
+}
+
+absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
+  // What the server offers is not known yet.
+  absl::StatusOr<std::unique_ptr<Link>> link =
+      NewLink(connection, kReceiveCreditsMax, options_.frame_bytes_max);
+  if (!link.ok()) return link.status();
+  connection.link = *std::move(link);
+  connection.depth = WantedReadDepth(connection.link->device());
+  const ConnectData data = OurData();
+  rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
+  if (rdma_connect(connection.cm_id.get(), &parameters) != 0)
+    return ConnectError("rdma_connect", errno, connection);
+  return absl::OkStatus();
+}
+
+absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
+  const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
+  if (!peer.ok()) {
+    const ConnectData data = OurData();
+    (void)rdma_reject(connection.cm_id.get(), &data, sizeof(data));
+    return peer.status();
+  }
+  connection.depth.initiator = std::min(connection.depth.initiator, event.initiator_depth);
+  if (absl::Status status = connection.link->Start(connection.cm_id.get(), *peer, connection.depth);
+      !status.ok()) {
+    return status;
+  }
+  if (rdma_establish(connection.cm_id.get()) != 0)
+    return ConnectError("rdma_establish", errno, connection);
+  return absl::OkStatus();
+}
+
+// ---- Accepting --------------------------------------------------------------------------------
+
+void VerbsTransport::OnConnectRequest(const CmEvent& event) {
+  CmId id(event.id);
+  const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
+  VerbsConnection* const connection = peer.ok() ? connections_.Add() : nullptr;
+  if (connection == nullptr) {
+    // Before anything is made for it. Who speaks another version learns from our data which one we
+    // speak.
+    const ConnectData data =
+        OurData(peer.ok() ? RejectReason::kTooManyConnections : RejectReason::kVersionMismatch);
+    (void)rdma_reject(id.get(), &data, sizeof(data));
+    return;
+  }
+  id->context = ContextOf(connection->id);
+  connection->state = State::kRequested;
+  connection->peer = UriOf(rdma_get_peer_addr(id.get()));
+  connection->peer_data = *peer;
+  connection->depth = {event.initiator_depth, event.responder_resources};
+  connection->cm_id = std::move(id);
+  Queue(Event::Kind::kConnectRequest, connection->id);
+  pending_.back().event.text = connection->peer;
+}
+
+absl::Status VerbsTransport::Accept(ConnectionId id) {
+  VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr || connection->state != State::kRequested) {
+    return absl::UnavailableError("the peer does not wait to be accepted any more");
+  }
+  absl::Status status = StartAccepting(*connection);
+  if (!status.ok()) Break(*connection, status);
+  return status;
+}
+
+absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
+  const ConnectData& peer = connection.peer_data;
+  absl::StatusOr<std::unique_ptr<Link>> link =
+      NewLink(connection, std::min(peer.receive_credits, kReceiveCreditsMax),
+              std::min(peer.frame_bytes_max, options_.frame_bytes_max));
+  if (!link.ok()) return link.status();
+  connection.link = *std::move(link);
+  const ReadDepth ours = WantedReadDepth(connection.link->device());
+  connection.depth.initiator = std::min(connection.depth.initiator, ours.initiator);
+  connection.depth.responder = std::min(connection.depth.responder, ours.responder);
+  if (absl::Status status = connection.link->Start(connection.cm_id.get(), peer, connection.depth);
+      !status.ok()) {
+    return status;
+  }
+  const ConnectData data = OurData();
+  rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
+  if (rdma_accept(connection.cm_id.get(), &parameters) != 0)
+    return ConnectError("rdma_accept", errno, connection);
+  SetState(connection, State::kAccepting);
+  return absl::OkStatus();
+}
+
+void VerbsTransport::Reject(ConnectionId id, RejectReason reason) {
+  VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr || connection->state != State::kRequested) return;
+  const ConnectData data = OurData(reason);
+  (void)rdma_reject(connection->cm_id.get(), &data, sizeof(data));
+  Break(*connection, absl::OkStatus());
+}
+
+void VerbsTransport::BecomeConnected(VerbsConnection& connection) {
+  SetState(connection, State::kConnected);
+  Queue(Event::Kind::kConnected, connection.id);
+}
+
+}  // namespace osprey::rdma

@@ -1,0 +1,121 @@
+// One connection of a VerbsTransport, from the first CM call to kDisconnected, and the table of
+// them.
+//
+//        Connect()                                          CONNECT_REQUEST
+//            |                                                    |
+//     kResolvingAddress                                       kRequested ------ Reject() --------+
+//            | ADDR_RESOLVED                                      | Accept()                     |
+//     kResolvingRoute                                         kAccepting                         |
+//            | ROUTE_RESOLVED                                     | ESTABLISHED, or the first    |
+//     kConnecting                                                 | frame (it may come earlier)  |
+//            | CONNECT_RESPONSE                                   |                              |
+//            +---------------------> kConnected <-----------------+                              |
+//                                     |      |                                                   |
+//                       Disconnect()  |      | DISCONNECTED, UNREACHABLE, a failed work request, |
+//                                     v      | a malformed frame, the peer's goodbye             |
+//                          kSayingGoodbye    |                                                   |
+//                sent, or kGoodbyeMax |      |                                                   |
+//                                     v      v                                                   |
+//                                    kDraining                                                   |
+//                                     | all flushed, or kDrainMax                                |
+//   (every state above kConnected     v                                                          |
+//    goes here at once on an error,  kEnded <----------------------------------------------------+
+//    or on Disconnect)                |
+//                                     | kDisconnected was delivered
+//                                   (gone)
+
+#ifndef OSPREY_RDMA_VERBS_CONNECTION_H_
+#define OSPREY_RDMA_VERBS_CONNECTION_H_
+
+#include <rdma/rdma_cma.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rdma/handshake.h"
+#include "rdma/transport.h"
+#include "rdma/verbs_address.h"
+#include "rdma/verbs_link.h"
+#include "rdma/verbs_objects.h"
+
+namespace osprey::rdma {
+
+enum class ConnectionState {
+  kResolvingAddress,
+  kResolvingRoute,
+  kConnecting,
+  kRequested,
+  kAccepting,
+  kConnected,
+  kSayingGoodbye,
+  kDraining,
+  kEnded,
+};
+
+struct VerbsConnection {
+  ConnectionId id = ConnectionId::kNone;
+  ConnectionState state = ConnectionState::kResolvingAddress;
+  std::string peer;       // for messages: the URI that was asked for, or the peer's address
+  SocketAddress target;   // Connect: the address behind it
+  ConnectData peer_data;  // kRequested: what it asked with
+  ReadDepth depth;  // kConnecting: what we asked for; kRequested and later: what both agree to
+  bool ended_by_us = false;                     // Disconnect was called
+  absl::Status end_status;                      // of kDisconnected
+  std::chrono::steady_clock::time_point bound;  // kSayingGoodbye, kDraining: it lasts no longer
+  CmId cm_id;
+  std::unique_ptr<Link> link;  // null before the device is known; gone before the CM id
+};
+
+// Connections by id. An id is a serial number, never used again within the process, above the
+// connection's place.
+class ConnectionTable {
+ public:
+  // The result stays where it is until removed. nullptr when the table is full.
+  VerbsConnection* Add();
+  std::unique_ptr<VerbsConnection> Remove(ConnectionId id);
+
+  VerbsConnection* Find(ConnectionId id) const {
+    const uint64_t place = static_cast<uint64_t>(id) & kPlaceMask;
+    if (place >= places_.size()) return nullptr;
+    VerbsConnection* const connection = places_[place].get();
+    return connection != nullptr && connection->id == id ? connection : nullptr;
+  }
+  // By the tag of a work request.
+  VerbsConnection* FindByTag(uint64_t tag) const {
+    const uint64_t place = tag & kPlaceMask;
+    if (place >= places_.size()) return nullptr;
+    VerbsConnection* const connection = places_[place].get();
+    return connection != nullptr && TagOf(connection->id) == tag ? connection : nullptr;
+  }
+  static uint64_t TagOf(ConnectionId id) {
+    return static_cast<uint64_t>(id) & ((uint64_t{1} << WorkId::kTagBits) - 1);
+  }
+
+  size_t size() const { return places_.size() - free_places_.size(); }
+
+  // f(VerbsConnection&), which must not add or remove.
+  template <typename F>
+  void ForEach(F f) const {
+    for (const std::unique_ptr<VerbsConnection>& connection : places_) {
+      if (connection != nullptr) f(*connection);
+    }
+  }
+
+ private:
+  // A million connections of one thread; the tag keeps as many bits of the serial number.
+  static constexpr int kPlaceBits = 20;
+  static constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
+  static_assert(kPlaceBits < WorkId::kTagBits);
+
+  std::vector<std::unique_ptr<VerbsConnection>> places_;
+  std::vector<uint64_t> free_places_;
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_VERBS_CONNECTION_H_

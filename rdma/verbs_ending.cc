@@ -1,0 +1,117 @@
+// How connections of a VerbsTransport end. The states and transitions are drawn in
+// verbs_connection.h.
+
+#include <rdma/rdma_cma.h>
+
+#include <chrono>
+#include <utility>
+
+#include "rdma/verbs_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+using State = ConnectionState;
+
+// How long a goodbye may wait for READs before it and for the peer's acknowledgement. It takes
+// microseconds; a peer that does not answer is not worth more.
+constexpr std::chrono::milliseconds kGoodbyeMax(50);
+// How long a broken queue pair may take to flush. It takes microseconds; destroying it ends the
+// wait in any case.
+constexpr std::chrono::milliseconds kDrainMax(200);
+
+}  // namespace
+
+void VerbsTransport::SetState(VerbsConnection& connection, ConnectionState state) {
+  const auto waits = [](State s) {
+    return s == State::kResolvingAddress || s == State::kResolvingRoute ||
+           s == State::kConnecting || s == State::kAccepting;
+  };
+  connecting_ -= waits(connection.state);
+  connection.state = state;
+  connecting_ += waits(connection.state);
+}
+
+void VerbsTransport::Disconnect(ConnectionId id) {
+  VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  connection->ended_by_us = true;
+  if (connection->state == State::kConnected) return StartGoodbye(*connection);
+  if (connection->state != State::kSayingGoodbye) Break(*connection, absl::OkStatus());
+}
+
+void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
+  switch (connection.state) {
+    case State::kResolvingAddress:
+    case State::kResolvingRoute:
+    case State::kConnecting:
+    case State::kRequested:
+    case State::kAccepting:
+      // Nothing was READ yet. Destroying the id rejects what the peer asked for, or tells it.
+      connection.end_status = std::move(status);
+      return End(connection);
+    case State::kConnected:
+    case State::kSayingGoodbye:
+      connection.end_status = connection.ended_by_us ? absl::OkStatus() : std::move(status);
+      return StartDrain(connection);
+    case State::kDraining:
+    case State::kEnded:
+      return;
+  }
+}
+
+void VerbsTransport::StartGoodbye(VerbsConnection& connection) {
+  connection.link->SendGoodbye();
+  connection.bound = std::chrono::steady_clock::now() + kGoodbyeMax;
+  SetState(connection, State::kSayingGoodbye);
+  ending_.push_back(connection.id);
+}
+
+void VerbsTransport::StartDrain(VerbsConnection& connection) {
+  if (connection.state != State::kSayingGoodbye) ending_.push_back(connection.id);
+  connection.link->StartDrain();
+  (void)rdma_disconnect(connection.cm_id.get());  // fails when the peer was first: no matter
+  connection.bound = std::chrono::steady_clock::now() + kDrainMax;
+  SetState(connection, State::kDraining);
+}
+
+void VerbsTransport::FinishEnding() {
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  const auto done = [&](ConnectionId id) {
+    VerbsConnection& connection = *connections_.Find(id);
+    const bool late = now >= connection.bound;
+    if (connection.state == State::kSayingGoodbye) {
+      if (late) StartDrain(connection);
+      return false;
+    }
+    if (!connection.link->drained() && !late) return false;
+    End(connection);
+    return true;
+  };
+  // Not by iterator: StartDrain does not add what is there already, but the vector is ours to keep
+  // whole.
+  size_t kept = 0;
+  for (size_t i = 0; i < ending_.size(); i++) {
+    if (!done(ending_[i])) ending_[kept++] = ending_[i];
+  }
+  ending_.resize(kept);
+}
+
+void VerbsTransport::End(VerbsConnection& connection) {
+  if (connection.link != nullptr) {
+    connection.link->Destroy();
+    const absl::Status unread =
+        connection.end_status.ok()
+            ? absl::CancelledError("the connection ended before these READs were done")
+            : connection.end_status;
+    while (connection.link->has_batches()) {
+      Queue(Event::Kind::kReadsDone, connection.id, unread);
+      pending_.back().event.cookie = connection.link->PopBatch();
+    }
+  }
+  connection.cm_id.reset();
+  SetState(connection, State::kEnded);
+  Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
+}
+
+}  // namespace osprey::rdma

@@ -1,0 +1,68 @@
+// What the verbs transport puts before every frame that it SENDs, little-endian:
+//
+//   byte  0         2       3          4          8
+//         +---------+-------+----------+----------+----------------+
+//         | credits | flags | reserved |  length  | frame …        |
+//         |   u16   |  u8   |  u8 = 0  |   u32    | `length` bytes |
+//         +---------+-------+----------+----------+----------------+
+//
+// `credits` gives back to the receiver of this envelope: so many more frames of its may be on their
+// way to the sender.
+//
+// Credits, and why a SEND never finds no receive posted (there is no RNR on this transport). Let R
+// be the receive credits that a side A told its peer B in the connect data.
+//   - A posts R + kControlReceives receives before B can send anything.
+//   - A data frame of B uses one credit. A gives it back only after the receive has been posted
+//   again. So at most R
+//     data frames are on their way or unreturned at any time.
+//   - A control frame uses no credit, hence the reserve. B sends a credits-only frame only when it
+//   has to give back
+//     at least half of the credits of B's own receives (CreditsOwedMax), and A cannot earn those
+//     credits twice before it has received them: at most 2 such frames hold all the credits there
+//     are. A posts a control frame's receive again before it uses the credits that came with it. So
+//     at most 2 are on their way, and 1 goodbye: 3 in all.
+
+#ifndef OSPREY_RDMA_VERBS_FRAME_H_
+#define OSPREY_RDMA_VERBS_FRAME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/statusor.h"
+#include "rdma/transport.h"
+
+namespace osprey::rdma {
+
+// Values of FrameEnvelope::flags; a frame has none or one of them.
+inline constexpr uint8_t kEnvelopeCreditsOnly = 1;  // no frame follows; credits is not 0
+inline constexpr uint8_t kEnvelopeGoodbye =
+    2;  // no frame follows; the sender is about to disconnect on purpose
+
+struct FrameEnvelope {
+  uint16_t credits = 0;  // frames
+  uint8_t flags = 0;
+  uint8_t reserved = 0;
+  uint32_t length = 0;  // bytes of the frame that follows
+};
+static_assert(std::is_trivially_copyable_v<FrameEnvelope>);
+static_assert(sizeof(FrameEnvelope) == 8);
+static_assert(offsetof(FrameEnvelope, credits) == 0);
+static_assert(offsetof(FrameEnvelope, flags) == 2);
+static_assert(offsetof(FrameEnvelope, reserved) == 3);
+static_assert(offsetof(FrameEnvelope, length) == 4);
+
+// Receives beyond the credits: two credits-only frames and one goodbye (see above).
+inline constexpr uint32_t kControlReceives = 3;
+
+// A side that owes its peer so many credits, of `receive_credits` in all, sends a credits-only
+// frame.
+constexpr uint32_t CreditsOwedMax(uint32_t receive_credits) { return (receive_credits + 1) / 2; }
+
+// The envelope of what a peer SENT, `received` being the whole message. Nothing of it is believed
+// before all of it is checked. Errors: INVALID_ARGUMENT, naming the field.
+absl::StatusOr<FrameEnvelope> ParseEnvelope(Bytes received, uint32_t frame_bytes_max);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_VERBS_FRAME_H_

@@ -1,0 +1,428 @@
+#include "rdma/verbs_transport.h"
+
+#include <sys/epoll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+
+namespace osprey::rdma {
+namespace {
+
+using State = ConnectionState;
+
+// Completions looked at in one Poll, so that a flood of frames that are no events (credits) cannot
+// hold it up.
+constexpr int kCompletionsPerTurn = 256;
+// Descriptors that epoll tells of at once: more than there are on any machine with up to 15
+// devices.
+constexpr int kReadyMax = 32;
+
+absl::Status NotConnected() { return absl::UnavailableError("this connection is not up"); }
+
+// What a failed work request means for the connection.
+absl::Status WorkError(const VerbsConnection& connection, ibv_wc_status status) {
+  const auto text = [&](absl::string_view what) {
+    return absl::StrCat(what, " (", ibv_wc_status_str(status), ", ", connection.peer, ")");
+  };
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return PeerGoneError(
+          text(absl::StrCat("the peer does not answer, after ", kRetries, " retries")));
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return PeerGoneError(text("the peer has no receive posted"));
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+      return PeerGoneError(text("the peer, or the device, ended it"));
+    case IBV_WC_REM_ACCESS_ERR:
+      return absl::PermissionDeniedError(text("the peer does not let us READ there"));
+    case IBV_WC_REM_INV_REQ_ERR:
+      return absl::InvalidArgumentError(text("the peer's device refused a request"));
+    default:
+      return absl::InternalError(text("a work request failed"));
+  }
+}
+
+// A few nanoseconds, no system call, and no reading of the hardware's clock.
+int64_t CoarseTick() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<VerbsTransport>> VerbsTransport::Create(
+    VerbsShared& shared, const TransportOptions& options) {
+  if (options.receive_credits < kReceiveCreditsMin || options.frame_bytes_max == 0 ||
+      options.reads_in_flight_max == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a transport needs at least ", kReceiveCreditsMin, " receive credits (",
+        options.receive_credits, " given), 1 byte to a frame (", options.frame_bytes_max,
+        ") and 1 READ in flight (", options.reads_in_flight_max, ")"));
+  }
+  TransportOptions clamped = options;
+  clamped.receive_credits = std::min(options.receive_credits, kReceiveCreditsMax);
+  std::unique_ptr<VerbsTransport> transport(new VerbsTransport(shared, clamped));
+  if (absl::Status status = transport->Initialize(); !status.ok()) return status;
+  return transport;
+}
+
+absl::Status VerbsTransport::Initialize() {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return VerbsError("epoll_create1", errno);
+  absl::StatusOr<EventChannel> channel = CreateEventChannel();
+  if (!channel.ok()) return channel.status();
+  channel_ = *std::move(channel);
+  if (absl::Status status = Watch(channel_->fd, {Source::Kind::kCm}); !status.ok()) return status;
+
+  absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create();
+  if (!inbox.ok()) return inbox.status();
+  inbox_ = *std::move(inbox);
+  shared_.async.Subscribe(inbox_.get());
+  if (absl::Status status = Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
+    return status;
+
+  for (const VerbsDevice& device : shared_.devices->all()) {
+    absl::StatusOr<std::unique_ptr<DeviceCompletions>> completions =
+        DeviceCompletions::Create(device);
+    if (!completions.ok()) return completions.status();
+    completions_.push_back(*std::move(completions));
+    absl::Status status =
+        Watch(device.context->async_fd, {Source::Kind::kDeviceEvents, device.index});
+    if (status.ok())
+      status = Watch(completions_.back()->fd(), {Source::Kind::kCompletions, device.index});
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsTransport::Watch(int fd, Source source) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = sources_.size();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return VerbsError("epoll_ctl", errno);
+  sources_.push_back(source);
+  return absl::OkStatus();
+}
+
+VerbsTransport::~VerbsTransport() {
+  if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
+  connections_.ForEach([](VerbsConnection& connection) {
+    if (connection.link == nullptr || connection.cm_id == nullptr) return;
+    MoveToError(connection.link->queue_pair());
+    // Tells the peer. Destroying the queue pairs, with the members, ends what is still posted.
+    (void)rdma_disconnect(connection.cm_id.get());
+  });
+}
+
+// ---- Connections that are up ------------------------------------------------------------------
+
+VerbsConnection* VerbsTransport::FindConnected(ConnectionId id) const {
+  VerbsConnection* const connection = connections_.Find(id);
+  return connection != nullptr && connection->state == State::kConnected ? connection : nullptr;
+}
+
+absl::StatusOr<RemoteMemory> VerbsTransport::Expose(ConnectionId id, const Memory& memory) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  // Only Domains of this transport make the memory that is passed to it.
+  return connection->link->Expose(static_cast<const VerbsMemory&>(memory));
+}
+
+absl::Status VerbsTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
+  (void)remote;  // only a READ tells whether the peer lets us
+  return FindConnected(id) == nullptr ? NotConnected() : absl::OkStatus();
+}
+
+absl::Status VerbsTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                                       uint64_t cookie) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  return connection->link->PostReads(reads, cookie, chain_);
+}
+
+size_t VerbsTransport::ReadRoom(ConnectionId id) const {
+  const VerbsConnection* const connection = FindConnected(id);
+  return connection == nullptr ? 0 : connection->link->ReadRoom();
+}
+
+absl::Status VerbsTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  return connection->link->Send(pieces);
+}
+
+size_t VerbsTransport::SendRoom(ConnectionId id) const {
+  const VerbsConnection* const connection = FindConnected(id);
+  return connection == nullptr ? 0 : connection->link->SendRoom();
+}
+
+ConnectionLimits VerbsTransport::limits(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  return connection == nullptr || connection->link == nullptr ? ConnectionLimits()
+                                                              : connection->link->limits();
+}
+
+ibv_qp* VerbsTransport::queue_pair(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  return connection == nullptr || connection->link == nullptr ? nullptr
+                                                              : connection->link->queue_pair();
+}
+
+std::string VerbsTransport::Describe(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr || connection->link == nullptr || connection->cm_id == nullptr) {
+    return "transport=verbs device=none";
+  }
+  const Link& link = *connection->link;
+  ibv_port_attr port = {};
+  (void)ibv_query_port(link.device().context, connection->cm_id->port_num, &port);
+  return absl::StrCat("transport=verbs device=", link.device().name,
+                      " port=", connection->cm_id->port_num, " mtu=", 128 << port.active_mtu,
+                      " read_depth=", link.limits().read_depth,
+                      " inline=", link.inline_bytes_max());
+}
+
+Transport::Resources VerbsTransport::resources() const {
+  Resources resources;
+  resources.connections = connections_.size();
+  connections_.ForEach([&](const VerbsConnection& connection) {
+    if (connection.link != nullptr && connection.link->queue_pair() != nullptr)
+      resources.queue_pairs++;
+  });
+  return resources;
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+size_t VerbsTransport::Poll(absl::Span<Event> events) {
+  Output output{events};
+  delivered_ends_.clear();
+  ReleaseFrames();
+  if (MustLookAround()) LookAround();
+  DeliverPending(output);
+  PollCompletions(output);
+  if (!ending_.empty()) FinishEnding();
+  DeliverPending(output);
+  return output.count;
+}
+
+void VerbsTransport::ReleaseFrames() {
+  for (const DeliveredFrame& frame : delivered_frames_) {
+    VerbsConnection* const connection = connections_.Find(frame.connection);
+    if (connection != nullptr && connection->state != State::kEnded)
+      connection->link->ReleaseFrame(frame.receive);
+  }
+  delivered_frames_.clear();
+}
+
+bool VerbsTransport::MustLookAround() {
+  const int64_t tick = CoarseTick();
+  if (!look_around_ && connecting_ == 0 && tick == coarse_tick_) return false;
+  look_around_ = false;
+  coarse_tick_ = tick;
+  return true;
+}
+
+void VerbsTransport::LookAround() {
+  epoll_event ready[kReadyMax];
+  const int count = epoll_wait(epoll_.get(), ready, kReadyMax, 0);
+  for (int i = 0; i < count; i++) {
+    const Source& source = sources_[ready[i].data.u64];
+    switch (source.kind) {
+      case Source::Kind::kCm:
+        ReadCmEvents();
+        break;
+      case Source::Kind::kInbox:
+        for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
+        break;
+      case Source::Kind::kDeviceEvents:
+        // Into all inboxes, our own too: to be seen at the next look.
+        shared_.async.Collect(shared_.devices->all()[source.device].context);
+        look_around_ = true;
+        break;
+      case Source::Kind::kCompletions:
+        completions_[source.device]->ReadEvents();
+        break;
+    }
+  }
+}
+
+void VerbsTransport::PollCompletions(Output& output) {
+  int budget = kCompletionsPerTurn;
+  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+    // Not by iterator: nothing here makes queues, but the rule costs nothing.
+    for (size_t i = 0; i < device->queues().size(); i++) {
+      CompletionQueue& queue = *device->queues()[i];
+      // One completion makes at most one event, except that it may also have made some that wait in
+      // pending_.
+      while (!output.full() && pending_.empty() && budget-- > 0) {
+        const ibv_wc* const completion = queue.Next();
+        if (completion == nullptr) break;
+        OnCompletion(*completion, output);
+        if (!pending_.empty()) DeliverPending(output);
+      }
+    }
+  }
+}
+
+void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
+  const WorkId work = WorkId::Unpack(completion.wr_id);
+  VerbsConnection* const connection = connections_.FindByTag(work.tag);
+  // A late one, of a connection whose drain took too long.
+  if (connection == nullptr || connection->state == State::kEnded) return;
+  Link& link = *connection->link;
+  if (completion.status != IBV_WC_SUCCESS) {
+    Break(*connection, WorkError(*connection, completion.status));
+    if (connection->state == State::kDraining) link.OnDrained(work.kind);
+    return;
+  }
+  switch (work.kind) {
+    case WorkKind::kReadLast:
+      Emit(output, Event::Kind::kReadsDone, connection->id, link.PopBatch(), Bytes(), 0);
+      return;
+    case WorkKind::kReceive:
+      OnFrame(*connection, work.index, completion.byte_len, output);
+      return;
+    case WorkKind::kSend:
+      link.OnSent(work.index);
+      return;
+    case WorkKind::kGoodbye:
+      Break(*connection, absl::OkStatus());
+      return;
+    case WorkKind::kSentinel:
+      link.OnDrained(work.kind);
+      return;
+    case WorkKind::kRead:
+      return;  // not signalled
+  }
+}
+
+void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes,
+                             Output& output) {
+  const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
+  if (!received.ok()) return Break(connection, received.status());
+  if (received->goodbye) {
+    // Perhaps we know already that the peer is gone; now we know that it meant to go.
+    connection.end_status = absl::OkStatus();
+    return Break(connection, absl::OkStatus());
+  }
+  // The first frame may overtake the CM's own message.
+  if (connection.state == State::kAccepting) {
+    (void)rdma_notify(connection.cm_id.get(), IBV_EVENT_COMM_EST);
+    BecomeConnected(connection);
+  }
+  if (received->frame.empty()) return;
+  // A caller who has disconnected expects no more frames; one whose peer has, wants its last words.
+  if (connection.ended_by_us) return;
+  Emit(output, Event::Kind::kReceived, connection.id, 0, received->frame, receive);
+}
+
+void VerbsTransport::Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie,
+                          Bytes frame, uint16_t receive) {
+  if (output.full() || !pending_.empty()) {
+    Queue(kind, id);
+    pending_.back().event.cookie = cookie;
+    pending_.back().event.frame = frame;
+    pending_.back().receive = receive;
+    return;
+  }
+  Event& event = output.events[output.count++];
+  event.kind = kind;
+  event.connection = id;
+  event.cookie = cookie;
+  event.frame = frame;
+  event.status = absl::OkStatus();
+  event.text.clear();
+  if (kind == Event::Kind::kReceived) delivered_frames_.push_back({id, receive});
+}
+
+void VerbsTransport::Queue(Event::Kind kind, ConnectionId id, absl::Status status) {
+  Pending& pending = pending_.emplace_back();
+  pending.event.kind = kind;
+  pending.event.connection = id;
+  pending.event.status = std::move(status);
+}
+
+void VerbsTransport::DeliverPending(Output& output) {
+  while (!pending_.empty() && !output.full()) {
+    Event& event = output.events[output.count++];
+    event = std::move(pending_.front().event);
+    if (event.kind == Event::Kind::kReceived)
+      delivered_frames_.push_back({event.connection, pending_.front().receive});
+    // The frames that were delivered before it must last until the next Poll.
+    if (event.kind == Event::Kind::kDisconnected)
+      delivered_ends_.push_back(connections_.Remove(event.connection));
+    pending_.pop_front();
+  }
+}
+
+bool VerbsTransport::Arm() {
+  // Delivered frames are posted again by Poll only: a peer may be waiting for their credits.
+  if (!pending_.empty() || !delivered_frames_.empty() || !ending_.empty()) return false;
+  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+    for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
+      if (!queue->Arm()) return false;
+    }
+  }
+  look_around_ = true;
+  return true;
+}
+
+// ---- Asynchronous events ----------------------------------------------------------------------
+
+void VerbsTransport::OnNotice(const DeviceNotice& notice) {
+  VerbsConnection* connection = nullptr;
+  connections_.ForEach([&](VerbsConnection& candidate) {
+    if (candidate.link == nullptr || candidate.link->queue_pair() == nullptr) return;
+    const bool same = candidate.link->device().context == notice.device &&
+                      candidate.link->queue_pair()->qp_num == notice.queue_pair;
+    if (same) connection = &candidate;
+  });
+  switch (notice.type) {
+    case IBV_EVENT_DEVICE_FATAL:
+      return OnDeviceLost();
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+      if (connection != nullptr) {
+        Break(*connection,
+              PeerGoneError(absl::StrCat("its queue pair failed (", ibv_event_type_str(notice.type),
+                                         ", ", connection->peer, ")")));
+      }
+      return;
+    case IBV_EVENT_COMM_EST:
+      // A frame came before the CM's own message, which may be lost: the CM is told.
+      if (connection != nullptr) (void)rdma_notify(connection->cm_id.get(), IBV_EVENT_COMM_EST);
+      return;
+    case IBV_EVENT_CQ_ERR:
+      // Cannot be, as room is reserved. All connections of the device are suspect.
+      connections_.ForEach([&](VerbsConnection& candidate) {
+        if (candidate.link == nullptr || candidate.link->device().context != notice.device) return;
+        Break(candidate, absl::InternalError("a completion queue overran"));
+      });
+      return;
+    default:
+      // A port that goes down takes its connections with it by their own timers, unless it comes
+      // back before that. The rest (LIDs, GIDs, subnet managers, shared receive queues) is no
+      // business of connections that are up.
+      return;
+  }
+}
+
+void VerbsTransport::OnDeviceLost() {
+  if (device_lost_) return;
+  device_lost_ = true;
+  Queue(Event::Kind::kDeviceLost, ConnectionId::kNone,
+        absl::UnavailableError("an RDMA device is being removed, or has failed"));
+}
+
+}  // namespace osprey::rdma

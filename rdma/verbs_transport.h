@@ -1,0 +1,174 @@
+// The Transport over verbs: one event channel for all CM events, completion queues per device, one
+// epoll descriptor.
+//
+// The hot path (Send, PostReads, Poll) allocates nothing and makes no system call but the device's
+// own doorbell. What is not hot, CM events and asynchronous ones, is looked for by system calls: in
+// every Poll after a sleep or while a connection is being made, else when the kernel's coarse clock
+// has ticked (1 to 10 ms).
+//
+// Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
+// verbs_connecting.cc and verbs_cm_events.cc (how connections come about), and verbs_ending.cc.
+
+#ifndef OSPREY_RDMA_VERBS_TRANSPORT_H_
+#define OSPREY_RDMA_VERBS_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rdma/handshake.h"
+#include "rdma/transport.h"
+#include "rdma/unique_fd.h"
+#include "rdma/verbs_async.h"
+#include "rdma/verbs_completions.h"
+#include "rdma/verbs_connection.h"
+#include "rdma/verbs_device.h"
+#include "rdma/verbs_link.h"
+#include "rdma/verbs_objects.h"
+
+namespace osprey::rdma {
+
+struct CmEvent;  // verbs_cm_event.h
+
+// What the Transports of one Domain share. Thread-safe.
+struct VerbsShared {
+  uint16_t protocol_version = kProtocolVersion;
+  std::unique_ptr<VerbsDevices> devices;
+  AsyncEvents async;
+};
+
+class VerbsTransport : public Transport {
+ public:
+  // REQUIRES: `shared` outlives the result. Errors: INVALID_ARGUMENT for options that cannot be;
+  // RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<VerbsTransport>> Create(VerbsShared& shared,
+                                                                const TransportOptions& options);
+  ~VerbsTransport() override;
+
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override;
+  absl::Status Accept(ConnectionId id) override;
+  void Reject(ConnectionId id, RejectReason reason) override;
+  absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
+  absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                         uint64_t cookie) override;
+  size_t ReadRoom(ConnectionId id) const override;
+  absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
+  size_t SendRoom(ConnectionId id) const override;
+  void Disconnect(ConnectionId id) override;
+  size_t Poll(absl::Span<Event> events) override;
+  bool Arm() override;
+  int fd() const override { return epoll_.get(); }
+  ConnectionLimits limits(ConnectionId id) const override;
+  std::string Describe(ConnectionId id) const override;
+  Resources resources() const override;
+
+  // For tests: to look at its attributes, and to do with it what this class never does. nullptr
+  // when there is none.
+  ibv_qp* queue_pair(ConnectionId id) const;
+
+ private:
+  // What epoll says is ready: an index into readiness_.
+  struct Source {
+    enum class Kind { kCm, kInbox, kDeviceEvents, kCompletions };
+    Kind kind;
+    size_t device = 0;
+  };
+  // An event that waits for room in the caller's span.
+  struct Pending {
+    Event event;
+    uint16_t receive = 0;  // kReceived: the receive buffer that holds the frame
+  };
+  struct DeliveredFrame {
+    ConnectionId connection;
+    uint16_t receive;
+  };
+  // The caller's span, as far as it is filled.
+  struct Output {
+    absl::Span<Event> events;
+    size_t count = 0;
+    bool full() const { return count == events.size(); }
+  };
+
+  VerbsTransport(VerbsShared& shared, const TransportOptions& options)
+      : shared_(shared), options_(options), chain_(options.reads_in_flight_max) {}
+  absl::Status Initialize();
+  absl::Status Watch(int fd, Source source);
+
+  // verbs_transport.cc: progress.
+  void ReleaseFrames();
+  bool MustLookAround();
+  void LookAround();
+  void PollCompletions(Output& output);
+  void OnCompletion(const ibv_wc& completion, Output& output);
+  void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, Output& output);
+  void OnNotice(const DeviceNotice& notice);
+  void OnDeviceLost();
+  void FinishEnding();
+  void Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie, Bytes frame,
+            uint16_t receive);
+  void DeliverPending(Output& output);
+  void Queue(Event::Kind kind, ConnectionId id, absl::Status status = absl::OkStatus());
+  // The connection when frames and READs may be posted on it, else nullptr.
+  VerbsConnection* FindConnected(ConnectionId id) const;
+
+  // verbs_connecting.cc.
+  ConnectData OurData(RejectReason reason = RejectReason::kNone) const;
+  rdma_conn_param ConnectParameters(const ConnectData& data, const Link& link,
+                                    const ReadDepth& depth) const;
+  absl::StatusOr<std::unique_ptr<Link>> NewLink(VerbsConnection& connection,
+                                                uint16_t send_credits_max,
+                                                uint32_t frame_bytes_max);
+  absl::Status StartConnecting(VerbsConnection& connection);
+  absl::Status SendConnectRequest(VerbsConnection& connection);
+  absl::Status FinishConnecting(VerbsConnection& connection, const CmEvent& event);
+  absl::Status StartAccepting(VerbsConnection& connection);
+  void OnConnectRequest(const CmEvent& event);
+  void BecomeConnected(VerbsConnection& connection);
+
+  // verbs_cm_events.cc.
+  void ReadCmEvents();
+  void OnCmEvent(VerbsConnection& connection, const CmEvent& event);
+  absl::Status FailureOf(const VerbsConnection& connection, const CmEvent& event) const;
+  absl::Status RejectionOf(const VerbsConnection& connection, const CmEvent& event) const;
+
+  // verbs_ending.cc. Break does nothing to a connection that is ending already.
+  void Break(VerbsConnection& connection, absl::Status status);
+  void StartGoodbye(VerbsConnection& connection);
+  void StartDrain(VerbsConnection& connection);
+  void End(VerbsConnection& connection);
+  void SetState(VerbsConnection& connection, ConnectionState state);
+
+  VerbsShared& shared_;
+  const TransportOptions options_;
+  EventChannel channel_;
+  std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
+  std::unique_ptr<DeviceInbox> inbox_;
+  std::vector<CmId> listeners_;
+  ConnectionTable connections_;
+  ReadChain chain_;
+
+  std::vector<ConnectionId> ending_;  // kSayingGoodbye, kDraining
+  std::vector<std::unique_ptr<VerbsConnection>>
+      delivered_ends_;  // their frames are valid until the next Poll
+  std::vector<DeliveredFrame> delivered_frames_;
+  std::deque<Pending> pending_;
+
+  std::vector<Source> sources_;
+  size_t connecting_ = 0;    // connections that wait for a CM event
+  bool look_around_ = true;  // at the next Poll
+  int64_t coarse_tick_ = 0;  // when we last looked around, as the coarse clock has it
+  bool device_lost_ = false;
+  UniqueFd epoll_;
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_VERBS_TRANSPORT_H_
