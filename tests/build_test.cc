@@ -1,4 +1,5 @@
-// The build itself: that every library links, and that assert is alive in whatever mode the tests run.
+// The build itself: that every library links, and that assert is alive in whatever mode the tests
+// run.
 
 #include <cassert>
 
