@@ -1,18 +1,18 @@
 // The Osprey client: GETs by one-sided READs of the server's memory, writes by message.
 //
-//   absl::StatusOr<std::unique_ptr<osprey::Client>> client =
-//   osprey::Client::Connect("rdma://10.0.0.7:7411"); if (!client.ok()) { … client.status() says
-//   what is wrong and what helps … } absl::StatusOr<uint64_t> version = (*client)->Put("planet",
-//   "saturn"); absl::StatusOr<osprey::Value> value = (*client)->Get("planet");
+//   auto client = osprey::Client::Connect("rdma://10.0.0.7:7411");
+//   if (!client.ok()) { … client.status() says what is wrong and what helps … }
+//   absl::StatusOr<uint64_t> version = (*client)->Put("planet", "saturn");
+//   absl::StatusOr<osprey::Value> value = (*client)->Get("planet");
 //
 // Every operation takes effect at one instant between its call and its return (linearizable); a GET
 // that finds nothing as well. An operation ends by its deadline at the latest.
 //
 // Two ways to use it, which may be mixed:
 //   blocking      Get, Put, Delete … return the result.
-//   asynchronous  Start… begins an operation and returns; its callback runs inside a later Poll or
-//   Wait. Many may be in
-//                 flight; the READs of all that are ready go out as one chain.
+//   asynchronous  Start… begins an operation and returns; its callback runs inside a later Poll,
+//                 Wait or blocking operation. Many may be in flight; the READs of all that are
+//                 ready go out as one chain.
 //
 // Thread rule: a Client belongs to one thread at a time. Callbacks run on that thread and may start
 // operations; they may not call Poll, Wait or a blocking operation, nor destroy the Client.
@@ -22,14 +22,18 @@
 // where the server can tell that it is a repetition; else it fails with UNKNOWN (below).
 //
 // Errors, all operations:
-//   INVALID_ARGUMENT    key or value of impossible length (the message has the bound). Not applied.
-//   DEADLINE_EXCEEDED   not done in time. A write: not applied if it says so, else it may still
-//   happen, once. UNAVAILABLE         no connection by the deadline. A write was not applied.
-//   UNKNOWN             (writes) the connection broke and the server that had the request is gone:
-//   it may or may not have
-//                       been applied there, and a server that restarts is empty.
-//   RESOURCE_EXHAUSTED  the server is full (not applied), or too many operations are in flight here
-//   (not started). CANCELLED           the Client was closed first.
+//   INVALID_ARGUMENT    A key, value, condition or deadline that cannot be; the message names the
+//                       bound. Not applied.
+//   DEADLINE_EXCEEDED   Not done in time. A write: not applied if the message says so, else it may
+//                       still be applied, once.
+//   UNAVAILABLE         No connection by the deadline. A write was not applied.
+//   UNKNOWN             (writes) The connection broke and the server that had the request is gone:
+//                       it may or may not have been applied there, and a server that restarts is
+//                       empty.
+//   RESOURCE_EXHAUSTED  The server is full (not applied), or too many operations or bytes are in
+//                       flight here (not started).
+//   CANCELLED           The Client was closed first. A write: the message says whether it may have
+//                       been applied.
 // and where noted: NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION.
 
 #ifndef OSPREY_CLIENT_CLIENT_H_
@@ -81,10 +85,12 @@ struct Value {
 
 // What a write asks for.
 struct WriteOptions {
-  bool if_absent = false;  // else ALREADY_EXISTS
-  uint64_t if_version =
-      0;  // not 0: only if this is the present version, else FAILED_PRECONDITION (or NOT_FOUND)
-  absl::Duration deadline = absl::ZeroDuration();  // zero: Options::deadline
+  // Only if the key is absent, else ALREADY_EXISTS.
+  bool if_absent = false;
+  // Not 0: only if this is the present version, else FAILED_PRECONDITION; NOT_FOUND if absent.
+  uint64_t if_version = 0;
+  // Zero: Options::deadline.
+  absl::Duration deadline = absl::ZeroDuration();
 };
 
 // Counted since Connect. Plain numbers, read on the Client's thread.
@@ -93,14 +99,14 @@ struct Counters {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t writes = 0;
-  uint64_t reads = 0;       // one-sided READs posted for GETs
-  uint64_t read_bytes = 0;  // bytes they brought
-  uint64_t torn = 0;        // records rejected because a write was going on: normal
-  uint64_t retries = 0;     // READs repeated, for whatever reason
-  uint64_t stale_hints = 0;
-  uint64_t rpc_gets = 0;  // GETs that had to ask the server
-  uint64_t messages = 0;  // requests sent
-  uint64_t connects = 0;  // connections made
+  uint64_t reads = 0;        // one-sided READs posted for GETs
+  uint64_t read_bytes = 0;   // bytes that those asked for
+  uint64_t torn = 0;         // records rejected because a write was going on: normal
+  uint64_t retries = 0;      // lookups, or parts of them, done again: torn, moved, reconnected
+  uint64_t stale_hints = 0;  // READs of items that were no longer where a hint said
+  uint64_t rpc_gets = 0;     // GETs sent to the server as messages, as the last resort
+  uint64_t messages = 0;     // requests sent
+  uint64_t connects = 0;     // connections made
   double reads_per_get() const {
     return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets);
   }

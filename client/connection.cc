@@ -134,12 +134,8 @@ void Connection::Close() {
   if (state_ == State::kReady) {
     // So that the server need not keep the session. If it cannot be sent, the server forgets after
     // a while.
-    rdma::FrameHeader goodbye;
-    goodbye.opcode = static_cast<uint8_t>(rdma::Opcode::kGoodbye);
-    goodbye.length = sizeof(goodbye);
-    goodbye.session = terms_.session;
-    (void)transport_.Send(
-        id_, {rdma::Bytes(reinterpret_cast<const std::byte*>(&goodbye), sizeof(goodbye))});
+    const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, terms_.session, 0);
+    (void)transport_.Send(id_, {goodbye.bytes()});
   }
   if (id_ == rdma::ConnectionId::kNone) {
     state_ = State::kClosed;

@@ -1,26 +1,22 @@
 // The connection to one server: made, greeted, its map read, watched, and made again when it
 // breaks.
 //
-//                       kConnected         Welcome           last directory page
-//   kIdle --> kConnecting -----> kGreeting -----> kMapping ------------------------> kReady
-//   --Goodbye--> kLeaving
-//                 ^  |               |               |                                 | | |
-//                 +---------------+---- Fail
-//                 -----+---------------------------------+--------------------+
-//              pause                 |                                                   (answers
-//              are in, or too late)
-//                 |                  v
-//             kBackoff <------- kDraining                     kDisconnected leads to kBackoff from
-//             every state, and to
-//                 kDisconnected                               kClosed once Close was called.
+//             kConnected          Welcome           last page           Goodbye
+//   kConnecting -----> kGreeting -----> kMapping ----------> kReady -----------> kLeaving
+//     ^     |              |               |                    |                    |
+//     |     +--------------+---------------+------- Fail -------+--------------------+
+//   Connect                                |                       answers in, or too late
+//     |                  kDisconnected     v
+//   kIdle, kBackoff <----------------- kDraining
+//
+// kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
 //
 //   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
-//   kReady      nothing heard for kQuietMax: a READ of the region header (it does not wake the
-//   server). Not back within
-//               kSilenceMax: Fail.
-//   kLeaving    the server is about to end: nothing new is posted, answers under way are awaited
-//   for kLeavingMax. kDraining   the transport was told to disconnect; READs posted before are
-//   still ending.
+//   kReady     Nothing heard for kQuietMax: a READ of the region header, which does not wake the
+//              server. Not back within kSilenceMax: Fail.
+//   kLeaving   The server is about to end: nothing new is posted, and what is under way is awaited
+//              for kLeavingMax.
+//   kDraining  The transport was told to disconnect; READs posted before are still ending.
 //
 // It believes nothing that the server says before it has checked it: Welcome here, replies in the
 // engine, everything READ in index::RegionMap and index::Lookup.

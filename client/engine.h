@@ -1,25 +1,25 @@
 // The client's engine: runs operations over one connection at a time, driven by Poll(now). It has
-// no clock, sleeps never and owns no thread; what it needs of the world is an rdma::Transport. So
+// no clock, never sleeps and owns no thread; what it needs of the world is an rdma::Transport. So
 // the tests and the simulation run this very code in virtual time over a transport of theirs.
 //
-//   Start…  -> an operation from the pool, into the queue of its state
-//   Poll    -> deadlines; events of the transport; timers; READs that are wanted, as chains;
-//   requests; callbacks
+//   Start…  an operation from the pool goes into the queue of its state
+//   Poll    deadlines; the transport's events; timers; READs that are wanted, as chains;
+//           requests; callbacks
 //
-//   GETs     client/get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> … ; to_send_ as
-//   the last resort others   client/message_operation.h  to_send_ -> (session); to_resend_ after a
-//   reconnect
+//   GETs    get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> to_read_ …
+//                                the last resort: to_send_ -> (session)
+//   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
 //
 // When the connection is lost, GETs start over on the next one (R7). Requests that are no writes
 // are asked anew. Writes that the server may have wait: if the server still knows the session they
 // are repeated under their old sequence, else they end as UNKNOWN. Writes that were never sent just
 // wait.
 //
-// R4: deadlines are looked at before events, so no answer is believed after its operation's
-// deadline. R5: an operation with a READ under way is answered at its deadline at once: READs land
-// in buffers of the engine, and the buffer of this one stays out of use until the READ has ended.
-// When no chain has ended for kReadsStuckMax, the connection is broken, which ends them all; other
-// operations go on after the reconnect.
+// R4: deadlines are looked at before events, so that no answer is believed after its deadline.
+// R5: an operation with a READ under way is answered at its deadline at once: READs land in buffers
+//     of the engine, and the buffer of this one stays out of use until the READ has ended. When no
+//     chain has ended for kReadsStuckMax, the connection is broken, which ends them all; other
+//     operations go on after the reconnect.
 //
 // Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
 // nothing else.

@@ -1,25 +1,23 @@
 // One GET: an index::Lookup, its READ of the moment, and the server's answer when the lookup gives
 // up.
 //
-//                       Landed: another READ
-//                   +---------------------------+
-//        Begin      v            posted         |  Landed: torn
-//   kNew ------> kToRead ------------------> kReading ----------> kPaused --+
-//                   ^                           |                           |
-//                   +------------ the pause is over: READ the same again ---+
-//                                               |
-//                     Landed: hit or miss       |  Landed: the lookup gives up
-//                kDone <------------------------+--------> kToAsk --sent--> kAsking --Replied-->
-//                kDone
-//                   ^                                         ^                |
-//        Finish (from every state)             the pause over |                | Replied: too long
-//        to send; a lookup
-//                                                          kPaused             v starts at the slot
-//                                                          of the reply
-//                                                                           kToRead
+//                         Landed: another READ
+//                    +---------------------------+
+//          Begin     v            posted         |   Landed: torn
+//   kNew --------> kToRead ------------------> kReading -------------> kPaused
+//     |              ^  ^                        |   |                    |
+//     |              |  +-- the pause is over: the same READ once more ---+
+//     |              |                           |   |
+//     |   a lookup from the reply's slot         |   +-- hit or miss --> kDone
+//     |              |                           |
+//     | no READ      +-------- kAsking           |  the lookup gives up
+//     | will do                 ^   |            v
+//     +----------> kToAsk ------+   +--------> kDone      (kToAsk: the second and later times
+//                         sent        Replied              by way of kPaused)
 //
 // Restart leads from every state but kDone back to kNew: nothing that was READ or said on a
-// connection that is gone counts (R7). The READs themselves are posted by client/read_batches.h.
+// connection that is gone counts (R7). Finish leads from every state to kDone. The READs
+// themselves are posted by read_batches.h.
 
 #ifndef OSPREY_CLIENT_GET_OPERATION_H_
 #define OSPREY_CLIENT_GET_OPERATION_H_

@@ -88,15 +88,8 @@ absl::Status MessageOperation::Send(rdma::Transport& transport, rdma::Connection
     case rdma::Opcode::kDelete:
       return SendDelete(transport, id, session, sequence);
     case rdma::Opcode::kPing:
-    case rdma::Opcode::kStats: {
-      rdma::FrameHeader header;
-      header.opcode = static_cast<uint8_t>(opcode_);
-      header.length = sizeof(header);
-      header.session = session;
-      header.sequence = sequence;
-      return transport.Send(
-          id, {rdma::Bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header))});
-    }
+    case rdma::Opcode::kStats:
+      return transport.Send(id, {rdma::EmptyMessage(opcode_, session, sequence).bytes()});
     case rdma::Opcode::kHello:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kGoodbye:
