@@ -1,0 +1,55 @@
+#include "rdma/shm_domain.h"
+
+#include <utility>
+
+#include "rdma/host_memory.h"
+#include "rdma/shm_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+// Memory that owns its storage. The base is made from a storage that the member then keeps: moving
+// a HostMemory moves neither its mapping nor its descriptor.
+class OwnedShmMemory : public ShmMemory {
+ public:
+  OwnedShmMemory(HostMemory storage, Access access)
+      : ShmMemory(storage.data(), storage.size(), storage.fd(), access),
+        storage_(std::move(storage)) {}
+
+ private:
+  HostMemory storage_;
+};
+
+// Has no state but its options, hence is thread-safe.
+class ShmDomain : public Domain {
+ public:
+  explicit ShmDomain(const ShmDomainOptions& options) : options_(options) {}
+
+  absl::StatusOr<std::unique_ptr<Memory>> Register(HostMemory& memory, Access access) override {
+    return std::make_unique<ShmMemory>(memory.data(), memory.size(), memory.fd(), access);
+  }
+
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) override {
+    absl::StatusOr<HostMemory> storage = HostMemory::Create("osprey-buffer", bytes);
+    if (!storage.ok()) return storage.status();
+    return std::make_unique<OwnedShmMemory>(*std::move(storage), access);
+  }
+
+  absl::StatusOr<std::unique_ptr<Transport>> NewTransport(
+      const TransportOptions& options) override {
+    return ShmTransport::Create(options_, options);
+  }
+
+  std::string Describe() const override { return "transport=shm device=none"; }
+
+ private:
+  const ShmDomainOptions options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Domain>> OpenShmDomain(const ShmDomainOptions& options) {
+  return std::make_unique<ShmDomain>(options);
+}
+
+}  // namespace osprey::rdma

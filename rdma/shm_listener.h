@@ -1,0 +1,84 @@
+// A socket at a path, and beside it the page that tells which life of the server owns the path now.
+//
+// PATH.incarnation is a small file that outlives servers. Whoever listens at PATH holds a lock on
+// it (flock, which the kernel drops when the last thread of a killed process has gone), and stores
+// its own incarnation in it before it accepts anyone. Clients map it and look at it after every
+// READ: the region of a server that was killed stays readable for as long as they have it mapped,
+// and nothing in it would ever change.
+
+#ifndef OSPREY_RDMA_SHM_LISTENER_H_
+#define OSPREY_RDMA_SHM_LISTENER_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rdma/shm_mapping.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+struct IncarnationPage {
+  uint64_t magic;        // kIncarnationMagic; 0 in a file just made
+  uint64_t incarnation;  // of the server that listens now, or that listened last
+};
+static_assert(sizeof(IncarnationPage) == 16);
+static_assert(offsetof(IncarnationPage, incarnation) == 8);
+
+inline constexpr uint64_t kIncarnationMagic = 0x4E52434E49505253;  // "SRPINCRN", little endian
+// A page of its own, as it is mapped.
+inline constexpr size_t kIncarnationFileBytes = 4096;
+
+// The incarnation in a mapped page. Acquire, and seq_cst at the writer: see ShmTransport::PostReads
+// for the pairing.
+inline uint64_t LoadIncarnation(const Mapping& page) {
+  uint64_t& word = reinterpret_cast<IncarnationPage*>(page.data())->incarnation;
+  return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);
+}
+
+// Not thread-safe. Destroying it removes the socket's file, unless somebody else has put another
+// there, and frees the path; the page stays.
+class ShmListener {
+ public:
+  // Listens at `path` (absolute). Both files get `file_mode`.
+  // Errors: AddressInUseError while another server lives there; NOT_FOUND (no such directory),
+  // PERMISSION_DENIED, INVALID_ARGUMENT (path too long), FAILED_PRECONDITION (what stands there is
+  // no socket, or no page of ours).
+  static absl::StatusOr<std::unique_ptr<ShmListener>> Open(const std::string& path,
+                                                           uint64_t incarnation, mode_t file_mode);
+  ~ShmListener();
+  ShmListener(const ShmListener&) = delete;
+  ShmListener& operator=(const ShmListener&) = delete;
+
+  int socket() const { return socket_.get(); }
+  // The page, opened for reading only and apart from the lock: may be given away.
+  int page_fd() const { return page_reader_.get(); }
+  uint64_t incarnation() const { return incarnation_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  ShmListener(std::string path, uint64_t incarnation)
+      : path_(std::move(path)), incarnation_(incarnation) {}
+
+  absl::Status OpenPage(mode_t file_mode);
+  absl::Status LockPage(int fd) const;
+  absl::Status PublishIncarnation();
+  absl::Status RemoveStaleSocket() const;
+  absl::Status Bind(mode_t file_mode);
+
+  std::string path_;
+  uint64_t incarnation_;
+  UniqueFd page_writer_;  // holds the lock
+  UniqueFd page_reader_;
+  UniqueFd socket_;
+  ino_t socket_inode_ = 0;  // of the file that we made; 0: none yet
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_LISTENER_H_

@@ -1,0 +1,113 @@
+#include "rdma/shm_mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace osprey::rdma {
+namespace {
+
+constexpr int kSealsNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+
+absl::Status Exhausted(absl::string_view call, uint64_t bytes) {
+  const int error = errno;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      call, " of ", bytes, " bytes to share with a peer: ", std::strerror(error),
+      "; close connections, or raise the limit that is in the way (ulimit -n, ulimit -v)"));
+}
+
+absl::StatusOr<Mapping> Map(int fd, uint64_t bytes, int protection) {
+  void* data = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return Exhausted("mmap", bytes);
+  return Mapping(static_cast<std::byte*>(data), bytes);
+}
+
+template <typename Word>
+Word LoadAcquire(const std::byte* from) {
+  static_assert(std::atomic_ref<Word>::is_always_lock_free);
+  // atomic_ref wants a mutable object; a lock-free load does not write.
+  Word& word = *const_cast<Word*>(reinterpret_cast<const Word*>(from));
+  return std::atomic_ref<Word>(word).load(std::memory_order_acquire);
+}
+
+template <typename Word>
+void CopyWord(std::byte* to, const std::byte* from) {
+  const Word word = LoadAcquire<Word>(from);
+  std::memcpy(to, &word, sizeof(word));
+}
+
+}  // namespace
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access) {
+  // Only memfds have seals: for any other file this fails.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSealsNeeded) != kSealsNeeded) {
+    return absl::InvalidArgumentError("the peer's memory is not a memfd sealed against resizing");
+  }
+  // Looked at after the seals, so that it cannot change any more.
+  struct stat info;
+  if (fstat(fd, &info) != 0 || bytes == 0 || static_cast<uint64_t>(info.st_size) < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's memory is shorter than the ", bytes, " bytes it claims"));
+  }
+  // All of it: a part of a file on huge pages could be mapped, but not unmapped again.
+  return Map(fd, static_cast<uint64_t>(info.st_size),
+             access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner) {
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(bytes)) {
+    return absl::InvalidArgumentError("the server's incarnation page is not a file of its size");
+  }
+  if (info.st_uid != geteuid() && info.st_uid != 0 && info.st_uid != owner) {
+    return absl::InvalidArgumentError(absl::StrCat("the server's incarnation page belongs to user ",
+                                                   info.st_uid, ", neither the server's nor ours"));
+  }
+  return Map(fd, bytes, PROT_READ);
+}
+
+absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes) {
+  SealedFile file;
+  file.fd.reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.fd.valid()) return Exhausted("memfd_create", bytes);
+  if (ftruncate(file.fd.get(), static_cast<off_t>(bytes)) != 0)
+    return Exhausted("ftruncate", bytes);
+  if (fcntl(file.fd.get(), F_ADD_SEALS, kSealsNeeded | F_SEAL_SEAL) != 0)
+    return Exhausted("sealing", bytes);
+  absl::StatusOr<Mapping> mapping = Map(file.fd.get(), bytes, PROT_READ | PROT_WRITE);
+  if (!mapping.ok()) return mapping.status();
+  file.mapping = *std::move(mapping);
+  return file;
+}
+
+void CopyShared(std::byte* to, const std::byte* from, size_t bytes) {
+  const std::byte* const end = from + bytes;
+  // The head up to the first aligned word, and below the tail after the last, go byte by byte.
+  while (from < end && reinterpret_cast<uintptr_t>(from) % sizeof(uint64_t) != 0) {
+    CopyWord<uint8_t>(to++, from++);
+  }
+  // A cache line a turn: on x86 an acquire load is a plain one, and the loop runs at the speed of
+  // the cache.
+  constexpr size_t kTurnBytes = 64;
+  for (; static_cast<size_t>(end - from) >= kTurnBytes; from += kTurnBytes, to += kTurnBytes) {
+    for (size_t i = 0; i < kTurnBytes; i += sizeof(uint64_t)) CopyWord<uint64_t>(to + i, from + i);
+  }
+  for (; static_cast<size_t>(end - from) >= sizeof(uint64_t); from += 8, to += 8)
+    CopyWord<uint64_t>(to, from);
+  while (from < end) CopyWord<uint8_t>(to++, from++);
+}
+
+}  // namespace osprey::rdma

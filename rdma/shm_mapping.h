@@ -1,0 +1,67 @@
+// Memory shared with a peer that may be hostile: mapped only when the peer cannot take it away
+// again.
+
+#ifndef OSPREY_RDMA_SHM_MAPPING_H_
+#define OSPREY_RDMA_SHM_MAPPING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+// Owns a mapping; unmaps it on destruction. Move-only.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(std::byte* data, size_t size) : data_(data), size_(size) {}
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool mapped() const { return data_ != nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+enum class MapAccess { kRead, kReadWrite };
+
+// Maps `fd`, which has at least `bytes`, for sharing.
+// Errors: INVALID_ARGUMENT when the file is not a memfd sealed against shrinking and growing
+// (whoever else holds it could truncate it, and the next load here would be a SIGBUS) or is too
+// short; RESOURCE_EXHAUSTED when it cannot be mapped.
+absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access);
+
+// As MapSealed, for reading, of an ordinary file (the incarnation page) that the process trusts not
+// to be truncated: INVALID_ARGUMENT unless it is a regular file of at least `bytes` that belongs to
+// this user, to root or to `owner`.
+absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner);
+
+struct SealedFile {
+  UniqueFd fd;
+  Mapping mapping;
+};
+// A memfd of `bytes`, zeroed, sealed against resizing and mapped for writing. Errors:
+// RESOURCE_EXHAUSTED.
+absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes);
+
+// Copies `bytes` that another process may be writing at the same moment. Every aligned word is
+// loaded once, atomically and with acquire: no load that follows in program order, in a later copy
+// or elsewhere, is done before it. Nothing is promised of the words among each other.
+void CopyShared(std::byte* to, const std::byte* from, size_t bytes);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_MAPPING_H_

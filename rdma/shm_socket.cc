@@ -1,0 +1,126 @@
+#include "rdma/shm_socket.h"
+
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::rdma {
+namespace {
+
+// A signal may interrupt a call that does not block only before it did anything; twice in a row is
+// already strange.
+constexpr int kInterruptionsMax = 8;
+
+template <typename Call>
+ssize_t Uninterrupted(const Call& call) {
+  ssize_t result = -1;
+  for (int attempt = 0; attempt < kInterruptionsMax; ++attempt) {
+    result = call();
+    if (result >= 0 || errno != EINTR) break;
+  }
+  return result;
+}
+
+// Takes every descriptor out of `message`: one that is not wanted is closed, not leaked.
+void TakeDescriptors(msghdr* message, ReceivedPacket* received) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr; part = CMSG_NXTHDR(message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+      UniqueFd owner(fd);
+      if (received->fd_count == kPacketFdsMax) {
+        received->fds_lost = true;
+        continue;
+      }
+      received->fds[received->fd_count++] = std::move(owner);
+    }
+  }
+  if ((message->msg_flags & MSG_CTRUNC) != 0) received->fds_lost = true;
+}
+
+}  // namespace
+
+ReceiveResult ReceivePacket(int socket, ReceivedPacket* received) {
+  *received = ReceivedPacket();
+  std::memset(static_cast<void*>(&received->packet), 0, sizeof(received->packet));
+  alignas(cmsghdr) char control[CMSG_SPACE(kPacketFdsMax * sizeof(int))];
+  iovec data = {&received->packet, sizeof(received->packet)};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t result =
+      Uninterrupted([&] { return recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  if (result < 0) {
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? ReceiveResult::kNothing
+                                                                     : ReceiveResult::kHangUp;
+  }
+  TakeDescriptors(&message, received);
+  // An empty packet looks like the end of the connection; no peer of ours sends one.
+  if (result == 0) return ReceiveResult::kHangUp;
+  received->bytes = static_cast<size_t>(result);
+  return ReceiveResult::kPacket;
+}
+
+int SendPacket(int socket, const ShmPacket& packet, absl::Span<const int> fds) {
+  assert(fds.size() <= kPacketFdsMax);
+  alignas(cmsghdr) char control[CMSG_SPACE(kPacketFdsMax * sizeof(int))] = {};
+  iovec data = {const_cast<ShmPacket*>(&packet), sizeof(packet)};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
+  }
+  const ssize_t result =
+      Uninterrupted([&] { return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+  return result < 0 ? errno : 0;
+}
+
+absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const size_t path_bytes_max = sizeof(address.sun_path) - 1;
+  if (path.empty() || path.size() > path_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " has ", path.size(),
+                                                   " bytes and the system takes at most ",
+                                                   path_bytes_max, "; choose a shorter one"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+absl::StatusOr<UniqueFd> NewSocket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  return absl::ResourceExhaustedError(absl::StrCat("cannot make a socket: ", std::strerror(error),
+                                                   "; close connections, or raise ulimit -n"));
+}
+
+int ConnectSocket(int socket, const sockaddr_un& address) {
+  const ssize_t result = Uninterrupted([&] {
+    return connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  });
+  return result < 0 ? errno : 0;
+}
+
+ucred PeerOf(int socket) {
+  ucred peer = {};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) peer = {0, ~0u, ~0u};
+  return peer;
+}
+
+}  // namespace osprey::rdma

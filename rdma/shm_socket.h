@@ -1,0 +1,90 @@
+// What goes over the Unix-domain socket of an shm connection: its set-up, descriptors, wake-ups and
+// the farewell. Frames do not; they go through the rings (rdma/shm_ring.h).
+//
+//   client                                       server
+//   kConnect {ConnectData}                   -->
+//                                            <-- kConnect {ConnectData, incarnation} + ring memfd,
+//                                            incarnation page
+//                                                or kConnect with a reason: rejected
+//   kExpose {key, length} + memfd           <-->
+//   kWake                                   <-->  the receiver had asked to be woken (a flag in the
+//   ring) kBye                                    <-->  the sender closes on purpose; without it
+//   the end is a death
+//
+// Wake-ups go this way and not through eventfds: an eventfd is one open file shared by both ends,
+// so a hostile peer could clear its O_NONBLOCK and let our next write block for ever. A socket's
+// flags are the end's own.
+
+#ifndef OSPREY_RDMA_SHM_SOCKET_H_
+#define OSPREY_RDMA_SHM_SOCKET_H_
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "rdma/handshake.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+enum class PacketKind : uint32_t { kConnect = 1, kExpose = 2, kWake = 3, kBye = 4 };
+
+struct ShmPacket {
+  ConnectData connect;  // kConnect; first, so that any version finds magic and version where it
+                        // looks for them
+  uint32_t kind = 0;    // PacketKind
+  uint32_t key = 0;     // kExpose
+  uint64_t length = 0;  // kExpose: bytes
+  uint64_t incarnation = 0;  // kConnect from the server
+};
+static_assert(std::is_trivially_copyable_v<ShmPacket>);
+static_assert(sizeof(ShmPacket) == 48);
+static_assert(offsetof(ShmPacket, connect) == 0);
+static_assert(offsetof(ShmPacket, kind) == 24);
+static_assert(offsetof(ShmPacket, key) == 28);
+static_assert(offsetof(ShmPacket, length) == 32);
+static_assert(offsetof(ShmPacket, incarnation) == 40);
+
+// The most descriptors that a packet carries.
+inline constexpr size_t kPacketFdsMax = 2;
+
+struct ReceivedPacket {
+  ShmPacket packet;
+  size_t bytes = 0;  // received of `packet`; the rest is zero
+  UniqueFd fds[kPacketFdsMax];
+  size_t fd_count = 0;
+  bool fds_lost = false;  // there were more, or no free descriptors here
+};
+
+enum class ReceiveResult { kPacket, kNothing, kHangUp };
+
+// Takes one packet without blocking.
+ReceiveResult ReceivePacket(int socket, ReceivedPacket* received);
+
+// Sends one packet with copies of `fds`, without blocking and without SIGPIPE. Returns 0 or an
+// errno.
+int SendPacket(int socket, const ShmPacket& packet, absl::Span<const int> fds = {});
+
+// Errors: INVALID_ARGUMENT when `path` does not fit into a socket address (107 bytes).
+absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path);
+
+// A nonblocking socket of the right kind. Errors: RESOURCE_EXHAUSTED.
+absl::StatusOr<UniqueFd> NewSocket();
+
+// Connects `socket` to the listener at `path`. Returns 0 or an errno; nothing blocks (EAGAIN: its
+// backlog is full).
+int ConnectSocket(int socket, const sockaddr_un& address);
+
+// The process at the other end, as it was when it connected or listened.
+ucred PeerOf(int socket);
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_SOCKET_H_

@@ -1,0 +1,287 @@
+// The part of ShmTransport that moves bytes: READs, frames and Poll.
+
+#include "rdma/shm_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+
+namespace osprey::rdma {
+namespace {
+
+// The sockets are looked at, by a system call of some 300 ns, once in so many Polls; always when
+// the last ones say so. A spinning caller thus notices a death within microseconds, and pays a few
+// nanoseconds a Poll.
+constexpr uint32_t kPollsPerSocketCheck = 64;
+// Frames delivered by one Poll, and of one connection within it so that the others have their turn.
+constexpr size_t kFramesPerPollMax = 64;
+constexpr size_t kFramesPerConnectionMax = 16;
+// A chain's READs are prefetched up to so many bytes each, so that their cache misses overlap.
+constexpr size_t kPrefetchBytesMax = 256;
+constexpr size_t kCacheLineBytes = 64;
+
+uint64_t LengthOf(const ReadRequest& read) {
+  uint64_t length = 0;
+  for (uint32_t i = 0; i < read.segment_count; ++i) length += read.segments[i].length;
+  return length;
+}
+
+void CheckSegments(const ReadRequest& read) {
+  assert(read.segment_count >= 1 && read.segment_count <= 2);
+  for (uint32_t i = 0; i < read.segment_count; ++i) {
+    [[maybe_unused]] const LocalSegment& segment = read.segments[i];
+    assert(segment.memory != nullptr && segment.data >= segment.memory->data());
+    assert(segment.data + segment.length <= segment.memory->data() + segment.memory->size());
+  }
+}
+
+// Where `read` begins in the memory that the peer exposed, or null when no part of that holds all
+// of it.
+const std::byte* Source(const ShmConnection& connection, const ReadRequest& read) {
+  for (const ShmPeerMemory& memory : connection.peer_memories) {
+    if (memory.key != read.remote_key || !memory.mapping.mapped()) continue;
+    const uint64_t length = LengthOf(read);
+    if (read.remote_address > memory.length || length > memory.length - read.remote_address)
+      return nullptr;
+    return memory.mapping.data() + read.remote_address;
+  }
+  return nullptr;
+}
+
+void Prefetch(const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < std::min(bytes, kPrefetchBytesMax); at += kCacheLineBytes) {
+    __builtin_prefetch(from + at);
+  }
+}
+
+// Copies all of `reads`, or none when one of them is not within what the peer exposed.
+bool CopyAll(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
+  for (const ReadRequest& read : reads) {
+    CheckSegments(read);
+    const std::byte* from = Source(connection, read);
+    if (from == nullptr) return false;
+    if (reads.size() > 1) Prefetch(from, LengthOf(read));
+  }
+  for (const ReadRequest& read : reads) {
+    const std::byte* from = Source(connection, read);
+    for (uint32_t i = 0; i < read.segment_count; ++i) {
+      CopyShared(read.segments[i].data, from, read.segments[i].length);
+      from += read.segments[i].length;
+    }
+  }
+  return true;
+}
+
+absl::Status NotConnected() {
+  return absl::UnavailableError("the connection is not, or no longer, up");
+}
+
+}  // namespace
+
+// Why one look at the incarnation after the copies suffices. A server stores its incarnation in the
+// page before it accepts its first client (ShmListener::Open), thus before any write that it
+// applies can be acknowledged to anyone; and it can do so only after every thread of its
+// predecessor has ended (the lock). Suppose the load below still returns the predecessor's
+// incarnation. All loads of CopyShared are acquire loads, so they were done before this one, and
+// this one came before the new server's store in the order of that word. So when the copy was done,
+// everything acknowledged to anyone was acknowledged by the predecessor, whose region was copied.
+// Had a write been acknowledged by the new server before the caller began its GET, that store would
+// have happened before this load (through whatever told the caller), and coherence would have made
+// this load see it.
+absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                                     uint64_t cookie) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
+  if (reads.empty()) return absl::InvalidArgumentError("an empty batch of READs");
+  if (reads.size() > connection->limits.reads_in_flight_max - connection->reads_in_flight) {
+    return absl::ResourceExhaustedError(
+        "no room for so many READs now: take completions with Poll first");
+  }
+  absl::Status status;
+  if (!CopyAll(*connection, reads)) {
+    status = absl::InvalidArgumentError("a READ outside of what the peer exposed");
+  } else if (connection->page.mapped() &&
+             LoadIncarnation(connection->page) != connection->incarnation) {
+    status = PeerGoneError("another server has taken the address");
+  }
+  connection->reads_in_flight += static_cast<uint32_t>(reads.size());
+  PendingEvent done;
+  done.event.kind = Event::Kind::kReadsDone;
+  done.event.connection = id;
+  done.event.cookie = cookie;
+  done.event.status = status;
+  done.reads = static_cast<uint32_t>(reads.size());
+  queue_.push_back(std::move(done));
+  if (!status.ok()) End(connection, std::move(status));
+  return absl::OkStatus();
+}
+
+size_t ShmTransport::ReadRoom(ConnectionId id) const {
+  const ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return 0;
+  return connection->limits.reads_in_flight_max - connection->reads_in_flight;
+}
+
+absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
+  uint64_t length = 0;
+  for (const Bytes& piece : pieces) length += piece.size();
+  if (length == 0 || length > connection->limits.frame_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame of ", length, " bytes; it may have 1 to ", connection->limits.frame_bytes_max));
+  }
+  switch (connection->out.Push(pieces, static_cast<uint32_t>(length))) {
+    case RingProducer::Result::kDone:
+      if (connection->out.TakeSleeper()) Wake(*connection);
+      return absl::OkStatus();
+    case RingProducer::Result::kFull:
+      return absl::ResourceExhaustedError(
+          "no credit: the peer has not yet taken the frames sent before");
+    case RingProducer::Result::kBroken:
+      break;
+  }
+  End(connection, PeerGoneError("the peer broke the rules of the ring"));
+  return NotConnected();
+}
+
+size_t ShmTransport::SendRoom(ConnectionId id) const {
+  const ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return 0;
+  return connection->out.Room();
+}
+
+// No wake-up is lost when the socket is full: then the peer has packets to read, and its epoll
+// descriptor says so.
+void ShmTransport::Wake(const ShmConnection& connection) const {
+  ShmPacket packet;
+  packet.kind = static_cast<uint32_t>(PacketKind::kWake);
+  (void)SendPacket(connection.socket.get(), packet);
+}
+
+bool ShmTransport::SocketsAreDue() {
+  // Somebody is being connected: that goes over the sockets, and is worth a system call a Poll.
+  if (!sockets_due_ && connecting_ == 0 && ++polls_since_sockets_ < kPollsPerSocketCheck)
+    return false;
+  polls_since_sockets_ = 0;
+  sockets_due_ = false;
+  return true;
+}
+
+size_t ShmTransport::Poll(absl::Span<Event> events) {
+  frame_buffers_used_ = 0;
+  if (SocketsAreDue()) CheckSockets();
+  size_t count = DeliverQueued(events, 0);
+  count = DeliverFrames(events, count);
+  // What the frames brought about: a broken ring, or the end of a drained one.
+  return DeliverQueued(events, count);
+}
+
+size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
+  for (; count < events.size() && !queue_.empty(); ++count) {
+    PendingEvent& pending = queue_.front();
+    ShmConnection* connection = Find(pending.event.connection);
+    assert(connection != nullptr);
+    connection->reads_in_flight -= pending.reads;
+    if (pending.event.kind == Event::Kind::kDisconnected) Erase(connection);
+    events[count] = std::move(pending.event);
+    queue_.pop_front();
+  }
+  return count;
+}
+
+size_t ShmTransport::DeliverFrames(absl::Span<Event> events, size_t count) {
+  // Events that are queued come first: kConnected before the first frame.
+  if (!queue_.empty() || receiving_.empty()) return count;
+  // End() takes a connection out of receiving_ and puts the last one in its place, which is then
+  // looked at next time.
+  const size_t turns = receiving_.size();
+  for (size_t turn = 0; turn < turns && !receiving_.empty(); ++turn) {
+    if (count == events.size() || frame_buffers_used_ == kFramesPerPollMax) break;
+    if (receive_next_ >= receiving_.size()) receive_next_ = 0;
+    count = DeliverFramesOf(receiving_[receive_next_++], events, count);
+  }
+  return count;
+}
+
+size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events,
+                                     size_t count) {
+  const size_t first = count;
+  auto result = RingConsumer::Result::kFrame;
+  while (count < events.size() && count - first < kFramesPerConnectionMax &&
+         frame_buffers_used_ < kFramesPerPollMax) {
+    std::byte* buffer = NextFrameBuffer();
+    uint32_t length = 0;
+    result = connection->in.Pop(buffer, &length);
+    if (result != RingConsumer::Result::kFrame) break;
+    ++frame_buffers_used_;
+    Event& event = events[count++];
+    event.kind = Event::Kind::kReceived;
+    event.connection = connection->id;
+    event.cookie = 0;
+    event.frame = Bytes(buffer, length);
+    event.status = absl::OkStatus();
+    event.text.clear();
+  }
+  if (count > first) {
+    connection->in.Awake();
+    if (connection->in.Release() && connection->state == State::kConnected) Wake(*connection);
+  }
+  if (result == RingConsumer::Result::kBroken) {
+    End(connection, PeerGoneError("the peer broke the rules of the ring"));
+  } else if (result == RingConsumer::Result::kEmpty && connection->state == State::kDraining) {
+    End(connection,
+        connection->bye ? absl::OkStatus() : PeerGoneError("the peer ended without a farewell"));
+  }
+  return count;
+}
+
+// The buffer that is next in this Poll. Used only when a frame was put there.
+std::byte* ShmTransport::NextFrameBuffer() {
+  if (frame_buffers_used_ == frame_buffers_.size()) {
+    frame_buffers_.push_back(std::make_unique<std::byte[]>(options_.frame_bytes_max));
+  }
+  return frame_buffers_[frame_buffers_used_].get();
+}
+
+bool ShmTransport::Arm() {
+  // Sockets need no arming: the epoll descriptor is readable as long as one of them is.
+  sockets_due_ = true;
+  if (!queue_.empty()) return false;
+  for (ShmConnection* connection : receiving_) {
+    if (connection->state == State::kDraining || !connection->in.Sleep()) return false;
+  }
+  return true;
+}
+
+ConnectionLimits ShmTransport::limits(ConnectionId id) const {
+  const ShmConnection* connection = Find(id);
+  return connection == nullptr ? ConnectionLimits() : connection->limits;
+}
+
+std::string ShmTransport::Describe(ConnectionId id) const {
+  const ShmConnection* connection = Find(id);
+  return absl::StrCat("transport=shm device=none peer=",
+                      connection == nullptr ? "none" : connection->uri);
+}
+
+Transport::Resources ShmTransport::resources() const {
+  Resources resources;
+  for (const std::unique_ptr<ShmConnection>& connection : connections_) {
+    if (connection == nullptr || connection->state == State::kGreeting) continue;
+    ++resources.connections;
+    for (const ShmPeerMemory& memory : connection->peer_memories) {
+      resources.peer_mappings += memory.mapping.mapped() ? 1 : 0;
+    }
+  }
+  return resources;
+}
+
+}  // namespace osprey::rdma

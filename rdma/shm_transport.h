@@ -1,0 +1,184 @@
+// One thread's shm connections. What goes over a connection's socket is in rdma/shm_socket.h, what
+// through its rings in rdma/shm_ring.h.
+//
+// Life of a connection:
+//
+//   server                                          client
+//   kGreeting   accepted, nothing heard yet         kConnecting  connect data sent
+//      | connect data                                  | accepted
+//   kRequested  kConnectRequest queued                 |
+//      | Accept                                        |
+//   kConnected  kConnected queued  <-----------------> kConnected
+//      | the peer's socket hangs up
+//   kDraining   frames published before are delivered
+//      |
+//   kEnded      kDisconnected queued; the entry goes when it is delivered
+//
+// From every state a breach of the rules, Reject or Disconnect leads to kEnded at once; kGreeting,
+// of which the user does not know, just goes.
+
+#ifndef OSPREY_RDMA_SHM_TRANSPORT_H_
+#define OSPREY_RDMA_SHM_TRANSPORT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/handshake.h"
+#include "rdma/shm_domain.h"
+#include "rdma/shm_event_queue.h"
+#include "rdma/shm_listener.h"
+#include "rdma/shm_mapping.h"
+#include "rdma/shm_ring.h"
+#include "rdma/shm_socket.h"
+#include "rdma/transport.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+// Memory of this process that peers may be given. The descriptor belongs to its HostMemory.
+class ShmMemory : public Memory {
+ public:
+  ShmMemory(std::byte* data, size_t size, int fd, Access access);
+
+  int fd() const { return fd_; }
+  Access access() const { return access_; }
+  // Never used again within the process, unlike addresses.
+  uint64_t serial() const { return serial_; }
+
+ private:
+  int fd_;
+  Access access_;
+  uint64_t serial_;
+};
+
+// Memory that the peer exposed.
+struct ShmPeerMemory {
+  uint32_t key = 0;
+  uint64_t length = 0;
+  UniqueFd fd;      // until Attach
+  Mapping mapping;  // from Attach on
+};
+
+// Memory that we exposed.
+struct ShmExposed {
+  uint64_t serial = 0;  // of the ShmMemory
+  RemoteMemory remote;
+};
+
+struct ShmConnection {
+  enum class State { kGreeting, kRequested, kConnecting, kConnected, kDraining, kEnded };
+
+  ConnectionId id = ConnectionId::kNone;
+  State state = State::kGreeting;
+  UniqueFd socket;
+  const ShmListener* listener = nullptr;  // server only
+  std::string uri;  // names the peer: the address connected to, or the client's process
+  ConnectData theirs;
+  Mapping rings;
+  RingProducer out;
+  RingConsumer in;
+  ConnectionLimits limits;
+  Mapping page;  // client only: the server's incarnation page
+  uint64_t incarnation = 0;
+  std::vector<ShmPeerMemory> peer_memories;
+  std::vector<ShmExposed> exposed;
+  uint32_t reads_in_flight = 0;
+  bool bye = false;  // the peer took its leave before it hung up
+};
+
+class ShmTransport : public Transport {
+ public:
+  // Errors: RESOURCE_EXHAUSTED (no descriptors), INVALID_ARGUMENT (options out of range).
+  static absl::StatusOr<std::unique_ptr<Transport>> Create(const ShmDomainOptions& domain,
+                                                           const TransportOptions& options);
+  ~ShmTransport() override;
+
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override;
+  absl::Status Accept(ConnectionId id) override;
+  void Reject(ConnectionId id, RejectReason reason) override;
+  absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
+  absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                         uint64_t cookie) override;
+  size_t ReadRoom(ConnectionId id) const override;
+  absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
+  size_t SendRoom(ConnectionId id) const override;
+  void Disconnect(ConnectionId id) override;
+  size_t Poll(absl::Span<Event> events) override;
+  bool Arm() override;
+  int fd() const override { return epoll_.get(); }
+  ConnectionLimits limits(ConnectionId id) const override;
+  std::string Describe(ConnectionId id) const override;
+  Resources resources() const override;
+
+ private:
+  using State = ShmConnection::State;
+
+  ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options);
+
+  // The connection of that id, or null.
+  ShmConnection* Find(ConnectionId id) const;
+  // A connection with an id of its own; null when the table is full.
+  ShmConnection* Add(State state, UniqueFd socket);
+  void Erase(ShmConnection* connection);
+  // Adds the socket to the epoll set.
+  bool Watch(ShmConnection* connection);
+  // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
+  void End(ShmConnection* connection, absl::Status status);
+  void Queue(Event::Kind kind, const ShmConnection& connection,
+             absl::Status status = absl::OkStatus(), std::string text = "");
+
+  // Set-up: shm_transport_setup.cc.
+  ConnectData Offer() const;
+  void SendRejection(int socket, RejectReason reason) const;
+  absl::Status StartConnect(ShmConnection* connection, const std::string& path);
+  absl::Status SendAcceptance(ShmConnection* connection);
+  void SetRings(ShmConnection* connection, Mapping rings, bool server);
+  void TakeNewcomers(size_t listener);
+  bool TakeNewcomer(size_t listener);
+  void RefuseForLackOfDescriptors(int listening);
+  void CheckSockets();
+  void ReadSocket(ShmConnection* connection);
+  void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
+  void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
+  void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
+  absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
+  void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
+  void HandleHangUp(ShmConnection* connection);
+
+  // Hot path: shm_transport.cc.
+  bool SocketsAreDue();
+  size_t DeliverQueued(absl::Span<Event> events, size_t count);
+  size_t DeliverFrames(absl::Span<Event> events, size_t count);
+  size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
+  std::byte* NextFrameBuffer();
+  void Wake(const ShmConnection& connection) const;
+
+  const ShmDomainOptions domain_;
+  const TransportOptions options_;
+  UniqueFd epoll_;
+  // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
+  UniqueFd spare_;
+  std::vector<std::unique_ptr<ShmListener>> listeners_;
+  // By the low bits of their ids; free entries are null and listed in free_.
+  std::vector<std::unique_ptr<ShmConnection>> connections_;
+  std::vector<uint32_t> free_;
+  std::vector<ConnectionId> greeting_;     // accepted and silent, oldest first
+  std::vector<ShmConnection*> receiving_;  // kConnected and kDraining: whose rings are looked at
+  size_t receive_next_ = 0;                // where the next Poll begins in receiving_
+  size_t connecting_ = 0;                  // connections in kConnecting and kRequested
+  EventQueue queue_;
+  std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;
+  size_t frame_buffers_used_ = 0;
+  uint32_t polls_since_sockets_ = 0;
+  bool sockets_due_ = false;
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_TRANSPORT_H_

@@ -1,0 +1,596 @@
+// The part of ShmTransport that makes and ends connections: everything that goes over sockets.
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/address.h"
+#include "rdma/errors.h"
+#include "rdma/shm_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+// An id is a serial number, unique in the process, over the index in the table of connections.
+constexpr int kIndexBits = 16;
+constexpr size_t kConnectionsMax = size_t{1} << kIndexBits;
+// Marks the epoll entry of a listener; the low bits are its index. No serial number reaches this
+// bit.
+constexpr uint64_t kListenerTag = uint64_t{1} << 63;
+
+// Clients that connected and said nothing: one more, and the oldest goes. An honest one speaks
+// before it is even accepted.
+constexpr size_t kGreetingMax = 64;
+// Work done in one look at the sockets; what is left keeps the epoll descriptor readable.
+constexpr int kEpollEventsMax = 64;
+constexpr int kNewcomersMax = 16;
+constexpr int kPacketsMax = 16;
+
+// Both bounds are on what a hostile peer can make us allocate: ring slots of each direction,
+// exposed memories.
+constexpr uint16_t kRingSlotsMax = 4096;
+constexpr size_t kPeerMemoriesMax = 64;
+// Descriptors received and not yet attached.
+constexpr size_t kUnattachedMax = 16;
+// Of options: a frame is staged in buffers of that size.
+constexpr uint32_t kFrameBytesMax = 1 << 20;
+
+std::atomic<uint64_t> next_memory_serial{1};
+std::atomic<uint64_t> next_connection_serial{1};
+
+struct RingShapes {
+  RingShape to_server;
+  RingShape to_client;
+  size_t bytes() const { return to_server.bytes() + to_client.bytes(); }
+};
+
+// Both ends compute this from what both have said.
+RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
+  const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
+  return {{std::min(server.receive_credits, kRingSlotsMax), frame},
+          {std::min(client.receive_credits, kRingSlotsMax), frame}};
+}
+
+absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
+  struct stat info;
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return NoListenerError(uri);
+    case ECONNREFUSED:
+      if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+        return NotOspreyError(absl::StrCat(path, " is not a socket"));
+      }
+      return NoListenerError(uri);
+    case EPROTOTYPE:
+      return NotOspreyError(absl::StrCat("the socket at ", path, " is of another type"));
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(
+          absl::StrCat("this user may not connect to ", uri,
+                       "; run as the server's user, or have the socket's mode changed"));
+    case EAGAIN:
+      return UnreachableError(uri, "too many clients wait for an answer already");
+    default:
+      return UnreachableError(uri, std::strerror(error));
+  }
+}
+
+}  // namespace
+
+ShmMemory::ShmMemory(std::byte* data, size_t size, int fd, Access access)
+    : Memory(data, size), fd_(fd), access_(access), serial_(next_memory_serial.fetch_add(1)) {}
+
+ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options)
+    : domain_(domain), options_(options) {}
+
+ShmTransport::~ShmTransport() = default;
+
+absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(const ShmDomainOptions& domain,
+                                                                const TransportOptions& options) {
+  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kRingSlotsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
+                                                   "; it may be 2 to ", kRingSlotsMax));
+  }
+  if (options.frame_bytes_max == 0 || options.frame_bytes_max > kFrameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("frame_bytes_max is ", options.frame_bytes_max,
+                                                   "; it may be 1 to ", kFrameBytesMax));
+  }
+  if (options.reads_in_flight_max == 0)
+    return absl::InvalidArgumentError("reads_in_flight_max is 0");
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(domain, options));
+  transport->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!transport->epoll_.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
+                                                     "; close connections, or raise ulimit -n"));
+  }
+  return transport;
+}
+
+ShmConnection* ShmTransport::Find(ConnectionId id) const {
+  const size_t index = static_cast<uint64_t>(id) % kConnectionsMax;
+  if (index >= connections_.size()) return nullptr;
+  ShmConnection* connection = connections_[index].get();
+  return connection != nullptr && connection->id == id ? connection : nullptr;
+}
+
+ShmConnection* ShmTransport::Add(State state, UniqueFd socket) {
+  if (free_.empty()) {
+    if (connections_.size() == kConnectionsMax) return nullptr;
+    free_.push_back(static_cast<uint32_t>(connections_.size()));
+    connections_.emplace_back();
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  connections_[index] = std::make_unique<ShmConnection>();
+  ShmConnection* connection = connections_[index].get();
+  connection->id = ConnectionId{next_connection_serial.fetch_add(1) << kIndexBits | index};
+  connection->state = state;
+  connection->socket = std::move(socket);
+  return connection;
+}
+
+void ShmTransport::Erase(ShmConnection* connection) {
+  const uint64_t index = static_cast<uint64_t>(connection->id) % kConnectionsMax;
+  connections_[index].reset();
+  free_.push_back(static_cast<uint32_t>(index));
+}
+
+bool ShmTransport::Watch(ShmConnection* connection) {
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = static_cast<uint64_t>(connection->id);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
+}
+
+void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status,
+                         std::string text) {
+  PendingEvent pending;
+  pending.event.kind = kind;
+  pending.event.connection = connection.id;
+  pending.event.status = std::move(status);
+  pending.event.text = std::move(text);
+  queue_.push_back(std::move(pending));
+}
+
+void ShmTransport::End(ShmConnection* connection, absl::Status status) {
+  assert(connection->state != State::kEnded && connection->state != State::kGreeting);
+  if (connection->state == State::kConnecting) --connecting_;
+  const auto receiving = std::find(receiving_.begin(), receiving_.end(), connection);
+  if (receiving != receiving_.end()) {
+    *receiving = receiving_.back();
+    receiving_.pop_back();
+  }
+  // READs are copied when they are posted: none can land after this.
+  connection->socket.reset();
+  connection->rings = Mapping();
+  connection->page = Mapping();
+  connection->peer_memories.clear();
+  connection->exposed.clear();
+  connection->state = State::kEnded;
+  Queue(Event::Kind::kDisconnected, *connection, std::move(status));
+}
+
+ConnectData ShmTransport::Offer() const {
+  ConnectData data;
+  data.version = domain_.protocol_version;
+  data.receive_credits = options_.receive_credits;
+  data.frame_bytes_max = options_.frame_bytes_max;
+  data.reads_in_flight_max = options_.reads_in_flight_max;
+  return data;
+}
+
+void ShmTransport::SendRejection(int socket, RejectReason reason) const {
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.connect.reason = static_cast<uint16_t>(reason);
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  (void)SendPacket(socket, packet);  // a client that is gone needs no answer
+}
+
+// --- The server's side.
+
+absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t incarnation) {
+  const absl::StatusOr<Address> address = ParseAddress(uri);
+  if (!address.ok()) return address.status();
+  if (address->scheme != Address::Scheme::kShm) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
+  }
+  // Clients have other working directories.
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(address->path, error).string();
+  if (error)
+    return absl::NotFoundError(absl::StrCat("the working directory is gone: ", error.message()));
+  absl::StatusOr<std::unique_ptr<ShmListener>> listener =
+      ShmListener::Open(path, incarnation, domain_.file_mode);
+  if (!listener.ok()) return listener.status();
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kListenerTag | listeners_.size();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*listener)->socket(), &event) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  }
+  listeners_.push_back(*std::move(listener));
+  return absl::StrCat("shm://", path);
+}
+
+void ShmTransport::TakeNewcomers(size_t listener) {
+  int taken = 0;
+  while (taken < kNewcomersMax && TakeNewcomer(listener)) ++taken;
+  if (taken == kNewcomersMax) sockets_due_ = true;
+}
+
+bool ShmTransport::TakeNewcomer(size_t listener) {
+  const int listening = listeners_[listener]->socket();
+  UniqueFd socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket.valid()) {
+    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors(listening);
+    return false;
+  }
+  if (greeting_.size() == kGreetingMax) {
+    Erase(Find(greeting_.front()));
+    greeting_.erase(greeting_.begin());
+  }
+  const int fd = socket.get();
+  ShmConnection* connection = Add(State::kGreeting, std::move(socket));
+  if (connection == nullptr) {
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    return true;
+  }
+  const ucred peer = PeerOf(fd);
+  connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
+  connection->listener = listeners_[listener].get();
+  if (!Watch(connection)) {
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    Erase(connection);
+    return true;
+  }
+  greeting_.push_back(connection->id);
+  ReadSocket(connection);  // an honest client has spoken already
+  return true;
+}
+
+void ShmTransport::RefuseForLackOfDescriptors(int listening) {
+  spare_.reset();
+  UniqueFd socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.valid()) SendRejection(socket.get(), RejectReason::kTooManyConnections);
+  socket.reset();
+  spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
+  std::erase(greeting_, connection->id);
+  const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 ||
+      received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
+    if (ReasonOf(data.status()) == Reason::kVersionMismatch) {
+      SendRejection(connection->socket.get(), RejectReason::kVersionMismatch);
+    }
+    Erase(connection);
+    return;
+  }
+  connection->theirs = *data;
+  connection->state = State::kRequested;
+  Queue(Event::Kind::kConnectRequest, *connection, absl::OkStatus(), connection->uri);
+}
+
+absl::Status ShmTransport::Accept(ConnectionId id) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state == State::kEnded) {
+    return absl::UnavailableError("the client is gone already");
+  }
+  if (connection->state != State::kRequested) {
+    return absl::FailedPreconditionError("only a connection that is requested can be accepted");
+  }
+  absl::Status status = SendAcceptance(connection);
+  if (!status.ok()) {
+    End(connection, status);
+    return status;
+  }
+  Queue(Event::Kind::kConnected, *connection);
+  return absl::OkStatus();
+}
+
+absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
+  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  absl::StatusOr<SealedFile> rings = CreateSealed("osprey-rings", shapes.bytes());
+  if (!rings.ok()) {
+    SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+    return rings.status();
+  }
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  packet.incarnation = connection->listener->incarnation();
+  const int fds[] = {rings->fd.get(), connection->listener->page_fd()};
+  if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the client cannot be answered: ", std::strerror(error)));
+  }
+  SetRings(connection, std::move(rings->mapping), /*server=*/true);
+  return absl::OkStatus();
+}
+
+void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kRequested) return;
+  SendRejection(connection->socket.get(), reason);
+  End(connection, absl::OkStatus());
+}
+
+// --- The client's side.
+
+absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri) {
+  const absl::StatusOr<Address> address = ParseAddress(uri);
+  if (!address.ok()) return address.status();
+  if (address->scheme != Address::Scheme::kShm) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
+  }
+  if (absl::Status status = SocketAddress(address->path).status(); !status.ok()) return status;
+  ShmConnection* connection = Add(State::kConnecting, UniqueFd());
+  if (connection == nullptr)
+    return absl::ResourceExhaustedError("this transport has 65536 connections already");
+  ++connecting_;
+  connection->uri = std::string(uri);
+  if (absl::Status status = StartConnect(connection, address->path); !status.ok()) {
+    End(connection, std::move(status));
+  }
+  return connection->id;
+}
+
+absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::string& path) {
+  absl::StatusOr<UniqueFd> socket = NewSocket();
+  if (!socket.ok()) return socket.status();
+  connection->socket = *std::move(socket);
+  const int fd = connection->socket.get();
+  int error = ConnectSocket(fd, *SocketAddress(path));
+  if (error != 0) return ConnectError(connection->uri, path, error);
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  // Goes into the socket's queue: the server need not have accepted it yet.
+  error = SendPacket(fd, packet);
+  if (error == 0 && !Watch(connection)) error = errno;
+  return error == 0 ? absl::OkStatus() : UnreachableError(connection->uri, std::strerror(error));
+}
+
+void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
+  const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  if (!data.ok()) return End(connection, data.status());
+  if (data->reason != 0) return End(connection, RejectionError(*data, connection->uri));
+  connection->theirs = *data;
+  if (absl::Status status = TakeAcceptance(connection, received); !status.ok()) {
+    return End(connection, std::move(status));
+  }
+  Queue(Event::Kind::kConnected, *connection);
+}
+
+absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
+  if (received.fds_lost) {
+    return absl::ResourceExhaustedError(
+        "no descriptor is left for what the server sent; raise ulimit -n");
+  }
+  if (received.bytes != sizeof(ShmPacket) || received.fd_count != 2) {
+    return NotOspreyError("its acceptance brings no rings");
+  }
+  const RingShapes shapes = ShapesOf(connection->theirs, Offer());
+  absl::StatusOr<Mapping> rings =
+      MapSealed(received.fds[0].get(), shapes.bytes(), MapAccess::kReadWrite);
+  if (!rings.ok()) return rings.status();
+  absl::StatusOr<Mapping> page =
+      MapFile(received.fds[1].get(), kIncarnationFileBytes, PeerOf(connection->socket.get()).uid);
+  if (!page.ok()) return page.status();
+  connection->page = *std::move(page);
+  connection->incarnation = received.packet.incarnation;
+  if (LoadIncarnation(connection->page) != connection->incarnation) {
+    return PeerGoneError("another server has taken the address");
+  }
+  SetRings(connection, *std::move(rings), /*server=*/false);
+  return absl::OkStatus();
+}
+
+// --- Both sides.
+
+void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool server) {
+  const RingShapes shapes =
+      server ? ShapesOf(Offer(), connection->theirs) : ShapesOf(connection->theirs, Offer());
+  std::byte* const to_server = rings.data();
+  std::byte* const to_client = rings.data() + shapes.to_server.bytes();
+  connection->rings = std::move(rings);
+  connection->in = server ? RingConsumer(to_server, shapes.to_server)
+                          : RingConsumer(to_client, shapes.to_client);
+  connection->out = server ? RingProducer(to_client, shapes.to_client)
+                           : RingProducer(to_server, shapes.to_server);
+  connection->limits.frame_bytes_max = shapes.to_server.frame_bytes_max;
+  connection->limits.send_credits_max =
+      static_cast<uint16_t>(server ? shapes.to_client.slots : shapes.to_server.slots);
+  connection->limits.reads_in_flight_max = options_.reads_in_flight_max;
+  connection->limits.read_depth = options_.reads_in_flight_max;
+  connection->limits.read_bytes_max = std::numeric_limits<uint32_t>::max();
+  if (connection->state == State::kConnecting) --connecting_;
+  connection->state = State::kConnected;
+  receiving_.push_back(connection);
+}
+
+void ShmTransport::Disconnect(ConnectionId id) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state == State::kEnded) return;
+  // To a client that was not answered yet the end of the socket is the answer.
+  if (connection->state == State::kConnecting || connection->state == State::kConnected) {
+    ShmPacket packet;
+    packet.kind = static_cast<uint32_t>(PacketKind::kBye);
+    (void)SendPacket(connection->socket.get(),
+                     packet);  // unheard, the end looks like a death: no harm
+  }
+  End(connection, absl::OkStatus());
+}
+
+void ShmTransport::CheckSockets() {
+  epoll_event ready[kEpollEventsMax];
+  const int count = epoll_wait(epoll_.get(), ready, kEpollEventsMax, /*timeout=*/0);
+  for (int i = 0; i < count; ++i) {
+    const uint64_t tag = ready[i].data.u64;
+    if ((tag & kListenerTag) != 0) {
+      TakeNewcomers(tag & ~kListenerTag);
+    } else if (ShmConnection* connection = Find(ConnectionId{tag}); connection != nullptr) {
+      ReadSocket(connection);
+    }
+  }
+  if (count == kEpollEventsMax) sockets_due_ = true;
+}
+
+void ShmTransport::ReadSocket(ShmConnection* connection) {
+  const ConnectionId id = connection->id;
+  for (int i = 0; i < kPacketsMax; ++i) {
+    ReceivedPacket received;
+    switch (ReceivePacket(connection->socket.get(), &received)) {
+      case ReceiveResult::kNothing:
+        return;
+      case ReceiveResult::kHangUp:
+        return HandleHangUp(connection);
+      case ReceiveResult::kPacket:
+        HandlePacket(connection, received);
+    }
+    // It may have gone, or lost its socket.
+    if (Find(id) != connection || !connection->socket.valid()) return;
+  }
+  sockets_due_ = true;
+}
+
+void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
+  if (connection->state == State::kGreeting) return HandleRequest(connection, received);
+  if (connection->state == State::kConnecting) return HandleAnswer(connection, received);
+  const bool whole = received.bytes == sizeof(ShmPacket) && !received.fds_lost;
+  const bool connected = connection->state == State::kConnected;
+  switch (whole ? static_cast<PacketKind>(received.packet.kind) : PacketKind::kConnect) {
+    case PacketKind::kExpose:
+      if (connected) return HandleExpose(connection, received);
+      break;
+    case PacketKind::kWake:
+      if (connected) return;  // that it came was all
+      break;
+    case PacketKind::kBye:
+      connection->bye = true;
+      return;
+    case PacketKind::kConnect:
+      break;
+  }
+  End(connection, PeerGoneError("the peer broke the rules of the socket"));
+}
+
+void ShmTransport::HandleHangUp(ShmConnection* connection) {
+  switch (connection->state) {
+    case State::kGreeting:
+      std::erase(greeting_, connection->id);
+      return Erase(connection);
+    case State::kRequested:
+      return End(connection, connection->bye
+                                 ? absl::OkStatus()
+                                 : PeerGoneError("the client ended before it was answered"));
+    case State::kConnecting:
+      return End(connection,
+                 UnreachableError(connection->uri, "the server hung up without an answer"));
+    case State::kConnected:
+      // What the peer had published before it went is still delivered.
+      connection->in.Freeze();
+      connection->socket.reset();
+      connection->state = State::kDraining;
+      return;
+    case State::kDraining:
+    case State::kEnded:
+      return;
+  }
+}
+
+absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory& memory) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) {
+    return absl::UnavailableError("the connection is not, or no longer, up");
+  }
+  const auto* ours = dynamic_cast<const ShmMemory*>(&memory);
+  assert(ours != nullptr && "memory of another domain");
+  if (ours->access() != Access::kRemoteRead) {
+    return absl::InvalidArgumentError(
+        "memory that was registered for local use only cannot be exposed");
+  }
+  for (const ShmExposed& exposed : connection->exposed) {
+    if (exposed.serial == ours->serial()) return exposed.remote;
+  }
+  if (connection->exposed.size() == kPeerMemoriesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a connection exposes at most ", kPeerMemoriesMax, " memories"));
+  }
+  ShmPacket packet;
+  packet.kind = static_cast<uint32_t>(PacketKind::kExpose);
+  packet.key = static_cast<uint32_t>(connection->exposed.size() + 1);
+  packet.length = memory.size();
+  const int fds[] = {ours->fd()};
+  if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
+    const std::string text =
+        absl::StrCat("the peer does not take the memory: ", std::strerror(error));
+    const bool full =
+        error == EAGAIN || error == EWOULDBLOCK || error == ETOOMANYREFS || error == ENOBUFS;
+    return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
+  }
+  connection->exposed.push_back({ours->serial(), RemoteMemory{0, memory.size(), packet.key}});
+  return connection->exposed.back().remote;
+}
+
+void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
+  std::vector<ShmPeerMemory>& memories = connection->peer_memories;
+  const auto unattached =
+      std::count_if(memories.begin(), memories.end(),
+                    [](const ShmPeerMemory& memory) { return memory.fd.valid(); });
+  const bool known =
+      std::any_of(memories.begin(), memories.end(),
+                  [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
+  if (received.fd_count != 1 || known || memories.size() == kPeerMemoriesMax ||
+      unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
+    return End(connection, PeerGoneError("the peer exposed more than it may"));
+  }
+  ShmPeerMemory memory;
+  memory.key = received.packet.key;
+  memory.length = received.packet.length;
+  memory.fd = std::move(received.fds[0]);
+  memories.push_back(std::move(memory));
+}
+
+absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) {
+    return absl::UnavailableError("the connection is not, or no longer, up");
+  }
+  // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
+  ReadSocket(connection);
+  for (ShmPeerMemory& memory : connection->peer_memories) {
+    if (memory.key != remote.key || memory.length != remote.length || remote.address != 0) continue;
+    if (memory.mapping.mapped()) return absl::OkStatus();
+    absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
+    if (!mapping.ok()) return mapping.status();
+    memory.mapping = *std::move(mapping);
+    memory.fd.reset();
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
+                                                 " bytes under the key ", remote.key));
+}
+
+}  // namespace osprey::rdma
