@@ -8,6 +8,7 @@ import dataclasses
 import ipaddress
 import os
 import socket
+import struct
 import subprocess
 import threading
 
@@ -15,6 +16,7 @@ QEMU = "qemu-system-x86_64"
 RDMA_DEVICE = "rxe0"  # as in init
 NETDEV = "lab0"       # as in init
 PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
+SEND_S_MAX = 10  # a few KiB, which take milliseconds
 CHUNK_BYTES = 64 * 1024
 CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
@@ -89,6 +91,8 @@ class Guest:
         theirs = {}
         for name in PORTS + ("console",):
             self._sockets[name], theirs[name] = socket.socketpair()
+        # A guest that hangs must not hang us: a message is given up, and the deadline does the rest.
+        self._sockets["control"].setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
         inherited = [end.fileno() for end in theirs.values()] + ([wire.fileno()] if wire else [])
         # Should this process be killed, so will be QEMU.
         command = ["setpriv", "--pdeathsig", "KILL", "--"] + self._qemu_command(theirs, wire, pass_stdin)
@@ -183,6 +187,8 @@ class Guest:
                     self._understand(*line.rstrip("\n").partition(" ")[::2])
             except OSError:
                 pass
+            except ValueError:
+                self._post("fail", "its init says what the lab does not understand")
         self._post("gone")
 
     def _understand(self, word, rest):
@@ -190,12 +196,18 @@ class Guest:
             self.status = int(rest)
             self._post("done", self.status)
         elif word == "exit":
-            expected_bytes = [int(number) for number in rest.split()]
-            with self._received:
-                self._received.wait_for(lambda: self._received_bytes >= expected_bytes)
+            self._await_output([int(number) for number in rest.split()])
             self._post("exit")
-        else:
+        elif word in ("ready", "fail"):
             self._post(word, rest)
+        else:
+            raise ValueError(word)
+
+    def _await_output(self, expected_bytes):
+        def is_complete():
+            return all(received >= expected for received, expected in zip(self._received_bytes, expected_bytes))
+        with self._received:
+            self._received.wait_for(is_complete)
 
     def _read_stream(self, index, stream):
         while chunk := _receive(stream):

@@ -24,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 INIT = HERE / "init"
 MODULES = HERE / "modules"
 INSTALL_PACKAGES = HERE.parent / "install-packages"
+SCRATCH_PREFIX = ".making-"
 BUSYBOX = pathlib.Path("/bin/busybox")
 
 KERNEL_METAPACKAGE = "linux-image-amd64"
@@ -85,13 +86,15 @@ def _locked(cache):
         raise ImageError(f"cannot write to the cache directory {cache}: {error.strerror}") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for abandoned in cache.glob(SCRATCH_PREFIX + "*"):
+            shutil.rmtree(abandoned, ignore_errors=True)  # by a lab that was killed
         yield
 
 
 @contextlib.contextmanager
 def _scratch(cache):
     """A directory in the cache, so that what is made in it can be renamed into place."""
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=cache) as name:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=cache) as name:
         yield pathlib.Path(name)
 
 
