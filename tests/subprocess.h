@@ -1,0 +1,67 @@
+// Programs run by tests: a command from start to end, and a kvserver in the background.
+//
+// Under Bazel, and in the lab, the working directory is the runfiles folder, so that "tools/kvcli"
+// is the program just built.
+
+#ifndef OSPREY_TESTS_SUBPROCESS_H_
+#define OSPREY_TESTS_SUBPROCESS_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace osprey {
+
+struct ProgramResult {
+  int exit_status = -1;  // 128 + N when signal N ended it, as in a shell
+  std::string out;
+  std::string err;
+};
+
+struct ProgramOptions {
+  std::string input;                     // standard input
+  std::vector<std::string> environment;  // NAME=VALUE, besides the test's own
+  std::string out_file;                  // standard output goes there instead of ProgramResult::out
+  absl::Duration timeout = absl::Seconds(60);  // then it is killed
+};
+
+// Runs args[0] (found by PATH if it has no slash) and waits for its end.
+ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOptions& options = {});
+
+// A kvserver. Killed on destruction if it still runs.
+class ServerProcess {
+ public:
+  // Starts "kvserver --listen=`listen` --memory=64MiB …" and waits until it is ready.
+  // Errors: what the server wrote to stderr, if it ended instead; DEADLINE_EXCEEDED.
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(
+      const std::string& listen, const std::vector<std::string>& flags = {});
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  // As its ready line says.
+  const std::string& uri() const { return uri_; }
+  pid_t pid() const { return pid_; }
+
+  // SIGTERM, and waits for its end: its exit status. At most once.
+  int Stop();
+
+ private:
+  ServerProcess() = default;
+
+  std::string directory_;  // for its output
+  std::string uri_;
+  pid_t pid_ = -1;  // -1 once it has been waited for
+};
+
+// A new folder on a file system that holds sockets. Left to who cleans the temporary folder.
+std::string NewTemporaryDirectory();
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SUBPROCESS_H_
