@@ -78,9 +78,12 @@ class LineCursor {
   bool malformed_ = false;
 };
 
-// Words that an inline item takes; more than kInlineWordsMax when it cannot be one.
+// Words that an inline item takes, or would.
 constexpr uint64_t InlineWords(uint64_t key_length, uint64_t value_length) {
   return 1 + (key_length + value_length + kWordBytes - 1) / kWordBytes;
+}
+constexpr bool MayBeInline(absl::string_view key, ByteSpan value) {
+  return InlineWords(key.size(), value.size()) <= kInlineWordsMax;
 }
 static_assert((kInlineWordsMax - 1) * kWordBytes < 128, "an inline item's lengths have 7 bits");
 

@@ -17,13 +17,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "index/chains.h"
+#include "index/hash.h"
+#include "index/item_store.h"
 #include "index/layout.h"
+#include "index/line.h"
+#include "index/line_editor.h"
+#include "index/region_space.h"
+#include "index/writer.h"
 
 namespace osprey::index {
 
@@ -33,6 +42,8 @@ struct TableOptions {
   // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of
   // memory it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
+  // The last cas version that counts as used (for tests of the counter's end).
+  uint64_t cas_version = 0;
 };
 
 // What must hold at the instant of a write.
@@ -42,7 +53,8 @@ struct Condition {
   uint64_t version = 0;  // kVersionIs
 };
 
-// The outcome of a write. `status` is OK; NOT_FOUND (delete, or kVersionIs, of an absent key);
+// The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with
+// the bound); NOT_FOUND (delete, or kVersionIs, of an absent key);
 // ALREADY_EXISTS (kAbsent); FAILED_PRECONDITION (kVersionIs: `version` is the present one);
 // RESOURCE_EXHAUSTED (full; nothing changed).
 struct WriteResult {
@@ -54,7 +66,7 @@ struct WriteResult {
 class Table;
 
 // A span of item space on its way to become an item. Move-only; destroying it without Publish
-// aborts.
+// aborts. Must not outlive its Table. Other writes of the same key may come before Publish.
 class Reservation {
  public:
   Reservation() = default;
@@ -66,13 +78,16 @@ class Reservation {
   // fill it.
   absl::Span<std::byte> value() const { return value_; }
   bool valid() const { return table_ != nullptr; }
+  // Gives the space back; value() may no longer be written to.
+  void Abort();
 
  private:
   friend class Table;
+  Reservation(Table* table, uint64_t offset, absl::Span<std::byte> value)
+      : table_(table), offset_(offset), value_(value) {}
+
   Table* table_ = nullptr;
-  uint64_t offset_ = 0;
-  uint64_t key_hash_ = 0;
-  uint32_t key_length_ = 0;
+  uint64_t offset_ = 0;  // of the item
   absl::Span<std::byte> value_;
 };
 
@@ -83,7 +98,10 @@ class Table {
   static absl::StatusOr<std::unique_ptr<Table>> Create(absl::Span<std::byte> region,
                                                        const TableOptions& options);
   static uint64_t RegionBytesMin();
-  virtual ~Table() = default;  // (adjust: not necessarily virtual)
+  // REQUIRES: no Reservation is left.
+  ~Table() = default;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
 
   WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition,
                   absl::Time now);
@@ -122,8 +140,67 @@ class Table {
     uint64_t overflow_lines = 0;
     double load_factor = 0;    // occupied words over all words of segments
     uint64_t cas_version = 0;  // the last given out
+    // Since the start: how often a key moved between its forms and places.
+    uint64_t demotions = 0;
+    uint64_t promotions = 0;
+    uint64_t pull_backs = 0;
+    uint64_t chained_inserts = 0;
+    uint64_t in_place_updates = 0;
   };
   Stats stats() const;
+
+ private:
+  friend class Reservation;
+
+  // Where a key is, or would be.
+  struct Location {
+    KeyHash hash;
+    uint64_t home = 0;     // offset of line h
+    uint64_t line = 0;     // of the line that holds the key
+    bool chained = false;  // that line is an overflow line
+    LineEntry entry;       // kEmpty: absent
+    bool found() const { return entry.kind != WordKind::kEmpty; }
+    bool out_of_line() const { return entry.kind == WordKind::kSlot; }
+    uint64_t item() const { return Slot::Unpack(entry.head).offset; }
+  };
+  struct Current {
+    ByteSpan value;
+    uint64_t version = 0;
+  };
+
+  Table(absl::Span<std::byte> region, const TableOptions& options);
+  void LayOut(uint32_t depth);
+  void LayOutSegment(uint64_t unit_offset, uint32_t generation);
+
+  Location Locate(absl::string_view key) const;
+  bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
+  Current CurrentOf(const Location& at) const;
+  absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
+
+  WriteResult PublishItem(const Location& at, uint64_t item, absl::Time now);
+  void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
+  bool InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
+  bool PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,
+                 absl::Time now);
+  absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
+  bool Demote(uint64_t home, absl::Time now);
+  void Promote(uint64_t line_offset, absl::Time now);
+  void PullBack(uint64_t line_offset);
+  // Publishes, and keeps account of the words of segments' lines.
+  void PublishLine(LineEditor& line, bool chained = false);
+  void CountPut(const Location& at, absl::string_view key, ByteSpan value);
+
+  RegionWriter writer_;
+  RegionSpace space_;
+  ItemStore items_;
+  Chains chains_;
+  TableOptions options_;
+  uint32_t depth_ = 0;
+  std::vector<DirectoryEntry> directory_;
+  uint32_t generation_ = 0;  // the last given out
+  uint64_t segments_ = 0;
+  uint64_t occupied_words_ = 0;  // of segments' lines, links apart
+  Stats counts_;                 // what is counted as it happens; stats() fills in the rest
 };
 
 }  // namespace osprey::index

@@ -1,0 +1,103 @@
+#include "index/chains.h"
+
+#include <cassert>
+
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+uint64_t LinkOf(const Line& line) {
+  return line.words[kLinkWord] == 0 ? 0 : LinkOffset(line.words[kLinkWord]);
+}
+
+}  // namespace
+
+absl::optional<uint64_t> Chains::TakeLine() {
+  if (free_.empty()) {
+    const absl::optional<uint64_t> unit = space_.TakeUnit();
+    if (!unit.has_value()) return absl::nullopt;
+    ++units_;
+    for (uint32_t i = kLinesPerUnit; i-- > 0;) free_.push_back(*unit + i * kLineBytes);
+  }
+  const uint64_t offset = free_.back();
+  free_.pop_back();
+  ++lines_;
+  return offset;
+}
+
+bool Chains::Add(uint64_t home, uint64_t slot) {
+  uint64_t last = home;
+  uint32_t length = 0;
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
+    LineEditor line(writer_, at);
+    if (line.free() > 0) {
+      line.AddSlot(slot);
+      line.Publish();
+      return true;
+    }
+    last = at;
+    ++length;
+  }
+  assert(length <= kChainLinesMax);
+  if (length == kChainLinesMax) return false;
+  const absl::optional<uint64_t> offset = TakeLine();
+  if (!offset.has_value()) return false;
+  LineEditor before(writer_, last);
+  LineEditor line = LineEditor::Empty(writer_, *offset, before.generation());
+  line.AddSlot(slot);
+  line.Publish();
+  before.SetLink(*offset);
+  before.Publish();
+  return true;
+}
+
+uint64_t Chains::LastOf(uint64_t home) const {
+  uint64_t last = home;
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
+    last = at;
+  }
+  return last;
+}
+
+// From the chain's last line, so that chains become shorter.
+uint32_t Chains::PullBack(uint64_t home) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < kChainLinesMax; ++i) {
+    LineEditor to(writer_, home);
+    const uint64_t last = LastOf(home);
+    if (to.free() == 0 || last == home) break;
+    LineEditor from(writer_, last);
+    while (to.free() > 0 && from.used() > 0) {
+      to.AddSlot(from.line().words[from.used() - 1]);
+      from.Remove(from.used() - 1, 1);
+      ++moved;
+    }
+    // W3: destination before source. In between the slot is in both, and leads to the same item.
+    if (Seeded(SeededBug::kChainSourceClearedFirst)) from.Publish();
+    to.Publish();
+    if (!Seeded(SeededBug::kChainSourceClearedFirst)) from.Publish();
+    Trim(home);
+  }
+  return moved;
+}
+
+void Chains::Trim(uint64_t home) {
+  uint64_t chain[kChainLinesMax + 1] = {home};
+  uint32_t length = 0;
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
+    chain[++length] = at;
+  }
+  uint32_t keep = length;
+  while (keep > 0 && LineEditor(writer_, chain[keep]).used() == 0) --keep;
+  if (keep == length) return;
+  LineEditor last(writer_, chain[keep]);
+  last.SetLink(0);
+  last.Publish();
+  for (uint32_t i = length; i > keep; --i) {
+    free_.push_back(chain[i]);
+    --lines_;
+  }
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,62 @@
+// Overflow lines: where keys go that find no room in their window.
+//
+//   home line h --link--> overflow line --link--> overflow line        at most kChainLinesMax
+//
+// What keeps a reader that walks a chain from missing a key (W3):
+//   1. A line is complete before a link leads to it.
+//   2. A line is unlinked only when it is empty and the last of its chain; so every line that holds
+//      a key stays linked, and so do all lines before it.
+//   3. A key leaves a chain by being deleted or by being pulled back into h, whose version a reader
+//      compares after its last READ; and it is in h before it leaves the chain.
+// So a line may be used for another chain at once.
+//
+// Overflow lines hold slots only: one word each, so that whatever room appears in h is of use.
+
+#ifndef OSPREY_INDEX_CHAINS_H_
+#define OSPREY_INDEX_CHAINS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "index/layout.h"
+#include "index/line_editor.h"
+#include "index/region_space.h"
+#include "index/writer.h"
+
+namespace osprey::index {
+
+// Not thread-safe.
+class Chains {
+ public:
+  // Both must outlive this.
+  Chains(RegionWriter& writer, RegionSpace& space) : writer_(writer), space_(space) {}
+
+  // Puts `slot` into the chain of `home`. False when the chain is at its longest and full, or there
+  // is no room for another line; nothing has changed then.
+  bool Add(uint64_t home, uint64_t slot);
+
+  // Moves slots from the chain of `home` into it while it has room. Returns how many.
+  uint32_t PullBack(uint64_t home);
+
+  // After a slot was removed from the chain of `home`: frees the empty lines at its end.
+  void Trim(uint64_t home);
+
+  uint64_t lines() const { return lines_; }  // in use
+  uint64_t units() const { return units_; }
+
+ private:
+  absl::optional<uint64_t> TakeLine();
+  // The chain's last line; `home` itself when there is no chain.
+  uint64_t LastOf(uint64_t home) const;
+
+  RegionWriter& writer_;
+  RegionSpace& space_;
+  std::vector<uint64_t> free_;  // offsets
+  uint64_t lines_ = 0;
+  uint64_t units_ = 0;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_CHAINS_H_

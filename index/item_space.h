@@ -1,0 +1,123 @@
+// Where items live: an allocator over the upper part of the region whose book-keeping is in private
+// memory. It never writes to the region, so free and dead space keeps its last bytes until an item
+// is written there (W1: versions never restart, whatever the space was).
+//
+//   up to 8 KiB    chunks of a size class (the READ-length classes of layout.h) in slabs of 16 to
+//                  64 KiB with a bitmap; an empty slab's pages are free for anything
+//   above          runs of 4 KiB pages, best fit, free neighbours joined
+//
+// A dead item's space waits before it is used again (W4), so that readers who were just told of it
+// find it dead, not torn. Safety does not depend on it: under want of memory the oldest waits
+// less. Only a lease makes space wait for certain.
+//
+//   Allocate --> in use --Retire--> waiting --grace, or want of memory--> free
+//                  |                   +------ leased: until the lease ends ---^
+//                  +--Release (no reader was ever sent there)------------------^
+
+#ifndef OSPREY_INDEX_ITEM_SPACE_H_
+#define OSPREY_INDEX_ITEM_SPACE_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "index/layout.h"
+#include "index/page_runs.h"
+#include "index/region_space.h"
+
+namespace osprey::index {
+
+// The largest chunk of a slab. Above, rounding up to pages costs no more than a slab of few chunks.
+inline constexpr uint64_t kChunkBytesMax = 8192;
+
+// Not thread-safe. All offsets are from the start of the region, multiples of 16.
+class ItemSpace {
+ public:
+  // `space` must outlive this; only this may take pages from it.
+  ItemSpace(RegionSpace& space, absl::Duration grace);
+  ItemSpace(const ItemSpace&) = delete;
+  ItemSpace& operator=(const ItemSpace&) = delete;
+
+  // Space for `bytes` (1 … kItemBytesMax); nullopt when there is none, even with all that waits.
+  absl::optional<uint64_t> Allocate(uint64_t bytes, absl::Time now);
+  // How much may be used there. REQUIRES, as all below: `offset` is in use.
+  uint64_t CapacityOf(uint64_t offset) const;
+  // Frees what no reader was ever sent to.
+  void Release(uint64_t offset);
+  // Frees the space of a dead item, later.
+  void Retire(uint64_t offset, absl::Time now);
+
+  // Not before `until` will the space at `offset` be used again, even if it is retired.
+  void Lease(uint64_t offset, absl::Time until);
+
+  // Whether an item may be at `offset`: the start of a chunk or a run, in use or waiting.
+  bool IsAllocated(uint64_t offset) const;
+
+  struct Stats {
+    uint64_t used_bytes = 0;     // in use, rounding included
+    uint64_t waiting_bytes = 0;  // retired, not yet free
+    uint64_t page_bytes = 0;     // taken from the region, free parts included
+    uint64_t slabs = 0;
+    uint64_t free_page_bytes = 0;  // in free runs
+    uint64_t free_runs = 0;
+  };
+  Stats stats() const;
+
+ private:
+  // 48-byte chunks, the smallest, in 16 KiB.
+  static constexpr uint32_t kSlabChunksMax = 384;
+  static constexpr uint32_t kSlabWords = kSlabChunksMax / 64;
+  static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
+  static constexpr uint32_t kLargeOwner = uint32_t{1} << 31;  // others are 1 + number of a slab
+
+  struct Slab {
+    uint64_t offset = 0;
+    uint16_t length_class = 0;
+    uint16_t free_chunks = 0;
+    uint64_t free[kSlabWords] = {};  // a bit per chunk
+  };
+  struct Waiting {
+    uint64_t offset;
+    absl::Time until;
+  };
+
+  absl::optional<uint64_t> TryAllocate(uint64_t bytes);
+  absl::optional<uint64_t> TryChunk(uint32_t length_class);
+  absl::optional<uint64_t> TryLargerChunk(uint32_t length_class);
+  absl::optional<uint64_t> TryRun(uint64_t bytes);
+  bool AddSlab(uint32_t length_class);
+  uint64_t TakeChunk(uint32_t slab_number);
+  void FreeChunk(uint64_t offset, uint32_t slab_number);
+
+  void Free(uint64_t offset);
+  bool FreeOldest(absl::Time now);
+  void Tidy(absl::Time now);
+
+  PageRuns pages_;
+  absl::Duration grace_;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> unused_slabs_;  // numbers
+  // Slabs with a free chunk, as offsets. The highest is used first: the slabs next to the free
+  // middle of the region empty.
+  std::array<absl::btree_set<uint64_t>, kClasses> partial_;
+  absl::flat_hash_map<uint64_t, uint64_t> runs_;  // large items: pages
+
+  std::deque<Waiting> waiting_;  // oldest first
+  absl::flat_hash_map<uint64_t, absl::Time> leases_;
+  std::deque<Waiting> lease_order_;            // as given
+  absl::flat_hash_set<uint64_t> leased_dead_;  // waited long enough, but leased
+
+  uint64_t allocated_bytes_ = 0;  // in use and waiting
+  uint64_t waiting_bytes_ = 0;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_ITEM_SPACE_H_

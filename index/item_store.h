@@ -1,0 +1,84 @@
+// Items as the writer makes and ends them. The order of an item's life, and who can see what:
+//
+//   Begin   odd version, lengths and key        readers: torn
+//   (fill)  the value                           readers: torn
+//   Finish  cas version; hashed                 readers: torn
+//   Seal    checksum, even version              readers: live      <- an instant (W2)
+//   Kill    the header says dead                readers: dead, back to the line
+//   Retire  the space waits and is used again   readers: dead, then torn, then another item
+
+#ifndef OSPREY_INDEX_ITEM_STORE_H_
+#define OSPREY_INDEX_ITEM_STORE_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "index/item_space.h"
+#include "index/layout.h"
+#include "index/writer.h"
+
+namespace osprey::index {
+
+// Records of items up to this are rewritten in place when the new value fits: above, a reader would
+// meet a half-written one too often.
+inline constexpr uint64_t kInPlaceBytesMax = 1024;
+
+// What is still to be stored to make a finished item live.
+struct Sealing {
+  uint64_t offset = 0;
+  uint32_t version = 0;
+  uint32_t tag = 0;
+  uint64_t checksum = 0;
+};
+
+// An item as it is in the region now.
+struct StoredItem {
+  absl::string_view key;
+  ByteSpan value;
+  uint64_t cas_version = 0;
+  uint64_t bytes = 0;  // of the whole record
+};
+
+// Not thread-safe.
+class ItemStore {
+ public:
+  // Both must outlive this; only this may take pages from `space`.
+  ItemStore(RegionWriter& writer, RegionSpace& space, absl::Duration grace);
+
+  // A new item whose value is still to be filled in; nullopt when there is no room.
+  absl::optional<uint64_t> Begin(absl::string_view key, uint64_t value_length, absl::Time now);
+  // Of a begun item: where its value goes, and the bytes of it that came whole.
+  absl::Span<std::byte> Value(uint64_t offset);
+  void Fill(uint64_t offset, ByteSpan value);
+  // Nothing of the item may change any more.
+  Sealing Finish(uint64_t offset, uint64_t cas_version);
+  void Seal(const Sealing& sealing);
+
+  // Whether a new value of this length can be written over the item that `slot` leads to: there is
+  // room, readers of that slot READ enough, and little space would lie idle.
+  bool FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
+  void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version);
+
+  void Kill(uint64_t offset);
+  void Retire(uint64_t offset, absl::Time now) { space_.Retire(offset, now); }
+  // Of an item that was never sealed.
+  void Discard(uint64_t offset) { space_.Release(offset); }
+
+  // REQUIRES: begun and not killed.
+  StoredItem At(uint64_t offset) const;
+  // The slot that leads to the item.
+  uint64_t SlotOf(uint64_t offset, uint32_t fingerprint) const;
+
+  ItemSpace& space() { return space_; }
+  const ItemSpace& space() const { return space_; }
+
+ private:
+  RegionWriter& writer_;
+  ItemSpace space_;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_ITEM_STORE_H_

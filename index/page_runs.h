@@ -1,0 +1,60 @@
+// Free and used runs of item pages: best fit, with free neighbours joined. The book-keeping is in
+// private memory, 4 bytes a page; the region itself is never touched.
+//
+//   owner of a page   0            free
+//                     n > 0        part of a used run that the owner n took (0 < n < 2^32)
+
+#ifndef OSPREY_INDEX_PAGE_RUNS_H_
+#define OSPREY_INDEX_PAGE_RUNS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/types/optional.h"
+#include "index/region_space.h"
+
+namespace osprey::index {
+
+// Not thread-safe.
+class PageRuns {
+ public:
+  // `space` must outlive this; only this may take pages from it.
+  explicit PageRuns(RegionSpace& space) : space_(space) {}
+
+  // The offset of `pages` free pages, which belong to `owner` from now on; nullopt when there is no
+  // such run.
+  absl::optional<uint64_t> Take(uint64_t pages, uint32_t owner);
+  // REQUIRES: a run that Take returned, whole.
+  void Release(uint64_t offset, uint64_t pages);
+
+  // REQUIRES: within a taken run.
+  uint32_t OwnerOf(uint64_t offset) const { return owners_[PageOf(offset)]; }
+  bool IsTaken(uint64_t offset) const {
+    return offset >= space_.pages_begin() && offset < space_.pages_end() && OwnerOf(offset) != 0;
+  }
+
+  uint64_t free_pages() const { return free_pages_; }
+  uint64_t pages() const { return owners_.size(); }
+  uint64_t free_runs() const { return by_offset_.size(); }
+
+ private:
+  // Pages are counted from the top, since that is where they do not move.
+  uint64_t PageOf(uint64_t offset) const { return (space_.pages_end() - 1 - offset) / kPageBytes; }
+  void SetOwner(uint64_t offset, uint64_t pages, uint32_t owner);
+  absl::optional<uint64_t> FromFreeRun(uint64_t pages);
+  absl::optional<uint64_t> FromRegion(uint64_t pages);
+  void AddFree(uint64_t offset, uint64_t pages);
+  void RemoveFree(uint64_t offset, uint64_t pages);
+
+  RegionSpace& space_;
+  std::vector<uint32_t> owners_;                            // by PageOf
+  absl::btree_map<uint64_t, uint64_t> by_offset_;           // free runs: pages
+  absl::btree_set<std::pair<uint64_t, uint64_t>> by_size_;  // (pages, offset)
+  uint64_t free_pages_ = 0;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_PAGE_RUNS_H_

@@ -1,0 +1,426 @@
+#include "index/table.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "index/record.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// Segments do not split yet, so their number is chosen once: as many as fit, in a power of two,
+// into a tenth of the region. So the index has between a twentieth and a tenth. Items of 100 B (key
+// and value) take 144 B of item space and, at a load of .85, 12 B of index: a thirteenth of the two
+// together. Larger items leave at most a tenth idle; smaller ones overflow into chains, for which
+// units are taken from what is left.
+constexpr uint64_t kIndexShareInverse = 10;
+
+constexpr uint64_t kRegionBytesSmallest = 256 << 10;
+
+// More cas versions than any one write draws, all its records included.
+constexpr uint64_t kCasVersionsPerWriteMax = 64;
+
+WriteResult Outcome(absl::Status status, uint64_t version = 0) {
+  WriteResult result;
+  result.status = std::move(status);
+  result.version = version;
+  return result;
+}
+
+WriteResult Full() {
+  return Outcome(absl::ResourceExhaustedError("the server's memory is full; nothing was changed"));
+}
+
+absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
+  if (key_length == 0 || key_length > kKeyBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a key has 1 to ", kKeyBytesMax, " bytes, not ", key_length));
+  }
+  if (value_length > kValueBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a value has at most ", kValueBytesMax, " bytes, not ", value_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckVersionsLeft(const RegionWriter& writer) {
+  if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      "the server has used up its 2^48 versions; restart it to write again");
+}
+
+}  // namespace
+
+// --- Creation --------------------------------------------------------------
+
+uint64_t Table::RegionBytesMin() { return kRegionBytesSmallest; }
+
+absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> region,
+                                                     const TableOptions& options) {
+  if (region.size() < kRegionBytesSmallest || region.size() > kRegionBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a region has ", kRegionBytesSmallest, " to ",
+                                                   kRegionBytesMax, " bytes, not ", region.size()));
+  }
+  if (reinterpret_cast<uintptr_t>(region.data()) % kPageBytes != 0) {
+    return absl::InvalidArgumentError("the region does not start on a 4 KiB page");
+  }
+  if (options.incarnation == 0) return absl::InvalidArgumentError("an incarnation is not 0");
+  const uint64_t units = region.size() / kIndexShareInverse / kUnitBytes;
+  uint32_t depth = 0;
+  while ((uint64_t{2} << depth) <= units && depth < kDirectoryDepthMax) ++depth;
+  std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
+  table->LayOut(depth);
+  return table;
+}
+
+Table::Table(absl::Span<std::byte> region, const TableOptions& options)
+    : writer_(region, options.incarnation, options.cas_version),
+      space_(UnitsOffset(region.size()), region.size()),
+      items_(writer_, space_, options.reuse_grace),
+      chains_(writer_, space_),
+      options_(options) {}
+
+void Table::LayOut(uint32_t depth) {
+  depth_ = depth;
+  directory_.resize(size_t{1} << depth);
+  for (DirectoryEntry& entry : directory_) {
+    const absl::optional<uint64_t> unit = space_.TakeUnit();
+    assert(unit.has_value());
+    entry.unit = static_cast<uint32_t>((*unit - space_.units_offset()) / kUnitBytes);
+    entry.depth = depth;
+    entry.generation = ++generation_;
+    LayOutSegment(*unit, entry.generation);
+    ++segments_;
+  }
+  for (uint64_t page = 0; page < DirectoryPages(depth); ++page) {
+    uint64_t words[kDirectoryEntriesPerPage] = {};
+    const size_t first = page * kDirectoryEntriesPerPage;
+    const size_t count = std::min<size_t>(kDirectoryEntriesPerPage, directory_.size() - first);
+    for (size_t i = 0; i < count; ++i) words[i] = directory_[first + i].Pack();
+    const uint64_t offset = kDirectoryOffset + page * kDirectoryPageBytes;
+    writer_.WriteRecord(offset, writer_.NextRecordVersion(offset), kDirectoryPageTag,
+                        ByteSpan(reinterpret_cast<const std::byte*>(words), sizeof(words)));
+  }
+  RegionHeader header{};
+  header.magic = kRegionMagic;
+  header.layout_version = kLayoutVersion;
+  header.directory_depth = depth;
+  header.incarnation = options_.incarnation;
+  header.hash_seed = options_.hash_seed;
+  header.region_bytes = writer_.region_bytes();
+  header.units_offset = space_.units_offset();
+  const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
+  writer_.WriteRecord(0, writer_.NextRecordVersion(0), kRegionHeaderTag,
+                      bytes.subspan(sizeof(RecordHeader)));
+}
+
+void Table::LayOutSegment(uint64_t unit_offset, uint32_t generation) {
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    LineEditor::Empty(writer_, unit_offset + i * kLineBytes, generation).Publish();
+  }
+}
+
+// --- Finding ---------------------------------------------------------------
+
+Table::Location Table::Locate(absl::string_view key) const {
+  Location at;
+  at.hash = HashKey(key, options_.hash_seed);
+  const DirectoryEntry& entry = directory_[at.hash.directory_index(depth_)];
+  at.home = space_.units_offset() + entry.unit * kUnitBytes + at.hash.home() * kLineBytes;
+  if (LocateIn(at.home, key, at) || LocateIn(at.home + kLineBytes, key, at)) return at;
+  uint64_t link = LineAt(writer_, at.home).words[kLinkWord];
+  for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
+    if (!LocateIn(LinkOffset(link), key, at)) continue;
+    at.chained = true;
+    break;
+  }
+  return at;
+}
+
+bool Table::LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const {
+  LineCursor cursor(LineAt(writer_, line_offset));
+  while (cursor.Next()) {
+    const LineEntry& entry = cursor.entry();
+    if (entry.kind == WordKind::kSlot) {
+      const Slot slot = Slot::Unpack(entry.head);
+      if (slot.fingerprint != location.hash.fingerprint()) continue;
+      if (items_.At(slot.offset).key != key) continue;
+    } else if (entry.key != key) {
+      continue;
+    }
+    location.line = line_offset;
+    location.entry = entry;
+    return true;
+  }
+  return false;
+}
+
+Table::Current Table::CurrentOf(const Location& at) const {
+  assert(at.found());
+  if (!at.out_of_line()) {
+    return {at.entry.value, InlineHead::Unpack(at.entry.head).cas_version};
+  }
+  const StoredItem item = items_.At(at.item());
+  return {item.value, item.cas_version};
+}
+
+absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
+  const Location at = Locate(key);
+  if (!at.found()) return absl::NotFoundError("no such key");
+  const Current current = CurrentOf(at);
+  View view;
+  view.value = current.value;
+  view.version = current.version;
+  view.slot = at.out_of_line() ? at.entry.head : 0;
+  return view;
+}
+
+absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Location& at) const {
+  const uint64_t present = at.found() ? CurrentOf(at).version : 0;
+  switch (condition.kind) {
+    case Condition::Kind::kNone:
+      return absl::nullopt;
+    case Condition::Kind::kAbsent:
+      if (!at.found()) return absl::nullopt;
+      return Outcome(absl::AlreadyExistsError("the key exists"), present);
+    case Condition::Kind::kVersionIs:
+      if (!at.found()) return Outcome(absl::NotFoundError("no such key"));
+      if (present == condition.version) return absl::nullopt;
+      return Outcome(absl::FailedPreconditionError(absl::StrCat("the key's version is ", present,
+                                                                ", not ", condition.version)),
+                     present);
+  }
+  return absl::nullopt;
+}
+
+// --- Put -------------------------------------------------------------------
+
+WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
+                       Condition condition, absl::Time now) {
+  if (absl::Status status = CheckLengths(key.size(), value.size()); !status.ok())
+    return Outcome(status);
+  const Location at = Locate(key);
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  if (MayBeInline(key, value) && !at.chained) {
+    const uint64_t version = writer_.NextCasVersion();
+    if (PutInline(at, key, value, version, now)) return Outcome(absl::OkStatus(), version);
+  }
+  if (at.out_of_line() && items_.FitsInPlace(at.entry.head, key.size(), value.size())) {
+    const uint64_t version = writer_.NextCasVersion();
+    CountPut(at, key, value);
+    ++counts_.in_place_updates;
+    items_.RewriteInPlace(at.item(), key, value, version);
+    WriteResult result = Outcome(absl::OkStatus(), version);
+    result.slot = at.entry.head;
+    return result;
+  }
+  const absl::optional<uint64_t> item = items_.Begin(key, value.size(), now);
+  if (!item.has_value()) return Full();
+  items_.Fill(*item, value);
+  return PublishItem(at, *item, now);
+}
+
+// Makes a filled item the key's value, or discards it.
+WriteResult Table::PublishItem(const Location& at, uint64_t item, absl::Time now) {
+  const uint64_t version = writer_.NextCasVersion();
+  const Sealing sealing = items_.Finish(item, version);
+  const StoredItem stored = items_.At(item);
+  const uint64_t slot = items_.SlotOf(item, at.hash.fingerprint());
+  if (at.found()) {
+    CountPut(at, stored.key, stored.value);
+    ReplaceWithItem(at, slot, sealing, now);
+  } else if (InsertItem(at, slot, sealing, now)) {
+    CountPut(at, stored.key, stored.value);
+  } else {
+    items_.Discard(item);
+    return Full();
+  }
+  WriteResult result = Outcome(absl::OkStatus(), version);
+  result.slot = slot;
+  return result;
+}
+
+// W2, out of place: the new item is finished but not sealed; the old one dies; the line leads to
+// the new one; and the instant is the seal.
+void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing,
+                            absl::Time now) {
+  const bool seal_first = Seeded(SeededBug::kNewItemLiveBeforeOldIsDead);
+  const bool out_of_line = at.out_of_line();
+  const uint64_t old_item = out_of_line ? at.item() : 0;
+  LineEditor line(writer_, at.line);
+  line.Remove(at.entry.at, at.entry.words);
+  line.AddSlot(slot);
+  if (seal_first) items_.Seal(sealing);
+  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
+  PublishLine(line, at.chained);
+  if (!seal_first) items_.Seal(sealing);
+  if (out_of_line) {
+    items_.Retire(old_item, now);
+  } else {
+    --counts_.inline_keys;
+    PullBack(at.line);  // a slot is shorter than what was inline
+  }
+}
+
+// Into the window if it has a word left or can make one, else into the chain. The instant is the
+// seal.
+bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
+  absl::optional<uint64_t> room = RoomierLine(at.home, 1);
+  if (!room.has_value() && Demote(at.home, now)) room = RoomierLine(at.home, 1);
+  if (room.has_value()) {
+    LineEditor line(writer_, *room);
+    line.AddSlot(slot);
+    PublishLine(line);
+  } else {
+    if (!chains_.Add(at.home, slot)) return false;
+    ++counts_.chained_inserts;
+  }
+  items_.Seal(sealing);
+  return true;
+}
+
+// The instant is the line's. False, and nothing done, when the window has no room for the words.
+bool Table::PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,
+                      absl::Time now) {
+  const uint32_t words = static_cast<uint32_t>(InlineWords(key.size(), value.size()));
+  const uint32_t old_words = at.entry.words;
+  const absl::optional<uint64_t> room =
+      at.found() ? absl::optional<uint64_t>(at.line) : RoomierLine(at.home, words);
+  if (!room.has_value()) return false;
+  LineEditor line(writer_, *room);
+  if (at.found() && line.free() + old_words < words) return false;
+  CountPut(at, key, value);
+  const bool out_of_line = at.out_of_line();
+  const uint64_t old_item = out_of_line ? at.item() : 0;
+  if (at.found()) line.Remove(at.entry.at, old_words);
+  line.AddInline(key, value, version);
+  // W2, item to inline: an address in a client's cache must not yield the old value any more.
+  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
+  PublishLine(line);
+  if (out_of_line) items_.Retire(old_item, now);
+  if (!at.found() || out_of_line) ++counts_.inline_keys;
+  if (at.found() && words < old_words) PullBack(*room);
+  return true;
+}
+
+// The emptier line of the window, if it has so many free words.
+absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const {
+  const uint32_t used_in_home = UsedWords(LineAt(writer_, home));
+  const uint32_t used_in_next = UsedWords(LineAt(writer_, home + kLineBytes));
+  if (std::min(used_in_home, used_in_next) + words > kLineWordsUsable) return absl::nullopt;
+  return used_in_home <= used_in_next ? home : home + kLineBytes;
+}
+
+// --- Delete ----------------------------------------------------------------
+
+WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
+  if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
+  const Location at = Locate(key);
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  if (!at.found()) return Outcome(absl::NotFoundError("no such key"));
+  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  const uint64_t version = writer_.NextCasVersion();
+  const bool out_of_line = at.out_of_line();
+  const uint64_t old_item = out_of_line ? at.item() : 0;
+  --counts_.keys;
+  counts_.key_bytes -= key.size();
+  counts_.value_bytes -= CurrentOf(at).value.size();
+  if (!out_of_line) --counts_.inline_keys;
+  LineEditor line(writer_, at.line);
+  line.Remove(at.entry.at, at.entry.words);
+  // W2: dead, then gone from the line, which is the instant.
+  const bool line_first = Seeded(SeededBug::kSlotClearedBeforeDeadMark);
+  if (line_first) PublishLine(line, at.chained);
+  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnDelete)) items_.Kill(old_item);
+  if (!line_first) PublishLine(line, at.chained);
+  if (out_of_line) items_.Retire(old_item, now);
+  if (at.chained) {
+    chains_.Trim(at.home);
+  } else {
+    PullBack(at.line);
+    Promote(at.line, now);
+  }
+  return Outcome(absl::OkStatus(), version);
+}
+
+// --- Rendezvous ------------------------------------------------------------
+
+Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this == &other) return *this;
+  Abort();
+  table_ = std::exchange(other.table_, nullptr);
+  offset_ = other.offset_;
+  value_ = std::exchange(other.value_, {});
+  return *this;
+}
+
+Reservation::~Reservation() { Abort(); }
+
+void Reservation::Abort() {
+  if (table_ == nullptr) return;
+  table_->items_.Discard(offset_);
+  table_ = nullptr;
+  value_ = {};
+}
+
+absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value_length,
+                                           absl::Time now) {
+  if (absl::Status status = CheckLengths(key.size(), value_length); !status.ok()) return status;
+  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
+  const absl::optional<uint64_t> item = items_.Begin(key, value_length, now);
+  if (!item.has_value()) return Full().status;
+  return Reservation(this, *item, items_.Value(*item));
+}
+
+WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now) {
+  assert(reservation.table_ == this);
+  const Location at = Locate(items_.At(reservation.offset_).key);
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  reservation.table_ = nullptr;  // PublishItem keeps or discards it
+  return PublishItem(at, reservation.offset_, now);
+}
+
+void Table::Lease(uint64_t slot, absl::Time until) {
+  const uint64_t offset = Slot::Unpack(slot).offset;
+  if (items_.space().IsAllocated(offset)) items_.space().Lease(offset, until);
+}
+
+// --- Accounts --------------------------------------------------------------
+
+// Before the write, while what was there can still be seen.
+void Table::CountPut(const Location& at, absl::string_view key, ByteSpan value) {
+  if (at.found()) {
+    counts_.value_bytes -= CurrentOf(at).value.size();
+  } else {
+    ++counts_.keys;
+    counts_.key_bytes += key.size();
+  }
+  counts_.value_bytes += value.size();
+}
+
+Table::Stats Table::stats() const {
+  Stats stats = counts_;
+  const ItemSpace::Stats items = items_.space().stats();
+  stats.region_bytes = writer_.region_bytes();
+  stats.index_bytes = space_.units_end() - space_.units_offset();
+  stats.item_bytes = items.used_bytes;
+  stats.item_space_bytes = items.page_bytes;
+  stats.quarantine_bytes = items.waiting_bytes;
+  stats.segments = segments_;
+  stats.overflow_lines = chains_.lines();
+  stats.cas_version = writer_.cas_version();
+  stats.load_factor = static_cast<double>(occupied_words_) /
+                      static_cast<double>(segments_ * kLinesPerUnit * kLineWords);
+  return stats;
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,89 @@
+// Where keys move without being written: between the forms of an item, and back from a chain (W3).
+
+#include "index/table.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// Items made inline after one delete: bounded work.
+constexpr int kPromotionsPerWriteMax = 2;
+// Slots of longer READs lead to items that cannot be inline.
+constexpr uint32_t kInlineItemClassMax =
+    LengthClassOf(sizeof(ItemHeader) + (kInlineWordsMax - 1) * kWordBytes);
+
+}  // namespace
+
+// Makes the longest inline item of the window an item of its own; its key stays in its line. False
+// when there is none, or no space for it.
+bool Table::Demote(uint64_t home, absl::Time now) {
+  uint64_t line_offset = 0;
+  LineEntry longest;
+  for (const uint64_t offset : {home, home + kLineBytes}) {
+    LineCursor cursor(LineAt(writer_, offset));
+    while (cursor.Next()) {
+      if (cursor.entry().kind != WordKind::kInline) continue;
+      if (cursor.entry().words <= longest.words) continue;
+      longest = cursor.entry();
+      line_offset = offset;
+    }
+  }
+  if (longest.words == 0) return false;
+  const absl::optional<uint64_t> item = items_.Begin(longest.key, longest.value.size(), now);
+  if (!item.has_value()) return false;
+  items_.Fill(*item, longest.value);
+  const Sealing sealing = items_.Finish(*item, InlineHead::Unpack(longest.head).cas_version);
+  const uint32_t fingerprint = HashKey(longest.key, options_.hash_seed).fingerprint();
+  LineEditor line(writer_, line_offset);
+  line.Remove(longest.at, longest.words);
+  line.AddSlot(items_.SlotOf(*item, fingerprint));
+  PublishLine(line);
+  items_.Seal(sealing);
+  --counts_.inline_keys;
+  ++counts_.demotions;
+  return true;
+}
+
+// Makes small items of the line inline while there is room: the other way round, W2 as for any item
+// that becomes inline.
+void Table::Promote(uint64_t line_offset, absl::Time now) {
+  for (int i = 0; i < kPromotionsPerWriteMax; ++i) {
+    LineEditor line(writer_, line_offset);
+    LineCursor cursor(LineAt(writer_, line_offset));
+    bool found = false;
+    while (!found && cursor.Next()) {
+      if (cursor.entry().kind != WordKind::kSlot) continue;
+      const Slot slot = Slot::Unpack(cursor.entry().head);
+      if (slot.length_class > kInlineItemClassMax) continue;
+      const StoredItem item = items_.At(slot.offset);
+      found = MayBeInline(item.key, item.value) &&
+              InlineWords(item.key.size(), item.value.size()) <= line.free() + 1;
+    }
+    if (!found) return;
+    const uint64_t offset = Slot::Unpack(cursor.entry().head).offset;
+    const StoredItem item = items_.At(offset);
+    line.Remove(cursor.entry().at, 1);
+    line.AddInline(item.key, item.value, item.cas_version);
+    if (!Seeded(SeededBug::kNoDeadMarkOnPromotion)) items_.Kill(offset);
+    PublishLine(line);
+    items_.Retire(offset, now);
+    ++counts_.inline_keys;
+    ++counts_.promotions;
+  }
+}
+
+void Table::PullBack(uint64_t line_offset) {
+  const uint32_t moved = chains_.PullBack(line_offset);
+  counts_.pull_backs += moved;
+  occupied_words_ += moved;
+}
+
+void Table::PublishLine(LineEditor& line, bool chained) {
+  if (!chained) {
+    occupied_words_ += line.used();
+    occupied_words_ -= UsedWords(LineAt(writer_, line.offset()));
+  }
+  line.Publish();
+}
+
+}  // namespace osprey::index
