@@ -1,5 +1,6 @@
 // kvserver: serves the table to clients that READ it.
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -12,18 +13,21 @@
 #include "server/serve.h"
 #include "tools/flags.h"
 
-DEFINE_string(listen, "rdma://0.0.0.0:7411",
-              "addresses to accept clients at, with commas between: rdma://HOST[:PORT] (port 0 "
-              "picks one), shm://PATH");
+// Each ends with its default, since --help prints nothing else of it.
+DEFINE_string(
+    listen, "rdma://0.0.0.0:7411",
+    "where to accept clients, with commas between: rdma://HOST[:PORT] (port 0 picks one), "
+    "shm://PATH [rdma://0.0.0.0:7411]");
 DEFINE_string(memory, "1GiB",
-              "size of the table, such as 512MiB or 4GiB; over RDMA all of it is pinned at start");
-DEFINE_string(poll, "adaptive",
-              "busy: never sleep; adaptive: sleep when there has been no work for a moment; event: "
-              "sleep at once");
-DEFINE_int64(connections_max, 1024, "clients that may be connected at once; more are refused");
-DEFINE_string(value_max, "1MiB", "the longest value that is taken");
-DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give");
-DEFINE_bool(version, false, "print the version and end");
+              "size of the table, such as 512MiB; over RDMA all of it is pinned at start [1GiB]");
+DEFINE_string(
+    poll, "adaptive",
+    "busy: never sleep; adaptive: sleep after a moment without work; event: sleep at once "
+    "[adaptive]");
+DEFINE_int64(connections_max, 1024,
+             "clients that may be connected at once; more are refused [1024]");
+DEFINE_string(value_max, "1MiB", "the longest value that is taken [1MiB]");
+DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
 namespace {
@@ -39,6 +43,7 @@ void PrintHelp() {
       "%s"
       "  --flagfile=FILE    read flags from FILE, a line each\n"
       "  --help             print this and end\n"
+      "  --version          print the version and end\n"
       "In names - and _ are alike.\n\n"
       "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
       "Exit status: 0 it was asked to end; 2 the flags are wrong; 3 it cannot listen; 4 anything "
@@ -52,17 +57,24 @@ int Fail(int exit_status, absl::string_view message) {
   return exit_status;
 }
 
+// gflags has a --version of its own, which prints nothing useful and ends with status 1.
+bool AsksForVersion(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& text) {
+    return text == "--version" || text == "-version";
+  });
+}
+
 int Main(int argc, char** argv) {
+  if (AsksForVersion(ArgumentsOf(argc, argv))) {
+    std::printf("kvserver %s (protocol %d, layout %d)\n", std::string(kVersion).c_str(),
+                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion));
+    return 0;
+  }
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));
   if (!arguments.ok())
     return Fail(kExitUsage, absl::StrCat(arguments.status().message(), "; see kvserver --help"));
   if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") {
     PrintHelp();
-    return 0;
-  }
-  if (FLAGS_version) {
-    std::printf("kvserver %s (protocol %d, layout %d)\n", std::string(kVersion).c_str(),
-                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion));
     return 0;
   }
   if (!arguments->empty()) {

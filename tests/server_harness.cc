@@ -1,0 +1,289 @@
+#include "tests/server_harness.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace osprey::server {
+
+using rdma::Access;
+using rdma::Bytes;
+using rdma::ConnectionId;
+using rdma::Event;
+
+namespace {
+
+constexpr int kTurnsMax = 1000;
+constexpr size_t kValueMemoryBytes = 4 << 20;
+
+Bytes AsBytes(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+std::string Join(std::initializer_list<Bytes> pieces) {
+  std::string frame;
+  for (Bytes piece : pieces) {
+    frame.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return frame;
+}
+
+}  // namespace
+
+std::string Large(size_t bytes, char first) {
+  std::string value(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) value[i] = static_cast<char>(first + i % 23 + i / 4096);
+  return value;
+}
+
+// --- The server ----------------------------------------------------------------------------------
+
+ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.network) {
+  server_domain_ = network_.NewDomain("server");
+  client_domain_ = network_.NewDomain("client");
+  region_ = server_domain_->Allocate(options.region_bytes, Access::kRemoteRead).value();
+  scratch_ = server_domain_->Allocate(kLivenessBytes, Access::kLocal).value();
+  index::TableOptions table_options;
+  table_options.incarnation = kIncarnation;
+  table_options.hash_seed = 42;
+  auto table = index::Table::Create({region_->data(), region_->size()}, table_options);
+  EngineOptions engine_options;
+  engine_options.incarnation = kIncarnation;
+  engine_options.connections_max = options.connections_max;
+  engine_options.value_bytes_max = options.value_bytes_max;
+  engine_options.random = [this] { return ++last_session_; };
+  engine_options.log = [this](absl::string_view line) { log_.emplace_back(line); };
+  std::vector<EnginePort> ports;
+  ports.push_back({server_domain_->NewTransport({}).value(), region_.get(), scratch_.get()});
+  engine_ = std::make_unique<Engine>(*std::move(table), std::move(ports), engine_options, now_);
+  EXPECT_EQ(engine_->Listen(0, kServerUri).value(), kServerUri);
+}
+
+ServerHarness::~ServerHarness() { EXPECT_TRUE(clients_.empty()); }
+
+bool ServerHarness::Turn() {
+  bool worked = engine_->Poll(now_);
+  for (RawClient* client : clients_) worked |= client->Poll();
+  return worked;
+}
+
+void ServerHarness::Settle() {
+  // Credits come back a turn after the frames were taken, so one quiet turn is not rest yet.
+  int quiet = 0;
+  for (int turn = 0; turn < kTurnsMax; ++turn) {
+    quiet = Turn() ? 0 : quiet + 1;
+    if (quiet == 3) return;
+  }
+  ADD_FAILURE() << "no rest after " << kTurnsMax << " turns";
+}
+
+void ServerHarness::Advance(absl::Duration duration, absl::Duration step) {
+  const absl::Time end = now_ + duration;
+  while (now_ < end) {
+    now_ = std::min(end, now_ + step);
+    Settle();
+  }
+}
+
+std::optional<std::string> ServerHarness::Stored(absl::string_view key) {
+  const absl::StatusOr<index::Table::View> view = table().Find(key);
+  if (!view.ok()) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(view->value.data()), view->value.size());
+}
+
+// --- A client ------------------------------------------------------------------------------------
+
+RawClient::RawClient(ServerHarness& server, const rdma::TransportOptions& options)
+    : server_(server) {
+  rdma::Domain& domain = server_.client_domain();
+  liveness_ = domain.Allocate(kLivenessBytes, Access::kRemoteRead).value();
+  value_ = domain.Allocate(kValueMemoryBytes, Access::kRemoteRead).value();
+  sink_ = domain.Allocate(1 << 20, Access::kLocal).value();
+  transport_ = domain.NewTransport(options).value();
+  server_.clients_.push_back(this);
+}
+
+RawClient::~RawClient() {
+  auto& all = server_.clients_;
+  all.erase(std::find(all.begin(), all.end(), this));
+}
+
+void RawClient::Connect() {
+  connected_ = got_goodbye_ = false;
+  disconnected_.reset();
+  welcome_.reset();
+  replies_.clear();
+  id_ = transport_->Connect(kServerUri).value();
+}
+
+void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation) {
+  const rdma::RemoteMemory liveness = transport_->Expose(id_, *liveness_).value();
+  value_remote_ = transport_->Expose(id_, *value_).value();
+  rdma::HelloBody body;
+  body.resume_session = resume_session;
+  body.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
+  body.liveness = {liveness.address, kLivenessBytes, liveness.key, 0};
+  Send(Join({rdma::Message<rdma::HelloBody>(rdma::Opcode::kHello, 0, 0, body, 0).bytes()}));
+}
+
+void RawClient::Establish(uint64_t resume_session, uint64_t resume_incarnation) {
+  Connect();
+  server_.Settle();
+  ASSERT_TRUE(connected_);
+  Hello(resume_session, resume_incarnation);
+  server_.Settle();
+  ASSERT_TRUE(welcome_.has_value());
+  ASSERT_TRUE(
+      transport_
+          ->Attach(id_, {welcome_->region.address, welcome_->region.length, welcome_->region.key})
+          .ok());
+}
+
+void RawClient::Send(absl::string_view frame) {
+  const absl::Status status = transport_->Send(id_, {AsBytes(frame)});
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+RawReply RawClient::Ask(absl::string_view frame) {
+  Send(frame);
+  server_.Settle();
+  std::optional<RawReply> reply = TakeReply();
+  EXPECT_TRUE(reply.has_value()) << "no reply";
+  return reply.value_or(RawReply());
+}
+
+std::optional<RawReply> RawClient::TakeReply() {
+  if (replies_.empty()) return std::nullopt;
+  RawReply reply = std::move(replies_.front());
+  replies_.pop_front();
+  return reply;
+}
+
+bool RawClient::Poll() {
+  if (asleep_) return false;
+  Event events[16];
+  const size_t count = transport_->Poll(absl::MakeSpan(events));
+  for (size_t i = 0; i < count; ++i) {
+    const Event& event = events[i];
+    if (event.connection != id_) continue;  // an old connection
+    switch (event.kind) {
+      case Event::Kind::kConnected:
+        connected_ = true;
+        break;
+      case Event::Kind::kReceived:
+        Take(event.frame);
+        break;
+      case Event::Kind::kReadsDone:
+        read_ = event.status;
+        break;
+      case Event::Kind::kDisconnected:
+        disconnected_ = event.status;
+        break;
+      case Event::Kind::kConnectRequest:
+      case Event::Kind::kDeviceLost:
+        ADD_FAILURE() << "an event that no client gets";
+        break;
+    }
+  }
+  return count > 0;
+}
+
+void RawClient::Take(Bytes frame) {
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  ASSERT_TRUE(header.ok()) << header.status();
+  switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kWelcome: {
+      const absl::StatusOr<rdma::WelcomeBody> welcome = rdma::ParseWelcome(frame);
+      ASSERT_TRUE(welcome.ok()) << welcome.status();
+      EXPECT_FALSE(welcome_.has_value());
+      welcome_ = *welcome;
+      session_ = header->session;
+      return;
+    }
+    case rdma::Opcode::kReply: {
+      const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(header->session, session_);
+      replies_.push_back({header->sequence, static_cast<absl::StatusCode>(reply->body.status),
+                          reply->body, Join({reply->data})});
+      return;
+    }
+    case rdma::Opcode::kGoodbye:
+      got_goodbye_ = true;
+      return;
+    default:
+      ADD_FAILURE() << "opcode " << int{header->opcode};
+  }
+}
+
+// --- Frames --------------------------------------------------------------------------------------
+
+std::string RawClient::PutFrame(uint64_t sequence, absl::string_view key,
+                                absl::string_view value) const {
+  return PutIfFrame(sequence, key, value, rdma::WireCondition::kNone, 0);
+}
+
+std::string RawClient::PutIfFrame(uint64_t sequence, absl::string_view key, absl::string_view value,
+                                  rdma::WireCondition condition, uint64_t version) const {
+  rdma::PutBody body;
+  body.condition = static_cast<uint8_t>(condition);
+  body.condition_version = version;
+  body.key_length = static_cast<uint16_t>(key.size());
+  body.value_length = value.size();
+  const rdma::Message<rdma::PutBody> message(rdma::Opcode::kPut, session_, sequence, body,
+                                             key.size() + value.size());
+  return Join({message.bytes(), AsBytes(key), AsBytes(value)});
+}
+
+std::string RawClient::RendezvousFrame(uint64_t sequence, absl::string_view key,
+                                       absl::string_view value) {
+  EXPECT_LE(value.size(), value_->size());
+  std::memcpy(value_->data(), value.data(), value.size());
+  rdma::PutBody body;
+  body.rendezvous = 1;
+  body.key_length = static_cast<uint16_t>(key.size());
+  body.value_length = value.size();
+  body.source = {value_remote_.address, value.size(), value_remote_.key, 0};
+  body.value_hash = XXH3_64bits(value.data(), value.size());
+  const rdma::Message<rdma::PutBody> message(rdma::Opcode::kPut, session_, sequence, body,
+                                             key.size());
+  return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::DeleteFrame(uint64_t sequence, absl::string_view key) const {
+  rdma::DeleteBody body;
+  body.key_length = static_cast<uint16_t>(key.size());
+  const rdma::Message<rdma::DeleteBody> message(rdma::Opcode::kDelete, session_, sequence, body,
+                                                key.size());
+  return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::GetFrame(uint64_t sequence, absl::string_view key) const {
+  rdma::GetBody body;
+  body.key_length = static_cast<uint16_t>(key.size());
+  const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session_, sequence, body,
+                                             key.size());
+  return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const {
+  return Join({rdma::EmptyMessage(opcode, session_, sequence).bytes()});
+}
+
+std::string RawClient::Read(uint64_t offset, uint32_t bytes) {
+  read_.reset();
+  rdma::ReadRequest read;
+  read.remote_address = welcome_->region.address + offset;
+  read.remote_key = welcome_->region.key;
+  read.segments[0] = {sink_->data(), bytes, sink_.get()};
+  EXPECT_TRUE(transport_->PostReads(id_, {&read, 1}, 1).ok());
+  server_.Settle();
+  if (!read_.has_value() || !read_->ok()) return "";
+  return std::string(reinterpret_cast<const char*>(sink_->data()), bytes);
+}
+
+}  // namespace osprey::server

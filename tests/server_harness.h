@@ -1,0 +1,159 @@
+// A server engine on the fake transport, and clients that speak to it frame by frame.
+//
+//   ServerHarness server;
+//   RawClient client(server);
+//   client.Establish();                         // connects, Hello, Welcome
+//   Reply reply = client.Ask(client.PutFrame(1, "key", "value"));
+//
+// Time stands still but for Advance. Nothing is random. One thread.
+
+#ifndef OSPREY_TESTS_SERVER_HARNESS_H_
+#define OSPREY_TESTS_SERVER_HARNESS_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "index/table.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+#include "server/engine.h"
+#include "tests/fake_transport.h"
+
+namespace osprey::server {
+
+inline constexpr char kServerUri[] = "rdma://server:7411";
+inline constexpr uint64_t kIncarnation = 0xABCDEF;
+
+class RawClient;
+
+// A value of so many bytes in which no piece looks like another.
+std::string Large(size_t bytes, char first = 'a');
+
+struct HarnessOptions {
+  size_t region_bytes = 16 << 20;
+  size_t connections_max = 8;
+  uint64_t value_bytes_max = 1 << 20;
+  fake::NetworkOptions network;
+};
+
+class ServerHarness {
+ public:
+  explicit ServerHarness(const HarnessOptions& options = {});
+  ~ServerHarness();
+
+  // One turn of the engine and of every client.
+  bool Turn();
+  // Turns until nothing happens any more. Bounded: a failure if it does not come to rest.
+  void Settle();
+  // Time passes in steps, with turns between.
+  void Advance(absl::Duration duration, absl::Duration step = absl::Milliseconds(50));
+
+  Engine& engine() { return *engine_; }
+  const Counters& counters() const { return engine_->counters(); }
+  index::Table& table() { return engine_->table(); }
+  fake::Network& network() { return network_; }
+  rdma::Domain& client_domain() { return *client_domain_; }
+  absl::Time now() const { return now_; }
+  uint64_t closed(CloseReason reason) const {
+    return counters().connections_closed[static_cast<size_t>(reason)];
+  }
+  // What is stored, if anything.
+  std::optional<std::string> Stored(absl::string_view key);
+  std::vector<std::string>& log() { return log_; }
+
+ private:
+  friend class RawClient;
+
+  fake::Network network_;
+  std::unique_ptr<rdma::Domain> server_domain_, client_domain_;
+  std::unique_ptr<rdma::Memory> region_, scratch_;
+  std::vector<std::string> log_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  uint64_t last_session_ = 0x5E5500;
+  std::unique_ptr<Engine> engine_;
+  std::vector<RawClient*> clients_;
+};
+
+// What came back for a request.
+struct RawReply {
+  uint64_t sequence = 0;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  rdma::ReplyBody body;
+  std::string data;
+};
+
+class RawClient {
+ public:
+  explicit RawClient(ServerHarness& server, const rdma::TransportOptions& options = {});
+  ~RawClient();
+
+  // Starts to connect; `connected` after a Settle.
+  void Connect();
+  // Sends Hello.
+  void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0);
+  // All of it, until the Welcome.
+  void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation);
+  // Leaves the connection to its fate: what happens to it is not heard any more.
+  void Send(absl::string_view frame);
+  // Sends and returns the reply. A failure when none comes.
+  RawReply Ask(absl::string_view frame);
+  // The next reply that came, if any.
+  std::optional<RawReply> TakeReply();
+
+  std::string PutFrame(uint64_t sequence, absl::string_view key, absl::string_view value) const;
+  std::string PutIfFrame(uint64_t sequence, absl::string_view key, absl::string_view value,
+                         rdma::WireCondition condition, uint64_t version) const;
+  // The value stands in this client's memory until the next call.
+  std::string RendezvousFrame(uint64_t sequence, absl::string_view key, absl::string_view value);
+  std::string DeleteFrame(uint64_t sequence, absl::string_view key) const;
+  std::string GetFrame(uint64_t sequence, absl::string_view key) const;
+  std::string EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const;
+
+  // READs from the region, as a client does. Empty when it failed.
+  std::string Read(uint64_t offset, uint32_t bytes);
+
+  bool connected() const { return connected_; }
+  bool disconnected() const { return disconnected_.has_value(); }
+  const absl::Status& why_disconnected() const { return *disconnected_; }
+  bool got_goodbye() const { return got_goodbye_; }
+  bool welcomed() const { return welcome_.has_value(); }
+  const rdma::WelcomeBody& welcome() const { return *welcome_; }
+  uint64_t session() const { return session_; }
+  rdma::ConnectionId id() const { return id_; }
+  rdma::Transport& transport() { return *transport_; }
+  std::byte* value_memory() { return value_->data(); }
+  // Not polled, it takes no frames and gives no credits back.
+  void set_asleep(bool asleep) { asleep_ = asleep; }
+  size_t replies() const { return replies_.size(); }
+
+ private:
+  friend class ServerHarness;
+
+  bool Poll();
+  void Take(rdma::Bytes frame);
+
+  ServerHarness& server_;
+  std::unique_ptr<rdma::Memory> liveness_, value_, sink_;
+  std::unique_ptr<rdma::Transport> transport_;
+  rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
+  bool connected_ = false;
+  bool got_goodbye_ = false;
+  bool asleep_ = false;
+  std::optional<absl::Status> disconnected_;
+  std::optional<absl::Status> read_;
+  std::optional<rdma::WelcomeBody> welcome_;
+  uint64_t session_ = 0;
+  rdma::RemoteMemory value_remote_;
+  std::deque<RawReply> replies_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_TESTS_SERVER_HARNESS_H_
