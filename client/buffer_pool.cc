@@ -12,8 +12,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
   Reset();
   pool_ = std::exchange(other.pool_, nullptr);
-  data_ = other.data_;
-  size_ = other.size_;
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
   slab_ = other.slab_;
   return *this;
 }
@@ -22,6 +22,8 @@ void Buffer::Reset() {
   if (pool_ == nullptr) return;
   pool_->Return(*this);
   pool_ = nullptr;
+  data_ = nullptr;
+  size_ = 0;
 }
 
 uint64_t Buffer::offset() const { return static_cast<uint64_t>(data_ - memory().data()); }

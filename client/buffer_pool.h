@@ -37,7 +37,7 @@ class Buffer {
 
   bool valid() const { return pool_ != nullptr; }
   std::byte* data() const { return data_; }
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return size_; }  // 0 when not valid
   // Which of the pool's slabs it lies in, and where.
   uint32_t slab() const { return slab_; }
   uint64_t offset() const;

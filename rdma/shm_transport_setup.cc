@@ -581,7 +581,11 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
   ReadSocket(connection);
   for (ShmPeerMemory& memory : connection->peer_memories) {
-    if (memory.key != remote.key || memory.length != remote.length || remote.address != 0) continue;
+    // A part of what was exposed will do.
+    if (memory.key != remote.key || remote.length > memory.length ||
+        remote.address > memory.length - remote.length) {
+      continue;
+    }
     if (memory.mapping.mapped()) return absl::OkStatus();
     absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
     if (!mapping.ok()) return mapping.status();

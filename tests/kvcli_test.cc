@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
-const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 12);
+const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 11);
 constexpr char kOneLine[] = "kvcli: [^\n]+\n";
 
 class KvcliTest : public ::testing::Test {
@@ -46,7 +46,8 @@ class KvcliTest : public ::testing::Test {
   }
 
   static void TearDownTestSuite() {
-    if (server_ != nullptr) EXPECT_EQ(server_->Stop(), 0);
+    if (server_ == nullptr) return;
+    EXPECT_EQ(server_->Stop(), 0);
     server_.reset();
   }
 
