@@ -255,6 +255,7 @@ absl::Status Run(Engine& engine, PollMode mode, const Clock& clock) {
       ClearStopFd();
       Log(engine.failure().ok() ? "ending" : absl::StrCat("ending: ", engine.failure().message()));
       engine.Stop(now);
+      continue;
     }
     if (engine.Poll(now)) {
       worked = now;

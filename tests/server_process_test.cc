@@ -1,0 +1,219 @@
+// kvserver as a process: what scripts and operators rely on.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Runs kvserver with `flags` for a second, then asks it to end as `timeout` does.
+ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& signal = "TERM") {
+  std::vector<std::string> args = {"timeout", "--preserve-status", "--signal=" + signal, "1",
+                                   "server/kvserver"};
+  args.insert(args.end(), flags.begin(), flags.end());
+  return RunProgram(args);
+}
+
+std::string ShmUri(const std::string& directory, const std::string& name = "s") {
+  return absl::StrCat("shm://", directory, "/", name);
+}
+
+// CPU time of a process so far.
+absl::Duration CpuOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // After the name, which is in parentheses: utime and stime are fields 14 and 15 of the whole.
+  const std::vector<std::string> fields = absl::StrSplit(text.substr(text.rfind(')') + 2), ' ');
+  int64_t user = 0, system = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(fields.at(11), &user) && absl::SimpleAtoi(fields.at(12), &system));
+  return absl::Seconds(static_cast<double>(user + system) /
+                       static_cast<double>(sysconf(_SC_CLK_TCK)));
+}
+
+// How often a process went to sleep so far.
+int64_t SleepsOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+  std::string line;
+  while (std::getline(file, line)) {
+    int64_t count = 0;
+    if (absl::StartsWith(line, "voluntary_ctxt_switches:") &&
+        absl::SimpleAtoi(line.substr(line.find(':') + 1), &count)) {
+      return count;
+    }
+  }
+  ADD_FAILURE() << "no count of context switches";
+  return 0;
+}
+
+class WrongFlagsTest : public testing::TestWithParam<std::vector<std::string>> {};
+
+// Each case: what the line must say, then the flags.
+TEST_P(WrongFlagsTest, EndWithStatusTwoAndOneLineThatNamesTheFlag) {
+  std::vector<std::string> args = GetParam();
+  const std::string expected = args[0];
+  args[0] = "server/kvserver";
+  const ProgramResult result = RunProgram(args);
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, AllOf(StartsWith("kvserver: "), HasSubstr(expected)));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+INSTANTIATE_TEST_SUITE_P(
+    Each, WrongFlagsTest,
+    testing::Values(
+        std::vector<std::string>{"--memory: '12MB' is no size", "--memory=12MB"},
+        std::vector<std::string>{"--memory: '' is no size", "--memory="},
+        std::vector<std::string>{"--memory: '-1' is no size", "--memory=-1"},
+        std::vector<std::string>{"--memory: 4KiB is too small", "--memory=4KiB"},
+        std::vector<std::string>{"--memory: 3TiB is too large", "--memory=3TiB"},
+        std::vector<std::string>{"--memory: '99999999999TiB' is more", "--memory=99999999999TiB"},
+        std::vector<std::string>{"--listen: address \"http://x\"", "--listen=http://x"},
+        std::vector<std::string>{"--listen: shm:///tmp/x is given twice",
+                                 "--listen=shm:///tmp/x,shm:///tmp/x"},
+        std::vector<std::string>{"--listen: ", "--listen="},
+        std::vector<std::string>{"--poll: 'lazy' is none of busy, adaptive, event", "--poll=lazy"},
+        std::vector<std::string>{"--connections-max: 0 is out of range", "--connections-max=0"},
+        std::vector<std::string>{"--connections-max", "--connections-max=many"},
+        std::vector<std::string>{"--value-max: 1GiB is more than --memory=64MiB",
+                                 "--value-max=1GiB", "--memory=64MiB"},
+        std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
+        std::vector<std::string>{"argument 'start'", "start"}));
+
+TEST(ServerProcessTest, HelpAndVersionGoToStandardOutput) {
+  const ProgramResult help = RunProgram({"server/kvserver", "--help"});
+  EXPECT_EQ(help.exit_status, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--listen"), HasSubstr("--connections-max"),
+                              HasSubstr("[1GiB]"), HasSubstr("Exit status")));
+  EXPECT_EQ(help.err, "");
+  const ProgramResult version = RunProgram({"server/kvserver", "--version"});
+  EXPECT_EQ(version.exit_status, 0);
+  EXPECT_THAT(version.out, StartsWith("kvserver 0."));
+}
+
+TEST(ServerProcessTest, SaysReadyForEachAddressAndEndsCleanlyOnBothSignals) {
+  const std::string directory = NewTemporaryDirectory();
+  const std::string one = ShmUri(directory, "one"), two = ShmUri(directory, "two");
+  for (const char* signal : {"TERM", "INT"}) {
+    const ProgramResult result =
+        RunForASecond({"--listen", one + "," + two, "--memory=16MiB"}, signal);
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+    EXPECT_EQ(result.out, absl::StrCat("ready ", one, "\nready ", two, "\n"));
+    EXPECT_THAT(result.err, AllOf(HasSubstr("transport=shm"), HasSubstr("device=none"),
+                                  HasSubstr("memory=16MiB")));
+  }
+}
+
+TEST(ServerProcessTest, DashesUnderscoresAndFlagfilesAreTakenAlike) {
+  const std::string directory = NewTemporaryDirectory();
+  const std::string file = directory + "/flags";
+  std::ofstream(file) << "# for the test\n--connections-max=7\n--value_max=64KiB\n--poll=event\n";
+  const ProgramResult result =
+      RunForASecond({"--flagfile=" + file, "--memory=16MiB", "--listen=" + ShmUri(directory)});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("connections_max=7"), HasSubstr("value_max=64KiB"),
+                                HasSubstr("poll=event")));
+}
+
+TEST(ServerProcessTest, EndsCleanlyHoweverItPolls) {
+  for (const char* mode : {"busy", "adaptive", "event"}) {
+    const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {absl::StrCat("--poll=", mode)});
+    ASSERT_TRUE(server.ok()) << server.status();
+    const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
+    ASSERT_TRUE(client.ok()) << client.status();
+    EXPECT_TRUE((*client)->Put("key", "value").ok()) << mode;
+    EXPECT_EQ((*client)->Get("key")->bytes, "value") << mode;
+    const absl::Time stopped = absl::Now();
+    EXPECT_EQ((*server)->Stop(), 0) << mode;
+    // A client that is connected and silent delays the end by a Goodbye, no more.
+    EXPECT_LT(absl::Now() - stopped, absl::Seconds(10)) << mode;
+  }
+}
+
+TEST(ServerProcessTest, AnIdleServerSleeps) {
+  for (const char* mode : {"adaptive", "event"}) {
+    const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {absl::StrCat("--poll=", mode)});
+    ASSERT_TRUE(server.ok()) << server.status();
+    const pid_t pid = (*server)->pid();
+    absl::SleepFor(absl::Milliseconds(200));
+    const absl::Duration cpu = CpuOf(pid);
+    const int64_t sleeps = SleepsOf(pid);
+    absl::SleepFor(absl::Seconds(2));
+    EXPECT_LE(CpuOf(pid) - cpu, absl::Milliseconds(20)) << mode;
+    EXPECT_LE(SleepsOf(pid) - sleeps, 2) << mode;
+  }
+}
+
+TEST(ServerProcessTest, AServerWithAnIdleClientWakesForHeartbeatsAlone) {
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(ShmUri(NewTemporaryDirectory()));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
+  ASSERT_TRUE(client.ok()) << client.status();
+  const pid_t pid = (*server)->pid();
+  absl::SleepFor(absl::Milliseconds(200));
+  const absl::Duration cpu = CpuOf(pid);
+  const int64_t sleeps = SleepsOf(pid);
+  absl::SleepFor(absl::Seconds(3));
+  EXPECT_LE(CpuOf(pid) - cpu, absl::Milliseconds(30));
+  // One READ a second, and a few turns for it.
+  EXPECT_LE(SleepsOf(pid) - sleeps, 30);
+  // And the client is not taken for dead.
+  EXPECT_TRUE((*client)->Put("key", "value").ok());
+}
+
+TEST(ServerProcessTest, TwoServersCannotHaveOneAddress) {
+  const std::string uri = ShmUri(NewTemporaryDirectory());
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> first = ServerProcess::Start(uri);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const ProgramResult second = RunProgram({"server/kvserver", "--listen=" + uri, "--memory=16MiB"});
+  EXPECT_EQ(second.exit_status, 3);
+  EXPECT_EQ(second.out, "");
+  EXPECT_THAT(second.err, AllOf(HasSubstr(uri), HasSubstr("in use")));
+  // The first one is none the worse.
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*client)->Ping().ok());
+  EXPECT_EQ((*first)->Stop(), 0);
+}
+
+TEST(ServerProcessTest, AnAddressThatCannotBeHadIsStatusThree) {
+  const ProgramResult result =
+      RunProgram({"server/kvserver", "--listen=shm:///nonexistent/directory/s", "--memory=16MiB"});
+  EXPECT_EQ(result.exit_status, 3);
+  EXPECT_THAT(result.err, HasSubstr("/nonexistent/directory/s"));
+}
+
+TEST(ServerProcessTest, MoreMemoryThanThereIsIsStatusFourWhenItMustBeThereAtStart) {
+  // 1 TiB of huge pages, or of anything that is committed at once, is on no machine that runs
+  // tests; without an RDMA device memory is committed as it is used, so this asks for what even the
+  // address space limit refuses.
+  const ProgramResult result =
+      RunProgram({"bash", "-c",
+                  "ulimit -v 1000000; exec server/kvserver --memory=8GiB --listen=" +
+                      ShmUri(NewTemporaryDirectory())});
+  EXPECT_EQ(result.exit_status, 4);
+  EXPECT_THAT(result.err, HasSubstr("8589934592"));
+}
+
+}  // namespace
+}  // namespace osprey
