@@ -60,6 +60,9 @@ absl::StatusOr<std::unique_ptr<ShmListener>> ShmListener::Open(const std::string
                                                                mode_t file_mode) {
   std::unique_ptr<ShmListener> listener(new ShmListener(path, incarnation));
   if (absl::Status status = SocketAddress(path).status(); !status.ok()) return status;
+  // Before the page is made, which would be litter beside a file that is none of ours.
+  struct stat info;
+  if (lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) return NotOurs(path, "a socket");
   if (absl::Status status = listener->OpenPage(file_mode); !status.ok()) return status;
   // From here on the path is ours, as far as servers keep the rules; now see whether one did not.
   if (absl::Status status = listener->RemoveStaleSocket(); !status.ok()) return status;

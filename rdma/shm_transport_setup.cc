@@ -64,6 +64,17 @@ RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
           {std::min(client.receive_credits, kRingSlotsMax), frame}};
 }
 
+// What the peer exposed under that key, if `remote` lies within it: a part of it will do.
+ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& remote) {
+  for (ShmPeerMemory& memory : connection.peer_memories) {
+    if (memory.key == remote.key && remote.length <= memory.length &&
+        remote.address <= memory.length - remote.length) {
+      return &memory;
+    }
+  }
+  return nullptr;
+}
+
 absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
   struct stat info;
   switch (error) {
@@ -578,23 +589,22 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   if (connection == nullptr || connection->state != State::kConnected) {
     return absl::UnavailableError("the connection is not, or no longer, up");
   }
-  // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
-  ReadSocket(connection);
-  for (ShmPeerMemory& memory : connection->peer_memories) {
-    // A part of what was exposed will do.
-    if (memory.key != remote.key || remote.length > memory.length ||
-        remote.address > memory.length - remote.length) {
-      continue;
-    }
-    if (memory.mapping.mapped()) return absl::OkStatus();
-    absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
-    if (!mapping.ok()) return mapping.status();
-    memory.mapping = *std::move(mapping);
-    memory.fd.reset();
-    return absl::OkStatus();
+  ShmPeerMemory* memory = FindPeerMemory(*connection, remote);
+  if (memory == nullptr) {
+    // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
+    ReadSocket(connection);
+    memory = FindPeerMemory(*connection, remote);
   }
-  return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
-                                                 " bytes under the key ", remote.key));
+  if (memory == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
+                                                   " bytes under the key ", remote.key));
+  }
+  if (memory->mapping.mapped()) return absl::OkStatus();
+  absl::StatusOr<Mapping> mapping = MapSealed(memory->fd.get(), memory->length, MapAccess::kRead);
+  if (!mapping.ok()) return mapping.status();
+  memory->mapping = *std::move(mapping);
+  memory->fd.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace osprey::rdma

@@ -18,10 +18,20 @@ constexpr char kChildVariable[] = "OSPREY_CONTRACT_CHILD";
 // A child whose parent forgot it ends by itself.
 constexpr absl::Duration kChildLife = absl::Seconds(120);
 
-// The child: a server that accepts everybody, or a client that says hello; until it is killed.
+// Exposes `memory` and says so in a frame.
+void Tell(Side& side, ConnectionId id, const Memory& memory) {
+  const absl::StatusOr<RemoteMemory> remote = side.transport().Expose(id, memory);
+  if (!remote.ok()) return;
+  (void)side.Send(id, std::string(reinterpret_cast<const char*>(&*remote), sizeof(*remote)));
+}
+
+// The child: a server that accepts everybody and exposes a page full of 'A' to who says "expose",
+// or a client that says hello; until it is killed.
 int ChildMain(const std::string& role, const std::string& way, const std::string& uri) {
   std::unique_ptr<ContractFixture> fixture = NewContractFixture(way);
   Side side(*fixture);
+  const std::unique_ptr<Memory> page = Allocate(side, 4096, Access::kRemoteRead);
+  std::memset(page->data(), 'A', page->size());
   ConnectionId id = ConnectionId::kNone;
   if (role == "server") {
     const absl::StatusOr<std::string> ready = side.transport().Listen(uri, /*incarnation=*/7);
@@ -37,6 +47,7 @@ int ChildMain(const std::string& role, const std::string& way, const std::string
     for (const Recorded& event : side.events()) {
       if (event.kind == Event::Kind::kConnectRequest) (void)side.transport().Accept(event.id);
       if (event.kind == Event::Kind::kConnected && event.id == id) (void)side.Send(id, "hello");
+      if (event.frame == "expose") Tell(side, event.id, *page);
     }
     side.Forget();
     absl::SleepFor(absl::Milliseconds(1));

@@ -126,8 +126,8 @@ size_t OpenDescriptors();
 // A copy of this program that plays one end in a process of its own, to be killed. See ChildMain.
 class Child {
  public:
-  // `role` is "server" (listens at `uri`, accepts everybody) or "client" (connects to `uri`, sends
-  // "hello").
+  // `role` is "server" (listens at `uri`, accepts everybody, exposes a page full of 'A' to whom
+  // sends "expose") or "client" (connects to `uri`, sends "hello").
   Child(const std::string& way, const std::string& role, const std::string& uri);
   ~Child();
   // What the child wrote as its first line: the server's URI.

@@ -1,0 +1,16 @@
+// Counts the allocations of a test program that links this: for tests of paths that must not
+// allocate.
+
+#ifndef OSPREY_TESTS_ALLOCATION_COUNT_H_
+#define OSPREY_TESTS_ALLOCATION_COUNT_H_
+
+#include <cstdint>
+
+namespace osprey {
+
+// Calls of operator new in this process so far. Thread-safe.
+uint64_t AllocationsSoFar();
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_ALLOCATION_COUNT_H_

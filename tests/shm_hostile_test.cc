@@ -1,0 +1,362 @@
+// Peers that break the rules of shm: each loses its own connection, and nobody else notices.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/errors.h"
+#include "rdma/shm_mapping.h"
+#include "rdma/shm_socket.h"
+#include "tests/transport_contract.h"
+
+namespace osprey::rdma {
+namespace {
+
+using Kind = Event::Kind;
+
+std::string PathOf(const std::string& uri) { return uri.substr(std::strlen("shm://")); }
+
+ShmPacket Greeting() {
+  ShmPacket packet;
+  packet.connect.receive_credits = 4;
+  packet.connect.frame_bytes_max = 256;
+  packet.connect.reads_in_flight_max = 1;
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  return packet;
+}
+
+ShmPacket Packet(PacketKind kind) {
+  ShmPacket packet;
+  packet.kind = static_cast<uint32_t>(kind);
+  return packet;
+}
+
+UniqueFd Memfd(off_t bytes, int seals) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW;
+
+// A socket connected to `path`, which has said nothing.
+UniqueFd RawConnect(const std::string& path) {
+  UniqueFd fd = NewSocket().value();
+  EXPECT_EQ(ConnectSocket(fd.get(), SocketAddress(path).value()), 0);
+  return fd;
+}
+
+// A client that was accepted and from now on does as the test likes.
+struct RawClient {
+  UniqueFd socket;
+  Mapping rings;  // as the client maps them: to the server, then to the client
+  ConnectionId server_id = ConnectionId::kNone;
+
+  std::atomic_ref<uint32_t> word(size_t offset) {
+    return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(rings.data() + offset));
+  }
+  void Send(const ShmPacket& packet, absl::Span<const int> fds = {}) {
+    EXPECT_EQ(SendPacket(socket.get(), packet, fds), 0);
+  }
+};
+
+class ShmHostileTest : public TransportContract {
+ protected:
+  void SetUp() override {
+    TransportContract::SetUp();
+    server_ = std::make_unique<Side>(*fixture_);
+    bystander_ = std::make_unique<Side>(*fixture_);
+    uri_ = Listen(*server_);
+    good_ = Join(*server_, *bystander_, uri_);
+  }
+
+  RawClient Intrude() {
+    RawClient client;
+    client.socket = RawConnect(PathOf(uri_));
+    client.Send(Greeting());
+    const size_t seen = server_->events().size();
+    EXPECT_TRUE(Until({server_.get()}, [&] {
+      for (size_t i = seen; i < server_->events().size(); ++i) {
+        if (server_->events()[i].kind == Kind::kConnectRequest)
+          client.server_id = server_->events()[i].id;
+      }
+      return client.server_id != ConnectionId::kNone;
+    }));
+    EXPECT_TRUE(server_->transport().Accept(client.server_id).ok());
+    ReceivedPacket answer;
+    EXPECT_EQ(ReceivePacket(client.socket.get(), &answer), ReceiveResult::kPacket);
+    EXPECT_EQ(answer.fd_count, 2u);
+    client.rings = MapSealed(answer.fds[0].get(), 1, MapAccess::kReadWrite).value();
+    return client;
+  }
+  void ExpectBroken(const RawClient& client) {
+    EXPECT_TRUE(Until({server_.get()}, [&] {
+      return server_->Find(Kind::kDisconnected, client.server_id) != nullptr;
+    }));
+    ASSERT_NE(server_->Find(Kind::kDisconnected, client.server_id), nullptr);
+    EXPECT_EQ(ReasonOf(server_->Find(Kind::kDisconnected, client.server_id)->status),
+              Reason::kPeerGone);
+    ExpectUndisturbed();
+  }
+  void ExpectUndisturbed() {
+    const size_t seen = server_->Frames(good_.server).size();
+    ASSERT_TRUE(bystander_->Send(good_.client, "still here").ok());
+    EXPECT_TRUE(Until({server_.get(), bystander_.get()},
+                      [&] { return server_->Frames(good_.server).size() == seen + 1; }));
+    Side newcomer(*fixture_);
+    Join(*server_, newcomer, uri_);
+  }
+
+  std::unique_ptr<Side> server_, bystander_;
+  std::string uri_;
+  Ids good_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Way, ShmHostileTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST_P(ShmHostileTest, SilentClientsGiveWayToOnesThatSpeak) {
+  const size_t descriptors = OpenDescriptors();
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(RawConnect(PathOf(uri_)));
+  for (int i = 0; i < 5000; ++i) server_->Pump();
+  EXPECT_LE(OpenDescriptors(), descriptors + silent.size() + 64)
+      << "half-open connections are bounded";
+  EXPECT_EQ(server_->transport().resources().connections, 1u);
+  ExpectUndisturbed();
+}
+
+TEST_P(ShmHostileTest, GarbageInPlaceOfAGreetingIsDropped) {
+  ShmPacket no_magic = Greeting(), no_credits = Greeting(), rejection = Greeting(),
+            wake = Packet(PacketKind::kWake);
+  no_magic.connect.magic = 1;
+  no_credits.connect.receive_credits = 0;
+  rejection.connect.reason = 2;
+  for (const ShmPacket& packet : {no_magic, no_credits, rejection, wake}) {
+    const UniqueFd socket = RawConnect(PathOf(uri_));
+    ASSERT_EQ(SendPacket(socket.get(), packet), 0);
+    ReceivedPacket answer;
+    ReceiveResult result = ReceiveResult::kNothing;
+    ASSERT_TRUE(Until({server_.get()}, [&] {
+      result = ReceivePacket(socket.get(), &answer);
+      return result != ReceiveResult::kNothing;
+    }));
+    EXPECT_EQ(result, ReceiveResult::kHangUp);
+  }
+  for (const size_t length : {0, 1, 7, 24, 47}) {
+    const UniqueFd socket = RawConnect(PathOf(uri_));
+    const ShmPacket packet = Greeting();
+    ASSERT_EQ(send(socket.get(), &packet, length, 0), static_cast<ssize_t>(length));
+    for (int i = 0; i < 200; ++i) server_->Pump();
+  }
+  EXPECT_EQ(server_->transport().resources().connections, 1u);
+  ExpectUndisturbed();
+}
+
+TEST_P(ShmHostileTest, ABrokenRingCostsItsConnection) {
+  const std::vector<std::function<void(RawClient&)>> breaches = {
+      [](RawClient& c) { c.word(0).store(100000); },                     // tail far ahead
+      [](RawClient& c) { c.word(0).store(0xffffffff); },                 // tail behind
+      [](RawClient& c) { c.word(0).store(1); },                          // a frame of length 0
+      [](RawClient& c) { c.word(128).store(257), c.word(0).store(1); },  // a frame too long
+      [](RawClient& c) { c.word(128).store(0xffffffff), c.word(0).store(1); },
+  };
+  for (const auto& breach : breaches) {
+    RawClient client = Intrude();
+    breach(client);
+    ExpectBroken(client);
+  }
+}
+
+TEST_P(ShmHostileTest, AHeadOutOfRangeCostsItsConnectionWhenTheServerSends) {
+  RawClient client = Intrude();
+  // The ring to the client comes after the one to the server: 32 slots (the server's credits) of
+  // 256 bytes and a header.
+  const size_t to_client = 128 + 32 * ((8 + 256 + 63) / 64 * 64);
+  client.word(to_client + 64).store(77);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(server_->Send(client.server_id, "x").ok());
+  EXPECT_EQ(server_->transport().SendRoom(client.server_id), 0u);
+  EXPECT_EQ(server_->Send(client.server_id, "x").code(), absl::StatusCode::kUnavailable);
+  ExpectBroken(client);
+}
+
+TEST_P(ShmHostileTest, PacketsOutOfPlaceCostTheirConnection) {
+  ShmPacket unknown;
+  unknown.kind = 99;
+  for (const ShmPacket& packet :
+       {Greeting(), unknown, Packet(PacketKind::kExpose)}) {  // the last has no descriptor
+    RawClient client = Intrude();
+    client.Send(packet);
+    ExpectBroken(client);
+  }
+  RawClient client = Intrude();
+  ASSERT_EQ(send(client.socket.get(), "short", 5, 0), 5);
+  ExpectBroken(client);
+}
+
+TEST_P(ShmHostileTest, DescriptorsThatWereNotAskedForAreClosed) {
+  const size_t descriptors = OpenDescriptors();
+  {
+    RawClient client = Intrude();
+    const UniqueFd memory = Memfd(4096, kSealed);
+    for (int i = 0; i < 10; ++i)
+      client.Send(Packet(PacketKind::kWake), {memory.get(), memory.get()});
+    for (int i = 0; i < 1000; ++i) server_->Pump();
+    EXPECT_LE(OpenDescriptors(), descriptors + 3)
+        << "its socket at both ends, and the test's memfd";
+    EXPECT_EQ(server_->Find(Kind::kDisconnected, client.server_id), nullptr);
+  }
+  ExpectUndisturbed();
+}
+
+TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
+  struct Case {
+    UniqueFd fd;
+    uint64_t claimed;
+  };
+  std::vector<Case> cases;
+  cases.push_back({Memfd(4096, 0), 4096});            // may be truncated at any time
+  cases.push_back({Memfd(4096, F_SEAL_GROW), 4096});  // likewise
+  cases.push_back({Memfd(4096, kSealed), 8192});      // shorter than it says
+  cases.push_back({Memfd(4096, kSealed), ~uint64_t{0}});
+  cases.push_back({UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096});
+  RawClient client = Intrude();
+  uint32_t key = 1;
+  for (const Case& c : cases) {
+    ShmPacket expose = Packet(PacketKind::kExpose);
+    expose.key = key++;
+    expose.length = c.claimed;
+    client.Send(expose, {c.fd.get()});
+    const absl::Status status =
+        server_->transport().Attach(client.server_id, RemoteMemory{0, c.claimed, expose.key});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expose.key << status;
+  }
+  EXPECT_EQ(server_->transport().resources().peer_mappings, 0u);
+  ExpectUndisturbed();
+}
+
+TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
+  RawClient client = Intrude();
+  ShmPacket expose = Packet(PacketKind::kExpose);
+  expose.key = 7;
+  expose.length = 4096;
+  const UniqueFd memory = Memfd(4096, kSealed);
+  client.Send(expose, {memory.get()});
+  Transport& transport = server_->transport();
+  EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{0, 4096, 8}).ok());
+  EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{0, 4097, 7}).ok());
+  EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{8, 4096, 7}).ok());
+  EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{~uint64_t{0}, 8, 7}).ok());
+  EXPECT_EQ(transport.resources().peer_mappings, 0u);
+  EXPECT_TRUE(
+      transport.Attach(client.server_id, RemoteMemory{8, 100, 7}).ok());  // a part of it will do
+  EXPECT_TRUE(
+      transport.Attach(client.server_id, RemoteMemory{0, 4096, 7}).ok());  // again: nothing to do
+  EXPECT_EQ(transport.resources().peer_mappings, 1u);
+}
+
+TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreFreed) {
+  const size_t descriptors = OpenDescriptors();
+  {
+    RawClient client = Intrude();
+    const UniqueFd memory = Memfd(4096, kSealed);
+    for (uint32_t key = 1; key <= 40; ++key) {
+      ShmPacket expose = Packet(PacketKind::kExpose);
+      expose.key = key;
+      expose.length = 4096;
+      if (SendPacket(client.socket.get(), expose, {memory.get()}) != 0)
+        break;  // it may be cut off already
+      server_->Pump();
+    }
+    ExpectBroken(client);
+  }
+  EXPECT_TRUE(Until(
+      {server_.get()}, [&] { return OpenDescriptors() == descriptors; }, absl::Seconds(5)));
+}
+
+TEST_P(ShmHostileTest, AFloodOfWakeUpsDelaysNobodyForLong) {
+  RawClient client = Intrude();
+  int sent = 0;
+  while (sent < 100000 && SendPacket(client.socket.get(), Packet(PacketKind::kWake)) == 0) ++sent;
+  EXPECT_GT(sent, 50);
+  ExpectUndisturbed();
+}
+
+TEST_P(ShmHostileTest, WithoutDescriptorsLeftANewcomerIsRefusedAndOthersGoOn) {
+  const UniqueFd newcomer = RawConnect(PathOf(uri_));
+  ASSERT_EQ(SendPacket(newcomer.get(), Greeting()), 0);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {static_cast<rlim_t>(newcomer.get() + 1), before.rlim_max};
+  // Fill what is free below the limit.
+  std::vector<UniqueFd> fill;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (UniqueFd fd(dup(0)); fd.valid(); fd.reset(dup(0))) fill.push_back(std::move(fd));
+  ReceivedPacket answer;
+  EXPECT_TRUE(Until({server_.get()}, [&] {
+    return ReceivePacket(newcomer.get(), &answer) == ReceiveResult::kPacket;
+  }));
+  fill.clear();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(answer.packet.connect.reason, static_cast<uint16_t>(RejectReason::kTooManyConnections));
+  ExpectUndisturbed();
+}
+
+// --- A hostile server, and our client.
+
+class ShmHostileServerTest : public TransportContract {
+ protected:
+  // Our client connects to a listener that answers with `packet` and `fds`. How it ends.
+  absl::Status Meet(const ShmPacket& packet, absl::Span<const int> fds) {
+    const std::string uri = fixture_->ListenUri();
+    const UniqueFd listener = NewSocket().value();
+    const sockaddr_un address = SocketAddress(PathOf(uri)).value();
+    EXPECT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+              0);
+    EXPECT_EQ(listen(listener.get(), 1), 0);
+    Side client(*fixture_);
+    const ConnectionId id = client.transport().Connect(uri).value();
+    const UniqueFd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_EQ(SendPacket(socket.get(), packet, fds), 0);
+    EXPECT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
+    EXPECT_EQ(client.Find(Kind::kConnected, id), nullptr);
+    return client.Find(Kind::kDisconnected, id)->status;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Way, ShmHostileServerTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST_P(ShmHostileServerTest, AnAcceptanceThatIsNotWholeIsRefused) {
+  const UniqueFd rings = Memfd(1 << 20, kSealed), small = Memfd(4096, kSealed),
+                 loose = Memfd(1 << 20, 0);
+  char name[] = "/tmp/osprey-hostile-XXXXXX";
+  const UniqueFd page(mkstemp(name));
+  unlink(name);
+  ASSERT_EQ(ftruncate(page.get(), 4096), 0);
+  ShmPacket other_life = Greeting();
+  other_life.incarnation = 5;  // the page says 0
+  ShmPacket garbage = Greeting();
+  garbage.connect.magic = 0;
+
+  EXPECT_FALSE(Meet(Greeting(), {}).ok());
+  EXPECT_FALSE(Meet(Greeting(), {rings.get()}).ok());
+  EXPECT_FALSE(Meet(Greeting(), {small.get(), page.get()}).ok());
+  EXPECT_FALSE(Meet(Greeting(), {loose.get(), page.get()}).ok());
+  EXPECT_EQ(ReasonOf(Meet(other_life, {rings.get(), page.get()})), Reason::kPeerGone);
+  EXPECT_EQ(ReasonOf(Meet(garbage, {rings.get(), page.get()})), Reason::kNotOsprey);
+  EXPECT_EQ(ReasonOf(Meet(Packet(PacketKind::kBye), {})), Reason::kNotOsprey);
+}
+
+}  // namespace
+}  // namespace osprey::rdma

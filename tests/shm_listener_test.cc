@@ -1,0 +1,243 @@
+// Where an shm server may listen, and what tells its lives apart.
+
+#include "rdma/shm_listener.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "rdma/errors.h"
+#include "rdma/shm_domain.h"
+#include "rdma/shm_socket.h"
+#include "tests/transport_contract.h"
+
+namespace osprey::rdma {
+namespace {
+
+using Kind = Event::Kind;
+using Code = absl::StatusCode;
+
+class ShmListenerTest : public TransportContract {
+ protected:
+  void SetUp() override {
+    TransportContract::SetUp();
+    char name[] = "/tmp/osprey-listener-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  static absl::Status ListenStatus(Side& side, const std::string& path) {
+    return side.transport().Listen("shm://" + path, 1).status();
+  }
+  // How a Connect to `path` ends.
+  absl::Status ConnectStatus(Side& client, const std::string& path) {
+    const absl::StatusOr<ConnectionId> id = client.transport().Connect("shm://" + path);
+    if (!id.ok()) return id.status();
+    EXPECT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
+    return client.Find(Kind::kDisconnected, *id)->status;
+  }
+  static mode_t ModeOf(const std::string& path) {
+    struct stat info = {};
+    EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+  }
+
+  std::string directory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Way, ShmListenerTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+// Someone who is not root, whom file modes bind.
+class Nobody {
+ public:
+  Nobody() : was_root_(geteuid() == 0) {
+    if (was_root_) {
+      EXPECT_EQ(seteuid(65534), 0);
+    }
+  }
+  ~Nobody() {
+    if (was_root_) {
+      EXPECT_EQ(seteuid(0), 0);
+    }
+  }
+
+ private:
+  const bool was_root_;
+};
+
+TEST_P(ShmListenerTest, BothFilesArePrivateWhateverTheUmask) {
+  const mode_t umask_before = umask(0);
+  Side server(*fixture_);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  umask(umask_before);
+  EXPECT_EQ(ModeOf(Path("a")), 0600u);
+  EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+}
+
+TEST_P(ShmListenerTest, TheSocketGoesWithItsServerAndThePageStays) {
+  {
+    Side server(*fixture_);
+    ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("a")));
+  EXPECT_EQ(std::filesystem::file_size(Path("a.incarnation")), kIncarnationFileBytes);
+  Side server(*fixture_);
+  EXPECT_TRUE(ListenStatus(server, Path("a")).ok());
+}
+
+TEST_P(ShmListenerTest, ALivingServerKeepsItsPathWhicheverFileIsDeleted) {
+  Side server(*fixture_), second(*fixture_), client(*fixture_);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
+  std::filesystem::remove(Path("a.incarnation"));  // now only the socket says that somebody lives
+  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
+  Join(server, client, "shm://" + Path("a"));
+
+  Side third(*fixture_);
+  ASSERT_TRUE(ListenStatus(third, Path("b")).ok());
+  std::filesystem::remove(Path("b"));  // now only the lock does
+  EXPECT_EQ(ReasonOf(ListenStatus(second, Path("b"))), Reason::kAddressInUse);
+}
+
+TEST_P(ShmListenerTest, TheSocketOfAKilledServerIsReplaced) {
+  Child child(GetParam(), "server", "shm://" + Path("a"));
+  ASSERT_EQ(child.FirstLine(), "shm://" + Path("a"));
+  child.Kill();
+  ASSERT_TRUE(std::filesystem::exists(Path("a")));
+  Side server(*fixture_), client(*fixture_);
+  EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("a"))), Reason::kNoListener);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  Join(server, client, "shm://" + Path("a"));
+}
+
+TEST_P(ShmListenerTest, PathsThatCannotBeAreRefusedWithTheReason) {
+  Side side(*fixture_);
+  const std::string longest = Path(std::string(107 - directory_.size() - 1, 'x'));
+  EXPECT_TRUE(ListenStatus(side, longest).ok());
+  const absl::Status too_long = ListenStatus(side, longest + "x");
+  EXPECT_EQ(too_long.code(), Code::kInvalidArgument);
+  EXPECT_NE(too_long.message().find("at most 107"), absl::string_view::npos) << too_long;
+  EXPECT_EQ(ConnectStatus(side, longest + "x").code(), Code::kInvalidArgument);
+
+  const absl::Status missing = ListenStatus(side, Path("no/such"));
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_NE(missing.message().find("create the directory"), absl::string_view::npos) << missing;
+
+  std::ofstream(Path("file")) << "precious";
+  const absl::Status file = ListenStatus(side, Path("file"));
+  EXPECT_EQ(file.code(), Code::kFailedPrecondition);
+  EXPECT_NE(file.message().find("not a socket"), absl::string_view::npos) << file;
+  EXPECT_EQ(std::filesystem::file_size(Path("file")), 8u);
+  EXPECT_FALSE(std::filesystem::exists(Path("file.incarnation")));
+  EXPECT_EQ(ListenStatus(side, directory_).code(), Code::kFailedPrecondition);
+}
+
+TEST_P(ShmListenerTest, AForeignFileInThePagesPlaceIsLeftAlone) {
+  Side side(*fixture_);
+  std::ofstream(Path("a.incarnation")) << "precious";
+  EXPECT_EQ(ListenStatus(side, Path("a")).code(), Code::kFailedPrecondition);
+  const std::string page(kIncarnationFileBytes, 'p');
+  std::ofstream(Path("b.incarnation")) << page;
+  EXPECT_EQ(ListenStatus(side, Path("b")).code(), Code::kFailedPrecondition);
+  std::string text(kIncarnationFileBytes, 0);
+  std::ifstream(Path("b.incarnation")).read(text.data(), static_cast<std::streamsize>(text.size()));
+  EXPECT_EQ(text, page);
+  std::filesystem::create_symlink(Path("elsewhere"), Path("c.incarnation"));
+  EXPECT_FALSE(ListenStatus(side, Path("c")).ok());
+  EXPECT_FALSE(std::filesystem::exists(Path("elsewhere")));
+}
+
+TEST_P(ShmListenerTest, WhoMayNotIsToldSo) {
+  Side server(*fixture_), client(*fixture_);
+  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  const Nobody nobody;
+  if (geteuid() != 65534) GTEST_SKIP() << "only root can play somebody else";
+  EXPECT_EQ(ConnectStatus(client, Path("a")).code(), Code::kPermissionDenied);
+  EXPECT_EQ(ListenStatus(client, Path("b")).code(), Code::kPermissionDenied);
+}
+
+TEST_P(ShmListenerTest, ConnectingToWhatIsNoOspreySaysSo) {
+  Side client(*fixture_);
+  std::ofstream(Path("file")) << "x";
+  EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("file"))), Reason::kNotOsprey);
+  EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("nothing"))), Reason::kNoListener);
+  EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("no/such"))), Reason::kNoListener);
+
+  const UniqueFd stream(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = SocketAddress(Path("stream")).value();
+  ASSERT_EQ(bind(stream.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(stream.get(), 1), 0);
+  EXPECT_EQ(ReasonOf(ConnectStatus(client, Path("stream"))), Reason::kNotOsprey);
+  EXPECT_EQ(ReasonOf(ListenStatus(client, Path("stream"))), Reason::kAddressInUse);
+}
+
+TEST_P(ShmListenerTest, ARelativePathIsMadeAbsoluteInTheReadyUri) {
+  Side server(*fixture_), client(*fixture_);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory_);
+  const absl::StatusOr<std::string> uri = server.transport().Listen("shm://here.sock", 1);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(uri.ok()) << uri.status();
+  EXPECT_EQ(*uri, "shm://" + Path("here.sock"));
+  Join(server, client, *uri);
+}
+
+TEST_P(ShmListenerTest, OneTransportListensAtSeveralPaths) {
+  Side server(*fixture_), client(*fixture_);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  ASSERT_TRUE(ListenStatus(server, Path("b")).ok());
+  Join(server, client, "shm://" + Path("a"));
+  Join(server, client, "shm://" + Path("b"));
+}
+
+// The server is killed while a client has its region mapped. The mapping stays readable: what must
+// fail is the first READ after a successor may have answered anybody, although the client has not
+// looked at its socket in between.
+TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFailsOnceASuccessorListens) {
+  const std::string uri = "shm://" + Path("a");
+  Child child(GetParam(), "server", uri);
+  ASSERT_EQ(child.FirstLine(), uri);
+  Side client(*fixture_);
+  const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
+  const ConnectionId id = client.transport().Connect(uri).value();
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kConnected, id) != nullptr; }));
+  ASSERT_TRUE(client.Send(id, "expose").ok());
+  ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
+  RemoteMemory remote;
+  std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
+  ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  ASSERT_TRUE(ReadNow(client, id, remote, 0, 64, *buffer, {&client}).ok());
+  EXPECT_EQ(std::memcmp(buffer->data(), "AAAA", 4), 0);
+
+  child.Kill();
+  ReadRequest read;
+  read.remote_address = remote.address;
+  read.remote_key = remote.key;
+  read.segments[0] = {buffer->data(), 64, buffer.get()};
+  // Nobody has taken over: what the dead server acknowledged is still the truth.
+  ASSERT_TRUE(client.Post(id, {read}, 1).ok());
+  Side successor(*fixture_);
+  ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());
+  ASSERT_TRUE(client.Post(id, {read}, 2).ok());
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
+  EXPECT_TRUE(client.Done(1)->status.ok()) << client.Done(1)->status;
+  EXPECT_EQ(ReasonOf(client.Done(2)->status), Reason::kPeerGone) << client.Done(2)->status;
+  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
+  Join(successor, client, uri);
+}
+
+}  // namespace
+}  // namespace osprey::rdma

@@ -1,0 +1,153 @@
+// What shm promises beyond the contract of all transports.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/errors.h"
+#include "rdma/shm_socket.h"
+#include "tests/allocation_count.h"
+#include "tests/transport_contract.h"
+
+namespace osprey::rdma {
+namespace {
+
+using Kind = Event::Kind;
+
+class ShmTransportTest : public TransportContract {};
+
+INSTANTIATE_TEST_SUITE_P(Way, ShmTransportTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST_P(ShmTransportTest, ReadsAndFramesDoNotAllocate) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> region = Allocate(server, 1 << 16, Access::kRemoteRead);
+  const std::unique_ptr<Memory> buffer = Allocate(client, 1 << 16, Access::kLocal);
+  const RemoteMemory remote = Share(server, ids.server, client, ids.client, *region);
+  std::vector<ReadRequest> reads(16);
+  for (size_t i = 0; i < reads.size(); ++i) {
+    reads[i].remote_address = i * 256;
+    reads[i].remote_key = remote.key;
+    reads[i].segments[0] = {buffer->data() + i * 256, 256, buffer.get()};
+  }
+  const std::string frame(300, 'f');
+  const Bytes piece(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+  std::vector<Event> events(16);
+  size_t done = 0, received = 0;
+  const auto round = [&] {
+    EXPECT_TRUE(client.transport().PostReads(ids.client, reads, 1).ok());
+    EXPECT_TRUE(client.transport().Send(ids.client, {&piece, 1}).ok());
+    for (Side* side : {&client, &server}) {
+      const size_t count = side->transport().Poll(absl::MakeSpan(events));
+      for (size_t i = 0; i < count; ++i) {
+        done += events[i].kind == Kind::kReadsDone && events[i].status.ok() ? 1 : 0;
+        received += events[i].kind == Kind::kReceived ? 1 : 0;
+      }
+    }
+  };
+  for (int i = 0; i < 100; ++i) round();
+  const uint64_t before = AllocationsSoFar();
+  for (int i = 0; i < 1000; ++i) round();
+  EXPECT_EQ(AllocationsSoFar() - before, 0u);
+  EXPECT_EQ(done, 1100u);
+  EXPECT_EQ(received, 1100u);
+}
+
+TEST_P(ShmTransportTest, FramesSentBeforeAFarewellArriveAndTheEndIsCleanAtBothSides) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client.Send(ids.client, std::to_string(i)).ok());
+  client.transport().Disconnect(ids.client);
+  for (int i = 0; i < 1000 && server.Find(Kind::kDisconnected) == nullptr; ++i) server.Pump(3);
+  ASSERT_NE(server.Find(Kind::kDisconnected), nullptr);
+  EXPECT_EQ(server.Frames(ids.server).size(), 20u);
+  EXPECT_TRUE(server.Find(Kind::kDisconnected)->status.ok());
+}
+
+TEST_P(ShmTransportTest, TheDeathOfAPeerWakesASleeperAtOnceAndIsCalledADeath) {
+  Side server(*fixture_);
+  const std::string uri = Listen(server);
+  Child child(GetParam(), "client", uri);
+  ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
+  const ConnectionId id = server.Find(Kind::kConnectRequest)->id;
+  ASSERT_TRUE(server.transport().Accept(id).ok());
+  ASSERT_TRUE(Until({&server}, [&] { return server.Frames(id).size() == 1; }));
+  ASSERT_TRUE(Until({&server}, [&] { return server.transport().Arm(); }));
+  child.Kill();
+  pollfd entry = {server.transport().fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 1000), 1);
+  for (int i = 0; i < 5; ++i) server.Pump();
+  ASSERT_NE(server.Find(Kind::kDisconnected, id), nullptr) << "a few Polls after waking suffice";
+  EXPECT_EQ(ReasonOf(server.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
+}
+
+TEST_P(ShmTransportTest, ACreditThatComesBackWakesTheSenderThatLackedIt) {
+  TransportOptions few;
+  few.receive_credits = 2;
+  Side server(*fixture_, few), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  while (client.Send(ids.client, "x").ok()) continue;
+  ASSERT_TRUE(Until({&client}, [&] { return client.transport().Arm(); }));
+  pollfd entry = {client.transport().fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 0), 0);
+  ASSERT_TRUE(Until({&server}, [&] { return server.Frames(ids.server).size() == 2; }));
+  EXPECT_EQ(poll(&entry, 1, 1000), 1);
+  EXPECT_EQ(client.transport().SendRoom(ids.client), 2u);
+}
+
+// A peer that polls is never sent a wake-up: the socket between the two stays silent.
+TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
+  Side server(*fixture_);
+  const std::string uri = Listen(server);
+  // A client of which only the socket matters: it shows what the server's transport sends.
+  const UniqueFd socket = NewSocket().value();
+  ASSERT_EQ(ConnectSocket(socket.get(), SocketAddress(uri.substr(6)).value()), 0);
+  ShmPacket greeting;
+  greeting.connect.receive_credits = 32;
+  greeting.connect.frame_bytes_max = 4096;
+  greeting.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  ASSERT_EQ(SendPacket(socket.get(), greeting), 0);
+  ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
+  const ConnectionId id = server.Find(Kind::kConnectRequest)->id;
+  ASSERT_TRUE(server.transport().Accept(id).ok());
+  ReceivedPacket packet;
+  ASSERT_EQ(ReceivePacket(socket.get(), &packet), ReceiveResult::kPacket);
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(server.Send(id, "frame").ok());
+  EXPECT_EQ(ReceivePacket(socket.get(), &packet), ReceiveResult::kNothing);
+}
+
+TEST_P(ShmTransportTest, MemoryForLocalUseIsNotExposedAndOtherMemoryOnlyOnce) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> local = Allocate(server, 4096, Access::kLocal);
+  const std::unique_ptr<Memory> shared = Allocate(server, 4096, Access::kRemoteRead);
+  EXPECT_EQ(server.transport().Expose(ids.server, *local).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const RemoteMemory first = server.transport().Expose(ids.server, *shared).value();
+  for (int i = 0; i < 1000; ++i) {
+    const RemoteMemory again = server.transport().Expose(ids.server, *shared).value();
+    EXPECT_EQ(again.key, first.key);
+  }
+  EXPECT_TRUE(client.transport().Attach(ids.client, first).ok());
+}
+
+TEST_P(ShmTransportTest, OptionsOutOfRangeAreRefused) {
+  Side side(*fixture_);
+  TransportOptions credits, frame, long_frame, reads;
+  credits.receive_credits = 1;
+  frame.frame_bytes_max = 0;
+  long_frame.frame_bytes_max = 1u << 30;
+  reads.reads_in_flight_max = 0;
+  for (const TransportOptions& options : {credits, frame, long_frame, reads}) {
+    EXPECT_EQ(side.domain().NewTransport(options).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace osprey::rdma
