@@ -71,10 +71,11 @@ Buffer BufferPool::Take(uint64_t bytes) {
   return buffer;
 }
 
-// Registers one more slab in which a buffer of `order` fits.
+// Registers one more slab in which a buffer of `order` fits; as much as there is already, so that
+// slabs stay few (a peer is told of each).
 bool BufferPool::Grow(int order) {
-  const uint64_t bytes = std::max(kBufferBytesMin << order, kSlabBytesMin);
-  if (registered_bytes_ + bytes > bytes_max_) {
+  const uint64_t needed = std::max(kBufferBytesMin << order, kSlabBytesMin);
+  if (registered_bytes_ + needed > bytes_max_) {
     if (error_.ok()) {
       error_ = absl::ResourceExhaustedError(
           absl::StrCat("the client's buffers are used up: ", bytes_max_,
@@ -82,7 +83,10 @@ bool BufferPool::Grow(int order) {
     }
     return false;
   }
+  uint64_t bytes =
+      std::max(needed, std::bit_floor(std::min(registered_bytes_, bytes_max_ - registered_bytes_)));
   absl::StatusOr<std::unique_ptr<rdma::Memory>> memory = domain_.Allocate(bytes, access_);
+  if (!memory.ok() && bytes > needed) memory = domain_.Allocate(bytes = needed, access_);
   if (!memory.ok()) {
     // Make do with what there is, rather than ask the system again for every operation.
     bytes_max_ = registered_bytes_;

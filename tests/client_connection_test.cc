@@ -1,0 +1,292 @@
+// The engine's connection: made, refused, lost, watched and made again, in virtual time.
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rdma/errors.h"
+#include "tests/client_engine_fixture.h"
+
+namespace osprey {
+namespace {
+
+using client::Connection;
+using ::testing::HasSubstr;
+
+TEST_F(ClientEngineTest, ConnectsAndReadsTheMap) {
+  StartServer();
+  StartEngine();
+  EXPECT_EQ(state(), Connection::State::kIdle);
+  BecomeReady();
+  EXPECT_EQ(engine_->counters().connects, 1u);
+  EXPECT_EQ(server_->last_hello.resume_session, 0u);
+  EXPECT_THAT(engine_->Describe(), HasSubstr("transport=fake"));
+  EXPECT_THAT(engine_->Describe(), HasSubstr(kUri));
+}
+
+TEST_F(ClientEngineTest, PausesGrowWhileNobodyListensAndTheReasonIsKept) {
+  StartEngine();
+  int attempts = 0;
+  Connection::State last = Connection::State::kIdle;
+  for (int i = 0; i < 10000; ++i) {
+    Step(absl::Milliseconds(1));
+    if (state() == Connection::State::kConnecting && last != state()) ++attempts;
+    last = state();
+  }
+  // 10 ms doubled seven times reaches 1 s, each between a half and all of it: 10 s see about 7
+  // short pauses and 8 to 18 long ones.
+  EXPECT_GE(attempts, 12);
+  EXPECT_LE(attempts, 30);
+  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kNoListener);
+  StartServer();
+  ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(2)));
+}
+
+TEST_F(ClientEngineTest, AnAttemptThatNobodyAnswersEndsAndIsMadeAgain) {
+  StartServer();
+  server_->accepts = false;
+  StartEngine();
+  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
+  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kTimeout);
+  server_->accepts = true;
+  BecomeReady();
+}
+
+TEST_F(ClientEngineTest, AnAttemptWithoutAWelcomeEndsAndIsMadeAgain) {
+  StartServer();
+  server_->welcomes = false;
+  StartEngine();
+  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kGreeting; }));
+  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
+  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kTimeout);
+  server_->welcomes = true;
+  BecomeReady();
+  EXPECT_GE(server_->hellos, 2);
+}
+
+TEST_F(ClientEngineTest, AMapThatCannotBeReadEndsTheAttempt) {
+  StartServer();
+  StartEngine();
+  network_.before_reads = [&](rdma::ConnectionId reader) { network_.HoldReads(reader, true); };
+  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kMapping; }));
+  RunFor(Connection::kAttemptMax() + absl::Milliseconds(5));
+  EXPECT_NE(state(), Connection::State::kMapping);
+  network_.before_reads = nullptr;
+  BecomeReady();
+}
+
+TEST_F(ClientEngineTest, ARestartedServerIsFollowedIntoItsNextLife) {
+  StartServer(1);
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+  KillServer();
+  StartServer(2);
+  ASSERT_TRUE(Put("moon", "titan").ok());
+  EXPECT_EQ(Get("moon")->bytes, "titan");
+  EXPECT_TRUE(absl::IsNotFound(Get("planet").status()));
+  EXPECT_EQ(server_->last_hello.resume_incarnation, 1u);  // it asked; the new one does not know it
+  EXPECT_EQ(engine_->counters().connects, 2u);
+}
+
+TEST_F(ClientEngineTest, GoodbyeIsAnsweredByLeavingAndComingBack) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  server_->SendGoodbye();
+  ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
+  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kShuttingDown);
+  BecomeReady();
+  EXPECT_EQ(engine_->counters().connects, 2u);
+}
+
+TEST_F(ClientEngineTest, AnswersUnderWayAreAwaitedAfterGoodbye) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  server_->answers = false;
+  Outcome<uint64_t> put;
+  ASSERT_TRUE(StartPut("planet", "saturn", put).ok());
+  ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 1; }));
+  server_->SendGoodbye();
+  ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kLeaving; }));
+  RunFor(absl::Milliseconds(5));
+  EXPECT_EQ(state(), Connection::State::kLeaving);
+  server_->answers = true;
+  ASSERT_TRUE(RunUntil([&] { return put.done(); }));
+  EXPECT_TRUE(put.status().ok()) << put.status();
+  EXPECT_EQ(server_->requests.size(), 1u);  // it was not sent twice
+}
+
+TEST_F(ClientEngineTest, AnIdleConnectionIsWatchedWithoutWakingTheServer) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  const uint64_t before = network_.reads_executed();
+  RunFor(absl::Seconds(20), absl::Milliseconds(10));
+  EXPECT_TRUE(engine_->connection().ready());
+  EXPECT_GE(network_.reads_executed() - before, 15u);
+  EXPECT_LE(network_.reads_executed() - before, 25u);
+  EXPECT_TRUE(server_->requests.empty());
+}
+
+TEST_F(ClientEngineTest, AServerThatFallsSilentIsNoticedWithinABound) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  network_.Cut(id());
+  const absl::Time cut = now_;
+  ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }, absl::Seconds(10)));
+  EXPECT_LE(now_ - cut,
+            Connection::kQuietMax() + Connection::kSilenceMax() + absl::Milliseconds(10));
+  EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kPeerGone);
+  BecomeReady();
+}
+
+TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnection) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  Outcome<Value> get;
+  ASSERT_TRUE(StartGet("nobody", get, absl::Seconds(60)).ok());
+  engine_->Poll(now_);  // posts its READ
+  now_ += absl::Seconds(30);
+  ASSERT_TRUE(RunUntil([&] { return get.done(); }));
+  EXPECT_TRUE(absl::IsNotFound(get.status()));
+  now_ += absl::Hours(1);
+  EXPECT_TRUE(absl::IsNotFound(Get("nobody").status()));
+  EXPECT_EQ(engine_->counters().connects, 1u);
+}
+
+TEST_F(ClientEngineTest, TheDevicesLossIsToldToThoseWhoWait) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  server_->accepts = false;
+  network_.LoseDevice("client");
+  const absl::StatusOr<Value> get = Get("planet", absl::Milliseconds(100));
+  EXPECT_TRUE(absl::IsUnavailable(get.status())) << get.status();
+  EXPECT_THAT(std::string(get.status().message()), HasSubstr("device"));
+}
+
+// --- Hostile servers
+
+struct BadWelcome {
+  const char* name;
+  std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper;
+};
+
+TEST_F(ClientEngineTest, AWelcomeThatCannotBeIsRefused) {
+  const std::vector<BadWelcome> cases = {
+      {"tiny region", [](auto&, auto& body) { body.region.length = 4096; }},
+      {"endless region", [](auto&, auto& body) { body.region.length = uint64_t{1} << 62; }},
+      {"region at the end of the world",
+       [](auto&, auto& body) { body.region.address = ~uint64_t{0} - 5; }},
+      {"region not exposed", [](auto&, auto& body) { body.region.key ^= 0x40; }},
+      {"no incarnation", [](auto&, auto& body) { body.incarnation = 0; }},
+      {"no session", [](auto& header, auto&) { header.session = 0; }},
+      {"no requests", [](auto&, auto& body) { body.requests_max = 0; }},
+      {"no values", [](auto&, auto& body) { body.value_bytes_max = 0; }},
+      {"values beyond the layout",
+       [](auto&, auto& body) { body.value_bytes_max = uint64_t{1} << 40; }},
+      {"resumes what was not", [](auto&, auto& body) { body.resumed = 1; }},
+      {"reserved bytes", [](auto&, auto& body) { body.reserved = 1; }},
+      {"magic", [](auto& header, auto&) { header.magic = 1; }},
+      {"length", [](auto& header, auto&) { header.length += 1; }},
+      {"opcode", [](auto& header, auto&) { header.opcode = 64; }},
+      {"another incarnation than the region's", [](auto&, auto& body) { body.incarnation ^= 4; }},
+  };
+  for (const BadWelcome& bad : cases) {
+    SCOPED_TRACE(bad.name);
+    StartServer();
+    server_->tamper_welcome = bad.tamper;
+    StartEngine();
+    RunFor(absl::Milliseconds(200), absl::Microseconds(100));
+    EXPECT_FALSE(engine_->connection().ready());
+    EXPECT_FALSE(engine_->connection().last_error().ok());
+    EXPECT_GE(server_->hellos, 2);  // it was dropped, and tried again
+    CloseEngine();
+    KillServer();
+  }
+}
+
+TEST_F(ClientEngineTest, HugeAllowancesAreCutToWhatWeKeepAccountOf) {
+  StartServer();
+  server_->tamper_welcome = [](auto&, auto& body) {
+    body.requests_max = UINT32_MAX;
+    body.eager_bytes_max = UINT32_MAX;
+  };
+  StartEngine();
+  BecomeReady();
+  EXPECT_LE(engine_->connection().terms().requests_max, Connection::kRequestsMax);
+  // A value that no frame takes goes by rendezvous all the same.
+  const std::string value(100000, 'v');
+  ASSERT_TRUE(Put("large", value).ok());
+  EXPECT_EQ(Get("large")->bytes, value);
+}
+
+TEST_F(ClientEngineTest, RandomFramesCloseTheConnectionAndHarmNothing) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+  for (int round = 0; round < 200; ++round) {
+    // Mostly a good header, so that what lies behind it is reached.
+    rdma::FrameHeader header;
+    const uint8_t opcodes[] = {1, 2, 5, 16, 18, 64, 64, 64, 64, 200};
+    header.opcode = opcodes[random() % 10];
+    header.session = random() % 3 == 0 ? random() : server_->session();
+    header.sequence = random() % 4;
+    std::string frame(sizeof(header) + random() % 200, '\0');
+    for (char& c : frame) c = static_cast<char>(random());
+    header.length = static_cast<uint32_t>(frame.size() + (random() % 10 == 0 ? 1 : 0));
+    std::memcpy(frame.data(), &header, sizeof(header));
+    server_->Send(frame);
+    RunFor(absl::Milliseconds(2), absl::Microseconds(100));
+    const absl::StatusOr<Value> value = Get("planet", absl::Seconds(5));
+    ASSERT_TRUE(value.ok()) << value.status();
+    ASSERT_EQ(value->bytes, "saturn");
+  }
+  EXPECT_GT(engine_->counters().connects, 100u);
+}
+
+TEST_F(ClientEngineTest, AReplyThatWasNotAskedForClosesTheConnection) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+  uint64_t connects = 1;
+  struct Case {
+    const char* name;
+    uint64_t session_offset;
+    uint64_t sequence;
+  };
+  for (const Case& c : {Case{"answered before", 0, 1}, Case{"never sent", 0, 99},
+                        Case{"another session's", 5, 1}}) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(engine_->counters().connects, connects);
+    server_->SendReply(server_->session() + c.session_offset, c.sequence, {});
+    ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
+    EXPECT_THAT(std::string(engine_->connection().last_error().message()), HasSubstr("protocol"));
+    BecomeReady();
+    ++connects;
+    ASSERT_TRUE(Put("planet", "saturn").ok());
+  }
+}
+
+TEST_F(ClientEngineTest, ClosingTellsTheServerAndLeavesNothingBehind) {
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  CloseEngine();
+  RunFor(absl::Milliseconds(10));
+  EXPECT_EQ(network_.connections(), 0u);
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,225 @@
+#include "tests/scripted_server.h"
+
+#include <xxhash.h>
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace osprey {
+
+using rdma::Event;
+using rdma::Opcode;
+
+namespace {
+
+constexpr size_t kRegionBytes = 8 << 20;
+constexpr size_t kScratchBytes = 2 << 20;
+
+rdma::FrameBytes BytesOf(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+index::Condition ConditionOf(uint8_t condition, uint64_t version) {
+  switch (static_cast<rdma::WireCondition>(condition)) {
+    case rdma::WireCondition::kNone:
+      return {};
+    case rdma::WireCondition::kAbsent:
+      return {index::Condition::Kind::kAbsent, 0};
+    case rdma::WireCondition::kVersionIs:
+      return {index::Condition::Kind::kVersionIs, version};
+  }
+  return {};
+}
+
+}  // namespace
+
+ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation)
+    : incarnation_(incarnation), last_session_(incarnation * 1000) {
+  domain_ = network.NewDomain("server");
+  region_ = domain_->Allocate(kRegionBytes, rdma::Access::kRemoteRead).value();
+  scratch_ = domain_->Allocate(kScratchBytes, rdma::Access::kLocal).value();
+  transport_ = domain_->NewTransport({}).value();
+  index::TableOptions options;
+  options.incarnation = incarnation;
+  options.hash_seed = 7;
+  table_ = index::Table::Create(region(), options).value();
+  const absl::StatusOr<std::string> address = transport_->Listen(uri, incarnation);
+  assert(address.ok());
+}
+
+ScriptedServer::~ScriptedServer() { transport_.reset(); }
+
+void ScriptedServer::Poll(absl::Time now) {
+  Event events[16];
+  const size_t count = transport_->Poll(absl::MakeSpan(events));
+  for (size_t i = 0; i < count; ++i) OnEvent(events[i], now);
+  while (accepts && !asking_.empty()) {
+    (void)transport_->Accept(asking_.back());
+    asking_.pop_back();
+  }
+  while (answers && reading_.empty() && !waiting_.empty()) {
+    const std::string frame = std::move(waiting_.front());
+    waiting_.pop_front();
+    Answer(frame, now);
+  }
+}
+
+void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
+  switch (event.kind) {
+    case Event::Kind::kConnectRequest:
+      asking_.push_back(event.connection);
+      return;
+    case Event::Kind::kReceived: {
+      const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
+      assert(header.ok());
+      if (static_cast<Opcode>(header->opcode) == Opcode::kHello) {
+        last_hello = rdma::ParseHello(event.frame).value();
+        ++hellos;
+        connection_ = event.connection;
+        waiting_.clear();
+        reading_.clear();
+        if (welcomes) Welcome();
+        return;
+      }
+      if (static_cast<Opcode>(header->opcode) == Opcode::kGoodbye) return;
+      requests.push_back(static_cast<Opcode>(header->opcode));
+      sequences.push_back(header->sequence);
+      waiting_.emplace_back(reinterpret_cast<const char*>(event.frame.data()), event.frame.size());
+      return;
+    }
+    case Event::Kind::kReadsDone: {
+      if (!event.status.ok() || reading_.empty()) return;
+      const std::string frame = std::exchange(reading_, "");
+      const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
+      const rdma::FrameHeader header = rdma::ParseHeader(BytesOf(frame)).value();
+      if (XXH3_64bits(scratch_->data(), put.body.value_length) != put.body.value_hash) {
+        ++rendezvous_mismatches;
+        rdma::ReplyBody body;
+        body.status = static_cast<uint32_t>(absl::StatusCode::kDataLoss);
+        return Reply(header, body);
+      }
+      rendezvous_values.emplace_back(reinterpret_cast<const char*>(scratch_->data()),
+                                     put.body.value_length);
+      const rdma::FrameBytes value(scratch_->data(), put.body.value_length);
+      return ReplyToWrite(
+          header, table_->Put(put.key, value,
+                              ConditionOf(put.body.condition, put.body.condition_version), now));
+    }
+    case Event::Kind::kConnected:
+    case Event::Kind::kDisconnected:
+    case Event::Kind::kDeviceLost:
+      return;
+  }
+}
+
+void ScriptedServer::Welcome() {
+  const rdma::RemoteMemory region = transport_->Expose(connection_, *region_).value();
+  rdma::WelcomeBody body;
+  body.incarnation = incarnation_;
+  body.region = {region.address, region.length, region.key, 0};
+  body.requests_max = requests_max;
+  body.value_bytes_max = value_bytes_max;
+  body.eager_bytes_max = static_cast<uint32_t>(eager_bytes_max);
+  body.resumed =
+      resumes && last_hello.resume_session != 0 && last_hello.resume_incarnation == incarnation_;
+  session_ = body.resumed != 0 ? last_hello.resume_session : ++last_session_;
+  rdma::Message<rdma::WelcomeBody> welcome(Opcode::kWelcome, session_, 0, body, 0);
+  if (tamper_welcome) tamper_welcome(welcome.header, welcome.body);
+  (void)transport_->Send(connection_, {welcome.bytes()});
+}
+
+void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
+  const rdma::FrameHeader header = rdma::ParseHeader(BytesOf(frame)).value();
+  switch (static_cast<Opcode>(header.opcode)) {
+    case Opcode::kPut:
+      return AnswerPut(header, frame, now);
+    case Opcode::kDelete: {
+      const rdma::DeleteRequest request = rdma::ParseDelete(BytesOf(frame)).value();
+      return ReplyToWrite(
+          header,
+          table_->Delete(request.key,
+                         ConditionOf(request.body.condition, request.body.condition_version), now));
+    }
+    case Opcode::kGet:
+      return AnswerGet(header, frame);
+    case Opcode::kPing:
+      return Reply(header, {});
+    case Opcode::kStats:
+      return Reply(header, {}, "name=value\n");
+    case Opcode::kHello:
+    case Opcode::kWelcome:
+    case Opcode::kGoodbye:
+    case Opcode::kReply:
+      assert(false);
+  }
+}
+
+void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::string& frame,
+                               absl::Time now) {
+  const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
+  const index::Condition condition = ConditionOf(put.body.condition, put.body.condition_version);
+  if (put.body.rendezvous == 0) {
+    return ReplyToWrite(header, table_->Put(put.key, put.value, condition, now));
+  }
+  const rdma::WireMemory& source = put.body.source;
+  const absl::Status attached =
+      transport_->Attach(connection_, {source.address, source.length, source.key});
+  assert(attached.ok());
+  rdma::ReadRequest read;
+  read.remote_address = source.address;
+  read.remote_key = source.key;
+  read.segments[0] = {scratch_->data(), static_cast<uint32_t>(source.length), scratch_.get()};
+  const absl::Status posted = transport_->PostReads(connection_, {&read, 1}, 1);
+  assert(posted.ok());
+  reading_ = frame;
+}
+
+void ScriptedServer::AnswerGet(const rdma::FrameHeader& header, const std::string& frame) {
+  const rdma::GetRequest get = rdma::ParseGet(BytesOf(frame)).value();
+  rdma::ReplyBody body;
+  const absl::StatusOr<index::Table::View> view = table_->Find(get.key);
+  if (!view.ok()) {
+    body.status = static_cast<uint32_t>(absl::StatusCode::kNotFound);
+    return Reply(header, body);
+  }
+  body.version = view->version;
+  body.slot = view->slot;
+  body.value_length = view->value.size();
+  if (view->value.size() > get_reply_bytes_max) {
+    body.lease_ms = 1000;
+    return Reply(header, body);
+  }
+  Reply(header, body, {reinterpret_cast<const char*>(view->value.data()), view->value.size()});
+}
+
+void ScriptedServer::ReplyToWrite(const rdma::FrameHeader& to, const index::WriteResult& result) {
+  rdma::ReplyBody body;
+  body.status = static_cast<uint32_t>(result.status.code());
+  body.version = result.version;
+  body.slot = result.slot;
+  Reply(to, body);
+}
+
+void ScriptedServer::Reply(const rdma::FrameHeader& to, rdma::ReplyBody body,
+                           absl::string_view data) {
+  body.data_length = static_cast<uint32_t>(data.size());
+  rdma::Message<rdma::ReplyBody> reply(Opcode::kReply, to.session, to.sequence, body, data.size());
+  if (tamper_reply) tamper_reply(reply.header, reply.body);
+  (void)transport_->Send(connection_, {reply.bytes(), BytesOf(data)});
+}
+
+void ScriptedServer::Send(absl::string_view frame) {
+  (void)transport_->Send(connection_, {BytesOf(frame)});
+}
+
+void ScriptedServer::SendGoodbye() {
+  (void)transport_->Send(connection_, {rdma::EmptyMessage(Opcode::kGoodbye, session_, 0).bytes()});
+}
+
+void ScriptedServer::SendReply(uint64_t session, uint64_t sequence, const rdma::ReplyBody& body) {
+  const rdma::Message<rdma::ReplyBody> reply(Opcode::kReply, session, sequence, body, 0);
+  (void)transport_->Send(connection_, {reply.bytes()});
+}
+
+}  // namespace osprey

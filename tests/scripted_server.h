@@ -1,0 +1,92 @@
+// A server on the fake transport whose every answer a test decides: it accepts, welcomes and
+// answers as a good server does, until it is told not to, or what to say instead.
+//
+// It is no second server: for what a real one does (sessions, repeated writes) tests use
+// //server:engine. This one exists to be silent, late, forgetful or hostile.
+
+#ifndef OSPREY_TESTS_SCRIPTED_SERVER_H_
+#define OSPREY_TESTS_SCRIPTED_SERVER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "index/table.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+#include "tests/fake_transport.h"
+
+namespace osprey {
+
+class ScriptedServer {
+ public:
+  // One life: its table is empty. It listens at once.
+  ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation);
+  ~ScriptedServer();
+
+  void Poll(absl::Time now);
+
+  // --- What it does.
+  bool accepts = true;   // connect requests
+  bool welcomes = true;  // answers Hello
+  bool answers = true;   // answers requests (those that came meanwhile are answered later)
+  // Grants what Hello asks to resume; the answers to writes are not remembered.
+  bool resumes = false;
+  uint64_t eager_bytes_max = 1024;
+  uint32_t requests_max = 16;
+  uint64_t value_bytes_max = 1 << 20;
+  uint64_t get_reply_bytes_max = 1024;  // longer values: a slot and a lease
+  // Called before a Welcome, or a reply, goes out.
+  std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
+  std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
+
+  // --- What it saw.
+  int hellos = 0;
+  rdma::HelloBody last_hello;
+  std::vector<rdma::Opcode> requests;          // all that came, in order
+  std::vector<uint64_t> sequences;             // of those
+  std::vector<std::string> rendezvous_values;  // READ from the client and found to match their hash
+  int rendezvous_mismatches = 0;
+
+  // --- What the test does in its place.
+  index::Table& table() { return *table_; }
+  rdma::ConnectionId connection() const { return connection_; }  // the one welcomed last
+  absl::Span<std::byte> region() { return {region_->data(), region_->size()}; }
+  void Send(absl::string_view frame);
+  void SendGoodbye();
+  // A reply out of the blue.
+  void SendReply(uint64_t session, uint64_t sequence, const rdma::ReplyBody& body);
+  uint64_t session() const { return session_; }
+  size_t waiting() const { return waiting_.size(); }  // requests without an answer
+
+ private:
+  void OnEvent(const rdma::Event& event, absl::Time now);
+  void Welcome();
+  void Answer(const std::string& frame, absl::Time now);
+  void AnswerPut(const rdma::FrameHeader& header, const std::string& frame, absl::Time now);
+  void AnswerGet(const rdma::FrameHeader& header, const std::string& frame);
+  void Reply(const rdma::FrameHeader& to, rdma::ReplyBody body, absl::string_view data = "");
+  void ReplyToWrite(const rdma::FrameHeader& to, const index::WriteResult& result);
+
+  std::unique_ptr<rdma::Domain> domain_;
+  std::unique_ptr<rdma::Memory> region_;
+  std::unique_ptr<rdma::Memory> scratch_;
+  std::unique_ptr<rdma::Transport> transport_;
+  std::unique_ptr<index::Table> table_;
+  const uint64_t incarnation_;
+  uint64_t last_session_ = 0;
+  uint64_t session_ = 0;
+  rdma::ConnectionId connection_ = rdma::ConnectionId::kNone;
+  std::deque<std::string> waiting_;
+  std::string reading_;  // the rendezvous PUT whose value is being READ; empty: none
+  std::vector<rdma::ConnectionId> asking_;  // connect requests that were not answered
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SCRIPTED_SERVER_H_
