@@ -64,7 +64,7 @@ uint64_t Chains::LastOf(uint64_t home) const {
 uint32_t Chains::PullBack(uint64_t home) {
   uint32_t moved = 0;
   for (uint32_t i = 0; i < kChainLinesMax; ++i) {
-    LineEditor to(writer_, home);
+    LineEditor to(writer_, Seeded(SeededBug::kPullBackIntoSecondLine) ? home + kLineBytes : home);
     const uint64_t last = LastOf(home);
     if (to.free() == 0 || last == home) break;
     LineEditor from(writer_, last);
@@ -82,14 +82,28 @@ uint32_t Chains::PullBack(uint64_t home) {
   return moved;
 }
 
+// A seeded bug's.
+void Chains::UnlinkFirstEmpty(const uint64_t* chain, uint32_t length) {
+  for (uint32_t i = 1; i <= length; ++i) {
+    if (UsedWords(LineAt(writer_, chain[i])) != 0) continue;
+    LineEditor before(writer_, chain[i - 1]);
+    before.SetLink(LinkOf(LineAt(writer_, chain[i])));
+    before.Publish();
+    free_.push_back(chain[i]);
+    --lines_;
+    return;
+  }
+}
+
 void Chains::Trim(uint64_t home) {
   uint64_t chain[kChainLinesMax + 1] = {home};
   uint32_t length = 0;
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
     chain[++length] = at;
   }
+  if (Seeded(SeededBug::kMiddleOfChainUnlinked)) return UnlinkFirstEmpty(chain, length);
   uint32_t keep = length;
-  while (keep > 0 && LineEditor(writer_, chain[keep]).used() == 0) --keep;
+  while (keep > 0 && UsedWords(LineAt(writer_, chain[keep])) == 0) --keep;
   if (keep == length) return;
   LineEditor last(writer_, chain[keep]);
   last.SetLink(0);

@@ -49,6 +49,7 @@ class Chains {
   absl::optional<uint64_t> TakeLine();
   // The chain's last line; `home` itself when there is no chain.
   uint64_t LastOf(uint64_t home) const;
+  void UnlinkFirstEmpty(const uint64_t* chain, uint32_t length);
 
   RegionWriter& writer_;
   RegionSpace& space_;

@@ -164,6 +164,7 @@ bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
 
 Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
+  confirmed_early_ = false;
   next_link_ = 0;
   bool whole = true;
   for (uint32_t i = 0; i < 2; ++i) {
@@ -229,6 +230,9 @@ Lookup::Step Lookup::NextCandidate() {
   if (next_link_ == 0) return Conclude();
   if (searched_count_ == kSearchedMax)
     return AskServer();  // R4: a chain longer than a writer makes
+  if (Seeded(SeededBug::kChainMissConfirmedTooEarly) && !confirmed_early_) {
+    return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
+  }
   return Read(State::kChainLine, next_link_, kLineBytes);
 }
 
@@ -274,6 +278,7 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
 // Everything was searched. What was followed from one READ to another must have stayed as it was:
 // that is asked by READs posted only now, after all others have completed.
 Lookup::Step Lookup::Conclude() {
+  if (confirmed_early_) return Miss();
   bool followed = searched_count_ > 2 && !Seeded(SeededBug::kChainMissNotConfirmed);
   for (uint32_t i = 0; i < searched_count_; ++i) followed |= searched_[i].doubtful;
   if (!followed) return Miss();
@@ -297,6 +302,17 @@ bool Lookup::IsUnchanged(const Searched& searched, ByteSpan header_bytes) const 
   return std::memcmp(&searched.header, header_bytes.data(), sizeof(RecordHeader)) == 0;
 }
 
+bool Lookup::CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const {
+  Line line;
+  std::memcpy(&line, line_bytes.data(), sizeof(line));
+  for (uint32_t i = 0; i < candidate_count_; ++i) {
+    if (candidates_[i].line != searched) continue;
+    if (std::count(line.words, line.words + kLineWordsUsable, candidates_[i].slot) == 0)
+      return false;
+  }
+  return true;
+}
+
 Lookup::Step Lookup::OnConfirmChainLine(ByteSpan bytes) {
   if (!IsUnchanged(searched_[confirm_next_], bytes)) return Restart();
   ++confirm_next_;
@@ -304,10 +320,17 @@ Lookup::Step Lookup::OnConfirmChainLine(ByteSpan bytes) {
 }
 
 Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
-  const bool home_unchanged = IsUnchanged(searched_[0], bytes);
-  const bool second_unchanged =
-      !searched_[1].doubtful || IsUnchanged(searched_[1], bytes.subspan(kLineBytes));
-  if (home_unchanged && second_unchanged) return Miss();
+  const ByteSpan second = bytes.subspan(kLineBytes);
+  bool unchanged = IsUnchanged(searched_[0], bytes) &&
+                   (!searched_[1].doubtful || IsUnchanged(searched_[1], second));
+  if (Seeded(SeededBug::kConfirmedBySlot) && searched_count_ == 2) {
+    unchanged = CandidatesAreStillIn(0, bytes) && CandidatesAreStillIn(1, second);
+  }
+  if (unchanged && Seeded(SeededBug::kChainMissConfirmedTooEarly) && next_link_ != 0) {
+    confirmed_early_ = true;
+    return NextCandidate();
+  }
+  if (unchanged) return Miss();
   ++counters_.restarts;
   if (++restarts_ > kRestartsMax) return AskServer();
   state_ = State::kWindow;

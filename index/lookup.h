@@ -141,6 +141,7 @@ class Lookup {
   Step Search(ByteSpan line_bytes, uint64_t offset);
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
   bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
+  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // a seeded bug's
   Step NextCandidate();
   Step Conclude();
   Step ConfirmNext();
@@ -160,7 +161,8 @@ class Lookup {
   int torn_in_a_row_ = 0;
   int restarts_ = 0;
   int refreshes_ = 0;
-  bool lengthened_ = false;  // the READ under way is the longer one of an item
+  bool confirmed_early_ = false;  // a seeded bug's
+  bool lengthened_ = false;       // the READ under way is the longer one of an item
 
   RegionMap::Window window_;
   uint64_t next_link_ = 0;  // the line after those searched; 0: none

@@ -204,6 +204,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
                        Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), value.size()); !status.ok())
     return Outcome(status);
+  if (kTestHooks) MoveAsNobodyMay(key);
   const Location at = Locate(key);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
@@ -343,7 +344,7 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
   if (at.chained) {
     chains_.Trim(at.home);
   } else {
-    PullBack(at.line);
+    PullBack(Seeded(SeededBug::kPullBackIntoSecondLine) ? at.home : at.line);
     Promote(at.line, now);
   }
   return Outcome(absl::OkStatus(), version);

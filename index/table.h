@@ -186,6 +186,7 @@ class Table {
   bool Demote(uint64_t home, absl::Time now);
   void Promote(uint64_t line_offset, absl::Time now);
   void PullBack(uint64_t line_offset);
+  void MoveAsNobodyMay(absl::string_view key);  // seeded bugs
   // Publishes, and keeps account of the words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
   void CountPut(const Location& at, absl::string_view key, ByteSpan value);

@@ -78,6 +78,28 @@ void Table::PullBack(uint64_t line_offset) {
   occupied_words_ += moved;
 }
 
+// A key that moves inside its window, or out of it, is missed by a reader whose READ fetched the
+// new place before and the old one after.
+void Table::MoveAsNobodyMay(absl::string_view key) {
+  const bool inside = Seeded(SeededBug::kMoveInsideWindow);
+  if (!inside && !Seeded(SeededBug::kMoveFromWindowToChain)) return;
+  const Location at = Locate(key);
+  if (!at.out_of_line() || at.chained) return;
+  const bool from_home = at.line == at.home;
+  if (from_home != inside) return;
+  if (inside) {
+    LineEditor to(writer_, at.home + kLineBytes);
+    if (to.free() == 0) return;
+    to.AddSlot(at.entry.head);
+    PublishLine(to);
+  } else if (!chains_.Add(at.home, at.entry.head)) {
+    return;
+  }
+  LineEditor from(writer_, at.line);
+  from.Remove(at.entry.at, 1);
+  PublishLine(from);
+}
+
 void Table::PublishLine(LineEditor& line, bool chained) {
   if (!chained) {
     occupied_words_ += line.used();

@@ -1,0 +1,425 @@
+// The reader alone: regions made by hand, old maps, hostile bytes, and schedules that only a script
+// hits.
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/line_editor.h"
+#include "index/lookup.h"
+#include "index/record.h"
+#include "index/table.h"
+#include "index/test_hooks.h"
+#include "index/writer.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+constexpr uint64_t kBytes = 512 << 10;  // one segment
+
+class LookupTest : public testing::Test {
+ protected:
+  LookupTest() {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.reuse_grace = absl::ZeroDuration();
+    table_ = *Table::Create(memory_.span(), options);
+    FillMap(map_, memory_.data());
+  }
+  ~LookupTest() override { seeded_bug = SeededBug::kNone; }
+
+  WriteResult Put(absl::string_view key, absl::string_view value) {
+    const WriteResult result = table_->Put(key, BytesOf(value), {}, TestTime(0));
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  }
+  void Delete(absl::string_view key) {
+    EXPECT_TRUE(table_->Delete(key, {}, TestTime(0)).status.ok());
+  }
+
+  std::vector<std::byte> Copy(const Lookup::Step& step) {
+    return ReadRegion(memory_.data(), step.offset, step.length);
+  }
+  uint64_t HomeLineOf(absl::string_view key) {
+    return UnitsOffset(kBytes) + HashKey(key, kTestSeed).home() * kLineBytes;
+  }
+  // Does not go through the table: what a hostile or a later server may write.
+  void Rewrite(uint64_t line_offset, const std::function<void(Line&)>& edit) {
+    Line line = LineAt(writer_, line_offset);
+    edit(line);
+    Seal(line_offset, line.record.tag,
+         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
+  }
+  void Seal(uint64_t offset, uint32_t tag, ByteSpan contents) {
+    writer_.NextCasVersion();
+    writer_.WriteRecord(offset, writer_.NextRecordVersion(offset), tag, contents);
+  }
+  template <typename T>
+  T StructAt(uint64_t offset) {
+    T value;
+    std::memcpy(&value, memory_.data() + offset, sizeof(T));
+    return value;
+  }
+  template <typename T>
+  void SealStruct(uint64_t offset, const T& value) {
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&value), sizeof(T));
+    Seal(offset, value.record.tag, bytes.subspan(sizeof(RecordHeader)));
+  }
+
+  RegionMemory memory_{kBytes};
+  std::unique_ptr<Table> table_;
+  RegionMap map_{kTestIncarnation, kBytes};
+  RegionWriter writer_{memory_.span(), kTestIncarnation, uint64_t{1} << 20};
+};
+
+// --- Torn and dead ---------------------------------------------------------
+
+TEST_F(LookupTest, TornRecordIsReadAgainWithBackoffAndThenTheServerIsAsked) {
+  Put("key", "value");
+  const RecordHeader header = writer_.Header(HomeLineOf("key"));
+  writer_.Begin(HomeLineOf("key"), header.version, header.tag);
+  Lookup lookup(map_, "key", 0);
+  Lookup::Step step = lookup.Start();
+  for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
+    ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+    ASSERT_EQ(step.backoff, attempt);
+    step = lookup.Resume(Copy(step));
+  }
+  EXPECT_EQ(step.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(lookup.counters().torn, 8u);
+}
+
+TEST_F(LookupTest, DeadItemSendsTheReaderBackToTheLine) {
+  Put("key", std::string(200, 'a'));
+  Lookup lookup(map_, "key", 0);
+  Lookup::Step step = lookup.Start();
+  step = lookup.Resume(Copy(step));
+  ASSERT_EQ(step.kind, Lookup::Kind::kRead);  // the item, which dies now
+  Put("key", std::string(600, 'b'));
+  step = lookup.Resume(Copy(step));
+  ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+  EXPECT_EQ(step.length, kWindowBytes);
+  step = lookup.Resume(Copy(step));
+  const std::vector<std::byte> item = Copy(step);
+  step = lookup.Resume(item);
+  ASSERT_EQ(step.kind, Lookup::Kind::kHit);
+  EXPECT_EQ(TextOf(step.value), std::string(600, 'b'));
+  EXPECT_EQ(lookup.counters().restarts, 1u);
+}
+
+TEST_F(LookupTest, SlotThatLeadsToADeadItemForeverAsksTheServer) {
+  const Slot slot = Slot::Unpack(Put("key", std::string(200, 'a')).slot);
+  const uint64_t contents[2] = {};
+  Seal(slot.offset, ItemTag{0, ItemState::kDead, 0}.Pack(),
+       ByteSpan(reinterpret_cast<const std::byte*>(contents), sizeof(contents)));
+  const GetResult got = Get(map_, memory_.data(), "key");
+  EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(got.counters.restarts, kRestartsMax + 1u);
+}
+
+TEST_F(LookupTest, ItemLongerThanItsSlotSaysIsReadAgainLonger) {
+  const uint64_t slot_word = Put("key", std::string(900, 'a')).slot;
+  for (const uint64_t line : {HomeLineOf("key"), HomeLineOf("key") + kLineBytes}) {
+    Rewrite(line, [&](Line& l) {
+      for (uint64_t& word : l.words) {
+        if (word != slot_word) continue;
+        Slot slot = Slot::Unpack(word);
+        slot.length_class = LengthClassOf(64);
+        word = slot.Pack();
+      }
+    });
+  }
+  const GetResult got = Get(map_, memory_.data(), "key");
+  EXPECT_EQ(got.kind, Lookup::Kind::kHit);
+  EXPECT_EQ(got.value, std::string(900, 'a'));
+  EXPECT_EQ(got.counters.reads, 3u);
+}
+
+// --- Schedules that chance does not hit ------------------------------------
+
+// A reader stands before the chain's second line when all of that line's keys go, and another chain
+// asks for a line. The third line's keys were there throughout.
+Lookup::Kind ReadPastAnEmptiedLine(Table& table, RegionMap& map, const RegionMemory& memory) {
+  const std::vector<std::string> keys = KeysOfHome(100, 5 * kLineWordsUsable, false);
+  const std::vector<std::string> others = KeysOfHome(200, 2 * kLineWordsUsable + 1, false);
+  const std::string value(100, 'v');
+  for (const std::string& key : keys)
+    EXPECT_TRUE(table.Put(key, BytesOf(value), {}, TestTime(0)).status.ok());
+  for (size_t i = 0; i + 1 < others.size(); ++i) {
+    EXPECT_TRUE(table.Put(others[i], BytesOf(value), {}, TestTime(0)).status.ok());
+  }
+  Lookup lookup(map, keys.back(), 0);
+  Lookup::Step step = lookup.Start();
+  std::vector<std::byte> bytes;
+  for (int read = 0; read < 2; ++read) {  // window, first overflow line
+    bytes = ReadRegion(memory.data(), step.offset, step.length);
+    step = lookup.Resume(bytes);
+  }
+  EXPECT_EQ(step.length, kLineBytes);
+  for (size_t i = 3 * kLineWordsUsable; i < 4 * kLineWordsUsable; ++i) {
+    EXPECT_TRUE(table.Delete(keys[i], {}, TestTime(0)).status.ok());
+  }
+  EXPECT_TRUE(table.Put(others.back(), BytesOf(value), {}, TestTime(0)).status.ok());
+  while (step.kind == Lookup::Kind::kRead) {
+    bytes = ReadRegion(memory.data(), step.offset, step.length);
+    step = lookup.Resume(bytes);
+  }
+  return step.kind;
+}
+
+TEST_F(LookupTest, KeyBehindAnEmptiedChainLineIsFound) {
+  EXPECT_EQ(ReadPastAnEmptiedLine(*table_, map_, memory_), Lookup::Kind::kHit);
+}
+
+TEST_F(LookupTest, UnlinkingTheMiddleOfAChainIsNoticed) {
+  seeded_bug = SeededBug::kMiddleOfChainUnlinked;
+  EXPECT_EQ(ReadPastAnEmptiedLine(*table_, map_, memory_), Lookup::Kind::kMiss);
+}
+
+// --- Generations and old maps ----------------------------------------------
+
+// One line of the window belongs to another life of the segment: whichever it is, no miss is
+// believed.
+TEST_F(LookupTest, MissNeedsBothLinesInTheRightGeneration) {
+  for (const uint64_t which : {0, 1}) {
+    const uint64_t line = HomeLineOf("absent") + which * kLineBytes;
+    const uint32_t generation = writer_.Header(line).tag;
+    Rewrite(line, [](Line& l) { l.record.tag += 1000; });
+    EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kAskServer);
+    seeded_bug = SeededBug::kGenerationUnchecked;
+    EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
+    seeded_bug = SeededBug::kGenerationOfOneLine;
+    EXPECT_EQ(Get(map_, memory_.data(), "absent").kind,
+              which == 0 ? Lookup::Kind::kAskServer : Lookup::Kind::kMiss);
+    seeded_bug = SeededBug::kNone;
+    Rewrite(line, [&](Line& l) { l.record.tag = generation; });
+    EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
+  }
+}
+
+// What growth will do: the segment's lines are copied to another unit under a new generation, the
+// directory is doubled, the old lines are rewritten under their own next generation.
+TEST_F(LookupTest, ReaderWithAnOldMapFindsItsWayAfterASplit) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 300; ++i) {
+    keys.push_back(absl::StrCat("key", i));
+    Put(keys.back(), absl::StrCat("value", i));
+  }
+  const uint64_t units = UnitsOffset(kBytes);
+  const uint64_t unit = table_->stats().index_bytes / kUnitBytes;  // the next one, which is free
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    const Line line = LineAt(writer_, units + i * kLineBytes);
+    Seal(units + unit * kUnitBytes + i * kLineBytes, 50,
+         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
+  }
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  page.entries[0] = DirectoryEntry{0, 1, 51}.Pack();
+  page.entries[1] = DirectoryEntry{static_cast<uint32_t>(unit), 1, 50}.Pack();
+  SealStruct(kDirectoryOffset, page);
+  RegionHeader header = StructAt<RegionHeader>(0);
+  header.directory_depth = 1;
+  SealStruct(0, header);
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    Rewrite(units + i * kLineBytes, [](Line& l) { l.record.tag = 51; });
+  }
+  uint32_t refreshing = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const GetResult got = Get(map_, memory_.data(), keys[i]);
+    ASSERT_EQ(got.kind, Lookup::Kind::kHit) << keys[i];
+    ASSERT_EQ(got.value, absl::StrCat("value", i));
+    ASSERT_EQ(Get(map_, memory_.data(), keys[i] + "x").kind, Lookup::Kind::kMiss);
+    refreshing += got.counters.restarts;
+  }
+  EXPECT_EQ(map_.depth(), 1u);
+  EXPECT_LE(refreshing, 1u);  // one READ of the page teaches all of its entries
+}
+
+// --- Hostile bytes ---------------------------------------------------------
+
+// Any words at all, under valid checksums: a lookup ends, READs only inside the region, and only so
+// often.
+TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
+  std::mt19937_64 random(7);
+  const std::vector<std::string> keys = KeysOfHome(30, 20, false);
+  for (const std::string& key : keys) Put(key, std::string(random() % 300, 'v'));
+  const std::vector<std::byte> good = ReadRegion(memory_.data(), HomeLineOf(keys[0]), kWindowBytes);
+  uint64_t kinds[4] = {};
+  for (int round = 0; round < 20000; ++round) {
+    const std::string& key = keys[random() % keys.size()];
+    const uint32_t fingerprint = HashKey(key, kTestSeed).fingerprint();
+    for (const uint64_t line : {HomeLineOf(key), HomeLineOf(key) + kLineBytes}) {
+      Rewrite(line, [&](Line& l) {
+        std::memcpy(&l, good.data() + (line - HomeLineOf(key)), sizeof(l));
+        for (uint64_t i = random() % 3; i > 0; --i) {
+          uint64_t& word = l.words[random() % kLineWords];
+          const uint64_t offset = random() % 3 == 0 ? random() : random() % kBytes;
+          switch (random() % 5) {
+            case 0:
+              word = random();
+              break;
+            case 1:
+              word = Slot{offset & kOffsetMask, static_cast<uint32_t>(random() % 256), fingerprint}
+                         .Pack();
+              break;
+            case 2:
+              l.words[kLinkWord] = PackLink(HomeLineOf(keys[random() % keys.size()]));
+              break;
+            case 3:
+              word = InlineHead{static_cast<uint32_t>(random() % 128),
+                                static_cast<uint32_t>(random() % 128), 1}
+                         .Pack();
+              break;
+            case 4:
+              l.words[kLinkWord] = PackLink(offset & kOffsetMask);
+              break;
+          }
+        }
+      });
+    }
+    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0);
+    Lookup::Step step = lookup.Start();
+    std::vector<std::byte> bytes;
+    uint32_t reads = 0;
+    for (; step.kind == Lookup::Kind::kRead; ++reads) {
+      ASSERT_LT(reads, static_cast<uint32_t>(kReadsMax));
+      ASSERT_LE(step.length, kLookupReadBytesMax);
+      ASSERT_LE(step.length, kBytes);
+      ASSERT_LE(step.offset, kBytes - step.length);
+      bytes = Copy(step);
+      step = lookup.Resume(bytes);
+    }
+    ++kinds[static_cast<int>(step.kind)];
+    if (step.kind == Lookup::Kind::kHit && !step.value.empty()) {
+      ASSERT_GE(step.value.data(), bytes.data());
+      ASSERT_LE(step.value.data() + step.value.size(), bytes.data() + bytes.size());
+    }
+  }
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kAskServer)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kMiss)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kHit)], 100u);
+}
+
+TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
+  Rewrite(HomeLineOf("key"), [&](Line& l) { l.words[kLinkWord] = PackLink(HomeLineOf("key")); });
+  const GetResult got = Get(map_, memory_.data(), "key");
+  EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(got.counters.reads, 1u + kChainLinesMax);
+}
+
+TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
+  const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
+  for (const uint64_t offset :
+       {uint64_t{0}, uint64_t{4096}, kBytes - 24, kBytes, kRegionBytesMax - 8}) {
+    Rewrite(HomeLineOf("key"), [&](Line& l) { l.words[0] = Slot{offset, 10, fingerprint}.Pack(); });
+    const GetResult got = Get(map_, memory_.data(), "key");
+    EXPECT_EQ(got.kind, Lookup::Kind::kAskServer) << offset;
+    EXPECT_EQ(got.counters.reads, 1u);
+  }
+  // At the region's end a READ is cut to what is there.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{kBytes - 32, 40, fingerprint}.Pack();
+  });
+  Lookup lookup(map_, "key", 0);
+  const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+  EXPECT_EQ(step.kind, Lookup::Kind::kRead);
+  EXPECT_EQ(step.length, 32u);
+  // More than a lookup reads at once.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{UnitsOffset(kBytes), 255, fingerprint}.Pack();
+  });
+  RegionMap large_map(kTestIncarnation, kBytes);
+  FillMap(large_map, memory_.data());
+  EXPECT_NE(Get(large_map, memory_.data(), "key").kind, Lookup::Kind::kHit);
+}
+
+// --- The map ---------------------------------------------------------------
+
+class RegionMapTest : public LookupTest {
+ protected:
+  absl::Status ApplyHeader(const std::function<void(RegionHeader&)>& edit) {
+    RegionHeader header = StructAt<RegionHeader>(0);
+    edit(header);
+    // Under the incarnation that it claims.
+    RegionWriter writer(memory_.span(), header.incarnation, writer_.cas_version() + 1);
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
+    writer.WriteRecord(0, writer.NextRecordVersion(0), header.record.tag,
+                       bytes.subspan(sizeof(RecordHeader)));
+    RegionMap map(kTestIncarnation, kBytes);
+    const absl::Status status = map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader)));
+    EXPECT_EQ(map.NextRead().offset, status.ok() ? 4096u : 0u);
+    return status;
+  }
+};
+
+TEST_F(RegionMapTest, HeaderThatCannotBeIsRefusedByName) {
+  EXPECT_TRUE(ApplyHeader([](RegionHeader&) {}).ok());
+  const std::pair<const char*, std::function<void(RegionHeader&)>> cases[] = {
+      {"magic", [](RegionHeader& h) { ++h.magic; }},
+      {"layout_version", [](RegionHeader& h) { ++h.layout_version; }},
+      {"incarnation", [](RegionHeader& h) { ++h.incarnation; }},
+      {"region_bytes", [](RegionHeader& h) { h.region_bytes += 4096; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 26; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 0xffffffff; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset = kBytes; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset += 1; }},
+  };
+  const RegionHeader good = StructAt<RegionHeader>(0);
+  for (const auto& [field, edit] : cases) {
+    const absl::Status status = ApplyHeader(edit);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << field;
+    EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
+    SealStruct(0, good);
+  }
+}
+
+TEST_F(RegionMapTest, TornHeaderAndPagesAreReadAgainAndBounded) {
+  RegionMap map(kTestIncarnation, kBytes);
+  std::vector<std::byte> header = ReadRegion(memory_.data(), 0, sizeof(RegionHeader));
+  header[20] ^= std::byte{1};
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(map.Apply(header).ok());
+  EXPECT_FALSE(map.ready());
+  EXPECT_EQ(map.NextRead().offset, 0u);
+  EXPECT_TRUE(map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader))).ok());
+  absl::Status status;
+  int attempts = 0;
+  while (status.ok() && attempts < 1000) {
+    status = map.Apply(std::vector<std::byte>(kDirectoryPageBytes));
+    ++attempts;
+  }
+  EXPECT_EQ(attempts, kMapAttemptsMax - 10);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RegionMapTest, EntryThatLeadsOutsideAsksTheServer) {
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  const uint64_t good = page.entries[0];
+  const uint64_t outside = DirectoryEntry{1000, 0, DirectoryEntry::Unpack(good).generation}.Pack();
+  for (const uint64_t entry : {uint64_t{0}, outside, ~uint64_t{0}}) {
+    page.entries[0] = entry;
+    SealStruct(kDirectoryOffset, page);
+    RegionMap map(kTestIncarnation, kBytes);
+    FillMap(map, memory_.data());
+    EXPECT_EQ(Get(map, memory_.data(), "key").kind, Lookup::Kind::kAskServer);
+  }
+}
+
+// A server that was started again in the same memory: nothing of the life before is believed.
+TEST_F(LookupTest, NothingOfAnEarlierLifeIsBelieved) {
+  const uint64_t slot = Put("key", std::string(300, 'o')).slot;
+  TableOptions options;
+  options.incarnation = kTestIncarnation + 1;
+  options.hash_seed = kTestSeed;
+  table_ = *Table::Create(memory_.span(), options);
+  RegionMap map(kTestIncarnation + 1, kBytes);
+  FillMap(map, memory_.data());
+  EXPECT_EQ(Get(map, memory_.data(), "key", slot).kind, Lookup::Kind::kMiss);
+  EXPECT_EQ(Get(map_, memory_.data(), "key").kind, Lookup::Kind::kAskServer);
+}
+
+}  // namespace
+}  // namespace osprey::index

@@ -1,0 +1,373 @@
+// Bytes: the layout's golden ones, hashes' known answers, and what makes a record believed.
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/hash.h"
+#include "index/item.h"
+#include "index/layout.h"
+#include "index/line_editor.h"
+#include "index/record.h"
+#include "index/test_hooks.h"
+#include "index/writer.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+std::string Hex(ByteSpan bytes) {
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    absl::StrAppend(
+        &out, i == 0 ? "" : " ",
+        absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes.data()) + i,
+                                                 std::min<size_t>(8, bytes.size() - i))));
+  }
+  return out;
+}
+
+// --- Layout ----------------------------------------------------------------
+//
+// The checksums below were computed apart, in Python with libxxhash.
+
+TEST(LayoutTest, WordsPackAsDrawn) {
+  EXPECT_EQ((Slot{0x1000, 5, 0xabcd}.Pack()), 0x6af3414000000200u);
+  EXPECT_EQ(PackLink(0x8000), 0x8000000000001000u);
+  EXPECT_EQ((InlineHead{3, 8, 0x123456789abc}.Pack()), 0xc188123456789abcu);
+  EXPECT_EQ((DirectoryEntry{7, 3, 9}.Pack()), 0x000000090c000007u);
+  EXPECT_EQ((ItemTag{5, ItemState::kLive, 0}.Pack()), 0x00010005u);
+  EXPECT_EQ((ItemTag{0, ItemState::kDead, kItemHasExpiry}.Pack()), 0x01020000u);
+}
+
+TEST(LayoutTest, WordsUnpackToWhatWasPacked) {
+  const Slot slot = Slot::Unpack(Slot{kRegionBytesMax - 8, 255, 0xffff}.Pack());
+  EXPECT_EQ(slot.offset, kRegionBytesMax - 8);
+  EXPECT_EQ(slot.length_class, 255u);
+  EXPECT_EQ(slot.fingerprint, 0xffffu);
+  EXPECT_EQ(KindOf(Slot{}.Pack()), WordKind::kSlot);
+  EXPECT_EQ(LinkOffset(PackLink(kRegionBytesMax - 128)), kRegionBytesMax - 128);
+  EXPECT_EQ(KindOf(PackLink(0)), WordKind::kLink);
+  const InlineHead head = InlineHead::Unpack(InlineHead{127, 126, kCasVersionMax}.Pack());
+  EXPECT_EQ(head.key_length, 127u);
+  EXPECT_EQ(head.value_length, 126u);
+  EXPECT_EQ(head.cas_version, kCasVersionMax);
+  EXPECT_EQ(KindOf(InlineHead{}.Pack()), WordKind::kInline);
+  const DirectoryEntry entry =
+      DirectoryEntry::Unpack(DirectoryEntry{(1 << 26) - 1, 26, 0xffffffff}.Pack());
+  EXPECT_EQ(entry.unit, (1u << 26) - 1);
+  EXPECT_EQ(entry.depth, 26u);
+  EXPECT_EQ(entry.generation, 0xffffffffu);
+}
+
+TEST(LayoutTest, LengthClassesHoldWhatTheyPromise) {
+  uint64_t before = 0;
+  for (uint32_t length_class = 0; length_class < 256; ++length_class) {
+    const uint64_t length = ReadLengthOf(length_class);
+    ASSERT_GT(length, before);
+    ASSERT_EQ(length % 16, 0u);
+    ASSERT_EQ(LengthClassOf(length), length_class);
+    ASSERT_EQ(LengthClassOf(before + 1), length_class);
+    before = length;
+  }
+  for (uint64_t bytes = 1; bytes <= kItemBytesMax; bytes += 1 + bytes / 1000) {
+    const uint64_t length = ReadLengthOf(LengthClassOf(bytes));
+    ASSERT_GE(length, bytes);
+    ASSERT_LE(length, std::max(bytes + 15, bytes + bytes / 8));
+  }
+  EXPECT_EQ(ReadLengthOf(63), 1024u);
+  EXPECT_EQ(ReadLengthOf(64), 1152u);
+  EXPECT_EQ(ReadLengthOf(71), 2048u);
+  EXPECT_EQ(ReadLengthOf(72), 2304u);
+}
+
+TEST(LayoutTest, DirectoryHasRoomForItsDeepest) {
+  for (uint64_t bytes :
+       {uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{1} << 30, kRegionBytesMax}) {
+    const uint32_t depth = DirectoryDepthLimit(bytes);
+    EXPECT_LE(depth, kDirectoryDepthMax);
+    EXPECT_GE(uint64_t{1} << depth,
+              std::min(2 * (bytes / kUnitBytes), uint64_t{1} << kDirectoryDepthMax));
+    EXPECT_EQ(UnitsOffset(bytes) % kPageBytes, 0u);
+    EXPECT_LE(UnitsOffset(bytes) - kDirectoryOffset, bytes / 250 + kDirectoryPageBytes);
+  }
+}
+
+TEST(LayoutTest, LineHasTheseBytes) {
+  RegionMemory memory(8192);
+  RegionWriter writer(memory.span(), kTestIncarnation, 6);
+  writer.NextCasVersion();
+  LineEditor line = LineEditor::Empty(writer, 4096, 17);
+  line.AddSlot(Slot{0x1000, 5, 0xabcd}.Pack());
+  line.AddInline("key", BytesOf("value!"), 5);
+  line.SetLink(0x8000);
+  line.Publish();
+  EXPECT_EQ(Hex(writer.Bytes(4096, 128)),
+            "0e00000011000000 a1a1566a5955f131 "
+            "000200004041f36a 050000000000"
+            "86c1 6b657976616c7565 2100000000000000 "
+            "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
+            "0000000000000000 0000000000000000 0000000000000000 0000000000000000 "
+            "0000000000000000 0010000000000080");
+  EXPECT_TRUE(RecordIsWhole(writer.Bytes(4096, 128), writer.PlaceOf(4096)));
+}
+
+TEST(LayoutTest, ItemHasTheseBytesAliveAndDead) {
+  RegionMemory memory(1 << 20);
+  RegionWriter writer(memory.span(), kTestIncarnation, 41);
+  RegionSpace space(UnitsOffset(1 << 20), 1 << 20);
+  ItemStore items(writer, space, absl::Seconds(1));
+  const uint64_t version = writer.NextCasVersion();
+  const uint64_t offset = *items.Begin("greeting", 5, TestTime(0));
+  ASSERT_EQ(offset, (uint64_t{1} << 20) - 16384);
+  items.Fill(offset, BytesOf("hello"));
+  items.Seal(items.Finish(offset, version));
+  EXPECT_EQ(Hex(writer.Bytes(offset, 48)),
+            "5400000008000100 ae44d006ae76ed63 0500000000000000 2a00000000000000 "
+            "6772656574696e67 68656c6c6f000000");
+  writer.NextCasVersion();
+  items.Kill(offset);
+  EXPECT_EQ(Hex(writer.Bytes(offset, 48)),
+            "5600000000000200 a4158eeaaa092217 0000000000000000 2b00000000000000 "
+            "6772656574696e67 68656c6c6f000000");
+}
+
+TEST(LayoutTest, RegionHeaderAndDirectoryHaveTheseBytes) {
+  constexpr uint64_t kBytes = 1 << 20;
+  RegionMemory memory(kBytes);
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  ASSERT_TRUE(Table::Create(memory.span(), options).ok());
+  EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
+            "0200000001000000 f2843d2730c82c1c 4f53505245593031 0100000001000000 "
+            "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
+  EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
+            "0200000002000000 8808aabd06bbd207 0000000401000000 0100000402000000 "
+            "0000000000000000");
+}
+
+// --- Hashes ----------------------------------------------------------------
+
+TEST(HashTest, KnownAnswers) {
+  // XXH3's own: the empty input without a seed.
+  EXPECT_EQ(HashBytes({}), 0x2d06800538d394c2u);
+  EXPECT_EQ(HashBytes(BytesOf("osprey")), 0xfd8d8ff536a45f15u);
+  EXPECT_EQ(HashKey("osprey", 42).bits, 0xcd276af2dadb7232u);
+  EXPECT_NE(HashKey("osprey", 43).bits, HashKey("osprey", 42).bits);
+}
+
+TEST(HashTest, PiecesHashAsTheWhole) {
+  std::mt19937_64 random(1);
+  std::vector<std::byte> bytes(100000);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  for (int i = 0; i < 50; ++i) {
+    const size_t length = random() % bytes.size();
+    BytesHasher hasher;
+    for (size_t at = 0; at < length;) {
+      const size_t piece = std::min<size_t>(length - at, random() % 5000);
+      hasher.Update(ByteSpan(bytes).subspan(at, piece));
+      at += piece;
+    }
+    ASSERT_EQ(hasher.Digest(), HashBytes(ByteSpan(bytes).first(length)));
+  }
+}
+
+TEST(HashTest, HomeFingerprintAndDirectoryIndexShareNoBits) {
+  EXPECT_EQ(KeyHash{0x00000000ffffffff}.home(), 0u);
+  EXPECT_EQ(KeyHash{0x00000000ffffffff}.fingerprint(), 0u);
+  EXPECT_EQ(KeyHash{0x0000ffff00000000}.home(), 0u);
+  EXPECT_EQ(KeyHash{0x0000ffff00000000}.fingerprint(), 0xffffu);
+  EXPECT_EQ(KeyHash{0xffff000000000000}.home(), kHomesPerSegment - 1);
+  EXPECT_EQ(KeyHash{0xffffffff00000000}.directory_index(26), 0u);
+  std::vector<int> homes(kHomesPerSegment);
+  for (int i = 0; i < 255000; ++i) ++homes[HashKey(absl::StrCat(i), 7).home()];
+  for (const int count : homes) ASSERT_NEAR(count, 1000, 200);
+}
+
+// --- Records ---------------------------------------------------------------
+
+class RecordTest : public testing::Test {
+ protected:
+  ~RecordTest() override { seeded_bug = SeededBug::kNone; }
+
+  std::vector<std::byte> NewRecord(uint64_t contents_bytes) {
+    std::vector<std::byte> contents(contents_bytes);
+    for (std::byte& byte : contents) byte = static_cast<std::byte>(random_());
+    writer_.WriteRecord(512, RecordVersion(1234), 99, contents);
+    return ReadRegion(memory_.data(), 512, sizeof(RecordHeader) + contents_bytes);
+  }
+
+  std::mt19937_64 random_{1};
+  RegionMemory memory_{16384};
+  RegionWriter writer_{memory_.span(), kTestIncarnation, 0};
+};
+
+TEST_F(RecordTest, EveryFlippedBitIsRejected) {
+  for (const uint64_t bytes : {16, 48, 112, 600}) {
+    std::vector<std::byte> record = NewRecord(bytes);
+    ASSERT_TRUE(RecordIsWhole(record, {512, kTestIncarnation}));
+    for (size_t bit = 0; bit < 8 * record.size(); ++bit) {
+      record[bit / 8] ^= std::byte{1} << bit % 8;
+      ASSERT_FALSE(RecordIsWhole(record, {512, kTestIncarnation})) << bit;
+      record[bit / 8] ^= std::byte{1} << bit % 8;
+    }
+  }
+}
+
+TEST_F(RecordTest, RecordOfAnotherPlaceOrLifeIsRejected) {
+  const std::vector<std::byte> record = NewRecord(112);
+  EXPECT_FALSE(RecordIsWhole(record, {512 + 128, kTestIncarnation}));
+  EXPECT_FALSE(RecordIsWhole(record, {512, kTestIncarnation + 1}));
+  EXPECT_FALSE(RecordIsWhole(std::vector<std::byte>(128), {512, kTestIncarnation}));  // zeros
+}
+
+// The same record with another even version: what a reader makes up who reads the version before
+// and the contents after.
+bool AcceptsAnotherVersion(std::vector<std::byte> record) {
+  record[1] ^= std::byte{1};
+  return RecordIsWhole(record, {512, kTestIncarnation});
+}
+
+TEST_F(RecordTest, ChecksumThatLeavesSomethingOutIsNoticed) {
+  EXPECT_FALSE(AcceptsAnotherVersion(NewRecord(112)));
+  seeded_bug = SeededBug::kChecksumWithoutVersion;
+  EXPECT_TRUE(AcceptsAnotherVersion(NewRecord(112)));
+  seeded_bug = SeededBug::kChecksumWithoutOffset;
+  EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512 + 128, kTestIncarnation}));
+  seeded_bug = SeededBug::kChecksumWithoutIncarnation;
+  EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512, kTestIncarnation + 1}));
+}
+
+TEST_F(RecordTest, EveryPrefixOfAWriteIsRejected) {
+  // A record over another one: stop before each store and look.
+  const std::vector<std::byte> before = NewRecord(112);
+  struct Looker : StoreObserver {
+    void BeforeStore() override {
+      const std::vector<std::byte> seen = ReadRegion(memory, 512, 128);
+      whole += RecordIsWhole(seen, {512, kTestIncarnation}) ? 1 : 0;
+      ++stores;
+    }
+    const std::byte* memory;
+    int stores = 0;
+    int whole = 0;
+  } looker;
+  looker.memory = memory_.data();
+  store_observer = &looker;
+  NewRecord(112);
+  store_observer = nullptr;
+  EXPECT_EQ(looker.stores, 1 + 14 + 2);
+  EXPECT_EQ(looker.whole, 1);  // before the first store: the old record
+}
+
+TEST_F(RecordTest, VersionAtAnOffsetAlwaysChanges) {
+  uint32_t last = writer_.Header(512).version;
+  for (int i = 0; i < 1000; ++i) {
+    if (random_() % 3 == 0) writer_.NextCasVersion();
+    const uint32_t version = writer_.NextRecordVersion(512);
+    ASSERT_NE(version, last);
+    ASSERT_FALSE(IsBeingWritten(version));
+    writer_.WriteRecord(512, version, 1, std::vector<std::byte>(16));
+    last = version;
+  }
+}
+
+// --- Items -----------------------------------------------------------------
+
+class ItemTest : public testing::Test {
+ protected:
+  uint64_t NewItem(absl::string_view key, absl::string_view value) {
+    const uint64_t version = writer_.NextCasVersion();
+    const uint64_t offset = *items_.Begin(key, value.size(), TestTime(0));
+    items_.Fill(offset, BytesOf(value));
+    items_.Seal(items_.Finish(offset, version));
+    return offset;
+  }
+  ItemReading Read(uint64_t offset, uint64_t bytes, absl::string_view key) {
+    return ReadItem(ReadRegion(memory_.data(), offset, bytes), writer_.PlaceOf(offset), key);
+  }
+
+  RegionMemory memory_{1 << 20};
+  RegionWriter writer_{memory_.span(), kTestIncarnation, 0};
+  RegionSpace space_{UnitsOffset(1 << 20), 1 << 20};
+  ItemStore items_{writer_, space_, absl::Seconds(1)};
+};
+
+TEST_F(ItemTest, VerdictsAreWhatTheBytesSay) {
+  const std::string value(1000, 'v');
+  const uint64_t offset = NewItem("key", value);
+  const uint64_t bytes = ItemBytes(3, 1000, 0);
+  const ItemReading live = Read(offset, bytes, "key");
+  ASSERT_EQ(live.verdict, ItemVerdict::kLive);
+  EXPECT_EQ(live.value.size(), 1000u);
+  EXPECT_EQ(live.cas_version, 1u);
+  EXPECT_EQ(Read(offset, bytes + 128, "key").verdict, ItemVerdict::kLive);  // read too long
+  EXPECT_EQ(Read(offset, bytes, "kez").verdict, ItemVerdict::kOther);
+  EXPECT_EQ(Read(offset, bytes, "ke").verdict, ItemVerdict::kOther);
+  // Read too short: longer, if it may be the key's at all.
+  const ItemReading cut = Read(offset, 64, "key");
+  EXPECT_EQ(cut.verdict, ItemVerdict::kTooShort);
+  EXPECT_EQ(cut.bytes_needed, bytes);
+  EXPECT_EQ(Read(offset, 64, "kez").verdict, ItemVerdict::kTorn);
+  items_.Kill(offset);
+  EXPECT_EQ(Read(offset, bytes, "key").verdict, ItemVerdict::kDead);
+  EXPECT_EQ(Read(offset, sizeof(ItemHeader), "key").verdict, ItemVerdict::kDead);
+}
+
+TEST_F(ItemTest, AnyBytesAreJudgedWithoutHarm) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100000; ++i) {
+    std::vector<std::byte> bytes(32 + random() % 100);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    if (i % 2 == 0) {  // even version, small lengths: further in
+      bytes[0] &= std::byte{0xfe};
+      bytes[5] = std::byte{0};
+      for (int j = 17; j < 24; ++j) bytes[j] = std::byte{0};
+    }
+    const ItemReading reading = ReadItem(bytes, {4096, kTestIncarnation}, "key");
+    ASSERT_TRUE(reading.verdict == ItemVerdict::kTorn || reading.verdict == ItemVerdict::kTooShort);
+  }
+}
+
+TEST_F(ItemTest, RewrittenInPlaceItKeepsItsPlaceAndItsReaders) {
+  const uint64_t offset = NewItem("key", std::string(100, 'a'));
+  const uint64_t slot = items_.SlotOf(offset, 1);
+  EXPECT_TRUE(items_.FitsInPlace(slot, 3, 100));
+  EXPECT_TRUE(items_.FitsInPlace(slot, 3, 108));  // 144 B are read
+  EXPECT_FALSE(items_.FitsInPlace(slot, 3, 110));
+  EXPECT_TRUE(items_.FitsInPlace(slot, 3, 40));
+  EXPECT_FALSE(items_.FitsInPlace(slot, 3, 20));  // would leave half of it idle
+  writer_.NextCasVersion();
+  items_.RewriteInPlace(offset, "key", BytesOf("bb"), 2);
+  const std::vector<std::byte> bytes = ReadRegion(memory_.data(), offset, 144);
+  const ItemReading reading = ReadItem(bytes, writer_.PlaceOf(offset), "key");
+  EXPECT_EQ(reading.verdict, ItemVerdict::kLive);
+  EXPECT_EQ(TextOf(reading.value), "bb");
+  EXPECT_EQ(reading.cas_version, 2u);
+}
+
+TEST_F(ItemTest, KeysAndValuesOfAnyAlignmentAreStoredWhole) {
+  for (size_t key_length = 1; key_length < 20; ++key_length) {
+    for (size_t value_length = 0; value_length < 20; ++value_length) {
+      const std::string key(key_length, 'k');
+      const std::string value(value_length, 'v');
+      const uint64_t offset = NewItem(key, value);
+      const uint64_t bytes = ItemBytes(key_length, value_length, 0);
+      const std::vector<std::byte> copy = ReadRegion(memory_.data(), offset, bytes);
+      const ItemReading reading = ReadItem(copy, writer_.PlaceOf(offset), key);
+      ASSERT_EQ(reading.verdict, ItemVerdict::kLive);
+      ASSERT_EQ(TextOf(reading.value), value);
+      for (size_t at = 32 + key_length + value_length; at < bytes; ++at)
+        ASSERT_EQ(copy[at], std::byte{0});
+      items_.Kill(offset);
+      items_.Retire(offset, TestTime(0));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace osprey::index
