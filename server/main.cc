@@ -11,7 +11,7 @@
 #include "rdma/handshake.h"
 #include "server/config.h"
 #include "server/serve.h"
-#include "tools/flags.h"
+#include "server/flags.h"
 
 // Each ends with its default, since --help prints nothing else of it.
 DEFINE_string(

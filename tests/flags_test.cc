@@ -1,4 +1,4 @@
-#include "tools/flags.h"
+#include "server/flags.h"
 
 #include <fstream>
 #include <string>

@@ -33,7 +33,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/catalog_job.h"
 #include "tools/exit_status.h"
-#include "tools/flags.h"
+#include "server/flags.h"
 #include "tools/stanzas.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");

@@ -18,7 +18,7 @@
 #include "client/client.h"
 #include "gflags/gflags.h"
 #include "tools/exit_status.h"
-#include "tools/flags.h"
+#include "server/flags.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_output.h"
 

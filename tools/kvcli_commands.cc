@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "tools/flags.h"
+#include "server/flags.h"
 
 namespace osprey {
 namespace {

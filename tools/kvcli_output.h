@@ -4,7 +4,7 @@
 //   people   words, units, columns; a value that would upset the terminal is shown escaped
 //   plain    a value's bytes and nothing else; a version or an answer on a line
 //   json     one object a command. Bytes that are not UTF-8 are in base64; the field NAME_encoding
-//   says "utf-8" or "base64"
+//            says "utf-8" or "base64"
 //
 // Errors go to the second stream as one line whatever the form; in JSON the object on the first
 // says them too.

@@ -1,9 +1,8 @@
-// Command lines of the tools: gflags' definitions, parsed so that a mistake is a status and not an
-// exit.
+// Command lines of the programs, kvserver's and the tools': gflags' definitions, parsed so that a
+// mistake is a status and not an exit.
 //
-// gflags' own parser ends the process with status 1, which for these tools means "not found"; and
-// it does not know
-// --if-absent as --if_absent. This one sets the same flags through gflags' registry:
+// gflags' own parser ends the process with status 1, which for the tools means "not found"; and it
+// does not know --if-absent as --if_absent. This one sets the same flags through gflags' registry:
 //
 //   --name=value  --name value  --switch  --noswitch  -name…     - and _ in names are alike
 //   --flagfile=F  lines of the same flags; # starts a comment. A file may name another
@@ -14,8 +13,8 @@
 //
 // Thread rule: before other threads start.
 
-#ifndef OSPREY_TOOLS_FLAGS_H_
-#define OSPREY_TOOLS_FLAGS_H_
+#ifndef OSPREY_SERVER_FLAGS_H_
+#define OSPREY_SERVER_FLAGS_H_
 
 #include <string>
 #include <vector>
@@ -41,4 +40,4 @@ std::string DescribeFlags(absl::string_view file_part);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_FLAGS_H_
+#endif  // OSPREY_SERVER_FLAGS_H_
