@@ -1,0 +1,138 @@
+// Readers on other cores while the writer writes: nothing is scripted here, the hardware
+// interleaves. Under ThreadSanitizer it also shows that every access that may meet another is an
+// atomic one.
+
+#include <atomic>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "index/lookup.h"
+#include "index/table.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+constexpr uint64_t kBytes = 512 << 10;
+constexpr int kKeys = 40;
+constexpr int kReaders = 2;
+const absl::Duration kFor = absl::Seconds(2);
+
+// Key, counter and a tail that depends on the counter, in one of several lengths.
+std::string ValueOf(const std::string& key, uint64_t counter) {
+  const size_t lengths[] = {0, 30, 100, 700, 2000};
+  return absl::StrCat(key, "/", counter, "/",
+                      std::string(lengths[counter % 5], static_cast<char>('a' + counter % 26)));
+}
+
+struct Shared {
+  std::atomic<uint64_t> begun{0};  // counters of a key's writes
+  std::atomic<uint64_t> completed{0};
+};
+
+struct ReaderCounts {
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t torn = 0;
+  uint64_t asked = 0;
+};
+
+// Even keys are always there; odd ones are deleted now and then.
+bool MayBeAbsent(int key) { return key % 2 == 1; }
+
+void ReadLoop(const std::byte* region, const std::vector<std::string>& keys,
+              std::vector<Shared>& shared, const std::atomic<bool>& stop, uint64_t seed,
+              ReaderCounts& counts) {
+  std::mt19937_64 random(seed);
+  RegionMap map(kTestIncarnation, kBytes);
+  FillMap(map, region);
+  std::vector<uint64_t> hints(keys.size());
+  std::vector<uint64_t> seen(keys.size());
+  while (!stop.load(std::memory_order_relaxed)) {
+    const size_t k = random() % keys.size();
+    const uint64_t floor = std::max(seen[k], shared[k].completed.load(std::memory_order_acquire));
+    const GetResult got = Get(map, region, keys[k], random() % 2 == 0 ? hints[k] : 0);
+    const uint64_t ceiling = shared[k].begun.load(std::memory_order_acquire);
+    counts.torn += got.counters.torn;
+    if (got.kind == Lookup::Kind::kAskServer) {
+      ++counts.asked;
+    } else if (got.kind == Lookup::Kind::kMiss) {
+      ++counts.misses;
+      ASSERT_TRUE(MayBeAbsent(static_cast<int>(k))) << keys[k] << " was always there";
+    } else {
+      ++counts.hits;
+      const std::vector<std::string> parts = absl::StrSplit(got.value, '/');
+      uint64_t counter = 0;
+      ASSERT_EQ(parts.size(), 3u);
+      ASSERT_TRUE(absl::SimpleAtoi(parts[1], &counter));
+      ASSERT_EQ(got.value, ValueOf(keys[k], counter));
+      ASSERT_GE(counter, floor);
+      ASSERT_LE(counter, ceiling);
+      seen[k] = counter;
+      hints[k] = got.slot;
+    }
+  }
+}
+
+TEST(ThreadsTest, ReadersBesideAWriterSeeOnlyWhatWasThere) {
+  RegionMemory memory(kBytes);
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  options.reuse_grace = absl::ZeroDuration();
+  std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+  const std::vector<std::string> keys = KeysOfHome(77, kKeys, false);
+  std::vector<Shared> shared(kKeys);
+  for (int k = 0; k < kKeys; ++k) {
+    shared[k].begun = shared[k].completed = 1;
+    ASSERT_TRUE(table->Put(keys[k], BytesOf(ValueOf(keys[k], 1)), {}, TestTime(0)).status.ok());
+  }
+  std::atomic<bool> stop{false};
+  std::vector<ReaderCounts> counts(kReaders);
+  std::vector<std::thread> readers;
+  for (int r = 0; r < kReaders; ++r) {
+    readers.emplace_back(
+        [&, r] { ReadLoop(memory.data(), keys, shared, stop, 100 + r, counts[r]); });
+  }
+  std::mt19937_64 random(1);
+  uint64_t writes = 0;
+  const absl::Time end = absl::Now() + kFor;
+  while (writes % 64 != 0 || absl::Now() < end) {
+    const int k = static_cast<int>(random() % kKeys);
+    const uint64_t counter = shared[k].begun.load(std::memory_order_relaxed) + 1;
+    shared[k].begun.store(counter, std::memory_order_release);
+    if (MayBeAbsent(k) && random() % 3 == 0) {
+      table->Delete(keys[k], {}, TestTime(0));
+    } else {
+      const std::string value = ValueOf(keys[k], counter);
+      ASSERT_TRUE(table->Put(keys[k], BytesOf(value), {}, TestTime(0)).status.ok());
+      shared[k].completed.store(counter, std::memory_order_release);
+    }
+    ++writes;
+  }
+  stop = true;
+  ReaderCounts all;
+  for (int r = 0; r < kReaders; ++r) {
+    readers[r].join();
+    all.hits += counts[r].hits;
+    all.misses += counts[r].misses;
+    all.torn += counts[r].torn;
+    all.asked += counts[r].asked;
+  }
+  std::cout << "writes " << writes << " hits " << all.hits << " misses " << all.misses << " torn "
+            << all.torn << " asked " << all.asked << "\n";
+  EXPECT_GT(all.hits, 1000u);
+  EXPECT_GT(all.misses, 100u);
+}
+
+}  // namespace
+}  // namespace osprey::index
