@@ -96,7 +96,7 @@ bool IsHopeless(const absl::Status& error) {
 template <typename T>
 struct Answer {
   bool done = false;
-  absl::StatusOr<T> value = absl::UnknownError("not answered");
+  absl::StatusOr<T> value;  // (an error without a text takes no memory)
   auto Callback() {
     return [this](absl::StatusOr<T> answer) {
       value = std::move(answer);
