@@ -74,6 +74,10 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   absl::StatusOr<CmId> id = CreateCmId(channel_.get());
   if (!id.ok()) return id.status();
   if (rdma_bind_addr(id->get(), resolved->get()) != 0) return BindError(*address, *resolved, errno);
+  // The kernel binds to 127.0.0.1 without a device, and would listen there for nobody.
+  if ((*id)->verbs == nullptr && !IsWildcard(resolved->get())) {
+    return NotRdmaAddressError(HostOf(resolved->get()), RdmaAddresses());
+  }
   if (rdma_listen(id->get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) return AddressInUseError(address->ToString());
     return VerbsError(absl::StrCat("rdma_listen at ", uri), errno);

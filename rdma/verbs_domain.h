@@ -17,8 +17,10 @@ struct VerbsDomainOptions {
   uint16_t protocol_version = kProtocolVersion;
 };
 
-// Thread-safe; the caller owns the result.
-// Errors: FAILED_PRECONDITION, NoDeviceError of rdma/errors.h, when the machine has no RDMA device.
+// Thread-safe; the caller owns the result. A process that gives up privileges (setuid,
+// capabilities) does so before it opens a domain: the kernel refuses work on a device's descriptor
+// that was opened under other credentials. Errors: FAILED_PRECONDITION, NoDeviceError of
+// rdma/errors.h, when the machine has no RDMA device.
 absl::StatusOr<std::unique_ptr<Domain>> OpenVerbsDomain(const VerbsDomainOptions& options = {});
 
 }  // namespace osprey::rdma

@@ -208,8 +208,8 @@ size_t VerbsTransport::Poll(absl::Span<Event> events) {
   ReleaseFrames();
   if (MustLookAround()) LookAround();
   DeliverPending(output);
-  PollCompletions(output);
-  if (!ending_.empty()) FinishEnding();
+  const bool seen_all = PollCompletions(output);
+  if (!ending_.empty()) FinishEnding(seen_all);
   DeliverPending(output);
   return output.count;
 }
@@ -255,22 +255,21 @@ void VerbsTransport::LookAround() {
   }
 }
 
-void VerbsTransport::PollCompletions(Output& output) {
+bool VerbsTransport::PollCompletions(Output& output) {
   int budget = kCompletionsPerTurn;
   for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
-    // Not by iterator: nothing here makes queues, but the rule costs nothing.
-    for (size_t i = 0; i < device->queues().size(); i++) {
-      CompletionQueue& queue = *device->queues()[i];
-      // One completion makes at most one event, except that it may also have made some that wait in
-      // pending_.
-      while (!output.full() && pending_.empty() && budget-- > 0) {
-        const ibv_wc* const completion = queue.Next();
+    for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
+      // A completion makes at most one event, but it may make some that wait in pending_ too.
+      for (;;) {
+        if (output.full() || !pending_.empty() || budget-- == 0) return false;
+        const ibv_wc* const completion = queue->Next();
         if (completion == nullptr) break;
         OnCompletion(*completion, output);
         if (!pending_.empty()) DeliverPending(output);
       }
     }
   }
+  return true;
 }
 
 void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {

@@ -106,12 +106,12 @@ class VerbsTransport : public Transport {
   void ReleaseFrames();
   bool MustLookAround();
   void LookAround();
-  void PollCompletions(Output& output);
+  // True when no completion is left.
+  bool PollCompletions(Output& output);
   void OnCompletion(const ibv_wc& completion, Output& output);
   void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, Output& output);
   void OnNotice(const DeviceNotice& notice);
   void OnDeviceLost();
-  void FinishEnding();
   void Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie, Bytes frame,
             uint16_t receive);
   void DeliverPending(Output& output);
@@ -144,6 +144,8 @@ class VerbsTransport : public Transport {
   void StartGoodbye(VerbsConnection& connection);
   void StartDrain(VerbsConnection& connection);
   void End(VerbsConnection& connection);
+  // `seen_all`: every completion that there is has been looked at.
+  void FinishEnding(bool seen_all);
   void SetState(VerbsConnection& connection, ConnectionState state);
 
   VerbsShared& shared_;

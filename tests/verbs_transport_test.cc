@@ -1,0 +1,434 @@
+// What only the verbs transport has to do: addresses, hostile peers, limits, the kernel's
+// resources. Needs the lab.
+
+#include "rdma/verbs_transport.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/escaping.h"
+#include "rdma/address.h"
+#include "rdma/errors.h"
+#include "rdma/verbs_address.h"
+#include "rdma/verbs_frame.h"
+#include "rdma/verbs_link.h"
+#include "tests/transport_contract.h"
+
+namespace osprey::rdma {
+namespace {
+
+using Kind = Event::Kind;
+
+class VerbsTransportTest : public TransportContract {
+ protected:
+  static ibv_qp* QueuePairOf(Side& side, ConnectionId id) {
+    return static_cast<VerbsTransport&>(side.transport()).queue_pair(id);
+  }
+  static std::string LabIp() { return std::getenv("LAB_IP"); }
+
+  // SENDs bytes that no Osprey would, past the transport.
+  static void SendRaw(Side& side, ConnectionId id, const std::string& bytes) {
+    static std::byte buffer[4096];
+    std::memcpy(buffer, bytes.data(), bytes.size());
+    ibv_qp* const queue_pair = QueuePairOf(side, id);
+    const MemoryRegion region(
+        ibv_reg_mr(queue_pair->pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE));
+    ibv_sge segment = {reinterpret_cast<uintptr_t>(buffer), static_cast<uint32_t>(bytes.size()),
+                       region->lkey};
+    ibv_send_wr request = {};
+    request.sg_list = &segment;
+    request.num_sge = bytes.empty() ? 0 : 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = bytes.size() <= kInlineBytesWanted ? unsigned{IBV_SEND_INLINE} : 0u;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(queue_pair, &request, &bad), 0);
+  }
+  static std::string Envelope(uint16_t credits, uint8_t flags, uint32_t length,
+                              const std::string& frame = "") {
+    const FrameEnvelope envelope = {
+        .credits = credits, .flags = flags, .reserved = 0, .length = length};
+    return std::string(reinterpret_cast<const char*>(&envelope), sizeof(envelope)) + frame;
+  }
+  // Queue pairs that the kernel holds for this process.
+  static int KernelQueuePairs() {
+    FILE* const output =
+        popen(("rdma resource show qp pid " + std::to_string(getpid())).c_str(), "r");
+    EXPECT_NE(output, nullptr);
+    int lines = 0;
+    for (int c = fgetc(output); c != EOF; c = fgetc(output)) lines += c == '\n';
+    EXPECT_EQ(pclose(output), 0);
+    return lines;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Way, VerbsTransportTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+// ---- Addresses ---------------------------------------------------------------------------------
+
+TEST_P(VerbsTransportTest, ALoopbackAddressIsRefusedAndTheRightOnesAreListed) {
+  Side side(*fixture_);
+  const auto check = [](const char* uri, const absl::Status& status) {
+    EXPECT_EQ(ReasonOf(status), Reason::kNotRdmaAddress) << uri << ": " << status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(LabIp()), absl::string_view::npos) << status;
+  };
+  for (const char* uri : {"rdma://127.0.0.1:7411", "rdma://localhost:7411", "rdma://127.1.2.3:7411",
+                          "rdma://[::1]:7411"}) {
+    check(uri, side.transport().Listen(uri, 1).status());
+    check(uri, side.transport().Connect(uri).status());
+  }
+  EXPECT_EQ(side.transport().resources().connections, 0u);
+}
+
+TEST_P(VerbsTransportTest, AnAddressOfNoInterfaceCannotBeListenedAt) {
+  Side side(*fixture_);
+  const absl::Status status = side.transport().Listen("rdma://192.0.2.1:0", 1).status();
+  EXPECT_EQ(ReasonOf(status), Reason::kNotRdmaAddress) << status;
+}
+
+TEST_P(VerbsTransportTest, AWildcardListensOnAllAddressesAndTheReadyUriIsOneThatCanBeReached) {
+  for (const char* uri : {"rdma://0.0.0.0:0", "rdma://[::]:0"}) {
+    Side server(*fixture_), client(*fixture_);
+    const absl::StatusOr<std::string> ready = server.transport().Listen(uri, 1);
+    ASSERT_TRUE(ready.ok()) << ready.status();
+    const absl::StatusOr<Address> address = ParseAddress(*ready);
+    ASSERT_TRUE(address.ok()) << *ready;
+    EXPECT_NE(address->port, 0);
+    Join(server, client, *ready);
+  }
+}
+
+TEST_P(VerbsTransportTest, AHostThatIsNotThereIsUnreachableWithinABoundedTime) {
+  Side client(*fixture_);
+  const std::string uri =
+      GetParam() == "ipv6" ? "rdma://[fd00::beef]:7411" : "rdma://10.0.0.177:7411";
+  const absl::Time begin = absl::Now();
+  const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri);
+  ASSERT_TRUE(id.ok()) << id.status();
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  const absl::Status status = client.Find(Kind::kDisconnected)->status;
+  EXPECT_EQ(ReasonOf(status), Reason::kUnreachable) << status;
+  EXPECT_NE(status.message().find(uri), absl::string_view::npos) << status;
+}
+
+TEST_P(VerbsTransportTest, ACallerWhoseTimeIsUpNeedNotWaitForTheCm) {
+  Side client(*fixture_);
+  const std::string uri =
+      GetParam() == "ipv6" ? "rdma://[fd00::beef]:7411" : "rdma://10.0.0.177:7411";
+  const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri);
+  ASSERT_TRUE(id.ok()) << id.status();
+  for (int i = 0; i < 100; i++) client.Pump();
+  const absl::Time begin = absl::Now();
+  client.transport().Disconnect(*id);
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(1));
+  EXPECT_TRUE(client.Find(Kind::kDisconnected)->status.ok());
+}
+
+TEST_P(VerbsTransportTest, AHostWithoutARouteIsUnreachable) {
+  Side client(*fixture_);
+  const std::string uri =
+      GetParam() == "ipv6" ? "rdma://[2001:db8::1]:7411" : "rdma://192.0.2.1:7411";
+  const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri);
+  ASSERT_TRUE(id.ok()) << id.status();
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
+  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected)->status), Reason::kUnreachable)
+      << client.Find(Kind::kDisconnected)->status;
+}
+
+// ---- Hostile and foreign peers -----------------------------------------------------------------
+
+TEST_P(VerbsTransportTest, AHostileEnvelopeBreaksItsOwnConnectionAndNoOther) {
+  const std::string cases[] = {
+      "",                                        // shorter than an envelope
+      Envelope(0, 0, 0),                         // an empty frame
+      Envelope(0, 0, 100, "short"),              // a length beyond what came
+      Envelope(0, 0, 1, "longer than it says"),  // and one before it
+      Envelope(0, 0x80, 1, "x"),                 // unknown flags
+      Envelope(1, kEnvelopeCreditsOnly, 0),      // a credit that was never used
+      Envelope(0xffff, 0, 1, "x"),               // and many
+      Envelope(0, kEnvelopeCreditsOnly, 0),      // credits-only without credits
+  };
+  Side server(*fixture_), bystander(*fixture_);
+  const std::string uri = Listen(server);
+  const Ids others = Join(server, bystander, uri);
+  for (const std::string& bytes : cases) {
+    Side client(*fixture_);
+    const Ids ids = Join(server, client, uri);
+    SendRaw(client, ids.client, bytes);
+    ASSERT_TRUE(Until({&server, &client}, [&] {
+      return server.Find(Kind::kDisconnected, ids.server) != nullptr &&
+             client.Find(Kind::kDisconnected, ids.client) != nullptr;
+    })) << absl::CEscape(bytes);
+    const absl::Status status = server.Find(Kind::kDisconnected, ids.server)->status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("malformed message"), absl::string_view::npos) << status;
+    EXPECT_TRUE(server.Frames(ids.server).empty());
+    EXPECT_FALSE(client.Find(Kind::kDisconnected, ids.client)->status.ok());
+  }
+  ASSERT_TRUE(bystander.Send(others.client, "still here").ok());
+  EXPECT_TRUE(
+      Until({&server, &bystander}, [&] { return server.Frames(others.server).size() == 1; }));
+}
+
+TEST_P(VerbsTransportTest, AFrameLongerThanTheReceiveBreaksItsOwnConnection) {
+  TransportOptions small;
+  small.frame_bytes_max = 64;
+  Side server(*fixture_, small), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  SendRaw(client, ids.client, Envelope(0, 0, 2000, std::string(2000, 'x')));
+  EXPECT_TRUE(Until({&server, &client}, [&] {
+    return server.Find(Kind::kDisconnected, ids.server) != nullptr &&
+           client.Find(Kind::kDisconnected, ids.client) != nullptr;
+  }));
+  EXPECT_TRUE(server.Frames(ids.server).empty());
+}
+
+// One end of rdma_cm that knows nothing of Osprey. Synchronous: it has a thread's time, or none is
+// needed.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& private_data) : private_data_(private_data) {
+    channel_ = *CreateEventChannel();
+    id_ = *CreateCmId(channel_.get());
+  }
+  rdma_cm_id* id() { return id_.get(); }
+  rdma_conn_param Parameters() {
+    rdma_conn_param parameters = {};
+    parameters.private_data = private_data_.data();
+    parameters.private_data_len = static_cast<uint8_t>(private_data_.size());
+    parameters.qp_num = 4711;
+    return parameters;
+  }
+  // The next event, if there is one now. Acknowledges it; `id` is valid after it only in connect
+  // requests.
+  bool Next(rdma_cm_event_type* type, int* status, rdma_cm_id** id) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel_.get(), &event) != 0) return false;
+    *type = event->event;
+    *status = event->status;
+    *id = event->id;
+    rdma_ack_cm_event(event);
+    return true;
+  }
+
+ private:
+  std::string private_data_;
+  EventChannel channel_;
+  CmId id_;
+};
+
+TEST_P(VerbsTransportTest, AClientOfAnotherKindIsRejectedUnheard) {
+  ConnectData bad_magic;
+  bad_magic.magic = 0x12345678;
+  bad_magic.receive_credits = 32;
+  bad_magic.frame_bytes_max = 8192;
+  ConnectData no_credits;
+  no_credits.frame_bytes_max = 8192;
+  for (const std::string& data :
+       {std::string(), std::string("GET / HTTP/1.1"),
+        std::string(reinterpret_cast<const char*>(&bad_magic), sizeof(bad_magic)),
+        std::string(reinterpret_cast<const char*>(&no_credits), sizeof(no_credits))}) {
+    Side server(*fixture_), client(*fixture_);
+    const std::string uri = Listen(server);
+    Stranger stranger(data);
+    SocketAddress address = *ResolveAddress(*ParseAddress(uri), false);
+    ASSERT_EQ(rdma_resolve_addr(stranger.id(), nullptr, address.get(), 2000), 0);
+    bool rejected = false;
+    ASSERT_TRUE(Until({&server}, [&] {
+      rdma_cm_event_type type;
+      rdma_cm_id* id;
+      int status;
+      if (!stranger.Next(&type, &status, &id)) return false;
+      rdma_conn_param parameters = stranger.Parameters();
+      if (type == RDMA_CM_EVENT_ADDR_RESOLVED) {
+        EXPECT_EQ(rdma_resolve_route(id, 2000), 0);
+      } else if (type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+        EXPECT_EQ(rdma_connect(id, &parameters), 0);
+      }
+      rejected = type == RDMA_CM_EVENT_REJECTED;
+      return rejected;
+    })) << absl::CEscape(data);
+    EXPECT_TRUE(server.events().empty());
+    EXPECT_EQ(server.transport().resources().queue_pairs, 0u);
+    Join(server, client, uri);
+  }
+}
+
+TEST_P(VerbsTransportTest, AServerOfAnotherKindIsNamedSo) {
+  Side client(*fixture_);
+  Stranger stranger("not an osprey");
+  SocketAddress address = *ResolveAddress(*ParseAddress(fixture_->ListenUri()), true);
+  ASSERT_EQ(rdma_bind_addr(stranger.id(), address.get()), 0);
+  ASSERT_EQ(rdma_listen(stranger.id(), 8), 0);
+  const std::string uri = UriOf(rdma_get_local_addr(stranger.id()));
+  const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri);
+  ASSERT_TRUE(id.ok()) << id.status();
+  CmId accepted;
+  ASSERT_TRUE(Until({&client}, [&] {
+    rdma_cm_event_type type;
+    rdma_cm_id* event_id;
+    int status;
+    if (stranger.Next(&type, &status, &event_id) && type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      accepted.reset(event_id);
+      rdma_conn_param parameters = stranger.Parameters();
+      EXPECT_EQ(rdma_accept(event_id, &parameters), 0);
+    }
+    return client.Find(Kind::kDisconnected, *id) != nullptr;
+  }));
+  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected)->status), Reason::kNotOsprey)
+      << client.Find(Kind::kDisconnected)->status;
+  EXPECT_EQ(client.transport().resources().queue_pairs, 0u);
+}
+
+// ---- Limits ------------------------------------------------------------------------------------
+
+TEST_P(VerbsTransportTest, AReadLongerThanTheDeviceTakesIsRefusedAtOnce) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const uint32_t bytes_max = client.transport().limits(ids.client).read_bytes_max;
+  const std::unique_ptr<Memory> memory =
+      Allocate(server, size_t{bytes_max} + 8, Access::kRemoteRead);
+  Fill(*memory, 7);
+  const RemoteMemory remote = Share(server, ids.server, client, ids.client, *memory);
+  const std::unique_ptr<Memory> into = Allocate(client, size_t{bytes_max} + 8, Access::kLocal);
+  EXPECT_EQ(ReadNow(client, ids.client, remote, 0, bytes_max + 1, *into, {&server, &client}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(ReadNow(client, ids.client, remote, 0, bytes_max, *into, {&server, &client}).ok());
+  EXPECT_EQ(std::memcmp(into->data(), memory->data(), bytes_max), 0);
+}
+
+TEST_P(VerbsTransportTest, CreditsAboveWhatTheTransportProvidesForAreClamped) {
+  TransportOptions many;
+  many.receive_credits = 60000;
+  many.frame_bytes_max = 256;
+  Side server(*fixture_, many), client(*fixture_, many);
+  const Ids ids = Join(server, client, Listen(server));
+  EXPECT_EQ(client.transport().limits(ids.client).send_credits_max, kReceiveCreditsMax);
+  EXPECT_EQ(server.transport().limits(ids.server).send_credits_max, kReceiveCreditsMax);
+  size_t sent = 0;
+  ASSERT_TRUE(Until({&server, &client}, [&] {
+    while (sent < 2000 && client.transport().SendRoom(ids.client) > 0) {
+      EXPECT_TRUE(client.Send(ids.client, std::to_string(sent++)).ok());
+    }
+    return server.Frames(ids.server).size() == 2000;
+  }));
+  for (size_t i = 0; i < 2000; i++) ASSERT_EQ(server.Frames(ids.server)[i], std::to_string(i));
+}
+
+// ---- Resources ---------------------------------------------------------------------------------
+
+TEST_P(VerbsTransportTest, MoreConnectionsThanOneCompletionQueueHoldsWorkAndAreGivenBack) {
+  constexpr size_t kConnections = 60;  // at some 200 completions each, of 4,096
+  const int before = KernelQueuePairs();
+  {
+    Side server(*fixture_), client(*fixture_);
+    const std::string uri = Listen(server);
+    const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
+    Fill(*memory, 3);
+    const std::unique_ptr<Memory> into = Allocate(client, 4096, Access::kLocal);
+    std::vector<Ids> all;
+    for (size_t i = 0; i < kConnections; i++) all.push_back(Join(server, client, uri));
+    EXPECT_EQ(server.transport().resources().queue_pairs, kConnections);
+    EXPECT_EQ(KernelQueuePairs(), before + static_cast<int>(2 * kConnections));
+    for (const Ids& ids : all) {
+      const RemoteMemory remote = Share(server, ids.server, client, ids.client, *memory);
+      std::memset(into->data(), 0, 64);
+      ASSERT_TRUE(ReadNow(client, ids.client, remote, 128, 64, *into, {&client}).ok());
+      ASSERT_EQ(std::memcmp(into->data(), memory->data() + 128, 64), 0);
+    }
+    for (const Ids& ids : all) client.transport().Disconnect(ids.client);
+    ASSERT_TRUE(Until({&server, &client}, [&] {
+      return client.transport().resources().connections == 0 &&
+             server.transport().resources().connections == 0;
+    }));
+    EXPECT_EQ(KernelQueuePairs(), before);
+    // All said goodbye, so nobody was taken for dead.
+    for (const Recorded& event : server.events()) EXPECT_TRUE(event.status.ok()) << event.status;
+    Join(server, client, uri);
+  }
+  EXPECT_EQ(KernelQueuePairs(), before);
+}
+
+TEST_P(VerbsTransportTest, APeerThatIsKilledLeavesNothingBehind) {
+  const int before = KernelQueuePairs();
+  Side server(*fixture_);
+  const std::string uri = Listen(server);
+  for (int i = 0; i < 3; i++) {
+    server.Forget();
+    Child child(GetParam(), "client", uri);
+    ASSERT_TRUE(Until({&server}, [&] {
+      if (const Recorded* request = server.Find(Kind::kConnectRequest);
+          request != nullptr && server.transport().limits(request->id).frame_bytes_max == 0) {
+        EXPECT_TRUE(server.transport().Accept(request->id).ok());
+      }
+      return server.Find(Kind::kReceived) != nullptr;
+    }));
+    EXPECT_EQ(KernelQueuePairs(), before + 1);
+    child.Kill();
+    ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kDisconnected) != nullptr; }));
+    EXPECT_EQ(ReasonOf(server.Find(Kind::kDisconnected)->status), Reason::kPeerGone)
+        << server.Find(Kind::kDisconnected)->status;
+    EXPECT_EQ(KernelQueuePairs(), before);
+  }
+}
+
+// A sum over the device's counters whose names speak of receivers that were not ready; -1 without
+// such counters.
+int64_t NotReadyCount() {
+  int64_t sum = -1;
+  for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err"}) {
+    std::ifstream file("/sys/class/infiniband/" + std::string(std::getenv("LAB_DEVICE")) +
+                       "/ports/1/hw_counters/" + name);
+    int64_t value = 0;
+    if (file >> value) sum = std::max<int64_t>(sum, 0) + value;
+  }
+  return sum;
+}
+
+TEST_P(VerbsTransportTest, NoSendEverFindsTheReceiverNotReady) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const int64_t before = NotReadyCount();
+  ASSERT_GE(before, 0) << "the device has no such counters";
+  for (const uint16_t credits : {uint16_t{2}, uint16_t{3}, uint16_t{16}}) {
+    TransportOptions few;
+    few.receive_credits = credits;
+    few.frame_bytes_max = 512;
+    Side server(*fixture_, few), client(*fixture_, few);
+    const Ids ids = Join(server, client, Listen(server));
+    Side* const sides[] = {&server, &client};
+    const ConnectionId of[] = {ids.server, ids.client};
+    size_t sent[2] = {0, 0};
+    // Each side sends as much as it can and polls when it likes, little or much at a time.
+    ASSERT_TRUE(Until({&server, &client},
+                      [&] {
+                        const int who = random() % 2;
+                        for (int i = random() % 20;
+                             i > 0 && sides[who]->transport().SendRoom(of[who]) > 0; i--) {
+                          EXPECT_TRUE(sides[who]->Send(of[who], std::to_string(sent[who]++)).ok());
+                        }
+                        sides[random() % 2]->Pump(1 + random() % 8);
+                        return server.Frames(ids.server).size() >= 1000 &&
+                               client.Frames(ids.client).size() >= 1000;
+                      }))
+        << "credits " << credits;
+    for (size_t i = 0; i < 1000; i++) ASSERT_EQ(server.Frames(ids.server)[i], std::to_string(i));
+    EXPECT_EQ(server.Find(Kind::kDisconnected), nullptr);
+  }
+  EXPECT_EQ(NotReadyCount(), before);
+}
+
+}  // namespace
+}  // namespace osprey::rdma
