@@ -119,6 +119,9 @@ class ShmTransport : public Transport {
  private:
   using State = ShmConnection::State;
 
+  // Marks the epoll entry of a listener; the low bits are its index. No connection's id has it.
+  static constexpr uint64_t kListenerTag = uint64_t{1} << 63;
+
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options);
 
   // The connection of that id, or null.
@@ -142,12 +145,14 @@ class ShmTransport : public Transport {
   void TakeNewcomers(size_t listener);
   bool TakeNewcomer(size_t listener);
   void RefuseForLackOfDescriptors(int listening);
-  void CheckSockets();
-  void ReadSocket(ShmConnection* connection);
-  void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
   void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
   void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
   absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
+
+  // What comes over sockets: shm_transport_sockets.cc.
+  void CheckSockets();
+  void ReadSocket(ShmConnection* connection);
+  void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
   void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
   void HandleHangUp(ShmConnection* connection);
 

@@ -1,4 +1,4 @@
-// The part of ShmTransport that makes and ends connections: everything that goes over sockets.
+// The part of ShmTransport that makes and ends connections.
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -27,24 +27,14 @@ namespace {
 // An id is a serial number, unique in the process, over the index in the table of connections.
 constexpr int kIndexBits = 16;
 constexpr size_t kConnectionsMax = size_t{1} << kIndexBits;
-// Marks the epoll entry of a listener; the low bits are its index. No serial number reaches this
-// bit.
-constexpr uint64_t kListenerTag = uint64_t{1} << 63;
-
 // Clients that connected and said nothing: one more, and the oldest goes. An honest one speaks
 // before it is even accepted.
 constexpr size_t kGreetingMax = 64;
-// Work done in one look at the sockets; what is left keeps the epoll descriptor readable.
-constexpr int kEpollEventsMax = 64;
+// Newcomers taken in one look at a listener; what is left keeps the epoll descriptor readable.
 constexpr int kNewcomersMax = 16;
-constexpr int kPacketsMax = 16;
 
-// Both bounds are on what a hostile peer can make us allocate: ring slots of each direction,
-// exposed memories.
+// Of each direction: bounds what a hostile peer can make us allocate.
 constexpr uint16_t kRingSlotsMax = 4096;
-constexpr size_t kPeerMemoriesMax = 64;
-// Descriptors received and not yet attached.
-constexpr size_t kUnattachedMax = 16;
 // Of options: a frame is staged in buffers of that size.
 constexpr uint32_t kFrameBytesMax = 1 << 20;
 
@@ -62,17 +52,6 @@ RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
   const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
   return {{std::min(server.receive_credits, kRingSlotsMax), frame},
           {std::min(client.receive_credits, kRingSlotsMax), frame}};
-}
-
-// What the peer exposed under that key, if `remote` lies within it: a part of it will do.
-ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& remote) {
-  for (ShmPeerMemory& memory : connection.peer_memories) {
-    if (memory.key == remote.key && remote.length <= memory.length &&
-        remote.address <= memory.length - remote.length) {
-      return &memory;
-    }
-  }
-  return nullptr;
 }
 
 absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
@@ -452,159 +431,6 @@ void ShmTransport::Disconnect(ConnectionId id) {
                      packet);  // unheard, the end looks like a death: no harm
   }
   End(connection, absl::OkStatus());
-}
-
-void ShmTransport::CheckSockets() {
-  epoll_event ready[kEpollEventsMax];
-  const int count = epoll_wait(epoll_.get(), ready, kEpollEventsMax, /*timeout=*/0);
-  for (int i = 0; i < count; ++i) {
-    const uint64_t tag = ready[i].data.u64;
-    if ((tag & kListenerTag) != 0) {
-      TakeNewcomers(tag & ~kListenerTag);
-    } else if (ShmConnection* connection = Find(ConnectionId{tag}); connection != nullptr) {
-      ReadSocket(connection);
-    }
-  }
-  if (count == kEpollEventsMax) sockets_due_ = true;
-}
-
-void ShmTransport::ReadSocket(ShmConnection* connection) {
-  const ConnectionId id = connection->id;
-  for (int i = 0; i < kPacketsMax; ++i) {
-    ReceivedPacket received;
-    switch (ReceivePacket(connection->socket.get(), &received)) {
-      case ReceiveResult::kNothing:
-        return;
-      case ReceiveResult::kHangUp:
-        return HandleHangUp(connection);
-      case ReceiveResult::kPacket:
-        HandlePacket(connection, received);
-    }
-    // It may have gone, or lost its socket.
-    if (Find(id) != connection || !connection->socket.valid()) return;
-  }
-  sockets_due_ = true;
-}
-
-void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
-  if (connection->state == State::kGreeting) return HandleRequest(connection, received);
-  if (connection->state == State::kConnecting) return HandleAnswer(connection, received);
-  const bool whole = received.bytes == sizeof(ShmPacket) && !received.fds_lost;
-  const bool connected = connection->state == State::kConnected;
-  switch (whole ? static_cast<PacketKind>(received.packet.kind) : PacketKind::kConnect) {
-    case PacketKind::kExpose:
-      if (connected) return HandleExpose(connection, received);
-      break;
-    case PacketKind::kWake:
-      if (connected) return;  // that it came was all
-      break;
-    case PacketKind::kBye:
-      connection->bye = true;
-      return;
-    case PacketKind::kConnect:
-      break;
-  }
-  End(connection, PeerGoneError("the peer broke the rules of the socket"));
-}
-
-void ShmTransport::HandleHangUp(ShmConnection* connection) {
-  switch (connection->state) {
-    case State::kGreeting:
-      std::erase(greeting_, connection->id);
-      return Erase(connection);
-    case State::kRequested:
-      return End(connection, connection->bye
-                                 ? absl::OkStatus()
-                                 : PeerGoneError("the client ended before it was answered"));
-    case State::kConnecting:
-      return End(connection,
-                 UnreachableError(connection->uri, "the server hung up without an answer"));
-    case State::kConnected:
-      // What the peer had published before it went is still delivered.
-      connection->in.Freeze();
-      connection->socket.reset();
-      connection->state = State::kDraining;
-      return;
-    case State::kDraining:
-    case State::kEnded:
-      return;
-  }
-}
-
-absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory& memory) {
-  ShmConnection* connection = Find(id);
-  if (connection == nullptr || connection->state != State::kConnected) {
-    return absl::UnavailableError("the connection is not, or no longer, up");
-  }
-  const auto* ours = dynamic_cast<const ShmMemory*>(&memory);
-  assert(ours != nullptr && "memory of another domain");
-  if (ours->access() != Access::kRemoteRead) {
-    return absl::InvalidArgumentError(
-        "memory that was registered for local use only cannot be exposed");
-  }
-  for (const ShmExposed& exposed : connection->exposed) {
-    if (exposed.serial == ours->serial()) return exposed.remote;
-  }
-  if (connection->exposed.size() == kPeerMemoriesMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a connection exposes at most ", kPeerMemoriesMax, " memories"));
-  }
-  ShmPacket packet;
-  packet.kind = static_cast<uint32_t>(PacketKind::kExpose);
-  packet.key = static_cast<uint32_t>(connection->exposed.size() + 1);
-  packet.length = memory.size();
-  const int fds[] = {ours->fd()};
-  if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
-    const std::string text =
-        absl::StrCat("the peer does not take the memory: ", std::strerror(error));
-    const bool full =
-        error == EAGAIN || error == EWOULDBLOCK || error == ETOOMANYREFS || error == ENOBUFS;
-    return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
-  }
-  connection->exposed.push_back({ours->serial(), RemoteMemory{0, memory.size(), packet.key}});
-  return connection->exposed.back().remote;
-}
-
-void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
-  std::vector<ShmPeerMemory>& memories = connection->peer_memories;
-  const auto unattached =
-      std::count_if(memories.begin(), memories.end(),
-                    [](const ShmPeerMemory& memory) { return memory.fd.valid(); });
-  const bool known =
-      std::any_of(memories.begin(), memories.end(),
-                  [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
-  if (received.fd_count != 1 || known || memories.size() == kPeerMemoriesMax ||
-      unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
-    return End(connection, PeerGoneError("the peer exposed more than it may"));
-  }
-  ShmPeerMemory memory;
-  memory.key = received.packet.key;
-  memory.length = received.packet.length;
-  memory.fd = std::move(received.fds[0]);
-  memories.push_back(std::move(memory));
-}
-
-absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
-  ShmConnection* connection = Find(id);
-  if (connection == nullptr || connection->state != State::kConnected) {
-    return absl::UnavailableError("the connection is not, or no longer, up");
-  }
-  ShmPeerMemory* memory = FindPeerMemory(*connection, remote);
-  if (memory == nullptr) {
-    // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
-    ReadSocket(connection);
-    memory = FindPeerMemory(*connection, remote);
-  }
-  if (memory == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
-                                                   " bytes under the key ", remote.key));
-  }
-  if (memory->mapping.mapped()) return absl::OkStatus();
-  absl::StatusOr<Mapping> mapping = MapSealed(memory->fd.get(), memory->length, MapAccess::kRead);
-  if (!mapping.ok()) return mapping.status();
-  memory->mapping = *std::move(mapping);
-  memory->fd.reset();
-  return absl::OkStatus();
 }
 
 }  // namespace osprey::rdma

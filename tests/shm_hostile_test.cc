@@ -164,9 +164,14 @@ TEST_P(ShmHostileTest, GarbageInPlaceOfAGreetingIsDropped) {
 }
 
 TEST_P(ShmHostileTest, ABrokenRingCostsItsConnection) {
+  constexpr size_t kSlotBytes = (8 + 256 + 63) / 64 * 64;
+  // Lengths that could be, so that it is the counter that must be noticed.
+  const auto plausible = [](RawClient& c) {
+    for (size_t slot = 0; slot < 32; ++slot) c.word(128 + slot * kSlotBytes).store(1);
+  };
   const std::vector<std::function<void(RawClient&)>> breaches = {
-      [](RawClient& c) { c.word(0).store(100000); },                     // tail far ahead
-      [](RawClient& c) { c.word(0).store(0xffffffff); },                 // tail behind
+      [&](RawClient& c) { plausible(c), c.word(0).store(33); },  // more than there are slots
+      [&](RawClient& c) { plausible(c), c.word(0).store(0xffffffff); },  // tail behind
       [](RawClient& c) { c.word(0).store(1); },                          // a frame of length 0
       [](RawClient& c) { c.word(128).store(257), c.word(0).store(1); },  // a frame too long
       [](RawClient& c) { c.word(128).store(0xffffffff), c.word(0).store(1); },
@@ -175,6 +180,7 @@ TEST_P(ShmHostileTest, ABrokenRingCostsItsConnection) {
     RawClient client = Intrude();
     breach(client);
     ExpectBroken(client);
+    EXPECT_TRUE(server_->Frames(client.server_id).empty());
   }
 }
 

@@ -157,7 +157,7 @@ TEST_P(TransportReads, ABadReadBreaksItsOwnConnectionAndNoOther) {
     const absl::Status status =
         ReadNow(client, bad.client, remote, c.offset, 64, *shared.buffer, {&server, &client});
     EXPECT_FALSE(status.ok());
-    EXPECT_TRUE(BothEnded(server, client, bad));
+    ASSERT_TRUE(BothEnded(server, client, bad));
     EXPECT_FALSE(client.Find(Kind::kDisconnected, bad.client)->status.ok());
     EXPECT_TRUE(
         ReadNow(client, good.client, shared.remote, 0, 64, *shared.buffer, {&server, &client})
