@@ -194,9 +194,9 @@ RemoteMemory TransportContract::Share(Side& from, ConnectionId from_id, Side& to
   if (!remote.ok()) return {};
   // Through a frame, as in life: the transport may rely on the order.
   const size_t seen = to.Frames(to_id).size();
-  EXPECT_TRUE(
-      from.Send(from_id, std::string(reinterpret_cast<const char*>(&*remote), sizeof(*remote)))
-          .ok());
+  const absl::Status told_peer =
+      from.Send(from_id, std::string(reinterpret_cast<const char*>(&*remote), sizeof(*remote)));
+  EXPECT_TRUE(told_peer.ok()) << told_peer;
   EXPECT_TRUE(Until({&from, &to}, [&] { return to.Frames(to_id).size() > seen; }));
   RemoteMemory told;
   std::memcpy(&told, to.Frames(to_id)[seen].data(), sizeof(told));
