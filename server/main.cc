@@ -10,8 +10,8 @@
 #include "index/layout.h"
 #include "rdma/handshake.h"
 #include "server/config.h"
-#include "server/serve.h"
 #include "server/flags.h"
+#include "server/serve.h"
 
 // Each ends with its default, since --help prints nothing else of it.
 DEFINE_string(

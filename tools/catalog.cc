@@ -31,9 +31,9 @@
 #include "client/client.h"
 #include "gflags/gflags.h"
 #include "nlohmann/json.hpp"
+#include "server/flags.h"
 #include "tools/catalog_job.h"
 #include "tools/exit_status.h"
-#include "server/flags.h"
 #include "tools/stanzas.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");

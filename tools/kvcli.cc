@@ -17,8 +17,8 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
-#include "tools/exit_status.h"
 #include "server/flags.h"
+#include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_output.h"
 
