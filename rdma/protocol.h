@@ -1,11 +1,13 @@
-// Builds and parses the messages of rdma/wire.h. Pure functions of bytes: no transport, no index, no state.
+// Builds and parses the messages of rdma/wire.h. Pure functions of bytes: no transport, no index,
+// no state.
 //
-// Parsing is where hostile bytes stop: a Parse function returns views into the frame only after every length
-// has been checked against the frame, every reserved byte is zero and every enumeration is a known one. Its error says
-// which field was wrong; the caller closes that connection and no other.
+// Parsing is where hostile bytes stop: a Parse function returns views into the frame only after
+// every length has been checked against the frame, every reserved byte is zero and every
+// enumeration is a known one. Its error says which field was wrong; the caller closes that
+// connection and no other.
 //
-// Building yields the fixed part of a frame in a small struct whose bytes() goes to Transport::Send as the first piece;
-// key and value follow as pieces of their own, so that nothing is copied twice.
+// Building yields the fixed part of a frame in a small struct whose bytes() goes to Transport::Send
+// as the first piece; key and value follow as pieces of their own, so that nothing is copied twice.
 
 #ifndef OSPREY_RDMA_PROTOCOL_H_
 #define OSPREY_RDMA_PROTOCOL_H_
@@ -31,7 +33,8 @@ struct Message {
   Body body;
 
   // `payload_bytes` is what will follow this part in the frame (key and value).
-  Message(Opcode opcode, uint64_t session, uint64_t sequence, const Body& b, size_t payload_bytes) : body(b) {
+  Message(Opcode opcode, uint64_t session, uint64_t sequence, const Body& b, size_t payload_bytes)
+      : body(b) {
     static_assert(sizeof(Message) == sizeof(FrameHeader) + sizeof(Body));
     header.opcode = static_cast<uint8_t>(opcode);
     header.length = static_cast<uint32_t>(sizeof(Message) + payload_bytes);
@@ -57,7 +60,8 @@ struct EmptyMessage {
 // The header of any frame. Errors: INVALID_ARGUMENT.
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
 
-// Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors: INVALID_ARGUMENT.
+// Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
+// INVALID_ARGUMENT.
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 

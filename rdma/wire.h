@@ -1,7 +1,9 @@
-// Every message between client and server, declared once. Little-endian, fixed structs, reserved bytes zero.
+// Every message between client and server, declared once. Little-endian, fixed structs, reserved
+// bytes zero.
 //
-// A message is one frame: a FrameHeader, the fixed body of its opcode, then the bytes that the body announces
-// (key, then value; or text). It is parsed by the functions of rdma/protocol.h, which check every length before it is used.
+// A message is one frame: a FrameHeader, the fixed body of its opcode, then the bytes that the body
+// announces (key, then value; or text). It is parsed by the functions of rdma/protocol.h, which
+// check every length before it is used.
 //
 //   client                                       server
 //   Hello {resume session?, liveness word}  -->
@@ -10,12 +12,14 @@
 //                                           <--  Reply {status, version, slot} (+ value or text)
 //                                           <--  Goodbye (the server is about to end)
 //
-// Between Hello and Welcome there is room for a challenge and its response: nothing is told of the region
-// before Welcome. Requests carry (session, sequence): a request sent again after a broken connection, in the same
-// session, is answered from the server's memory of results and not applied twice.
+// Between Hello and Welcome there is room for a challenge and its response: nothing is told of the
+// region before Welcome. Requests carry (session, sequence): a request sent again after a broken
+// connection, in the same session, is answered from the server's memory of results and not applied
+// twice.
 //
-// Heartbeats are no messages: each side READs a word of the other (the client the region header, the server the client's
-// liveness word) when it has heard nothing for a while, which wakes neither process.
+// Heartbeats are no messages: each side READs a word of the other (the client the region header,
+// the server the client's liveness word) when it has heard nothing for a while, which wakes neither
+// process.
 
 #ifndef OSPREY_RDMA_WIRE_H_
 #define OSPREY_RDMA_WIRE_H_
@@ -70,18 +74,19 @@ static_assert(sizeof(WireMemory) == 24);
 struct HelloBody {
   uint64_t resume_session = 0;      // 0: a new session
   uint64_t resume_incarnation = 0;  // of the server that gave it
-  WireMemory liveness;              // 8 bytes that the server may READ at any time to see that we live
+  WireMemory liveness;  // 8 bytes that the server may READ at any time to see that we live
   uint64_t reserved = 0;
 };
 static_assert(sizeof(HelloBody) == 48);
 
 struct WelcomeBody {
-  uint64_t incarnation = 0;      // this life of the server, random
-  WireMemory region;             // the table; the region header stands at its first byte
-  uint32_t requests_max = 0;     // requests that a session may have unanswered
-  uint32_t resumed = 0;          // 1: FrameHeader.session is the one that Hello asked for. 0: it is new
+  uint64_t incarnation = 0;   // this life of the server, random
+  WireMemory region;          // the table; the region header stands at its first byte
+  uint32_t requests_max = 0;  // requests that a session may have unanswered
+  uint32_t resumed = 0;  // 1: FrameHeader.session is the one that Hello asked for. 0: it is new
   uint64_t value_bytes_max = 0;  // the longest value that this server takes
-  uint32_t eager_bytes_max = 0;  // the longest key + value that may travel in the frame; longer values by rendezvous
+  // The longest key + value that may travel in the frame; longer values go by rendezvous.
+  uint32_t eager_bytes_max = 0;
   uint32_t reserved = 0;
 };
 static_assert(sizeof(WelcomeBody) == 56);
@@ -89,13 +94,14 @@ static_assert(offsetof(WelcomeBody, region) == 8);
 static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 
-// A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION (kVersionIs) or
-// ALREADY_EXISTS (kAbsent), with the present version.
+// A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION
+// (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.
 enum class WireCondition : uint8_t { kNone = 0, kAbsent = 1, kVersionIs = 2 };
 
 struct PutBody {
   uint8_t condition = 0;   // WireCondition
-  uint8_t rendezvous = 0;  // 0: the value follows the key. 1: it is READ from `source`, and checked against `value_hash`
+  // 0: the value follows the key. 1: it is READ from `source`, and checked against `value_hash`.
+  uint8_t rendezvous = 0;
   uint16_t key_length = 0;
   uint32_t reserved = 0;
   uint64_t value_length = 0;
@@ -124,12 +130,17 @@ struct GetBody {  // GET by message, the last resort of a reader
 static_assert(sizeof(GetBody) == 8);
 
 struct ReplyBody {
-  uint32_t status = 0;       // absl::StatusCode
-  uint32_t data_length = 0;  // bytes that follow: the value (GET), the statistics (STATS), or, when status is not OK, text
-  uint64_t version = 0;      // cas version: of what was written, or present when a condition failed; 0: none
-  uint64_t slot = 0;         // where the item is, as a hint that means something to the index only; 0: none
-  uint64_t value_length = 0; // GET: of the whole value. Above data_length: too long to send, READ it by `slot`
-  uint32_t lease_ms = 0;     // GET with value_length > data_length: the item's space is not reused for so long
+  uint32_t status = 0;  // absl::StatusCode
+  // Bytes that follow: the value (GET), the statistics (STATS), or, when status is not OK, text.
+  uint32_t data_length = 0;
+  // Cas version: of what was written, or present when a condition failed; 0: none.
+  uint64_t version = 0;
+  // Where the item is, as a hint that means something to the index only; 0: none.
+  uint64_t slot = 0;
+  // GET: of the whole value. Above data_length: too long to send, READ it by `slot`.
+  uint64_t value_length = 0;
+  // GET with value_length > data_length: the item's space is not reused for so long.
+  uint32_t lease_ms = 0;
   uint32_t reserved = 0;
 };
 static_assert(sizeof(ReplyBody) == 40);
