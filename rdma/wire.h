@@ -99,7 +99,7 @@ static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 enum class WireCondition : uint8_t { kNone = 0, kAbsent = 1, kVersionIs = 2 };
 
 struct PutBody {
-  uint8_t condition = 0;   // WireCondition
+  uint8_t condition = 0;  // WireCondition
   // 0: the value follows the key. 1: it is READ from `source`, and checked against `value_hash`.
   uint8_t rendezvous = 0;
   uint16_t key_length = 0;
