@@ -200,6 +200,28 @@ TEST(ServerRecoveryTest, FramesOfASupersededConnectionAreNotExecuted) {
   EXPECT_TRUE(new_one.welcomed());
 }
 
+TEST(ServerRecoveryTest, AValueThatLandsAfterItsConnectionWasSupersededIsNotWrittenThere) {
+  ServerHarness server;
+  RawClient old_one(server), new_one(server);
+  new_one.Connect();
+  server.Settle();
+  old_one.Establish();
+  const rdma::ConnectionId old_end = server.network().Peer(old_one.id());
+  server.network().HoldReads(old_end, true);
+  old_one.Send(old_one.RendezvousFrame(1, "key", Large(50000)));
+  server.Settle();
+  // In one turn, in this order: the Hello, and the end of the old connection's READs.
+  server.network().HoldReads(old_end, false);
+  new_one.Hello(old_one.session(), kIncarnation);
+  server.Settle();
+  ASSERT_TRUE(new_one.welcomed());
+  EXPECT_EQ(server.network().reads_executed(), 1);
+  EXPECT_EQ(server.Stored("key"), std::nullopt);
+  EXPECT_EQ(server.table().stats().item_bytes, 0);
+  EXPECT_EQ(new_one.Ask(new_one.RendezvousFrame(1, "key", Large(50000))).code, StatusCode::kOk);
+  EXPECT_EQ(server.Stored("key"), Large(50000));
+}
+
 TEST(ServerRecoveryTest, TheLatestOfTwoClaimantsGetsTheSession) {
   ServerHarness server;
   RawClient old_one(server), second(server), third(server);
