@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "rdma/errors.h"
@@ -344,7 +345,7 @@ bool Wakes(Side& side, absl::Duration timeout) {
 bool SleepUntil(Side& side, const std::function<bool()>& done) {
   const absl::Time end = absl::Now() + kContractPatience;
   while (!done() && absl::Now() < end) {
-    if (side.transport().Arm()) (void)Wakes(side, kContractPatience);
+    if (side.transport().Arm() && !Wakes(side, kContractPatience)) return false;  // slept through
     side.Pump();
   }
   return done();
@@ -353,14 +354,21 @@ bool SleepUntil(Side& side, const std::function<bool()>& done) {
 TEST_P(TransportContract, ASleeperIsWokenByFramesAndByTheEnd) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
+  std::atomic<size_t> taken{0};
   std::thread sleeper([&] {
-    EXPECT_TRUE(SleepUntil(server, [&] { return server.Frames(ids.server).size() == 3; }));
+    for (size_t i = 1; i <= 3; ++i) {
+      EXPECT_TRUE(SleepUntil(server, [&] { return server.Frames(ids.server).size() == i; }));
+      taken.store(i);
+    }
     EXPECT_TRUE(SleepUntil(server, [&] { return server.Find(Kind::kDisconnected) != nullptr; }));
   });
-  for (int i = 0; i < 3; ++i) {
+  for (size_t i = 1; i <= 3; ++i) {
     absl::SleepFor(absl::Milliseconds(50));  // so that it has fallen asleep
-    ASSERT_TRUE(client.Send(ids.client, "wake up").ok());
-    client.Pump();
+    EXPECT_TRUE(client.Send(ids.client, "wake up").ok());
+    // Nothing else happens that could wake it.
+    EXPECT_TRUE(Until(
+        {&client}, [&] { return taken.load() == i; }, kContractPatience / 2))
+        << i;
   }
   absl::SleepFor(absl::Milliseconds(50));
   client.transport().Disconnect(ids.client);
