@@ -355,12 +355,13 @@ Lookup::Step Lookup::OnHeader(ByteSpan bytes) {
     case RegionMap::Taken::kYes:
       break;
   }
-  const ReadSpan span = map_.PageSpan(map_.PageOf(hash_));
+  page_ = map_.PageOf(hash_);  // kept: other lookups may deepen the map while this page is READ
+  const ReadSpan span = map_.PageSpan(page_);
   return Read(State::kPage, span.offset, span.length);
 }
 
 Lookup::Step Lookup::OnPage(ByteSpan bytes) {
-  switch (map_.TakePage(map_.PageOf(hash_), bytes)) {
+  switch (map_.TakePage(page_, bytes)) {
     case RegionMap::Taken::kTorn:
       return TornLine();
     case RegionMap::Taken::kNonsense:

@@ -164,6 +164,7 @@ class Lookup {
   bool confirmed_early_ = false;  // a seeded bug's
   bool lengthened_ = false;       // the READ under way is the longer one of an item
 
+  uint32_t page_ = 0;  // of the directory, in state kPage
   RegionMap::Window window_;
   uint64_t next_link_ = 0;  // the line after those searched; 0: none
   uint32_t searched_count_ = 0;

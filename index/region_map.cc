@@ -48,7 +48,6 @@ const char* RegionMap::ProblemOf(const RegionHeader& header) const {
   if (header.region_bytes != region_bytes_ || region_bytes_ > kRegionBytesMax)
     return "region_bytes";
   if (header.directory_depth > DirectoryDepthLimit(region_bytes_)) return "directory_depth";
-  if (header_known_ && header.directory_depth < depth_) return "directory_depth (it never shrinks)";
   if (header_known_ && (header.hash_seed != hash_seed_ || header.units_offset != units_offset_)) {
     return "hash_seed or units_offset (they never change)";
   }
@@ -71,6 +70,8 @@ RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
     problem_ = problem;
     return Taken::kNonsense;
   }
+  // A directory never becomes shallower: another lookup has read a newer header meanwhile.
+  if (header_known_ && header.directory_depth < depth_) return Taken::kTorn;
   hash_seed_ = header.hash_seed;
   units_offset_ = header.units_offset;
   Deepen(header.directory_depth);
@@ -106,6 +107,9 @@ RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
 
 RegionMap::Window RegionMap::WindowOf(KeyHash hash) const {
   const DirectoryEntry entry = DirectoryEntry::Unpack(entries_[hash.directory_index(depth_)]);
+  // An entry deeper than the map serves only some of the keys that the map sends to it: the page
+  // was read after the directory had been doubled, the header before.
+  if (entry.depth > depth_) return {};
   const uint64_t segment = units_offset_ + uint64_t{entry.unit} * kUnitBytes;
   if (!Contains(segment, kUnitBytes)) return {};
   return {segment + hash.home() * kLineBytes, entry.generation};

@@ -12,7 +12,7 @@
 
 namespace osprey::index {
 
-// One mistake each; the rule that it breaks. tests/index_seeded_bugs_test.cc runs them all.
+// One mistake each; the rule that it breaks. tests/index_seeded_bugs_test.cc runs them.
 enum class SeededBug {
   kNone,
   // Writers.

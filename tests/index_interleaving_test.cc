@@ -52,48 +52,5 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   EXPECT_GT(moves.in_place_updates, 100u);
 }
 
-struct Bug {
-  SeededBug bug;
-  const char* name;
-};
-
-class SeededBugTest : public testing::TestWithParam<Bug> {
- protected:
-  void SetUp() override { seeded_bug = GetParam().bug; }
-  void TearDown() override { seeded_bug = SeededBug::kNone; }
-};
-
-// Each of these mistakes is noticed by the test above: the first seed that shows it is printed. The
-// others (checksums, generations, a chain's middle) have tests of their own: index_record_test,
-// index_lookup_test.
-TEST_P(SeededBugTest, IsNoticed) {
-  constexpr uint64_t kSeedsMax = 400;
-  for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
-    Interleaving interleaving(seed);
-    const std::string wrong = interleaving.Run(400);
-    if (wrong.empty()) continue;
-    std::cout << "seed " << seed << ": " << wrong << "\n";
-    return;
-  }
-  FAIL() << "nothing wrong was seen in " << kSeedsMax << " runs";
-}
-
-#define BUG(name) \
-  Bug { SeededBug::name, #name }
-
-INSTANTIATE_TEST_SUITE_P(Bugs, SeededBugTest,
-                         testing::Values(BUG(kNewItemLiveBeforeOldIsDead), BUG(kNoDeadMarkOnUpdate),
-                                         BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion),
-                                         BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
-                                         BUG(kMoveFromWindowToChain), BUG(kPullBackIntoSecondLine),
-                                         BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum),
-                                         BUG(kDeadIsMiss), BUG(kKeyNotCompared),
-                                         BUG(kStateNotCompared), BUG(kFingerprintNotConfirmed),
-                                         BUG(kConfirmedBySlot), BUG(kChainMissNotConfirmed),
-                                         BUG(kChainMissConfirmedTooEarly)),
-                         [](const testing::TestParamInfo<Bug>& bug) {
-                           return std::string(bug.param.name);
-                         });
-
 }  // namespace
 }  // namespace osprey::index

@@ -239,6 +239,65 @@ TEST_F(LookupTest, ReaderWithAnOldMapFindsItsWayAfterASplit) {
   EXPECT_LE(refreshing, 1u);  // one READ of the page teaches all of its entries
 }
 
+// The header was read before the directory was doubled, the page after: entry 0 now serves half of
+// the keys that a directory of one entry sends to it. Its generation is right all the same.
+TEST_F(LookupTest, EntryOfADeeperDirectoryIsNotUsedForAllKeys) {
+  Put("key", "value");
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  const DirectoryEntry entry = DirectoryEntry::Unpack(page.entries[0]);
+  page.entries[0] = DirectoryEntry{entry.unit, 1, entry.generation}.Pack();
+  page.entries[1] = DirectoryEntry{entry.unit, 1, entry.generation}.Pack();
+  SealStruct(kDirectoryOffset, page);
+  RegionMap map(kTestIncarnation, kBytes);
+  FillMap(map, memory_.data());
+  ASSERT_EQ(map.depth(), 0u);
+  EXPECT_EQ(Get(map, memory_.data(), "absent").kind, Lookup::Kind::kAskServer);
+  RegionHeader header = StructAt<RegionHeader>(0);
+  header.directory_depth = 1;
+  SealStruct(0, header);
+  EXPECT_EQ(Get(map, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
+  EXPECT_EQ(Get(map, memory_.data(), "key").kind, Lookup::Kind::kHit);
+  EXPECT_EQ(map.depth(), 1u);
+}
+
+// Lookups of one client share its map, and one may learn more while another's READ is under way.
+TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
+  Put("key", "value");
+  const uint64_t line = HomeLineOf("key");
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  const DirectoryEntry old = DirectoryEntry::Unpack(page.entries[0]);
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    Rewrite(UnitsOffset(kBytes) + i * kLineBytes, [](Line& l) { l.record.tag = 60; });
+  }
+  page.entries[0] = page.entries[1] = DirectoryEntry{old.unit, 0, 60}.Pack();
+  SealStruct(kDirectoryOffset, page);
+  Lookup first(map_, "key", 0);
+  Lookup second(map_, "absent", 0);
+  Lookup::Step step = first.Start();
+  EXPECT_EQ(step.offset, line);
+  step = first.Resume(Copy(step));
+  EXPECT_EQ(step.offset, 0u);
+  const std::vector<std::byte> old_header = Copy(step);
+  RegionHeader header = StructAt<RegionHeader>(0);
+  header.directory_depth = 1;
+  SealStruct(0, header);
+  Lookup::Step other = second.Start();
+  std::vector<std::byte> bytes;
+  while (other.kind == Lookup::Kind::kRead) {
+    bytes = Copy(other);
+    other = second.Resume(bytes);
+  }
+  EXPECT_EQ(other.kind, Lookup::Kind::kMiss);
+  EXPECT_EQ(map_.depth(), 1u);
+  step = first.Resume(old_header);  // older than what the map knows: READ again
+  while (step.kind == Lookup::Kind::kRead) {
+    bytes = Copy(step);
+    step = first.Resume(bytes);
+  }
+  EXPECT_EQ(step.kind, Lookup::Kind::kHit);
+  EXPECT_EQ(map_.depth(), 1u);
+}
+
 // --- Hostile bytes ---------------------------------------------------------
 
 // Any words at all, under valid checksums: a lookup ends, READs only inside the region, and only so
