@@ -108,6 +108,7 @@ void VerbsTransport::End(VerbsConnection& connection) {
             ? absl::CancelledError("the connection ended before these READs were done")
             : connection.end_status;
     while (connection.link->has_batches()) {
+      batches_in_flight_--;
       Queue(Event::Kind::kReadsDone, connection.id, unread);
       pending_.back().event.cookie = connection.link->PopBatch();
     }

@@ -290,12 +290,13 @@ ibv_send_wr* Link::BuildChain(absl::Span<const ReadRequest> reads, ReadChain& ch
                      memory.local_key(device_)};
     }
     ibv_send_wr& request = chain.requests[i];
-    request = {};
+    // All that a READ needs is set anew; the rest stays zero, as it was made.
     request.wr_id = wr_id;
     request.next = &request + 1;
     request.sg_list = segments;
     request.num_sge = static_cast<int>(read.segment_count);
     request.opcode = IBV_WR_RDMA_READ;
+    request.send_flags = 0;
     request.wr.rdma.remote_addr = read.remote_address;
     request.wr.rdma.rkey = read.remote_key;
   }

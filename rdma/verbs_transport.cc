@@ -18,6 +18,12 @@ using State = ConnectionState;
 // Completions looked at in one Poll, so that a flood of frames that are no events (credits) cannot
 // hold it up.
 constexpr int kCompletionsPerTurn = 256;
+// While READs are in flight, a Poll that finds nothing looks so many times more before it returns.
+// The way out through the caller and back takes as long as several looks, and for half of it on
+// average a READ that is done would wait. Some 0.3 us in all.
+constexpr int kReadSpins = 16;
+// Polls that read the coarse clock once, while READs are in flight.
+constexpr uint32_t kPollsPerClock = 8;
 // Descriptors that epoll tells of at once: more than there are on any machine with up to 15
 // devices.
 constexpr int kReadyMax = 32;
@@ -145,7 +151,9 @@ absl::Status VerbsTransport::PostReads(ConnectionId id, absl::Span<const ReadReq
                                        uint64_t cookie) {
   VerbsConnection* const connection = FindConnected(id);
   if (connection == nullptr) return NotConnected();
-  return connection->link->PostReads(reads, cookie, chain_);
+  absl::Status status = connection->link->PostReads(reads, cookie, chain_);
+  if (status.ok()) batches_in_flight_++;
+  return status;
 }
 
 size_t VerbsTransport::ReadRoom(ConnectionId id) const {
@@ -204,13 +212,16 @@ Transport::Resources VerbsTransport::resources() const {
 
 size_t VerbsTransport::Poll(absl::Span<Event> events) {
   Output output{events};
-  delivered_ends_.clear();
-  ReleaseFrames();
+  if (!delivered_ends_.empty()) delivered_ends_.clear();
+  if (!delivered_frames_.empty()) ReleaseFrames();
   if (MustLookAround()) LookAround();
-  DeliverPending(output);
-  const bool seen_all = PollCompletions(output);
+  if (!pending_.empty()) DeliverPending(output);
+  bool seen_all = PollCompletions(output);
+  for (int spin = 0; spin < kReadSpins && output.count == 0 && batches_in_flight_ > 0; spin++) {
+    seen_all = PollCompletions(output);
+  }
   if (!ending_.empty()) FinishEnding(seen_all);
-  DeliverPending(output);
+  if (!pending_.empty()) DeliverPending(output);
   return output.count;
 }
 
@@ -224,10 +235,14 @@ void VerbsTransport::ReleaseFrames() {
 }
 
 bool VerbsTransport::MustLookAround() {
-  const int64_t tick = CoarseTick();
-  if (!look_around_ && connecting_ == 0 && tick == coarse_tick_) return false;
+  if (!look_around_ && connecting_ == 0) {
+    // Who waits for a READ polls again at once: then even that clock is read at some of the Polls
+    // only.
+    if (batches_in_flight_ > 0 && ++polls_unclocked_ % kPollsPerClock != 0) return false;
+    if (CoarseTick() == coarse_tick_) return false;
+  }
   look_around_ = false;
-  coarse_tick_ = tick;
+  coarse_tick_ = CoarseTick();
   return true;
 }
 
@@ -285,6 +300,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   }
   switch (work.kind) {
     case WorkKind::kReadLast:
+      batches_in_flight_--;
       Emit(output, Event::Kind::kReadsDone, connection->id, link.PopBatch(), Bytes(), 0);
       return;
     case WorkKind::kReceive:

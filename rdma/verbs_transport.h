@@ -164,9 +164,11 @@ class VerbsTransport : public Transport {
   std::deque<Pending> pending_;
 
   std::vector<Source> sources_;
-  size_t connecting_ = 0;    // connections that wait for a CM event
-  bool look_around_ = true;  // at the next Poll
-  int64_t coarse_tick_ = 0;  // when we last looked around, as the coarse clock has it
+  size_t connecting_ = 0;         // connections that wait for a CM event
+  size_t batches_in_flight_ = 0;  // of READs, of all connections
+  bool look_around_ = true;       // at the next Poll
+  int64_t coarse_tick_ = 0;       // when we last looked around, as the coarse clock has it
+  uint32_t polls_unclocked_ = 0;
   bool device_lost_ = false;
   UniqueFd epoll_;
 };
