@@ -264,8 +264,7 @@ absl::Time Connection::deadline() const {
   return absl::InfiniteFuture();
 }
 
-// --- Sending
-// -------------------------------------------------------------------------------------------------
+// --- Sending ------------------------------------------------------------------------------------
 
 size_t Connection::ReplyDataMax() const {
   return limits_.frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);

@@ -124,8 +124,7 @@ void Connection::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time
   Reply(sequence, answer, now);
 }
 
-// --- Rendezvous
-// ----------------------------------------------------------------------------------------------
+// --- Rendezvous ---------------------------------------------------------------------------------
 
 void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence,
                                  absl::Time now) {

@@ -33,8 +33,7 @@
 namespace osprey::server {
 namespace {
 
-// --- What the engine is given from outside
-// ----------------------------------------------------------------------
+// --- What the engine is given from outside ------------------------------------------------------
 
 // Never goes back, as the engine wants it, and is near the wall clock, as logs do.
 class Clock {
@@ -68,8 +67,7 @@ absl::Duration ProcessCpu() {
   return absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime);
 }
 
-// --- Signals
-// ------------------------------------------------------------------------------------------------------
+// --- Signals ------------------------------------------------------------------------------------
 
 // Set by the handler, read by the loop. Relaxed: it guards no other memory, and the descriptor ends
 // the sleep.
@@ -99,8 +97,7 @@ void HandleSignals() {
   sigaction(SIGPIPE, &action, nullptr);
 }
 
-// --- Start
-// --------------------------------------------------------------------------------------------------------
+// --- Start --------------------------------------------------------------------------------------
 
 // Everything of one scheme.
 struct Place {
@@ -222,8 +219,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
   std::fflush(stdout);
 }
 
-// --- The loop
-// -----------------------------------------------------------------------------------------------------
+// --- The loop -----------------------------------------------------------------------------------
 
 // Until a descriptor is readable or the engine's next timer is due.
 void Sleep(Engine& engine, const Clock& clock) {

@@ -1,0 +1,157 @@
+// What lies between the ends: connections, faults, and the carrying out of READs.
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "rdma/errors.h"
+#include "rdma/host_memory.h"
+#include "tests/fake_transport.h"
+#include "tests/fake_transport_internal.h"
+
+namespace osprey::fake {
+
+// --- Network ------------------------------------------------------------------------------------
+
+Network::Network(const NetworkOptions& options) : options_(options), random_(options.seed) {}
+
+Network::~Network() { assert(transports_.empty()); }
+
+std::unique_ptr<rdma::Domain> Network::NewDomain(absl::string_view name) {
+  return std::make_unique<FakeDomain>(this, name);
+}
+
+End* Network::Find(ConnectionId id) {
+  auto it = ends_.find(id);
+  return it == ends_.end() ? nullptr : it->second.get();
+}
+
+const End* Network::Find(ConnectionId id) const { return const_cast<Network*>(this)->Find(id); }
+
+ConnectionId Network::Peer(ConnectionId id) const {
+  const End* end = Find(id);
+  return end == nullptr ? ConnectionId::kNone : end->peer;
+}
+
+End& Network::NewEnd(FakeTransport* transport) {
+  auto end = std::make_unique<End>();
+  end->id = static_cast<ConnectionId>(++last_id_);
+  end->transport = transport;
+  End& result = *end;
+  ends_[result.id] = std::move(end);
+  return result;
+}
+
+void Network::Close(End& end, absl::Status status, bool lose_frames) {
+  if (end.state == End::State::kClosing) return;
+  end.state = End::State::kClosing;
+  end.close_status = std::move(status);
+  if (lose_frames) end.inbox.clear();
+  end.transport->Wake();
+}
+
+void Network::Break(ConnectionId id, bool lose_frames) {
+  End* end = Find(id);
+  if (end == nullptr) return;
+  if (End* peer = Find(end->peer))
+    Close(*peer, rdma::PeerGoneError("the connection broke"), lose_frames);
+  Close(*end, rdma::PeerGoneError("the connection broke"), lose_frames);
+}
+
+void Network::Cut(ConnectionId id) {
+  End* end = Find(id);
+  if (end == nullptr) return;
+  end->cut = true;
+  if (End* peer = Find(end->peer)) peer->cut = true;
+}
+
+void Network::HoldReads(ConnectionId id, bool held) {
+  End* end = Find(id);
+  if (end == nullptr) return;
+  end->reads_held = held;
+  end->transport->Wake();
+}
+
+void Network::FailNextReads(ConnectionId id, absl::Status status) {
+  assert(!status.ok());
+  if (End* end = Find(id)) end->fail_next_reads = std::move(status);
+}
+
+void Network::LoseDevice(absl::string_view domain_name) {
+  for (FakeTransport* transport : transports_) {
+    if (transport->domain_name() == domain_name) transport->LoseDevice();
+  }
+}
+
+// Copies the first `bytes` of what `read` asks for, piece by piece.
+void Network::Copy(absl::Span<const std::byte> from, const ReadRequest& read, size_t bytes) {
+  const size_t piece =
+      options_.read_piece_bytes == 0 ? std::max<size_t>(bytes, 1) : options_.read_piece_bytes;
+  std::vector<size_t> starts;
+  for (size_t start = 0; start < bytes; start += piece) starts.push_back(start);
+  if (options_.shuffle_pieces) std::shuffle(starts.begin(), starts.end(), random_);
+  for (size_t start : starts) {
+    const size_t length = std::min(piece, bytes - start);
+    if (before_piece) before_piece(from.subspan(start, length));
+    // The local end may be split in two, anywhere.
+    const size_t first = std::min<size_t>(read.segments[0].length, start + length);
+    if (start < first)
+      std::memcpy(read.segments[0].data + start, from.data() + start, first - start);
+    const size_t rest = std::max(start, first);
+    if (rest < start + length) {
+      std::memcpy(read.segments[1].data + (rest - read.segments[0].length), from.data() + rest,
+                  start + length - rest);
+    }
+  }
+}
+
+absl::Status Network::Execute(End& end, const std::vector<ReadRequest>& reads) {
+  for (const ReadRequest& read : reads) {
+    const size_t bytes = ReadBytes(read);
+    End* peer = Find(end.peer);
+    if (peer == nullptr) return rdma::PeerGoneError("the peer is gone");
+    auto memory = memories_.find(read.remote_key);
+    if (memory == memories_.end() || peer->exposed.count(read.remote_key) == 0) {
+      return rdma::PeerGoneError("remote access error: a READ of memory that was not exposed");
+    }
+    const uint64_t base = memory->second->remote_address();
+    const size_t size = memory->second->size();
+    if (read.remote_address < base || read.remote_address - base > size ||
+        size - (read.remote_address - base) < bytes) {
+      return rdma::PeerGoneError("remote access error: a READ outside of what was exposed");
+    }
+    const bool fails = !end.fail_next_reads.ok();
+    Copy({memory->second->data() + (read.remote_address - base), bytes}, read,
+         fails ? bytes / 2 : bytes);
+    if (fails) return std::exchange(end.fail_next_reads, absl::OkStatus());
+    ++reads_executed_;
+  }
+  return absl::OkStatus();
+}
+
+// --- Domain -------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::Register(rdma::HostMemory& memory,
+                                                             Access access) {
+  return std::make_unique<FakeMemory>(network_, memory.data(), memory.size(), access, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::Allocate(size_t bytes, Access access) {
+  constexpr size_t kPageBytes = 4096;
+  bytes = (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* data = std::aligned_alloc(kPageBytes, bytes);
+  if (data == nullptr) return absl::ResourceExhaustedError("out of memory");
+  std::memset(data, 0, bytes);
+  return std::make_unique<FakeMemory>(network_, static_cast<std::byte*>(data), bytes, access, data);
+}
+
+absl::StatusOr<std::unique_ptr<rdma::Transport>> FakeDomain::NewTransport(
+    const rdma::TransportOptions& options) {
+  if (options.receive_credits < 2)
+    return absl::InvalidArgumentError("receive_credits must be at least 2");
+  return std::make_unique<FakeTransport>(network_, name_, options);
+}
+
+}  // namespace osprey::fake
