@@ -21,6 +21,9 @@ constexpr int kTornPauseDoublingsMax = 6;
 // How long to wait before the server is asked once more for a key whose item cannot be READ.
 constexpr absl::Duration kAskPauseFirst = absl::Milliseconds(1);
 constexpr int kAskPauseDoublingsMax = 6;
+// How often to look while requests wait for credits: long against a round trip, short against a
+// deadline.
+constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 
 }  // namespace
 
@@ -168,6 +171,7 @@ absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallb
 int Engine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
   polling_ = true;
+  polled_at_ = now;
   ExpireOperations(now);
   ReceiveEvents(now);
   Watch(now);
@@ -371,7 +375,12 @@ int Engine::RunCallbacks() {
 
 absl::Time Engine::NextTimer() const {
   absl::Time timer = std::min(next_deadline_, connection_->NextTimer());
-  if (connection_->ready()) timer = std::min(timer, next_pause_end_);
+  if (connection_->ready()) {
+    timer = std::min(timer, next_pause_end_);
+    // Credits may come back without an event.
+    const bool blocked = !to_resend_.empty() || (!to_send_.empty() && session_.HasRoom());
+    if (blocked) timer = std::min(timer, polled_at_ + kBlockedStep);
+  }
   return std::min(timer, batches_.StuckSince() + kReadsStuckMax());
 }
 

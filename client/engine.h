@@ -167,6 +167,7 @@ class Engine {
   uint64_t ended_ = 0;
   bool closed_ = false;
   bool polling_ = false;
+  absl::Time polled_at_ = absl::InfinitePast();
   // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
   // nothing.
   absl::Time next_deadline_ = absl::InfiniteFuture();
