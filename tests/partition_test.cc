@@ -1,0 +1,149 @@
+// Two machines whose cable is pulled: nobody says goodbye, no error comes by itself. Both sides
+// must notice within a bounded time, give back what they held, and go on once the cable is back.
+//
+// Runs on node 1; OSPREY_TEST_SERVER is the kvserver of node 2.
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "gtest/gtest.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+// An operation's deadline may be passed by so much: two machines share two cores here.
+constexpr absl::Duration kLateness = absl::Seconds(1);
+// Retransmissions are given up after half a second, silence is asked about after one and counts as
+// death after three more; the rest is the speed of two emulated machines.
+constexpr absl::Duration kNoticeMax = absl::Seconds(15);
+// After the fault's end: the client's longest pause between attempts is a second.
+constexpr absl::Duration kRecoveryMax = absl::Seconds(15);
+
+class PartitionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* server = std::getenv("OSPREY_TEST_SERVER");
+    ASSERT_NE(server, nullptr) << "needs a server on another machine";
+    uri_ = server;
+  }
+  void TearDown() override { Mend(); }
+
+  std::unique_ptr<Client> Connect() {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri_);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+
+  // Every frame that leaves this machine is lost; the answers of the other need requests.
+  void Cut() {
+    const ProgramResult result = RunProgram(
+        {"tc", "qdisc", "add", "dev", std::getenv("LAB_NETDEV"), "root", "netem", "loss", "100%"});
+    ASSERT_EQ(result.exit_status, 0) << result.err;
+    cut_ = true;
+  }
+  void Mend() {
+    if (!std::exchange(cut_, false)) return;
+    const ProgramResult result =
+        RunProgram({"tc", "qdisc", "del", "dev", std::getenv("LAB_NETDEV"), "root"});
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+  }
+
+  static uint64_t Stat(Client& client, const std::string& name) {
+    const absl::StatusOr<std::string> text = client.ServerStats(absl::Seconds(10));
+    EXPECT_TRUE(text.ok()) << text.status();
+    for (absl::string_view line : absl::StrSplit(text.value_or(""), '\n')) {
+      const std::vector<absl::string_view> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
+      uint64_t value = 0;
+      if (pair[0] == name && absl::SimpleAtoi(pair.back(), &value)) return value;
+    }
+    ADD_FAILURE() << "no " << name << " in " << text.value_or("");
+    return 0;
+  }
+
+  static size_t OpenDescriptors() {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      count += entry.exists() ? 1 : 0;
+    }
+    return count;
+  }
+
+  std::string uri_;
+  bool cut_ = false;
+};
+
+TEST_F(PartitionTest, OperationsEndByTheirDeadlinesAndGoOnWhenTheCableIsBack) {
+  std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->Put("kept", "through the cut").ok());
+  Cut();
+  for (const absl::Duration deadline : {absl::Milliseconds(200), absl::Seconds(2)}) {
+    absl::Time began = absl::Now();
+    const absl::StatusOr<Value> value = client->Get("kept", deadline);
+    EXPECT_FALSE(value.ok());
+    EXPECT_FALSE(absl::IsNotFound(value.status())) << "silence is no evidence of absence";
+    EXPECT_LE(absl::Now() - began, deadline + kLateness);
+
+    began = absl::Now();
+    WriteOptions options;
+    options.deadline = deadline;
+    EXPECT_FALSE(client->Put("kept", "through the cut", options).ok());
+    EXPECT_LE(absl::Now() - began, deadline + kLateness);
+  }
+  Mend();
+  const absl::Time mended = absl::Now();
+  absl::StatusOr<Value> value = client->Get("kept", kRecoveryMax);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(value->bytes, "through the cut");
+  EXPECT_LE(absl::Now() - mended, kRecoveryMax);
+}
+
+TEST_F(PartitionTest, BothSidesNoticeAndGiveBackWhatTheyHeld) {
+  std::unique_ptr<Client> observer = Connect();
+  ASSERT_NE(observer, nullptr);
+  // What earlier clients left has gone by now, or goes while we look.
+  uint64_t before = Stat(*observer, "connections");
+  for (const absl::Time until = absl::Now() + kNoticeMax; before > 1 && absl::Now() < until;) {
+    absl::SleepFor(absl::Milliseconds(200));
+    before = Stat(*observer, "connections");
+  }
+  ASSERT_EQ(before, 1u);
+  observer.reset();
+  const size_t descriptors = OpenDescriptors();
+  {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(Connect());
+      ASSERT_NE(clients.back(), nullptr);
+      ASSERT_TRUE(clients.back()->Put(absl::StrCat("key", i), "value").ok());
+    }
+    ASSERT_EQ(Stat(*clients[0], "connections"), 4u);
+    Cut();
+    const absl::Time cut = absl::Now();
+    // Our side: clients that are closed while the peer is silent end in bounded time.
+    clients.clear();
+    EXPECT_LE(absl::Now() - cut, kNoticeMax);
+    EXPECT_EQ(OpenDescriptors(), descriptors);
+    // Their side hears nothing of that. It has to find out for itself.
+    absl::SleepFor(std::max(absl::ZeroDuration(), cut + kNoticeMax - absl::Now()));
+  }
+  Mend();
+  observer = Connect();
+  ASSERT_NE(observer, nullptr);
+  EXPECT_EQ(Stat(*observer, "connections"), 1u) << "the server still holds vanished clients";
+}
+
+}  // namespace
+}  // namespace osprey
