@@ -134,6 +134,7 @@ absl::StatusOr<std::unique_ptr<VerbsMemory>> VerbsMemory::Register(const VerbsDe
   for (const VerbsDevice& device : devices.all()) {
     absl::StatusOr<MemoryRegion> region = RegisterRegion(device, data, size, access);
     if (!region.ok()) return region.status();
+    memory->keys_.push_back({(*region)->lkey, (*region)->rkey});
     memory->regions_.push_back(*std::move(region));
   }
   return memory;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "rdma/host_memory.h"
 #include "rdma/transport.h"
@@ -62,13 +63,20 @@ class VerbsMemory : public Memory {
                                                                size_t bytes, Access access);
 
   Access access() const { return access_; }
-  uint32_t local_key(const VerbsDevice& device) const { return regions_[device.index]->lkey; }
-  uint32_t remote_key(const VerbsDevice& device) const { return regions_[device.index]->rkey; }
+  // By VerbsDevice::index.
+  uint32_t local_key(size_t device) const { return keys_[device].local; }
+  uint32_t remote_key(size_t device) const { return keys_[device].remote; }
 
  private:
   VerbsMemory(std::byte* data, size_t size, Access access) : Memory(data, size), access_(access) {}
 
+  struct Keys {
+    uint32_t local = 0;
+    uint32_t remote = 0;
+  };
+
   const Access access_;
+  absl::InlinedVector<Keys, 2> keys_;    // by device, here so that posting touches little memory
   std::unique_ptr<HostMemory> storage_;  // null when the caller keeps it
   std::vector<MemoryRegion> regions_;    // by device; gone before the storage
 };

@@ -1,6 +1,7 @@
 #include "rdma/verbs_link.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -17,6 +18,9 @@ constexpr size_t kCacheLineBytes = 64;
 constexpr uint32_t kControlSlots = 2;
 // Work requests of the send queue besides READs and slots: the goodbye and the sentinel.
 constexpr uint32_t kLastWords = 2;
+
+// READs whose work requests are built on the stack: a GET's one or two.
+constexpr size_t kFewReads = 2;
 
 size_t Stride(uint32_t frame_bytes_max) {
   return (sizeof(FrameEnvelope) + frame_bytes_max + kCacheLineBytes - 1) / kCacheLineBytes *
@@ -41,7 +45,7 @@ absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port
 }  // namespace
 
 Link::Link(const VerbsDevice& device, const Options& options)
-    : device_(device), options_(options) {}
+    : device_(device), device_index_(device.index), options_(options) {}
 
 Link::~Link() = default;
 
@@ -49,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Link>> Link::Create(DeviceCompletions& completion
                                                    const Options& options) {
   std::unique_ptr<Link> link(new Link(completions.device(), options));
   link->receives_ = options.receive_credits + kControlReceives;
-  link->batches_.resize(options.reads_in_flight_max);
+  link->batches_.resize(std::bit_ceil(size_t{options.reads_in_flight_max}));
   const QueuePairShape shape = {
       .sends = options.reads_in_flight_max + SendSlots(options.send_credits_max) + kLastWords,
       .receives = link->receives_,
@@ -258,7 +262,7 @@ absl::StatusOr<RemoteMemory> Link::Expose(const VerbsMemory& memory) {
     remote_read_granted_ = true;
   }
   return RemoteMemory{reinterpret_cast<uintptr_t>(memory.data()), memory.size(),
-                      memory.remote_key(device_)};
+                      memory.remote_key(device_index_)};
 }
 
 absl::Status Link::CheckRead(const ReadRequest& read) const {
@@ -275,11 +279,12 @@ absl::Status Link::CheckRead(const ReadRequest& read) const {
   return absl::OkStatus();
 }
 
-ibv_send_wr* Link::BuildChain(absl::Span<const ReadRequest> reads, ReadChain& chain) const {
+void Link::BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests,
+                      ibv_sge* segments_of) const {
   const uint64_t wr_id = Work(WorkKind::kRead, batches_end_);
   for (size_t i = 0; i < reads.size(); i++) {
     const ReadRequest& read = reads[i];
-    ibv_sge* const segments = &chain.segments[i * kSegmentsMax];
+    ibv_sge* const segments = &segments_of[i * kSegmentsMax];
     for (uint32_t s = 0; s < read.segment_count; s++) {
       const LocalSegment& local = read.segments[s];
       // Only Domains of this transport make the memory that is passed to it.
@@ -287,9 +292,9 @@ ibv_send_wr* Link::BuildChain(absl::Span<const ReadRequest> reads, ReadChain& ch
       assert(local.data >= memory.data() &&
              local.data + local.length <= memory.data() + memory.size());
       segments[s] = {reinterpret_cast<uintptr_t>(local.data), local.length,
-                     memory.local_key(device_)};
+                     memory.local_key(device_index_)};
     }
-    ibv_send_wr& request = chain.requests[i];
+    ibv_send_wr& request = requests[i];
     // All that a READ needs is set anew; the rest stays zero, as it was made.
     request.wr_id = wr_id;
     request.next = &request + 1;
@@ -300,11 +305,10 @@ ibv_send_wr* Link::BuildChain(absl::Span<const ReadRequest> reads, ReadChain& ch
     request.wr.rdma.remote_addr = read.remote_address;
     request.wr.rdma.rkey = read.remote_key;
   }
-  ibv_send_wr& last = chain.requests[reads.size() - 1];
+  ibv_send_wr& last = requests[reads.size() - 1];
   last.next = nullptr;
   last.wr_id = Work(WorkKind::kReadLast, batches_end_);
   last.send_flags = IBV_SEND_SIGNALED;
-  return chain.requests.data();
 }
 
 absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cookie,
@@ -318,11 +322,16 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
   for (const ReadRequest& read : reads) {
     if (absl::Status status = CheckRead(read); !status.ok()) return status;
   }
-  ibv_send_wr* const first = BuildChain(reads, chain);
+  // A few are built on the stack, which is in the cache in any case.
+  ibv_send_wr few_requests[kFewReads] = {};
+  ibv_sge few_segments[kFewReads * kSegmentsMax];
+  const bool few = reads.size() <= kFewReads;
+  ibv_send_wr* const first = few ? few_requests : chain.requests.data();
+  BuildChain(reads, first, few ? few_segments : chain.segments.data());
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(queue_pair(), first, &bad);
   if (error != 0 && bad == first) return VerbsError("ibv_post_send of READs", error);
-  batches_[batches_end_ % batches_.size()] = {cookie, static_cast<uint32_t>(reads.size())};
+  batches_[batches_end_ & (batches_.size() - 1)] = {cookie, static_cast<uint32_t>(reads.size())};
   batches_end_++;
   reads_in_flight_ += static_cast<uint32_t>(reads.size());
   // Part of the chain is under way, and the part with the signal is not: only breaking tells when
@@ -333,7 +342,7 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
 
 uint64_t Link::PopBatch() {
   assert(has_batches());
-  const Batch& batch = batches_[batches_begin_ % batches_.size()];
+  const Batch& batch = batches_[batches_begin_ & (batches_.size() - 1)];
   batches_begin_++;
   reads_in_flight_ -= batch.reads;
   return batch.cookie;

@@ -68,8 +68,8 @@ struct WorkId {
   }
 };
 
-// Work requests of a chain, built here. One for all links of a Transport, so that it stays in the
-// cache.
+// Work requests of a long chain, built here. One for all links of a Transport, so that it stays in
+// the cache.
 struct ReadChain {
   explicit ReadChain(size_t reads_max) : requests(reads_max), segments(reads_max * kSegmentsMax) {}
   std::vector<ibv_send_wr> requests;
@@ -158,10 +158,12 @@ class Link {
   absl::Status PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint32_t length);
   absl::Status PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, bool signalled);
   void GiveCreditsBack();
-  ibv_send_wr* BuildChain(absl::Span<const ReadRequest> reads, ReadChain& chain) const;
+  void BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests,
+                  ibv_sge* segments_of) const;
   absl::Status CheckRead(const ReadRequest& read) const;
 
   const VerbsDevice& device_;
+  const size_t device_index_;
   const Options options_;
   ConnectionLimits limits_;
   uint32_t inline_bytes_max_ = 0;
@@ -185,7 +187,7 @@ class Link {
   VerbsBuffer receive_buffer_;
   size_t receive_stride_ = 0;  // bytes
 
-  // READs. Batches are numbered for ever; number n lies at n % batches_.size().
+  // READs. Batches are numbered for ever; number n lies at n % batches_.size(), a power of 2.
   uint32_t reads_in_flight_ = 0;
   uint64_t batches_begin_ = 0;
   uint64_t batches_end_ = 0;
