@@ -48,15 +48,16 @@ class VerbsAccess : public TransportContract {
 
     alignas(8) static std::byte bytes[4096];
     std::memset(bytes, 0x11, sizeof(bytes));
-    const MemoryRegion open(ibv_reg_mr(QueuePairOf(server, ids.server)->pd, bytes, sizeof(bytes),
-                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+    const int everything = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    const MemoryRegion open(
+        ibv_reg_mr(QueuePairOf(server, ids.server)->pd, bytes, sizeof(bytes), everything));
     ASSERT_NE(open, nullptr);
     const std::unique_ptr<Memory> source = Allocate(client, 4096, Access::kLocal);
     std::memset(source->data(), 0x22, 8);
     ibv_qp* const queue_pair = QueuePairOf(client, ids.client);
-    const MemoryRegion local(
-        ibv_reg_mr(queue_pair->pd, source->data(), 4096, IBV_ACCESS_LOCAL_WRITE));
+    const int own = IBV_ACCESS_LOCAL_WRITE;
+    const MemoryRegion local(ibv_reg_mr(queue_pair->pd, source->data(), 4096, own));
     ibv_sge segment = {reinterpret_cast<uintptr_t>(source->data()), 8, local->lkey};
     ibv_send_wr request = {};
     request.sg_list = &segment;

@@ -39,8 +39,8 @@ class VerbsTransportTest : public TransportContract {
     static std::byte buffer[4096];
     std::memcpy(buffer, bytes.data(), bytes.size());
     ibv_qp* const queue_pair = QueuePairOf(side, id);
-    const MemoryRegion region(
-        ibv_reg_mr(queue_pair->pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE));
+    const int access = IBV_ACCESS_LOCAL_WRITE;
+    const MemoryRegion region(ibv_reg_mr(queue_pair->pd, buffer, sizeof(buffer), access));
     ibv_sge segment = {reinterpret_cast<uintptr_t>(buffer), static_cast<uint32_t>(bytes.size()),
                        region->lkey};
     ibv_send_wr request = {};
