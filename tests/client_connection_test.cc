@@ -284,6 +284,8 @@ TEST_F(ClientEngineTest, AReplyInTheNameOfAnotherSessionAnswersNothing) {
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
   EXPECT_FALSE(put.done());
   EXPECT_THAT(std::string(engine_->connection().last_error().message()), HasSubstr("protocol"));
+  CloseEngine();  // while `put` is there to be told
+  EXPECT_TRUE(absl::IsCancelled(put.status()));
 }
 
 TEST_F(ClientEngineTest, ClosingTellsTheServerAndLeavesNothingBehind) {
