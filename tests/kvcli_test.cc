@@ -195,6 +195,7 @@ TEST_F(KvcliTest, StatsAndPingSayTransportAndDevice) {
     const ProgramResult plain = Kvcli({command});
     EXPECT_EQ(plain.exit_status, 0) << plain.err;
     EXPECT_THAT(plain.out, AllOf(HasSubstr("transport="), HasSubstr("device=")));
+    EXPECT_EQ(plain.out.find("transport="), plain.out.rfind("transport=")) << "said twice";
     const Json json = Json::parse(Kvcli({command, "--json"}).out);
     EXPECT_FALSE(json["transport"].get<std::string>().empty());
     EXPECT_FALSE(json["device"].get<std::string>().empty());

@@ -1,5 +1,6 @@
 #include "tools/kvcli_commands.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -168,8 +169,12 @@ ExitStatus RunStats(CommandContext& context, Arguments /*arguments*/) {
   if (!stats.ok()) return Fail(context, "stats", stats.status());
   const std::string description = context.client->Describe();
   std::vector<std::pair<std::string, std::string>> rows = SplitPairs(description, ' ');
-  for (std::pair<std::string, std::string>& row : SplitPairs(*stats, '\n'))
-    rows.push_back(std::move(row));
+  // The server tells of this connection, too. A name is said once: here, as we see it.
+  for (std::pair<std::string, std::string>& row : SplitPairs(*stats, '\n')) {
+    const bool said = std::any_of(rows.begin(), rows.end(),
+                                  [&](const auto& earlier) { return earlier.first == row.first; });
+    if (!said) rows.push_back(std::move(row));
+  }
   context.out->Table(description, rows);
   return ExitStatus::kDone;
 }
