@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -204,6 +205,9 @@ TEST(ServerProcessTest, AnAddressThatCannotBeHadIsStatusThree) {
 }
 
 TEST(ServerProcessTest, MoreMemoryThanThereIsIsStatusFourWhenItMustBeThereAtStart) {
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+  GTEST_SKIP() << "a sanitizer's shadow memory does not fit under a limit of address space";
+#endif
   // 1 TiB of huge pages, or of anything that is committed at once, is on no machine that runs
   // tests; without an RDMA device memory is committed as it is used, so this asks for what even the
   // address space limit refuses.
