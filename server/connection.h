@@ -1,21 +1,23 @@
 // One client's connection: from its request to connect until its last event.
 //
-//   kAccepting --connected--> kAwaitingHello --Hello, new session or one without owner----->
-//   kEstablished
-//        |                         |  \                                                        ^  |
-//        |                         |   `-Hello, its session has an owner--> kAwaitingFence ----'  |
-//        stop |                         |                                         |  owner's end v
-//        |                         |                                         | kDraining | hello
-//        timeout, stop     | hello timeout, stop, malformed          | too            | all
-//        answered: |                         |                                         | | Goodbye
-//        |                         |                                         |                v
-//        |                         |                                         |             kLeaving
-//        v                         v                                         v                |
-//        kGoodbyeGrace
-//   kClosing <----- from any state: malformed frame, silence, replies not taken, superseded <--'
-//        |
-//        kDisconnected (may come in any state): the session is kept for kSessionKept, and this
-//        object ends
+//   kAccepting
+//       | connected
+//   kAwaitingHello ---- Hello, its session has an owner ----> kAwaitingFence
+//       | Hello, new session or one without owner                 | the owner's end
+//       v                                                         |
+//   kEstablished <------------------------------------------------+
+//       | stop
+//   kDraining
+//       | all answered: Goodbye
+//   kLeaving
+//       | kGoodbyeGrace
+//   kClosing
+//       | kDisconnected (may come in any state): the session is kept for kSessionKept
+//   (gone)
+//
+//   To kClosing at once: from any state on a malformed frame, silence, replies that are not taken,
+//   or when a newer connection claims the session; before kEstablished also on stop, or when no
+//   Hello (the owner's end) comes in time.
 //
 // Thread rule: the engine's thread.
 

@@ -17,8 +17,8 @@
 //   Engine engine(std::move(table), std::move(ports), options);
 //   engine.Listen("rdma://0.0.0.0:7411");
 //   while (!engine.done()) {
-//     if (engine.Poll(Now())) continue;                                    // there was work: look
-//     again if (engine.Arm()) poll(engine.fds(), until engine.next_timer());      // sleep
+//     if (engine.Poll(Now())) continue;  // there was work: look again
+//     if (engine.Arm()) poll(engine.fds(), until engine.next_timer());  // sleep
 //   }
 //
 // Thread rule: one thread.

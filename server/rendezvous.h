@@ -1,12 +1,11 @@
 // A PUT whose value does not fit into a frame: the server READs it from the client's memory.
 //
-//   client            server
-//   Put {source, hash} ->   Begin: Reserve a span that no reader can reach
-//                     <---  READ, READ, …  straight into the span   (Post, OnReadsDone; one chain
-//                     at a time)
-//                           Finish: the bytes have the promised XXH3? (W6)  Publish, else give the
-//                           space back
-//                     <---  Reply
+//   client                  server
+//   Put {source, hash}  -->  Begin: Reserve a span that no reader can reach
+//                       <--  Post: READ, READ, ... straight into the span, one chain at a time
+//                            OnReadsLanded: hash what came
+//                            Finish: the promised XXH3 (W6)? Publish, else give the space back
+//                       <--  Reply
 //
 // The span must not be given back while a READ may still land in it: destroy a Rendezvous only when
 // reading() is false. (Every batch ends with kReadsDone, also when its connection dies.)

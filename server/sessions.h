@@ -5,14 +5,18 @@
 // the last writes of each session; a write that comes again with the same number is answered from
 // that memory. A session outlives its connection by kSessionKept, for the client to come back to.
 //
-//            Hello                kDisconnected                 kSessionKept passed, or room wanted
-//   (none) --------> owned -----------------------> kept -------------------------------------->
-//   (gone)
-//                     ^ \                            |
-//                     |  `--- Goodbye of the client -|---> (gone)
-//                     '------------------------------'
-//                       Hello {resume_session}; when it is still owned: after the owner's
-//                       kDisconnected (W9)
+//   (none)
+//      | Hello
+//      v            kDisconnected
+//    owned ---------------------------> kept
+//      |  <-----------------------------  |
+//      |     Hello {resume_session}       |
+//      |                                  |
+//      | the client's Goodbye             | kSessionKept passed, or room wanted
+//      v                                  v
+//   (gone)                              (gone)
+//
+//   A Hello that asks for a session which is still owned waits for the owner's kDisconnected (W9).
 //
 // Pure memory: no clock (time is an argument), no I/O. Thread rule: one thread.
 
