@@ -229,6 +229,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
       std::random_device()();  // clients of one server must not retry in step
   engine_options.operations_max = options.operations_max;
   engine_options.buffer_bytes_max = options.buffer_bytes_max;
+  engine_options.slot_cache_bytes = options.slot_cache_bytes;
   absl::StatusOr<std::unique_ptr<client::Engine>> engine =
       client::Engine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();
@@ -249,7 +250,7 @@ absl::StatusOr<bool> Client::Exists(absl::string_view key, absl::Duration deadli
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   absl::StatusOr<Value> value = impl_->Block<Value>([&](auto done) {
-    return impl_->engine().StartGet(key, 0, /*want_value=*/false, *end, std::move(done));
+    return impl_->engine().StartGet(key, /*want_value=*/false, *end, std::move(done));
   });
   if (value.ok()) return true;
   if (absl::IsNotFound(value.status())) return false;
@@ -287,7 +288,7 @@ absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
 absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartGet(key, /*hint=*/0, /*want_value=*/true, *end, std::move(done));
+  return impl_->engine().StartGet(key, /*want_value=*/true, *end, std::move(done));
 }
 
 absl::Status Client::StartPut(absl::string_view key, absl::string_view value,

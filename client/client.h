@@ -73,6 +73,9 @@ struct Options {
   // the server; taken as it is needed. At least 4 MiB. A value of N bytes needs up to 2 N, rounded
   // up to a power of two, while its operation lasts.
   uint64_t buffer_bytes_max = uint64_t{64} << 20;
+  // Memory that remembers where items are, 8 bytes a key: a GET of such a key takes one READ
+  // instead of two. Taken as it is used; rounded down to a power of two. 0: none. At most 1 TiB.
+  uint64_t slot_cache_bytes = uint64_t{16} << 20;
 };
 
 constexpr absl::Duration kDeadlineMax() { return absl::Seconds(60); }
@@ -103,6 +106,7 @@ struct Counters {
   uint64_t read_bytes = 0;   // bytes that those asked for
   uint64_t torn = 0;         // records rejected because a write was going on: normal
   uint64_t retries = 0;      // lookups, or parts of them, done again: torn, moved, reconnected
+  uint64_t hints = 0;        // GETs that began at a slot that the cache knew
   uint64_t stale_hints = 0;  // READs of items that were no longer where a hint said
   uint64_t rpc_gets = 0;     // GETs sent to the server as messages, as the last resort
   uint64_t messages = 0;     // requests sent

@@ -46,6 +46,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       value_buffers_(domain, rdma::Access::kRemoteRead, options.buffer_bytes_max),
       transport_(std::move(transport)),
       exposures_(*transport_, value_buffers_),
+      slot_cache_(options.slot_cache_bytes),
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_) {}
@@ -77,7 +78,7 @@ absl::Status Engine::CheckStart(absl::string_view key) const {
 
 GetOperation& Engine::NewGet() {
   if (free_gets_.empty()) {
-    gets_.push_back(std::make_unique<GetOperation>(counters_));
+    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_));
     free_gets_.push_back(gets_.back().get());
   }
   GetOperation& get = *free_gets_.back();
@@ -100,11 +101,11 @@ void Engine::Started(Operation& operation) {
   next_deadline_ = std::min(next_deadline_, operation.deadline());
 }
 
-absl::Status Engine::StartGet(absl::string_view key, uint64_t hint, bool want_value,
-                              absl::Time deadline, Client::GetCallback done) {
+absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
+                              Client::GetCallback done) {
   if (absl::Status status = CheckStart(key); !status.ok()) return status;
   GetOperation& get = NewGet();
-  get.Start(key, hint, want_value, deadline, std::move(done));
+  get.Start(key, want_value, deadline, std::move(done));
   new_.PushBack(get);
   Started(get);
   return absl::OkStatus();
@@ -251,6 +252,7 @@ void Engine::OnReady() {
             "the connection broke before the answer, and the server that had the write does not "
             "know it any more: it may or may not have been applied"));
   }
+  if (terms.incarnation != session_.incarnation()) slot_cache_.Clear();
   session_.Begin(terms.session, terms.incarnation, terms.requests_max);
 }
 

@@ -46,6 +46,7 @@
 #include "client/operation.h"
 #include "client/read_batches.h"
 #include "client/session.h"
+#include "client/slot_cache.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -55,6 +56,7 @@ struct EngineOptions {
   int operations_max = 256;
   // Registered memory for READs, and as much again for values on their way to the server.
   uint64_t buffer_bytes_max = 64 << 20;
+  uint64_t slot_cache_bytes = 16 << 20;
 };
 
 class Engine {
@@ -72,9 +74,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // As in client.h, with the deadline as a point in Poll's time. `hint`: a slot where the item may
-  // be, or 0.
-  absl::Status StartGet(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
+  // As in client.h, with the deadline as a point in Poll's time.
+  absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         absl::Time deadline, Client::WriteCallback done);
@@ -115,6 +116,7 @@ class Engine {
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Event& event, absl::Time now);
   void OnReply(rdma::Bytes frame, absl::Time now);
+  void Learn(const MessageOperation& message, const rdma::Reply& reply);
   void Refused(Operation& operation, absl::Time now);
   void OnReady();
   void OnLost();
@@ -148,6 +150,7 @@ class Engine {
   std::unique_ptr<rdma::Transport> transport_;
   Session session_;
   Exposures exposures_;
+  SlotCache slot_cache_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
 

@@ -92,9 +92,17 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
     Place(get, now);
   } else {
     auto& message = static_cast<MessageOperation&>(*operation);
+    Learn(message, *reply);
     message.Replied(*reply);
     Place(message);
   }
+}
+
+// A write's answer says where the item is now.
+void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
+  if (!message.is_write() || reply.body.status != 0) return;
+  const index::KeyHash hash = index::HashKey(message.key(), connection_->map().hash_seed());
+  slot_cache_.Wrote(SlotCache::PlaceOf(connection_->map(), hash), reply.body.slot);
 }
 
 // The server is about to end and has not done it: on the next connection, then.

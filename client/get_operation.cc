@@ -24,11 +24,10 @@ void Assign(std::string& to, absl::Span<const std::byte> bytes) {
 
 }  // namespace
 
-void GetOperation::Start(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
+void GetOperation::Start(absl::string_view key, bool want_value, absl::Time deadline,
                          Client::GetCallback done) {
   assert(state_ == State::kDone);
   StartOperation(key, deadline);
-  hint_ = hint;
   want_value_ = want_value;
   times_asked_ = 0;
   done_ = std::move(done);
@@ -38,13 +37,35 @@ void GetOperation::Start(absl::string_view key, uint64_t hint, bool want_value, 
 void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
   assert(state_ == State::kNew);
   read_bytes_max_ = read_bytes_max;
-  lookup_.emplace(map, key(), hint_);
+  const index::KeyHash hash = index::HashKey(key(), map.hash_seed());
+  place_ = SlotCache::PlaceOf(map, hash);
+  hint_ = cache_.Find(place_);
+  if (hint_ != 0) ++counters_.hints;
+  lookup_.emplace(map, key(), hash, hint_);
   Follow(lookup_->Start());
 }
 
 void GetOperation::Landed() {
   assert(state_ == State::kReading && landed_ == read_.length);
-  Follow(lookup_->Resume({buffer_.data(), read_.length}));
+  const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length});
+  Learn(step);
+  Follow(step);
+}
+
+// Whatever a READ shows, of this key and of its neighbours, saves a READ another time.
+void GetOperation::Learn(const index::Lookup::Step& step) {
+  const bool misled = lookup_->counters().stale_hints != 0;
+  if (misled && hint_ != 0) cache_.Failed(place_, hint_), hint_ = 0;
+  for (const index::Lookup::SlotSeen& seen : lookup_->slots_seen())
+    cache_.Saw(seen.line, seen.slot);
+  const bool hit = step.kind == index::Lookup::Kind::kHit;
+  if (hit && step.line != 0) {
+    cache_.Used(place_, step.line, step.slot);
+  } else if (hit && step.slot != 0) {
+    cache_.Worked(place_, step.slot);
+  } else if (misled && (hit || step.kind == index::Lookup::Kind::kMiss)) {
+    cache_.Forget(place_);
+  }
 }
 
 void GetOperation::Follow(const index::Lookup::Step& step) {
@@ -85,6 +106,7 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
                            uint64_t value_bytes_max) {
   assert(state_ == State::kAsking);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
+  if (code == absl::StatusCode::kOk) cache_.Wrote(place_, reply.body.slot);
   if (code == absl::StatusCode::kNotFound) return Finish(absl::NotFoundError("no such key"));
   if (code != absl::StatusCode::kOk) {
     return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));

@@ -30,6 +30,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
+#include "client/slot_cache.h"
 #include "index/lookup.h"
 #include "rdma/protocol.h"
 
@@ -39,12 +40,11 @@ class GetOperation final : public Operation {
  public:
   enum class State { kNew, kToRead, kReading, kPaused, kToAsk, kAsking, kDone };
 
-  explicit GetOperation(Counters& counters) : Operation(Type::kGet), counters_(counters) {}
+  GetOperation(Counters& counters, SlotCache& cache)
+      : Operation(Type::kGet), counters_(counters), cache_(cache) {}
 
-  // kDone -> kNew. `hint` is a slot where the item may be, or 0. Without `want_value` the answer's
-  // bytes are left empty.
-  void Start(absl::string_view key, uint64_t hint, bool want_value, absl::Time deadline,
-             Client::GetCallback done);
+  // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
+  void Start(absl::string_view key, bool want_value, absl::Time deadline, Client::GetCallback done);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(index::RegionMap& map, uint64_t read_bytes_max);
@@ -87,15 +87,18 @@ class GetOperation final : public Operation {
 
  private:
   void Follow(const index::Lookup::Step& step);
+  void Learn(const index::Lookup::Step& step);
   void DropLookup();
 
   Counters& counters_;
+  SlotCache& cache_;
   State state_ = State::kDone;
   bool want_value_ = true;
   bool asks_after_pause_ = false;
   int attempt_ = 0;
   int times_asked_ = 0;
-  uint64_t hint_ = 0;
+  SlotCache::Place place_;
+  uint64_t hint_ = 0;  // with which the lookup began
   uint64_t read_bytes_max_ = 0;
   std::optional<index::Lookup> lookup_;
   index::ReadSpan read_;

@@ -10,7 +10,10 @@
 namespace osprey::index {
 
 Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint)
-    : map_(map), key_(key), hash_(HashKey(key, map.hash_seed())), hint_(hint) {
+    : Lookup(map, key, HashKey(key, map.hash_seed()), hint) {}
+
+Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint)
+    : map_(map), key_(key), hash_(hash), hint_(hint) {
   assert(map.ready());
 }
 
@@ -29,6 +32,7 @@ Lookup::Step Lookup::Start() {
 
 Lookup::Step Lookup::Resume(ByteSpan bytes) {
   assert(state_ != State::kDone && bytes.size() == length_);
+  slots_seen_count_ = 0;
   switch (state_) {
     case State::kHint:
       return OnHint(bytes);
@@ -92,7 +96,7 @@ Lookup::Step Lookup::AskServer() {
   return {};
 }
 
-Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot) {
+Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) {
   // What an expiry means depends on the time, of which nothing is known here (R8).
   if (item.has_expiry) return AskServer();
   state_ = State::kDone;
@@ -101,6 +105,7 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot) {
   step.value = item.value;
   step.version = item.cas_version;
   step.slot = slot;
+  step.line = line;
   return step;
 }
 
@@ -201,8 +206,9 @@ Lookup::Step Lookup::Search(ByteSpan line_bytes, uint64_t offset) {
       item.cas_version = InlineHead::Unpack(entry.head).cas_version;
       return Hit(item, 0);
     }
-    if (entry.kind == WordKind::kSlot &&
-        Slot::Unpack(entry.head).fingerprint == hash_.fingerprint()) {
+    if (entry.kind != WordKind::kSlot) continue;
+    slots_seen_[slots_seen_count_++] = {FiledUnder(number), entry.head};
+    if (Slot::Unpack(entry.head).fingerprint == hash_.fingerprint()) {
       candidates_[candidate_count_++] = {entry.head, number};
     }
   }
@@ -241,7 +247,7 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
   const ItemReading item = ReadItem(bytes, {offset_, map_.incarnation()}, key_);
   switch (item.verdict) {
     case ItemVerdict::kLive:
-      return Hit(item, candidate.slot);
+      return Hit(item, candidate.slot, FiledUnder(candidate.line));
     case ItemVerdict::kDead:
       // Neither torn nor a miss: the key was written meanwhile, and its line says where it is now.
       if (Seeded(SeededBug::kDeadIsMiss)) return Miss();

@@ -68,15 +68,27 @@ class Lookup {
     ByteSpan value;        // kHit: within the bytes given to the last Resume
     uint64_t version = 0;  // kHit
     uint64_t slot = 0;     // kHit
+    uint64_t line = 0;     // kHit by a line's slot: as SlotSeen::line. Else 0
+  };
+  // A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
+  // is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
+  struct SlotSeen {
+    uint64_t line;
+    uint64_t slot;
   };
 
   // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
   // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
   Lookup(RegionMap& map, absl::string_view key, uint64_t hint);
+  // `hash` is HashKey(key, map.hash_seed()), by a caller who needs it as well.
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint);
 
   // Each is followed by Resume with exactly the bytes asked for, while kRead is returned.
   Step Start();
   Step Resume(ByteSpan bytes);
+
+  // The slots in the lines that the last Resume was given and found whole.
+  absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
 
   const LookupCounters& counters() const { return counters_; }
 
@@ -124,7 +136,7 @@ class Lookup {
   Step ReadWindow(int backoff = 0);
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
-  Step Hit(const ItemReading& item, uint64_t slot);
+  Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
   Step Miss();
 
   Step OnHint(ByteSpan bytes);
@@ -139,6 +151,10 @@ class Lookup {
   // Notes the line as searched, and its candidates. A step other than kRead when it holds the key
   // itself, or nonsense.
   Step Search(ByteSpan line_bytes, uint64_t offset);
+  // As SlotSeen::line, of a line by its index in searched_.
+  uint64_t FiledUnder(uint32_t number) const {
+    return number < 2 ? searched_[number].offset : window_.offset;
+  }
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
   bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
   bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // a seeded bug's
@@ -173,6 +189,8 @@ class Lookup {
   uint32_t confirm_next_ = 0;
   Searched searched_[kSearchedMax];
   Candidate candidates_[2 * kLineWordsUsable];
+  uint32_t slots_seen_count_ = 0;
+  SlotSeen slots_seen_[2 * kLineWordsUsable];
   LookupCounters counters_;
 };
 

@@ -44,6 +44,10 @@ class RegionMap {
   uint64_t region_bytes() const { return region_bytes_; }
   uint32_t depth() const { return depth_; }
 
+  // Where the key's home line is, as far as this map knows; 0: it does not. For a cache of hints to
+  // file what it knows of a key: whoever believes anything asks a Lookup. REQUIRES: ready().
+  uint64_t HomeOf(KeyHash hash) const { return WindowOf(hash).offset; }
+
  private:
   friend class Lookup;
 

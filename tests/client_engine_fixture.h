@@ -50,12 +50,14 @@ class ClientEngineTest : public ::testing::Test {
   // As kill -9.
   void KillServer() { server_.reset(); }
 
-  void StartEngine(int operations_max = 256, uint64_t buffer_bytes_max = 64 << 20) {
+  void StartEngine(int operations_max = 256, uint64_t buffer_bytes_max = 64 << 20,
+                   uint64_t slot_cache_bytes = 1 << 20) {
     domain_ = network_.NewDomain("client");
     client::EngineOptions options;
     options.connection.uri = kUri;
     options.operations_max = operations_max;
     options.buffer_bytes_max = buffer_bytes_max;
+    options.slot_cache_bytes = slot_cache_bytes;
     engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
   }
   void CloseEngine() {
@@ -87,8 +89,8 @@ class ClientEngineTest : public ::testing::Test {
   client::Connection::State state() const { return engine_->connection().state(); }
 
   absl::Status StartGet(absl::string_view key, Outcome<Value>& outcome,
-                        absl::Duration deadline = absl::Seconds(1), uint64_t hint = 0) {
-    return engine_->StartGet(key, hint, true, now_ + deadline, outcome.Callback());
+                        absl::Duration deadline = absl::Seconds(1)) {
+    return engine_->StartGet(key, true, now_ + deadline, outcome.Callback());
   }
   absl::Status StartPut(absl::string_view key, absl::string_view value, Outcome<uint64_t>& outcome,
                         absl::Duration deadline = absl::Seconds(1),

@@ -1,0 +1,108 @@
+// Where items were, as far as this client knows: a hint saves a GET the READ of the window.
+//
+//   SlotCache cache(16 << 20);
+//   hint = cache.Find({home, fingerprint});          // 0: none
+//   cache.Saw(line, slot);                           // a window held it, of whatever key
+//   cache.Used({home, fingerprint}, line, slot);     // and it led to this key
+//   cache.Worked / cache.Failed({home, fingerprint}, hint);
+//
+// An entry is the slot word itself (8 bytes): its fingerprint tells keys apart, and its kind, which
+// is the same in every slot, gives its two bits to the state:
+//
+//              Saw, Wrote                    Failed                 Failed
+//   (empty) ---------------> good ------------------> failed once ---------> failing: no hint given
+//                             ^                          |    ^                  |
+//                             +--------- Worked ---------+    +---- Saw again ---+
+//                                                                   at the same place
+//
+// A key that others write out of place again and again would cost a READ in vain each time. Its
+// hints stop after two failures; what the windows show of it meanwhile says when they would be
+// right again.
+//
+// Entries stand in sets of 8 (a CPU cache line), chosen by line and fingerprint. The slots of a
+// window are known by the line that holds them, a key by its home, which is that line or the one
+// before: a lookup looks in both sets. Keys used last stand first in their set; the last entry
+// goes when there is no room. What is only seen enters at the end, so that neighbours of the keys
+// in use do not push those out.
+//
+// A hint may be wrong at no cost but READs (R3): nothing here is checked, whatever a server says.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_SLOT_CACHE_H_
+#define OSPREY_CLIENT_SLOT_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "index/hash.h"
+#include "index/region_map.h"
+
+namespace osprey::client {
+
+class SlotCache {
+ public:
+  static constexpr size_t kWays = 8;
+  static constexpr uint64_t kSetBytes = kWays * sizeof(uint64_t);
+
+  // How a key is known here. `home` 0: the map does not know it, nothing is found or noted.
+  struct Place {
+    uint64_t home = 0;
+    uint32_t fingerprint = 0;
+  };
+  static Place PlaceOf(const index::RegionMap& map, index::KeyHash hash) {
+    return {map.HomeOf(hash), hash.fingerprint()};
+  }
+
+  // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. The
+  // memory is reserved here and taken from the system as it is used.
+  explicit SlotCache(uint64_t bytes_max);
+  ~SlotCache();
+  SlotCache(const SlotCache&) = delete;
+  SlotCache& operator=(const SlotCache&) = delete;
+
+  // A slot for a lookup to begin with, or 0.
+  uint64_t Find(Place place) const;
+  // The lookup that began with `slot` found the key there, or did not.
+  void Worked(Place place, uint64_t slot);
+  void Failed(Place place, uint64_t slot);
+  // A window shows `slot` at `line` (index::Lookup::SlotSeen).
+  void Saw(uint64_t line, uint64_t slot);
+  // What was Seen there led to the key.
+  void Used(Place place, uint64_t line, uint64_t slot);
+  // The server says where it has put the key; slot 0: nowhere, or in the line itself.
+  void Wrote(Place place, uint64_t slot);
+  // The key is absent, or in the line itself.
+  void Forget(Place place) { Wrote(place, 0); }
+  // Another server: everything is void.
+  void Clear();
+
+  uint64_t bytes() const { return set_count_ * kSetBytes; }
+
+ private:
+  // In the place of a slot's kind.
+  enum class State : uint64_t { kEmpty = 0, kGood = 1, kFailedOnce = 2, kFailing = 3 };
+  struct alignas(kSetBytes) Set {
+    uint64_t ways[kWays];
+  };
+
+  static State StateOf(uint64_t entry) { return static_cast<State>(entry >> 62); }
+  static uint64_t WithState(uint64_t word, State state) {
+    return (word << 2 >> 2) | static_cast<uint64_t>(state) << 62;
+  }
+  static bool SamePlace(uint64_t entry, uint64_t slot) { return (entry ^ slot) << 2 == 0; }
+  static uint64_t* Locate(Set& set, uint32_t fingerprint);
+  static void MoveToFront(Set& set, uint64_t* entry);
+  static void Erase(Set& set, uint32_t fingerprint);
+  static void Note(uint64_t& entry, uint64_t slot);
+  Set& SetOf(uint64_t line, uint32_t fingerprint) const;
+  bool on() const { return set_count_ != 0; }
+
+  uint64_t set_count_ = 0;  // a power of two, or 0
+  Set* sets_ = nullptr;     // of set_count_, mapped
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_SLOT_CACHE_H_
