@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/status/status.h"
 #include "rdma/host_memory.h"
 #include "rdma/shm_transport.h"
 
@@ -27,6 +28,16 @@ class ShmDomain : public Domain {
 
   absl::StatusOr<std::unique_ptr<Memory>> Register(HostMemory& memory, Access access) override {
     return std::make_unique<ShmMemory>(memory.data(), memory.size(), memory.fd(), access);
+  }
+
+  // READs are copies that this process makes: they may land anywhere. A peer's READs need a file.
+  absl::StatusOr<std::unique_ptr<Memory>> RegisterSpan(std::byte* data, size_t size,
+                                                       Access access) override {
+    if (access == Access::kRemoteRead) {
+      return absl::FailedPreconditionError(
+          "over shm a peer can READ only memory that Osprey has allocated (AllocateBuffer)");
+    }
+    return std::make_unique<ShmMemory>(data, size, /*fd=*/-1, access);
   }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) override {

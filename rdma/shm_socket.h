@@ -3,13 +3,15 @@
 //
 //   client                                       server
 //   kConnect {ConnectData}                   -->
-//                                            <-- kConnect {ConnectData, incarnation} + ring memfd,
-//                                            incarnation page
+//                                            <-- kConnect {ConnectData, incarnation}
+//                                                + ring memfd, incarnation page;
 //                                                or kConnect with a reason: rejected
 //   kExpose {key, length} + memfd           <-->
-//   kWake                                   <-->  the receiver had asked to be woken (a flag in the
+//   kWithdraw {key}                         <-->  the receiver unmaps it
+//   kWake                                   <-->  the receiver had asked for it (a flag in the
 //   ring) kBye                                    <-->  the sender closes on purpose; without it
-//   the end is a death
+//   the end
+//                                                 is a death
 //
 // Wake-ups go this way and not through eventfds: an eventfd is one open file shared by both ends,
 // so a hostile peer could clear its O_NONBLOCK and let our next write block for ever. A socket's
@@ -34,13 +36,13 @@
 
 namespace osprey::rdma {
 
-enum class PacketKind : uint32_t { kConnect = 1, kExpose = 2, kWake = 3, kBye = 4 };
+enum class PacketKind : uint32_t { kConnect = 1, kExpose = 2, kWake = 3, kBye = 4, kWithdraw = 5 };
 
 struct ShmPacket {
   ConnectData connect;  // kConnect; first, so that any version finds magic and version where it
                         // looks for them
   uint32_t kind = 0;    // PacketKind
-  uint32_t key = 0;     // kExpose
+  uint32_t key = 0;     // kExpose, kWithdraw
   uint64_t length = 0;  // kExpose: bytes
   uint64_t incarnation = 0;  // kConnect from the server
 };

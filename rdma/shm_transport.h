@@ -67,6 +67,7 @@ struct ShmPeerMemory {
 struct ShmExposed {
   uint64_t serial = 0;  // of the ShmMemory
   RemoteMemory remote;
+  bool withdrawn = false;  // the peer is still to be told: its socket was full
 };
 
 struct ShmConnection {
@@ -86,6 +87,7 @@ struct ShmConnection {
   uint64_t incarnation = 0;
   std::vector<ShmPeerMemory> peer_memories;
   std::vector<ShmExposed> exposed;
+  uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;
   bool bye = false;  // the peer took its leave before it hung up
 };
@@ -102,6 +104,7 @@ class ShmTransport : public Transport {
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;
@@ -154,6 +157,8 @@ class ShmTransport : public Transport {
   void ReadSocket(ShmConnection* connection);
   void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
   void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
+  void HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received);
+  void SendWithdrawals(ShmConnection* connection);
   void HandleHangUp(ShmConnection* connection);
 
   // Hot path: shm_transport.cc.

@@ -79,6 +79,9 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
     case PacketKind::kExpose:
       if (connected) return HandleExpose(connection, received);
       break;
+    case PacketKind::kWithdraw:
+      if (connected) return HandleWithdraw(connection, received);
+      break;
     case PacketKind::kWake:
       if (connected) return;  // that it came was all
       break;
@@ -126,8 +129,9 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
     return absl::InvalidArgumentError(
         "memory that was registered for local use only cannot be exposed");
   }
+  SendWithdrawals(connection);
   for (const ShmExposed& exposed : connection->exposed) {
-    if (exposed.serial == ours->serial()) return exposed.remote;
+    if (exposed.serial == ours->serial() && !exposed.withdrawn) return exposed.remote;
   }
   if (connection->exposed.size() == kPeerMemoriesMax) {
     return absl::ResourceExhaustedError(
@@ -135,7 +139,7 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
   }
   ShmPacket packet;
   packet.kind = static_cast<uint32_t>(PacketKind::kExpose);
-  packet.key = static_cast<uint32_t>(connection->exposed.size() + 1);
+  packet.key = ++connection->last_exposed_key;
   packet.length = memory.size();
   const int fds[] = {ours->fd()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
@@ -145,8 +149,32 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
         error == EAGAIN || error == EWOULDBLOCK || error == ETOOMANYREFS || error == ENOBUFS;
     return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
   }
-  connection->exposed.push_back({ours->serial(), RemoteMemory{0, memory.size(), packet.key}});
+  connection->exposed.push_back(
+      {ours->serial(), RemoteMemory{0, memory.size(), packet.key}, /*withdrawn=*/false});
   return connection->exposed.back().remote;
+}
+
+void ShmTransport::Withdraw(ConnectionId id, const Memory& memory) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return;
+  const auto* ours = dynamic_cast<const ShmMemory*>(&memory);
+  assert(ours != nullptr && "memory of another domain");
+  for (ShmExposed& exposed : connection->exposed) {
+    if (exposed.serial == ours->serial()) exposed.withdrawn = true;
+  }
+  SendWithdrawals(connection);
+}
+
+// Those that the socket does not take keep their places until the next time: the peer holds its
+// mapping meanwhile.
+void ShmTransport::SendWithdrawals(ShmConnection* connection) {
+  std::erase_if(connection->exposed, [&](const ShmExposed& exposed) {
+    if (!exposed.withdrawn) return false;
+    ShmPacket packet;
+    packet.kind = static_cast<uint32_t>(PacketKind::kWithdraw);
+    packet.key = exposed.remote.key;
+    return SendPacket(connection->socket.get(), packet) == 0;
+  });
 }
 
 void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
@@ -166,6 +194,15 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
   memory.length = received.packet.length;
   memory.fd = std::move(received.fds[0]);
   memories.push_back(std::move(memory));
+}
+
+// READs are carried out when they are posted, so none is under way.
+void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received) {
+  const size_t gone = std::erase_if(connection->peer_memories, [&](const ShmPeerMemory& memory) {
+    return memory.key == received.packet.key;
+  });
+  if (gone == 1 && received.fd_count == 0) return;
+  End(connection, PeerGoneError("the peer withdrew what it had not exposed"));
 }
 
 absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {

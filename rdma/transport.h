@@ -106,6 +106,12 @@ class Domain {
   // message has both numbers and the command that raises the limit.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Register(HostMemory& memory, Access access) = 0;
 
+  // Registers `size` bytes at `data`, any memory of this process: the caller keeps it, and it must
+  // outlive the result. Over verbs this pins it. Errors: as of Register; FAILED_PRECONDITION for
+  // kRemoteRead over shm, where a peer can only map what Allocate made.
+  virtual absl::StatusOr<std::unique_ptr<Memory>> RegisterSpan(std::byte* data, size_t size,
+                                                               Access access) = 0;
+
   // Allocates `bytes` (rounded up to pages, zeroed) and registers them; the result owns the
   // storage.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) = 0;
@@ -199,6 +205,12 @@ class Transport {
   // this call. The first Expose of a connection is what grants its queue pair remote reads; before
   // it there are none.
   virtual absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) = 0;
+
+  // Takes an Expose back, so that the connection may expose something else in its place: over shm
+  // the peer unmaps it. From now on a READ of it is a breach of the rules, which ends the
+  // connection (over verbs once the Memory is gone), so the peer must have been asked for none, or
+  // have answered. What was not exposed, and connections that are gone, are ignored.
+  virtual void Withdraw(ConnectionId id, const Memory& memory) = 0;
 
   // Makes ready to READ what the peer exposed. REQUIRES: `remote` came in a frame from this peer.
   // Errors: INVALID_ARGUMENT when the peer did not expose any such thing (only shm can tell).

@@ -21,6 +21,11 @@ class VerbsDomain : public Domain {
     return VerbsMemory::Register(*shared_.devices, memory.data(), memory.size(), access);
   }
 
+  absl::StatusOr<std::unique_ptr<Memory>> RegisterSpan(std::byte* data, size_t size,
+                                                       Access access) override {
+    return VerbsMemory::Register(*shared_.devices, data, size, access);
+  }
+
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) override {
     return VerbsMemory::Allocate(*shared_.devices, "osprey-buffer", bytes, access);
   }

@@ -142,6 +142,12 @@ absl::StatusOr<RemoteMemory> VerbsTransport::Expose(ConnectionId id, const Memor
   return connection->link->Expose(static_cast<const VerbsMemory&>(memory));
 }
 
+// An rkey is the Memory's, not the connection's: it ends when the Memory does.
+void VerbsTransport::Withdraw(ConnectionId id, const Memory& memory) {
+  (void)id;
+  (void)memory;
+}
+
 absl::Status VerbsTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   (void)remote;  // only a READ tells whether the peer lets us
   return FindConnected(id) == nullptr ? NotConnected() : absl::OkStatus();

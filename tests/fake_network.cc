@@ -138,6 +138,11 @@ absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::Register(rdma::HostMemory& m
   return std::make_unique<FakeMemory>(network_, memory.data(), memory.size(), access, nullptr);
 }
 
+absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::RegisterSpan(std::byte* data, size_t size,
+                                                                 Access access) {
+  return std::make_unique<FakeMemory>(network_, data, size, access, nullptr);
+}
+
 absl::StatusOr<std::unique_ptr<Memory>> FakeDomain::Allocate(size_t bytes, Access access) {
   constexpr size_t kPageBytes = 4096;
   bytes = (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;

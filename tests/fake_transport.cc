@@ -150,6 +150,11 @@ absl::StatusOr<RemoteMemory> FakeTransport::Expose(ConnectionId id, const Memory
   return RemoteMemory{fake.remote_address(), fake.size(), fake.key()};
 }
 
+void FakeTransport::Withdraw(ConnectionId id, const Memory& memory) {
+  End* end = OpenEnd(id);
+  if (end != nullptr) end->exposed.erase(static_cast<const FakeMemory&>(memory).key());
+}
+
 absl::Status FakeTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   End* end = OpenEnd(id);
   if (end == nullptr) return absl::UnavailableError("not connected");

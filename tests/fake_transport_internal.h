@@ -100,6 +100,8 @@ class FakeDomain final : public rdma::Domain {
 
   absl::StatusOr<std::unique_ptr<Memory>> Register(rdma::HostMemory& memory,
                                                    Access access) override;
+  absl::StatusOr<std::unique_ptr<Memory>> RegisterSpan(std::byte* data, size_t size,
+                                                       Access access) override;
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(size_t bytes, Access access) override;
   absl::StatusOr<std::unique_ptr<rdma::Transport>> NewTransport(
       const rdma::TransportOptions& options) override;
@@ -120,6 +122,7 @@ class FakeTransport final : public rdma::Transport {
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;

@@ -200,7 +200,8 @@ TEST_P(ShmHostileTest, PacketsOutOfPlaceCostTheirConnection) {
   ShmPacket unknown;
   unknown.kind = 99;
   for (const ShmPacket& packet :
-       {Greeting(), unknown, Packet(PacketKind::kExpose)}) {  // the last has no descriptor
+       {Greeting(), unknown, Packet(PacketKind::kExpose),  // which has no descriptor
+        Packet(PacketKind::kWithdraw)}) {                  // of what was not exposed
     RawClient client = Intrude();
     client.Send(packet);
     ExpectBroken(client);

@@ -210,6 +210,75 @@ TEST_P(TransportReads, RegisteredHostMemoryIsReadLikeAnyOther) {
   EXPECT_EQ(std::memcmp(into->data(), host->data() + 60000, 4096), 0);
 }
 
+TEST_P(TransportReads, ReadsLandInMemoryOfTheUsers) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const Shared shared = ShareRegion(server, client, ids, 8192);
+  std::vector<std::byte> own(5000);  // at whatever address
+  const absl::StatusOr<std::unique_ptr<Memory>> memory =
+      client.domain().RegisterSpan(own.data() + 3, 4900, Access::kLocal);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ((*memory)->data(), own.data() + 3);
+  EXPECT_EQ((*memory)->size(), 4900u);
+  ASSERT_TRUE(
+      ReadNow(client, ids.client, shared.remote, 100, 4900, **memory, {&server, &client}).ok());
+  EXPECT_EQ(std::memcmp(own.data() + 3, shared.region->data() + 100, 4900), 0);
+  EXPECT_EQ(own[2], std::byte{0});
+  EXPECT_EQ(own[4903], std::byte{0});
+}
+
+TEST_P(TransportReads, MemoryOfTheUsersIsReadByThePeerOrRefusedWithTheMend) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  std::vector<std::byte> own(5000, std::byte{0x5a});
+  const absl::StatusOr<std::unique_ptr<Memory>> memory =
+      client.domain().RegisterSpan(own.data(), own.size(), Access::kRemoteRead);
+  if (!memory.ok()) {
+    EXPECT_EQ(memory.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(memory.status().message().find("AllocateBuffer"), absl::string_view::npos);
+    return;
+  }
+  const std::unique_ptr<Memory> into = Allocate(server, 5000, Access::kLocal);
+  const RemoteMemory remote = Share(client, ids.client, server, ids.server, **memory);
+  ASSERT_TRUE(ReadNow(server, ids.server, remote, 0, 5000, *into, {&server, &client}).ok());
+  EXPECT_EQ(std::memcmp(into->data(), own.data(), 5000), 0);
+}
+
+TEST_P(TransportReads, WhatWasWithdrawnMakesRoomForMore) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> into = Allocate(server, 4096, Access::kLocal);
+  const std::unique_ptr<Memory> kept = Allocate(client, 4096, Access::kRemoteRead);
+  Fill(*kept, 1);
+  const RemoteMemory kept_remote = Share(client, ids.client, server, ids.server, *kept);
+  for (uint64_t i = 0; i < 100; ++i) {  // more than may be exposed at a time over shm
+    const std::unique_ptr<Memory> passing = Allocate(client, 4096, Access::kRemoteRead);
+    Fill(*passing, 100 + i);
+    const RemoteMemory remote = Share(client, ids.client, server, ids.server, *passing);
+    ASSERT_TRUE(ReadNow(server, ids.server, remote, 0, 4096, *into, {&server, &client}).ok()) << i;
+    ASSERT_EQ(std::memcmp(into->data(), passing->data(), 4096), 0) << i;
+    client.transport().Withdraw(ids.client, *passing);
+    client.transport().Withdraw(ids.client, *passing);  // nothing to do
+  }
+  EXPECT_TRUE(
+      Until({&server, &client}, [&] { return server.transport().resources().peer_mappings <= 1; }));
+  ASSERT_TRUE(ReadNow(server, ids.server, kept_remote, 0, 4096, *into, {&server, &client}).ok());
+  EXPECT_EQ(std::memcmp(into->data(), kept->data(), 4096), 0);
+}
+
+TEST_P(TransportReads, WhatWasWithdrawnAndIsGoneIsReadNoMore) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> into = Allocate(server, 4096, Access::kLocal);
+  std::unique_ptr<Memory> memory = Allocate(client, 4096, Access::kRemoteRead);
+  const RemoteMemory remote = Share(client, ids.client, server, ids.server, *memory);
+  client.transport().Withdraw(ids.client, *memory);
+  memory.reset();
+  for (int i = 0; i < 1000; ++i) server.Pump();  // over shm it goes by packet
+  EXPECT_FALSE(ReadNow(server, ids.server, remote, 0, 64, *into, {&server, &client}).ok());
+  EXPECT_TRUE(BothEnded(server, client, ids));
+}
+
 TEST_P(TransportReads, AReaderSeesAWritersWordsWhileItWrites) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
