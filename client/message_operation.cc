@@ -94,6 +94,10 @@ absl::Status MessageOperation::Send(rdma::Transport& transport, rdma::Connection
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kGoodbye:
     case rdma::Opcode::kGet:
+    case rdma::Opcode::kIncrement:
+    case rdma::Opcode::kAppend:
+    case rdma::Opcode::kFlush:
+    case rdma::Opcode::kBatch:
     case rdma::Opcode::kReply:
       break;
   }

@@ -23,12 +23,16 @@ Addressing AddressingOf(uint8_t opcode) {
       return Addressing::kNone;
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
+    case Opcode::kBatch:
       return Addressing::kSession;
     case Opcode::kPut:
     case Opcode::kDelete:
     case Opcode::kGet:
     case Opcode::kPing:
     case Opcode::kStats:
+    case Opcode::kIncrement:
+    case Opcode::kAppend:
+    case Opcode::kFlush:
     case Opcode::kReply:
       return Addressing::kRequest;
   }
@@ -93,11 +97,29 @@ absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool 
   return absl::OkStatus();
 }
 
-absl::Status CheckEager(const PutBody& body, FrameBytes value) {
-  if (body.value_length != value.size()) {
-    return Bad("value_length", body.value_length,
-               absl::StrCat("the ", value.size(), " bytes after the key"));
+// What Delete, Increment and Append have in common: a condition on the version, two reserved
+// fields, and the key at the start of `rest`, which is returned.
+template <typename Body>
+absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes rest) {
+  if (absl::Status status =
+          CheckCondition(body.condition, body.condition_version, /*absent_allowed=*/false);
+      !status.ok()) {
+    return status;
   }
+  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
+  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
+  return Key(rest, body.key_length);
+}
+
+absl::Status CheckValueFollows(uint64_t value_length, FrameBytes value) {
+  if (value_length == value.size()) return absl::OkStatus();
+  return Bad("value_length", value_length,
+             absl::StrCat("the ", value.size(), " bytes after the key"));
+}
+
+absl::Status CheckEager(const PutBody& body, FrameBytes value) {
+  if (absl::Status status = CheckValueFollows(body.value_length, value); !status.ok())
+    return status;
   if (body.source.address != 0)
     return Bad("source.address", body.source.address, "0 without a rendezvous");
   if (body.source.length != 0)
@@ -198,24 +220,47 @@ absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
   absl::StatusOr<DeleteBody> body = FixedBody<DeleteBody>(frame);
   if (!body.ok()) return body.status();
-  if (absl::Status status =
-          CheckCondition(body->condition, body->condition_version, /*absent_allowed=*/false);
-      !status.ok()) {
-    return status;
-  }
-  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
-  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
-  const FrameBytes rest = Rest<DeleteBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
+  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<DeleteBody>(frame));
   if (!key.ok()) return key.status();
-  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
-    return status;
+  const FrameBytes rest = Rest<DeleteBody>(frame).subspan(key->size());
+  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
   return DeleteRequest{*body, *key};
+}
+
+absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame) {
+  absl::StatusOr<IncrementBody> body = FixedBody<IncrementBody>(frame);
+  if (!body.ok()) return body.status();
+  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<IncrementBody>(frame));
+  if (!key.ok()) return key.status();
+  const FrameBytes rest = Rest<IncrementBody>(frame).subspan(key->size());
+  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
+  return IncrementRequest{*body, *key};
+}
+
+absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
+  absl::StatusOr<AppendBody> body = FixedBody<AppendBody>(frame);
+  if (!body.ok()) return body.status();
+  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<AppendBody>(frame));
+  if (!key.ok()) return key.status();
+  const FrameBytes value = Rest<AppendBody>(frame).subspan(key->size());
+  if (absl::Status status = CheckValueFollows(body->value_length, value); !status.ok())
+    return status;
+  return AppendRequest{*body, *key, value};
+}
+
+absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
+  absl::StatusOr<FlushBody> body = FixedBody<FlushBody>(frame);
+  if (!body.ok()) return body.status();
+  if (absl::Status status = CheckNoRest(Rest<FlushBody>(frame), frame); !status.ok()) return status;
+  if (body->cursor != 0 && body->version_bound == 0)
+    return Bad("version_bound", body->version_bound, "what the last reply said");
+  return body;
 }
 
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
   absl::StatusOr<GetBody> body = FixedBody<GetBody>(frame);
   if (!body.ok()) return body.status();
+  if (body->want_value > 1) return Bad("want_value", body->want_value, "0 or 1");
   if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
   if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
   const FrameBytes rest = Rest<GetBody>(frame);
@@ -250,7 +295,11 @@ absl::StatusOr<Reply> ParseReply(FrameBytes frame) {
   if (body->lease_ms != 0 && body->value_length <= body->data_length) {
     return Bad("lease_ms", body->lease_ms, "0 when the value was sent");
   }
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (body->reason > kWireReasonMax || (body->reason != 0 && body->status == 0)) {
+    return Bad(
+        "reason", body->reason,
+        body->status == 0 ? "0 when status is OK" : absl::StrCat("at most ", kWireReasonMax));
+  }
   return Reply{*body, data};
 }
 

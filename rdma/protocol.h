@@ -84,6 +84,21 @@ struct GetRequest {
 };
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame);
 
+struct IncrementRequest {
+  IncrementBody body;
+  absl::string_view key;
+};
+absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame);
+
+struct AppendRequest {
+  AppendBody body;
+  absl::string_view key;
+  FrameBytes value;  // what is added; within the frame
+};
+absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
+
+absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
+
 // Goodbye, Ping and Stats have no body: the frame is its header. Checks just that.
 absl::Status ParseEmpty(FrameBytes frame);
 

@@ -8,9 +8,15 @@
 //   client                                       server
 //   Hello {resume session?, liveness word}  -->
 //                                           <--  Welcome {region, incarnation, session, limits}
-//   Put / Delete / Get / Ping / Stats       -->
+//   Put / Delete / Increment / Append /
+//   Get / Flush / Ping / Stats              -->
 //                                           <--  Reply {status, version, slot} (+ value or text)
 //                                           <--  Goodbye (the server is about to end)
+//
+// Requests that are ready together may go as one Batch, a frame whose payload is whole frames one
+// after the other; replies likewise. A Batch means what its frames would mean one by one, in that
+// order: it saves SENDs and credits, it is no transaction, and its replies may come in any
+// grouping.
 //
 // Between Hello and Welcome there is room for a challenge and its response: nothing is told of the
 // region before Welcome. Requests carry (session, sequence): a request sent again after a broken
@@ -33,6 +39,8 @@ namespace osprey::rdma {
 // What any implementation of this protocol version must accept.
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint16_t kFrameMagic = 0x564F;  // "OV"
+// Frames in one Batch: as many as a session may have unanswered.
+inline constexpr uint32_t kBatchFramesMax = 128;
 
 enum class Opcode : uint8_t {
   kHello = 1,
@@ -44,16 +52,21 @@ enum class Opcode : uint8_t {
   kGet = 18,
   kPing = 19,
   kStats = 20,
+  kIncrement = 21,
+  kAppend = 22,
+  kFlush = 23,
+  kBatch = 32,
   kReply = 64,
 };
 
 struct FrameHeader {
   uint16_t magic = kFrameMagic;
   uint8_t opcode = 0;
-  uint8_t flags = 0;      // none is defined: zero
-  uint32_t length = 0;    // bytes of the whole frame, this header included
-  uint64_t session = 0;   // 0 in Hello
-  uint64_t sequence = 0;  // requests and replies: 1, 2, 3 … within a session. Else 0
+  uint8_t flags = 0;     // none is defined: zero
+  uint32_t length = 0;   // bytes of the whole frame, this header included
+  uint64_t session = 0;  // 0 in Hello
+  // Requests and replies: 1, 2, 3 … within a session. Else (Batch among them) 0.
+  uint64_t sequence = 0;
 };
 static_assert(std::is_trivially_copyable_v<FrameHeader>);
 static_assert(sizeof(FrameHeader) == 24);
@@ -94,6 +107,23 @@ static_assert(offsetof(WelcomeBody, region) == 8);
 static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 
+// The cause of a refusal, where its status alone could have several. The message says it to people;
+// this says it to programs.
+enum class WireReason : uint32_t {
+  kNone = 0,             // the status says it all: OK, NOT_FOUND, ALREADY_EXISTS …
+  kValueTooLong = 1,     // INVALID_ARGUMENT: longer than the server takes (kvserver --value-max)
+  kWrongVersion = 2,     // FAILED_PRECONDITION: `version` is the present one
+  kNotANumber = 3,       // FAILED_PRECONDITION: increment of what is no decimal number
+  kOverflow = 4,         // OUT_OF_RANGE: the sum does not fit into 64 bits
+  kServerFull = 5,       // RESOURCE_EXHAUSTED: there is no room; nothing was changed
+  kForgotten = 6,        // UNKNOWN: a repeated write whose answer is no longer remembered
+  kShuttingDown = 7,     // UNAVAILABLE: not applied, the server is about to end
+  kValueChanged = 8,     // DATA_LOSS: the READ bytes are not those of value_hash; not applied
+  kAppendTooLong = 9,    // INVALID_ARGUMENT: the value would be longer than appends may make it
+  kVersionsUsedUp = 10,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart helps
+};
+inline constexpr uint32_t kWireReasonMax = 10;
+
 // A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION
 // (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.
 enum class WireCondition : uint8_t { kNone = 0, kAbsent = 1, kVersionIs = 2 };
@@ -124,26 +154,73 @@ static_assert(sizeof(DeleteBody) == 16);
 
 struct GetBody {  // GET by message, the last resort of a reader
   uint16_t key_length = 0;
-  uint16_t reserved0 = 0;
+  // 0: the value is not wanted (exists): the reply has its length, no data and no lease.
+  uint8_t want_value = 1;
+  uint8_t reserved0 = 0;
   uint32_t reserved1 = 0;
 };
 static_assert(sizeof(GetBody) == 8);
+static_assert(offsetof(GetBody, want_value) == 2);
+
+// Adds to a value that is a decimal number as people write it: an optional '-', then digits without
+// leading zeros, within the range of int64. An absent key counts as 0. The reply has the new number
+// as such a text, and its length in value_length.
+struct IncrementBody {
+  uint8_t condition = 0;  // WireCondition: kNone or kVersionIs
+  uint8_t reserved0 = 0;
+  uint16_t key_length = 0;
+  uint32_t reserved1 = 0;
+  int64_t by = 0;
+  uint64_t condition_version = 0;
+};
+static_assert(sizeof(IncrementBody) == 24);
+static_assert(offsetof(IncrementBody, by) == 8);
+
+// Writes behind what the value is; an absent key counts as empty. What is added travels in the
+// frame. The reply has the length of the whole new value in value_length.
+struct AppendBody {
+  uint8_t condition = 0;  // WireCondition: kNone or kVersionIs
+  uint8_t reserved0 = 0;
+  uint16_t key_length = 0;
+  uint32_t reserved1 = 0;
+  uint64_t value_length = 0;  // of what is added
+  uint64_t condition_version = 0;
+};
+static_assert(sizeof(AppendBody) == 24);
+static_assert(offsetof(AppendBody, value_length) == 8);
+
+// Deletes a part of all keys: a bounded number of those whose cas version is at most
+// `version_bound`. The client begins with {0, 0} and asks again with what each reply says, until
+// the cursor is 0: {slot: the next cursor, version: the bound, value_length: keys deleted}. So
+// whatever was written before the first request is gone after the last, and no write has to wait
+// for all of it.
+struct FlushBody {
+  uint64_t cursor = 0;         // 0: from the beginning
+  uint64_t version_bound = 0;  // 0: the newest version that there is
+};
+static_assert(sizeof(FlushBody) == 16);
 
 struct ReplyBody {
   uint32_t status = 0;  // absl::StatusCode
-  // Bytes that follow: the value (GET), the statistics (STATS), or, when status is not OK, text.
+  // Bytes that follow: the value (GET), the new number (INCREMENT), the statistics (STATS), or,
+  // when status is not OK, text.
   uint32_t data_length = 0;
-  // Cas version: of what was written, or present when a condition failed; 0: none.
+  // Cas version: of what was written, or present when a condition failed; 0: none. FLUSH: the
+  // bound.
   uint64_t version = 0;
-  // Where the item is, as a hint that means something to the index only; 0: none.
+  // Where the item is, as a hint that means something to the index only; 0: none. FLUSH: the next
+  // cursor; 0: done.
   uint64_t slot = 0;
-  // GET: of the whole value. Above data_length: too long to send, READ it by `slot`.
+  // GET, INCREMENT, APPEND: of the whole value. Above data_length in a GET: too long to send (READ
+  // it by `slot`), or not wanted. FLUSH: keys deleted.
   uint64_t value_length = 0;
-  // GET with value_length > data_length: the item's space is not reused for so long.
+  // GET of a value too long to send: the item's space is not reused for so long.
   uint32_t lease_ms = 0;
-  uint32_t reserved = 0;
+  uint32_t reason = 0;  // WireReason; kNone when status is OK
 };
 static_assert(sizeof(ReplyBody) == 40);
+static_assert(offsetof(ReplyBody, value_length) == 24);
+static_assert(offsetof(ReplyBody, reason) == 36);
 
 }  // namespace osprey::rdma
 

@@ -28,6 +28,10 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
     case rdma::Opcode::kHello:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kReply:
+    case rdma::Opcode::kIncrement:
+    case rdma::Opcode::kAppend:
+    case rdma::Opcode::kFlush:
+    case rdma::Opcode::kBatch:
       return Malformed(
           absl::StrCat("opcode ", header->opcode, " is none that an established client sends"));
   }

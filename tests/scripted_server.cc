@@ -150,6 +150,10 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
     case Opcode::kHello:
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
+    case Opcode::kIncrement:
+    case Opcode::kAppend:
+    case Opcode::kFlush:
+    case Opcode::kBatch:
     case Opcode::kReply:
       assert(false);
   }

@@ -1,0 +1,62 @@
+// Several frames in one: a Batch (rdma/wire.h) is made and taken apart.
+//
+//   +--------------+-----------------------+-----------------------+---
+//   | FrameHeader  | FrameHeader body …    | FrameHeader body …    | …    each inner frame whole,
+//   as | opcode Batch | opcode Put, sequence  | opcode Get, sequence  |      it would be sent alone
+//   +--------------+-----------------------+-----------------------+---
+//
+// Pure functions and memory: no transport, no index.
+
+#ifndef OSPREY_RDMA_BATCH_H_
+#define OSPREY_RDMA_BATCH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "rdma/protocol.h"
+#include "rdma/wire.h"
+
+namespace osprey::rdma {
+
+// Puts the inner frames into `frames`, in order, as views into `frame`; 1 to kBatchFramesMax of
+// them. Each has a header that ParseHeader takes, the Batch's own session, and is a request or a
+// reply (no Batch, no Hello …); its body is for the caller to parse. REQUIRES: ParseHeader(frame)
+// was OK and its opcode is kBatch. Errors: INVALID_ARGUMENT, and then `frames` is not to be used.
+absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames);
+
+// Collects frames of one session until they are sent as one. Keeps its memory from one Batch to the
+// next. Not thread-safe.
+//
+//   FrameBatch batch(limits.frame_bytes_max);
+//   if (!batch.Fits(bytes)) { Send(batch.Finish(session)); batch.Clear(); }
+//   batch.Append({message.bytes(), key, value});
+class FrameBatch {
+ public:
+  // `bytes_max`: of the frame that Finish returns.
+  explicit FrameBatch(size_t bytes_max);
+
+  // Whether a frame of so many bytes can be appended. An empty FrameBatch takes any frame of up to
+  // bytes_max: it would travel alone.
+  bool Fits(size_t frame_bytes) const;
+  // One whole frame, in pieces, which are copied. REQUIRES: Fits.
+  void Append(absl::Span<const FrameBytes> pieces);
+
+  bool empty() const { return frames_ == 0; }
+  size_t frames() const { return frames_; }
+  // What to send: the frame itself if there is one, else a Batch of them. Valid until the next call
+  // on this. REQUIRES: !empty().
+  FrameBytes Finish(uint64_t session);
+  void Clear();
+
+ private:
+  const size_t bytes_max_;
+  std::vector<std::byte> bytes_;  // room for the Batch's own header, then the frames
+  size_t frames_ = 0;
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_BATCH_H_
