@@ -1,0 +1,16 @@
+// The promises about READs per GET, in a small table. reads_benchmark prints the same of a large one.
+
+#include "gtest/gtest.h"
+#include "tests/reads_count.h"
+
+namespace osprey {
+namespace {
+
+TEST(ReadsPerGet, KeepWithinTheirTargetsWhileATableGrows) {
+  for (const ReadsRow& row : CountReads({})) {
+    EXPECT_LE(row.value, row.target) << row.name << ", in " << row.unit;
+  }
+}
+
+}  // namespace
+}  // namespace osprey
