@@ -13,13 +13,15 @@ uint64_t LinkOf(const Line& line) {
 
 }  // namespace
 
+bool Chains::AddUnit() {
+  const absl::optional<uint64_t> unit = space_.TakeUnit();
+  if (!unit.has_value()) return false;
+  for (uint32_t i = kLinesPerUnit; i-- > 0;) free_.push_back(*unit + i * kLineBytes);
+  return true;
+}
+
 absl::optional<uint64_t> Chains::TakeLine() {
-  if (free_.empty()) {
-    const absl::optional<uint64_t> unit = space_.TakeUnit();
-    if (!unit.has_value()) return absl::nullopt;
-    ++units_;
-    for (uint32_t i = kLinesPerUnit; i-- > 0;) free_.push_back(*unit + i * kLineBytes);
-  }
+  if (free_.empty() && !AddUnit()) return absl::nullopt;
   const uint64_t offset = free_.back();
   free_.pop_back();
   ++lines_;
@@ -58,6 +60,48 @@ uint64_t Chains::LastOf(uint64_t home) const {
     last = at;
   }
   return last;
+}
+
+uint32_t Chains::LengthOf(uint64_t home) const {
+  uint32_t length = 0;
+  uint64_t at = LinkOf(LineAt(writer_, home));
+  for (; at != 0; at = LinkOf(LineAt(writer_, at))) ++length;
+  return length;
+}
+
+bool Chains::Reserve(uint64_t lines) {
+  while (free_.size() < lines) {
+    if (!AddUnit()) return false;
+  }
+  return true;
+}
+
+// From the last line backwards, so that each is written with its link.
+uint64_t Chains::Build(absl::Span<const uint64_t> slots, uint32_t generation) {
+  assert(!slots.empty() && slots.size() <= kChainLinesMax * kLineWordsUsable);
+  uint64_t next = 0;
+  while (!slots.empty()) {
+    const size_t count = (slots.size() - 1) % kLineWordsUsable + 1;
+    const absl::optional<uint64_t> offset = TakeLine();
+    assert(offset.has_value());
+    LineEditor line = LineEditor::Empty(writer_, *offset, generation);
+    for (const uint64_t slot : slots.last(count)) line.AddSlot(slot);
+    line.SetLink(next);
+    line.Publish();
+    next = *offset;
+    slots.remove_suffix(count);
+  }
+  return next;
+}
+
+void Chains::Poison(uint64_t home) {
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0;) {
+    const uint64_t next = LinkOf(LineAt(writer_, at));
+    LineEditor::Empty(writer_, at, kGenerationNone).Publish();
+    free_.push_back(at);
+    --lines_;
+    at = next;
+  }
 }
 
 // From the chain's last line, so that chains become shorter.

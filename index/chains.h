@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "index/layout.h"
 #include "index/line_editor.h"
 #include "index/region_space.h"
@@ -42,10 +43,23 @@ class Chains {
   // After a slot was removed from the chain of `home`: frees the empty lines at its end.
   void Trim(uint64_t home);
 
+  // Lines of the chain of `home`.
+  uint32_t LengthOf(uint64_t home) const;
+
+  // --- For a segment that splits.
+  // Makes sure of room for `lines` more lines. False when there is none.
+  bool Reserve(uint64_t lines);
+  // Writes a chain of `slots` and returns where it begins, for the link of a home of `generation`.
+  // REQUIRES: Reserve made sure of it; 1 to kChainLinesMax lines.
+  uint64_t Build(absl::Span<const uint64_t> slots, uint32_t generation);
+  // Ends the life of the chain's lines: rewrites them as lines of no generation, and frees them.
+  // The home's own line is the caller's to rewrite.
+  void Poison(uint64_t home);
+
   uint64_t lines() const { return lines_; }  // in use
-  uint64_t units() const { return units_; }
 
  private:
+  bool AddUnit();
   absl::optional<uint64_t> TakeLine();
   // The chain's last line; `home` itself when there is no chain.
   uint64_t LastOf(uint64_t home) const;
@@ -55,7 +69,6 @@ class Chains {
   RegionSpace& space_;
   std::vector<uint64_t> free_;  // offsets
   uint64_t lines_ = 0;
-  uint64_t units_ = 0;
 };
 
 }  // namespace osprey::index

@@ -68,6 +68,8 @@ class ItemStore {
 
   // REQUIRES: begun and not killed.
   StoredItem At(uint64_t offset) const;
+  // Asks for the memory that At looks at, of an item that At will soon be called for.
+  void Prefetch(uint64_t offset) const;
   // The slot that leads to the item.
   uint64_t SlotOf(uint64_t offset, uint32_t fingerprint) const;
 

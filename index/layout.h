@@ -109,9 +109,12 @@ struct DirectoryPage {
 };
 static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
 
+// The generation of lines whose segment's life has ended.
+inline constexpr uint32_t kGenerationNone = 0;
+
 // generation (32, high) | depth (6) | unit (26, low). A generation names one life of one segment
-// and is never used again; 0 is no generation. `depth` is how many low hash bits all keys of the
-// segment share.
+// and is never used again, and is not kGenerationNone. `depth` is how many low hash bits all keys
+// of the segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
   uint32_t depth = 0;
@@ -136,6 +139,11 @@ constexpr uint32_t DirectoryDepthLimit(uint64_t region_bytes) {
 }
 constexpr uint64_t DirectoryPages(uint32_t depth) {
   return ((uint64_t{1} << depth) + kDirectoryEntriesPerPage - 1) / kDirectoryEntriesPerPage;
+}
+// Where entry `index` is.
+constexpr uint64_t DirectoryEntryOffset(uint64_t index) {
+  return kDirectoryOffset + index / kDirectoryEntriesPerPage * kDirectoryPageBytes +
+         offsetof(DirectoryPage, entries) + index % kDirectoryEntriesPerPage * kWordBytes;
 }
 // Where unit 0 starts: after the room for the deepest directory.
 constexpr uint64_t UnitsOffset(uint64_t region_bytes) {

@@ -85,6 +85,9 @@ constexpr uint64_t InlineWords(uint64_t key_length, uint64_t value_length) {
 constexpr bool MayBeInline(absl::string_view key, ByteSpan value) {
   return InlineWords(key.size(), value.size()) <= kInlineWordsMax;
 }
+// Slots of longer READs lead to items that cannot be inline.
+inline constexpr uint32_t kInlineItemClassMax =
+    LengthClassOf(sizeof(ItemHeader) + (kInlineWordsMax - 1) * kWordBytes);
 static_assert((kInlineWordsMax - 1) * kWordBytes < 128, "an inline item's lengths have 7 bits");
 
 }  // namespace osprey::index

@@ -13,12 +13,16 @@
 namespace osprey::index {
 namespace {
 
-// Segments do not split yet, so their number is chosen once: as many as fit, in a power of two,
-// into a tenth of the region. So the index has between a twentieth and a tenth. Items of 100 B (key
-// and value) take 144 B of item space and, at a load of .85, 12 B of index: a thirteenth of the two
-// together. Larger items leave at most a tenth idle; smaller ones overflow into chains, for which
-// units are taken from what is left.
-constexpr uint64_t kIndexShareInverse = 10;
+// How much of the region items leave to the index: a sixteenth, so that a region which was filled
+// with large items and then with small ones still has an index for keys that take 200 B or more
+// each, value and all. Beyond that the index takes what items have not. At least a segment, its two
+// halves, and overflow lines.
+constexpr uint64_t kIndexShareInverse = 16;
+constexpr uint64_t kIndexUnitsMin = 4;
+
+constexpr uint64_t IndexRoom(uint64_t region_bytes) {
+  return std::max(region_bytes / kIndexShareInverse, kIndexUnitsMin * kUnitBytes);
+}
 
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
 
@@ -70,68 +74,30 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
     return absl::InvalidArgumentError("the region does not start on a 4 KiB page");
   }
   if (options.incarnation == 0) return absl::InvalidArgumentError("an incarnation is not 0");
-  const uint64_t units = region.size() / kIndexShareInverse / kUnitBytes;
-  uint32_t depth = 0;
-  while ((uint64_t{2} << depth) <= units && depth < kDirectoryDepthMax) ++depth;
+  if (options.split_percent < 1 || options.split_percent > 100) {
+    return absl::InvalidArgumentError("split_percent is 1 to 100");
+  }
   std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
-  table->LayOut(depth);
+  table->LayOut();
   return table;
 }
 
 Table::Table(absl::Span<std::byte> region, const TableOptions& options)
     : writer_(region, options.incarnation, options.cas_version),
-      space_(UnitsOffset(region.size()), region.size()),
+      space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
       chains_(writer_, space_),
-      options_(options) {}
-
-void Table::LayOut(uint32_t depth) {
-  depth_ = depth;
-  directory_.resize(size_t{1} << depth);
-  for (DirectoryEntry& entry : directory_) {
-    const absl::optional<uint64_t> unit = space_.TakeUnit();
-    assert(unit.has_value());
-    entry.unit = static_cast<uint32_t>((*unit - space_.units_offset()) / kUnitBytes);
-    entry.depth = depth;
-    entry.generation = ++generation_;
-    LayOutSegment(*unit, entry.generation);
-    ++segments_;
-  }
-  for (uint64_t page = 0; page < DirectoryPages(depth); ++page) {
-    uint64_t words[kDirectoryEntriesPerPage] = {};
-    const size_t first = page * kDirectoryEntriesPerPage;
-    const size_t count = std::min<size_t>(kDirectoryEntriesPerPage, directory_.size() - first);
-    for (size_t i = 0; i < count; ++i) words[i] = directory_[first + i].Pack();
-    const uint64_t offset = kDirectoryOffset + page * kDirectoryPageBytes;
-    writer_.WriteRecord(offset, writer_.NextRecordVersion(offset), kDirectoryPageTag,
-                        ByteSpan(reinterpret_cast<const std::byte*>(words), sizeof(words)));
-  }
-  RegionHeader header{};
-  header.magic = kRegionMagic;
-  header.layout_version = kLayoutVersion;
-  header.directory_depth = depth;
-  header.incarnation = options_.incarnation;
-  header.hash_seed = options_.hash_seed;
-  header.region_bytes = writer_.region_bytes();
-  header.units_offset = space_.units_offset();
-  const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
-  writer_.WriteRecord(0, writer_.NextRecordVersion(0), kRegionHeaderTag,
-                      bytes.subspan(sizeof(RecordHeader)));
-}
-
-void Table::LayOutSegment(uint64_t unit_offset, uint32_t generation) {
-  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
-    LineEditor::Empty(writer_, unit_offset + i * kLineBytes, generation).Publish();
-  }
-}
+      directory_(writer_, options.hash_seed),
+      split_(writer_, items_, options.hash_seed),
+      options_(options),
+      segments_of_depth_(kDirectoryDepthMax + 1) {}
 
 // --- Finding ---------------------------------------------------------------
 
 Table::Location Table::Locate(absl::string_view key) const {
   Location at;
   at.hash = HashKey(key, options_.hash_seed);
-  const DirectoryEntry& entry = directory_[at.hash.directory_index(depth_)];
-  at.home = space_.units_offset() + entry.unit * kUnitBytes + at.hash.home() * kLineBytes;
+  at.home = UnitOffset(directory_.At(at.hash.bits).unit) + at.hash.home() * kLineBytes;
   if (LocateIn(at.home, key, at) || LocateIn(at.home + kLineBytes, key, at)) return at;
   uint64_t link = LineAt(writer_, at.home).words[kLinkWord];
   for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
@@ -210,7 +176,10 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   if (MayBeInline(key, value) && !at.chained) {
     const uint64_t version = writer_.NextCasVersion();
-    if (PutInline(at, key, value, version, now)) return Outcome(absl::OkStatus(), version);
+    if (PutInline(at, key, value, version, now)) {
+      NoteLoad(at);
+      return Outcome(absl::OkStatus(), version);
+    }
   }
   if (at.out_of_line() && items_.FitsInPlace(at.entry.head, key.size(), value.size())) {
     const uint64_t version = writer_.NextCasVersion();
@@ -238,8 +207,10 @@ WriteResult Table::PublishItem(const Location& at, uint64_t item, absl::Time now
     ReplaceWithItem(at, slot, sealing, now);
   } else if (InsertItem(at, slot, sealing, now)) {
     CountPut(at, stored.key, stored.value);
+    NoteLoad(at);
   } else {
     items_.Discard(item);
+    NoteLoad(at);
     return Full();
   }
   WriteResult result = Outcome(absl::OkStatus(), version);
@@ -281,6 +252,7 @@ bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing
   } else {
     if (!chains_.Add(at.home, slot)) return false;
     ++counts_.chained_inserts;
+    ++segments_[UnitOf(at.home)].words;
   }
   items_.Seal(sealing);
   return true;
@@ -342,6 +314,7 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
   if (!line_first) PublishLine(line, at.chained);
   if (out_of_line) items_.Retire(old_item, now);
   if (at.chained) {
+    --segments_[UnitOf(at.home)].words;
     chains_.Trim(at.home);
   } else {
     PullBack(Seeded(SeededBug::kPullBackIntoSecondLine) ? at.home : at.line);
@@ -412,15 +385,16 @@ Table::Stats Table::stats() const {
   Stats stats = counts_;
   const ItemSpace::Stats items = items_.space().stats();
   stats.region_bytes = writer_.region_bytes();
-  stats.index_bytes = space_.units_end() - space_.units_offset();
+  stats.index_bytes = space_.units_used() * kUnitBytes;
   stats.item_bytes = items.used_bytes;
   stats.item_space_bytes = items.page_bytes;
   stats.quarantine_bytes = items.waiting_bytes;
-  stats.segments = segments_;
+  for (const uint64_t segments : segments_of_depth_) stats.segments += segments;
+  stats.directory_depth = directory_.depth();
   stats.overflow_lines = chains_.lines();
   stats.cas_version = writer_.cas_version();
   stats.load_factor = static_cast<double>(occupied_words_) /
-                      static_cast<double>(segments_ * kLinesPerUnit * kLineWords);
+                      static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);
   return stats;
 }
 

@@ -10,13 +10,19 @@
 // written where it will stay: Reserve gives a span of item space that no reader can reach, the
 // caller fills value(), and then Publish makes it the key's value in one instant, or Abort gives
 // the space back.
+//
+// The table starts with one segment and grows while it is used: writes note which segments have
+// become too full, and the caller's GrowSteps split them one by one. A write never waits for
+// growth: what does not fit yet goes to chains.
 
 #ifndef OSPREY_INDEX_TABLE_H_
 #define OSPREY_INDEX_TABLE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,15 +32,23 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/chains.h"
+#include "index/directory.h"
 #include "index/hash.h"
 #include "index/item_store.h"
 #include "index/layout.h"
 #include "index/line.h"
 #include "index/line_editor.h"
 #include "index/region_space.h"
+#include "index/segment_split.h"
 #include "index/writer.h"
 
 namespace osprey::index {
+
+// A segment splits when so much of the words that keys can take is taken.
+inline constexpr uint32_t kSplitPercent = 92;
+// Keys that one FlushStep deletes at most, and lines at which it looks.
+inline constexpr uint64_t kFlushKeysMax = 1024;
+inline constexpr uint32_t kFlushLinesMax = 1024;
 
 struct TableOptions {
   uint64_t incarnation = 0;  // random; not 0
@@ -44,6 +58,7 @@ struct TableOptions {
   absl::Duration reuse_grace = absl::Seconds(1);
   // The last cas version that counts as used (for tests of the counter's end).
   uint64_t cas_version = 0;
+  uint32_t split_percent = kSplitPercent;  // 1 … 100
 };
 
 // What must hold at the instant of a write.
@@ -122,6 +137,29 @@ class Table {
   // Errors: NOT_FOUND.
   absl::StatusOr<View> Find(absl::string_view key) const;
 
+  // --- Growth.
+  // Makes one bounded step towards a larger index if one is wanted: splits one segment (some 3,300
+  // keys; more when it had to wait), makes small items of a new one inline, or writes
+  // kDirectoryPagesPerStep pages of a directory that doubles. True when there is more to do now;
+  // false also when there is no room to grow. Between steps the table is whole.
+  bool GrowStep(absl::Time now);
+
+  // --- Flush.
+  // Deletes up to `keys_max` (at most kFlushKeysMax) keys whose version is at most `version_bound`,
+  // from `cursor` on; 0 is the beginning. A client that goes on until the cursor returned is 0 has
+  // deleted every such key, whatever was written, deleted or split meanwhile.
+  struct FlushResult {
+    uint64_t cursor = 0;
+    uint64_t deleted = 0;
+  };
+  // Errors: RESOURCE_EXHAUSTED (the versions are used up).
+  absl::StatusOr<FlushResult> FlushStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
+                                        absl::Time now);
+
+  // Asks for the memory that a call about `key` will look at first. A batch of calls for which all
+  // memory was asked for beforehand waits once instead of once each.
+  void Prefetch(absl::string_view key) const;
+
   // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a
   // reader was sent there).
   void Lease(uint64_t slot, absl::Time until);
@@ -137,6 +175,7 @@ class Table {
     uint64_t item_space_bytes = 0;  // taken from the region for items, free parts included
     uint64_t quarantine_bytes = 0;  // dead, not yet reusable
     uint64_t segments = 0;
+    uint64_t directory_depth = 0;
     uint64_t overflow_lines = 0;
     double load_factor = 0;    // occupied words over all words of segments
     uint64_t cas_version = 0;  // the last given out
@@ -146,6 +185,7 @@ class Table {
     uint64_t pull_backs = 0;
     uint64_t chained_inserts = 0;
     uint64_t in_place_updates = 0;
+    uint64_t splits = 0;
   };
   Stats stats() const;
 
@@ -168,9 +208,19 @@ class Table {
     uint64_t version = 0;
   };
 
+  // What is known of a unit that is a segment.
+  struct Segment {
+    uint32_t words = 0;  // that keys take, chains included, links apart
+    bool wants_split = false;
+  };
+
   Table(absl::Span<std::byte> region, const TableOptions& options);
-  void LayOut(uint32_t depth);
-  void LayOutSegment(uint64_t unit_offset, uint32_t generation);
+  void LayOut();
+
+  uint64_t UnitOffset(uint32_t unit) const { return space_.units_offset() + unit * kUnitBytes; }
+  uint32_t UnitOf(uint64_t offset) const {
+    return static_cast<uint32_t>((offset - space_.units_offset()) / kUnitBytes);
+  }
 
   Location Locate(absl::string_view key) const;
   bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
@@ -191,17 +241,32 @@ class Table {
   void PublishLine(LineEditor& line, bool chained = false);
   void CountPut(const Location& at, absl::string_view key, ByteSpan value);
 
+  // Growth (table_growth.cc).
+  DirectoryEntry NewSegment(uint32_t depth);
+  void NoteLoad(const Location& at);
+  bool MayDouble() const;
+  bool Split(uint32_t hash_bits, DirectoryEntry old);
+  void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry);
+  void WriteEmptyHalf(DirectoryEntry entry);  // a seeded bug's
+  void Poison(DirectoryEntry old);
+  bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
+                 FlushResult& result, absl::Status& status);
+  bool FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) const;
+
   RegionWriter writer_;
   RegionSpace space_;
   ItemStore items_;
   Chains chains_;
+  Directory directory_;
+  SegmentSplit split_;
   TableOptions options_;
-  uint32_t depth_ = 0;
-  std::vector<DirectoryEntry> directory_;
-  uint32_t generation_ = 0;  // the last given out
-  uint64_t segments_ = 0;
-  uint64_t occupied_words_ = 0;  // of segments' lines, links apart
-  Stats counts_;                 // what is counted as it happens; stats() fills in the rest
+  uint32_t generation_ = 0;        // the last given out
+  std::vector<Segment> segments_;  // by unit
+  std::vector<uint64_t> segments_of_depth_;
+  std::deque<uint32_t> wants_split_;     // the low hash bits of a key in each
+  std::vector<uint64_t> wants_promote_;  // offsets of segments
+  uint64_t occupied_words_ = 0;          // of segments' lines, links apart
+  Stats counts_;                         // what is counted as it happens; stats() fills in the rest
 };
 
 }  // namespace osprey::index

@@ -8,9 +8,6 @@ namespace {
 
 // Items made inline after one delete: bounded work.
 constexpr int kPromotionsPerWriteMax = 2;
-// Slots of longer READs lead to items that cannot be inline.
-constexpr uint32_t kInlineItemClassMax =
-    LengthClassOf(sizeof(ItemHeader) + (kInlineWordsMax - 1) * kWordBytes);
 
 }  // namespace
 
@@ -75,7 +72,7 @@ void Table::Promote(uint64_t line_offset, absl::Time now) {
 void Table::PullBack(uint64_t line_offset) {
   const uint32_t moved = chains_.PullBack(line_offset);
   counts_.pull_backs += moved;
-  occupied_words_ += moved;
+  occupied_words_ += moved;  // of the segment's words nothing changes
 }
 
 // A key that moves inside its window, or out of it, is missed by a reader whose READ fetched the
@@ -102,8 +99,12 @@ void Table::MoveAsNobodyMay(absl::string_view key) {
 
 void Table::PublishLine(LineEditor& line, bool chained) {
   if (!chained) {
+    const uint32_t before = UsedWords(LineAt(writer_, line.offset()));
     occupied_words_ += line.used();
-    occupied_words_ -= UsedWords(LineAt(writer_, line.offset()));
+    occupied_words_ -= before;
+    uint32_t& words = segments_[UnitOf(line.offset())].words;
+    words += line.used();
+    words -= before;
   }
   line.Publish();
 }

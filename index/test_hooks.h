@@ -26,6 +26,10 @@ enum class SeededBug {
   kPullBackIntoSecondLine,      // W3
   kChainSourceClearedFirst,     // W3
   kMiddleOfChainUnlinked,       // W3: a line that is not the chain's last is unlinked and reused
+  kDirectoryBeforeCopy,         // W7: the halves are named while their lines are still empty
+  kOldLinesNotPoisoned,         // W7
+  kGenerationKeptOnReuse,       // W7: a unit has one generation in all its lives
+  kWriteDuringSplit,            // W7: between the copy and its publication
   // Both sides: what the checksum does not cover.
   kNoItemChecksum,
   kChecksumWithoutVersion,
@@ -51,6 +55,8 @@ class StoreObserver {
  public:
   virtual ~StoreObserver() = default;
   virtual void BeforeStore() = 0;
+  // kWriteDuringSplit only: the moment to write.
+  virtual void BetweenCopyAndPublish() {}
 };
 
 // Process-wide, for tests of one thread.
@@ -61,6 +67,11 @@ inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
 }
+inline void ObserveCopiedHalves() {
+  if (store_observer != nullptr && Seeded(SeededBug::kWriteDuringSplit)) {
+    store_observer->BetweenCopyAndPublish();
+  }
+}
 
 #else
 
@@ -68,6 +79,7 @@ inline constexpr bool kTestHooks = false;
 
 constexpr bool Seeded(SeededBug) { return false; }
 constexpr void ObserveStore() {}
+constexpr void ObserveCopiedHalves() {}
 
 #endif
 

@@ -66,6 +66,7 @@ bool Engine::Poll(absl::Time now) {
   }
   if (!blocked_.empty()) RetryBlocked(now);
   if (now >= next_timer_) RunTimers(now);
+  worked |= table_->GrowStep(now);
   return worked;
 }
 

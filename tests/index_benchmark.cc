@@ -28,7 +28,9 @@ struct Filled {
     for (uint64_t i = 0; i < kKeys; ++i) keys.push_back(absl::StrCat(1000000 + i));
   }
   bool Put(const std::string& key) {
-    return table->Put(key, BytesOf(value), {}, TestTime(0)).status.ok();
+    const bool done = table->Put(key, BytesOf(value), {}, TestTime(0)).status.ok();
+    table->GrowStep(TestTime(0));
+    return done;
   }
 
   RegionMemory memory;

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "index/directory.h"
 #include "index/hash.h"
 #include "index/item.h"
 #include "index/layout.h"
@@ -144,10 +145,25 @@ TEST(LayoutTest, RegionHeaderAndDirectoryHaveTheseBytes) {
   options.hash_seed = kTestSeed;
   ASSERT_TRUE(Table::Create(memory.span(), options).ok());
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
-            "0200000001000000 f2843d2730c82c1c 4f53505245593031 0100000001000000 "
+            "0200000001000000 70e71a69e9365423 4f53505245593031 0100000000000000 "
             "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
-            "0200000002000000 8808aabd06bbd207 0000000401000000 0100000402000000 "
+            "0200000002000000 56017fdaca4fc019 0000000001000000 0000000000000000 "
+            "0000000000000000");
+}
+
+TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
+  RegionMemory memory(1 << 20);
+  RegionWriter writer(memory.span(), kTestIncarnation, 6);
+  Directory directory(writer, kTestSeed);
+  directory.LayOut({0, 0, 1});
+  directory.DoubleStep();
+  directory.Split(0, {1, 1, 2}, {2, 1, 3});
+  EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
+            "0e00000001000000 feb5bb2f8e83c681 4f53505245593031 0100000001000000 "
+            "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
+  EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
+            "1000000002000000 0ba9d448c635de93 0100000402000000 0200000403000000 "
             "0000000000000000");
 }
 

@@ -1,0 +1,73 @@
+// The directory as its writer holds it: in the region itself, where readers READ it. There is no
+// second copy.
+//
+// It doubles page by page: the upper half is written beside the lower one, which readers go on
+// using, and only then the header says the new depth. Meanwhile no segment splits, so the lower half
+// stays as it is.
+//
+//   depth d       | entries 0 … 2^d - 1 |
+//   doubling      | entries 0 … 2^d - 1 | 2^d … filled - 1 |->             header: d
+//   depth d + 1   | entries 0 … 2^(d + 1) - 1              |               header: d + 1
+//
+// So an entry deeper than the header says is never seen by who read the header after the page.
+
+#ifndef OSPREY_INDEX_DIRECTORY_H_
+#define OSPREY_INDEX_DIRECTORY_H_
+
+#include <cstdint>
+
+#include "index/layout.h"
+#include "index/writer.h"
+
+namespace osprey::index {
+
+// Pages that one DoubleStep writes: some 10 us.
+inline constexpr uint64_t kDirectoryPagesPerStep = 8;
+
+// Not thread-safe.
+class Directory {
+ public:
+  // `writer` must outlive this.
+  Directory(RegionWriter& writer, uint64_t hash_seed);
+
+  // Writes header and directory of a table with one segment. Before all else.
+  void LayOut(DirectoryEntry only);
+
+  uint32_t depth() const { return depth_; }
+  // The entry that serves the keys whose hashes end in `hash_bits`.
+  DirectoryEntry At(uint64_t hash_bits) const {
+    const uint64_t mask = (uint64_t{1} << depth_) - 1;
+    return DirectoryEntry::Unpack(writer_.Word(DirectoryEntryOffset(hash_bits & mask)));
+  }
+  // Where At would look, for prefetching.
+  uint64_t OffsetOf(uint64_t hash_bits) const {
+    return DirectoryEntryOffset(hash_bits & ((uint64_t{1} << depth_) - 1));
+  }
+
+  // Names the two halves of a split segment, whose keys' hashes ended in the low `depth` bits of
+  // `hash_bits`, where it was named. `low` serves the keys whose next bit is 0. REQUIRES: not
+  // doubling(); both are at most depth() deep.
+  void Split(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high);
+
+  bool may_double() const { return depth_ < depth_max_; }
+  bool doubling() const { return filled_ > size(); }
+  // Starts doubling, or goes on. REQUIRES: may_double().
+  void DoubleStep();
+
+ private:
+  uint64_t size() const { return uint64_t{1} << depth_; }
+  uint64_t EntryWord(uint64_t index) const { return writer_.Word(DirectoryEntryOffset(index)); }
+  struct Page;
+  void WritePage(const Page& page);
+  void WriteHeader();
+
+  RegionWriter& writer_;
+  uint64_t hash_seed_;
+  uint32_t depth_max_;
+  uint32_t depth_ = 0;
+  uint64_t filled_ = 0;  // entries in the region
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_DIRECTORY_H_

@@ -1,0 +1,97 @@
+#include "index/segment_split.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "index/hash.h"
+#include "index/line.h"
+#include "index/line_editor.h"
+
+namespace osprey::index {
+namespace {
+
+// Items are anywhere in memory, so their headers and keys are asked for so many keys ahead.
+constexpr size_t kPrefetchDistance = 24;
+
+}  // namespace
+
+uint64_t SegmentSplit::Half::line_words() const {
+  uint64_t words = 0;
+  for (const uint32_t line_used : used) words += line_used;
+  return words;
+}
+
+uint64_t SegmentSplit::Half::chain_lines() const {
+  uint64_t count = 0;
+  ForEachChain([&](uint32_t, absl::Span<const uint64_t> slots) {
+    count += (slots.size() + kLineWordsUsable - 1) / kLineWordsUsable;
+  });
+  return count;
+}
+
+void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
+  has_small_items_ = false;
+  entries_.clear();
+  for (Half& half : halves_) {
+    half.lines.assign(kLinesPerUnit, Line{});
+    half.used.assign(kLinesPerUnit, 0);
+    half.chained.clear();
+  }
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) Collect(segment + i * kLineBytes, i, false);
+  // After all that keep their line.
+  for (uint32_t i = 0; i < kHomesPerSegment; ++i) {
+    uint64_t link = LineAt(writer_, segment + i * kLineBytes).words[kLinkWord];
+    for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
+      Collect(LinkOffset(link), i, true);
+    }
+  }
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (i + kPrefetchDistance < entries_.size()) {
+      const uint64_t head = writer_.Word(entries_[i + kPrefetchDistance].words_at);
+      if (KindOf(head) == WordKind::kSlot) items_.Prefetch(Slot::Unpack(head).offset);
+    }
+    Place(entries_[i], halves_[HashOf(entries_[i]) >> depth & 1]);
+  }
+}
+
+void SegmentSplit::Collect(uint64_t line_offset, uint32_t line, bool chained) {
+  LineCursor cursor(LineAt(writer_, line_offset));
+  while (cursor.Next()) {
+    const LineEntry& entry = cursor.entry();
+    const uint64_t at = line_offset + offsetof(Line, words) + entry.at * kWordBytes;
+    entries_.push_back({at, entry.words, line, chained});
+  }
+}
+
+uint64_t SegmentSplit::HashOf(const Entry& entry) const {
+  const uint64_t head = writer_.Word(entry.words_at);
+  if (KindOf(head) == WordKind::kSlot) {
+    return HashKey(items_.At(Slot::Unpack(head).offset).key, hash_seed_).bits;
+  }
+  const ByteSpan key =
+      writer_.Bytes(entry.words_at + kWordBytes, InlineHead::Unpack(head).key_length);
+  return HashKey({reinterpret_cast<const char*>(key.data()), key.size()}, hash_seed_).bits;
+}
+
+void SegmentSplit::Place(const Entry& entry, Half& half) {
+  const uint64_t head = writer_.Word(entry.words_at);
+  if (KindOf(head) == WordKind::kSlot && Slot::Unpack(head).length_class <= kInlineItemClassMax) {
+    has_small_items_ = true;
+  }
+  uint32_t line = entry.line;
+  if (entry.chained) {
+    assert(entry.words == 1);
+    if (half.used[line] == kLineWordsUsable) ++line;
+    if (half.used[line] == kLineWordsUsable) {
+      half.chained.push_back({entry.line, head});
+      return;
+    }
+  }
+  uint32_t& used = half.used[line];
+  assert(used + entry.words <= kLineWordsUsable);
+  for (uint32_t i = 0; i < entry.words; ++i) {
+    half.lines[line].words[used++] = writer_.Word(entry.words_at + i * kWordBytes);
+  }
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,85 @@
+// The two halves of a segment that splits, laid out in private memory before any of it is published.
+//
+// A key keeps the number of its line: that is where it fits for certain, since the other half's keys
+// leave room, and scans that go by line number meet it whatever splits (table.h, FlushStep). Only
+// keys of a chain move: into their window, while there is room.
+//
+//   segment      line 7: A b C d      line 8: e F        chain of 7: G h I
+//   low half     line 7: A C G I      line 8: F
+//   high half    line 7: b d h        line 8: e
+
+#ifndef OSPREY_INDEX_SEGMENT_SPLIT_H_
+#define OSPREY_INDEX_SEGMENT_SPLIT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "index/item_store.h"
+#include "index/layout.h"
+#include "index/writer.h"
+
+namespace osprey::index {
+
+// Not thread-safe. Kept from split to split, for its memory: 64 KiB and some for each key.
+class SegmentSplit {
+ public:
+  struct Half {
+    std::vector<Line> lines;     // kLinesPerUnit of them: words only, no links
+    std::vector<uint32_t> used;  // words of each
+    // Slots that found no room in their window, by home.
+    struct Chained {
+      uint32_t home = 0;
+      uint64_t slot = 0;
+    };
+    std::vector<Chained> chained;
+
+    uint64_t line_words() const;
+    uint64_t chain_lines() const;
+    // Calls fn(home, slots) for each home that needs a chain.
+    template <typename Fn>
+    void ForEachChain(Fn fn) const {
+      std::vector<uint64_t> slots;
+      for (size_t i = 0; i < chained.size(); ++i) {
+        slots.push_back(chained[i].slot);
+        if (i + 1 < chained.size() && chained[i + 1].home == chained[i].home) continue;
+        fn(chained[i].home, absl::MakeConstSpan(slots));
+        slots.clear();
+      }
+    }
+  };
+
+  // Both must outlive this.
+  SegmentSplit(const RegionWriter& writer, const ItemStore& items, uint64_t hash_seed)
+      : writer_(writer), items_(items), hash_seed_(hash_seed) {}
+
+  // Reads the segment at `segment` and parts its keys by bit `depth` of their hashes.
+  void Read(uint64_t segment, uint32_t depth);
+
+  // 0: the keys whose bit is 0.
+  const Half& half(uint32_t bit) const { return halves_[bit]; }
+  // Whether there are items so small that they might be inline.
+  bool has_small_items() const { return has_small_items_; }
+
+ private:
+  struct Entry {
+    uint64_t words_at = 0;  // offset of its first word
+    uint32_t words = 0;
+    uint32_t line = 0;  // its number; of a chained one, its home's
+    bool chained = false;
+  };
+  void Collect(uint64_t line_offset, uint32_t line, bool chained);
+  uint64_t HashOf(const Entry& entry) const;
+  void Place(const Entry& entry, Half& half);
+
+  const RegionWriter& writer_;
+  const ItemStore& items_;
+  uint64_t hash_seed_;
+  Half halves_[2];
+  bool has_small_items_ = false;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_SEGMENT_SPLIT_H_

@@ -1,0 +1,261 @@
+// How the table grows (W7), and how it is emptied in steps.
+
+#include <algorithm>
+#include <cassert>
+
+#include "index/table.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// More cas versions than one step draws.
+constexpr uint64_t kCasVersionsPerStepMax = 256;
+
+// A chain of so many lines is more than bad luck. Its segment splits early, unless it is so empty
+// that splitting would not help either: the keys were made to meet.
+constexpr uint32_t kLongChainLines = 2;
+constexpr uint32_t kCrowdedPercent = 25;
+
+// How much deeper the directory may be than its shallowest segment, which is then named
+// 2^kDepthSpreadMax times: what one split writes is bounded by that many pages. Segments of hashed
+// keys differ by one or two.
+constexpr uint32_t kDepthSpreadMax = 4;
+
+constexpr uint32_t Percent(uint32_t words) {
+  return words * 100 / (kLinesPerUnit * kLineWordsUsable);
+}
+
+}  // namespace
+
+// --- What wants to grow ----------------------------------------------------
+
+DirectoryEntry Table::NewSegment(uint32_t depth) {
+  const absl::optional<uint64_t> unit = space_.TakeUnit();
+  assert(unit.has_value());
+  DirectoryEntry entry;
+  entry.unit = UnitOf(*unit);
+  entry.depth = depth;
+  entry.generation =
+      Seeded(SeededBug::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
+  if (segments_.size() <= entry.unit) segments_.resize(entry.unit + 1);
+  segments_[entry.unit] = {};
+  ++segments_of_depth_[depth];
+  return entry;
+}
+
+void Table::LayOut() {
+  const DirectoryEntry only = NewSegment(0);
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    LineEditor::Empty(writer_, UnitOffset(only.unit) + i * kLineBytes, only.generation).Publish();
+  }
+  directory_.LayOut(only);
+}
+
+// After a write that may have made the key's segment fuller.
+void Table::NoteLoad(const Location& at) {
+  Segment& segment = segments_[UnitOf(at.home)];
+  if (segment.wants_split) return;
+  const uint32_t percent = Percent(segment.words);
+  const bool full = percent >= options_.split_percent;
+  if (!full && (percent < kCrowdedPercent || chains_.LengthOf(at.home) < kLongChainLines)) return;
+  segment.wants_split = true;
+  wants_split_.push_back(static_cast<uint32_t>(at.hash.bits));
+}
+
+bool Table::MayDouble() const {
+  if (!directory_.may_double()) return false;
+  uint32_t shallowest = 0;
+  while (segments_of_depth_[shallowest] == 0) ++shallowest;
+  return directory_.depth() - shallowest < kDepthSpreadMax;
+}
+
+bool Table::GrowStep(absl::Time now) {
+  if (!writer_.CasVersionsLeft(kCasVersionsPerStepMax)) return false;
+  if (directory_.doubling()) {
+    directory_.DoubleStep();
+  } else if (!wants_promote_.empty()) {
+    const uint64_t segment = wants_promote_.back();
+    wants_promote_.pop_back();
+    for (uint32_t i = 0; i < kLinesPerUnit; ++i) Promote(segment + i * kLineBytes, now);
+  } else if (!wants_split_.empty()) {
+    const uint32_t hash_bits = wants_split_.front();
+    const DirectoryEntry entry = directory_.At(hash_bits);
+    Segment& segment = segments_[entry.unit];
+    const bool emptied = Percent(segment.words) < kCrowdedPercent;
+    if (!emptied && entry.depth < directory_.depth()) {
+      if (!Split(hash_bits, entry)) return false;
+      wants_split_.pop_front();
+    } else if (!emptied && MayDouble()) {
+      directory_.DoubleStep();
+    } else {
+      // Noted again by a later write, when other segments may have become deeper.
+      segment.wants_split = false;
+      wants_split_.pop_front();
+    }
+  }
+  return directory_.doubling() || !wants_promote_.empty() || !wants_split_.empty();
+}
+
+// --- A split (W7) ----------------------------------------------------------
+
+// All of it in one step: nothing else is written between the first copy and the last rewrite. False,
+// and nothing changed, when there is no room.
+bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
+  if (space_.units_left() < 2) return false;
+  split_.Read(UnitOffset(old.unit), old.depth);
+  const SegmentSplit::Half& low_half = split_.half(0);
+  const SegmentSplit::Half& high_half = split_.half(1);
+  if (!chains_.Reserve(low_half.chain_lines() + high_half.chain_lines())) return false;
+  if (space_.units_left() < 2) return false;
+  // New to all records that this step will rewrite.
+  writer_.NextCasVersion();
+  const DirectoryEntry low = NewSegment(old.depth + 1);
+  const DirectoryEntry high = NewSegment(old.depth + 1);
+  if (Seeded(SeededBug::kDirectoryBeforeCopy)) {
+    WriteEmptyHalf(low);
+    WriteEmptyHalf(high);
+    directory_.Split(hash_bits, low, high);
+  }
+  WriteHalf(low_half, low);
+  WriteHalf(high_half, high);
+  ObserveCopiedHalves();
+  directory_.Split(hash_bits, low, high);
+  Poison(old);
+  --segments_of_depth_[old.depth];
+  space_.FreeUnit(UnitOffset(old.unit));
+  ++counts_.splits;
+  if (split_.has_small_items()) {
+    wants_promote_.push_back(UnitOffset(low.unit));
+    wants_promote_.push_back(UnitOffset(high.unit));
+  }
+  return true;
+}
+
+void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
+  uint64_t links[kLinesPerUnit] = {};
+  half.ForEachChain([&](uint32_t home, absl::Span<const uint64_t> slots) {
+    links[home] = chains_.Build(slots, entry.generation);
+  });
+  const uint64_t segment = UnitOffset(entry.unit);
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    Line line = half.lines[i];
+    if (links[i] != 0) line.words[kLinkWord] = PackLink(links[i]);
+    const uint64_t offset = segment + i * kLineBytes;
+    writer_.WriteRecord(
+        offset, writer_.NextRecordVersion(offset), entry.generation,
+        ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
+  }
+  const uint64_t line_words = half.line_words();
+  occupied_words_ += line_words;
+  segments_[entry.unit].words = static_cast<uint32_t>(line_words + half.chained.size());
+}
+
+void Table::WriteEmptyHalf(DirectoryEntry entry) {
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    LineEditor::Empty(writer_, UnitOffset(entry.unit) + i * kLineBytes, entry.generation).Publish();
+  }
+}
+
+// Readers with an older map find lines of no generation, and fetch a newer one.
+void Table::Poison(DirectoryEntry old) {
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    const uint64_t offset = UnitOffset(old.unit) + i * kLineBytes;
+    occupied_words_ -= UsedWords(LineAt(writer_, offset));
+    if (Seeded(SeededBug::kOldLinesNotPoisoned)) continue;
+    chains_.Poison(offset);
+    LineEditor::Empty(writer_, offset, kGenerationNone).Publish();
+  }
+  segments_[old.unit] = {};
+}
+
+void Table::Prefetch(absl::string_view key) const {
+  const KeyHash hash = HashKey(key, options_.hash_seed);
+  const uint64_t home = UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
+  const std::byte* const window = writer_.Bytes(home, kWindowBytes).data();
+  for (uint64_t at = 0; at < kWindowBytes; at += 64) __builtin_prefetch(window + at);
+}
+
+// --- Flush -----------------------------------------------------------------
+
+// A cursor is a place in the order in which segments split: hashes by their low bits reversed, and
+// within a segment its lines.
+//
+//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    all plus 1, so that 0 is the beginning
+//
+// A split parts the interval of a segment in two and leaves every key in its line, or in that of its
+// home if it was chained; so what is before the cursor stays before it, or is met again.
+namespace {
+
+constexpr uint32_t ReverseBits(uint32_t bits) {
+  bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;
+  bits = (bits >> 2 & 0x33333333) | (bits & 0x33333333) << 2;
+  bits = (bits >> 4 & 0x0f0f0f0f) | (bits & 0x0f0f0f0f) << 4;
+  return __builtin_bswap32(bits);
+}
+static_assert(ReverseBits(1) == 0x80000000 && ReverseBits(0x12345678) == 0x1e6a2c48);
+
+}  // namespace
+
+absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t version_bound,
+                                                    uint64_t keys_max, absl::Time now) {
+  keys_max = std::clamp<uint64_t>(keys_max, 1, kFlushKeysMax);
+  const uint64_t from = cursor == 0 ? 0 : cursor - 1;
+  uint64_t position = from / kLinesPerUnit;  // 32 bits; more: the end
+  uint32_t line = static_cast<uint32_t>(from % kLinesPerUnit);
+  FlushResult result;
+  absl::Status status;
+  for (uint32_t looked = 0; looked < kFlushLinesMax; ++looked) {
+    if (position > 0xffffffff) return result;
+    const DirectoryEntry entry = directory_.At(ReverseBits(static_cast<uint32_t>(position)));
+    const uint64_t offset = UnitOffset(entry.unit) + line * kLineBytes;
+    if (!FlushLine(offset, version_bound, keys_max, now, result, status)) break;
+    if (++line < kLinesPerUnit) continue;
+    line = 0;
+    const uint64_t interval = uint64_t{1} << (32 - entry.depth);
+    position = (position / interval + 1) * interval;
+  }
+  if (!status.ok()) return status;
+  if (position <= 0xffffffff) result.cursor = position * kLinesPerUnit + line + 1;
+  return result;
+}
+
+// One line and the chain that it is home of. False when keys_max are deleted or one could not be.
+bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
+                      FlushResult& result, absl::Status& status) {
+  std::string key;
+  while (FirstUpTo(line, version_bound, key)) {
+    if (result.deleted == keys_max) return false;
+    status = Delete(key, {}, now).status;
+    if (!status.ok()) return false;
+    ++result.deleted;
+  }
+  return true;
+}
+
+// The first key in a line, or in the chain after it, of a version up to the bound.
+bool Table::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) const {
+  for (uint64_t at = line; at != 0;) {
+    const Line& bytes = LineAt(writer_, at);
+    for (LineCursor cursor(bytes); cursor.Next();) {
+      const LineEntry& entry = cursor.entry();
+      if (entry.kind == WordKind::kSlot) items_.Prefetch(Slot::Unpack(entry.head).offset);
+    }
+    for (LineCursor cursor(bytes); cursor.Next();) {
+      const LineEntry& entry = cursor.entry();
+      if (entry.kind == WordKind::kInline) {
+        if (InlineHead::Unpack(entry.head).cas_version > version_bound) continue;
+        key.assign(entry.key.data(), entry.key.size());
+        return true;
+      }
+      const StoredItem item = items_.At(Slot::Unpack(entry.head).offset);
+      if (item.cas_version > version_bound) continue;
+      key.assign(item.key.data(), item.key.size());
+      return true;
+    }
+    at = bytes.words[kLinkWord] == 0 ? 0 : LinkOffset(bytes.words[kLinkWord]);
+  }
+  return false;
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,403 @@
+// Growth: what was stored is found by readers with maps of any age, whatever has split since.
+
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/directory.h"
+#include "index/lookup.h"
+#include "index/table.h"
+#include "index/writer.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+constexpr uint64_t kSegmentKeysMax = kLinesPerUnit * kLineWordsUsable;  // out of line
+
+struct Fixture {
+  explicit Fixture(uint64_t region_bytes, TableOptions options = {}) : memory(region_bytes) {
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    table = *Table::Create(memory.span(), options);
+  }
+  absl::Status Put(absl::string_view key, absl::string_view value) {
+    return table->Put(key, BytesOf(value), {}, TestTime(++now)).status;
+  }
+  absl::Status Delete(absl::string_view key) {
+    return table->Delete(key, {}, TestTime(++now)).status;
+  }
+  int GrowAll() {
+    int steps = 1;
+    while (table->GrowStep(TestTime(++now))) ++steps;
+    return steps;
+  }
+  RegionMap Map() {
+    RegionMap map(kTestIncarnation, memory.size());
+    FillMap(map, memory.data());
+    return map;
+  }
+
+  RegionMemory memory;
+  std::unique_ptr<Table> table;
+  int64_t now = 0;
+};
+
+std::string KeyOf(uint64_t i) { return absl::StrCat("key", i); }
+std::string ValueOf(uint64_t i) { return std::string(i % 3 == 0 ? 40 + i % 100 : i % 20, 'v'); }
+
+// --- Splits ----------------------------------------------------------------
+
+TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
+  Fixture f(64 << 20);
+  constexpr uint64_t kKeys = 100000;
+  std::vector<RegionMap> maps;
+  std::vector<uint64_t> hints(kKeys);
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    if (std::has_single_bit(i + 1)) maps.push_back(f.Map());
+    const WriteResult result = f.table->Put(KeyOf(i), BytesOf(ValueOf(i)), {}, TestTime(++f.now));
+    ASSERT_TRUE(result.status.ok()) << i;
+    hints[i] = result.slot;
+    f.table->GrowStep(TestTime(f.now));
+  }
+  f.GrowAll();
+  const Table::Stats stats = f.table->stats();
+  EXPECT_GT(stats.segments, 16u);
+  EXPECT_EQ(stats.splits, stats.segments - 1);
+  EXPECT_EQ(stats.keys, kKeys);
+  for (RegionMap& map : maps) {
+    const uint32_t age = map.depth();
+    uint64_t refreshed = 0;
+    for (uint64_t i = 0; i < kKeys; i += 7) {
+      const GetResult got = Get(map, f.memory.data(), KeyOf(i), i % 2 == 0 ? hints[i] : 0);
+      ASSERT_EQ(got.kind, Lookup::Kind::kHit) << KeyOf(i) << " with a map of depth " << age;
+      ASSERT_EQ(got.value, ValueOf(i));
+      const GetResult miss = Get(map, f.memory.data(), KeyOf(i) + "?");
+      ASSERT_EQ(miss.kind, Lookup::Kind::kMiss);
+      refreshed += got.counters.restarts;
+    }
+    // One page has all entries: it is fetched once.
+    EXPECT_LE(refreshed, 2u);
+    EXPECT_EQ(map.depth(), stats.directory_depth);
+  }
+}
+
+TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
+  Fixture f(8 << 20);
+  const std::string value(100, 'v');
+  std::vector<uint64_t> hints;
+  for (uint64_t i = 0; i < 3200; ++i) {
+    hints.push_back(f.table->Put(KeyOf(i), BytesOf(value), {}, TestTime(0)).slot);
+  }
+  RegionMap map = f.Map();
+  ASSERT_GT(f.GrowAll(), 1);
+  ASSERT_EQ(f.table->stats().segments, 2u);
+  for (uint64_t i = 0; i < hints.size(); ++i) {
+    ASSERT_EQ(f.table->Find(KeyOf(i))->slot, hints[i]);
+    ASSERT_EQ(Get(map, f.memory.data(), KeyOf(i), hints[i]).counters.reads, 1u);
+  }
+}
+
+TEST(GrowthTest, SplitCarriesChainsAlong) {
+  Fixture f(8 << 20);
+  // One home far beyond its window, in a segment that is full otherwise.
+  const std::vector<std::string> crowd = KeysOfHome(77, 120, false);
+  for (const std::string& key : crowd) ASSERT_TRUE(f.Put(key, std::string(60, 'c')).ok());
+  ASSERT_GT(f.table->stats().overflow_lines, 6u);
+  for (uint64_t i = 0; i < 3100; ++i) ASSERT_TRUE(f.Put(KeyOf(i), std::string(60, 'v')).ok());
+  RegionMap old_map = f.Map();
+  f.GrowAll();
+  const Table::Stats stats = f.table->stats();
+  EXPECT_GE(stats.segments, 2u);
+  EXPECT_GT(stats.overflow_lines, 0u);  // 60 of them still share a home
+  EXPECT_LT(stats.overflow_lines, 8u);
+  RegionMap new_map = f.Map();
+  for (RegionMap* map : {&old_map, &new_map}) {
+    for (const std::string& key : crowd) {
+      ASSERT_EQ(Get(*map, f.memory.data(), key).value, std::string(60, 'c'));
+    }
+  }
+  for (const std::string& key : crowd) ASSERT_TRUE(f.Delete(key).ok());
+  EXPECT_LT(f.table->stats().overflow_lines, stats.overflow_lines);
+}
+
+TEST(GrowthTest, WritesBetweenStepsOfADoublingAreFound) {
+  Fixture f(512 << 20);
+  // So that the directory has several hundred pages, and one step does not double it.
+  TableOptions options;
+  options.split_percent = 1;
+  f.table.reset();
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  f.table = *Table::Create(f.memory.span(), options);
+  uint64_t key = 0;
+  int between = 0;
+  RegionMap map = f.Map();
+  while (f.table->stats().directory_depth < 13) {
+    const uint64_t depth = f.table->stats().directory_depth;
+    ASSERT_TRUE(f.Put(KeyOf(key), "v").ok());
+    const bool more = f.table->GrowStep(TestTime(++f.now));
+    ASSERT_EQ(Get(map, f.memory.data(), KeyOf(key)).kind, Lookup::Kind::kHit);
+    ASSERT_EQ(Get(map, f.memory.data(), KeyOf(key + 1)).kind, Lookup::Kind::kMiss);
+    between += more && depth == 12 && f.table->stats().directory_depth == 12;
+    ++key;
+  }
+  EXPECT_GT(between, 1);
+}
+
+// --- Against a model -------------------------------------------------------
+
+class GrowthModelTest : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
+  const uint64_t seed = GetParam();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  TableOptions options;
+  options.reuse_grace = absl::Milliseconds(random() % 2 * 50);
+  // Small numbers make many segments of few keys.
+  options.split_percent = static_cast<uint32_t>(30 + random() % 70);
+  Fixture f(24 << 20, options);
+  std::vector<std::string> keys = KeysOfHome(10, 150, false);
+  for (uint64_t i = 0; i < 40000; ++i) keys.push_back(KeyOf(i));
+  std::unordered_map<std::string, std::pair<std::string, uint64_t>> model;
+  std::unordered_map<std::string, uint64_t> hints;
+  std::vector<RegionMap> maps;
+  maps.push_back(f.Map());
+  uint64_t last_version = 0;
+  const uint64_t lazy = random() % 100;
+  for (uint64_t i = 0; i < 150000; ++i) {
+    // Few keys at first, then ever more of them.
+    const std::string& key = keys[random() % std::min<uint64_t>(keys.size(), 200 + i / 2)];
+    const auto known = model.find(key);
+    const uint64_t dice = random() % 100;
+    if (dice < 45) {
+      const std::string value(random() % 3 == 0 ? random() % 300 : random() % 20,
+                              static_cast<char>(random()));
+      const WriteResult result = f.table->Put(key, BytesOf(value), {}, TestTime(++f.now));
+      ASSERT_TRUE(result.status.ok()) << result.status;
+      ASSERT_GT(result.version, last_version);
+      last_version = result.version;
+      model[key] = {value, result.version};
+      hints[key] = result.slot;
+    } else if (dice < 55) {
+      ASSERT_EQ(f.Delete(key).ok(), known != model.end());
+      model.erase(key);
+    } else {
+      RegionMap& map = maps[random() % maps.size()];
+      const GetResult got = Get(map, f.memory.data(), key, random() % 2 == 0 ? hints[key] : 0);
+      ASSERT_EQ(got.kind, known == model.end() ? Lookup::Kind::kMiss : Lookup::Kind::kHit) << key;
+      if (known != model.end()) {
+        ASSERT_EQ(got.value, known->second.first);
+        ASSERT_EQ(got.version, known->second.second);
+      }
+    }
+    if (random() % 100 >= lazy) f.table->GrowStep(TestTime(f.now));
+    if (random() % 5000 == 0) maps.push_back(f.Map());
+  }
+  f.GrowAll();
+  RegionMap map = f.Map();
+  uint64_t key_bytes = 0;
+  for (const auto& [key, value] : model) {
+    ASSERT_EQ(Get(map, f.memory.data(), key).value, value.first);
+    ASSERT_EQ(f.table->Find(key)->version, value.second);
+    key_bytes += key.size();
+  }
+  Table::Stats stats = f.table->stats();
+  EXPECT_EQ(stats.keys, model.size());
+  EXPECT_EQ(stats.key_bytes, key_bytes);
+  EXPECT_GT(stats.splits, 5u);
+  for (const auto& [key, value] : model) ASSERT_TRUE(f.Delete(key).ok());
+  stats = f.table->stats();
+  EXPECT_EQ(stats.keys, 0u);
+  EXPECT_EQ(stats.inline_keys, 0u);
+  EXPECT_EQ(stats.item_bytes, 0u);
+  EXPECT_EQ(stats.overflow_lines, 0u);
+  EXPECT_EQ(stats.load_factor, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest, testing::Range(uint64_t{1}, uint64_t{9}));
+
+// --- Room ------------------------------------------------------------------
+
+TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
+  constexpr uint64_t kBytes = 32 << 20;
+  Fixture f(kBytes);
+  uint64_t large = 0;
+  while (f.Put(absl::StrCat("large", large), std::string(50000, 'L')).ok()) ++large;
+  for (uint64_t i = 0; i < large; ++i) ASSERT_TRUE(f.Delete(absl::StrCat("large", i)).ok());
+  // A sixteenth of the region is the index's: 64 units of keys of 220 B, which need less.
+  uint64_t small = 0;
+  while (f.Put(absl::StrCat("small", small), std::string(212, 's')).ok()) {
+    ++small;
+    f.GrowAll();
+  }
+  const Table::Stats stats = f.table->stats();
+  EXPECT_GT(stats.segments, 20u);
+  EXPECT_GT(stats.item_bytes * 10, stats.item_space_bytes * 9);  // items, not the index, are full
+  EXPECT_LT(stats.overflow_lines, small / 100);
+  RegionMap map = f.Map();
+  for (uint64_t i = 0; i < small; ++i) {
+    ASSERT_EQ(Get(map, f.memory.data(), absl::StrCat("small", i)).kind, Lookup::Kind::kHit);
+  }
+}
+
+TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
+  constexpr uint64_t kBytes = 2 << 20;
+  Fixture f(kBytes);
+  // Items take all that they may; then tiny keys, all inline, fill the index.
+  uint64_t large = 0;
+  while (f.Put(absl::StrCat("large", large), std::string(60000, 'L')).ok()) ++large;
+  std::vector<uint64_t> stored;
+  uint64_t refused = 0;
+  for (uint64_t i = 0; i < 60000; ++i) {
+    const absl::Status status = f.Put(KeyOf(i), "tiny");
+    f.GrowAll();
+    if (status.ok()) {
+      stored.push_back(i);
+    } else {
+      ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_GT(stored.size(), kSegmentKeysMax);
+  EXPECT_EQ(f.table->stats().keys, large + stored.size());
+  RegionMap map = f.Map();
+  for (const uint64_t i : stored) {
+    ASSERT_EQ(Get(map, f.memory.data(), KeyOf(i)).value, "tiny");
+  }
+  for (uint64_t i = 0; i < large; ++i) {
+    ASSERT_EQ(Get(map, f.memory.data(), absl::StrCat("large", i)).value.size(), 60000u);
+  }
+  // What goes makes room.
+  for (const uint64_t i : stored) ASSERT_TRUE(f.Delete(KeyOf(i)).ok());
+  uint64_t again = 0;
+  for (const uint64_t i : stored) again += f.Put(KeyOf(i), "tiny").ok();
+  EXPECT_GT(again, stored.size() * 9 / 10);
+}
+
+// Keys whose hashes agree in many low bits would double the directory without end.
+TEST(GrowthTest, KeysMadeToMeetDoNotDoubleTheDirectoryWithoutEnd) {
+  Fixture f(64 << 20);
+  uint64_t stored = 0;
+  for (uint64_t i = 0; stored < 12000; ++i) {
+    const std::string key = KeyOf(i);
+    if (HashKey(key, kTestSeed).directory_index(8) != 3) continue;
+    ASSERT_TRUE(f.Put(key, "v").ok());
+    ++stored;
+    f.GrowAll();
+  }
+  const Table::Stats stats = f.table->stats();
+  EXPECT_LE(stats.directory_depth, 5u);
+  RegionMap map = f.Map();
+  EXPECT_LE(stats.index_bytes, 2 << 20);
+}
+
+TEST(GrowthTest, GrowthEndsWithTheVersions) {
+  TableOptions options;
+  options.cas_version = kCasVersionMax - 5000;
+  Fixture f(8 << 20, options);
+  for (uint64_t i = 0; f.Put(KeyOf(i), std::string(50, 'v')).ok(); ++i) f.GrowAll();
+  EXPECT_FALSE(f.table->GrowStep(TestTime(f.now)));
+  EXPECT_EQ(f.table->FlushStep(0, kCasVersionMax, 10, TestTime(f.now)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(f.table->stats().keys, 4000u);
+}
+
+// --- Flush -----------------------------------------------------------------
+
+TEST(FlushTest, DeletesWhatWasThereAndNothingNewer) {
+  Fixture f(64 << 20);
+  std::mt19937_64 random(1);
+  uint64_t key = 0;
+  const auto put = [&] {
+    ASSERT_TRUE(f.Put(KeyOf(key), ValueOf(key)).ok());
+    ++key;
+    f.table->GrowStep(TestTime(f.now));
+  };
+  while (key < 20000) put();
+  const uint64_t bound = f.table->stats().cas_version;
+  const uint64_t segments = f.table->stats().segments;
+  // While it is under way, old keys are overwritten, and new ones double the table.
+  uint64_t cursor = 0;
+  uint64_t deleted = 0;
+  uint64_t steps = 0;
+  std::set<std::string> kept;
+  do {
+    const absl::StatusOr<Table::FlushResult> result =
+        f.table->FlushStep(cursor, bound, 100, TestTime(++f.now));
+    ASSERT_TRUE(result.ok());
+    ASSERT_LE(result->deleted, 100u);
+    deleted += result->deleted;
+    cursor = result->cursor;
+    for (int i = 0; i < 300; ++i) put();
+    const std::string overwritten = KeyOf(random() % 20000);
+    ASSERT_TRUE(f.Put(overwritten, "newer").ok());
+    kept.insert(overwritten);
+    ASSERT_LT(++steps, 10000u);
+  } while (cursor != 0);
+  EXPECT_GE(f.table->stats().segments, 2 * segments);
+  EXPECT_LE(deleted, 20000u);
+  EXPECT_GE(deleted + kept.size(), 20000u);
+  RegionMap map = f.Map();
+  for (const std::string& name : kept) {
+    ASSERT_EQ(Get(map, f.memory.data(), name).value, "newer");
+  }
+  for (const std::string& name : kept) ASSERT_TRUE(f.Delete(name).ok());
+  for (uint64_t i = 0; i < key; ++i) {
+    const Lookup::Kind expected = i < 20000 ? Lookup::Kind::kMiss : Lookup::Kind::kHit;
+    ASSERT_EQ(Get(map, f.memory.data(), KeyOf(i)).kind, expected) << i;
+  }
+}
+
+TEST(FlushTest, StepIsBoundedWhereNothingIsToBeDeleted) {
+  Fixture f(64 << 20);
+  for (uint64_t i = 0; i < 60000; ++i) {
+    ASSERT_TRUE(f.Put(KeyOf(i), "v").ok());
+    f.table->GrowStep(TestTime(0));
+  }
+  uint64_t steps = 0;
+  uint64_t cursor = 0;
+  do {
+    cursor = f.table->FlushStep(cursor, 0, 1000, TestTime(0))->cursor;
+    ++steps;
+  } while (cursor != 0);
+  const uint64_t lines = f.table->stats().segments * kLinesPerUnit;
+  EXPECT_EQ(steps, (lines + kFlushLinesMax - 1) / kFlushLinesMax);
+  EXPECT_EQ(f.table->stats().keys, 60000u);
+}
+
+TEST(FlushTest, AnyCursorIsSafe) {
+  Fixture f(8 << 20);
+  for (uint64_t i = 0; i < 8000; ++i) {
+    ASSERT_TRUE(f.Put(KeyOf(i), "v").ok());
+    f.table->GrowStep(TestTime(0));
+  }
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t cursor = random() >> random() % 64;
+    ASSERT_TRUE(f.table->FlushStep(cursor, 0, random(), TestTime(0)).ok());
+  }
+  EXPECT_EQ(f.table->FlushStep(~uint64_t{0}, 1, 1, TestTime(0))->cursor, 0u);
+  EXPECT_EQ(f.table->stats().keys, 8000u);
+}
+
+TEST(PrefetchTest, ChangesNothing) {
+  Fixture f(1 << 20);
+  ASSERT_TRUE(f.Put("key", "value").ok());
+  const std::string before(reinterpret_cast<const char*>(f.memory.data()), f.memory.size());
+  f.table->Prefetch("key");
+  f.table->Prefetch("absent");
+  EXPECT_EQ(std::memcmp(before.data(), f.memory.data(), before.size()), 0);
+}
+
+}  // namespace
+}  // namespace osprey::index
