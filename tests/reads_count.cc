@@ -112,8 +112,7 @@ double CpuSecondsOf(pid_t pid) {
   std::string line;
   std::getline(file, line);
   // After the name in parentheses: state is field 3, utime and stime are 14 and 15.
-  const std::vector<std::string> fields =
-      absl::StrSplit(line.substr(line.rfind(')') + 2), ' ');
+  const std::vector<std::string> fields = absl::StrSplit(line.substr(line.rfind(')') + 2), ' ');
   uint64_t user = 0, system = 0;
   if (fields.size() < 13 || !absl::SimpleAtoi(fields[11], &user) ||
       !absl::SimpleAtoi(fields[12], &system)) {
@@ -187,7 +186,8 @@ class Bench {
       AwaitAll(*writer);
       const std::unique_ptr<Client> forgetful = Connect(server_->uri(), 0);
       cold += Count(*forgetful, [&] {
-                for (uint64_t i = 0; i < options_.samples; ++i) Get(*forgetful, Present(keys), true);
+                for (uint64_t i = 0; i < options_.samples; ++i)
+                  Get(*forgetful, Present(keys), true);
               }).reads_per_get;
       miss += Count(*forgetful, [&] {
                 for (uint64_t i = 0; i < options_.samples; ++i)
@@ -223,8 +223,8 @@ class Bench {
     AwaitAll(*client);
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     const double used = CpuSecondsOf(server_->pid()) - cpu;
-    rows_.push_back({"pure GET load: requests at the server", StatOf(*client, "requests") - requests,
-                     0, "requests"});
+    rows_.push_back({"pure GET load: requests at the server",
+                     StatOf(*client, "requests") - requests, 0, "requests"});
     rows_.push_back({"pure GET load: CPU of the server", 100 * used / seconds, 1, "% of a core"});
   }
 
@@ -248,7 +248,8 @@ class Bench {
     const Counted updated = mixed(true);
     rows_.push_back({"50 % updates, Zipf 0.99 / read-only", updated.reads_per_get / read_only, 1.05,
                      "times the READs"});
-    rows_.push_back({"50 % updates, Zipf 0.99: torn READs", 100 * updated.torn_share, 1, "% of GETs"});
+    rows_.push_back(
+        {"50 % updates, Zipf 0.99: torn READs", 100 * updated.torn_share, 1, "% of GETs"});
   }
 
   const ReadsOptions options_;

@@ -1,9 +1,9 @@
 // How many READs a GET takes, and what the server does meanwhile: counts, which no load on the
 // machine changes, against their targets.
 //
-// Starts a kvserver: over RDMA where LAB_IP says an address (in the lab), else over shared memory. A
-// growing table is as often nearly full as nearly empty, so each row of a fill is counted at several
-// moments of it, and the mean is what counts.
+// Starts a kvserver: over RDMA where LAB_IP says an address (in the lab), else over shared memory.
+// A growing table is as often nearly full as nearly empty, so each row of a fill is counted at
+// several moments of it, and the mean is what counts.
 
 #ifndef OSPREY_TESTS_READS_COUNT_H_
 #define OSPREY_TESTS_READS_COUNT_H_
@@ -15,7 +15,7 @@
 namespace osprey {
 
 struct ReadsOptions {
-  uint64_t keys = 30'000;   // at the end of a fill
+  uint64_t keys = 30'000;    // at the end of a fill
   uint64_t samples = 2'000;  // GETs at each moment of it
   uint64_t seed = 1;
   std::string memory = "512MiB";  // of the server

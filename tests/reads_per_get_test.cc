@@ -1,4 +1,5 @@
-// The promises about READs per GET, in a small table. reads_benchmark prints the same of a large one.
+// The promises about READs per GET, in a small table. reads_benchmark prints the same of a large
+// one.
 
 #include "gtest/gtest.h"
 #include "tests/reads_count.h"
