@@ -2,8 +2,8 @@
 // second copy.
 //
 // It doubles page by page: the upper half is written beside the lower one, which readers go on
-// using, and only then the header says the new depth. Meanwhile no segment splits, so the lower half
-// stays as it is.
+// using, and only then the header says the new depth. Meanwhile no segment splits, so the lower
+// half stays as it is.
 //
 //   depth d       | entries 0 … 2^d - 1 |
 //   doubling      | entries 0 … 2^d - 1 | 2^d … filled - 1 |->             header: d

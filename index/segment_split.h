@@ -1,8 +1,9 @@
-// The two halves of a segment that splits, laid out in private memory before any of it is published.
+// The two halves of a segment that splits, laid out in private memory before any of it is
+// published.
 //
-// A key keeps the number of its line: that is where it fits for certain, since the other half's keys
-// leave room, and scans that go by line number meet it whatever splits (table.h, FlushStep). Only
-// keys of a chain move: into their window, while there is room.
+// A key keeps the number of its line: that is where it fits for certain, since the other half's
+// keys leave room, and scans that go by line number meet it whatever splits (table.h, FlushStep).
+// Only keys of a chain move: into their window, while there is room.
 //
 //   segment      line 7: A b C d      line 8: e F        chain of 7: G h I
 //   low half     line 7: A C G I      line 8: F

@@ -36,8 +36,7 @@ DirectoryEntry Table::NewSegment(uint32_t depth) {
   DirectoryEntry entry;
   entry.unit = UnitOf(*unit);
   entry.depth = depth;
-  entry.generation =
-      Seeded(SeededBug::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
+  entry.generation = Seeded(SeededBug::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
   if (segments_.size() <= entry.unit) segments_.resize(entry.unit + 1);
   segments_[entry.unit] = {};
   ++segments_of_depth_[depth];
@@ -99,8 +98,8 @@ bool Table::GrowStep(absl::Time now) {
 
 // --- A split (W7) ----------------------------------------------------------
 
-// All of it in one step: nothing else is written between the first copy and the last rewrite. False,
-// and nothing changed, when there is no room.
+// All of it in one step: nothing else is written between the first copy and the last rewrite.
+// False, and nothing changed, when there is no room.
 bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
   if (space_.units_left() < 2) return false;
   split_.Read(UnitOffset(old.unit), old.depth);
@@ -181,10 +180,11 @@ void Table::Prefetch(absl::string_view key) const {
 // A cursor is a place in the order in which segments split: hashes by their low bits reversed, and
 // within a segment its lines.
 //
-//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    all plus 1, so that 0 is the beginning
+//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    all plus 1, so that 0 is the
+//   beginning
 //
-// A split parts the interval of a segment in two and leaves every key in its line, or in that of its
-// home if it was chained; so what is before the cursor stays before it, or is met again.
+// A split parts the interval of a segment in two and leaves every key in its line, or in that of
+// its home if it was chained; so what is before the cursor stays before it, or is met again.
 namespace {
 
 constexpr uint32_t ReverseBits(uint32_t bits) {

@@ -159,7 +159,7 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   if (reason != CloseReason::kPeer && reason != CloseReason::kStopping) {
     Log(absl::StrCat("closed (", NameOf(reason), "): ", detail));
   }
-  outbox_.clear();
+  outbox_.Clear();
   blocked_since_ = absl::InfiniteFuture();
   if (claimed_ != nullptr) {
     claimed_->claimant = nullptr;
@@ -189,58 +189,8 @@ Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Tim
 }
 
 void Connection::Abandon() {
-  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
-    if (rendezvous->reading()) rendezvous->OnReadsFailed();
-  }
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->Abandon();
   session_ = claimed_ = nullptr;
-}
-
-void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now) {
-  if (cookie == 0) return LivenessReadDone(status, now);
-  auto it = std::find_if(rendezvous_.begin(), rendezvous_.end(), [cookie](const auto& rendezvous) {
-    return rendezvous->sequence() == cookie;
-  });
-  assert(it != rendezvous_.end());
-  if (!status.ok()) {
-    (*it)->OnReadsFailed();  // … and ended: the span can be given back
-    ++shared_.counters.rendezvous_aborted;
-    rendezvous_.erase(it);
-    // A failed READ takes the queue pair with it; a client that names wrong memory harms itself
-    // alone.
-    return Close(CloseReason::kPeer, absl::StrCat("READ of a value failed: ", status.message()));
-  }
-  heard_ = now;
-  (*it)->OnReadsLanded();
-  // Once closing nothing is executed any more. The client will send the write again, or never know.
-  if (state_ != State::kClosing) AdvanceRendezvous(now);
-}
-
-void Connection::LivenessReadDone(const absl::Status& status, absl::Time now) {
-  liveness_reading_ = false;
-  if (!status.ok())
-    return Close(CloseReason::kSilent, absl::StrCat("liveness READ failed: ", status.message()));
-  heard_ = now;
-  AdvanceRendezvous(now);  // one may have waited for the room
-}
-
-// Asks a silent peer whether it lives, by a READ that wakes nobody there.
-void Connection::CheckLiveness(absl::Time now) {
-  if (state_ == State::kClosing || now < heard_ + kSilenceMax()) return;
-  // Without room READs of a rendezvous are on their way, which tell as well as this one would.
-  if (!liveness_reading_ && port_.transport.ReadRoom(id_) > 0) {
-    rdma::ReadRequest read;
-    read.remote_address = liveness_.address;
-    read.remote_key = liveness_.key;
-    read.segments[0] = {port_.scratch.data(), kLivenessBytes, &port_.scratch};
-    if (!port_.transport.PostReads(id_, {&read, 1}, /*cookie=*/0).ok())
-      return;  // kDisconnected is on its way
-    ++shared_.counters.liveness_reads;
-    liveness_reading_ = true;
-    liveness_since_ = now;
-  }
-  if (now >= std::max(liveness_since_, heard_ + kSilenceMax()) + kLivenessTimeout()) {
-    Close(CloseReason::kSilent, "its liveness word could not be read in time");
-  }
 }
 
 absl::Time Connection::deadline() const {
@@ -285,28 +235,24 @@ void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) 
 
 void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
   if (state_ == State::kClosing) return;
-  if (outbox_.empty() && port_.transport.SendRoom(id_) > 0) {
+  if (outbox_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
     const absl::Status status = port_.transport.Send(id_, pieces);
     // UNAVAILABLE: it has just ended, and kDisconnected will say so.
     assert(status.ok() || absl::IsUnavailable(status));
     return;
   }
   if (outbox_.empty()) blocked_since_ = now;
-  std::string frame;
-  for (rdma::Bytes piece : pieces)
-    frame.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  outbox_.push_back(std::move(frame));
+  outbox_.Append(pieces);
   // Who keeps to requests_max never has more replies than that to wait for (and a Goodbye).
-  if (outbox_.size() > requests_max_ + 1)
+  if (outbox_.frames() > kRequestsMax + 1)
     Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
 void Connection::FlushOutbox(absl::Time now) {
   while (!outbox_.empty() && port_.transport.SendRoom(id_) > 0) {
-    const rdma::Bytes frame(reinterpret_cast<const std::byte*>(outbox_.front().data()),
-                            outbox_.front().size());
-    if (!port_.transport.Send(id_, {frame}).ok()) break;
-    outbox_.pop_front();
+    const Outbox::Slice slice = outbox_.Next(limits_.frame_bytes_max);
+    if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will say so
+    outbox_.Drop(slice);
     blocked_since_ = now;
   }
   if (outbox_.empty()) {
@@ -315,6 +261,14 @@ void Connection::FlushOutbox(absl::Time now) {
   }
   if (now >= blocked_since_ + kReplyBlockedMax())
     Close(CloseReason::kBlocked, "it does not take its replies");
+}
+
+absl::Status Connection::SendSlice(const Outbox::Slice& slice) {
+  if (slice.count == 1) return port_.transport.Send(id_, {slice.bytes});
+  ++shared_.counters.reply_batches;
+  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
+  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
+  return port_.transport.Send(id_, {batch.bytes(), slice.bytes});
 }
 
 void Connection::Log(absl::string_view what) const {

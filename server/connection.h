@@ -26,7 +26,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +37,7 @@
 #include "index/table.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
+#include "server/outbox.h"
 #include "server/rendezvous.h"
 #include "server/requests.h"
 #include "server/sessions.h"
@@ -60,6 +60,10 @@ inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
 // From Goodbye to Disconnect: for requests that were on their way to be refused as not applied.
 inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100); }
 
+// Values of one connection for which space is reserved while they are READ. A longer one is READ
+// alone. So clients that are slow, or lie about their values, hold little of the region.
+inline constexpr uint64_t kReservedBytesMax = 8 << 20;
+
 inline constexpr uint64_t kLivenessBytes = 8;
 
 // What the connections of an engine share. Outlives them.
@@ -73,6 +77,8 @@ struct Shared {
   std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
   // For people; may be empty.
   std::function<void(absl::string_view)> log;
+  // The frames of the Batch that is being executed. Kept for its memory.
+  std::vector<rdma::FrameBytes> batch = {};
 };
 
 // Where a connection lives: one transport, and the memory registered for it.
@@ -115,7 +121,7 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   void Handle(const Input& input, absl::Time now);
-  // A batch of READs ended.
+  // A READ ended.
   void HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now);
   // The last event. Gives up the session; returns the connection that waited for it and has it now,
   // if any.
@@ -149,26 +155,36 @@ class Connection {
 
   // connection_requests.cc
   void TakeFrame(rdma::FrameBytes frame, absl::Time now);
+  void TakeBatch(rdma::FrameBytes frame, absl::Time now);
+  void TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGoodbye(rdma::FrameBytes frame);
-  bool SettledWithoutTable(uint64_t sequence, absl::Time now);
+  bool Settled(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
   void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+
+  // connection_rendezvous.cc
   void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
   void AdvanceRendezvous(absl::Time now);
+  Answer FinishRendezvous(Rendezvous& rendezvous, absl::Time now);
+  bool PostReads(Rendezvous& rendezvous);
   void LivenessReadDone(const absl::Status& status, absl::Time now);
 
-  // Sending. Replies wait in outbox_ for credits.
+  // Sending. Replies wait in outbox_ for credits, and for the end of the Batch that they answer.
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
   void FlushOutbox(absl::Time now);
+  absl::Status SendSlice(const Outbox::Slice& slice);
   size_t ReplyDataMax() const;
 
   void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
-  void CheckLiveness(absl::Time now);
+  void CheckLiveness(absl::Time now);  // connection_rendezvous.cc
   void LeaveWhenAnswered(absl::Time now);
   void Log(absl::string_view what) const;
 
@@ -183,7 +199,6 @@ class Connection {
   absl::Time leaving_since_ = absl::InfiniteFuture();
 
   rdma::ConnectionLimits limits_;
-  uint32_t requests_max_ = 0;
   Session* session_ = nullptr;  // that we own
   Session* claimed_ = nullptr;  // that we wait for
 
@@ -191,8 +206,10 @@ class Connection {
   bool liveness_reading_ = false;
   absl::Time liveness_since_ = absl::InfinitePast();
 
-  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;
-  std::deque<std::string> outbox_;
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
+  uint64_t rendezvous_numbers_ = 0;                      // the last given out
+  Outbox outbox_;
+  bool in_batch_ = false;  // more replies are about to follow
   absl::Time blocked_since_ = absl::InfiniteFuture();
 };
 

@@ -61,13 +61,12 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   if (resumed) ++shared_.counters.sessions_resumed;
   const absl::StatusOr<rdma::RemoteMemory> region = port_.transport.Expose(id_, port_.region);
   if (!region.ok()) return Close(CloseReason::kFailed, region.status().message());
-  requests_max_ = std::clamp<uint32_t>(limits_.send_credits_max, kCreditsBesideReplies + 1,
-                                       kCreditsBesideReplies + kRequestsMax) -
-                  kCreditsBesideReplies;
   rdma::WelcomeBody body;
   body.incarnation = shared_.incarnation;
   body.region = {region->address, region->length, region->key, 0};
-  body.requests_max = requests_max_;
+  body.requests_max = std::clamp<uint32_t>(limits_.send_credits_max, kCreditsBesideReplies + 1,
+                                           kCreditsBesideReplies + kRequestsMax) -
+                      kCreditsBesideReplies;
   body.resumed = resumed ? 1 : 0;
   body.value_bytes_max = shared_.value_bytes_max;
   body.eager_bytes_max = limits_.frame_bytes_max -

@@ -1,10 +1,10 @@
 // The requests of an established connection.
 
-#include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/batch.h"
 #include "server/connection.h"
 
 namespace osprey::server {
@@ -13,27 +13,58 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return Malformed(header.status().message());
   if (header->session != session_->id) return Malformed("session is not this connection's");
-  switch (static_cast<rdma::Opcode>(header->opcode)) {
+  if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
+  TakeRequest(*header, frame, now);
+}
+
+// One by one, in order; their replies leave together. A malformed one ends the connection when it
+// is met, as it would if it came alone.
+void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
+  std::vector<rdma::FrameBytes>& frames = shared_.batch;
+  if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
+    return Malformed(status.message());
+  ++shared_.counters.batches;
+  shared_.counters.batched_requests += frames.size();
+  // So that the requests wait for memory together, not one after the other.
+  for (rdma::FrameBytes request : frames) {
+    const absl::string_view key = KeyOf(request);
+    if (!key.empty()) shared_.table.Prefetch(key);
+  }
+  in_batch_ = true;
+  for (rdma::FrameBytes request : frames) {
+    TakeRequest(rdma::ParseHeader(request).value(), request, now);
+    if (state_ == State::kClosing) break;
+  }
+  in_batch_ = false;
+  FlushOutbox(now);
+}
+
+void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                             absl::Time now) {
+  switch (static_cast<rdma::Opcode>(header.opcode)) {
     case rdma::Opcode::kPut:
-      return TakePut(*header, frame, now);
+      return TakePut(header, frame, now);
     case rdma::Opcode::kDelete:
-      return TakeDelete(*header, frame, now);
+      return TakeDelete(header, frame, now);
+    case rdma::Opcode::kIncrement:
+      return TakeIncrement(header, frame, now);
+    case rdma::Opcode::kAppend:
+      return TakeAppend(header, frame, now);
+    case rdma::Opcode::kFlush:
+      return TakeFlush(header, frame, now);
     case rdma::Opcode::kGet:
-      return TakeGet(*header, frame, now);
+      return TakeGet(header, frame, now);
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
-      return TakeQuestion(*header, frame, now);
+      return TakeQuestion(header, frame, now);
     case rdma::Opcode::kGoodbye:
       return TakeGoodbye(frame);
+    case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kReply:
-    case rdma::Opcode::kIncrement:
-    case rdma::Opcode::kAppend:
-    case rdma::Opcode::kFlush:
-    case rdma::Opcode::kBatch:
       return Malformed(
-          absl::StrCat("opcode ", header->opcode, " is none that an established client sends"));
+          absl::StrCat("opcode ", header.opcode, " is none that an established client sends"));
   }
 }
 
@@ -41,7 +72,7 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   const absl::StatusOr<rdma::PutRequest> request = rdma::ParsePut(frame);
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.puts;
-  if (SettledWithoutTable(header.sequence, now) || Refused(header.sequence, now)) return;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
   AnswerWrite(header.sequence, ExecutePut(shared_.table, *request, shared_.value_bytes_max, now),
               now);
@@ -52,8 +83,39 @@ void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes fr
   const absl::StatusOr<rdma::DeleteRequest> request = rdma::ParseDelete(frame);
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.deletes;
-  if (SettledWithoutTable(header.sequence, now) || Refused(header.sequence, now)) return;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   AnswerWrite(header.sequence, ExecuteDelete(shared_.table, *request, now), now);
+}
+
+void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                               absl::Time now) {
+  const absl::StatusOr<rdma::IncrementRequest> request = rdma::ParseIncrement(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.increments;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  AnswerWrite(header.sequence, ExecuteIncrement(shared_.table, *request, now), now);
+}
+
+void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::AppendRequest> request = rdma::ParseAppend(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.appends;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  AnswerWrite(header.sequence, ExecuteAppend(shared_.table, *request, shared_.value_bytes_max, now),
+              now);
+}
+
+// A part of a flush is a write like others: repeated, it tells the same number of keys again.
+void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                           absl::Time now) {
+  const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.flushes;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteFlush(shared_.table, *request, now);
+  shared_.counters.keys_flushed += answer.body.value_length;
+  AnswerWrite(header.sequence, answer, now);
 }
 
 // Reading may be repeated at will: its answer is not remembered.
@@ -86,7 +148,7 @@ void Connection::TakeGoodbye(rdma::FrameBytes frame) {
 
 // True when a write is over already: its answer is known, or no longer known, or the client breaks
 // the rules.
-bool Connection::SettledWithoutTable(uint64_t sequence, absl::Time now) {
+bool Connection::Settled(uint64_t sequence, absl::Time now) {
   for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
     if (rendezvous->sequence() != sequence) continue;
     Malformed("sequence is that of a write that is under way");
@@ -96,20 +158,16 @@ bool Connection::SettledWithoutTable(uint64_t sequence, absl::Time now) {
   switch (known.seen) {
     case ResultWindow::Seen::kNew:
       return false;
-    case ResultWindow::Seen::kAnswered: {
+    case ResultWindow::Seen::kAnswered:
       ++shared_.counters.writes_repeated;
-      Answer answer = AnswerOf(known.result.code, "");
-      answer.body.version = known.result.version;
-      answer.body.slot = known.result.slot;
-      Reply(sequence, answer, now);
+      Reply(sequence, AnswerOf(known.result), now);
       return true;
-    }
     case ResultWindow::Seen::kForgotten:
       ++shared_.counters.writes_forgotten;
-      Reply(
-          sequence,
-          AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered"),
-          now);
+      Reply(sequence,
+            AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
+                     rdma::WireReason::kForgotten),
+            now);
       return true;
   }
   return false;
@@ -119,66 +177,15 @@ bool Connection::SettledWithoutTable(uint64_t sequence, absl::Time now) {
 bool Connection::Refused(uint64_t sequence, absl::Time now) {
   if (state_ == State::kEstablished) return false;
   Reply(sequence,
-        AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied"), now);
+        AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
+                 rdma::WireReason::kShuttingDown),
+        now);
   return true;
 }
 
 void Connection::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
-  session_->results.Remember(sequence, {answer.code(), answer.body.version, answer.body.slot});
+  session_->results.Remember(sequence, ResultOf(answer));
   Reply(sequence, answer, now);
-}
-
-// --- Rendezvous ---------------------------------------------------------------------------------
-
-void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence,
-                                 absl::Time now) {
-  if (rendezvous_.size() >= requests_max_)
-    return Malformed("more requests under way than requests_max");
-  const rdma::WireMemory& source = request.body.source;
-  absl::Status attached = port_.transport.Attach(id_, {source.address, source.length, source.key});
-  if (!attached.ok()) {
-    return AnswerWrite(
-        sequence, AnswerOf(attached.code(), absl::StrCat("source: ", attached.message())), now);
-  }
-  absl::StatusOr<std::unique_ptr<Rendezvous>> rendezvous =
-      Rendezvous::Begin(shared_.table, request, sequence, shared_.value_bytes_max, now);
-  if (!rendezvous.ok()) {
-    return AnswerWrite(sequence,
-                       AnswerOf(rendezvous.status().code(), rendezvous.status().message()), now);
-  }
-  ++shared_.counters.rendezvous;
-  rendezvous_.push_back(std::move(*rendezvous));
-  AdvanceRendezvous(now);
-}
-
-// Finishes the one that has landed, if any, and posts READs for those that have some to post, the
-// oldest first.
-void Connection::AdvanceRendezvous(absl::Time now) {
-  auto landed = std::find_if(rendezvous_.begin(), rendezvous_.end(),
-                             [](const auto& rendezvous) { return rendezvous->landed(); });
-  if (landed != rendezvous_.end()) {
-    const std::unique_ptr<Rendezvous> done = std::move(*landed);
-    rendezvous_.erase(landed);
-    const uint64_t bytes = done->value_length();
-    const Answer answer = done->Finish(now);
-    if (answer.code() == absl::StatusCode::kOk) {
-      shared_.counters.rendezvous_bytes += bytes;
-    } else {
-      ++shared_.counters.rendezvous_aborted;
-    }
-    AnswerWrite(done->sequence(), answer, now);
-  }
-  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
-    if (state_ == State::kClosing) return;
-    // The last place is the liveness READ's, unless it is the only one.
-    const size_t room = port_.transport.ReadRoom(id_);
-    if (room == 0) break;
-    const absl::StatusOr<size_t> posted =
-        rendezvous->Post(port_.transport, id_, port_.region, std::max<size_t>(room - 1, 1));
-    if (!posted.ok()) return Close(CloseReason::kFailed, posted.status().message());
-    shared_.counters.rendezvous_reads += *posted;
-  }
-  LeaveWhenAnswered(now);
 }
 
 }  // namespace osprey::server

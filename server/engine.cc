@@ -66,8 +66,15 @@ bool Engine::Poll(absl::Time now) {
   }
   if (!blocked_.empty()) RetryBlocked(now);
   if (now >= next_timer_) RunTimers(now);
-  worked |= table_->GrowStep(now);
+  worked |= Grow(now);
   return worked;
+}
+
+// True while there is more to do, so that nobody sleeps meanwhile.
+bool Engine::Grow(absl::Time now) {
+  bool more = true;
+  for (int step = 0; step < kGrowStepsPerTurn && more; ++step) more = table_->GrowStep(now);
+  return more;
 }
 
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {

@@ -8,6 +8,7 @@
 //     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
 //     |     kDisconnected    -> its session is kept; the Connection ends
 //     |-- connections whose replies wait for credits: try again
+//     |-- growth of the table, while it is wanted: at most kGrowStepsPerTurn bounded steps
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
@@ -49,6 +50,9 @@ namespace osprey::server {
 // Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
 // takes some 100 us.
 inline constexpr size_t kEventsPerTurn = 64;
+// Growth must keep up with a turn full of inserts, yet let requests between its steps: one takes
+// some 100 us.
+inline constexpr int kGrowStepsPerTurn = 4;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
 // connections are looked at together.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
@@ -129,6 +133,7 @@ class Engine {
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
+  bool Grow(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>

@@ -6,65 +6,73 @@
 
 namespace osprey::server {
 
-absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Begin(index::Table& table,
-                                                              const rdma::PutRequest& request,
-                                                              uint64_t sequence,
-                                                              uint64_t value_bytes_max,
-                                                              absl::Time now) {
-  assert(request.body.rendezvous == 1);
-  if (request.body.value_length > value_bytes_max)
-    return ValueTooLong(request.body.value_length, value_bytes_max);
-  absl::StatusOr<index::Reservation> reservation =
-      table.Reserve(request.key, request.body.value_length, now);
-  if (!reservation.ok()) return reservation.status();
-  return std::unique_ptr<Rendezvous>(
-      new Rendezvous(table, std::move(*reservation), request.body, sequence));
-}
-
-Rendezvous::Rendezvous(index::Table& table, index::Reservation reservation,
-                       const rdma::PutBody& body, uint64_t sequence)
+Rendezvous::Rendezvous(index::Table& table, const rdma::PutRequest& request, uint64_t sequence,
+                       uint64_t number)
     : table_(table),
-      reservation_(std::move(reservation)),
-      body_(body),
+      body_(request.body),
+      key_(request.key.data(), request.key.size()),
       sequence_(sequence),
+      number_(number),
       hash_(XXH3_createState()) {
-  assert(value_length() == body.value_length);
+  assert(body_.rendezvous == 1 && body_.value_length > 0);
+  assert(number != 0 && number >> (64 - kCookieBits) == 0);
   assert(hash_ != nullptr);
   XXH3_64bits_reset(hash_.get());
 }
 
 Rendezvous::~Rendezvous() { assert(!reading()); }
 
+absl::Status Rendezvous::Reserve(absl::Time now) {
+  assert(!reserved());
+  absl::StatusOr<index::Reservation> reservation = table_.Reserve(key_, body_.value_length, now);
+  if (!reservation.ok()) return reservation.status();
+  reservation_ = std::move(*reservation);
+  assert(reservation_.value().size() == value_length());
+  return absl::OkStatus();
+}
+
+uint64_t Rendezvous::PieceLength(uint64_t offset) const {
+  return std::min(piece_bytes_, value_length() - offset);
+}
+
 absl::StatusOr<size_t> Rendezvous::Post(rdma::Transport& transport, rdma::ConnectionId id,
                                         const rdma::Memory& region, size_t room) {
-  if (reading() || landed()) return size_t{0};
-  const uint64_t piece_max =
-      std::min<uint64_t>(kPieceBytesMax, transport.limits(id).read_bytes_max);
-  assert(piece_max > 0);
-  rdma::ReadRequest reads[kPiecesPerBatch];
+  assert(reserved());
+  if (piece_bytes_ == 0)
+    piece_bytes_ = std::min<uint64_t>(kPieceBytesMax, transport.limits(id).read_bytes_max);
   size_t count = 0;
-  uint64_t next = posted_;
-  while (count < std::min(room, kPiecesPerBatch) && next < value_length()) {
-    const uint64_t length = std::min(piece_max, value_length() - next);
-    rdma::ReadRequest& read = reads[count++];
-    read.remote_address = body_.source.address + next;
+  while (count < room && posted_ < value_length() &&
+         posted_ - hashed_ < kPiecesInFlightMax * piece_bytes_) {
+    const uint64_t length = PieceLength(posted_);
+    rdma::ReadRequest read;
+    read.remote_address = body_.source.address + posted_;
     read.remote_key = body_.source.key;
-    read.segments[0] = {reservation_.value().data() + next, static_cast<uint32_t>(length), &region};
-    next += length;
+    read.segments[0] = {reservation_.value().data() + posted_, static_cast<uint32_t>(length),
+                        &region};
+    const uint64_t place = posted_ / piece_bytes_ % kPiecesInFlightMax;
+    const absl::Status status = transport.PostReads(id, {&read, 1}, number_ << kCookieBits | place);
+    if (!status.ok()) return status;
+    posted_ += length;
+    ++reading_;
+    ++count;
   }
-  if (count == 0) return count;
-  if (absl::Status status = transport.PostReads(id, {reads, count}, sequence_); !status.ok())
-    return status;
-  posted_ = next;
   return count;
 }
 
-void Rendezvous::OnReadsLanded() {
-  assert(reading());
-  // Hashing now, while the bytes may still be in the cache, spreads the work of a large value over
-  // turns.
-  XXH3_64bits_update(hash_.get(), reservation_.value().data() + hashed_, posted_ - hashed_);
-  hashed_ = posted_;
+// Hashing now, while the bytes may still be in the cache, spreads the work of a large value over
+// turns. READs may end in any order; the hash wants them in one.
+void Rendezvous::OnPieceLanded(uint64_t cookie) {
+  assert(reading() && NumberOf(cookie) == number_);
+  --reading_;
+  landed_.set(cookie & ((1 << kCookieBits) - 1));
+  while (hashed_ < posted_) {
+    const uint64_t place = hashed_ / piece_bytes_ % kPiecesInFlightMax;
+    if (!landed_.test(place)) break;
+    landed_.reset(place);
+    const uint64_t length = PieceLength(hashed_);
+    XXH3_64bits_update(hash_.get(), reservation_.value().data() + hashed_, length);
+    hashed_ += length;
+  }
 }
 
 Answer Rendezvous::Finish(absl::Time now) {
@@ -73,10 +81,9 @@ Answer Rendezvous::Finish(absl::Time now) {
   if (XXH3_64bits_digest(hash_.get()) != body_.value_hash) {
     return AnswerOf(
         absl::StatusCode::kDataLoss,
-        "the value's bytes are not those that value_hash was made of; nothing was written");
+        "the value's bytes are not those that value_hash was made of; nothing was written",
+        rdma::WireReason::kValueChanged);
   }
-  // reservation_ is left empty; the lengths that landed() compares are not needed any more.
-  posted_ = hashed_ = 0;
   return AnswerOf(table_.Publish(std::move(reservation_),
                                  ConditionOf(body_.condition, body_.condition_version), now));
 }

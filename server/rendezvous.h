@@ -1,14 +1,15 @@
 // A PUT whose value does not fit into a frame: the server READs it from the client's memory.
 //
 //   client                  server
-//   Put {source, hash}  -->  Begin: Reserve a span that no reader can reach
-//                       <--  Post: READ, READ, ... straight into the span, one chain at a time
-//                            OnReadsLanded: hash what came
+//   Put {source, hash}  -->  Reserve a span that no reader can reach
+//                       <--  Post: READ, READ, … straight into the span, each piece on its own
+//                            OnPieceLanded: hash what came; the next READ takes its place
 //                            Finish: the promised XXH3 (W6)? Publish, else give the space back
 //                       <--  Reply
 //
-// The span must not be given back while a READ may still land in it: destroy a Rendezvous only when
-// reading() is false. (Every batch ends with kReadsDone, also when its connection dies.)
+// So READs are on the wire all the time, and hashing goes on beside them. The span must not be
+// given back while a READ may still land in it: destroy a Rendezvous only when reading() is false.
+// (Every READ ends with kReadsDone, also when its connection dies.)
 //
 // Thread rule: the table's thread.
 
@@ -17,9 +18,11 @@
 
 #include <xxhash.h>
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,58 +34,71 @@
 
 namespace osprey::server {
 
-// The longest READ of a rendezvous: long enough that its round trip does not matter, short enough
-// that others' frames get between (1 MiB takes 80 us at 100 Gbit/s).
-inline constexpr uint64_t kPieceBytesMax = uint64_t{1} << 20;
-// READs in one chain. What has landed is hashed between chains, so this bounds a turn as well (8
-// MiB: about 1 ms).
-inline constexpr size_t kPiecesPerBatch = 8;
+// The longest READ of a rendezvous. Long enough that its round trip does not matter; short enough
+// that one is hashed in some 50 us, that others' frames get between, and that a client with a slow
+// line (64 KiB/s) is heard of before it counts as silent.
+inline constexpr uint64_t kPieceBytesMax = 256 << 10;
+// READs of one rendezvous on their way at once: 4 MiB, the bandwidth of 100 Gbit/s for 300 us.
+inline constexpr size_t kPiecesInFlightMax = 16;
 
 class Rendezvous {
  public:
-  // Makes room for the value. REQUIRES: request.body.rendezvous; `table` outlives this.
-  // Errors: INVALID_ARGUMENT (too long), RESOURCE_EXHAUSTED (the region is full).
-  static absl::StatusOr<std::unique_ptr<Rendezvous>> Begin(index::Table& table,
-                                                           const rdma::PutRequest& request,
-                                                           uint64_t sequence,
-                                                           uint64_t value_bytes_max,
-                                                           absl::Time now);
+  // Takes no space yet. `number` (not 0, below 2^56) tells its READs from those of others on the
+  // connection. REQUIRES: request.body.rendezvous; `table` outlives this.
+  Rendezvous(index::Table& table, const rdma::PutRequest& request, uint64_t sequence,
+             uint64_t number);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Posts the next READs, at most `room` of them, with the sequence as cookie; returns how many
-  // (none while a chain is under way, or when all has landed). `region` is the registered memory of
-  // the table.
+  // Makes room for the value. REQUIRES: !reserved(). Errors: RESOURCE_EXHAUSTED (the region is
+  // full).
+  absl::Status Reserve(absl::Time now);
+  bool reserved() const { return reservation_.valid(); }
+
+  // Posts the next READs, at most `room` of them; returns how many. `region` is the registered
+  // memory of the table. REQUIRES: reserved(). Errors: Transport::PostReads'.
   absl::StatusOr<size_t> Post(rdma::Transport& transport, rdma::ConnectionId id,
                               const rdma::Memory& region, size_t room);
-  // The chain ended well.
-  void OnReadsLanded();
-  // The chain failed: there will be no value.
-  void OnReadsFailed() { posted_ = hashed_; }
+  // Which rendezvous the READs with this cookie belong to.
+  static uint64_t NumberOf(uint64_t cookie) { return cookie >> kCookieBits; }
+  // The READ with this cookie ended well, or failed: then there will be no value.
+  void OnPieceLanded(uint64_t cookie);
+  void OnPieceFailed() { --reading_; }
+  // The transport is gone, and its READs with it.
+  void Abandon() { reading_ = 0; }
 
   // Verifies and publishes. REQUIRES: landed(). DATA_LOSS when the bytes are not the promised ones.
   Answer Finish(absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
-  uint64_t value_length() const { return reservation_.value().size(); }
-  bool reading() const { return posted_ != hashed_; }
-  bool landed() const { return hashed_ == value_length(); }
+  uint64_t number() const { return number_; }
+  uint64_t value_length() const { return body_.value_length; }
+  bool reading() const { return reading_ > 0; }
+  bool landed() const { return reserved() && hashed_ == value_length(); }
 
  private:
   struct FreeHash {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
+  static constexpr int kCookieBits = 8;  // of the piece's place in landed_
+  static_assert(kPiecesInFlightMax <= 1 << kCookieBits);
 
-  Rendezvous(index::Table& table, index::Reservation reservation, const rdma::PutBody& body,
-             uint64_t sequence);
+  uint64_t PieceLength(uint64_t offset) const;
 
   index::Table& table_;
-  index::Reservation reservation_;
   const rdma::PutBody body_;
+  const std::string key_;
   const uint64_t sequence_;
-  uint64_t posted_ = 0;  // bytes of the value that are or were asked for
-  uint64_t hashed_ = 0;  // bytes that have landed, and are in hash_
+  const uint64_t number_;
+  index::Reservation reservation_;
+  uint64_t piece_bytes_ = 0;
+  // Offsets in the value, at the start of a piece or its end: [hashed_, posted_) is on its way or
+  // has landed before what is in front of it.
+  uint64_t posted_ = 0;
+  uint64_t hashed_ = 0;
+  size_t reading_ = 0;                      // READs that have not ended
+  std::bitset<kPiecesInFlightMax> landed_;  // by the piece's number, modulo
   std::unique_ptr<XXH3_state_t, FreeHash> hash_;
 };
 

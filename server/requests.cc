@@ -1,25 +1,151 @@
 #include "server/requests.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/number.h"
 
 namespace osprey::server {
+namespace {
 
-rdma::FrameBytes Answer::data() const {
-  if (!value.empty()) return value;
+using rdma::WireReason;
+
+rdma::FrameBytes BytesOf(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-Answer AnswerOf(absl::StatusCode code, absl::string_view text) {
+absl::string_view TextOf(rdma::FrameBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Refusals of the table have one reason for each code.
+WireReason ReasonOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kFailedPrecondition:
+      return WireReason::kWrongVersion;
+    case absl::StatusCode::kResourceExhausted:
+      return WireReason::kServerFull;
+    default:
+      return WireReason::kNone;
+  }
+}
+
+absl::string_view ShortText(const Result& result) {
+  switch (result.reason) {
+    case WireReason::kNone:
+      break;
+    case WireReason::kValueTooLong:
+      return "the value is longer than this server takes";
+    case WireReason::kWrongVersion:
+      return "the key has another version";
+    case WireReason::kNotANumber:
+      return "the value is no decimal number of 64 bits";
+    case WireReason::kOverflow:
+      return "the sum does not fit into 64 bits";
+    case WireReason::kServerFull:
+      return "the server's memory is full; nothing was changed";
+    case WireReason::kValueChanged:
+      return "the value changed while it was fetched; nothing was written";
+    case WireReason::kVersionsUsedUp:
+      return "the server has used up its versions; restart it to write again";
+    case WireReason::kForgotten:
+    case WireReason::kShuttingDown:
+    case WireReason::kAppendTooLong:
+      break;  // never remembered
+  }
+  switch (result.code) {
+    case absl::StatusCode::kOk:
+      return "";
+    case absl::StatusCode::kNotFound:
+      return "no such key";
+    case absl::StatusCode::kAlreadyExists:
+      return "the key exists";
+    default:
+      return "refused";
+  }
+}
+
+// The condition as it was when the value was looked at, so that what is computed from it is written
+// over it and nothing else.
+index::Condition ConditionOn(const absl::StatusOr<index::Table::View>& present) {
+  if (!present.ok()) return {index::Condition::Kind::kAbsent, 0};
+  return {index::Condition::Kind::kVersionIs, present->version};
+}
+
+// Whether a write with this condition may go on from `present`. Those that read before they write
+// ask here; their write itself then needs no other condition.
+absl::optional<Answer> RefuseFrom(const absl::StatusOr<index::Table::View>& present,
+                                  uint8_t wire_condition, uint64_t version) {
+  if (ConditionOf(wire_condition, version).kind != index::Condition::Kind::kVersionIs)
+    return absl::nullopt;
+  if (!present.ok()) return AnswerOf(absl::StatusCode::kNotFound, "no such key");
+  if (present->version == version) return absl::nullopt;
+  Answer answer =
+      AnswerOf(absl::StatusCode::kFailedPrecondition,
+               absl::StrCat("the key's version is ", present->version, ", not ", version),
+               WireReason::kWrongVersion);
+  answer.body.version = present->version;
+  return answer;
+}
+
+// With what is there now.
+Answer Refusal(absl::StatusCode code, absl::string_view text, WireReason reason,
+               const index::Table::View& present) {
+  Answer answer = AnswerOf(code, text, reason);
+  answer.body.version = present.version;
+  return answer;
+}
+
+}  // namespace
+
+rdma::FrameBytes Answer::data() const { return value.empty() ? BytesOf(text) : value; }
+
+Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
   Answer answer;
   answer.body.status = static_cast<uint32_t>(code);
+  answer.body.reason = static_cast<uint32_t>(reason);
   answer.text = std::string(text);
   return answer;
 }
 
 Answer AnswerOf(const index::WriteResult& result) {
-  Answer answer = AnswerOf(result.status.code(), result.status.message());
+  const absl::StatusCode code = result.status.code();
+  Answer answer = AnswerOf(code, result.status.message(), ReasonOf(code));
   answer.body.version = result.version;
   answer.body.slot = result.slot;
+  return answer;
+}
+
+Answer AnswerOfNumber(int64_t number, uint64_t version) {
+  Answer answer = AnswerOf(absl::StatusCode::kOk, absl::StrCat(number));
+  answer.has_number = true;
+  answer.number = number;
+  answer.body.version = version;
+  answer.body.value_length = answer.text.size();
+  return answer;
+}
+
+Result ResultOf(const Answer& answer) {
+  Result result;
+  result.code = answer.code();
+  result.version = answer.body.version;
+  result.slot = answer.body.slot;
+  result.value_length = answer.body.value_length;
+  result.number = answer.number;
+  result.has_number = answer.has_number;
+  result.reason = answer.reason();
+  return result;
+}
+
+Answer AnswerOf(const Result& result) {
+  Answer answer = result.has_number ? AnswerOfNumber(result.number, result.version)
+                                    : AnswerOf(result.code, ShortText(result), result.reason);
+  answer.body.version = result.version;
+  answer.body.slot = result.slot;
+  answer.body.value_length = result.value_length;
   return answer;
 }
 
@@ -35,18 +161,18 @@ index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
   return {};
 }
 
-absl::Status ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
-  return absl::InvalidArgumentError(
+Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
+  return AnswerOf(
+      absl::StatusCode::kInvalidArgument,
       absl::StrCat("a value of ", value_length, " bytes is longer than this server takes (",
-                   value_bytes_max, "; kvserver --value-max raises it)"));
+                   value_bytes_max, "; kvserver --value-max raises it)"),
+      WireReason::kValueTooLong);
 }
 
 Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t value_bytes_max,
                   absl::Time now) {
-  if (request.value.size() > value_bytes_max) {
-    return AnswerOf(absl::StatusCode::kInvalidArgument,
-                    ValueTooLong(request.value.size(), value_bytes_max).message());
-  }
+  if (request.value.size() > value_bytes_max)
+    return ValueTooLong(request.value.size(), value_bytes_max);
   return AnswerOf(table.Put(request.key, request.value,
                             ConditionOf(request.body.condition, request.body.condition_version),
                             now));
@@ -57,6 +183,76 @@ Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, ab
       request.key, ConditionOf(request.body.condition, request.body.condition_version), now));
 }
 
+Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request,
+                        absl::Time now) {
+  const rdma::IncrementBody& body = request.body;
+  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
+    return *std::move(refusal);
+  int64_t number = 0;
+  if (present.ok()) {
+    const absl::string_view text = TextOf(present->value);
+    const absl::optional<int64_t> parsed = ParseNumber(text);
+    if (!parsed.has_value()) {
+      constexpr size_t kShownBytesMax = 32;
+      return Refusal(absl::StatusCode::kFailedPrecondition,
+                     absl::StrCat("the value is no decimal number of 64 bits but '",
+                                  absl::CHexEscape(text.substr(0, kShownBytesMax)),
+                                  text.size() > kShownBytesMax ? "..." : "",
+                                  "'; put a number such as 0 first"),
+                     WireReason::kNotANumber, *present);
+    }
+    number = *parsed;
+  }
+  const absl::optional<int64_t> sum = Sum(number, body.by);
+  if (!sum.has_value()) {
+    const std::string text =
+        absl::StrCat(number, " and ", body.by, " have a sum that does not fit into 64 bits");
+    return present.ok()
+               ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
+               : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow);
+  }
+  const std::string text = absl::StrCat(*sum);
+  const index::WriteResult result =
+      table.Put(request.key, BytesOf(text), ConditionOn(present), now);
+  if (!result.status.ok()) return AnswerOf(result);
+  Answer answer = AnswerOfNumber(*sum, result.version);
+  answer.body.slot = result.slot;
+  return answer;
+}
+
+Answer ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                     uint64_t value_bytes_max, absl::Time now) {
+  const rdma::AppendBody& body = request.body;
+  absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
+    return *std::move(refusal);
+  const uint64_t old_length = present.ok() ? present->value.size() : 0;
+  const uint64_t length = old_length + request.value.size();
+  if (length > value_bytes_max) return ValueTooLong(length, value_bytes_max);
+  // A copy, since the table moves what it has while it makes room.
+  std::string value;
+  value.reserve(length);
+  if (present.ok()) value.append(TextOf(present->value).data(), old_length);
+  value.append(TextOf(request.value).data(), request.value.size());
+  Answer answer = AnswerOf(table.Put(request.key, BytesOf(value), ConditionOn(present), now));
+  if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
+  return answer;
+}
+
+Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now) {
+  Answer answer;
+  answer.body.version =
+      request.version_bound != 0 ? request.version_bound : table.stats().cas_version;
+  if (answer.body.version == 0) return answer;  // nothing was ever written
+  const absl::StatusOr<index::Table::FlushResult> result =
+      table.FlushStep(request.cursor, answer.body.version, kFlushKeysPerRequest, now);
+  if (!result.ok()) return AnswerOf(index::WriteResult{result.status()});
+  answer.body.slot = result->cursor;
+  answer.body.value_length = result->deleted;
+  return answer;
+}
+
 Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
                   absl::Time now) {
   const absl::StatusOr<index::Table::View> view = table.Find(request.key);
@@ -65,13 +261,41 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
   answer.body.version = view->version;
   answer.body.slot = view->slot;
   answer.body.value_length = view->value.size();
+  if (request.body.want_value == 0) return answer;
   if (view->value.size() <= data_bytes_max) {
     answer.value = view->value;
     return answer;
   }
-  table.Lease(view->slot, now + kGetLease());
+  table.Lease(view->slot, LeaseEnd(now));
   answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(kGetLease()));
   return answer;
+}
+
+absl::string_view KeyOf(rdma::FrameBytes frame) {
+  const auto key = [](const auto& request) {
+    return request.ok() ? request->key : absl::string_view();
+  };
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return {};
+  switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kPut:
+      return key(rdma::ParsePut(frame));
+    case rdma::Opcode::kDelete:
+      return key(rdma::ParseDelete(frame));
+    case rdma::Opcode::kIncrement:
+      return key(rdma::ParseIncrement(frame));
+    case rdma::Opcode::kAppend:
+      return key(rdma::ParseAppend(frame));
+    case rdma::Opcode::kGet:
+      return key(rdma::ParseGet(frame));
+    default:
+      return {};
+  }
+}
+
+absl::Time LeaseEnd(absl::Time now) {
+  const absl::Duration since = now + kGetLease() - absl::UnixEpoch();
+  return absl::UnixEpoch() + absl::Ceil(since, kGetLeaseStep());
 }
 
 }  // namespace osprey::server

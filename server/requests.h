@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "index/table.h"
 #include "rdma/protocol.h"
+#include "server/sessions.h"
 
 namespace osprey::server {
 
@@ -23,19 +24,39 @@ namespace osprey::server {
 // torn or the item dead, and asks again.
 inline constexpr absl::Duration kGetLease() { return absl::Seconds(2); }
 
+// Leases end at multiples of this, so that a value that is asked for again and again has few of
+// them, however often that is.
+inline constexpr absl::Duration kGetLeaseStep() { return absl::Milliseconds(250); }
+// The end of a lease given now: kGetLease from now, or up to a step later.
+absl::Time LeaseEnd(absl::Time now);
+
+// Keys that one FLUSH request deletes, at most: some 100 us, so that others get between.
+inline constexpr uint64_t kFlushKeysPerRequest = 256;
+
 // A reply on its way. `value` is a view into the table, valid until the next call on it: send the
 // answer before.
 struct Answer {
   rdma::ReplyBody body;
-  std::string text;        // statistics, or what went wrong
+  bool has_number = false;  // INCREMENT: `text` is that number
+  int64_t number = 0;
+  std::string text;        // a number, statistics, or what went wrong
   rdma::FrameBytes value;  // GET
 
   absl::StatusCode code() const { return static_cast<absl::StatusCode>(body.status); }
+  rdma::WireReason reason() const { return static_cast<rdma::WireReason>(body.reason); }
   rdma::FrameBytes data() const;
 };
 
-Answer AnswerOf(absl::StatusCode code, absl::string_view text);
+Answer AnswerOf(absl::StatusCode code, absl::string_view text,
+                rdma::WireReason reason = rdma::WireReason::kNone);
+// Of a write: its status says which reason it has.
 Answer AnswerOf(const index::WriteResult& result);
+Answer AnswerOfNumber(int64_t number, uint64_t version);
+
+// What is remembered of an answer, and the answer that is made of it again. The text of a refusal
+// is not: a shorter one takes its place.
+Result ResultOf(const Answer& answer);
+Answer AnswerOf(const Result& result);
 
 index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
 
@@ -43,12 +64,21 @@ index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
 Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t value_bytes_max,
                   absl::Time now);
 Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now);
+Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request, absl::Time now);
+Answer ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                     uint64_t value_bytes_max, absl::Time now);
+// One part of a flush. OK: value_length says how many keys were deleted.
+Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now);
 // A value of more than `data_bytes_max` is not sent: the answer says its slot, which stays as it is
-// for kGetLease.
+// for kGetLease at least.
 Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
                   absl::Time now);
 
-absl::Status ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
+// The key that a request is about, if its frame is one of a request with a key; empty else. For
+// asking the memory for it before: nothing else of the frame has been checked.
+absl::string_view KeyOf(rdma::FrameBytes frame);
+
+Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
 }  // namespace osprey::server
 

@@ -5,6 +5,11 @@
 // the last writes of each session; a write that comes again with the same number is answered from
 // that memory. A session outlives its connection by kSessionKept, for the client to come back to.
 //
+// Bounded: a session that nobody owns lives for kSessionKept and no longer, and less when there are
+// `sessions_max` and a new client needs the place: then the one kept longest goes first. A client
+// that comes back later gets a new session and is told so; it must call its unanswered writes
+// unknown.
+//
 //   (none)
 //      | Hello
 //      v            kDisconnected
@@ -33,6 +38,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "rdma/wire.h"
 
 namespace osprey::server {
 
@@ -42,13 +48,12 @@ class Connection;
 // session is needed longer.
 inline constexpr absl::Duration kSessionKept() { return absl::Seconds(60); }
 
-// The requests that a session may have unanswered, at most; connections with few credits are
-// granted less.
-inline constexpr uint32_t kRequestsMax = 64;
+// The requests that a session may have unanswered. As many fit in one Batch.
+inline constexpr uint32_t kRequestsMax = 128;
 
-// Answers remembered for each session. More than kRequestsMax, since one slow request (a large
-// value) may stay unanswered while later ones come and go: a client's oldest unanswered write may
-// be this many numbers behind its newest.
+// Answers remembered for each session (12 KiB). More than kRequestsMax, since one slow request (a
+// large value) may stay unanswered while later ones come and go: a client's oldest unanswered write
+// may be this many numbers behind its newest.
 inline constexpr uint32_t kResultsKept = 256;
 
 // How a write was answered: what a repetition of it needs.
@@ -56,6 +61,10 @@ struct Result {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   uint64_t version = 0;
   uint64_t slot = 0;
+  uint64_t value_length = 0;
+  int64_t number = 0;  // has_number: what an increment made
+  bool has_number = false;
+  rdma::WireReason reason = rdma::WireReason::kNone;
 };
 
 // The answers to the last writes of a session, by sequence.

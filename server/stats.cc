@@ -30,6 +30,8 @@ void TableLines(std::string& text, const index::Table::Stats& table) {
   Line(text, "item_space_bytes", table.item_space_bytes);
   Line(text, "quarantine_bytes", table.quarantine_bytes);
   Line(text, "segments", table.segments);
+  Line(text, "directory_depth", table.directory_depth);
+  Line(text, "splits", table.splits);
   Line(text, "overflow_lines", table.overflow_lines);
   absl::StrAppendFormat(&text, "load_factor=%.4f\n", table.load_factor);
   Line(text, "cas_version", table.cas_version);
@@ -37,12 +39,21 @@ void TableLines(std::string& text, const index::Table::Stats& table) {
 
 void RequestLines(std::string& text, const Counters& counters) {
   // Pings and questions for statistics are the tools' own, so they are no part of the sum.
-  Line(text, "requests", counters.puts + counters.deletes + counters.gets);
+  Line(text, "requests",
+       counters.puts + counters.deletes + counters.increments + counters.appends + counters.gets +
+           counters.flushes);
   Line(text, "requests_put", counters.puts);
   Line(text, "requests_delete", counters.deletes);
+  Line(text, "requests_increment", counters.increments);
+  Line(text, "requests_append", counters.appends);
   Line(text, "requests_get", counters.gets);
+  Line(text, "requests_flush", counters.flushes);
   Line(text, "requests_ping", counters.pings);
   Line(text, "requests_stats", counters.stats);
+  Line(text, "batches", counters.batches);
+  Line(text, "batched_requests", counters.batched_requests);
+  Line(text, "reply_batches", counters.reply_batches);
+  Line(text, "keys_flushed", counters.keys_flushed);
   Line(text, "writes_repeated", counters.writes_repeated);
   Line(text, "writes_forgotten", counters.writes_forgotten);
   Line(text, "rendezvous", counters.rendezvous);

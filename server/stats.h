@@ -37,8 +37,16 @@ struct Counters {
   uint64_t puts = 0;
   uint64_t deletes = 0;
   uint64_t gets = 0;  // GETs by message: a reader's last resort. READs are not seen
+  uint64_t increments = 0;
+  uint64_t appends = 0;
+  uint64_t flushes = 0;  // parts of them
   uint64_t pings = 0;
   uint64_t stats = 0;
+
+  uint64_t batches = 0;           // frames that held several requests
+  uint64_t batched_requests = 0;  // of the above, those that came in one
+  uint64_t reply_batches = 0;     // frames that held several replies
+  uint64_t keys_flushed = 0;
 
   uint64_t writes_repeated = 0;   // answered from memory, not applied again
   uint64_t writes_forgotten = 0;  // refused: their number is below the window

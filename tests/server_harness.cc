@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "rdma/batch.h"
 
 namespace osprey::server {
 
@@ -117,6 +118,7 @@ void RawClient::Connect() {
   disconnected_.reset();
   welcome_.reset();
   replies_.clear();
+  reply_frames_ = 0;
   id_ = transport_->Connect(kServerUri).value();
 }
 
@@ -204,12 +206,15 @@ void RawClient::Take(Bytes frame) {
       session_ = header->session;
       return;
     }
-    case rdma::Opcode::kReply: {
-      const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
-      ASSERT_TRUE(reply.ok()) << reply.status();
-      EXPECT_EQ(header->session, session_);
-      replies_.push_back({header->sequence, static_cast<absl::StatusCode>(reply->body.status),
-                          reply->body, Join({reply->data})});
+    case rdma::Opcode::kReply:
+      ++reply_frames_;
+      return TakeReply(*header, frame);
+    case rdma::Opcode::kBatch: {
+      std::vector<rdma::FrameBytes> frames;
+      ASSERT_TRUE(rdma::ParseBatch(frame, frames).ok());
+      EXPECT_GT(frames.size(), 1);
+      ++reply_frames_;
+      for (rdma::FrameBytes inner : frames) TakeReply(rdma::ParseHeader(inner).value(), inner);
       return;
     }
     case rdma::Opcode::kGoodbye:
@@ -218,6 +223,16 @@ void RawClient::Take(Bytes frame) {
     default:
       ADD_FAILURE() << "opcode " << int{header->opcode};
   }
+}
+
+void RawClient::TakeReply(const rdma::FrameHeader& header, Bytes frame) {
+  ASSERT_EQ(header.opcode, static_cast<uint8_t>(rdma::Opcode::kReply));
+  const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(header.session, session_);
+  replies_.push_back({header.sequence, static_cast<absl::StatusCode>(reply->body.status),
+                      static_cast<rdma::WireReason>(reply->body.reason), reply->body,
+                      Join({reply->data})});
 }
 
 // --- Frames --------------------------------------------------------------------------------------
@@ -262,12 +277,50 @@ std::string RawClient::DeleteFrame(uint64_t sequence, absl::string_view key) con
   return Join({message.bytes(), AsBytes(key)});
 }
 
-std::string RawClient::GetFrame(uint64_t sequence, absl::string_view key) const {
+std::string RawClient::IncrementFrame(uint64_t sequence, absl::string_view key, int64_t by,
+                                      uint64_t if_version) const {
+  rdma::IncrementBody body;
+  if (if_version != 0) body.condition = static_cast<uint8_t>(rdma::WireCondition::kVersionIs);
+  body.condition_version = if_version;
+  body.key_length = static_cast<uint16_t>(key.size());
+  body.by = by;
+  const rdma::Message<rdma::IncrementBody> message(rdma::Opcode::kIncrement, session_, sequence,
+                                                   body, key.size());
+  return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::AppendFrame(uint64_t sequence, absl::string_view key,
+                                   absl::string_view value, uint64_t if_version) const {
+  rdma::AppendBody body;
+  if (if_version != 0) body.condition = static_cast<uint8_t>(rdma::WireCondition::kVersionIs);
+  body.condition_version = if_version;
+  body.key_length = static_cast<uint16_t>(key.size());
+  body.value_length = value.size();
+  const rdma::Message<rdma::AppendBody> message(rdma::Opcode::kAppend, session_, sequence, body,
+                                                key.size() + value.size());
+  return Join({message.bytes(), AsBytes(key), AsBytes(value)});
+}
+
+std::string RawClient::GetFrame(uint64_t sequence, absl::string_view key, bool want_value) const {
   rdma::GetBody body;
   body.key_length = static_cast<uint16_t>(key.size());
+  body.want_value = want_value ? 1 : 0;
   const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session_, sequence, body,
                                              key.size());
   return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::FlushFrame(uint64_t sequence, const rdma::FlushBody& body) const {
+  return Join(
+      {rdma::Message<rdma::FlushBody>(rdma::Opcode::kFlush, session_, sequence, body, 0).bytes()});
+}
+
+std::string RawClient::BatchFrame(const std::vector<std::string>& frames) const {
+  std::string payload;
+  for (const std::string& frame : frames) payload += frame;
+  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_, 0);
+  batch.header.length += static_cast<uint32_t>(payload.size());
+  return Join({batch.bytes(), AsBytes(payload)});
 }
 
 std::string RawClient::EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const {

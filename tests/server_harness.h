@@ -85,6 +85,7 @@ class ServerHarness {
 struct RawReply {
   uint64_t sequence = 0;
   absl::StatusCode code = absl::StatusCode::kUnknown;
+  rdma::WireReason reason = rdma::WireReason::kNone;
   rdma::ReplyBody body;
   std::string data;
 };
@@ -113,7 +114,13 @@ class RawClient {
   // The value stands in this client's memory until the next call.
   std::string RendezvousFrame(uint64_t sequence, absl::string_view key, absl::string_view value);
   std::string DeleteFrame(uint64_t sequence, absl::string_view key) const;
-  std::string GetFrame(uint64_t sequence, absl::string_view key) const;
+  std::string IncrementFrame(uint64_t sequence, absl::string_view key, int64_t by,
+                             uint64_t if_version = 0) const;
+  std::string AppendFrame(uint64_t sequence, absl::string_view key, absl::string_view value,
+                          uint64_t if_version = 0) const;
+  std::string GetFrame(uint64_t sequence, absl::string_view key, bool want_value = true) const;
+  std::string FlushFrame(uint64_t sequence, const rdma::FlushBody& body) const;
+  std::string BatchFrame(const std::vector<std::string>& frames) const;
   std::string EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const;
 
   // READs from the region, as a client does. Empty when it failed.
@@ -132,12 +139,15 @@ class RawClient {
   // Not polled, it takes no frames and gives no credits back.
   void set_asleep(bool asleep) { asleep_ = asleep; }
   size_t replies() const { return replies_.size(); }
+  // Frames that brought replies, since Connect.
+  size_t reply_frames() const { return reply_frames_; }
 
  private:
   friend class ServerHarness;
 
   bool Poll();
   void Take(rdma::Bytes frame);
+  void TakeReply(const rdma::FrameHeader& header, rdma::Bytes frame);
 
   ServerHarness& server_;
   std::unique_ptr<rdma::Memory> liveness_, value_, sink_;
@@ -152,6 +162,7 @@ class RawClient {
   uint64_t session_ = 0;
   rdma::RemoteMemory value_remote_;
   std::deque<RawReply> replies_;
+  size_t reply_frames_ = 0;
 };
 
 }  // namespace osprey::server

@@ -1,0 +1,48 @@
+// Replies that cannot go out yet: because the client has no credit left for them, or because more
+// are about to follow. They leave in order, as many in one frame as it takes (a Batch).
+//
+// The frames lie one behind the other, as they lie in a Batch, so that many of them are sent with
+// one copy. Pure memory. Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_OUTBOX_H_
+#define OSPREY_SERVER_OUTBOX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "rdma/protocol.h"
+
+namespace osprey::server {
+
+class Outbox {
+ public:
+  // One whole frame, in pieces, which are copied.
+  void Append(absl::Span<const rdma::FrameBytes> pieces);
+
+  // What can leave as one frame of at most `bytes_max` bytes: `count` of the first frames. When
+  // `count` is more than one, a Batch header goes before them, for which `bytes_max` has room. A
+  // frame without a sequence (Goodbye) goes alone. Valid until the next call on this.
+  // REQUIRES: !empty(), and no frame is longer than `bytes_max`.
+  struct Slice {
+    rdma::FrameBytes bytes;
+    size_t count = 0;
+  };
+  Slice Next(size_t bytes_max) const;
+  // Those have left.
+  void Drop(const Slice& slice);
+  void Clear();
+
+  bool empty() const { return frames_ == 0; }
+  size_t frames() const { return frames_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  size_t first_ = 0;  // where the first frame starts
+  size_t frames_ = 0;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_OUTBOX_H_
