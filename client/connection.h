@@ -101,7 +101,11 @@ class Connection {
   // by Heard.
   Change Advance(const rdma::Event* event, absl::Time now);
   // Something came from the server.
-  void Heard(absl::Time now) { heard_at_ = now; }
+  void Heard(absl::Time now) {
+    heard_at_ = now;
+    // The READ that asks may stand behind others, which are slow and answer its question.
+    if (probing_) timer_ = now + kSilenceMax();
+  }
   // Ends this connection; another is tried after a pause.
   void Fail(absl::Status why);
   // The server is about to end: the connection is left once the answers are in.

@@ -49,7 +49,8 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       slot_cache_(options.slot_cache_bytes),
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
-      batches_(*transport_, read_buffers_, counters_) {}
+      batches_(*transport_, read_buffers_, counters_),
+      value_reads_(*transport_, read_buffers_, counters_) {}
 
 Engine::~Engine() {
   assert(closed_ && in_flight_ == 0);
@@ -204,6 +205,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
     return;
   }
   if (event.connection != connection_->id()) return;
+  if (event.kind == rdma::Event::Kind::kReadsDone) read_ended_at_ = now;
   if (event.kind == rdma::Event::Kind::kReadsDone && event.cookie != Connection::kCookie) {
     return OnReadsDone(event, now);
   }
@@ -228,6 +230,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
 void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (event.status.ok()) connection_->Heard(now);
   const bool believe = event.status.ok() && connection_->answers_count();
+  if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   batches_.Done(event.cookie, now, [&](GetOperation& get) {
     if (!believe) {
       get.Restart();
@@ -238,6 +241,19 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
     }
     Place(get, now);
   });
+  if (!event.status.ok()) connection_->Fail(event.status);
+}
+
+void Engine::OnPieceDone(const rdma::Event& event, bool believe, absl::Time now) {
+  if (GetOperation* get = value_reads_.Done(event.cookie, believe, now); get != nullptr) {
+    if (believe) {
+      get->Fetched();
+    } else {
+      value_reads_.Abandon(*get);
+      get->Restart();
+    }
+    Place(*get, now);
+  }
   if (!event.status.ok()) connection_->Fail(event.status);
 }
 
@@ -257,12 +273,14 @@ void Engine::OnReady() {
 }
 
 void Engine::OnLost() {
-  assert(batches_.outstanding() == 0 && "READs end before their connection does");
+  assert(batches_.outstanding() + value_reads_.outstanding() == 0 &&
+         "READs end before their connection does");
   exposures_.Clear();
   RequeueRequests();
   for (const std::unique_ptr<GetOperation>& get : gets_) {
     if (!get->active() || get->state() == GetOperation::State::kNew) continue;
     ++counters_.retries;
+    if (get->state() == GetOperation::State::kFetching) value_reads_.Abandon(*get);
     get->Restart();
     OperationQueue::Remove(*get);
     new_.PushBack(*get);
@@ -280,6 +298,8 @@ void Engine::Place(GetOperation& get, absl::Time now) {
       return new_.PushBack(get);
     case GetOperation::State::kToRead:
       return to_read_.PushBack(get);
+    case GetOperation::State::kFetching:
+      return fetching_.PushBack(get);
     case GetOperation::State::kPaused: {
       const bool asks = get.asks_after_pause();
       const int doublings =
@@ -334,6 +354,7 @@ void Engine::BeginLookups(absl::Time now) {
 void Engine::PostReads(absl::Time now) {
   const ReadBatches::Source source{connection_->id(), connection_->terms().region,
                                    connection_->limits().read_bytes_max};
+  PostValueReads(source, now);
   while (!to_read_.empty()) {
     if (batches_.Post(source, to_read_, now) > 0) continue;
     auto& first = static_cast<GetOperation&>(*to_read_.first());
@@ -344,13 +365,26 @@ void Engine::PostReads(absl::Time now) {
   }
 }
 
+void Engine::PostValueReads(const ReadBatches::Source& source, absl::Time now) {
+  while (value_reads_.Post(source, fetching_, now) == ValueReads::Posted::kNoBuffer) {
+    End(static_cast<GetOperation&>(*fetching_.first()), read_buffers_.error());
+  }
+}
+
+// READs end in the order in which they were posted, so the end of any is progress for all; of the
+// connection's own as well.
+absl::Time Engine::ReadsStuckSince() const {
+  if (batches_.outstanding() + value_reads_.outstanding() == 0) return absl::InfiniteFuture();
+  return std::max({read_ended_at_, batches_.progress_at(), value_reads_.progress_at()});
+}
+
 // Timers: of the connection, and of READs that do not end.
 void Engine::Watch(absl::Time now) {
-  if (connection_->answers_count() && now - batches_.StuckSince() >= kReadsStuckMax()) {
+  if (connection_->answers_count() && now - ReadsStuckSince() >= kReadsStuckMax()) {
     connection_->Fail(rdma::PeerGoneError("READs did not end"));
   }
-  if (connection_->state() == Connection::State::kLeaving && batches_.outstanding() == 0 &&
-      session_.unanswered() == 0) {
+  if (connection_->state() == Connection::State::kLeaving &&
+      batches_.outstanding() + value_reads_.outstanding() == 0 && session_.unanswered() == 0) {
     connection_->Fail(rdma::ShuttingDownError(connection_->uri()));
   }
   connection_->Advance(nullptr, now);
@@ -383,7 +417,7 @@ absl::Time Engine::NextTimer() const {
     const bool blocked = !to_resend_.empty() || (!to_send_.empty() && session_.HasRoom());
     if (blocked) timer = std::min(timer, polled_at_ + kBlockedStep);
   }
-  return std::min(timer, batches_.StuckSince() + kReadsStuckMax());
+  return std::min(timer, ReadsStuckSince() + kReadsStuckMax());
 }
 
 // --- Ending
@@ -423,6 +457,7 @@ absl::Status Engine::LateError(const Operation& operation, bool sent) const {
 
 void Engine::End(GetOperation& get, absl::Status error) {
   if (get.state() == GetOperation::State::kReading) batches_.Abandon(get);
+  if (get.state() == GetOperation::State::kFetching) value_reads_.Abandon(get);
   if (get.sequence() != 0) session_.Abandon(get, Buffer());
   get.Finish(std::move(error));
   OperationQueue::Remove(get);

@@ -7,6 +7,7 @@
 //           requests; callbacks
 //
 //   GETs    get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> to_read_ …
+//                                long values: (chain) -> fetching_, until all pieces are there
 //                                the last resort: to_send_ -> (session)
 //   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
 //
@@ -47,6 +48,7 @@
 #include "client/read_batches.h"
 #include "client/session.h"
 #include "client/slot_cache.h"
+#include "client/value_reads.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -115,6 +117,7 @@ class Engine {
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Event& event, absl::Time now);
+  void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
   void OnReply(rdma::Bytes frame, absl::Time now);
   void Learn(const MessageOperation& message, const rdma::Reply& reply);
   void Refused(Operation& operation, absl::Time now);
@@ -127,6 +130,8 @@ class Engine {
   void EndPauses(absl::Time now);
   void BeginLookups(absl::Time now);
   void PostReads(absl::Time now);
+  void PostValueReads(const ReadBatches::Source& source, absl::Time now);
+  absl::Time ReadsStuckSince() const;
   void SendRequests();
   absl::Status SendRequest(Operation& operation);
   absl::Status SendGet(GetOperation& get, uint64_t sequence);
@@ -153,10 +158,12 @@ class Engine {
   SlotCache slot_cache_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
+  ValueReads value_reads_;
 
   // Every operation is in one of these, in a chain or in the session.
   OperationQueue new_;        // GETs: their lookup has not begun
   OperationQueue to_read_;    // GETs
+  OperationQueue fetching_;   // GETs: their values come in pieces
   OperationQueue paused_;     // GETs
   OperationQueue to_resend_;  // messages that have a sequence already, in its order
   OperationQueue to_send_;    // messages, and GETs that ask
@@ -171,6 +178,7 @@ class Engine {
   bool closed_ = false;
   bool polling_ = false;
   absl::Time polled_at_ = absl::InfinitePast();
+  absl::Time read_ended_at_ = absl::InfinitePast();
   // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
   // nothing.
   absl::Time next_deadline_ = absl::InfiniteFuture();

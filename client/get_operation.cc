@@ -41,13 +41,45 @@ void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
   place_ = SlotCache::PlaceOf(map, hash);
   hint_ = cache_.Find(place_);
   if (hint_ != 0) ++counters_.hints;
-  lookup_.emplace(map, key(), hash, hint_);
+  lookup_.emplace(map, key(), hash, hint_, ReadOptions());
   Follow(lookup_->Start());
+}
+
+index::LookupOptions GetOperation::ReadOptions() const {
+  index::LookupOptions options;
+  options.want_value = want_value_;
+  return options;
 }
 
 void GetOperation::Landed() {
   assert(state_ == State::kReading && landed_ == read_.length);
   const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length});
+  Learn(step);
+  Follow(step);
+}
+
+void GetOperation::BeginFetch(const index::Lookup::Step& step) {
+  fetch_ = ValueFetch();
+  fetch_.offset = step.offset;
+  fetch_.length = step.value_length;
+  // Of a head that was torn this may be any length that the region allows: no page of it is touched
+  // before bytes have come.
+  fetched_.clear();
+  fetched_.reserve(step.value_length);
+  state_ = State::kFetching;
+  if (fetch_.length == 0) Fetched();
+}
+
+void GetOperation::TakePiece(rdma::Bytes piece) {
+  assert(state_ == State::kFetching);
+  lookup_->TakeValue(piece);
+  fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  fetch_.taken += piece.size();
+}
+
+void GetOperation::Fetched() {
+  assert(state_ == State::kFetching && fetch_.taken == fetch_.length && fetch_.count == 0);
+  const index::Lookup::Step step = lookup_->FinishValue();
   Learn(step);
   Follow(step);
 }
@@ -78,9 +110,16 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       asks_after_pause_ = false;
       state_ = step.backoff == 0 ? State::kToRead : State::kPaused;
       return;
+    case index::Lookup::Kind::kReadValue:
+      if (step.value_length > read_bytes_max_) break;
+      return BeginFetch(step);
     case index::Lookup::Kind::kHit: {
       Value value;
-      if (want_value_) Assign(value.bytes, step.value);
+      if (step.in_pieces) {
+        value.bytes = std::move(fetched_);
+      } else if (want_value_) {
+        Assign(value.bytes, step.value);
+      }
       value.version = step.version;
       return Finish(std::move(value));
     }
@@ -111,7 +150,7 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
   if (code != absl::StatusCode::kOk) {
     return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
-  if (reply.body.value_length == reply.data.size()) {
+  if (reply.body.value_length == reply.data.size() || !want_value_) {
     Value value;
     if (want_value_) Assign(value.bytes, reply.data);
     value.version = reply.body.version;
@@ -122,7 +161,7 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
   // that is READ.
-  lookup_.emplace(map, key(), reply.body.slot);
+  lookup_.emplace(map, key(), reply.body.slot, ReadOptions());
   Follow(lookup_->Start());
 }
 
@@ -149,6 +188,7 @@ void GetOperation::Finish(absl::StatusOr<Value> answer) {
   if (absl::IsNotFound(answer.status())) ++counters_.misses;
   answer_ = std::move(answer);
   if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
+  fetched_ = std::string();
   state_ = State::kDone;
   EndOperation();
 }

@@ -15,6 +15,9 @@
 //     +----------> kToAsk ------+   +--------> kDone      (kToAsk: the second and later times
 //                         sent        Replied              by way of kPaused)
 //
+// A long value is READ in pieces: kReading -> kFetching when its head has landed, and Fetched leads
+// on from there as Landed does from kReading. Its READs are posted by value_reads.h.
+//
 // Restart leads from every state but kDone back to kNew: nothing that was READ or said on a
 // connection that is gone counts (R7). Finish leads from every state to kDone. The READs
 // themselves are posted by read_batches.h.
@@ -24,6 +27,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -31,6 +35,7 @@
 #include "client/client.h"
 #include "client/operation.h"
 #include "client/slot_cache.h"
+#include "client/value_fetch.h"
 #include "index/lookup.h"
 #include "rdma/protocol.h"
 
@@ -38,7 +43,7 @@ namespace osprey::client {
 
 class GetOperation final : public Operation {
  public:
-  enum class State { kNew, kToRead, kReading, kPaused, kToAsk, kAsking, kDone };
+  enum class State { kNew, kToRead, kReading, kFetching, kPaused, kToAsk, kAsking, kDone };
 
   GetOperation(Counters& counters, SlotCache& cache)
       : Operation(Type::kGet), counters_(counters), cache_(cache) {}
@@ -50,6 +55,10 @@ class GetOperation final : public Operation {
   void Begin(index::RegionMap& map, uint64_t read_bytes_max);
   // kReading -> anything but kNew: all bytes of read() have landed in buffer().
   void Landed();
+  // kFetching: the next bytes of the value, in order. A copy is made where the answer needs one.
+  void TakePiece(rdma::Bytes piece);
+  // kFetching -> kDone, kToRead, kPaused or kToAsk: all of the value was taken.
+  void Fetched();
   // kAsking -> kDone or kToRead. `value_bytes_max` bounds what is believed of the reply.
   void Replied(const rdma::Reply& reply, index::RegionMap& map, uint64_t value_bytes_max);
   // kPaused -> kToRead or kToAsk.
@@ -74,6 +83,14 @@ class GetOperation final : public Operation {
   // Registered memory for read(). Elsewhere while READs are under way.
   Buffer& buffer() { return buffer_; }
 
+  // kFetching: what is wanted, and where it goes.
+  ValueFetch& fetch() { return fetch_; }
+  const UserMemory& target() const { return target_; }
+  // READs under way into the user's memory, on whatever behalf: none may be when this is answered.
+  uint32_t reads_in_user_memory() const { return reads_in_user_memory_; }
+  void ReadInUserMemoryBegins() { ++reads_in_user_memory_; }
+  void ReadInUserMemoryEnded() { --reads_in_user_memory_; }
+
   // kPaused: how many times in a row this went wrong (at least 1), and whether what follows is
   // asking.
   int pause_attempt() const { return attempt_; }
@@ -86,7 +103,9 @@ class GetOperation final : public Operation {
   uint32_t batch_entry = 0;
 
  private:
+  index::LookupOptions ReadOptions() const;
   void Follow(const index::Lookup::Step& step);
+  void BeginFetch(const index::Lookup::Step& step);
   void Learn(const index::Lookup::Step& step);
   void DropLookup();
 
@@ -104,6 +123,10 @@ class GetOperation final : public Operation {
   index::ReadSpan read_;
   uint32_t landed_ = 0;
   Buffer buffer_;
+  ValueFetch fetch_;
+  std::string fetched_;  // of fetch_, unless there is a target
+  UserMemory target_;
+  uint32_t reads_in_user_memory_ = 0;
   absl::Time pause_end_;
   absl::StatusOr<Value> answer_;
   Client::GetCallback done_;

@@ -3,7 +3,7 @@
 // While a READ is under way its buffer belongs to the batch, not to the operation: so an operation
 // can be answered at its deadline at once, and the buffer goes back to the pool when the READ has
 // ended, be it that the connection had to be broken for that (R5). A batch that does not end is
-// noticed by StuckSince.
+// noticed by the engine.
 //
 // Thread rule: one thread.
 
@@ -53,10 +53,8 @@ class ReadBatches {
 
   // Chains under way.
   size_t outstanding() const { return outstanding_; }
-  // Since when none of them has ended. InfiniteFuture when there are none.
-  absl::Time StuckSince() const {
-    return outstanding_ == 0 ? absl::InfiniteFuture() : progress_at_;
-  }
+  // When the last of them ended, or the first of those under way was posted.
+  absl::Time progress_at() const { return progress_at_; }
 
  private:
   struct Entry {
@@ -74,7 +72,7 @@ class ReadBatches {
   std::vector<Batch> batches_;  // cookie - 1 is the index
   std::vector<uint32_t> free_;  // of batches_
   size_t outstanding_ = 0;
-  absl::Time progress_at_;
+  absl::Time progress_at_ = absl::InfinitePast();
   // The chain that is being put together.
   std::vector<rdma::ReadRequest> chain_;
   std::vector<Entry> entries_;

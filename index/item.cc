@@ -47,6 +47,13 @@ ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
   return reading;
 }
 
+// Whether the bytes of `key` are where an item with these flags has its key.
+bool HoldsKey(ByteSpan bytes, uint8_t flags, absl::string_view key) {
+  const uint64_t from = ItemKeyOffset(flags);
+  if (bytes.size() < from + key.size()) return false;
+  return absl::string_view(reinterpret_cast<const char*>(bytes.data() + from), key.size()) == key;
+}
+
 }  // namespace
 
 ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
@@ -61,6 +68,17 @@ ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   const ByteSpan record = bytes.first(needed);
   if (!Seeded(SeededBug::kNoItemChecksum) && !RecordIsWhole(record, place)) return {};
   return JudgeWhole(record, header, tag, key);
+}
+
+// The tag is not asked: it changes when the item dies, and a torn one might name any place and any
+// length of the key.
+ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key) {
+  ItemReading reading = ReadItem(bytes, place, key);
+  if (reading.verdict == ItemVerdict::kTorn && !HoldsKey(bytes, 0, key) &&
+      !HoldsKey(bytes, kItemHasExpiry, key)) {
+    reading.verdict = ItemVerdict::kOther;
+  }
+  return reading;
 }
 
 }  // namespace osprey::index

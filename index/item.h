@@ -32,6 +32,19 @@ struct ItemReading {
 // parity, lengths within the bytes read, checksum, and only then the meaning.
 ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key);
 
+// What is READ first of an item that is too long to be READ at once: its header and its key.
+constexpr uint64_t ItemHeadBytes(uint64_t key_length) {
+  return RoundUpToWords(ItemKeyOffset(kItemHasExpiry) + key_length);
+}
+
+// Judges a copy of the first ItemHeadBytes(key.size()) bytes at `place` (fewer only where the
+// region ends). As ReadItem, with two differences, as there is no checksum of a part:
+//   kTooShort  says only that it is worth READing the rest
+//   kOther     may also come of bytes that were torn, but never while an item of `key` is here. The
+//              key's bytes tell: they stand from before the first line leads to an item until after
+//              the last line does (index/README.md).
+ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key);
+
 }  // namespace osprey::index
 
 #endif  // OSPREY_INDEX_ITEM_H_

@@ -9,12 +9,13 @@
 
 namespace osprey::index {
 
-Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint)
-    : Lookup(map, key, HashKey(key, map.hash_seed()), hint) {}
+Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options)
+    : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
 
-Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint)
-    : map_(map), key_(key), hash_(hash), hint_(hint) {
-  assert(map.ready());
+Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+               const LookupOptions& options)
+    : map_(map), key_(key), hash_(hash), hint_(hint), options_(options) {
+  assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
 }
 
 // --- Steps -----------------------------------------------------------------
@@ -85,10 +86,10 @@ Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
   const Slot slot = Slot::Unpack(word);
   if (!map_.Contains(slot.offset, sizeof(ItemHeader))) return AskServer();
   const uint64_t to_end = map_.region_bytes() - slot.offset;
-  const uint64_t length =
-      std::min(std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader)), to_end);
-  if (length > kLookupReadBytesMax) return AskServer();
-  return Read(state, slot.offset, length, backoff);
+  uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));
+  head_only_ = length > options_.whole_read_bytes_max;
+  if (head_only_) length = ItemHeadBytes(key_.size());
+  return Read(state, slot.offset, std::min(length, to_end), backoff);
 }
 
 Lookup::Step Lookup::AskServer() {
@@ -142,23 +143,97 @@ Lookup::Step Lookup::TornItem() {
 // --- Hint (R3) -------------------------------------------------------------
 
 Lookup::Step Lookup::OnHint(ByteSpan bytes) {
-  const ItemReading item = ReadItem(bytes, {offset_, map_.incarnation()}, key_);
+  const ItemReading item = Judge(bytes);
   switch (item.verdict) {
     case ItemVerdict::kLive:
       return Hit(item, hint_);
     case ItemVerdict::kTorn:
-      ++counters_.torn;
-      if (++torn_in_a_row_ < kItemAttemptsMax)
-        return Read(state_, offset_, length_, torn_in_a_row_);
-      break;
+      return TornHint();
+    case ItemVerdict::kTooShort:
+      if (head_only_ && map_.Contains(offset_, item.bytes_needed)) return ReadValue(bytes);
+      return StaleHint();
     case ItemVerdict::kDead:
     case ItemVerdict::kOther:
-    case ItemVerdict::kTooShort:
-      break;
+      return StaleHint();
   }
+  return AskServer();
+}
+
+Lookup::Step Lookup::TornHint() {
+  ++counters_.torn;
+  if (++torn_in_a_row_ < kItemAttemptsMax) return Read(state_, offset_, length_, torn_in_a_row_);
+  return StaleHint();
+}
+
+Lookup::Step Lookup::StaleHint() {
   ++counters_.stale_hints;
   torn_in_a_row_ = 0;
   return ReadWindow();
+}
+
+// --- Long items ------------------------------------------------------------
+
+ItemReading Lookup::Judge(ByteSpan item_bytes) const {
+  const RecordPlace place{offset_, map_.incarnation()};
+  return head_only_ ? ReadItemHead(item_bytes, place, key_) : ReadItem(item_bytes, place, key_);
+}
+
+// The item seems to be the key's and is longer than what was READ of it.
+Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
+  if (!map_.Contains(offset_, bytes_needed)) return AskServer();
+  if (head_only_) return ReadValue(bytes);
+  // Once: an item does not grow, so the next would be another item.
+  if (lengthened_) return AskServer();
+  lengthened_ = true;
+  head_only_ = bytes_needed > options_.whole_read_bytes_max;
+  return Read(State::kItem, offset_, head_only_ ? ItemHeadBytes(key_.size()) : bytes_needed);
+}
+
+// Nothing of the head is believed until the checksum at the end says that it belongs to the value.
+// Its lengths have been checked against the region: what is READ lies within it.
+Lookup::Step Lookup::ReadValue(ByteSpan head) {
+  std::memcpy(&head_, head.data(), sizeof(head_));
+  const ItemTag tag = ItemTag::Unpack(head_.record.tag);
+  // Not worth READing: what an expiry means depends on the time (R8).
+  if ((tag.flags & kItemHasExpiry) != 0 || !options_.want_value) return AskServer();
+  const uint64_t value_at = ItemKeyOffset(tag.flags) + key_.size();
+  value_hasher_.emplace();
+  value_hasher_->Update(head.subspan(sizeof(RecordHeader), value_at - sizeof(RecordHeader)));
+  value_left_ = head_.value_length;
+  Step step;
+  step.kind = Kind::kReadValue;
+  step.offset = offset_ + value_at;
+  step.value_length = head_.value_length;
+  return step;
+}
+
+void Lookup::TakeValue(ByteSpan piece) {
+  assert(value_hasher_.has_value() && piece.size() <= value_left_);
+  value_hasher_->Update(piece);
+  value_left_ -= piece.size();
+}
+
+Lookup::Step Lookup::FinishValue() {
+  assert(value_hasher_.has_value() && value_left_ == 0);
+  // The padding is zeros: it need not be READ to be hashed.
+  const std::byte zeros[kWordBytes] = {};
+  const uint64_t bytes = ItemKeyOffset(0) + key_.size() + head_.value_length;
+  value_hasher_->Update({zeros, RoundUpToWords(bytes) - bytes});
+  const uint64_t checksum = RecordChecksum(value_hasher_->Digest(), head_.record.version,
+                                           head_.record.tag, {offset_, map_.incarnation()});
+  value_hasher_.reset();
+  slots_seen_count_ = 0;
+  if (checksum != head_.record.checksum && !Seeded(SeededBug::kNoItemChecksum) &&
+      !Seeded(SeededBug::kPiecesNotVerified)) {
+    return state_ == State::kHint ? TornHint() : TornItem();
+  }
+  ItemReading item;
+  item.cas_version = head_.cas_version;
+  const Candidate& candidate = candidates_[candidate_next_];
+  Step step = state_ == State::kHint ? Hit(item, hint_)
+                                     : Hit(item, candidate.slot, FiledUnder(candidate.line));
+  step.in_pieces = true;
+  return step;
 }
 
 // --- Window ----------------------------------------------------------------
@@ -244,7 +319,7 @@ Lookup::Step Lookup::NextCandidate() {
 
 Lookup::Step Lookup::OnItem(ByteSpan bytes) {
   const Candidate& candidate = candidates_[candidate_next_];
-  const ItemReading item = ReadItem(bytes, {offset_, map_.incarnation()}, key_);
+  const ItemReading item = Judge(bytes);
   switch (item.verdict) {
     case ItemVerdict::kLive:
       return Hit(item, candidate.slot, FiledUnder(candidate.line));
@@ -255,12 +330,7 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
     case ItemVerdict::kTorn:
       return TornItem();
     case ItemVerdict::kTooShort:
-      if (lengthened_ || item.bytes_needed > kLookupReadBytesMax ||
-          !map_.Contains(offset_, item.bytes_needed)) {
-        return AskServer();
-      }
-      lengthened_ = true;
-      return Read(State::kItem, offset_, item.bytes_needed);
+      return ReadMore(bytes, item.bytes_needed);
     case ItemVerdict::kOther:
       searched_[candidate.line].doubtful = !Seeded(SeededBug::kFingerprintNotConfirmed);
       ++candidate_next_;

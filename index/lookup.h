@@ -13,6 +13,13 @@
 //     step = lookup.Resume(bytes);
 //   }
 //
+// A long value (LookupOptions) comes in pieces instead, straight to where the caller wants it:
+// the step is then kReadValue, and the caller
+//
+//     READs [step.offset, step.offset + step.value_length), in whatever pieces, several at a time
+//     lookup.TakeValue(piece);                           // each piece, in order, as it has landed
+//     step = lookup.FinishValue();                       // a hit; or torn: another READ
+//
 // Nothing that the bytes hold can make it read outside the region, loop without bound or fail
 // otherwise than by asking the server.
 
@@ -23,7 +30,9 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "index/hash.h"
 #include "index/item.h"
 #include "index/layout.h"
 #include "index/line.h"
@@ -31,11 +40,18 @@
 
 namespace osprey::index {
 
-// The longest READ that a lookup asks for: an item with a value of 1 MiB. Longer items are the
-// server's to answer, until they are read in pieces.
-inline constexpr uint64_t kLookupValueBytesMax = 1 << 20;
+// The longest READ that a lookup asks for: an item with a value of 256 KiB. Of a longer one, header
+// and key are READ first, and then the value in pieces.
+inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
 inline constexpr uint64_t kLookupReadBytesMax =
-    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kLookupValueBytesMax, kItemHasExpiry)));
+    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax, kItemHasExpiry)));
+
+struct LookupOptions {
+  // Items whose READ would be longer come in pieces. At most kLookupReadBytesMax; less in tests.
+  uint64_t whole_read_bytes_max = kLookupReadBytesMax;
+  // Without it a long value is not READ: the server is asked instead.
+  bool want_value = true;
+};
 
 // R4: how often a lookup does a thing before it asks the server instead.
 inline constexpr int kReadsMax = 64;        // READs in all
@@ -56,6 +72,7 @@ class Lookup {
  public:
   enum class Kind {
     kRead,       // READ [offset, offset + length) and Resume
+    kReadValue,  // READ [offset, offset + value_length) in pieces, TakeValue each, FinishValue
     kHit,        // `value` and `version`; `slot` as a hint for next time (0: inline)
     kMiss,       // absent at an instant since Start
     kAskServer,  // bounds are used up, or the bytes make no sense: GET by message
@@ -64,11 +81,13 @@ class Lookup {
     Kind kind = Kind::kAskServer;
     uint64_t offset = 0;
     uint32_t length = 0;
-    int backoff = 0;       // kRead: how many times in a row this was torn; 0: READ at once
-    ByteSpan value;        // kHit: within the bytes given to the last Resume
-    uint64_t version = 0;  // kHit
-    uint64_t slot = 0;     // kHit
-    uint64_t line = 0;     // kHit by a line's slot: as SlotSeen::line. Else 0
+    int backoff = 0;            // kRead: how many times in a row this was torn; 0: READ at once
+    uint64_t value_length = 0;  // kReadValue: bytes
+    ByteSpan value;             // kHit: within the bytes given to the last Resume, unless in_pieces
+    bool in_pieces = false;     // kHit: the value is what was given to TakeValue
+    uint64_t version = 0;       // kHit
+    uint64_t slot = 0;          // kHit
+    uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
   };
   // A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
   // is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
@@ -79,13 +98,19 @@ class Lookup {
 
   // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
   // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
-  Lookup(RegionMap& map, absl::string_view key, uint64_t hint);
+  Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
   // `hash` is HashKey(key, map.hash_seed()), by a caller who needs it as well.
-  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint);
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+         const LookupOptions& options = {});
 
   // Each is followed by Resume with exactly the bytes asked for, while kRead is returned.
   Step Start();
   Step Resume(ByteSpan bytes);
+
+  // After kReadValue: the value's bytes, private copies, in order and each once; then what they
+  // make. The pieces are hashed and not kept. REQUIRES at FinishValue: all of the value was taken.
+  void TakeValue(ByteSpan piece);
+  Step FinishValue();
 
   // The slots in the lines that the last Resume was given and found whole.
   absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
@@ -106,6 +131,8 @@ class Lookup {
   //          kChainLine (and its kItems), as often as there is a link
   //            v
   //          kConfirmChainLine, kConfirmWindow -----------> miss
+  //
+  // kHint and kItem are two READs, of head and value, where the item is long (head_only_).
   enum class State {
     kDone,
     kHint,
@@ -139,7 +166,13 @@ class Lookup {
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
   Step Miss();
 
+  ItemReading Judge(ByteSpan item_bytes) const;
+  Step ReadMore(ByteSpan bytes, uint64_t bytes_needed);
+  Step ReadValue(ByteSpan head);
+
   Step OnHint(ByteSpan bytes);
+  Step TornHint();
+  Step StaleHint();
   Step OnWindow(ByteSpan bytes);
   Step OnItem(ByteSpan bytes);
   Step OnChainLine(ByteSpan bytes);
@@ -170,6 +203,7 @@ class Lookup {
   absl::string_view key_;
   KeyHash hash_;
   uint64_t hint_;
+  const LookupOptions options_;
 
   State state_ = State::kDone;
   uint64_t offset_ = 0;  // of the READ under way
@@ -179,6 +213,12 @@ class Lookup {
   int refreshes_ = 0;
   bool confirmed_early_ = false;  // a seeded bug's
   bool lengthened_ = false;       // the READ under way is the longer one of an item
+  bool head_only_ = false;        // the READ under way is of header and key of a long item
+
+  // Of the item whose value is being READ in pieces.
+  ItemHeader head_{};
+  uint64_t value_left_ = 0;  // bytes not yet taken
+  absl::optional<BytesHasher> value_hasher_;
 
   uint32_t page_ = 0;  // of the directory, in state kPage
   RegionMap::Window window_;

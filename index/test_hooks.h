@@ -38,6 +38,7 @@ enum class SeededBug {
   // Readers.
   kDeadIsMiss,                  // R1
   kKeyNotCompared,              // validation
+  kPiecesNotVerified,           // validation, of a value that is READ in pieces
   kStateNotCompared,            // validation
   kFingerprintNotConfirmed,     // R2
   kConfirmedBySlot,             // R2: the line's slots instead of its version

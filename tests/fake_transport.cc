@@ -274,6 +274,9 @@ bool FakeTransport::NextClosingEvent(End& end, Event& event) {
     event.kind = Event::Kind::kReadsDone;
     event.cookie = end.batches.front().cookie;
     event.status = absl::UnavailableError("flushed");
+    // Any part of them may have landed, until now.
+    for (const ReadRequest& read : end.batches.front().reads)
+      std::memset(read.segments[0].data, 0x5c, read.segments[0].length / 2);
     end.reads_posted -= end.batches.front().reads.size();
     end.batches.pop_front();
     return true;

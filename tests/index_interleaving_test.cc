@@ -25,6 +25,8 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
     all.torn += counts.torn;
     all.restarts += counts.restarts;
     all.stale_hints += counts.stale_hints;
+    all.in_pieces += counts.in_pieces;
+    all.torn_in_pieces += counts.torn_in_pieces;
     const Table::Stats stats = interleaving.table_stats();
     moves.demotions += stats.demotions;
     moves.promotions += stats.promotions;
@@ -34,16 +36,19 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   }
   std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
             << all.asked_server << " reads " << all.reads << " torn " << all.torn << " restarts "
-            << all.restarts << " stale hints " << all.stale_hints << "\ndemotions "
-            << moves.demotions << " promotions " << moves.promotions << " pull-backs "
-            << moves.pull_backs << " chained " << moves.chained_inserts << " in place "
-            << moves.in_place_updates << "\n";
+            << all.restarts << " stale hints " << all.stale_hints << " in pieces " << all.in_pieces
+            << " of which torn " << all.torn_in_pieces << "\ndemotions " << moves.demotions
+            << " promotions " << moves.promotions << " pull-backs " << moves.pull_backs
+            << " chained " << moves.chained_inserts << " in place " << moves.in_place_updates
+            << "\n";
   // The test is void unless readers were in the way and all kinds of moves happened.
   EXPECT_GT(all.hits, 10000u);
   EXPECT_GT(all.misses, 10000u);
   EXPECT_GT(all.torn, 10000u);
   EXPECT_GT(all.restarts, 1000u);
   EXPECT_GT(all.stale_hints, 1000u);
+  EXPECT_GT(all.in_pieces, 10000u);
+  EXPECT_GT(all.torn_in_pieces, 100u);
   EXPECT_LT(all.asked_server, all.gets / 20);
   EXPECT_GT(moves.demotions, 100u);
   EXPECT_GT(moves.promotions, 100u);

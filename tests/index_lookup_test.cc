@@ -140,6 +140,139 @@ TEST_F(LookupTest, ItemLongerThanItsSlotSaysIsReadAgainLonger) {
   EXPECT_EQ(got.counters.reads, 3u);
 }
 
+// --- Long items ------------------------------------------------------------
+
+TEST_F(LookupTest, LongItemTakesAReadOfItsHeadAndThenItsValueInPieces) {
+  const std::string value(kWholeValueBytesMax + 50000, 'v');
+  const uint64_t slot = Put("key", value).slot;
+  for (const uint64_t hint : {uint64_t{0}, slot}) {
+    Lookup lookup(map_, "key", hint);
+    Lookup::Step step = lookup.Start();
+    if (hint == 0) step = lookup.Resume(Copy(step));  // the window
+    ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+    EXPECT_EQ(step.length, ItemHeadBytes(3));
+    step = lookup.Resume(Copy(step));
+    ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
+    EXPECT_EQ(step.value_length, value.size());
+    EXPECT_EQ(step.offset, Slot::Unpack(slot).offset + ItemKeyOffset(0) + 3);
+    lookup.TakeValue(BytesOf(value).first(1000));
+    lookup.TakeValue(BytesOf(value).subspan(1000));
+    step = lookup.FinishValue();
+    ASSERT_EQ(step.kind, Lookup::Kind::kHit);
+    EXPECT_TRUE(step.in_pieces);
+    EXPECT_EQ(step.slot, slot);
+    EXPECT_NE(step.version, 0u);
+  }
+}
+
+TEST_F(LookupTest, AnyWrongByteOfAnyPieceIsNoticed) {
+  const std::string value(1000, 'v');
+  Put("key", value);
+  LookupOptions options;
+  options.whole_read_bytes_max = 100;
+  for (size_t wrong = 0; wrong <= value.size(); ++wrong) {
+    Lookup lookup(map_, "key", 0, options);
+    Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+    step = lookup.Resume(Copy(step));
+    ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
+    std::string copy = value;
+    if (wrong < copy.size()) copy[wrong] ^= 4;
+    for (size_t from = 0; from < copy.size(); from += 300)
+      lookup.TakeValue(BytesOf(absl::string_view(copy).substr(from, 300)));
+    step = lookup.FinishValue();
+    ASSERT_EQ(step.kind == Lookup::Kind::kHit, wrong == copy.size()) << wrong;
+    if (step.kind == Lookup::Kind::kHit) continue;
+    ASSERT_EQ(step.kind, Lookup::Kind::kRead) << "as any torn item";
+    EXPECT_EQ(step.length, ItemHeadBytes(3));
+    EXPECT_EQ(step.backoff, 1);
+  }
+}
+
+// The value that was current when its head was READ, though it was replaced before its end was.
+TEST_F(LookupTest, LongItemThatDiesWhileItsValueIsReadIsStillAHit) {
+  const std::string old_value(3000, 'o');
+  Put("key", old_value);
+  LookupOptions options;
+  options.whole_read_bytes_max = 100;
+  Lookup lookup(map_, "key", 0, options);
+  Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+  step = lookup.Resume(Copy(step));
+  ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
+  lookup.TakeValue({memory_.data() + step.offset, 1000});
+  Put("key", std::string(3000, 'n'));
+  lookup.TakeValue({memory_.data() + step.offset + 1000, 2000});
+  EXPECT_EQ(lookup.FinishValue().kind, Lookup::Kind::kHit);
+}
+
+TEST_F(LookupTest, LongItemWhoseSpaceIsUsedAgainMeanwhileIsTorn) {
+  const uint64_t slot = Put("key", std::string(3000, 'o')).slot;
+  LookupOptions options;
+  options.whole_read_bytes_max = 100;
+  Lookup lookup(map_, "key", 0, options);
+  Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+  step = lookup.Resume(Copy(step));
+  ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
+  const Lookup::Step value = step;
+  lookup.TakeValue({memory_.data() + value.offset, 1000});
+  Put("key", std::string(5000, 'n'));  // elsewhere
+  for (int i = 0;
+       Slot::Unpack(Put("other", std::string(3000, 'x')).slot).offset != Slot::Unpack(slot).offset;
+       ++i) {
+    ASSERT_LT(i, 100) << "the space was not used again";
+  }
+  lookup.TakeValue({memory_.data() + value.offset + 1000, 2000});
+  step = lookup.FinishValue();
+  ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+  step = lookup.Resume(Copy(step));  // another key's item now, of which the line knows nothing
+  ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+}
+
+TEST_F(LookupTest, LongItemOfAnotherKeyIsTakenForThatOnlyIfTheLineHasNotChanged) {
+  const std::vector<std::string> twins = KeysOfHome(60, 2, /*same_fingerprint=*/true);
+  LookupOptions options;
+  options.whole_read_bytes_max = 100;
+  for (const bool changed : {false, true}) {
+    Put(twins[0], std::string(3000, 'a'));
+    Lookup lookup(map_, twins[1], 0, options);
+    Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+    ASSERT_EQ(step.length, ItemHeadBytes(twins[1].size()));
+    step = lookup.Resume(Copy(step));
+    ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+    EXPECT_EQ(step.length, kWindowBytes) << "to confirm";
+    if (changed) Put(twins[0], std::string(3000, 'b'));
+    step = lookup.Resume(Copy(step));
+    EXPECT_EQ(step.kind, changed ? Lookup::Kind::kRead : Lookup::Kind::kMiss);
+  }
+}
+
+// The tag of a dying item may be copied from both of its states, so that it names a key of another
+// length; the key's own bytes stand.
+TEST_F(LookupTest, HeadOfTheKeysOwnItemIsNeverTakenForAnotherKeys) {
+  const std::string key(0x105, 'k');
+  const Slot slot = Slot::Unpack(Put(key, std::string(3000, 'a')).slot);
+  std::vector<std::byte> head = ReadRegion(memory_.data(), slot.offset, ItemHeadBytes(key.size()));
+  const RecordPlace place{slot.offset, kTestIncarnation};
+  EXPECT_EQ(ReadItemHead(head, place, key).verdict, ItemVerdict::kTooShort);
+  const uint32_t live = HeaderOf(head).tag;
+  const uint32_t dead = ItemTag{0, ItemState::kDead, 0}.Pack();
+  for (uint32_t mix = 0; mix < 16; ++mix) {
+    uint32_t tag = 0;
+    for (int byte = 0; byte < 4; ++byte)
+      tag |= ((mix >> byte & 1) != 0 ? dead : live) & 255u << (8 * byte);
+    std::memcpy(head.data() + 4, &tag, sizeof(tag));
+    EXPECT_NE(ReadItemHead(head, place, key).verdict, ItemVerdict::kOther) << mix;
+    EXPECT_EQ(ReadItemHead(head, place, std::string(0x105, 'j')).verdict, ItemVerdict::kOther);
+  }
+}
+
+TEST_F(LookupTest, WhoDoesNotWantALongValueDoesNotReadIt) {
+  Put("key", std::string(3000, 'a'));
+  LookupOptions options;
+  options.whole_read_bytes_max = 100;
+  options.want_value = false;
+  EXPECT_EQ(Get(map_, memory_.data(), "key", 0, options).kind, Lookup::Kind::kAskServer);
+}
+
 // --- Schedules that chance does not hit ------------------------------------
 
 // A reader stands before the chain's second line when all of that line's keys go, and another chain
@@ -307,7 +440,7 @@ TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
   const std::vector<std::string> keys = KeysOfHome(30, 20, false);
   for (const std::string& key : keys) Put(key, std::string(random() % 300, 'v'));
   const std::vector<std::byte> good = ReadRegion(memory_.data(), HomeLineOf(keys[0]), kWindowBytes);
-  uint64_t kinds[4] = {};
+  uint64_t kinds[5] = {};
   for (int round = 0; round < 20000; ++round) {
     const std::string& key = keys[random() % keys.size()];
     const uint32_t fingerprint = HashKey(key, kTestSeed).fingerprint();
@@ -340,12 +473,24 @@ TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
         }
       });
     }
-    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0);
+    LookupOptions options;
+    if (random() % 2 == 0) options.whole_read_bytes_max = random() % 400;
+    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0, options);
     Lookup::Step step = lookup.Start();
     std::vector<std::byte> bytes;
     uint32_t reads = 0;
-    for (; step.kind == Lookup::Kind::kRead; ++reads) {
-      ASSERT_LT(reads, static_cast<uint32_t>(kReadsMax));
+    while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
+      if (step.kind == Lookup::Kind::kReadValue) {
+        ++kinds[static_cast<int>(step.kind)];
+        ASSERT_LE(step.value_length, kBytes);
+        ASSERT_LE(step.offset, kBytes - step.value_length);
+        bytes.assign(memory_.data() + step.offset,
+                     memory_.data() + step.offset + step.value_length);
+        lookup.TakeValue(bytes);
+        step = lookup.FinishValue();
+        continue;
+      }
+      ASSERT_LT(reads++, static_cast<uint32_t>(kReadsMax));
       ASSERT_LE(step.length, kLookupReadBytesMax);
       ASSERT_LE(step.length, kBytes);
       ASSERT_LE(step.offset, kBytes - step.length);
@@ -361,6 +506,7 @@ TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
   EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kAskServer)], 100u);
   EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kMiss)], 100u);
   EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kHit)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kReadValue)], 100u);
 }
 
 TEST_F(LookupTest, ChainThatBitesItsTailEnds) {

@@ -26,7 +26,7 @@ class SeededBugTest : public testing::TestWithParam<Bug> {
 // something out, generations, a chain's middle) have tests of their own: index_record_test,
 // index_lookup_test.
 TEST_P(SeededBugTest, IsNoticed) {
-  constexpr uint64_t kSeedsMax = 400;
+  constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
     Interleaving interleaving(seed);
     const std::string wrong = interleaving.Run(400);
@@ -40,19 +40,17 @@ TEST_P(SeededBugTest, IsNoticed) {
 #define BUG(name) \
   Bug { SeededBug::name, #name }
 
-INSTANTIATE_TEST_SUITE_P(Bugs, SeededBugTest,
-                         testing::Values(BUG(kNewItemLiveBeforeOldIsDead), BUG(kNoDeadMarkOnUpdate),
-                                         BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion),
-                                         BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
-                                         BUG(kMoveFromWindowToChain), BUG(kPullBackIntoSecondLine),
-                                         BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum),
-                                         BUG(kDeadIsMiss), BUG(kKeyNotCompared),
-                                         BUG(kStateNotCompared), BUG(kFingerprintNotConfirmed),
-                                         BUG(kConfirmedBySlot), BUG(kChainMissNotConfirmed),
-                                         BUG(kChainMissConfirmedTooEarly)),
-                         [](const testing::TestParamInfo<Bug>& bug) {
-                           return std::string(bug.param.name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Bugs, SeededBugTest,
+    testing::Values(BUG(kNewItemLiveBeforeOldIsDead), BUG(kNoDeadMarkOnUpdate),
+                    BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion),
+                    BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
+                    BUG(kMoveFromWindowToChain), BUG(kPullBackIntoSecondLine),
+                    BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum), BUG(kDeadIsMiss),
+                    BUG(kKeyNotCompared), BUG(kPiecesNotVerified), BUG(kStateNotCompared),
+                    BUG(kFingerprintNotConfirmed), BUG(kConfirmedBySlot),
+                    BUG(kChainMissNotConfirmed), BUG(kChainMissConfirmedTooEarly)),
+    [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace
 }  // namespace osprey::index

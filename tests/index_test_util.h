@@ -75,18 +75,37 @@ inline void FillMap(RegionMap& map, const std::byte* region) {
   }
 }
 
+inline constexpr uint64_t kTestPieceBytes = 10000;
+
 inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view key,
-                     uint64_t hint = 0) {
-  Lookup lookup(map, key, hint);
+                     uint64_t hint = 0, const LookupOptions& options = {}) {
+  Lookup lookup(map, key, hint, options);
   std::vector<std::byte> bytes;
+  std::string pieces;
   Lookup::Step step = lookup.Start();
-  while (step.kind == Lookup::Kind::kRead) {
-    bytes = ReadRegion(region, step.offset, step.length);
-    step = lookup.Resume(bytes);
+  while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
+    if (step.kind == Lookup::Kind::kRead) {
+      bytes = ReadRegion(region, step.offset, step.length);
+      step = lookup.Resume(bytes);
+      continue;
+    }
+    pieces.clear();
+    while (pieces.size() < step.value_length) {
+      const uint64_t length = std::min(step.value_length - pieces.size(), kTestPieceBytes);
+      // Whole words, of which the piece is a part.
+      const uint64_t offset = step.offset + pieces.size();
+      const uint64_t in_word = offset % kWordBytes;
+      bytes = ReadRegion(region, offset - in_word, length + in_word);
+      bytes.erase(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(in_word));
+      lookup.TakeValue(bytes);
+      pieces.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    step = lookup.FinishValue();
   }
   GetResult result;
   result.kind = step.kind;
   result.value.assign(reinterpret_cast<const char*>(step.value.data()), step.value.size());
+  if (step.in_pieces) result.value = std::move(pieces);
   result.version = step.version;
   result.slot = step.slot;
   result.counters = lookup.counters();

@@ -39,6 +39,9 @@ Interleaving::Interleaving(uint64_t seed) : random_(seed), memory_(kRegionBytes)
   options.hash_seed = kTestSeed;
   options.reuse_grace = Random(3) == 0 ? absl::Seconds(1000) : absl::ZeroDuration();
   table_ = *Table::Create(memory_.span(), options);
+  // Items above are READ in pieces: none, some, all that are longer than a head.
+  const uint64_t whole[] = {kLookupReadBytesMax, 128, 0};
+  whole_read_bytes_max_ = whole[seed % 3];
   ChooseKeys();
   readers_.resize(kReaders);
   for (Reader& reader : readers_) {
@@ -158,10 +161,30 @@ void Interleaving::Advance(Reader& reader) {
                 piece.bytes);
     return;
   }
-  reader.step = reader.lookup->Resume(reader.bytes);
-  if (reader.step.kind != Lookup::Kind::kRead) return EndGet(reader);
+  if (reader.step.kind == Lookup::Kind::kReadValue) {
+    TakeValue(reader);
+  } else {
+    reader.step = reader.lookup->Resume(reader.bytes);
+  }
+  const bool goes_on =
+      reader.step.kind == Lookup::Kind::kRead || reader.step.kind == Lookup::Kind::kReadValue;
+  if (!goes_on) return EndGet(reader);
   PostRead(reader);
   reader.stalled = reader.step.backoff * static_cast<int>(1 + Random(10));
+}
+
+// All of it has landed, in whatever order; it is hashed in order.
+void Interleaving::TakeValue(Reader& reader) {
+  ByteSpan left(reader.bytes);
+  while (!left.empty()) {
+    const size_t bytes = std::min<size_t>(left.size(), 1 + Random(100));
+    reader.lookup->TakeValue(left.first(bytes));
+    left.remove_prefix(bytes);
+  }
+  reader.value = TextOf(reader.bytes);
+  reader.step = reader.lookup->FinishValue();
+  ++counts_.in_pieces;
+  if (reader.step.kind != Lookup::Kind::kHit) ++counts_.torn_in_pieces;
 }
 
 void Interleaving::StartGet(Reader& reader) {
@@ -176,13 +199,17 @@ void Interleaving::StartGet(Reader& reader) {
         Random(3) == 0 ? Random(key.hints.size()) : Random(std::min<size_t>(key.hints.size(), 3));
     hint = key.hints[key.hints.size() - 1 - back];
   }
-  reader.lookup = std::make_unique<Lookup>(*reader.map, key.name, hint);
+  LookupOptions options;
+  options.whole_read_bytes_max = whole_read_bytes_max_;
+  reader.lookup = std::make_unique<Lookup>(*reader.map, key.name, hint, options);
   reader.step = reader.lookup->Start();
   PostRead(reader);
 }
 
 void Interleaving::PostRead(Reader& reader) {
-  const uint32_t length = reader.step.length;
+  const uint32_t length = reader.step.kind == Lookup::Kind::kReadValue
+                              ? static_cast<uint32_t>(reader.step.value_length)
+                              : reader.step.length;
   if (reader.step.offset > kRegionBytes || length > kRegionBytes - reader.step.offset) {
     wrong_ = "a READ outside the region";
     return;
@@ -223,7 +250,7 @@ void Interleaving::EndGet(Reader& reader) {
   absl::optional<std::string> answer;
   if (step.kind == Lookup::Kind::kHit) {
     ++counts_.hits;
-    answer = TextOf(step.value);
+    answer = step.in_pieces ? reader.value : TextOf(step.value);
     if (step.slot != 0) key.hints.push_back(step.slot);
   } else if (step.kind == Lookup::Kind::kMiss) {
     ++counts_.misses;

@@ -35,6 +35,8 @@ struct InterleavingCounts {
   uint64_t torn = 0;
   uint64_t restarts = 0;
   uint64_t stale_hints = 0;
+  uint64_t in_pieces = 0;  // values READ in pieces, and of those the torn ones
+  uint64_t torn_in_pieces = 0;
 };
 
 class Interleaving : public StoreObserver {
@@ -72,6 +74,7 @@ class Interleaving : public StoreObserver {
     Lookup::Step step;
     std::vector<std::byte> bytes;
     std::vector<Piece> pieces;  // still to be copied, from the back
+    std::string value;          // READ in pieces
     int stalled = 0;            // stores to sit out
   };
 
@@ -84,6 +87,7 @@ class Interleaving : public StoreObserver {
   void Advance(Reader& reader);
   void StartGet(Reader& reader);
   void PostRead(Reader& reader);
+  void TakeValue(Reader& reader);
   void EndGet(Reader& reader);
 
   std::mt19937_64 random_;
@@ -95,6 +99,7 @@ class Interleaving : public StoreObserver {
   uint64_t value_bytes_max_ = 0;
   uint64_t reserve_percent_ = 0;
   uint64_t delete_percent_ = 0;
+  uint64_t whole_read_bytes_max_ = 0;
   uint64_t value_number_ = 0;
   int64_t now_ = 0;
   std::string wrong_;

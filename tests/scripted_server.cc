@@ -13,7 +13,6 @@ using rdma::Opcode;
 
 namespace {
 
-constexpr size_t kRegionBytes = 8 << 20;
 constexpr size_t kScratchBytes = 2 << 20;
 
 rdma::FrameBytes BytesOf(absl::string_view text) {
@@ -34,10 +33,11 @@ index::Condition ConditionOf(uint8_t condition, uint64_t version) {
 
 }  // namespace
 
-ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation)
+ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
+                               size_t region_bytes)
     : incarnation_(incarnation), last_session_(incarnation * 1000) {
   domain_ = network.NewDomain("server");
-  region_ = domain_->Allocate(kRegionBytes, rdma::Access::kRemoteRead).value();
+  region_ = domain_->Allocate(region_bytes, rdma::Access::kRemoteRead).value();
   scratch_ = domain_->Allocate(kScratchBytes, rdma::Access::kLocal).value();
   transport_ = domain_->NewTransport({}).value();
   index::TableOptions options;

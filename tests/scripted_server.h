@@ -25,8 +25,10 @@ namespace osprey {
 
 class ScriptedServer {
  public:
+  static constexpr size_t kRegionBytes = 8 << 20;
   // One life: its table is empty. It listens at once.
-  ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation);
+  ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
+                 size_t region_bytes = kRegionBytes);
   ~ScriptedServer();
 
   void Poll(absl::Time now);
