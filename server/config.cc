@@ -80,7 +80,9 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
         absl::StrCat(flags.connections_max, " is out of range; write 1 to ", kConnectionsMaxMost));
   }
   const absl::StatusOr<uint64_t> value_max =
-      ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
+      flags.value_max.empty()
+          ? std::min(*memory, index::kValueBytesMax)
+          : ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
   if (!value_max.ok()) return value_max.status();
   if (*value_max > *memory) {
     return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,

@@ -38,7 +38,7 @@ struct FlagValues {
   std::string memory;
   std::string poll;
   int64_t connections_max = 0;
-  std::string value_max;
+  std::string value_max;  // empty: the longest that the index takes, or the memory
   bool huge_pages = false;
 };
 

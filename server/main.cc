@@ -26,7 +26,8 @@ DEFINE_string(
     "[adaptive]");
 DEFINE_int64(connections_max, 1024,
              "clients that may be connected at once; more are refused [1024]");
-DEFINE_string(value_max, "1MiB", "the longest value that is taken [1MiB]");
+DEFINE_string(value_max, "",
+              "the longest value that is taken, at most 1GiB [1GiB, or --memory if that is less]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {

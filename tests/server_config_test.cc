@@ -60,6 +60,14 @@ TEST(ConfigTest, GoodFlagsAreCopiedOnce) {
   EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
 }
 
+TEST(ConfigTest, UnlessAskedOtherwiseValuesMayBeAsLongAsTheyCan) {
+  FlagValues flags = GoodFlags();
+  flags.value_max = "";
+  EXPECT_EQ(MakeConfig(flags)->value_bytes_max, uint64_t{512} << 20);
+  flags.memory = "4GiB";
+  EXPECT_EQ(MakeConfig(flags)->value_bytes_max, uint64_t{1} << 30);
+}
+
 // Every single wrong flag is found, and named, while the others are right.
 TEST(ConfigTest, EachWrongFlagIsNamed) {
   const auto refused = [](const char* flag, auto change) {

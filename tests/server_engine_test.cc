@@ -123,31 +123,6 @@ TEST(ServerEngineTest, PingIsAnsweredAndStatsTellOfTransportTableAndRequests) {
   }
 }
 
-TEST(ServerEngineTest, ALargeValueIsGotByItsSlotUnderALease) {
-  ServerHarness server;
-  RawClient client(server);
-  client.Establish();
-  const std::string value = Large(100000);
-  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
-  const RawReply get = client.Ask(client.GetFrame(2, "key"));
-  EXPECT_EQ(get.code, StatusCode::kOk);
-  EXPECT_EQ(get.data, "");
-  EXPECT_EQ(get.body.value_length, value.size());
-  EXPECT_EQ(get.body.lease_ms, absl::ToInt64Milliseconds(kGetLease()));
-  ASSERT_NE(get.body.slot, 0);
-
-  // The item dies, its grace passes, and the space is wanted; but the lease still holds, so a READ
-  // finds a dead item at worst, and the value's bytes where they were.
-  const index::Slot slot = index::Slot::Unpack(get.body.slot);
-  ASSERT_EQ(client.Ask(client.DeleteFrame(3, "key")).code, StatusCode::kOk);
-  server.Advance(absl::Milliseconds(1500));
-  for (int i = 0; i < 40; ++i)
-    client.Ask(client.RendezvousFrame(4 + i, absl::StrCat("other", i), Large(100000, 'A')));
-  const std::string item =
-      client.Read(slot.offset, static_cast<uint32_t>(sizeof(index::ItemHeader) + 3 + value.size()));
-  EXPECT_EQ(item.substr(sizeof(index::ItemHeader) + 3), value);
-}
-
 TEST(ServerEngineTest, TheLongestEagerValueComesBackByItsSlotWhenItFitsNoReply) {
   ServerHarness server;
   RawClient client(server);
@@ -156,107 +131,6 @@ TEST(ServerEngineTest, TheLongestEagerValueComesBackByItsSlotWhenItFitsNoReply) 
   const std::string value = Large(client.welcome().eager_bytes_max - 3);
   ASSERT_EQ(client.Ask(client.PutFrame(1, "key", value)).code, StatusCode::kOk);
   EXPECT_EQ(client.Ask(client.GetFrame(2, "key")).data, value);
-}
-
-// --- Rendezvous ----------------------------------------------------------------------------------
-
-TEST(ServerEngineTest, ARendezvousFetchesTheValueInPieces) {
-  HarnessOptions options;
-  options.network.read_bytes_max = 4096;
-  ServerHarness server(options);
-  RawClient client(server);
-  client.Establish();
-  const std::string value = Large(300001);
-  EXPECT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
-  EXPECT_EQ(server.Stored("key"), value);
-  EXPECT_EQ(server.counters().rendezvous_reads, 74);
-  EXPECT_EQ(server.counters().rendezvous_bytes, value.size());
-}
-
-TEST(ServerEngineTest, AValueThatChangedUnderItsHashIsNotWritten) {
-  ServerHarness server;
-  RawClient client(server);
-  client.Establish();
-  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", Large(50000))).code, StatusCode::kOk);
-  const uint64_t item_bytes = server.table().stats().item_bytes;
-  const std::string frame = client.RendezvousFrame(2, "key", Large(50000, 'A'));
-  client.value_memory()[49999] ^= std::byte{1};
-  EXPECT_EQ(client.Ask(frame).code, StatusCode::kDataLoss);
-  EXPECT_EQ(server.Stored("key"), Large(50000));
-  EXPECT_EQ(server.table().stats().item_bytes, item_bytes);
-  EXPECT_FALSE(client.disconnected());
-}
-
-TEST(ServerEngineTest, OtherRequestsAreAnsweredWhileAValueIsFetched) {
-  ServerHarness server;
-  RawClient client(server);
-  client.Establish();
-  const rdma::ConnectionId server_end = server.network().Peer(client.id());
-  server.network().HoldReads(server_end, true);
-  client.Send(client.RendezvousFrame(1, "large", Large(50000)));
-  EXPECT_EQ(client.Ask(client.PutFrame(2, "small", "value")).sequence, 2);
-  EXPECT_EQ(server.Stored("large"), std::nullopt);
-  server.network().HoldReads(server_end, false);
-  server.Settle();
-  EXPECT_EQ(client.TakeReply()->sequence, 1);
-  EXPECT_EQ(server.Stored("large"), Large(50000));
-}
-
-TEST(ServerEngineTest, MoreRendezvousThanReadsInFlightAllEnd) {
-  HarnessOptions options;
-  options.network.read_bytes_max = 1024;
-  ServerHarness server(options);
-  RawClient client(server);
-  client.Establish();
-  const std::string value = Large(60000);
-  constexpr uint64_t kCount = 12;  // of 59 READs each
-  for (uint64_t i = 1; i <= kCount; ++i) {
-    client.Send(client.RendezvousFrame(i, absl::StrCat("key", i), value));
-  }
-  server.Settle();
-  EXPECT_EQ(client.replies(), kCount);
-  for (uint64_t i = 1; i <= kCount; ++i) {
-    EXPECT_EQ(server.Stored(absl::StrCat("key", i)), value);
-  }
-}
-
-TEST(ServerEngineTest, AValueTooLongIsRefusedWithTheBound) {
-  HarnessOptions options;
-  options.value_bytes_max = 2000;
-  ServerHarness server(options);
-  RawClient client(server);
-  client.Establish();
-  const RawReply eager = client.Ask(client.PutFrame(1, "key", std::string(2001, 'x')));
-  EXPECT_EQ(eager.code, StatusCode::kInvalidArgument);
-  EXPECT_NE(eager.data.find("2000"), std::string::npos);
-  const RawReply rendezvous = client.Ask(client.RendezvousFrame(2, "key", std::string(2001, 'x')));
-  EXPECT_EQ(rendezvous.code, StatusCode::kInvalidArgument);
-  EXPECT_NE(rendezvous.data.find("2000"), std::string::npos);
-  EXPECT_EQ(client.Ask(client.RendezvousFrame(3, "key", std::string(2000, 'x'))).code,
-            StatusCode::kOk);
-  EXPECT_EQ(server.counters().rendezvous_reads, 1);  // nothing of the refused ones was fetched
-}
-
-TEST(ServerEngineTest, AFullRegionRefusesAndKeepsWhatItHas) {
-  HarnessOptions options;
-  options.region_bytes = 1 << 20;
-  ServerHarness server(options);
-  RawClient client(server);
-  client.Establish();
-  const std::string value = Large(50000);
-  uint64_t sequence = 0;
-  RawReply reply;
-  do {
-    ++sequence;
-    reply = client.Ask(client.RendezvousFrame(sequence, absl::StrCat("key", sequence), value));
-  } while (reply.code == StatusCode::kOk && sequence < 100);
-  EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
-  EXPECT_FALSE(reply.data.empty());
-  ASSERT_GT(sequence, 5);
-  EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "eager", value.substr(0, 8000))).code,
-            server.Stored("eager").has_value() ? StatusCode::kOk : StatusCode::kResourceExhausted);
-  for (int i = 1; i < 5; ++i) EXPECT_EQ(server.Stored(absl::StrCat("key", i)), value);
-  EXPECT_FALSE(client.disconnected());
 }
 
 // --- Malformed frames ----------------------------------------------------------------------------
@@ -381,21 +255,6 @@ TEST(ServerEngineTest, AClientThatVanishedIsNoticedWithinFourSeconds) {
   server.Advance(absl::Milliseconds(200));
   EXPECT_EQ(server.engine().connections(), 0);
   EXPECT_EQ(server.closed(CloseReason::kSilent), 1);
-}
-
-TEST(ServerEngineTest, AVanishedClientIsNoticedWhileItsValueIsFetched) {
-  ServerHarness server;
-  RawClient client(server);
-  client.Establish();
-  const uint64_t free_before = server.table().stats().item_bytes;
-  server.network().HoldReads(server.network().Peer(client.id()), true);
-  client.Send(client.RendezvousFrame(1, "key", Large(500000)));
-  server.Settle();
-  server.network().Cut(client.id());
-  server.Advance(kSilenceMax() + kLivenessTimeout() + absl::Milliseconds(200));
-  EXPECT_EQ(server.engine().connections(), 0);
-  EXPECT_EQ(server.Stored("key"), std::nullopt);
-  EXPECT_EQ(server.table().stats().item_bytes, free_before);
 }
 
 TEST(ServerEngineTest, ALivenessReadThatFailsEndsTheConnection) {

@@ -1,0 +1,341 @@
+// Large values: PUT by rendezvous (W6), GET by slot under a lease (R6), and a region that is full.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/layout.h"
+#include "server/engine.h"
+#include "tests/server_harness.h"
+
+namespace osprey::server {
+namespace {
+
+using absl::StatusCode;
+using rdma::WireReason;
+
+// --- Rendezvous ----------------------------------------------------------------------------------
+
+TEST(ServerRendezvousTest, ARendezvousFetchesTheValueInPieces) {
+  HarnessOptions options;
+  options.network.read_bytes_max = 4096;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(300001);
+  EXPECT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
+  EXPECT_EQ(server.Stored("key"), value);
+  EXPECT_EQ(server.counters().rendezvous_reads, 74);
+  EXPECT_EQ(server.counters().rendezvous_bytes, value.size());
+}
+
+TEST(ServerRendezvousTest, AValueThatChangedUnderItsHashIsNotWritten) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", Large(50000))).code, StatusCode::kOk);
+  const uint64_t item_bytes = server.table().stats().item_bytes;
+  const std::string frame = client.RendezvousFrame(2, "key", Large(50000, 'A'));
+  client.value_memory()[49999] ^= std::byte{1};
+  EXPECT_EQ(client.Ask(frame).code, StatusCode::kDataLoss);
+  EXPECT_EQ(server.Stored("key"), Large(50000));
+  EXPECT_EQ(server.table().stats().item_bytes, item_bytes);
+  EXPECT_FALSE(client.disconnected());
+}
+
+TEST(ServerRendezvousTest, OtherRequestsAreAnsweredWhileAValueIsFetched) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  const rdma::ConnectionId server_end = server.network().Peer(client.id());
+  server.network().HoldReads(server_end, true);
+  client.Send(client.RendezvousFrame(1, "large", Large(50000)));
+  EXPECT_EQ(client.Ask(client.PutFrame(2, "small", "value")).sequence, 2);
+  EXPECT_EQ(server.Stored("large"), std::nullopt);
+  server.network().HoldReads(server_end, false);
+  server.Settle();
+  EXPECT_EQ(client.TakeReply()->sequence, 1);
+  EXPECT_EQ(server.Stored("large"), Large(50000));
+}
+
+TEST(ServerRendezvousTest, MoreRendezvousThanReadsInFlightAllEnd) {
+  HarnessOptions options;
+  options.network.read_bytes_max = 1024;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(60000);
+  constexpr uint64_t kCount = 12;  // of 59 READs each
+  for (uint64_t i = 1; i <= kCount; ++i) {
+    client.Send(client.RendezvousFrame(i, absl::StrCat("key", i), value));
+  }
+  server.Settle();
+  EXPECT_EQ(client.replies(), kCount);
+  for (uint64_t i = 1; i <= kCount; ++i) {
+    EXPECT_EQ(server.Stored(absl::StrCat("key", i)), value);
+  }
+}
+
+TEST(ServerRendezvousTest, AValueTooLongIsRefusedWithTheBound) {
+  HarnessOptions options;
+  options.value_bytes_max = 2000;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const RawReply eager = client.Ask(client.PutFrame(1, "key", std::string(2001, 'x')));
+  EXPECT_EQ(eager.code, StatusCode::kInvalidArgument);
+  EXPECT_NE(eager.data.find("2000"), std::string::npos);
+  const RawReply rendezvous = client.Ask(client.RendezvousFrame(2, "key", std::string(2001, 'x')));
+  EXPECT_EQ(rendezvous.code, StatusCode::kInvalidArgument);
+  EXPECT_NE(rendezvous.data.find("2000"), std::string::npos);
+  EXPECT_EQ(client.Ask(client.RendezvousFrame(3, "key", std::string(2000, 'x'))).code,
+            StatusCode::kOk);
+  EXPECT_EQ(server.counters().rendezvous_reads, 1);  // nothing of the refused ones was fetched
+}
+
+TEST(ServerRendezvousTest, AVanishedClientIsNoticedWhileItsValueIsFetched) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  const uint64_t free_before = server.table().stats().item_bytes;
+  server.network().HoldReads(server.network().Peer(client.id()), true);
+  client.Send(client.RendezvousFrame(1, "key", Large(500000)));
+  server.Settle();
+  server.network().Cut(client.id());
+  server.Advance(kSilenceMax() + kLivenessTimeout() + absl::Milliseconds(200));
+  EXPECT_EQ(server.engine().connections(), 0);
+  EXPECT_EQ(server.Stored("key"), std::nullopt);
+  EXPECT_EQ(server.table().stats().item_bytes, free_before);
+}
+
+// --- W6: what was READ is what was promised ------------------------------------------------------
+
+// The buffer changes at every possible moment: what is written is the value that was promised, or
+// nothing.
+TEST(ServerRendezvousTest, ABufferThatChangesWhileItIsReadIsNotWrittenHalfNewHalfOld) {
+  const std::string value = Large(40000), other = Large(40000, 'A');
+  int refused = 0, written = 0;
+  for (size_t change_at = 0; change_at <= 11; ++change_at) {
+    HarnessOptions options;
+    options.network.read_piece_bytes = 4096;  // ten pieces
+    ServerHarness server(options);
+    RawClient client(server);
+    client.Establish();
+    ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "before")).code, StatusCode::kOk);
+    size_t piece = 0;
+    server.network().before_piece = [&](absl::Span<const std::byte>) {
+      if (piece++ == change_at) std::memcpy(client.value_memory(), other.data(), other.size());
+    };
+    const RawReply reply = client.Ask(client.RendezvousFrame(2, "key", value));
+    server.network().before_piece = nullptr;
+    const std::string stored = *server.Stored("key");
+    if (reply.code == StatusCode::kOk) {
+      ++written;
+      EXPECT_EQ(stored, value) << change_at;
+    } else {
+      ++refused;
+      EXPECT_EQ(reply.code, StatusCode::kDataLoss);
+      EXPECT_EQ(reply.reason, WireReason::kValueChanged);
+      EXPECT_EQ(stored, "before") << change_at;
+    }
+    EXPECT_FALSE(client.disconnected());
+  }
+  EXPECT_EQ(refused, 10);
+  EXPECT_EQ(written, 2);  // the change came too late to be seen
+}
+
+// Its request is on its way when it gives up; its memory serves another purpose when the server
+// comes to READ it.
+TEST(ServerRendezvousTest, ABufferThatWasReusedIsNotTakenForTheValue) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "before")).code, StatusCode::kOk);
+  const rdma::ConnectionId server_end = server.network().Peer(client.id());
+  server.network().HoldReads(server_end, true);
+  client.Send(client.RendezvousFrame(2, "key", Large(50000)));
+  server.Settle();
+  const std::string reused = Large(50000, 'Q');
+  std::memcpy(client.value_memory(), reused.data(), reused.size());
+  server.network().HoldReads(server_end, false);
+  server.Settle();
+  EXPECT_EQ(client.TakeReply()->reason, WireReason::kValueChanged);
+  EXPECT_EQ(server.Stored("key"), "before");
+  EXPECT_EQ(server.counters().rendezvous_aborted, 1);
+}
+
+TEST(ServerRendezvousTest, TheOldValueIsThereUntilTheNewOneHasComeWhole) {
+  HarnessOptions options;
+  options.network.read_piece_bytes = 4096;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", Large(40000))).code, StatusCode::kOk);
+  int looks = 0;
+  server.network().before_piece = [&](absl::Span<const std::byte>) {
+    ++looks;
+    EXPECT_EQ(server.Stored("key"), Large(40000));
+  };
+  EXPECT_EQ(client.Ask(client.RendezvousFrame(2, "key", Large(40000, 'A'))).code, StatusCode::kOk);
+  server.network().before_piece = nullptr;
+  EXPECT_EQ(looks, 10);
+  EXPECT_EQ(server.Stored("key"), Large(40000, 'A'));
+}
+
+// --- READs on their way --------------------------------------------------------------------------
+
+TEST(ServerRendezvousTest, TheNextReadIsPostedWhenOneLandsNotWhenAllHave) {
+  HarnessOptions options;
+  options.network.read_bytes_max = 1024;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  constexpr uint64_t kPieces = 100;
+  const rdma::ConnectionId server_end = server.network().Peer(client.id());
+  server.network().HoldReads(server_end, true);
+  client.Send(client.RendezvousFrame(1, "key", Large(kPieces * 1024)));
+  server.Settle();
+  EXPECT_EQ(server.counters().rendezvous_reads, kPiecesInFlightMax);
+  server.network().HoldReads(server_end, false);
+  for (uint64_t landed = 1; landed <= kPieces; ++landed) {
+    server.engine().Poll(server.now());  // one READ of a connection ends in each turn
+    EXPECT_EQ(server.counters().rendezvous_reads, std::min(landed + kPiecesInFlightMax, kPieces));
+  }
+  server.Settle();
+  EXPECT_EQ(server.Stored("key"), Large(kPieces * 1024));
+}
+
+TEST(ServerRendezvousTest, ASlowOneThatMovesIsNotTakenForADeadClient) {
+  HarnessOptions options;
+  options.value_bytes_max = 4 << 20;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(3 << 20);
+  const rdma::ConnectionId server_end = server.network().Peer(client.id());
+  server.network().HoldReads(server_end, true);
+  client.Send(client.RendezvousFrame(1, "key", value));
+  server.Settle();
+  // 12 pieces of 256 KiB, one every 3.5 s.
+  for (int turn = 0; turn < 14 && client.replies() == 0; ++turn) {
+    server.Advance(absl::Milliseconds(3500));
+    server.network().HoldReads(server_end, false);
+    server.engine().Poll(server.now());
+    server.network().HoldReads(server_end, true);
+    server.Settle();
+  }
+  ASSERT_EQ(client.replies(), 1);
+  EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
+  EXPECT_TRUE(server.Stored("key") == value);
+}
+
+TEST(ServerRendezvousTest, AClientHoldsLittleOfTheRegionHoweverManyValuesItAnnounces) {
+  HarnessOptions options;
+  options.value_bytes_max = 4 << 20;
+  ServerHarness server(options);
+  RawClient slow(server), other(server);
+  slow.Establish();
+  other.Establish();
+  const rdma::ConnectionId server_end = server.network().Peer(slow.id());
+  server.network().HoldReads(server_end, true);
+  const std::string value = Large(3 << 20);
+  for (uint64_t i = 1; i <= 6; ++i) {
+    slow.Send(slow.RendezvousFrame(i, absl::StrCat("key", i), value));
+  }
+  server.Settle();
+  EXPECT_LE(server.table().stats().item_bytes, kReservedBytesMax);
+  EXPECT_EQ(other.Ask(other.RendezvousFrame(1, "other", value)).code, StatusCode::kOk);
+  // All of them would not fit; those that do are written.
+  server.network().HoldReads(server_end, false);
+  server.Settle();
+  ASSERT_EQ(slow.replies(), 6);
+  for (uint64_t i = 1; i <= 6; ++i) {
+    const RawReply reply = *slow.TakeReply();
+    EXPECT_EQ(reply.code == StatusCode::kOk,
+              server.Stored(absl::StrCat("key", reply.sequence)).has_value());
+    EXPECT_TRUE(reply.code == StatusCode::kOk || reply.reason == WireReason::kServerFull);
+  }
+  EXPECT_TRUE(server.Stored("key1") == value);
+  EXPECT_TRUE(server.Stored("other") == value);
+}
+
+// --- R6: GETs of values that fit no reply --------------------------------------------------------
+
+TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(100000);
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
+  const RawReply get = client.Ask(client.GetFrame(2, "key"));
+  EXPECT_EQ(get.code, StatusCode::kOk);
+  EXPECT_EQ(get.data, "");
+  EXPECT_EQ(get.body.value_length, value.size());
+  EXPECT_EQ(get.body.lease_ms, absl::ToInt64Milliseconds(kGetLease()));
+  ASSERT_NE(get.body.slot, 0);
+
+  // The item dies, its grace passes, and all space is wanted; but the lease still holds, so a READ
+  // finds a dead item at worst, and the value's bytes where they were.
+  const index::Slot slot = index::Slot::Unpack(get.body.slot);
+  ASSERT_EQ(client.Ask(client.DeleteFrame(3, "key")).code, StatusCode::kOk);
+  server.Advance(absl::Milliseconds(1500));
+  uint64_t sequence = 3;
+  const auto fill = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      ++sequence;
+      const RawReply put = client.Ask(
+          client.RendezvousFrame(sequence, absl::StrCat("other", sequence), Large(100000, 'A')));
+      if (put.code == StatusCode::kResourceExhausted) return;
+    }
+    ADD_FAILURE() << "it is never full";
+  };
+  fill();
+  const std::string item =
+      client.Read(slot.offset, static_cast<uint32_t>(sizeof(index::ItemHeader) + 3 + value.size()));
+  EXPECT_EQ(item.substr(sizeof(index::ItemHeader) + 3), value);
+
+  // The lease ends: the space is used again.
+  server.Advance(kGetLease());
+  fill();
+  EXPECT_NE(client.Read(slot.offset, static_cast<uint32_t>(item.size())), item);
+}
+
+TEST(ServerLeaseTest, AskingAgainAndAgainProlongsItAndCostsNoMemory) {
+  const absl::Time start = absl::UnixEpoch() + absl::Seconds(1000);
+  for (int ms = 0; ms < 1000; ++ms) {
+    const absl::Time now = start + absl::Milliseconds(ms);
+    EXPECT_GE(LeaseEnd(now), now + kGetLease());
+    EXPECT_LT(LeaseEnd(now), now + kGetLease() + kGetLeaseStep());
+    EXPECT_EQ((LeaseEnd(now) - absl::UnixEpoch()) % kGetLeaseStep(), absl::ZeroDuration());
+  }
+}
+
+// --- Full ----------------------------------------------------------------------------------------
+
+TEST(ServerFullTest, AFullRegionRefusesAndKeepsWhatItHas) {
+  HarnessOptions options;
+  options.region_bytes = 1 << 20;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(50000);
+  uint64_t sequence = 0;
+  RawReply reply;
+  do {
+    ++sequence;
+    reply = client.Ask(client.RendezvousFrame(sequence, absl::StrCat("key", sequence), value));
+  } while (reply.code == StatusCode::kOk && sequence < 100);
+  EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
+  EXPECT_FALSE(reply.data.empty());
+  ASSERT_GT(sequence, 5);
+  EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "eager", value.substr(0, 8000))).code,
+            server.Stored("eager").has_value() ? StatusCode::kOk : StatusCode::kResourceExhausted);
+  for (int i = 1; i < 5; ++i) EXPECT_EQ(server.Stored(absl::StrCat("key", i)), value);
+  EXPECT_FALSE(client.disconnected());
+}
+
+}  // namespace
+}  // namespace osprey::server
