@@ -4,7 +4,7 @@
 #include <bit>
 #include <cassert>
 
-#include "absl/strings/str_cat.h"
+#include "client/errors.h"
 
 namespace osprey::client {
 
@@ -77,9 +77,7 @@ bool BufferPool::Grow(int order) {
   const uint64_t needed = std::max(kBufferBytesMin << order, kSlabBytesMin);
   if (registered_bytes_ + needed > bytes_max_) {
     if (error_.ok()) {
-      error_ = absl::ResourceExhaustedError(
-          absl::StrCat("the client's buffers are used up: ", bytes_max_,
-                       " bytes at most (Options::buffer_bytes_max)"));
+      error_ = BuffersUsedUpError(bytes_max_);
     }
     return false;
   }

@@ -5,22 +5,26 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <chrono>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/client_impl.h"
 #include "client/engine.h"
+#include "client/errors.h"
 #include "rdma/errors.h"
 #include "rdma/open_domain.h"
 #include "rdma/transport.h"
 
 namespace osprey {
 
+using client::Now;
+
 namespace {
 
 constexpr int kOperationsMax = 65536;
 constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
+constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
 // Going to sleep and being woken takes about as long: for a timer nearer than this it is not worth
 // it.
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
@@ -28,23 +32,17 @@ constexpr absl::Duration kSleepMin = absl::Microseconds(50);
 // READs by force.
 constexpr absl::Duration kCloseMax = absl::Seconds(2);
 
-// The engine's time: steady, so that nobody who sets the clock ends or prolongs an operation. Its
-// origin means nothing.
-absl::Time Now() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return absl::UnixEpoch() + absl::Nanoseconds(std::chrono::nanoseconds(since).count());
-}
-
-absl::Status OutOfRange(absl::string_view name, absl::string_view value, absl::string_view range) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("Options::", name, " is ", value, "; it must be ", range));
+absl::Status CheckOperationsMax(int operations) {
+  if (operations >= 1 && operations <= kOperationsMax) return absl::OkStatus();
+  return client::BadOptionError("operations_max", absl::StrCat(operations),
+                                absl::StrCat("1 to ", kOperationsMax));
 }
 
 absl::Status CheckOptions(const Options& options) {
   const auto check = [](absl::string_view name, absl::Duration value, absl::Duration least,
                         absl::Duration most) {
     if (value >= least && value <= most) return absl::OkStatus();
-    return OutOfRange(
+    return client::BadOptionError(
         name, absl::FormatDuration(value),
         absl::StrCat(absl::FormatDuration(least), " to ", absl::FormatDuration(most)));
   };
@@ -56,13 +54,15 @@ absl::Status CheckOptions(const Options& options) {
   if (status.ok())
     status = check("backoff_first", options.backoff_first, tick, options.backoff_last);
   if (!status.ok()) return status;
-  if (options.operations_max < 1 || options.operations_max > kOperationsMax) {
-    return OutOfRange("operations_max", absl::StrCat(options.operations_max),
-                      absl::StrCat("1 to ", kOperationsMax));
-  }
+  status = CheckOperationsMax(options.operations_max);
+  if (!status.ok()) return status;
   if (options.buffer_bytes_max < kBufferBytesMin) {
-    return OutOfRange("buffer_bytes_max", absl::StrCat(options.buffer_bytes_max),
-                      absl::StrCat("at least ", kBufferBytesMin));
+    return client::BadOptionError("buffer_bytes_max", absl::StrCat(options.buffer_bytes_max),
+                                  absl::StrCat("at least ", kBufferBytesMin));
+  }
+  if (options.slot_cache_bytes > kSlotCacheBytesMax) {
+    return client::BadOptionError("slot_cache_bytes", absl::StrCat(options.slot_cache_bytes),
+                                  absl::StrCat("at most ", kSlotCacheBytesMax));
   }
   return absl::OkStatus();
 }
@@ -91,59 +91,7 @@ bool IsHopeless(const absl::Status& error) {
          absl::IsPermissionDenied(error) || absl::IsDataLoss(error);
 }
 
-// Where a blocking call finds its answer. One pointer to it fits the callback's own storage, so
-// nothing is allocated.
-template <typename T>
-struct Answer {
-  bool done = false;
-  absl::StatusOr<T> value;  // (an error without a text takes no memory)
-  auto Callback() {
-    return [this](absl::StatusOr<T> answer) {
-      value = std::move(answer);
-      done = true;
-    };
-  }
-};
-
 }  // namespace
-
-class Client::Impl {
- public:
-  Impl(std::unique_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
-       const Options& options)
-      : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
-  ~Impl();
-
-  absl::Status AwaitReady(absl::string_view uri);
-  client::Engine& engine() { return *engine_; }
-  const client::Engine& engine() const { return *engine_; }
-
-  // Zero means the default. Errors: INVALID_ARGUMENT out of range.
-  absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline) const;
-
-  // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns how many
-  // operations ended.
-  template <typename Predicate>
-  int PollUntil(Predicate is_done, absl::Time end);
-
-  // Starts with start(callback) and polls until the answer is there. It comes by the operation's
-  // deadline.
-  template <typename T, typename Start>
-  absl::StatusOr<T> Block(Start start) {
-    Answer<T> answer;
-    if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
-    PollUntil([&] { return answer.done; }, absl::InfiniteFuture());
-    return std::move(answer.value);
-  }
-
- private:
-  void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
-  void Sleep(absl::Time now, absl::Time end);
-
-  const Options options_;
-  std::unique_ptr<rdma::Domain> domain_;
-  std::unique_ptr<client::Engine> engine_;
-};
 
 Client::Impl::~Impl() {
   engine_->Close();
@@ -162,31 +110,15 @@ absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
 
 absl::StatusOr<absl::Time> Client::Impl::DeadlineOf(absl::Duration deadline) const {
   if (deadline == absl::ZeroDuration()) deadline = options_.deadline;
-  if (deadline < absl::ZeroDuration() || deadline > kDeadlineMax()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the deadline is ", absl::FormatDuration(deadline),
-                     "; it must be positive and at most ", absl::FormatDuration(kDeadlineMax())));
-  }
+  if (deadline < absl::ZeroDuration() || deadline > kDeadlineMax())
+    return client::BadDeadlineError(deadline, kDeadlineMax());
   return Now() + deadline;
 }
 
-template <typename Predicate>
-int Client::Impl::PollUntil(Predicate is_done, absl::Time end) {
-  int total = 0;
-  absl::Time idle_since = absl::InfiniteFuture();
-  while (true) {
-    const absl::Time now = Now();
-    const int count = engine_->Poll(now);
-    total += count;
-    if (is_done() || now >= end) return total;
-    if (count > 0) {
-      idle_since =
-          absl::InfiniteFuture();  // its callbacks may have started something: poll before sleeping
-      continue;
-    }
-    idle_since = std::min(idle_since, now);
-    Rest(now, idle_since, end);
-  }
+absl::StatusOr<absl::Time> Client::Impl::WriteDeadlineOf(absl::Duration deadline) const {
+  absl::StatusOr<absl::Time> end = DeadlineOf(deadline);
+  if (end.ok()) return end;
+  return client::WithOutcome(end.status(), client::Outcome::kNotApplied);
 }
 
 void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
@@ -247,14 +179,7 @@ absl::StatusOr<Value> Client::Get(absl::string_view key, absl::Duration deadline
 }
 
 absl::StatusOr<bool> Client::Exists(absl::string_view key, absl::Duration deadline) {
-  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
-  if (!end.ok()) return end.status();
-  absl::StatusOr<Value> value = impl_->Block<Value>([&](auto done) {
-    return impl_->engine().StartGet(key, /*want_value=*/false, *end, std::move(done));
-  });
-  if (value.ok()) return true;
-  if (absl::IsNotFound(value.status())) return false;
-  return value.status();
+  return impl_->Block<bool>([&](auto done) { return StartExists(key, std::move(done), deadline); });
 }
 
 absl::StatusOr<uint64_t> Client::Put(absl::string_view key, absl::string_view value,
@@ -266,6 +191,22 @@ absl::StatusOr<uint64_t> Client::Put(absl::string_view key, absl::string_view va
 absl::StatusOr<uint64_t> Client::Delete(absl::string_view key, const WriteOptions& options) {
   return impl_->Block<uint64_t>(
       [&](auto done) { return StartDelete(key, options, std::move(done)); });
+}
+
+absl::StatusOr<Number> Client::Increment(absl::string_view key, int64_t by,
+                                         const WriteOptions& options) {
+  return impl_->Block<Number>(
+      [&](auto done) { return StartIncrement(key, by, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Append(absl::string_view key, absl::string_view value,
+                                        const WriteOptions& options) {
+  return impl_->Block<uint64_t>(
+      [&](auto done) { return StartAppend(key, value, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Flush(absl::Duration deadline) {
+  return impl_->Block<uint64_t>([&](auto done) { return StartFlush(std::move(done), deadline); });
 }
 
 absl::StatusOr<absl::Duration> Client::Ping(absl::Duration deadline) {
@@ -293,16 +234,49 @@ absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Dur
 
 absl::Status Client::StartPut(absl::string_view key, absl::string_view value,
                               const WriteOptions& options, WriteCallback done) {
-  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
   return impl_->engine().StartPut(key, value, options, *end, std::move(done));
 }
 
 absl::Status Client::StartDelete(absl::string_view key, const WriteOptions& options,
                                  WriteCallback done) {
-  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
   return impl_->engine().StartDelete(key, options, *end, std::move(done));
+}
+
+absl::Status Client::StartExists(absl::string_view key, ExistsCallback done,
+                                 absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartExists(key, *end, std::move(done));
+}
+
+absl::Status Client::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
+                                    IncrementCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartIncrement(key, by, options, *end, std::move(done));
+}
+
+absl::Status Client::StartAppend(absl::string_view key, absl::string_view value,
+                                 const WriteOptions& options, WriteCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartAppend(key, value, options, *end, std::move(done));
+}
+
+absl::Status Client::StartFlush(WriteCallback done, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartFlush(*end, std::move(done));
+}
+
+absl::Status Client::set_operations_max(int operations) {
+  if (absl::Status status = CheckOperationsMax(operations); !status.ok()) return status;
+  impl_->engine().set_operations_max(operations);
+  return absl::OkStatus();
 }
 
 int Client::Poll() { return impl_->engine().Poll(Now()); }

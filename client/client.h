@@ -34,7 +34,9 @@
 //                       flight here (not started).
 //   CANCELLED           The Client was closed first. A write: the message says whether it may have
 //                       been applied.
-// and where noted: NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION.
+//   INTERNAL            The server's answer makes no sense.
+// and where noted: NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION, OUT_OF_RANGE. Which failure it
+// is exactly, ReasonOf says (client/reasons.h); what a failed write did, MayBeApplied.
 
 #ifndef OSPREY_CLIENT_CLIENT_H_
 #define OSPREY_CLIENT_CLIENT_H_
@@ -42,12 +44,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/reasons.h"
 
 namespace osprey {
 
@@ -64,7 +69,8 @@ struct Options {
   absl::Duration deadline = absl::Seconds(1);
   WaitMode wait = WaitMode::kAdaptive;
   absl::Duration spin = absl::Microseconds(50);
-  // Operations in flight (Start… fails with RESOURCE_EXHAUSTED above).
+  // Operations in flight (Start… fails with RESOURCE_EXHAUSTED above): the depth of the pipeline.
+  // At most 65536. Client::set_operations_max changes it.
   int operations_max = 256;
   // Reconnect: the first pause, doubled up to the last, with jitter.
   absl::Duration backoff_first = absl::Milliseconds(10);
@@ -86,9 +92,21 @@ struct Value {
   uint64_t version = 0;
 };
 
+// What an increment made of a value, and the version of that write.
+struct Number {
+  int64_t value = 0;
+  uint64_t version = 0;
+};
+
+// For MultiPut.
+struct KeyValue {
+  absl::string_view key;
+  absl::string_view value;
+};
+
 // What a write asks for.
 struct WriteOptions {
-  // Only if the key is absent, else ALREADY_EXISTS.
+  // Only if the key is absent, else ALREADY_EXISTS. For put alone.
   bool if_absent = false;
   // Not 0: only if this is the present version, else FAILED_PRECONDITION; NOT_FOUND if absent.
   uint64_t if_version = 0;
@@ -110,6 +128,7 @@ struct Counters {
   uint64_t stale_hints = 0;  // READs of items that were no longer where a hint said
   uint64_t rpc_gets = 0;     // GETs sent to the server as messages, as the last resort
   uint64_t messages = 0;     // requests sent
+  uint64_t frames = 0;       // SENDs that carried them: those that are ready together share one
   uint64_t connects = 0;     // connections made
   double reads_per_get() const {
     return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets);
@@ -140,8 +159,32 @@ class Client {
   // The version of the write.
   absl::StatusOr<uint64_t> Put(absl::string_view key, absl::string_view value,
                                const WriteOptions& options = {});
-  // NOT_FOUND when absent. if_absent is INVALID_ARGUMENT.
+  // NOT_FOUND when absent. if_absent is INVALID_ARGUMENT, here and below.
   absl::StatusOr<uint64_t> Delete(absl::string_view key, const WriteOptions& options = {});
+  // Adds `by` (it may be negative) to a value that is a number in decimal, as Redis and memcached
+  // keep it: an optional '-', digits without leading zeros, within the range of int64. An absent
+  // key counts as 0. FAILED_PRECONDITION when the value is no such number, OUT_OF_RANGE when the
+  // sum is none: the value stays as it is.
+  absl::StatusOr<Number> Increment(absl::string_view key, int64_t by = 1,
+                                   const WriteOptions& options = {});
+  // Writes behind what the value is; an absent key counts as empty. Key and value together are
+  // bounded by what fits one message (some 8 KB): INVALID_ARGUMENT names the bound.
+  absl::StatusOr<uint64_t> Append(absl::string_view key, absl::string_view value,
+                                  const WriteOptions& options = {});
+  // Deletes every key that is present when it begins and not written again before it gets there;
+  // returns how many it deleted. No instant: other operations go on between its parts.
+  absl::StatusOr<uint64_t> Flush(absl::Duration deadline = absl::ZeroDuration());
+
+  // Many keys, each answered by itself, in the order of the arguments: an operation each, with one
+  // deadline for all. Any number of keys: at most Options::operations_max are in flight at once,
+  // the READs or requests of those go out together.
+  std::vector<absl::StatusOr<Value>> MultiGet(absl::Span<const absl::string_view> keys,
+                                              absl::Duration deadline = absl::ZeroDuration());
+  std::vector<absl::StatusOr<uint64_t>> MultiPut(absl::Span<const KeyValue> items,
+                                                 const WriteOptions& options = {});
+  std::vector<absl::StatusOr<uint64_t>> MultiDelete(absl::Span<const absl::string_view> keys,
+                                                    const WriteOptions& options = {});
+
   // The time of a message there and back.
   absl::StatusOr<absl::Duration> Ping(absl::Duration deadline = absl::ZeroDuration());
   // The server's statistics: lines "name=value".
@@ -151,12 +194,37 @@ class Client {
   // exactly once. Not OK: it was not started and the callback will not run.
 
   using GetCallback = absl::AnyInvocable<void(absl::StatusOr<Value>)>;
+  using ExistsCallback = absl::AnyInvocable<void(absl::StatusOr<bool>)>;
   using WriteCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>)>;
+  using IncrementCallback = absl::AnyInvocable<void(absl::StatusOr<Number>)>;
   absl::Status StartGet(absl::string_view key, GetCallback done,
                         absl::Duration deadline = absl::ZeroDuration());
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         WriteCallback done);
   absl::Status StartDelete(absl::string_view key, const WriteOptions& options, WriteCallback done);
+  absl::Status StartExists(absl::string_view key, ExistsCallback done,
+                           absl::Duration deadline = absl::ZeroDuration());
+  absl::Status StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
+                              IncrementCallback done);
+  absl::Status StartAppend(absl::string_view key, absl::string_view value,
+                           const WriteOptions& options, WriteCallback done);
+  absl::Status StartFlush(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
+
+  // As MultiGet and the others. Operations that are in flight already leave less room: what cannot
+  // start at once starts when others of the same call end. RESOURCE_EXHAUSTED: there is no room for
+  // even one.
+  using MultiGetCallback = absl::AnyInvocable<void(std::vector<absl::StatusOr<Value>>)>;
+  using MultiWriteCallback = absl::AnyInvocable<void(std::vector<absl::StatusOr<uint64_t>>)>;
+  absl::Status StartMultiGet(absl::Span<const absl::string_view> keys, MultiGetCallback done,
+                             absl::Duration deadline = absl::ZeroDuration());
+  absl::Status StartMultiPut(absl::Span<const KeyValue> items, const WriteOptions& options,
+                             MultiWriteCallback done);
+  absl::Status StartMultiDelete(absl::Span<const absl::string_view> keys,
+                                const WriteOptions& options, MultiWriteCallback done);
+
+  // The bound on operations in flight, from now on; what is in flight above it goes on.
+  // INVALID_ARGUMENT out of the range of Options::operations_max.
+  absl::Status set_operations_max(int operations);
 
   // Makes progress and runs callbacks; never blocks. Returns how many operations ended.
   int Poll();

@@ -71,6 +71,12 @@ Connection::Change Connection::Advance(const Event* event, absl::Time now) {
   return Change::kNone;
 }
 
+uint64_t Connection::append_bytes_max() const {
+  const uint64_t frame_bytes_max =
+      std::max<uint64_t>(limits_.frame_bytes_max, kPutFixedBytes + rdma::kKeyBytesMax);
+  return frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::AppendBody);
+}
+
 void Connection::Connect(absl::Time now) {
   if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
   if (!buffer_.valid()) {

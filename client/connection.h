@@ -128,6 +128,9 @@ class Connection {
   const absl::Status& last_error() const { return last_error_; }
   // Kept across reconnects: 0 until the first Welcome.
   uint64_t value_bytes_max() const { return terms_.value_bytes_max; }
+  // What one append takes, key and value together; kept likewise. Before the first connection: what
+  // any server takes.
+  uint64_t append_bytes_max() const;
   uint64_t times_ready() const { return times_ready_; }
   // When Advance(nullptr) has something to do.
   absl::Time NextTimer() const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/errors.h"
 #include "rdma/errors.h"
 #include "rdma/protocol.h"
 
@@ -40,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
 Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
                std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
     : options_(options),
+      operations_max_(options.operations_max),
       random_(static_cast<std::minstd_rand::result_type>(options.connection.seed)),
       liveness_(std::move(liveness)),
       read_buffers_(domain, rdma::Access::kLocal, options.buffer_bytes_max),
@@ -57,114 +59,6 @@ Engine::~Engine() {
   // If the connection would not end (closed() is false), destroying the transport ends it, before
   // any buffer is given back.
   transport_.reset();
-}
-
-// --- Starting
-// ----------------------------------------------------------------------------------------------
-
-absl::Status Engine::CheckStart(absl::string_view key) const {
-  if (closed_) return absl::CancelledError("the client is closed");
-  if (key.empty()) return absl::InvalidArgumentError("the key is empty; keys have 1 to 4096 bytes");
-  if (key.size() > index::kKeyBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("the key has ", key.size(), " bytes; at most ",
-                                                   index::kKeyBytesMax, " are possible"));
-  }
-  if (in_flight_ >= options_.operations_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("not started: ", in_flight_,
-                     " operations are in flight, as many as Options::operations_max allows"));
-  }
-  return absl::OkStatus();
-}
-
-GetOperation& Engine::NewGet() {
-  if (free_gets_.empty()) {
-    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_));
-    free_gets_.push_back(gets_.back().get());
-  }
-  GetOperation& get = *free_gets_.back();
-  free_gets_.pop_back();
-  return get;
-}
-
-MessageOperation& Engine::NewMessage() {
-  if (free_messages_.empty()) {
-    messages_.push_back(std::make_unique<MessageOperation>(counters_));
-    free_messages_.push_back(messages_.back().get());
-  }
-  MessageOperation& message = *free_messages_.back();
-  free_messages_.pop_back();
-  return message;
-}
-
-void Engine::Started(Operation& operation) {
-  ++in_flight_;
-  next_deadline_ = std::min(next_deadline_, operation.deadline());
-}
-
-absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
-                              Client::GetCallback done) {
-  if (absl::Status status = CheckStart(key); !status.ok()) return status;
-  GetOperation& get = NewGet();
-  get.Start(key, want_value, deadline, std::move(done));
-  new_.PushBack(get);
-  Started(get);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
-                              const WriteOptions& options, absl::Time deadline,
-                              Client::WriteCallback done) {
-  if (absl::Status status = CheckStart(key); !status.ok()) return status;
-  if (options.if_absent && options.if_version != 0) {
-    return absl::InvalidArgumentError("if_absent and if_version exclude each other");
-  }
-  const uint64_t known_max = connection_->value_bytes_max();
-  const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
-  if (value.size() > value_bytes_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the value has ", value.size(), " bytes; the server takes at most ", value_bytes_max));
-  }
-  Buffer buffer;
-  if (!value.empty()) {
-    buffer = value_buffers_.Take(value.size());
-    if (!buffer.valid()) return value_buffers_.error();
-    std::memcpy(buffer.data(), value.data(), value.size());
-  }
-  MessageOperation& put = NewMessage();
-  put.StartPut(key, std::move(buffer), value.size(), options, deadline, std::move(done));
-  to_send_.PushBack(put);
-  Started(put);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
-                                 absl::Time deadline, Client::WriteCallback done) {
-  if (absl::Status status = CheckStart(key); !status.ok()) return status;
-  if (options.if_absent) return absl::InvalidArgumentError("if_absent makes no sense for a delete");
-  MessageOperation& message = NewMessage();
-  message.StartDelete(key, options, deadline, std::move(done));
-  to_send_.PushBack(message);
-  Started(message);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartPing(absl::Time deadline, Client::WriteCallback done) {
-  if (absl::Status status = CheckStart("ping"); !status.ok()) return status;
-  MessageOperation& message = NewMessage();
-  message.StartPing(deadline, std::move(done));
-  to_send_.PushBack(message);
-  Started(message);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallback done) {
-  if (absl::Status status = CheckStart("stats"); !status.ok()) return status;
-  MessageOperation& message = NewMessage();
-  message.StartStats(deadline, std::move(done));
-  to_send_.PushBack(message);
-  Started(message);
-  return absl::OkStatus();
 }
 
 // --- Polling
@@ -209,11 +103,9 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
   if (event.kind == rdma::Event::Kind::kReadsDone && event.cookie != Connection::kCookie) {
     return OnReadsDone(event, now);
   }
-  if (event.kind == rdma::Event::Kind::kReceived && connection_->answers_count()) {
-    const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
-    if (header.ok() && static_cast<rdma::Opcode>(header->opcode) == rdma::Opcode::kReply) {
-      return OnReply(event.frame, now);
-    }
+  if (event.kind == rdma::Event::Kind::kReceived && connection_->answers_count() &&
+      OnFrame(event.frame, now)) {
+    return;
   }
   switch (connection_->Advance(&event, now)) {
     case Connection::Change::kNone:
@@ -260,16 +152,25 @@ void Engine::OnPieceDone(const rdma::Event& event, bool believe, absl::Time now)
 void Engine::OnReady() {
   ++counters_.connects;
   const ServerTerms& terms = connection_->terms();
+  batch_.emplace(connection_->limits().frame_bytes_max);
   if (terms.resumed) return;
   while (!to_resend_.empty()) {
-    auto& message = static_cast<MessageOperation&>(*to_resend_.first());
-    End(message,
-        absl::UnknownError(
-            "the connection broke before the answer, and the server that had the write does not "
-            "know it any more: it may or may not have been applied"));
+    End(static_cast<MessageOperation&>(*to_resend_.first()), ServerGoneError());
   }
-  if (terms.incarnation != session_.incarnation()) slot_cache_.Clear();
+  if (terms.incarnation != session_.incarnation()) OnAnotherServer();
   session_.Begin(terms.session, terms.incarnation, terms.requests_max);
+}
+
+// What was known of the old one means nothing here.
+void Engine::OnAnotherServer() {
+  slot_cache_.Clear();
+  for (Operation* next = to_send_.first(); next != nullptr;) {
+    Operation& operation = *next;
+    next = OperationQueue::Next(operation);
+    if (operation.type() != Operation::Type::kMessage) continue;
+    auto& message = static_cast<MessageOperation&>(operation);
+    if (message.is_in_mid_flush()) End(message, ServerGoneError());
+  }
 }
 
 void Engine::OnLost() {
@@ -321,7 +222,14 @@ void Engine::Place(GetOperation& get, absl::Time now) {
 
 void Engine::Place(MessageOperation& message) {
   OperationQueue::Remove(message);
-  if (message.state() == MessageOperation::State::kDone) done_.PushBack(message);
+  switch (message.state()) {
+    case MessageOperation::State::kToSend:
+      return to_send_.PushBack(message);
+    case MessageOperation::State::kSent:
+      return;
+    case MessageOperation::State::kDone:
+      return done_.PushBack(message);
+  }
 }
 
 void Engine::EndPauses(absl::Time now) {
@@ -392,6 +300,14 @@ void Engine::Watch(absl::Time now) {
 
 int Engine::RunCallbacks() {
   int count = 0;
+  // (One that is added by another is run in the same round, wherever the vector moves to.)
+  for (size_t i = 0; i < deferred_.size(); ++i, ++count) {
+    absl::AnyInvocable<void()> done = std::move(deferred_[i]);
+    --in_flight_;
+    ++ended_;
+    done();
+  }
+  deferred_.clear();
   for (; !done_.empty(); ++count) {
     Operation& operation = done_.PopFront();
     --in_flight_;
@@ -433,26 +349,22 @@ void Engine::ExpireOperations(absl::Time now) {
     return false;
   };
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (expired(*get)) End(*get, LateError(*get, true));
+    if (expired(*get)) End(*get, LateError(true));
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
-    if (expired(*message)) End(*message, LateError(*message, message->ever_sent()));
+    if (expired(*message)) End(*message, LateError(!message->ever_sent() || !message->is_write()));
   }
 }
 
-absl::Status Engine::LateError(const Operation& operation, bool sent) const {
-  const bool write = operation.type() == Operation::Type::kMessage &&
-                     static_cast<const MessageOperation&>(operation).is_write();
-  const absl::string_view outcome = !write ? ""
-                                    : sent ? "; it may still be applied, once"
-                                           : "; not applied";
-  if (!connection_->answers_count() && (!write || !sent)) {
+// `never_sent`: the server has nothing to do with it, unless to be read.
+absl::Status Engine::LateError(bool never_sent) const {
+  if (!connection_->answers_count() && never_sent) {
     const absl::Status& last = connection_->last_error();
-    return absl::UnavailableError(absl::StrCat("no connection to ", connection_->uri(),
-                                               " by the deadline", last.ok() ? "" : ": ",
-                                               last.message(), outcome));
+    return Error(absl::StatusCode::kUnavailable, Reason::kNoConnection,
+                 absl::StrCat("no connection to ", connection_->uri(), " by the deadline",
+                              last.ok() ? "" : ": ", last.message()));
   }
-  return absl::DeadlineExceededError(absl::StrCat("no answer by the deadline", outcome));
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
 }
 
 void Engine::End(GetOperation& get, absl::Status error) {
@@ -464,30 +376,31 @@ void Engine::End(GetOperation& get, absl::Status error) {
   done_.PushBack(get);
 }
 
-void Engine::End(MessageOperation& message, absl::Status error) {
+void Engine::End(MessageOperation& message, const absl::Status& error) {
   if (message.state() == MessageOperation::State::kSent) {
     session_.Abandon(message, message.by_rendezvous() ? std::move(message.value()) : Buffer());
   } else if (message.sequence() != 0) {
     session_.Remove(
         message.sequence());  // its connection is gone: nobody will answer it, nor READ its value
   }
-  message.Finish(std::move(error));
+  message.Finish(error);
   Place(message);
+}
+
+void Engine::End(Operation& operation, const absl::Status& error) {
+  if (operation.type() == Operation::Type::kGet)
+    return End(static_cast<GetOperation&>(operation), error);
+  End(static_cast<MessageOperation&>(operation), error);
 }
 
 void Engine::Close() {
   assert(!polling_);
   closed_ = true;
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (get->active()) End(*get, absl::CancelledError("the client was closed"));
+    if (get->active()) End(*get, ClosedError());
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
-    if (!message->active()) continue;
-    End(*message, absl::CancelledError(absl::StrCat("the client was closed",
-                                                    !message->is_write() ? ""
-                                                    : message->ever_sent()
-                                                        ? "; the write may have been applied, once"
-                                                        : "; not applied")));
+    if (message->active()) End(*message, ClosedError());
   }
   polling_ = true;
   RunCallbacks();

@@ -31,6 +31,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@
 #include "client/session.h"
 #include "client/slot_cache.h"
 #include "client/value_reads.h"
+#include "rdma/batch.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -79,10 +81,21 @@ class Engine {
   // As in client.h, with the deadline as a point in Poll's time.
   absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
+  absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         absl::Time deadline, Client::WriteCallback done);
   absl::Status StartDelete(absl::string_view key, const WriteOptions& options, absl::Time deadline,
                            Client::WriteCallback done);
+  absl::Status StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
+                              absl::Time deadline, Client::IncrementCallback done);
+  absl::Status StartAppend(absl::string_view key, absl::string_view value,
+                           const WriteOptions& options, absl::Time deadline,
+                           Client::WriteCallback done);
+  absl::Status StartFlush(absl::Time deadline, Client::WriteCallback done);
+  // Calls `done` in the next Poll, as an operation that has ended at once.
+  void Defer(absl::AnyInvocable<void()> done);
+  // Whether an operation may be started now: CANCELLED, RESOURCE_EXHAUSTED.
+  absl::Status CheckRoom() const;
   absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
   absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 
@@ -98,6 +111,9 @@ class Engine {
   // No READ can land in this process's memory any more.
   bool closed() const { return connection_->state() == Connection::State::kClosed; }
 
+  // From now on; what is in flight above it stays.
+  void set_operations_max(int operations) { operations_max_ = operations; }
+
   int in_flight() const { return in_flight_; }
   uint64_t ended() const { return ended_; }  // operations since the beginning
   const Counters& counters() const { return counters_; }
@@ -109,19 +125,23 @@ class Engine {
   Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
          std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
 
-  absl::Status CheckStart(absl::string_view key) const;
+  absl::Status CheckKey(absl::string_view key) const;
+  absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   MessageOperation& NewMessage();
+  absl::Status Start(MessageOperation::Request request);
   void Started(Operation& operation);
 
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Event& event, absl::Time now);
   void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
+  bool OnFrame(rdma::Bytes frame, absl::Time now);
   void OnReply(rdma::Bytes frame, absl::Time now);
   void Learn(const MessageOperation& message, const rdma::Reply& reply);
   void Refused(Operation& operation, absl::Time now);
   void OnReady();
+  void OnAnotherServer();
   void OnLost();
   void RequeueRequests();
 
@@ -133,17 +153,20 @@ class Engine {
   void PostValueReads(const ReadBatches::Source& source, absl::Time now);
   absl::Time ReadsStuckSince() const;
   void SendRequests();
-  absl::Status SendRequest(Operation& operation);
-  absl::Status SendGet(GetOperation& get, uint64_t sequence);
+  void GatherRequests();
+  bool Gather(Operation& operation, uint64_t& next_sequence);
+  void SentRequest(Operation& operation);
   void Watch(absl::Time now);
   int RunCallbacks();
 
   void ExpireOperations(absl::Time now);
   void End(GetOperation& get, absl::Status error);
-  void End(MessageOperation& message, absl::Status error);
-  absl::Status LateError(const Operation& operation, bool sent) const;
+  void End(MessageOperation& message, const absl::Status& error);
+  void End(Operation& operation, const absl::Status& error);
+  absl::Status LateError(bool never_sent) const;
 
   const EngineOptions options_;
+  int operations_max_;
   Counters counters_;
   std::minstd_rand random_;
 
@@ -169,6 +192,12 @@ class Engine {
   OperationQueue to_send_;    // messages, and GETs that ask
   OperationQueue done_;       // callbacks to be run
 
+  // The frame that is being put together, of the present connection, and what is in it.
+  std::optional<rdma::FrameBatch> batch_;
+  std::vector<Operation*> gathered_;
+  std::vector<rdma::FrameBytes> replies_;  // of the Batch that is being taken apart
+
+  std::vector<absl::AnyInvocable<void()>> deferred_;
   std::vector<std::unique_ptr<GetOperation>> gets_;
   std::vector<GetOperation*> free_gets_;
   std::vector<std::unique_ptr<MessageOperation>> messages_;

@@ -6,11 +6,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/engine.h"
+#include "client/errors.h"
 #include "rdma/protocol.h"
 
 namespace osprey::client {
 
 namespace {
+
+// Until servers take Batches.
+constexpr size_t kFramesPerSendMax = 1;
+
+uint64_t ValueLengthOf(const Operation& operation) {
+  if (operation.type() == Operation::Type::kGet) return 0;
+  return static_cast<const MessageOperation&>(operation).value_length();
+}
 
 absl::Status Hostile(absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -19,59 +28,105 @@ absl::Status Hostile(absl::string_view what) {
 
 }  // namespace
 
+// All that are ready, as few frames as they fit into.
 void Engine::SendRequests() {
   while (transport_->SendRoom(connection_->id()) > 0) {
-    if (to_resend_.empty() && (to_send_.empty() || !session_.HasRoom())) return;
-    Operation& operation = to_resend_.empty() ? *to_send_.first() : *to_resend_.first();
-    absl::Status status = SendRequest(operation);
+    GatherRequests();
+    if (batch_->empty()) return;
+    const absl::Status status =
+        transport_->Send(connection_->id(), {batch_->Finish(session_.id())});
     if (absl::IsUnavailable(status))
       return;  // the connection has just ended: wait for its last event
-    if (!status.ok()) {
-      operation.type() == Operation::Type::kGet
-          ? End(static_cast<GetOperation&>(operation), std::move(status))
-          : End(static_cast<MessageOperation&>(operation), std::move(status));
-      continue;
-    }
-    ++counters_.messages;
-    OperationQueue::Remove(operation);
-    if (operation.sequence() == 0) session_.Add(operation);
-    if (operation.type() == Operation::Type::kGet) {
-      static_cast<GetOperation&>(operation).set_state(GetOperation::State::kAsking);
-    } else {
-      static_cast<MessageOperation&>(operation).Sent();
+    ++counters_.frames;
+    for (Operation* operation : gathered_)
+      status.ok() ? SentRequest(*operation) : End(*operation, status);
+  }
+}
+
+// The next frame: what is to be sent again comes first, in its old order.
+void Engine::GatherRequests() {
+  batch_->Clear();
+  gathered_.clear();
+  uint64_t next_sequence = session_.next_sequence();
+  for (OperationQueue* queue : {&to_resend_, &to_send_}) {
+    for (Operation* next = queue->first(); next != nullptr;) {
+      Operation& operation = *next;
+      next = OperationQueue::Next(operation);
+      if (!Gather(operation, next_sequence)) return;
     }
   }
 }
 
-absl::Status Engine::SendRequest(Operation& operation) {
-  const uint64_t sequence =
-      operation.sequence() != 0 ? operation.sequence() : session_.next_sequence();
-  if (operation.type() == Operation::Type::kGet)
-    return SendGet(static_cast<GetOperation&>(operation), sequence);
-  auto& message = static_cast<MessageOperation&>(operation);
+// False: the frame is full, or the session.
+bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
+  const bool is_new = operation.sequence() == 0;
+  if (is_new && next_sequence - session_.next_sequence() == session_.Room()) return false;
+  const uint64_t sequence = is_new ? next_sequence : operation.sequence();
   const ServerTerms& terms = connection_->terms();
-  if (message.value_length() > terms.value_bytes_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not applied: the value has ", message.value_length(),
-                     " bytes; the server takes at most ", terms.value_bytes_max));
+  absl::StatusOr<bool> appended = false;
+  if (operation.type() == Operation::Type::kGet) {
+    appended = static_cast<GetOperation&>(operation).AppendTo(*batch_, session_.id(), sequence);
+  } else if (ValueLengthOf(operation) > terms.value_bytes_max) {
+    appended = ValueTooLongError(ValueLengthOf(operation), terms.value_bytes_max);
+  } else {
+    appended = static_cast<MessageOperation&>(operation).AppendTo(
+        *batch_, {connection_->id(), session_.id(), terms.eager_bytes_max, exposures_}, sequence);
   }
-  return message.Send(*transport_, connection_->id(), session_.id(), sequence,
-                      terms.eager_bytes_max, exposures_);
+  if (!appended.ok()) {
+    End(operation, appended.status());
+    return true;
+  }
+  if (!*appended && batch_->empty()) {
+    // An append, and the server of the last connection took longer frames.
+    End(operation, AppendTooLongError(operation.key().size() + ValueLengthOf(operation),
+                                      connection_->append_bytes_max()));
+    return true;
+  }
+  if (!*appended) return false;
+  if (is_new) ++next_sequence;
+  gathered_.push_back(&operation);
+  return batch_->frames() < kFramesPerSendMax;
 }
 
-absl::Status Engine::SendGet(GetOperation& get, uint64_t sequence) {
-  ++counters_.rpc_gets;
-  rdma::GetBody body;
-  body.key_length = static_cast<uint16_t>(get.key().size());
-  const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session_.id(), sequence, body,
-                                             get.key().size());
-  const rdma::Bytes key(reinterpret_cast<const std::byte*>(get.key().data()), get.key().size());
-  return transport_->Send(connection_->id(), {message.bytes(), key});
+void Engine::SentRequest(Operation& operation) {
+  ++counters_.messages;
+  OperationQueue::Remove(operation);
+  if (operation.sequence() == 0) session_.Add(operation);
+  if (operation.type() == Operation::Type::kGet) {
+    ++counters_.rpc_gets;
+    static_cast<GetOperation&>(operation).set_state(GetOperation::State::kAsking);
+  } else {
+    static_cast<MessageOperation&>(operation).Sent();
+  }
+}
+
+// False: no reply, nor replies.
+bool Engine::OnFrame(rdma::Bytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return false;
+  const auto opcode = static_cast<rdma::Opcode>(header->opcode);
+  if (opcode == rdma::Opcode::kReply) {
+    OnReply(frame, now);
+    return true;
+  }
+  if (opcode != rdma::Opcode::kBatch) return false;
+  if (absl::Status status = rdma::ParseBatch(frame, replies_); !status.ok()) {
+    connection_->Fail(Hostile(status.message()));
+    return true;
+  }
+  for (rdma::FrameBytes reply : replies_) {
+    // One that breaks the rules ends the connection, and with it what the others say.
+    if (connection_->answers_count()) OnReply(reply, now);
+  }
+  return true;
 }
 
 void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
   connection_->Heard(now);
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok() || static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kReply) {
+    return connection_->Fail(Hostile("a request in its Batch"));
+  }
   const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
   if (!reply.ok()) return connection_->Fail(Hostile(reply.status().message()));
   if (header->session != session_.id() || !session_.IsUnanswered(header->sequence)) {
@@ -101,6 +156,7 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
 // A write's answer says where the item is now.
 void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
   if (!message.is_write() || reply.body.status != 0) return;
+  if (message.is_flush()) return slot_cache_.Clear();
   const index::KeyHash hash = index::HashKey(message.key(), connection_->map().hash_seed());
   slot_cache_.Wrote(SlotCache::PlaceOf(connection_->map(), hash), reply.body.slot);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/errors.h"
 
 namespace osprey::client {
 
@@ -24,8 +25,7 @@ void Assign(std::string& to, absl::Span<const std::byte> bytes) {
 
 }  // namespace
 
-void GetOperation::Start(absl::string_view key, bool want_value, absl::Time deadline,
-                         Client::GetCallback done) {
+void GetOperation::Start(absl::string_view key, bool want_value, absl::Time deadline, Done done) {
   assert(state_ == State::kDone);
   StartOperation(key, deadline);
   want_value_ = want_value;
@@ -141,6 +141,18 @@ void GetOperation::EndPause() {
   state_ = asks_after_pause_ ? State::kToAsk : State::kToRead;
 }
 
+bool GetOperation::AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t sequence) const {
+  assert(state_ == State::kToAsk);
+  rdma::GetBody body;
+  body.key_length = static_cast<uint16_t>(key().size());
+  body.want_value = want_value_ ? 1 : 0;
+  const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session, sequence, body,
+                                             key().size());
+  if (!frame.Fits(message.bytes().size() + key().size())) return false;
+  frame.Append({message.bytes(), {reinterpret_cast<const std::byte*>(key().data()), key().size()}});
+  return true;
+}
+
 void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
                            uint64_t value_bytes_max) {
   assert(state_ == State::kAsking);
@@ -150,14 +162,15 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
   if (code != absl::StatusCode::kOk) {
     return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
-  if (reply.body.value_length == reply.data.size() || !want_value_) {
+  if (!want_value_ || reply.body.value_length == reply.data.size()) {
     Value value;
     if (want_value_) Assign(value.bytes, reply.data);
     value.version = reply.body.version;
     return Finish(std::move(value));
   }
   if (reply.body.value_length > value_bytes_max || reply.body.slot == 0) {
-    return Finish(absl::InternalError("the server's reply to a GET makes no sense"));
+    return Finish(Error(absl::StatusCode::kInternal, Reason::kBadServer,
+                        "the server's reply to a GET makes no sense"));
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
   // that is READ.
@@ -196,10 +209,13 @@ void GetOperation::Finish(absl::StatusOr<Value> answer) {
 void GetOperation::RunCallback() {
   assert(state_ == State::kDone);
   // Moved out first: the callback may start this very operation anew.
-  Client::GetCallback done = std::move(done_);
-  done_ = nullptr;
+  Done moved = std::move(done_);
+  done_ = Client::GetCallback();
   absl::StatusOr<Value> answer = std::move(answer_);
-  done(std::move(answer));
+  if (auto* get = std::get_if<Client::GetCallback>(&moved)) return (*get)(std::move(answer));
+  auto& exists = std::get<Client::ExistsCallback>(moved);
+  if (answer.ok() || absl::IsNotFound(answer.status())) return exists(answer.ok());
+  exists(answer.status());
 }
 
 }  // namespace osprey::client

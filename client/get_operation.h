@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -37,6 +38,7 @@
 #include "client/slot_cache.h"
 #include "client/value_fetch.h"
 #include "index/lookup.h"
+#include "rdma/batch.h"
 #include "rdma/protocol.h"
 
 namespace osprey::client {
@@ -49,7 +51,8 @@ class GetOperation final : public Operation {
       : Operation(Type::kGet), counters_(counters), cache_(cache) {}
 
   // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
-  void Start(absl::string_view key, bool want_value, absl::Time deadline, Client::GetCallback done);
+  using Done = std::variant<Client::GetCallback, Client::ExistsCallback>;
+  void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(index::RegionMap& map, uint64_t read_bytes_max);
@@ -59,6 +62,8 @@ class GetOperation final : public Operation {
   void TakePiece(rdma::Bytes piece);
   // kFetching -> kDone, kToRead, kPaused or kToAsk: all of the value was taken.
   void Fetched();
+  // Puts a GET by message under `sequence` into `frame`. False: it does not fit there now.
+  bool AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t sequence) const;
   // kAsking -> kDone or kToRead. `value_bytes_max` bounds what is believed of the reply.
   void Replied(const rdma::Reply& reply, index::RegionMap& map, uint64_t value_bytes_max);
   // kPaused -> kToRead or kToAsk.
@@ -129,7 +134,7 @@ class GetOperation final : public Operation {
   uint32_t reads_in_user_memory_ = 0;
   absl::Time pause_end_;
   absl::StatusOr<Value> answer_;
-  Client::GetCallback done_;
+  Done done_;
 };
 
 }  // namespace osprey::client

@@ -5,7 +5,9 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/errors.h"
 
 namespace osprey::client {
 
@@ -38,65 +40,73 @@ absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id, const 
   return memory;
 }
 
-void MessageOperation::Start(rdma::Opcode opcode, absl::string_view key,
-                             const WriteOptions& options, absl::Time deadline) {
+void MessageOperation::Start(Request&& request) {
   assert(state_ == State::kDone && !value_.valid());
-  StartOperation(key, deadline);
-  opcode_ = opcode;
+  assert(request.value_length == 0 ||
+         (request.value.valid() && request.value_length <= request.value.size()));
+  StartOperation(request.key, request.deadline);
+  opcode_ = request.opcode;
   condition_ = rdma::WireCondition::kNone;
-  if (options.if_absent) condition_ = rdma::WireCondition::kAbsent;
-  if (options.if_version != 0) condition_ = rdma::WireCondition::kVersionIs;
-  condition_version_ = options.if_version;
-  value_length_ = 0;
+  if (request.options.if_absent) condition_ = rdma::WireCondition::kAbsent;
+  if (request.options.if_version != 0) condition_ = rdma::WireCondition::kVersionIs;
+  condition_version_ = request.options.if_version;
+  by_ = request.by;
+  value_ = std::move(request.value);
+  value_length_ = request.value_length;
+  done_ = std::move(request.done);
+  flush_cursor_ = flush_version_bound_ = deleted_ = 0;
   by_rendezvous_ = ever_sent_ = false;
   state_ = State::kToSend;
 }
 
-void MessageOperation::StartPut(absl::string_view key, Buffer value, uint64_t value_length,
-                                const WriteOptions& options, absl::Time deadline,
-                                Client::WriteCallback done) {
-  assert(value_length == 0 || (value.valid() && value_length <= value.size()));
-  Start(rdma::Opcode::kPut, key, options, deadline);
-  value_ = std::move(value);
-  value_length_ = value_length;
-  done_ = std::move(done);
+// --- Sending -------------------------------------------------------------------------------------
+
+namespace {
+
+// A frame's fixed part, then its key and value. False: no room.
+bool AppendPieces(rdma::FrameBatch& batch, rdma::Bytes fixed, absl::string_view key,
+                  rdma::Bytes value) {
+  if (!batch.Fits(fixed.size() + key.size() + value.size())) return false;
+  batch.Append({fixed, AsBytes(key), value});
+  return true;
 }
 
-void MessageOperation::StartDelete(absl::string_view key, const WriteOptions& options,
-                                   absl::Time deadline, Client::WriteCallback done) {
-  Start(rdma::Opcode::kDelete, key, options, deadline);
-  done_ = std::move(done);
-}
+}  // namespace
 
-void MessageOperation::StartPing(absl::Time deadline, Client::WriteCallback done) {
-  Start(rdma::Opcode::kPing, "", {}, deadline);
-  done_ = std::move(done);
-}
-
-void MessageOperation::StartStats(absl::Time deadline, TextCallback done) {
-  Start(rdma::Opcode::kStats, "", {}, deadline);
-  text_done_ = std::move(done);
-}
-
-absl::Status MessageOperation::Send(rdma::Transport& transport, rdma::ConnectionId id,
-                                    uint64_t session, uint64_t sequence, uint64_t eager_bytes_max,
-                                    Exposures& exposures) {
+absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const Link& link,
+                                                uint64_t sequence) {
   assert(state_ == State::kToSend);
+  const rdma::Bytes value(value_.data(), value_length_);
   switch (opcode_) {
     case rdma::Opcode::kPut:
-      return SendPut(transport, id, session, sequence, eager_bytes_max, exposures);
+      return AppendPut(batch, link, sequence);
     case rdma::Opcode::kDelete:
-      return SendDelete(transport, id, session, sequence);
+      return AppendWrite(batch, link, sequence, rdma::DeleteBody(), {});
+    case rdma::Opcode::kIncrement: {
+      rdma::IncrementBody body;
+      body.by = by_;
+      return AppendWrite(batch, link, sequence, body, {});
+    }
+    case rdma::Opcode::kAppend: {
+      rdma::AppendBody body;
+      body.value_length = value_length_;
+      return AppendWrite(batch, link, sequence, body, value);
+    }
+    case rdma::Opcode::kFlush: {
+      rdma::FlushBody body;
+      body.cursor = flush_cursor_;
+      body.version_bound = flush_version_bound_;
+      const rdma::Message<rdma::FlushBody> flush(opcode_, link.session, sequence, body, 0);
+      return AppendPieces(batch, flush.bytes(), "", {});
+    }
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
-      return transport.Send(id, {rdma::EmptyMessage(opcode_, session, sequence).bytes()});
+      return AppendPieces(batch, rdma::EmptyMessage(opcode_, link.session, sequence).bytes(), "",
+                          {});
     case rdma::Opcode::kHello:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kGoodbye:
     case rdma::Opcode::kGet:
-    case rdma::Opcode::kIncrement:
-    case rdma::Opcode::kAppend:
-    case rdma::Opcode::kFlush:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kReply:
       break;
@@ -105,61 +115,122 @@ absl::Status MessageOperation::Send(rdma::Transport& transport, rdma::Connection
   return absl::InternalError("not a request");
 }
 
-absl::Status MessageOperation::SendPut(rdma::Transport& transport, rdma::ConnectionId id,
-                                       uint64_t session, uint64_t sequence,
-                                       uint64_t eager_bytes_max, Exposures& exposures) {
-  rdma::PutBody body;
+// All writes of a key have these fields.
+template <typename Body>
+bool MessageOperation::AppendWrite(rdma::FrameBatch& batch, const Link& link, uint64_t sequence,
+                                   Body body, rdma::Bytes value) {
   body.condition = static_cast<uint8_t>(condition_);
   body.key_length = static_cast<uint16_t>(key().size());
-  body.value_length = value_length_;
   body.condition_version = condition_version_;
-  const rdma::Bytes bytes(value_.data(), value_length_);
+  const rdma::Message<Body> message(opcode_, link.session, sequence, body,
+                                    key().size() + value.size());
+  return AppendPieces(batch, message.bytes(), key(), value);
+}
+
+absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const Link& link,
+                                                 uint64_t sequence) {
+  rdma::PutBody body;
+  body.value_length = value_length_;
   // An empty value has nothing to READ, so it is always eager.
-  if (value_length_ == 0 || key().size() + value_length_ <= eager_bytes_max) {
-    const rdma::Message<rdma::PutBody> put(rdma::Opcode::kPut, session, sequence, body,
-                                           key().size() + value_length_);
-    return transport.Send(id, {put.bytes(), AsBytes(key()), bytes});
+  if (value_length_ == 0 || key().size() + value_length_ <= link.eager_bytes_max) {
+    return AppendWrite(batch, link, sequence, body, {value_.data(), value_length_});
   }
-  absl::StatusOr<rdma::WireMemory> source = exposures.Expose(id, value_, value_length_);
+  absl::StatusOr<rdma::WireMemory> source = link.exposures.Expose(link.id, value_, value_length_);
   if (!source.ok()) return source.status();
   if (!by_rendezvous_) value_hash_ = XXH3_64bits(value_.data(), value_length_);
   by_rendezvous_ = true;
   body.rendezvous = 1;
   body.source = *source;
   body.value_hash = value_hash_;
-  const rdma::Message<rdma::PutBody> put(rdma::Opcode::kPut, session, sequence, body, key().size());
-  return transport.Send(id, {put.bytes(), AsBytes(key())});
+  return AppendWrite(batch, link, sequence, body, {});
 }
 
-absl::Status MessageOperation::SendDelete(rdma::Transport& transport, rdma::ConnectionId id,
-                                          uint64_t session, uint64_t sequence) {
-  rdma::DeleteBody body;
-  body.condition = static_cast<uint8_t>(condition_);
-  body.key_length = static_cast<uint16_t>(key().size());
-  body.condition_version = condition_version_;
-  const rdma::Message<rdma::DeleteBody> message(rdma::Opcode::kDelete, session, sequence, body,
-                                                key().size());
-  return transport.Send(id, {message.bytes(), AsBytes(key())});
+// --- Ending --------------------------------------------------------------------------------------
+
+namespace {
+
+Reason ReasonOfWire(uint32_t reason) {
+  switch (static_cast<rdma::WireReason>(reason)) {
+    case rdma::WireReason::kNone:
+      return Reason::kNone;
+    case rdma::WireReason::kValueTooLong:
+      return Reason::kValueTooLong;
+    case rdma::WireReason::kWrongVersion:
+      return Reason::kWrongVersion;
+    case rdma::WireReason::kNotANumber:
+      return Reason::kNotANumber;
+    case rdma::WireReason::kOverflow:
+      return Reason::kOverflow;
+    case rdma::WireReason::kServerFull:
+      return Reason::kServerFull;
+    case rdma::WireReason::kForgotten:
+      return Reason::kForgotten;
+    case rdma::WireReason::kShuttingDown:
+      return Reason::kShuttingDown;
+    case rdma::WireReason::kValueChanged:
+      return Reason::kValueChanged;
+    case rdma::WireReason::kAppendTooLong:
+      return Reason::kAppendTooLong;
+    case rdma::WireReason::kVersionsUsedUp:
+      return Reason::kVersionsUsedUp;
+  }
+  return Reason::kNone;
 }
+
+}  // namespace
 
 void MessageOperation::Replied(const rdma::Reply& reply) {
   assert(state_ != State::kDone && ever_sent_);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
-  if (code != absl::StatusCode::kOk) {
-    std::string text(AsText(reply.data));
-    if (reply.body.version != 0)
-      absl::StrAppend(&text, " (present version ", reply.body.version, ")");
-    return Finish(absl::Status(code, text));
-  }
-  version_ = reply.body.version;
-  text_.assign(reinterpret_cast<const char*>(reply.data.data()), reply.data.size());
-  Finish(absl::OkStatus());
+  if (code == absl::StatusCode::kOk) return Succeeded(reply);
+  // Whoever answers knows what happened, but for a write that it no longer remembers.
+  const bool unknown = code == absl::StatusCode::kUnknown || is_in_mid_flush();
+  const absl::Status error = ErrorOf(reply);
+  End(is_write() ? WithOutcome(error, unknown ? Outcome::kUnknown : Outcome::kNotApplied) : error);
 }
 
-void MessageOperation::Finish(absl::Status error) {
+absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
+  const auto code = static_cast<absl::StatusCode>(reply.body.status);
+  std::string text(AsText(reply.data));
+  if (text.empty() && code == absl::StatusCode::kNotFound) text = "no such key";
+  if (reply.body.version != 0)
+    absl::StrAppend(&text, " (present version ", reply.body.version, ")");
+  const Reason reason = ReasonOfWire(reply.body.reason);
+  return reason == Reason::kNone ? absl::Status(code, text) : Error(code, reason, text);
+}
+
+void MessageOperation::Succeeded(const rdma::Reply& reply) {
+  const auto nonsense = [&](absl::string_view what) {
+    return Finish(Error(absl::StatusCode::kInternal, Reason::kBadServer,
+                        absl::StrCat("the server's reply makes no sense: ", what)));
+  };
+  version_ = reply.body.version;
+  if (opcode_ == rdma::Opcode::kIncrement && !absl::SimpleAtoi(AsText(reply.data), &number_))
+    return nonsense("not a number");
+  if (opcode_ == rdma::Opcode::kStats) text_.assign(AsText(reply.data).data(), reply.data.size());
+  if (opcode_ == rdma::Opcode::kFlush) {
+    deleted_ += reply.body.value_length;
+    flush_cursor_ = reply.body.slot;
+    flush_version_bound_ = reply.body.version;
+    if (flush_cursor_ != 0 && flush_version_bound_ == 0) return nonsense("a flush without a bound");
+    if (flush_cursor_ != 0) {
+      state_ = State::kToSend;
+      return;
+    }
+  }
+  End(absl::OkStatus());
+}
+
+void MessageOperation::Finish(const absl::Status& error) {
+  assert(!error.ok());
+  if (!is_write()) return End(error);
+  End(WithOutcome(error, ever_sent_ ? Outcome::kUnknown : Outcome::kNotApplied));
+}
+
+void MessageOperation::End(absl::Status status) {
   assert(state_ != State::kDone);
   if (is_write()) ++counters_.writes;
-  status_ = std::move(error);
+  status_ = std::move(status);
   value_.Reset();
   state_ = State::kDone;
   EndOperation();
@@ -169,17 +240,19 @@ void MessageOperation::RunCallback() {
   assert(state_ == State::kDone);
   // Moved out first: the callback may start this very operation anew.
   const absl::Status status = std::move(status_);
-  if (opcode_ == rdma::Opcode::kStats) {
-    TextCallback done = std::move(text_done_);
-    text_done_ = nullptr;
-    std::string text = std::move(text_);
-    if (status.ok()) return done(std::move(text));
-    return done(status);
+  Done moved = std::move(done_);
+  done_ = Client::WriteCallback();
+  if (auto* write = std::get_if<Client::WriteCallback>(&moved)) {
+    if (!status.ok()) return (*write)(status);
+    return (*write)(is_flush() ? deleted_ : version_);
   }
-  Client::WriteCallback done = std::move(done_);
-  done_ = nullptr;
-  if (status.ok()) return done(version_);
-  done(status);
+  if (auto* increment = std::get_if<Client::IncrementCallback>(&moved)) {
+    if (!status.ok()) return (*increment)(status);
+    return (*increment)(Number{number_, version_});
+  }
+  auto& text = std::get<TextCallback>(moved);
+  if (!status.ok()) return text(status);
+  text(std::move(text_));
 }
 
 }  // namespace osprey::client

@@ -1,9 +1,10 @@
-// One request that is answered by message: PUT and DELETE, and PING and STATS, which are asked in
-// the same way.
+// One request that is answered by message: writes, and PING and STATS, which are asked in the same
+// way.
 //
 //   kToSend --sent--> kSent --Replied--> kDone        Finish leads from every state to kDone
 //      ^                |
 //      +---- Resend ----+   the connection broke
+//      +---- Replied ---+   a part of a FLUSH is done: the next is another request
 //
 // A value that fits the frame travels in it (eager). A longer one stays in registered memory and
 // the server READs it from there (rendezvous), checks it against the hash that the request carries,
@@ -17,6 +18,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -26,6 +29,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
+#include "rdma/batch.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 
@@ -54,24 +58,41 @@ class MessageOperation final : public Operation {
  public:
   enum class State { kToSend, kSent, kDone };
   using TextCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+  // Who is answered: with a version or a count; with a number; with the server's text.
+  using Done = std::variant<Client::WriteCallback, Client::IncrementCallback, TextCallback>;
+
+  struct Request {
+    Request(rdma::Opcode o, absl::string_view k, const WriteOptions& w, absl::Time d, Done whom)
+        : opcode(o), key(k), options(w), deadline(d), done(std::move(whom)) {}
+    rdma::Opcode opcode;
+    absl::string_view key;  // copied
+    WriteOptions options;   // but for its deadline
+    absl::Time deadline;
+    Done done;
+    int64_t by = 0;  // INCREMENT
+    // PUT, APPEND: a copy, as long as its buffer or shorter; not valid() for an empty value.
+    Buffer value;
+    uint64_t value_length = 0;
+  };
+
+  // What a request needs to know of the connection that it is sent on.
+  struct Link {
+    rdma::ConnectionId id = rdma::ConnectionId::kNone;
+    uint64_t session = 0;
+    uint64_t eager_bytes_max = 0;
+    Exposures& exposures;
+  };
 
   explicit MessageOperation(Counters& counters) : Operation(Type::kMessage), counters_(counters) {}
 
-  // kDone -> kToSend. `value` is a copy, as long as its buffer or shorter; not valid() for an empty
-  // value.
-  void StartPut(absl::string_view key, Buffer value, uint64_t value_length,
-                const WriteOptions& options, absl::Time deadline, Client::WriteCallback done);
-  void StartDelete(absl::string_view key, const WriteOptions& options, absl::Time deadline,
-                   Client::WriteCallback done);
-  void StartPing(absl::Time deadline, Client::WriteCallback done);
-  void StartStats(absl::Time deadline, TextCallback done);
+  // kDone -> kToSend.
+  void Start(Request&& request);
 
-  // Sends the request under `sequence`. The state stays; the caller tells of success with Sent().
-  // Errors: Transport::Send's and Transport::Expose's.
-  absl::Status Send(rdma::Transport& transport, rdma::ConnectionId id, uint64_t session,
-                    uint64_t sequence, uint64_t eager_bytes_max, Exposures& exposures);
+  // Puts the request under `sequence` into `batch`. False: it does not fit there now. The state
+  // stays; the caller tells with Sent() that it went out. Errors: Transport::Expose's.
+  absl::StatusOr<bool> AppendTo(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
   void Sent() { state_ = State::kSent, ever_sent_ = true; }
-  // kSent -> kDone.
+  // kSent -> kDone, or kToSend when there is more to ask.
   void Replied(const rdma::Reply& reply);
   // kSent -> kToSend.
   void Resend() { state_ = State::kToSend; }
@@ -79,17 +100,21 @@ class MessageOperation final : public Operation {
   // sent.
   void NotApplied() {
     state_ = State::kToSend;
-    ever_sent_ = by_rendezvous_ = false;
+    ever_sent_ = flush_cursor_ != 0;  // of a FLUSH, earlier parts
+    by_rendezvous_ = false;
   }
-  // any -> kDone, with this error.
-  void Finish(absl::Status error);
+  // any -> kDone, with this error. A write's says in the end what is known of its effect.
+  void Finish(const absl::Status& error);
   // kDone: gives the answer to the user. The operation may be started again inside.
   void RunCallback();
 
   State state() const { return state_; }
   bool is_write() const {
-    return opcode_ == rdma::Opcode::kPut || opcode_ == rdma::Opcode::kDelete;
+    return opcode_ != rdma::Opcode::kPing && opcode_ != rdma::Opcode::kStats;
   }
+  bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
+  // A FLUSH that has done a part: what comes next means something to the same server only.
+  bool is_in_mid_flush() const { return flush_cursor_ != 0; }
   uint64_t value_length() const { return value_length_; }
   // The server may have it: it was sent at least once.
   bool ever_sent() const { return ever_sent_; }
@@ -98,29 +123,34 @@ class MessageOperation final : public Operation {
   Buffer& value() { return value_; }
 
  private:
-  void Start(rdma::Opcode opcode, absl::string_view key, const WriteOptions& options,
-             absl::Time deadline);
-  absl::Status SendPut(rdma::Transport& transport, rdma::ConnectionId id, uint64_t session,
-                       uint64_t sequence, uint64_t eager_bytes_max, Exposures& exposures);
-  absl::Status SendDelete(rdma::Transport& transport, rdma::ConnectionId id, uint64_t session,
-                          uint64_t sequence);
+  absl::StatusOr<bool> AppendPut(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
+  template <typename Body>
+  bool AppendWrite(rdma::FrameBatch& batch, const Link& link, uint64_t sequence, Body body,
+                   rdma::Bytes value);
+  absl::Status ErrorOf(const rdma::Reply& reply) const;
+  void Succeeded(const rdma::Reply& reply);
+  void End(absl::Status status);
 
   Counters& counters_;
   State state_ = State::kDone;
   rdma::Opcode opcode_ = rdma::Opcode::kPing;
   rdma::WireCondition condition_ = rdma::WireCondition::kNone;
   uint64_t condition_version_ = 0;
+  int64_t by_ = 0;
   Buffer value_;
   uint64_t value_length_ = 0;
   uint64_t value_hash_ = 0;  // of a rendezvous, computed when it is first sent
+  uint64_t flush_cursor_ = 0;
+  uint64_t flush_version_bound_ = 0;
   bool by_rendezvous_ = false;
   bool ever_sent_ = false;
   // The answer.
   absl::Status status_;
   uint64_t version_ = 0;
-  std::string text_;
-  Client::WriteCallback done_;
-  TextCallback text_done_;
+  uint64_t deleted_ = 0;  // FLUSH
+  int64_t number_ = 0;    // INCREMENT
+  std::string text_;      // STATS
+  Done done_;
 };
 
 }  // namespace osprey::client

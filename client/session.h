@@ -41,7 +41,9 @@ class Session {
     first_ = next_ = 1;
   }
 
-  bool HasRoom() const { return next_ - first_ < places_.size(); }
+  bool HasRoom() const { return Room() > 0; }
+  // Requests that may be added now.
+  uint64_t Room() const { return places_.size() - (next_ - first_); }
   uint64_t next_sequence() const { return next_; }
 
   // The request next_sequence() was sent for `operation`. REQUIRES: HasRoom().

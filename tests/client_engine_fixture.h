@@ -97,6 +97,31 @@ class ClientEngineTest : public ::testing::Test {
                         const WriteOptions& options = {}) {
     return engine_->StartPut(key, value, options, now_ + deadline, outcome.Callback());
   }
+  absl::StatusOr<Number> Increment(absl::string_view key, int64_t by,
+                                   const WriteOptions& options = {}) {
+    Outcome<Number> outcome;
+    absl::Status status =
+        engine_->StartIncrement(key, by, options, now_ + absl::Seconds(1), outcome.Callback());
+    if (!status.ok()) return status;
+    EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
+    return *outcome.value;
+  }
+  absl::StatusOr<uint64_t> Append(absl::string_view key, absl::string_view value,
+                                  const WriteOptions& options = {}) {
+    Outcome<uint64_t> outcome;
+    absl::Status status =
+        engine_->StartAppend(key, value, options, now_ + absl::Seconds(1), outcome.Callback());
+    if (!status.ok()) return status;
+    EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
+    return *outcome.value;
+  }
+  absl::StatusOr<uint64_t> Flush(absl::Duration deadline = absl::Seconds(1)) {
+    Outcome<uint64_t> outcome;
+    absl::Status status = engine_->StartFlush(now_ + deadline, outcome.Callback());
+    if (!status.ok()) return status;
+    EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, deadline + absl::Seconds(1)));
+    return *outcome.value;
+  }
   absl::StatusOr<Value> Get(absl::string_view key, absl::Duration deadline = absl::Seconds(1)) {
     Outcome<Value> outcome;
     if (absl::Status status = StartGet(key, outcome, deadline); !status.ok()) return status;

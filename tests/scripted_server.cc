@@ -5,6 +5,9 @@
 #include <cassert>
 #include <cstring>
 #include <utility>
+#include <vector>
+
+#include "rdma/batch.h"
 
 namespace osprey {
 
@@ -17,6 +20,10 @@ constexpr size_t kScratchBytes = 2 << 20;
 
 rdma::FrameBytes BytesOf(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+std::string TextOf(rdma::FrameBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 index::Condition ConditionOf(uint8_t condition, uint64_t version) {
@@ -83,9 +90,12 @@ void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
         return;
       }
       if (static_cast<Opcode>(header->opcode) == Opcode::kGoodbye) return;
-      requests.push_back(static_cast<Opcode>(header->opcode));
-      sequences.push_back(header->sequence);
-      waiting_.emplace_back(reinterpret_cast<const char*>(event.frame.data()), event.frame.size());
+      ++frames;
+      if (static_cast<Opcode>(header->opcode) != Opcode::kBatch) return TakeRequest(event.frame);
+      std::vector<rdma::FrameBytes> requests_in_it;
+      const absl::Status parsed = rdma::ParseBatch(event.frame, requests_in_it);
+      assert(parsed.ok());
+      for (rdma::FrameBytes request : requests_in_it) TakeRequest(request);
       return;
     }
     case Event::Kind::kReadsDone: {
@@ -111,6 +121,13 @@ void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
     case Event::Kind::kDeviceLost:
       return;
   }
+}
+
+void ScriptedServer::TakeRequest(rdma::FrameBytes frame) {
+  const rdma::FrameHeader header = rdma::ParseHeader(frame).value();
+  requests.push_back(static_cast<Opcode>(header.opcode));
+  sequences.push_back(header.sequence);
+  waiting_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
 
 void ScriptedServer::Welcome() {
@@ -147,16 +164,30 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
       return Reply(header, {});
     case Opcode::kStats:
       return Reply(header, {}, "name=value\n");
+    case Opcode::kIncrement:
+      increment_by.push_back(rdma::ParseIncrement(BytesOf(frame)).value().body.by);
+      return Reply(header, NextScripted(), number);
+    case Opcode::kAppend:
+      appended.emplace_back(TextOf(rdma::ParseAppend(BytesOf(frame)).value().value));
+      return Reply(header, NextScripted());
+    case Opcode::kFlush:
+      flushes.push_back(rdma::ParseFlush(BytesOf(frame)).value());
+      return Reply(header, NextScripted());
     case Opcode::kHello:
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
-    case Opcode::kIncrement:
-    case Opcode::kAppend:
-    case Opcode::kFlush:
     case Opcode::kBatch:
     case Opcode::kReply:
       assert(false);
   }
+}
+
+rdma::ReplyBody ScriptedServer::NextScripted() {
+  rdma::ReplyBody body;
+  if (scripted.empty()) return body;
+  body = scripted.front();
+  scripted.pop_front();
+  return body;
 }
 
 void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::string& frame,

@@ -43,6 +43,10 @@ class ScriptedServer {
   uint32_t requests_max = 16;
   uint64_t value_bytes_max = 1 << 20;
   uint64_t get_reply_bytes_max = 1024;  // longer values: a slot and a lease
+  // What is said to the next increments, appends and flushes, which it does not carry out: OK when
+  // there is no more. The text goes with the increments.
+  std::deque<rdma::ReplyBody> scripted;
+  std::string number = "1";
   // Called before a Welcome, or a reply, goes out.
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
@@ -50,10 +54,14 @@ class ScriptedServer {
   // --- What it saw.
   int hellos = 0;
   rdma::HelloBody last_hello;
+  int frames = 0;                              // requests came in so many
   std::vector<rdma::Opcode> requests;          // all that came, in order
   std::vector<uint64_t> sequences;             // of those
   std::vector<std::string> rendezvous_values;  // READ from the client and found to match their hash
   int rendezvous_mismatches = 0;
+  std::vector<int64_t> increment_by;
+  std::vector<std::string> appended;
+  std::vector<rdma::FlushBody> flushes;
 
   // --- What the test does in its place.
   index::Table& table() { return *table_; }
@@ -68,9 +76,11 @@ class ScriptedServer {
 
  private:
   void OnEvent(const rdma::Event& event, absl::Time now);
+  void TakeRequest(rdma::FrameBytes frame);
   void Welcome();
   void Answer(const std::string& frame, absl::Time now);
   void AnswerPut(const rdma::FrameHeader& header, const std::string& frame, absl::Time now);
+  rdma::ReplyBody NextScripted();
   void AnswerGet(const rdma::FrameHeader& header, const std::string& frame);
   void Reply(const rdma::FrameHeader& to, rdma::ReplyBody body, absl::string_view data = "");
   void ReplyToWrite(const rdma::FrameHeader& to, const index::WriteResult& result);

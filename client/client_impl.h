@@ -1,0 +1,103 @@
+// What stands behind a Client: its engine, the clock, and sleeping.
+
+#ifndef OSPREY_CLIENT_CLIENT_IMPL_H_
+#define OSPREY_CLIENT_CLIENT_IMPL_H_
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "client/client.h"
+#include "client/engine.h"
+#include "rdma/transport.h"
+
+namespace osprey {
+
+namespace client {
+
+// The engine's time: steady, so that nobody who sets the clock ends or prolongs an operation. Its
+// origin means nothing.
+inline absl::Time Now() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return absl::UnixEpoch() + absl::Nanoseconds(std::chrono::nanoseconds(since).count());
+}
+
+// Where a blocking call finds its answer. One pointer to it fits the callback's own storage, so
+// nothing is allocated.
+template <typename T>
+struct Answer {
+  bool done = false;
+  absl::StatusOr<T> value;  // (an error without a text takes no memory)
+  auto Callback() {
+    return [this](absl::StatusOr<T> answer) {
+      value = std::move(answer);
+      done = true;
+    };
+  }
+};
+
+}  // namespace client
+
+class Client::Impl {
+ public:
+  Impl(std::unique_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
+       const Options& options)
+      : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
+  ~Impl();
+
+  absl::Status AwaitReady(absl::string_view uri);
+  client::Engine& engine() { return *engine_; }
+  const client::Engine& engine() const { return *engine_; }
+
+  // Zero means the default. Errors: INVALID_ARGUMENT out of range.
+  absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline) const;
+  // The same of a write: its error says that nothing was applied.
+  absl::StatusOr<absl::Time> WriteDeadlineOf(absl::Duration deadline) const;
+
+  // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns how many
+  // operations ended.
+  template <typename Predicate>
+  int PollUntil(Predicate is_done, absl::Time end);
+
+  // Starts with start(callback) and polls until the answer is there. It comes by the operation's
+  // deadline.
+  template <typename T, typename Start>
+  absl::StatusOr<T> Block(Start start) {
+    client::Answer<T> answer;
+    if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
+    PollUntil([&] { return answer.done; }, absl::InfiniteFuture());
+    return std::move(answer.value);
+  }
+
+ private:
+  void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
+  void Sleep(absl::Time now, absl::Time end);
+
+  const Options options_;
+  std::unique_ptr<rdma::Domain> domain_;
+  std::unique_ptr<client::Engine> engine_;
+};
+
+template <typename Predicate>
+int Client::Impl::PollUntil(Predicate is_done, absl::Time end) {
+  int total = 0;
+  absl::Time idle_since = absl::InfiniteFuture();
+  while (true) {
+    const absl::Time now = client::Now();
+    const int count = engine_->Poll(now);
+    total += count;
+    if (is_done() || now >= end) return total;
+    if (count > 0) {
+      idle_since =
+          absl::InfiniteFuture();  // its callbacks may have started something: poll before sleeping
+      continue;
+    }
+    idle_since = std::min(idle_since, now);
+    Rest(now, idle_since, end);
+  }
+}
+
+}  // namespace osprey
+
+#endif  // OSPREY_CLIENT_CLIENT_IMPL_H_

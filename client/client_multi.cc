@@ -1,0 +1,140 @@
+// Operations on many keys.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/client.h"
+#include "client/client_impl.h"
+#include "client/multi.h"
+
+namespace osprey {
+
+namespace {
+
+// The same answer for all.
+template <typename T>
+std::vector<absl::StatusOr<T>> All(size_t count, const absl::Status& status) {
+  return std::vector<absl::StatusOr<T>>(count, status);
+}
+
+// The arguments outlive a call that blocks; of one that does not they are copied.
+std::vector<std::string> CopyOf(absl::Span<const absl::string_view> keys) {
+  std::vector<std::string> copies;
+  copies.reserve(keys.size());
+  for (absl::string_view key : keys) copies.emplace_back(key);
+  return copies;
+}
+
+std::vector<std::pair<std::string, std::string>> CopyOf(absl::Span<const KeyValue> items) {
+  std::vector<std::pair<std::string, std::string>> copies;
+  copies.reserve(items.size());
+  for (const KeyValue& item : items) copies.emplace_back(item.key, item.value);
+  return copies;
+}
+
+// Runs to the end of all. `start(i, callback)` starts the operation for key i.
+template <typename T, typename Impl, typename Start>
+std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, Start start) {
+  client::Multi<T, Start> multi(count, std::move(start));
+  const auto advanced = [&] {
+    multi.Advance(/*others=*/impl.engine().in_flight() > 0);
+    return multi.done();
+  };
+  if (!advanced()) impl.PollUntil(advanced, absl::InfiniteFuture());
+  return multi.TakeResults();
+}
+
+// Owns itself until `done` has been called.
+template <typename T, typename Start, typename Done>
+absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done done) {
+  if (absl::Status status = engine.CheckRoom(); !status.ok()) return status;
+  auto holder = std::make_shared<std::unique_ptr<client::Multi<T, Start>>>();
+  auto finish = [holder, done = std::move(done)]() mutable {
+    std::vector<absl::StatusOr<T>> results = (*holder)->TakeResults();
+    Done moved = std::move(done);
+    holder->reset();  // and this with it
+    moved(std::move(results));
+  };
+  *holder = std::make_unique<client::Multi<T, Start>>(count, std::move(start));
+  client::Multi<T, Start>& multi = **holder;
+  multi.Advance(/*others=*/false);
+  // Callbacks run in a later Poll, also when there was nothing to start.
+  if (multi.done()) {
+    engine.Defer(std::move(finish));
+  } else {
+    multi.set_on_done(std::move(finish));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<absl::StatusOr<Value>> Client::MultiGet(absl::Span<const absl::string_view> keys,
+                                                    absl::Duration deadline) {
+  const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return All<Value>(keys.size(), end.status());
+  return BlockForAll<Value>(*impl_, keys.size(), [&](size_t i, GetCallback done) {
+    return impl_->engine().StartGet(keys[i], /*want_value=*/true, *end, std::move(done));
+  });
+}
+
+std::vector<absl::StatusOr<uint64_t>> Client::MultiPut(absl::Span<const KeyValue> items,
+                                                       const WriteOptions& options) {
+  const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return All<uint64_t>(items.size(), end.status());
+  return BlockForAll<uint64_t>(*impl_, items.size(), [&](size_t i, WriteCallback done) {
+    return impl_->engine().StartPut(items[i].key, items[i].value, options, *end, std::move(done));
+  });
+}
+
+std::vector<absl::StatusOr<uint64_t>> Client::MultiDelete(absl::Span<const absl::string_view> keys,
+                                                          const WriteOptions& options) {
+  const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return All<uint64_t>(keys.size(), end.status());
+  return BlockForAll<uint64_t>(*impl_, keys.size(), [&](size_t i, WriteCallback done) {
+    return impl_->engine().StartDelete(keys[i], options, *end, std::move(done));
+  });
+}
+
+absl::Status Client::StartMultiGet(absl::Span<const absl::string_view> keys, MultiGetCallback done,
+                                   absl::Duration deadline) {
+  const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  client::Engine& engine = impl_->engine();
+  return StartAll<Value>(
+      engine, keys.size(),
+      [&engine, end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
+        return engine.StartGet(keys[i], /*want_value=*/true, end, std::move(one));
+      },
+      std::move(done));
+}
+
+absl::Status Client::StartMultiPut(absl::Span<const KeyValue> items, const WriteOptions& options,
+                                   MultiWriteCallback done) {
+  const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  client::Engine& engine = impl_->engine();
+  return StartAll<uint64_t>(
+      engine, items.size(),
+      [&engine, options, end = *end, items = CopyOf(items)](size_t i, WriteCallback one) {
+        return engine.StartPut(items[i].first, items[i].second, options, end, std::move(one));
+      },
+      std::move(done));
+}
+
+absl::Status Client::StartMultiDelete(absl::Span<const absl::string_view> keys,
+                                      const WriteOptions& options, MultiWriteCallback done) {
+  const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  client::Engine& engine = impl_->engine();
+  return StartAll<uint64_t>(
+      engine, keys.size(),
+      [&engine, options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {
+        return engine.StartDelete(keys[i], options, end, std::move(one));
+      },
+      std::move(done));
+}
+
+}  // namespace osprey

@@ -1,0 +1,184 @@
+// How the engine's operations begin: what is refused, and what is copied.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "client/engine.h"
+#include "client/errors.h"
+#include "rdma/protocol.h"
+
+namespace osprey::client {
+
+absl::Status Engine::CheckRoom() const {
+  if (closed_) return ClosedError();
+  if (in_flight_ >= operations_max_) return TooManyOperationsError(in_flight_);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckKey(absl::string_view key) const {
+  if (key.empty()) return EmptyKeyError();
+  if (key.size() > index::kKeyBytesMax) return KeyTooLongError(key.size(), index::kKeyBytesMax);
+  return CheckRoom();
+}
+
+GetOperation& Engine::NewGet() {
+  if (free_gets_.empty()) {
+    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_));
+    free_gets_.push_back(gets_.back().get());
+  }
+  GetOperation& get = *free_gets_.back();
+  free_gets_.pop_back();
+  return get;
+}
+
+MessageOperation& Engine::NewMessage() {
+  if (free_messages_.empty()) {
+    messages_.push_back(std::make_unique<MessageOperation>(counters_));
+    free_messages_.push_back(messages_.back().get());
+  }
+  MessageOperation& message = *free_messages_.back();
+  free_messages_.pop_back();
+  return message;
+}
+
+void Engine::Started(Operation& operation) {
+  ++in_flight_;
+  next_deadline_ = std::min(next_deadline_, operation.deadline());
+}
+
+void Engine::Defer(absl::AnyInvocable<void()> done) {
+  deferred_.push_back(std::move(done));
+  ++in_flight_;
+}
+
+// --- Reading
+
+absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
+                              Client::GetCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, want_value, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
+                                 Client::ExistsCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
+// --- Messages
+
+// Of a request that could be made.
+absl::Status Engine::Start(MessageOperation::Request request) {
+  MessageOperation& message = NewMessage();
+  message.Start(std::move(request));
+  to_send_.PushBack(message);
+  Started(message);
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status NotStarted(const absl::Status& why) { return WithOutcome(why, Outcome::kNotApplied); }
+
+absl::Status CheckCondition(const WriteOptions& options, bool may_be_if_absent) {
+  if (!options.if_absent) return absl::OkStatus();
+  if (!may_be_if_absent) {
+    return BadConditionError("if_absent is for put alone");
+  }
+  if (options.if_version != 0) {
+    return BadConditionError("if_absent and if_version exclude each other: give one of them");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
+  Buffer buffer;
+  if (value.empty()) return buffer;
+  buffer = value_buffers_.Take(value.size());
+  if (!buffer.valid()) return value_buffers_.error();
+  std::memcpy(buffer.data(), value.data(), value.size());
+  return buffer;
+}
+
+absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
+                              const WriteOptions& options, absl::Time deadline,
+                              Client::WriteCallback done) {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
+  const uint64_t known_max = connection_->value_bytes_max();
+  const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
+  if (status.ok() && value.size() > value_bytes_max)
+    status = ValueTooLongError(value.size(), value_bytes_max);
+  if (!status.ok()) return NotStarted(status);
+  absl::StatusOr<Buffer> copy = CopyOf(value);
+  if (!copy.ok()) return NotStarted(copy.status());
+  MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
+  request.value = *std::move(copy);
+  request.value_length = value.size();
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
+                                 absl::Time deadline, Client::WriteCallback done) {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  if (!status.ok()) return NotStarted(status);
+  return Start({rdma::Opcode::kDelete, key, options, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
+                                    absl::Time deadline, Client::IncrementCallback done) {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  if (!status.ok()) return NotStarted(status);
+  MessageOperation::Request request(rdma::Opcode::kIncrement, key, options, deadline,
+                                    std::move(done));
+  request.by = by;
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
+                                 const WriteOptions& options, absl::Time deadline,
+                                 Client::WriteCallback done) {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  const uint64_t bytes = key.size() + value.size();
+  if (status.ok() && bytes > connection_->append_bytes_max())
+    status = AppendTooLongError(bytes, connection_->append_bytes_max());
+  if (!status.ok()) return NotStarted(status);
+  absl::StatusOr<Buffer> copy = CopyOf(value);
+  if (!copy.ok()) return NotStarted(copy.status());
+  MessageOperation::Request request(rdma::Opcode::kAppend, key, options, deadline, std::move(done));
+  request.value = *std::move(copy);
+  request.value_length = value.size();
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartFlush(absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return NotStarted(status);
+  return Start({rdma::Opcode::kFlush, "", {}, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartPing(absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  return Start({rdma::Opcode::kPing, "", {}, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  return Start({rdma::Opcode::kStats, "", {}, deadline, std::move(done)});
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,42 @@
+// Makes the library's errors: what client/reasons.h reads. The library's own; no API.
+
+#ifndef OSPREY_CLIENT_ERRORS_H_
+#define OSPREY_CLIENT_ERRORS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/reasons.h"
+
+namespace osprey::client {
+
+absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view message);
+
+// `error`, of a write, with what is known of its effect: in the message and for MayBeApplied.
+// REQUIRES: not OK.
+enum class Outcome { kNotApplied, kUnknown };
+absl::Status WithOutcome(const absl::Status& error, Outcome outcome);
+
+// Arguments.
+absl::Status EmptyKeyError();
+absl::Status KeyTooLongError(uint64_t bytes, uint64_t bytes_max);
+absl::Status ValueTooLongError(uint64_t bytes, uint64_t bytes_max);
+absl::Status AppendTooLongError(uint64_t bytes, uint64_t bytes_max);
+absl::Status BadConditionError(absl::string_view what);
+absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_max);
+absl::Status BadOptionError(absl::string_view name, absl::string_view value,
+                            absl::string_view range);
+
+// Bounds of this client.
+absl::Status TooManyOperationsError(int in_flight);
+absl::Status BuffersUsedUpError(uint64_t bytes_max);
+
+absl::Status ClosedError();
+// The server that has a write is gone, or has forgotten the session.
+absl::Status ServerGoneError();
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_ERRORS_H_
