@@ -13,9 +13,6 @@ namespace osprey::client {
 
 namespace {
 
-// Until servers take Batches.
-constexpr size_t kFramesPerSendMax = 1;
-
 uint64_t ValueLengthOf(const Operation& operation) {
   if (operation.type() == Operation::Type::kGet) return 0;
   return static_cast<const MessageOperation&>(operation).value_length();
@@ -85,7 +82,7 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
   if (!*appended) return false;
   if (is_new) ++next_sequence;
   gathered_.push_back(&operation);
-  return batch_->frames() < kFramesPerSendMax;
+  return true;
 }
 
 void Engine::SentRequest(Operation& operation) {

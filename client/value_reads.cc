@@ -62,10 +62,7 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
   }
   pieces_[number] = {&operation,
                      /*wanted=*/true,
-                     /*landed=*/false,
-                     std::move(buffer),
-                     data,
-                     static_cast<uint32_t>(length)};
+                     /*landed=*/false, std::move(buffer), data, static_cast<uint32_t>(length)};
   ++counters_.reads;
   counters_.read_bytes += length;
   if (outstanding_++ == 0) progress_at_ = now;

@@ -104,6 +104,39 @@ TEST_F(ClientWriteTest, MoreWritesThanTheSessionAllowsWaitTheirTurn) {
   for (const Outcome<uint64_t>& put : puts) EXPECT_TRUE(put.status().ok()) << put.status();
 }
 
+TEST_F(ClientWriteTest, RequestsThatAreReadyTogetherGoOutInAsFewFramesAsTheyFitInto) {
+  KillServer();
+  StartServer(2);
+  server_->requests_max = 128;
+  ASSERT_TRUE(RunUntil([&] { return server_->hellos == 1; }, absl::Seconds(5)));
+  BecomeReady();
+  std::deque<Outcome<uint64_t>> puts;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(StartPut(absl::StrCat("key", i), "v", puts.emplace_back()).ok());
+  }
+  ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }));
+  for (const Outcome<uint64_t>& put : puts) EXPECT_TRUE(put.status().ok()) << put.status();
+  EXPECT_EQ(server_->requests.size(), 100u);
+  // 24 + 56 + key + value bytes each, 8192 a frame.
+  EXPECT_EQ(server_->frames, 2);
+  EXPECT_EQ(engine_->counters().messages, 100u);
+  EXPECT_EQ(engine_->counters().frames, 2u);
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(server_->sequences[i], i + 1);
+}
+
+TEST_F(ClientWriteTest, LargeAndSmallValuesShareFramesInTheirOrder) {
+  Outcome<uint64_t> small, large, full, last;
+  ASSERT_TRUE(StartPut("small", "v", small).ok());
+  ASSERT_TRUE(StartPut("large", std::string(100000, 'l'), large).ok());
+  ASSERT_TRUE(StartPut("full", std::string(1000, 'f'), full).ok());
+  ASSERT_TRUE(StartPut("small", "w", last).ok());
+  ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }));
+  EXPECT_EQ(server_->frames, 1);
+  EXPECT_EQ(Get("small")->bytes, "w");
+  EXPECT_EQ(Get("large")->bytes, std::string(100000, 'l'));
+  EXPECT_EQ(Get("full")->bytes, std::string(1000, 'f'));
+}
+
 TEST_F(ClientWriteTest, PingAndStatsAreAnswered) {
   Outcome<uint64_t> ping;
   Outcome<std::string> stats;

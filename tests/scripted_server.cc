@@ -65,7 +65,8 @@ void ScriptedServer::Poll(absl::Time now) {
     (void)transport_->Accept(asking_.back());
     asking_.pop_back();
   }
-  while (answers && reading_.empty() && !waiting_.empty()) {
+  while (answers && reading_.empty() && !waiting_.empty() &&
+         transport_->SendRoom(connection_) > 0) {
     const std::string frame = std::move(waiting_.front());
     waiting_.pop_front();
     Answer(frame, now);
