@@ -1,5 +1,6 @@
 #include "index/chains.h"
 
+#include <bit>
 #include <cassert>
 
 #include "index/test_hooks.h"
@@ -14,18 +15,46 @@ uint64_t LinkOf(const Line& line) {
 }  // namespace
 
 bool Chains::AddUnit() {
-  const absl::optional<uint64_t> unit = space_.TakeUnit();
-  if (!unit.has_value()) return false;
-  for (uint32_t i = kLinesPerUnit; i-- > 0;) free_.push_back(*unit + i * kLineBytes);
+  const absl::optional<uint64_t> offset = space_.TakeUnit();
+  if (!offset.has_value()) return false;
+  Unit& unit = units_[*offset];
+  unit.free_lines = kLinesPerUnit;
+  for (uint64_t& word : unit.free) word = ~uint64_t{0};
+  units_with_room_.insert(*offset);
+  free_lines_ += kLinesPerUnit;
   return true;
 }
 
 absl::optional<uint64_t> Chains::TakeLine() {
-  if (free_.empty() && !AddUnit()) return absl::nullopt;
-  const uint64_t offset = free_.back();
-  free_.pop_back();
+  if (free_lines_ == 0 && !AddUnit()) return absl::nullopt;
+  const uint64_t offset = *units_with_room_.begin();
+  Unit& unit = units_[offset];
+  uint32_t word = 0;
+  while (unit.free[word] == 0) ++word;
+  const uint32_t line = word * 64 + static_cast<uint32_t>(std::countr_zero(unit.free[word]));
+  unit.free[word] &= unit.free[word] - 1;
+  if (--unit.free_lines == 0) units_with_room_.erase(offset);
+  --free_lines_;
   ++lines_;
-  return offset;
+  return offset + line * kLineBytes;
+}
+
+void Chains::FreeLine(uint64_t offset) {
+  const uint64_t in_unit = (offset - space_.units_offset()) % kUnitBytes;
+  const auto found = units_.find(offset - in_unit);
+  assert(found != units_.end());
+  Unit& unit = found->second;
+  const uint64_t line = in_unit / kLineBytes;
+  assert((unit.free[line / 64] >> line % 64 & 1) == 0);  // freed twice
+  unit.free[line / 64] |= uint64_t{1} << line % 64;
+  units_with_room_.insert(found->first);
+  ++free_lines_;
+  --lines_;
+  if (++unit.free_lines < kLinesPerUnit) return;
+  free_lines_ -= kLinesPerUnit;
+  units_with_room_.erase(found->first);
+  space_.FreeUnit(found->first);
+  units_.erase(found);
 }
 
 bool Chains::Add(uint64_t home, uint64_t slot) {
@@ -70,7 +99,7 @@ uint32_t Chains::LengthOf(uint64_t home) const {
 }
 
 bool Chains::Reserve(uint64_t lines) {
-  while (free_.size() < lines) {
+  while (free_lines_ < lines) {
     if (!AddUnit()) return false;
   }
   return true;
@@ -98,8 +127,7 @@ void Chains::Poison(uint64_t home) {
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0;) {
     const uint64_t next = LinkOf(LineAt(writer_, at));
     LineEditor::Empty(writer_, at, kGenerationNone).Publish();
-    free_.push_back(at);
-    --lines_;
+    FreeLine(at);
     at = next;
   }
 }
@@ -133,8 +161,7 @@ void Chains::UnlinkFirstEmpty(const uint64_t* chain, uint32_t length) {
     LineEditor before(writer_, chain[i - 1]);
     before.SetLink(LinkOf(LineAt(writer_, chain[i])));
     before.Publish();
-    free_.push_back(chain[i]);
-    --lines_;
+    FreeLine(chain[i]);
     return;
   }
 }
@@ -152,10 +179,7 @@ void Chains::Trim(uint64_t home) {
   LineEditor last(writer_, chain[keep]);
   last.SetLink(0);
   last.Publish();
-  for (uint32_t i = length; i > keep; --i) {
-    free_.push_back(chain[i]);
-    --lines_;
-  }
+  for (uint32_t i = length; i > keep; --i) FreeLine(chain[i]);
 }
 
 }  // namespace osprey::index

@@ -16,8 +16,9 @@
 #define OSPREY_INDEX_CHAINS_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/layout.h"
@@ -59,15 +60,26 @@ class Chains {
   uint64_t lines() const { return lines_; }  // in use
 
  private:
+  // A unit of overflow lines, of which some are free.
+  struct Unit {
+    uint32_t free_lines = 0;
+    uint64_t free[kLinesPerUnit / 64] = {};  // a bit per line
+  };
+
   bool AddUnit();
   absl::optional<uint64_t> TakeLine();
+  void FreeLine(uint64_t offset);
   // The chain's last line; `home` itself when there is no chain.
   uint64_t LastOf(uint64_t home) const;
   void UnlinkFirstEmpty(const uint64_t* chain, uint32_t length);
 
   RegionWriter& writer_;
   RegionSpace& space_;
-  std::vector<uint64_t> free_;  // offsets
+  // By offset. The first with a free line is used first, so that others become empty, which makes
+  // them free for segments: most chains live only shortly before their segments split.
+  absl::btree_map<uint64_t, Unit> units_;
+  absl::btree_set<uint64_t> units_with_room_;
+  uint64_t free_lines_ = 0;
   uint64_t lines_ = 0;
 };
 

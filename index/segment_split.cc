@@ -30,12 +30,12 @@ uint64_t SegmentSplit::Half::chain_lines() const {
 }
 
 void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
-  has_small_items_ = false;
   entries_.clear();
   for (Half& half : halves_) {
     half.lines.assign(kLinesPerUnit, Line{});
     half.used.assign(kLinesPerUnit, 0);
     half.chained.clear();
+    half.keys = half.small_items = 0;
   }
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) Collect(segment + i * kLineBytes, i, false);
   // After all that keep their line.
@@ -50,7 +50,7 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
       const uint64_t head = writer_.Word(entries_[i + kPrefetchDistance].words_at);
       if (KindOf(head) == WordKind::kSlot) items_.Prefetch(Slot::Unpack(head).offset);
     }
-    Place(entries_[i], halves_[HashOf(entries_[i]) >> depth & 1]);
+    Part(entries_[i], depth);
   }
 }
 
@@ -63,27 +63,33 @@ void SegmentSplit::Collect(uint64_t line_offset, uint32_t line, bool chained) {
   }
 }
 
-uint64_t SegmentSplit::HashOf(const Entry& entry) const {
+// To which half it goes is for its key to say, which may be in an item.
+void SegmentSplit::Part(const Entry& entry, uint32_t depth) {
   const uint64_t head = writer_.Word(entry.words_at);
+  absl::string_view key;
+  bool small_item = false;
   if (KindOf(head) == WordKind::kSlot) {
-    return HashKey(items_.At(Slot::Unpack(head).offset).key, hash_seed_).bits;
+    const StoredItem item = items_.At(Slot::Unpack(head).offset);
+    key = item.key;
+    small_item = MayBeInline(item.key, item.value);
+  } else {
+    const ByteSpan bytes =
+        writer_.Bytes(entry.words_at + kWordBytes, InlineHead::Unpack(head).key_length);
+    key = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  const ByteSpan key =
-      writer_.Bytes(entry.words_at + kWordBytes, InlineHead::Unpack(head).key_length);
-  return HashKey({reinterpret_cast<const char*>(key.data()), key.size()}, hash_seed_).bits;
+  Half& half = halves_[HashKey(key, hash_seed_).bits >> depth & 1];
+  ++half.keys;
+  half.small_items += small_item;
+  Place(entry, half);
 }
 
 void SegmentSplit::Place(const Entry& entry, Half& half) {
-  const uint64_t head = writer_.Word(entry.words_at);
-  if (KindOf(head) == WordKind::kSlot && Slot::Unpack(head).length_class <= kInlineItemClassMax) {
-    has_small_items_ = true;
-  }
   uint32_t line = entry.line;
   if (entry.chained) {
     assert(entry.words == 1);
     if (half.used[line] == kLineWordsUsable) ++line;
     if (half.used[line] == kLineWordsUsable) {
-      half.chained.push_back({entry.line, head});
+      half.chained.push_back({entry.line, writer_.Word(entry.words_at)});
       return;
     }
   }

@@ -34,6 +34,8 @@ class SegmentSplit {
       uint64_t slot = 0;
     };
     std::vector<Chained> chained;
+    uint32_t keys = 0;
+    uint32_t small_items = 0;  // that might be inline
 
     uint64_t line_words() const;
     uint64_t chain_lines() const;
@@ -59,8 +61,6 @@ class SegmentSplit {
 
   // 0: the keys whose bit is 0.
   const Half& half(uint32_t bit) const { return halves_[bit]; }
-  // Whether there are items so small that they might be inline.
-  bool has_small_items() const { return has_small_items_; }
 
  private:
   struct Entry {
@@ -70,14 +70,13 @@ class SegmentSplit {
     bool chained = false;
   };
   void Collect(uint64_t line_offset, uint32_t line, bool chained);
-  uint64_t HashOf(const Entry& entry) const;
+  void Part(const Entry& entry, uint32_t depth);
   void Place(const Entry& entry, Half& half);
 
   const RegionWriter& writer_;
   const ItemStore& items_;
   uint64_t hash_seed_;
   Half halves_[2];
-  bool has_small_items_ = false;
   std::vector<Entry> entries_;
 };
 

@@ -26,6 +26,9 @@ constexpr uint64_t IndexRoom(uint64_t region_bytes) {
 
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
 
+// Items made inline after one delete: bounded work.
+constexpr int kPromotionsPerDelete = 2;
+
 // More cas versions than any one write draws, all its records included.
 constexpr uint64_t kCasVersionsPerWriteMax = 64;
 
@@ -183,7 +186,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   }
   if (at.out_of_line() && items_.FitsInPlace(at.entry.head, key.size(), value.size())) {
     const uint64_t version = writer_.NextCasVersion();
-    CountPut(at, key, value);
+    CountPut(at, key, value, WordKind::kSlot);
     ++counts_.in_place_updates;
     items_.RewriteInPlace(at.item(), key, value, version);
     WriteResult result = Outcome(absl::OkStatus(), version);
@@ -203,10 +206,10 @@ WriteResult Table::PublishItem(const Location& at, uint64_t item, absl::Time now
   const StoredItem stored = items_.At(item);
   const uint64_t slot = items_.SlotOf(item, at.hash.fingerprint());
   if (at.found()) {
-    CountPut(at, stored.key, stored.value);
+    CountPut(at, stored.key, stored.value, WordKind::kSlot);
     ReplaceWithItem(at, slot, sealing, now);
   } else if (InsertItem(at, slot, sealing, now)) {
-    CountPut(at, stored.key, stored.value);
+    CountPut(at, stored.key, stored.value, WordKind::kSlot);
     NoteLoad(at);
   } else {
     items_.Discard(item);
@@ -268,7 +271,7 @@ bool Table::PutInline(const Location& at, absl::string_view key, ByteSpan value,
   if (!room.has_value()) return false;
   LineEditor line(writer_, *room);
   if (at.found() && line.free() + old_words < words) return false;
-  CountPut(at, key, value);
+  CountPut(at, key, value, WordKind::kInline);
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
   if (at.found()) line.Remove(at.entry.at, old_words);
@@ -302,6 +305,8 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
   --counts_.keys;
+  --segments_[UnitOf(at.home)].keys;
+  segments_[UnitOf(at.home)].small_items -= IsSmallItem(at);
   counts_.key_bytes -= key.size();
   counts_.value_bytes -= CurrentOf(at).value.size();
   if (!out_of_line) --counts_.inline_keys;
@@ -318,7 +323,7 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
     chains_.Trim(at.home);
   } else {
     PullBack(Seeded(SeededBug::kPullBackIntoSecondLine) ? at.home : at.line);
-    Promote(at.line, now);
+    Promote(at.line, kPromotionsPerDelete, now);
   }
   return Outcome(absl::OkStatus(), version);
 }
@@ -370,15 +375,25 @@ void Table::Lease(uint64_t slot, absl::Time until) {
 
 // --- Accounts --------------------------------------------------------------
 
-// Before the write, while what was there can still be seen.
-void Table::CountPut(const Location& at, absl::string_view key, ByteSpan value) {
+// Before the write, while what was there can still be seen. `form` is what the key will have.
+void Table::CountPut(const Location& at, absl::string_view key, ByteSpan value, WordKind form) {
+  Segment& segment = segments_[UnitOf(at.home)];
   if (at.found()) {
     counts_.value_bytes -= CurrentOf(at).value.size();
+    segment.small_items -= IsSmallItem(at);
   } else {
     ++counts_.keys;
+    ++segment.keys;
     counts_.key_bytes += key.size();
   }
   counts_.value_bytes += value.size();
+  segment.small_items += form == WordKind::kSlot && MayBeInline(key, value);
+}
+
+bool Table::IsSmallItem(const Location& at) const {
+  if (!at.out_of_line()) return false;
+  const StoredItem item = items_.At(at.item());
+  return MayBeInline(item.key, item.value);
 }
 
 Table::Stats Table::stats() const {

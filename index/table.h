@@ -44,8 +44,10 @@
 
 namespace osprey::index {
 
-// A segment splits when so much of the words that keys can take is taken.
-inline constexpr uint32_t kSplitPercent = 92;
+// A segment splits when so much of the words that keys can take is taken, or so many of its keys
+// are small items that found no room to be inline, of which each costs a READ more.
+inline constexpr uint32_t kSplitPercent = 97;
+inline constexpr uint32_t kSmallItemsPercent = 12;
 // Keys that one FlushStep deletes at most, and lines at which it looks.
 inline constexpr uint64_t kFlushKeysMax = 1024;
 inline constexpr uint32_t kFlushLinesMax = 1024;
@@ -59,6 +61,7 @@ struct TableOptions {
   // The last cas version that counts as used (for tests of the counter's end).
   uint64_t cas_version = 0;
   uint32_t split_percent = kSplitPercent;  // 1 … 100
+  uint32_t small_items_percent = kSmallItemsPercent;
 };
 
 // What must hold at the instant of a write.
@@ -144,6 +147,11 @@ class Table {
   // false also when there is no room to grow. Between steps the table is whole.
   bool GrowStep(absl::Time now);
 
+  // Whether some step is wanted. GrowStep may still find no room for it.
+  bool GrowthWanted() const {
+    return directory_.doubling() || !wants_promote_.empty() || !wants_split_.empty();
+  }
+
   // --- Flush.
   // Deletes up to `keys_max` (at most kFlushKeysMax) keys whose version is at most `version_bound`,
   // from `cursor` on; 0 is the beginning. A client that goes on until the cursor returned is 0 has
@@ -211,6 +219,8 @@ class Table {
   // What is known of a unit that is a segment.
   struct Segment {
     uint32_t words = 0;  // that keys take, chains included, links apart
+    uint32_t keys = 0;
+    uint32_t small_items = 0;  // items that would be inline if there had been room
     bool wants_split = false;
   };
 
@@ -234,12 +244,13 @@ class Table {
                  absl::Time now);
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
-  void Promote(uint64_t line_offset, absl::Time now);
+  void Promote(uint64_t line_offset, int items_max, absl::Time now);
   void PullBack(uint64_t line_offset);
   void MoveAsNobodyMay(absl::string_view key);  // seeded bugs
   // Publishes, and keeps account of the words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
-  void CountPut(const Location& at, absl::string_view key, ByteSpan value);
+  void CountPut(const Location& at, absl::string_view key, ByteSpan value, WordKind form);
+  bool IsSmallItem(const Location& at) const;
 
   // Growth (table_growth.cc).
   DirectoryEntry NewSegment(uint32_t depth);

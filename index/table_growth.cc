@@ -22,6 +22,9 @@ constexpr uint32_t kCrowdedPercent = 25;
 // keys differ by one or two.
 constexpr uint32_t kDepthSpreadMax = 4;
 
+// Below, there was room when small items were made, or there will be when their lines are written.
+constexpr uint32_t kCrampedPercent = 60;
+
 constexpr uint32_t Percent(uint32_t words) {
   return words * 100 / (kLinesPerUnit * kLineWordsUsable);
 }
@@ -57,7 +60,11 @@ void Table::NoteLoad(const Location& at) {
   if (segment.wants_split) return;
   const uint32_t percent = Percent(segment.words);
   const bool full = percent >= options_.split_percent;
-  if (!full && (percent < kCrowdedPercent || chains_.LengthOf(at.home) < kLongChainLines)) return;
+  const bool cramped = percent >= kCrampedPercent &&
+                       segment.small_items * 100 >= segment.keys * options_.small_items_percent;
+  if (!full && !cramped &&
+      (percent < kCrowdedPercent || chains_.LengthOf(at.home) < kLongChainLines))
+    return;
   segment.wants_split = true;
   wants_split_.push_back(static_cast<uint32_t>(at.hash.bits));
 }
@@ -76,7 +83,8 @@ bool Table::GrowStep(absl::Time now) {
   } else if (!wants_promote_.empty()) {
     const uint64_t segment = wants_promote_.back();
     wants_promote_.pop_back();
-    for (uint32_t i = 0; i < kLinesPerUnit; ++i) Promote(segment + i * kLineBytes, now);
+    for (uint32_t i = 0; i < kLinesPerUnit; ++i)
+      Promote(segment + i * kLineBytes, kLineWordsUsable, now);
   } else if (!wants_split_.empty()) {
     const uint32_t hash_bits = wants_split_.front();
     const DirectoryEntry entry = directory_.At(hash_bits);
@@ -93,7 +101,7 @@ bool Table::GrowStep(absl::Time now) {
       wants_split_.pop_front();
     }
   }
-  return directory_.doubling() || !wants_promote_.empty() || !wants_split_.empty();
+  return GrowthWanted();
 }
 
 // --- A split (W7) ----------------------------------------------------------
@@ -124,10 +132,8 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
   --segments_of_depth_[old.depth];
   space_.FreeUnit(UnitOffset(old.unit));
   ++counts_.splits;
-  if (split_.has_small_items()) {
-    wants_promote_.push_back(UnitOffset(low.unit));
-    wants_promote_.push_back(UnitOffset(high.unit));
-  }
+  if (low_half.small_items > 0) wants_promote_.push_back(UnitOffset(low.unit));
+  if (high_half.small_items > 0) wants_promote_.push_back(UnitOffset(high.unit));
   return true;
 }
 
@@ -147,7 +153,10 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
   }
   const uint64_t line_words = half.line_words();
   occupied_words_ += line_words;
-  segments_[entry.unit].words = static_cast<uint32_t>(line_words + half.chained.size());
+  Segment& segment_known = segments_[entry.unit];
+  segment_known.words = static_cast<uint32_t>(line_words + half.chained.size());
+  segment_known.keys = half.keys;
+  segment_known.small_items = half.small_items;
 }
 
 void Table::WriteEmptyHalf(DirectoryEntry entry) {

@@ -4,13 +4,6 @@
 #include "index/test_hooks.h"
 
 namespace osprey::index {
-namespace {
-
-// Items made inline after one delete: bounded work.
-constexpr int kPromotionsPerWriteMax = 2;
-
-}  // namespace
-
 // Makes the longest inline item of the window an item of its own; its key stays in its line. False
 // when there is none, or no space for it.
 bool Table::Demote(uint64_t home, absl::Time now) {
@@ -38,13 +31,14 @@ bool Table::Demote(uint64_t home, absl::Time now) {
   items_.Seal(sealing);
   --counts_.inline_keys;
   ++counts_.demotions;
+  ++segments_[UnitOf(home)].small_items;
   return true;
 }
 
-// Makes small items of the line inline while there is room: the other way round, W2 as for any item
-// that becomes inline.
-void Table::Promote(uint64_t line_offset, absl::Time now) {
-  for (int i = 0; i < kPromotionsPerWriteMax; ++i) {
+// Makes up to `items_max` small items of the line inline while there is room: the other way round,
+// W2 as for any item that becomes inline.
+void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
+  for (int i = 0; i < items_max; ++i) {
     LineEditor line(writer_, line_offset);
     LineCursor cursor(LineAt(writer_, line_offset));
     bool found = false;
@@ -66,6 +60,7 @@ void Table::Promote(uint64_t line_offset, absl::Time now) {
     items_.Retire(offset, now);
     ++counts_.inline_keys;
     ++counts_.promotions;
+    --segments_[UnitOf(line_offset)].small_items;
   }
 }
 

@@ -93,7 +93,7 @@ TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
   Fixture f(8 << 20);
   const std::string value(100, 'v');
   std::vector<uint64_t> hints;
-  for (uint64_t i = 0; i < 3200; ++i) {
+  for (uint64_t i = 0; i < 3300; ++i) {
     hints.push_back(f.table->Put(KeyOf(i), BytesOf(value), {}, TestTime(0)).slot);
   }
   RegionMap map = f.Map();
@@ -111,7 +111,7 @@ TEST(GrowthTest, SplitCarriesChainsAlong) {
   const std::vector<std::string> crowd = KeysOfHome(77, 120, false);
   for (const std::string& key : crowd) ASSERT_TRUE(f.Put(key, std::string(60, 'c')).ok());
   ASSERT_GT(f.table->stats().overflow_lines, 6u);
-  for (uint64_t i = 0; i < 3100; ++i) ASSERT_TRUE(f.Put(KeyOf(i), std::string(60, 'v')).ok());
+  for (uint64_t i = 0; i < 3250; ++i) ASSERT_TRUE(f.Put(KeyOf(i), std::string(60, 'v')).ok());
   RegionMap old_map = f.Map();
   f.GrowAll();
   const Table::Stats stats = f.table->stats();
