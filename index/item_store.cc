@@ -81,16 +81,26 @@ void ItemStore::Fill(uint64_t offset, ByteSpan value) {
   writer_.Store(from, value);
 }
 
-Sealing ItemStore::Finish(uint64_t offset, uint64_t cas_version) {
+void ItemStore::SetCasVersion(uint64_t offset, uint64_t cas_version) {
   writer_.Store(offset + offsetof(ItemHeader, cas_version), cas_version);
-  const StoredItem item = At(offset);
+}
+
+ByteSpan ItemStore::Contents(uint64_t offset) const {
+  return writer_.Bytes(offset + kContentsOffset, At(offset).bytes - kContentsOffset);
+}
+
+Sealing ItemStore::Finish(uint64_t offset, uint64_t cas_version) {
+  SetCasVersion(offset, cas_version);
+  return FinishHashed(offset, HashBytes(Contents(offset)));
+}
+
+Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t contents_hash) {
   Sealing sealing;
   sealing.offset = offset;
   sealing.version = RecordVersion(writer_.cas_version());
-  sealing.tag = LiveTag(item.key.size());
-  const ByteSpan contents = writer_.Bytes(offset + kContentsOffset, item.bytes - kContentsOffset);
+  sealing.tag = LiveTag(At(offset).key.size());
   sealing.checksum =
-      RecordChecksum(HashBytes(contents), sealing.version, sealing.tag, writer_.PlaceOf(offset));
+      RecordChecksum(contents_hash, sealing.version, sealing.tag, writer_.PlaceOf(offset));
   return sealing;
 }
 

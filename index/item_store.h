@@ -54,6 +54,11 @@ class ItemStore {
   void Fill(uint64_t offset, ByteSpan value);
   // Nothing of the item may change any more.
   Sealing Finish(uint64_t offset, uint64_t cas_version);
+  // The same of an item that is hashed while it is filled in: its cas version comes first, and
+  // HashBytes of all its contents, in order, last.
+  void SetCasVersion(uint64_t offset, uint64_t cas_version);
+  ByteSpan Contents(uint64_t offset) const;
+  Sealing FinishHashed(uint64_t offset, uint64_t contents_hash);
   void Seal(const Sealing& sealing);
 
   // Whether a new value of this length can be written over the item that `slot` leads to: there is

@@ -196,13 +196,14 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   const absl::optional<uint64_t> item = items_.Begin(key, value.size(), now);
   if (!item.has_value()) return Full();
   items_.Fill(*item, value);
-  return PublishItem(at, *item, now);
+  const uint64_t version = writer_.NextCasVersion();
+  return PublishItem(at, items_.Finish(*item, version), version, now);
 }
 
-// Makes a filled item the key's value, or discards it.
-WriteResult Table::PublishItem(const Location& at, uint64_t item, absl::Time now) {
-  const uint64_t version = writer_.NextCasVersion();
-  const Sealing sealing = items_.Finish(item, version);
+// Makes a finished item the key's value, or discards it.
+WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
+                               absl::Time now) {
+  const uint64_t item = sealing.offset;
   const StoredItem stored = items_.At(item);
   const uint64_t slot = items_.SlotOf(item, at.hash.fingerprint());
   if (at.found()) {
@@ -330,6 +331,31 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
 
 // --- Rendezvous ------------------------------------------------------------
 
+Reservation::Reservation(Table* table, uint64_t offset, uint64_t version)
+    : table_(table),
+      offset_(offset),
+      version_(version),
+      value_(table->items_.Value(offset)),
+      hasher_(std::make_unique<BytesHasher>()) {
+  table_->items_.SetCasVersion(offset, version);
+  const ByteSpan contents = table_->items_.Contents(offset);
+  hasher_->Update(contents.first(static_cast<size_t>(value_.data() - contents.data())));
+}
+
+void Reservation::Hash(uint64_t bytes) {
+  assert(valid() && bytes <= value_.size() - hashed_);
+  hasher_->Update(value_.subspan(hashed_, bytes));
+  hashed_ += bytes;
+}
+
+// What is left of the value, and the padding behind it.
+uint64_t Reservation::HashRest() {
+  const ByteSpan contents = table_->items_.Contents(offset_);
+  const auto value_at = static_cast<size_t>(value_.data() - contents.data());
+  hasher_->Update(contents.subspan(value_at + hashed_));
+  return hasher_->Digest();
+}
+
 Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
@@ -337,7 +363,10 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   Abort();
   table_ = std::exchange(other.table_, nullptr);
   offset_ = other.offset_;
+  version_ = other.version_;
   value_ = std::exchange(other.value_, {});
+  hashed_ = other.hashed_;
+  hasher_ = std::move(other.hasher_);
   return *this;
 }
 
@@ -356,7 +385,7 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
   const absl::optional<uint64_t> item = items_.Begin(key, value_length, now);
   if (!item.has_value()) return Full().status;
-  return Reservation(this, *item, items_.Value(*item));
+  return Reservation(this, *item, writer_.NextCasVersion());
 }
 
 WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now) {
@@ -364,8 +393,16 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const Location at = Locate(items_.At(reservation.offset_).key);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  uint64_t version = reservation.version_;
+  Sealing sealing;
+  if (at.found() && CurrentOf(at).version > version) {
+    version = writer_.NextCasVersion();  // versions of a key grow
+    sealing = items_.Finish(reservation.offset_, version);
+  } else {
+    sealing = items_.FinishHashed(reservation.offset_, reservation.HashRest());
+  }
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
-  return PublishItem(at, reservation.offset_, now);
+  return PublishItem(at, sealing, version, now);
 }
 
 void Table::Lease(uint64_t slot, absl::Time until) {

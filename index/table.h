@@ -95,18 +95,24 @@ class Reservation {
   // Where the value's bytes go (key and header are there already). Local or remote DMA writes may
   // fill it.
   absl::Span<std::byte> value() const { return value_; }
+  // The next `bytes` of value() have come and will not change: they are hashed now, so that Publish
+  // need not, which would keep everybody waiting for a long value. REQUIRES: there are so many.
+  void Hash(uint64_t bytes);
   bool valid() const { return table_ != nullptr; }
   // Gives the space back; value() may no longer be written to.
   void Abort();
 
  private:
   friend class Table;
-  Reservation(Table* table, uint64_t offset, absl::Span<std::byte> value)
-      : table_(table), offset_(offset), value_(value) {}
+  Reservation(Table* table, uint64_t offset, uint64_t version);
+  uint64_t HashRest();
 
   Table* table_ = nullptr;
-  uint64_t offset_ = 0;  // of the item
+  uint64_t offset_ = 0;   // of the item
+  uint64_t version_ = 0;  // its cas version: part of what is hashed, so it was drawn first
   absl::Span<std::byte> value_;
+  uint64_t hashed_ = 0;                  // bytes of value_
+  std::unique_ptr<BytesHasher> hasher_;  // of the item's contents
 };
 
 class Table {
@@ -125,10 +131,12 @@ class Table {
                   absl::Time now);
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
-  // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
+  // The version of the write is drawn here, since it is part of what is hashed; and once more by
+  // Publish, which then hashes all anew, if the key has a newer one by then. Errors:
+  // INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
   absl::StatusOr<Reservation> Reserve(absl::string_view key, uint64_t value_length, absl::Time now);
-  // Hashes what was filled in and makes it the key's value. The reservation is used up whatever the
-  // outcome.
+  // Hashes what was not hashed yet of what was filled in, and makes it the key's value. The
+  // reservation is used up whatever the outcome.
   WriteResult Publish(Reservation reservation, Condition condition, absl::Time now);
 
   // What is there now. The value is valid until the next call on the table.
@@ -237,7 +245,8 @@ class Table {
   Current CurrentOf(const Location& at) const;
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
 
-  WriteResult PublishItem(const Location& at, uint64_t item, absl::Time now);
+  WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
+                          absl::Time now);
   void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,

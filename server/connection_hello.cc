@@ -1,6 +1,5 @@
 // The way of a connection from its Hello to its Welcome. See the drawing in connection.h.
 
-#include <algorithm>
 #include <cassert>
 
 #include "absl/strings/str_cat.h"
@@ -8,9 +7,6 @@
 
 namespace osprey::server {
 namespace {
-
-// Credits that the Welcome and the Goodbye may take beside the replies.
-constexpr uint32_t kCreditsBesideReplies = 2;
 
 rdma::RemoteMemory RemoteOf(const rdma::WireMemory& wire) {
   return {wire.address, wire.length, wire.key};
@@ -64,9 +60,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   rdma::WelcomeBody body;
   body.incarnation = shared_.incarnation;
   body.region = {region->address, region->length, region->key, 0};
-  body.requests_max = std::clamp<uint32_t>(limits_.send_credits_max, kCreditsBesideReplies + 1,
-                                           kCreditsBesideReplies + kRequestsMax) -
-                      kCreditsBesideReplies;
+  body.requests_max = kRequestsMax;
   body.resumed = resumed ? 1 : 0;
   body.value_bytes_max = shared_.value_bytes_max;
   body.eager_bytes_max = limits_.frame_bytes_max -

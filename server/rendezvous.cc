@@ -71,6 +71,7 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
     landed_.reset(place);
     const uint64_t length = PieceLength(hashed_);
     XXH3_64bits_update(hash_.get(), reservation_.value().data() + hashed_, length);
+    reservation_.Hash(length);
     hashed_ += length;
   }
 }

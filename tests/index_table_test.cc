@@ -172,6 +172,37 @@ TEST(TableTest, ReservedValueAppearsWhenItIsPublished) {
   EXPECT_EQ(f.Read("key", published.slot).counters.reads, 1u);
 }
 
+TEST(TableTest, AReservationMayBeHashedWhileItIsFilled) {
+  Fixture f;
+  for (const size_t length : {1, 7, 8, 100, 5000, 100000}) {
+    std::string value(length, 'v');
+    for (size_t i = 0; i < length; ++i) value[i] = static_cast<char>('a' + i % 23 + i / 1000);
+    for (const size_t piece : {size_t{1}, size_t{13}, size_t{4096}, length}) {
+      absl::StatusOr<Reservation> reservation = f.table->Reserve("key", length, TestTime(1));
+      ASSERT_TRUE(reservation.ok());
+      // The last piece is left for Publish.
+      for (size_t at = 0; at < length; at += piece) {
+        const size_t bytes = std::min(piece, length - at);
+        std::memcpy(reservation->value().data() + at, value.data() + at, bytes);
+        if (at + bytes < length) reservation->Hash(bytes);
+      }
+      ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(1)).status.ok());
+      ASSERT_EQ(f.Read("key").value, value) << length << " in pieces of " << piece;
+    }
+  }
+}
+
+// Else a long value would keep everybody waiting when it is published.
+TEST(TableTest, WhatWasHashedIsNotHashedAgain) {
+  Fixture f;
+  absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 5000, TestTime(1));
+  std::memset(reservation->value().data(), 'v', 5000);
+  reservation->Hash(5000);
+  reservation->value()[100] = std::byte{'w'};  // nobody may
+  ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(1)).status.ok());
+  EXPECT_NE(f.Read("key").kind, Lookup::Kind::kHit);
+}
+
 TEST(TableTest, ReservationOutlivesOtherWritesOfItsKey) {
   Fixture f;
   absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 100, TestTime(1));

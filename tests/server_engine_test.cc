@@ -25,8 +25,7 @@ TEST(ServerEngineTest, WelcomeTellsWhatAClientMustKnow) {
   EXPECT_EQ(client.welcome().resumed, 0);
   EXPECT_EQ(client.welcome().value_bytes_max, 1 << 20);
   EXPECT_NE(client.session(), 0);
-  // Replies, the Welcome and a Goodbye must find a credit each.
-  EXPECT_EQ(client.welcome().requests_max, 30);
+  EXPECT_EQ(client.welcome().requests_max, kRequestsMax);
   EXPECT_EQ(client.welcome().eager_bytes_max,
             8192 - sizeof(rdma::FrameHeader) - sizeof(rdma::PutBody));
   // The region is READable, and starts with its header.
