@@ -54,7 +54,7 @@ void Engine::GatherRequests() {
   }
 }
 
-// False: the frame is full, or the session.
+// False: the frame is full, or the session, or the connection has ended.
 bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
   const bool is_new = operation.sequence() == 0;
   if (is_new && next_sequence - session_.next_sequence() == session_.Room()) return false;
@@ -69,6 +69,8 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
     appended = static_cast<MessageOperation&>(operation).AppendTo(
         *batch_, {connection_->id(), session_.id(), terms.eager_bytes_max, exposures_}, sequence);
   }
+  // The connection has just ended: wait for its last event.
+  if (absl::IsUnavailable(appended.status())) return false;
   if (!appended.ok()) {
     End(operation, appended.status());
     return true;
