@@ -77,8 +77,8 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
     return absl::InvalidArgumentError("the region does not start on a 4 KiB page");
   }
   if (options.incarnation == 0) return absl::InvalidArgumentError("an incarnation is not 0");
-  if (options.split_percent < 1 || options.split_percent > 100) {
-    return absl::InvalidArgumentError("split_percent is 1 to 100");
+  if (options.split_percent > 100) {
+    return absl::InvalidArgumentError("split_percent is at most 100");
   }
   std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
   table->LayOut();

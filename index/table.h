@@ -60,7 +60,7 @@ struct TableOptions {
   absl::Duration reuse_grace = absl::Seconds(1);
   // The last cas version that counts as used (for tests of the counter's end).
   uint64_t cas_version = 0;
-  uint32_t split_percent = kSplitPercent;  // 1 … 100
+  uint32_t split_percent = kSplitPercent;  // up to 100; 0 (for tests): after every insertion
   uint32_t small_items_percent = kSmallItemsPercent;
 };
 

@@ -89,7 +89,7 @@ bool Table::GrowStep(absl::Time now) {
     const uint32_t hash_bits = wants_split_.front();
     const DirectoryEntry entry = directory_.At(hash_bits);
     Segment& segment = segments_[entry.unit];
-    const bool emptied = Percent(segment.words) < kCrowdedPercent;
+    const bool emptied = Percent(segment.words) < std::min(kCrowdedPercent, options_.split_percent);
     if (!emptied && entry.depth < directory_.depth()) {
       if (!Split(hash_bits, entry)) return false;
       wants_split_.pop_front();

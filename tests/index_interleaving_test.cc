@@ -1,5 +1,6 @@
 // The proof by trying: readers between any two stores of the writer see only what was there.
 
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,37 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   EXPECT_GT(moves.pull_backs, 100u);
   EXPECT_GT(moves.chained_inserts, 100u);
   EXPECT_GT(moves.in_place_updates, 100u);
+}
+
+TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
+  InterleavingCounts all;
+  uint64_t splits = 0;
+  uint64_t depth = 0;
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    Interleaving interleaving(seed, true);
+    ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
+    const InterleavingCounts& counts = interleaving.counts();
+    all.gets += counts.gets;
+    all.hits += counts.hits;
+    all.misses += counts.misses;
+    all.asked_server += counts.asked_server;
+    all.torn += counts.torn;
+    all.restarts += counts.restarts;
+    all.refreshes += counts.refreshes;
+    splits += interleaving.table_stats().splits;
+    depth = std::max(depth, interleaving.table_stats().directory_depth);
+  }
+  std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
+            << all.asked_server << " torn " << all.torn << " restarts " << all.restarts
+            << " refreshes " << all.refreshes << " splits " << splits << " deepest " << depth
+            << "\n";
+  EXPECT_GT(all.hits, 10000u);
+  EXPECT_GT(all.misses, 10000u);
+  EXPECT_GT(all.torn, 10000u);
+  EXPECT_GT(all.refreshes, 1000u);
+  EXPECT_LT(all.asked_server, all.gets / 20);
+  EXPECT_GT(splits, 500u);
+  EXPECT_GE(depth, 4u);
 }
 
 }  // namespace

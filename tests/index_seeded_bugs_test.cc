@@ -14,6 +14,7 @@ namespace {
 struct Bug {
   SeededBug bug;
   const char* name;
+  bool growing = false;  // shows while segments split
 };
 
 class SeededBugTest : public testing::TestWithParam<Bug> {
@@ -28,7 +29,7 @@ class SeededBugTest : public testing::TestWithParam<Bug> {
 TEST_P(SeededBugTest, IsNoticed) {
   constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
-    Interleaving interleaving(seed);
+    Interleaving interleaving(seed, GetParam().growing);
     const std::string wrong = interleaving.Run(400);
     if (wrong.empty()) continue;
     std::cout << "seed " << seed << ": " << wrong << "\n";
@@ -39,6 +40,8 @@ TEST_P(SeededBugTest, IsNoticed) {
 
 #define BUG(name) \
   Bug { SeededBug::name, #name }
+#define BUG_OF_GROWTH(name) \
+  Bug { SeededBug::name, #name, true }
 
 INSTANTIATE_TEST_SUITE_P(
     Bugs, SeededBugTest,
@@ -49,7 +52,10 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum), BUG(kDeadIsMiss),
                     BUG(kKeyNotCompared), BUG(kPiecesNotVerified), BUG(kStateNotCompared),
                     BUG(kFingerprintNotConfirmed), BUG(kConfirmedBySlot),
-                    BUG(kChainMissNotConfirmed), BUG(kChainMissConfirmedTooEarly)),
+                    BUG(kChainMissNotConfirmed), BUG(kChainMissConfirmedTooEarly),
+                    BUG_OF_GROWTH(kDirectoryBeforeCopy), BUG_OF_GROWTH(kOldLinesNotPoisoned),
+                    BUG_OF_GROWTH(kGenerationKeptOnReuse), BUG_OF_GROWTH(kWriteDuringSplit),
+                    BUG_OF_GROWTH(kGenerationUnchecked)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

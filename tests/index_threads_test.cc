@@ -134,5 +134,60 @@ TEST(ThreadsTest, ReadersBesideAWriterSeeOnlyWhatWasThere) {
   EXPECT_GT(all.misses, 100u);
 }
 
+// A table that grows from nothing, segment by segment, under readers whose maps become old all the
+// time.
+TEST(ThreadsTest, ReadersBesideAGrowingTableFindEveryKeyThatWasStored) {
+  constexpr uint64_t kGrowingBytes = 32 << 20;
+  constexpr uint64_t kGrowingKeys = 60000;
+  RegionMemory memory(kGrowingBytes);
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  options.split_percent = 30;
+  std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+  const auto key_of = [](uint64_t i) { return absl::StrCat("growing", i); };
+  const auto value_of = [](uint64_t i) { return std::string(i % 2 == 0 ? 8 : 60, 'a' + i % 26); };
+  std::atomic<uint64_t> stored{0};
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> gets{0};
+  std::atomic<uint64_t> asked{0};
+  std::vector<std::thread> readers;
+  for (int r = 0; r < kReaders; ++r) {
+    readers.emplace_back([&, r] {
+      std::mt19937_64 random(r);
+      RegionMap first(kTestIncarnation, kGrowingBytes);
+      FillMap(first, memory.data());
+      RegionMap map = first;
+      while (!stop.load(std::memory_order_relaxed)) {
+        const uint64_t known = stored.load(std::memory_order_acquire);
+        if (known == 0) continue;
+        if (random() % 1000 == 0) map = first;
+        const uint64_t i = random() % known;
+        const GetResult got = Get(map, memory.data(), key_of(i));
+        const GetResult absent = Get(map, memory.data(), key_of(kGrowingKeys + i));
+        asked += (got.kind == Lookup::Kind::kAskServer) + (absent.kind == Lookup::Kind::kAskServer);
+        ASSERT_NE(got.kind, Lookup::Kind::kMiss) << i << " of " << known;
+        ASSERT_NE(absent.kind, Lookup::Kind::kHit);
+        if (got.kind == Lookup::Kind::kHit) {
+          ASSERT_EQ(got.value, value_of(i));
+        }
+        ++gets;
+      }
+    });
+  }
+  for (uint64_t i = 0; i < kGrowingKeys; ++i) {
+    const std::string value = value_of(i);
+    ASSERT_TRUE(table->Put(key_of(i), BytesOf(value), {}, TestTime(0)).status.ok());
+    stored.store(i + 1, std::memory_order_release);
+    table->GrowStep(TestTime(0));
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  std::cout << "gets " << gets << " asked " << asked << " splits " << table->stats().splits << "\n";
+  EXPECT_GT(table->stats().splits, 50u);
+  EXPECT_GT(gets, 1000u);
+  EXPECT_LT(asked, gets / 10);
+}
+
 }  // namespace
 }  // namespace osprey::index

@@ -9,7 +9,7 @@
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kRegionBytes = 512 << 10;  // one segment
+constexpr uint64_t kRegionBytes = 2 << 20;
 constexpr size_t kReaders = 3;
 
 // A pool of keys by home, and in each home those that share a fingerprint first. Made once.
@@ -33,11 +33,13 @@ const std::map<uint32_t, std::vector<std::string>>& KeyPool() {
 
 }  // namespace
 
-Interleaving::Interleaving(uint64_t seed) : random_(seed), memory_(kRegionBytes) {
+Interleaving::Interleaving(uint64_t seed, bool growing)
+    : random_(seed), growing_(growing), memory_(kRegionBytes) {
   TableOptions options;
   options.incarnation = kTestIncarnation;
   options.hash_seed = kTestSeed;
   options.reuse_grace = Random(3) == 0 ? absl::Seconds(1000) : absl::ZeroDuration();
+  if (growing_) options.split_percent = 0;
   table_ = *Table::Create(memory_.span(), options);
   // Items above are READ in pieces: none, some, all that are longer than a head.
   const uint64_t whole[] = {kLookupReadBytesMax, 128, 0};
@@ -58,7 +60,8 @@ Interleaving::~Interleaving() { store_observer = nullptr; }
 void Interleaving::ChooseKeys() {
   const auto home =
       std::next(KeyPool().begin(), static_cast<ptrdiff_t>(Random(KeyPool().size() - 1)));
-  const size_t of_home = Random(2) == 0 ? 2 + Random(4) : 28 + Random(20);
+  size_t of_home = Random(2) == 0 ? 2 + Random(4) : 28 + Random(20);
+  if (growing_ && Random(3) == 0) of_home += 40;  // so that chains outlive a split
   const size_t of_next = Random(6);
   keys_.reserve(of_home + of_next);
   for (size_t i = 0; i < of_home; ++i) keys_.emplace_back().name = home->second[i];
@@ -83,8 +86,33 @@ std::string Interleaving::Run(int writes) {
       wrong_ = "the region is too small for the test";
     }
   }
-  for (int i = 0; i < writes && wrong_.empty(); ++i) Write();
+  for (int i = 0; i < writes && wrong_.empty(); ++i) {
+    Write();
+    if (growing_ && wrong_.empty()) Grow();
+  }
   return wrong_;
+}
+
+// Now and then, so that there are writes in every state between.
+void Interleaving::Grow() {
+  if (Random(20) == 0) {
+    old_maps_.emplace_back(kTestIncarnation, kRegionBytes);
+    FillMap(old_maps_.back(), memory_.data());
+  }
+  if (Random(6) == 0) table_->GrowStep(TestTime(++now_));
+}
+
+// An inline value, so that the write needs nothing but the line that was already copied.
+void Interleaving::BetweenCopyAndPublish() {
+  for (Key& key : keys_) {
+    const absl::StatusOr<Table::View> view = table_->Find(key.name);
+    if (view.ok() && view->slot != 0) continue;
+    BeginState(key, absl::StrCat("#", ++value_number_));
+    const WriteResult result =
+        table_->Put(key.name, BytesOf(*key.states.back()), {}, TestTime(++now_));
+    if (result.status.ok()) key.completed = key.begun;
+    return;
+  }
 }
 
 std::string Interleaving::NewValue(const Key& key) {
@@ -201,12 +229,16 @@ void Interleaving::StartGet(Reader& reader) {
   }
   LookupOptions options;
   options.whole_read_bytes_max = whole_read_bytes_max_;
+  if (!old_maps_.empty() && Random(10) == 0) {
+    *reader.map = old_maps_[Random(old_maps_.size())];
+  }
   reader.lookup = std::make_unique<Lookup>(*reader.map, key.name, hint, options);
   reader.step = reader.lookup->Start();
   PostRead(reader);
 }
 
 void Interleaving::PostRead(Reader& reader) {
+  if (reader.step.offset == 0) ++counts_.refreshes;  // the header
   const uint32_t length = reader.step.kind == Lookup::Kind::kReadValue
                               ? static_cast<uint32_t>(reader.step.value_length)
                               : reader.step.length;

@@ -8,6 +8,9 @@
 // Every write gives its key a new state, numbered. A GET must answer with a state that the key had
 // at some moment between its start and its end, and never with one older than a GET that had ended
 // before it began: that is linearizability of each key, misses included, for one writer.
+//
+// A growing table splits its segments all the time, however few keys they have, and readers go on
+// with maps of any age.
 
 #ifndef OSPREY_TESTS_INTERLEAVING_H_
 #define OSPREY_TESTS_INTERLEAVING_H_
@@ -35,13 +38,14 @@ struct InterleavingCounts {
   uint64_t torn = 0;
   uint64_t restarts = 0;
   uint64_t stale_hints = 0;
+  uint64_t refreshes = 0;  // of a map, by a lookup that found it old
   uint64_t in_pieces = 0;  // values READ in pieces, and of those the torn ones
   uint64_t torn_in_pieces = 0;
 };
 
 class Interleaving : public StoreObserver {
  public:
-  explicit Interleaving(uint64_t seed);
+  explicit Interleaving(uint64_t seed, bool growing = false);
   ~Interleaving() override;
 
   // Makes so many writes. Returns the first wrong answer in words, or "" when all were right.
@@ -51,6 +55,7 @@ class Interleaving : public StoreObserver {
   Table::Stats table_stats() const { return table_->stats(); }
 
   void BeforeStore() override;
+  void BetweenCopyAndPublish() override;
 
  private:
   struct Key {
@@ -80,6 +85,7 @@ class Interleaving : public StoreObserver {
 
   void ChooseKeys();
   void Write();
+  void Grow();
   void BeginState(Key& key, absl::optional<std::string> value);
   std::string NewValue(const Key& key);
   uint64_t Random(uint64_t below) { return random_() % below; }
@@ -91,10 +97,12 @@ class Interleaving : public StoreObserver {
   void EndGet(Reader& reader);
 
   std::mt19937_64 random_;
+  const bool growing_;
   RegionMemory memory_;
   std::unique_ptr<Table> table_;
   std::vector<Key> keys_;
   std::vector<Reader> readers_;
+  std::vector<RegionMap> old_maps_;
   uint64_t value_bytes_min_ = 0;
   uint64_t value_bytes_max_ = 0;
   uint64_t reserve_percent_ = 0;
