@@ -41,6 +41,7 @@
 #ifndef OSPREY_CLIENT_CLIENT_H_
 #define OSPREY_CLIENT_CLIENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -52,9 +53,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/buffer.h"
 #include "client/reasons.h"
 
 namespace osprey {
+
+namespace client {
+struct UserMemory;
+}
 
 // How a blocking call, or Client::Wait, spends its time.
 enum class WaitMode {
@@ -185,6 +191,26 @@ class Client {
   std::vector<absl::StatusOr<uint64_t>> MultiDelete(absl::Span<const absl::string_view> keys,
                                                     const WriteOptions& options = {});
 
+  // --- Without a copy (client/buffer.h).
+
+  // Registered memory of `bytes`, zeroed. Over RDMA it is pinned: RESOURCE_EXHAUSTED when
+  // RLIMIT_MEMLOCK forbids it. Buffers do not count against Options::buffer_bytes_max.
+  absl::StatusOr<Buffer> AllocateBuffer(size_t bytes);
+  // Registers memory that the caller keeps; it must stay until the Buffer is gone and no operation
+  // uses it. Over RDMA alone: over shm FAILED_PRECONDITION, use AllocateBuffer.
+  absl::StatusOr<Buffer> RegisterBuffer(std::byte* data, size_t bytes);
+  // As Get, into `buffer` from `offset` on: values of over 64 KiB land there directly, shorter ones
+  // are copied. Nothing behind the buffer's end is touched; what is in it from `offset` on is lost,
+  // however this ends. When it returns, no READ can land there any more: if it is late, it breaks
+  // the connection for that. OUT_OF_RANGE (Reason::kBufferTooSmall) when the value does not fit:
+  // BytesNeeded(status) says how long it is.
+  absl::StatusOr<ValueInfo> GetInto(absl::string_view key, Buffer& buffer, size_t offset = 0,
+                                    absl::Duration deadline = absl::ZeroDuration());
+  // As Put of `length` bytes of `buffer` from `offset` on, which the server fetches from there:
+  // they must stay as they are until this returns (else DATA_LOSS, not applied).
+  absl::StatusOr<uint64_t> PutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
+                                   size_t length, const WriteOptions& options = {});
+
   // The time of a message there and back.
   absl::StatusOr<absl::Duration> Ping(absl::Duration deadline = absl::ZeroDuration());
   // The server's statistics: lines "name=value".
@@ -209,6 +235,13 @@ class Client {
   absl::Status StartAppend(absl::string_view key, absl::string_view value,
                            const WriteOptions& options, WriteCallback done);
   absl::Status StartFlush(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
+
+  // The buffer's bytes belong to the operation until its callback runs.
+  using GetIntoCallback = absl::AnyInvocable<void(absl::StatusOr<ValueInfo>)>;
+  absl::Status StartGetInto(absl::string_view key, Buffer& buffer, size_t offset,
+                            GetIntoCallback done, absl::Duration deadline = absl::ZeroDuration());
+  absl::Status StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
+                            size_t length, const WriteOptions& options, WriteCallback done);
 
   // As MultiGet and the others. Operations that are in flight already leave less room: what cannot
   // start at once starts when others of the same call end. RESOURCE_EXHAUSTED: there is no room for
@@ -240,6 +273,8 @@ class Client {
  private:
   class Impl;
   explicit Client(std::unique_ptr<Impl> impl);
+  absl::StatusOr<client::UserMemory> SpanOf(const Buffer& buffer, size_t offset,
+                                            size_t length) const;
   std::unique_ptr<Impl> impl_;
 };
 

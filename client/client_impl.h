@@ -41,7 +41,7 @@ struct Answer {
 
 class Client::Impl {
  public:
-  Impl(std::unique_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
+  Impl(std::shared_ptr<rdma::Domain> domain, std::unique_ptr<client::Engine> engine,
        const Options& options)
       : options_(options), domain_(std::move(domain)), engine_(std::move(engine)) {}
   ~Impl();
@@ -49,6 +49,7 @@ class Client::Impl {
   absl::Status AwaitReady(absl::string_view uri);
   client::Engine& engine() { return *engine_; }
   const client::Engine& engine() const { return *engine_; }
+  const std::shared_ptr<rdma::Domain>& domain() { return domain_; }
 
   // Zero means the default. Errors: INVALID_ARGUMENT out of range.
   absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline) const;
@@ -75,7 +76,7 @@ class Client::Impl {
   void Sleep(absl::Time now, absl::Time end);
 
   const Options options_;
-  std::unique_ptr<rdma::Domain> domain_;
+  std::shared_ptr<rdma::Domain> domain_;  // Buffers hold it too
   std::unique_ptr<client::Engine> engine_;
 };
 

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
 Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
                std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
     : options_(options),
+      exposer_link_(std::make_shared<ExposerLink>(ExposerLink{this})),
       operations_max_(options.operations_max),
       random_(static_cast<std::minstd_rand::result_type>(options.connection.seed)),
       liveness_(std::move(liveness)),
@@ -55,10 +56,13 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       value_reads_(*transport_, read_buffers_, counters_) {}
 
 Engine::~Engine() {
-  assert(closed_ && in_flight_ == 0);
+  exposer_link_->exposer = nullptr;
   // If the connection would not end (closed() is false), destroying the transport ends it, before
   // any buffer is given back.
   transport_.reset();
+  EndDrained();
+  RunCallbacks();
+  assert(closed_ && in_flight_ == 0);
 }
 
 // --- Polling
@@ -178,6 +182,7 @@ void Engine::OnLost() {
          "READs end before their connection does");
   exposures_.Clear();
   RequeueRequests();
+  EndDrained();
   for (const std::unique_ptr<GetOperation>& get : gets_) {
     if (!get->active() || get->state() == GetOperation::State::kNew) continue;
     ++counters_.retries;
@@ -343,16 +348,17 @@ void Engine::ExpireOperations(absl::Time now) {
   if (now < next_deadline_) return;
   next_deadline_ = absl::InfiniteFuture();
   const auto expired = [&](const Operation& operation) {
-    if (!operation.active()) return false;
+    if (!operation.active() || !operation.last_error().ok()) return false;
     if (now >= operation.deadline()) return true;
     next_deadline_ = std::min(next_deadline_, operation.deadline());
     return false;
   };
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (expired(*get)) End(*get, LateError(true));
+    if (expired(*get)) EndSafely(*get, LateError(true));
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
-    if (expired(*message)) End(*message, LateError(!message->ever_sent() || !message->is_write()));
+    if (expired(*message))
+      EndSafely(*message, LateError(!message->ever_sent() || !message->is_write()));
   }
 }
 
@@ -397,10 +403,10 @@ void Engine::Close() {
   assert(!polling_);
   closed_ = true;
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (get->active()) End(*get, ClosedError());
+    if (get->active()) EndSafely(*get, ClosedError());
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
-    if (message->active()) End(*message, ClosedError());
+    if (message->active()) EndSafely(*message, ClosedError());
   }
   polling_ = true;
   RunCallbacks();

@@ -18,9 +18,9 @@
 //
 // R4: deadlines are looked at before events, so that no answer is believed after its deadline.
 // R5: an operation with a READ under way is answered at its deadline at once: READs land in buffers
-//     of the engine, and the buffer of this one stays out of use until the READ has ended. When no
-//     chain has ended for kReadsStuckMax, the connection is broken, which ends them all; other
-//     operations go on after the reconnect.
+//     of the engine, and the buffer of this one stays out of use until the READ has ended. (In
+//     memory of the user: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
+//     connection is broken, which ends them all; other operations go on after the reconnect.
 //
 // Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
 // nothing else.
@@ -63,7 +63,7 @@ struct EngineOptions {
   uint64_t slot_cache_bytes = 16 << 20;
 };
 
-class Engine {
+class Engine : private Exposer {
  public:
   // READs that do not end within this, no other having ended meanwhile, end the connection.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
@@ -73,7 +73,7 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(rdma::Domain& domain,
                                                         std::unique_ptr<rdma::Transport> transport,
                                                         const EngineOptions& options);
-  // REQUIRES: Close was called and no operation is in flight.
+  // REQUIRES: Close was called. Runs the callbacks that are left, where closed() did not come true.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -84,6 +84,12 @@ class Engine {
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         absl::Time deadline, Client::WriteCallback done);
+  // The memory's owner must carry exposer_link(). What lands there, and when it is answered:
+  // engine_buffers.cc.
+  absl::Status StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
+                            Client::GetIntoCallback done);
+  absl::Status StartPutFrom(absl::string_view key, UserMemory source, const WriteOptions& options,
+                            absl::Time deadline, Client::WriteCallback done);
   absl::Status StartDelete(absl::string_view key, const WriteOptions& options, absl::Time deadline,
                            Client::WriteCallback done);
   absl::Status StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
@@ -105,7 +111,8 @@ class Engine {
   // whose callbacks started operations: Poll again.
   absl::Time NextTimer() const;
 
-  // Ends everything in flight (CANCELLED) and starts to disconnect; Poll goes on until closed().
+  // Ends everything in flight (CANCELLED) and starts to disconnect; Poll goes on until closed(),
+  // which also ends operations with READs under way in memory of the user.
   // Nothing can be started.
   void Close();
   // No READ can land in this process's memory any more.
@@ -119,6 +126,7 @@ class Engine {
   const Counters& counters() const { return counters_; }
   const Connection& connection() const { return *connection_; }
   rdma::Transport& transport() { return *transport_; }
+  const std::shared_ptr<ExposerLink>& exposer_link() const { return exposer_link_; }
   std::string Describe() const;
 
  private:
@@ -126,6 +134,8 @@ class Engine {
          std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
 
   absl::Status CheckKey(absl::string_view key) const;
+  absl::Status CheckPut(absl::string_view key, uint64_t value_length,
+                        const WriteOptions& options) const;
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   MessageOperation& NewMessage();
@@ -159,6 +169,11 @@ class Engine {
   void Watch(absl::Time now);
   int RunCallbacks();
 
+  void Withdraw(const rdma::Memory& memory) override;
+  bool IsInUserMemory(const Operation& operation) const;
+  void EndSafely(Operation& operation, const absl::Status& error);
+  void EndDrained();
+
   void ExpireOperations(absl::Time now);
   void End(GetOperation& get, absl::Status error);
   void End(MessageOperation& message, const absl::Status& error);
@@ -166,6 +181,7 @@ class Engine {
   absl::Status LateError(bool never_sent) const;
 
   const EngineOptions options_;
+  const std::shared_ptr<ExposerLink> exposer_link_;
   int operations_max_;
   Counters counters_;
   std::minstd_rand random_;

@@ -112,16 +112,21 @@ absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
   return buffer;
 }
 
-absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
-                              const WriteOptions& options, absl::Time deadline,
-                              Client::WriteCallback done) {
+absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
+                              const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
   const uint64_t known_max = connection_->value_bytes_max();
   const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
-  if (status.ok() && value.size() > value_bytes_max)
-    status = ValueTooLongError(value.size(), value_bytes_max);
-  if (!status.ok()) return NotStarted(status);
+  if (status.ok() && value_length > value_bytes_max)
+    status = ValueTooLongError(value_length, value_bytes_max);
+  return status.ok() ? status : NotStarted(status);
+}
+
+absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
+                              const WriteOptions& options, absl::Time deadline,
+                              Client::WriteCallback done) {
+  if (absl::Status status = CheckPut(key, value.size(), options); !status.ok()) return status;
   absl::StatusOr<Buffer> copy = CopyOf(value);
   if (!copy.ok()) return NotStarted(copy.status());
   MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));

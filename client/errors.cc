@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "client/buffer.h"
 #include "client/reasons.h"
 #include "rdma/errors.h"
 
@@ -14,9 +15,11 @@ namespace osprey {
 
 namespace {
 
-// Payloads: the Reason as a decimal number; and, of a write, that it may be applied.
+// Payloads: the Reason as a decimal number; of a write, that it may be applied; of a GetInto, the
+// value's length in decimal.
 constexpr absl::string_view kReasonPayload = "osprey/client.Reason";
 constexpr absl::string_view kMayBeAppliedPayload = "osprey/client.MayBeApplied";
+constexpr absl::string_view kBytesNeededPayload = "osprey/client.BytesNeeded";
 
 Reason ReasonOfConnecting(rdma::Reason reason) {
   switch (reason) {
@@ -66,6 +69,12 @@ Reason ReasonOf(const absl::Status& status) {
 
 bool MayBeApplied(const absl::Status& status) {
   return status.GetPayload(kMayBeAppliedPayload).has_value();
+}
+
+uint64_t BytesNeeded(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kBytesNeededPayload);
+  uint64_t bytes = 0;
+  return payload.has_value() && absl::SimpleAtoi(std::string(*payload), &bytes) ? bytes : 0;
 }
 
 namespace client {
@@ -129,6 +138,14 @@ absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBadOption,
                absl::StrCat("Options::", name, " is ", value, "; it must be ", range));
+}
+
+absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes) {
+  absl::Status status =
+      Error(absl::StatusCode::kOutOfRange, Reason::kBufferTooSmall,
+            absl::StrCat("the value has ", needed, " bytes; there is room for ", bytes));
+  status.SetPayload(kBytesNeededPayload, absl::Cord(absl::StrCat(needed)));
+  return status;
 }
 
 absl::Status TooManyOperationsError(int in_flight) {

@@ -29,6 +29,9 @@ absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_m
 absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range);
 
+// GetInto of a value of `needed` bytes; BytesNeeded reads it.
+absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes);
+
 // Bounds of this client.
 absl::Status TooManyOperationsError(int in_flight);
 absl::Status BuffersUsedUpError(uint64_t bytes_max);

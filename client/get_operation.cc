@@ -1,6 +1,7 @@
 #include "client/get_operation.h"
 
 #include <cassert>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,10 @@ namespace {
 // An operation that is over keeps a buffer up to this size, so that the next GET need not go to the
 // pool.
 constexpr uint64_t kKeptBufferBytes = 1024;
+// Items up to this length are READ whole and copied to where the user wants their value. That a
+// longer one lands there directly costs a READ more, of its head: about what copying this much
+// does.
+constexpr uint64_t kCopiedBytesMax = 64 << 10;
 
 absl::string_view Text(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -25,10 +30,13 @@ void Assign(std::string& to, absl::Span<const std::byte> bytes) {
 
 }  // namespace
 
-void GetOperation::Start(absl::string_view key, bool want_value, absl::Time deadline, Done done) {
+void GetOperation::Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
+                         UserMemory target) {
   assert(state_ == State::kDone);
   StartOperation(key, deadline);
   want_value_ = want_value;
+  target_ = std::move(target);
+  asks_length_ = false;
   times_asked_ = 0;
   done_ = std::move(done);
   state_ = State::kNew;
@@ -48,6 +56,7 @@ void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
 index::LookupOptions GetOperation::ReadOptions() const {
   index::LookupOptions options;
   options.want_value = want_value_;
+  if (target_.data != nullptr) options.whole_read_bytes_max = kCopiedBytesMax;
   return options;
 }
 
@@ -59,13 +68,18 @@ void GetOperation::Landed() {
 }
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
+  if (target_.data != nullptr && step.value_length > target_.size) {
+    // Only its head says so, which nothing vouches for yet.
+    asks_length_ = true;
+    return AskServer();
+  }
   fetch_ = ValueFetch();
   fetch_.offset = step.offset;
   fetch_.length = step.value_length;
   // Of a head that was torn this may be any length that the region allows: no page of it is touched
   // before bytes have come.
   fetched_.clear();
-  fetched_.reserve(step.value_length);
+  if (target_.data == nullptr) fetched_.reserve(step.value_length);
   state_ = State::kFetching;
   if (fetch_.length == 0) Fetched();
 }
@@ -73,7 +87,8 @@ void GetOperation::BeginFetch(const index::Lookup::Step& step) {
 void GetOperation::TakePiece(rdma::Bytes piece) {
   assert(state_ == State::kFetching);
   lookup_->TakeValue(piece);
-  fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (target_.data == nullptr)
+    fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   fetch_.taken += piece.size();
 }
 
@@ -113,23 +128,34 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
     case index::Lookup::Kind::kReadValue:
       if (step.value_length > read_bytes_max_) break;
       return BeginFetch(step);
-    case index::Lookup::Kind::kHit: {
-      Value value;
-      if (step.in_pieces) {
-        value.bytes = std::move(fetched_);
-      } else if (want_value_) {
-        Assign(value.bytes, step.value);
-      }
-      value.version = step.version;
-      return Finish(std::move(value));
-    }
+    case index::Lookup::Kind::kHit:
+      if (!step.in_pieces) return Hit(step.value, step.version);
+      length_ = fetch_.length;
+      return Finish(Value{std::move(fetched_), step.version});
     case index::Lookup::Kind::kMiss:
       return Finish(absl::NotFoundError("no such key"));
     case index::Lookup::Kind::kAskServer:
       break;
   }
-  // The first time at once; a server that sends us back again and again is asked less and less
-  // often.
+  AskServer();
+}
+
+// All of the value is at hand.
+void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version) {
+  Value value;
+  value.version = version;
+  if (target_.data != nullptr) {
+    if (bytes.size() > target_.size) return Finish(BufferTooSmallError(bytes.size(), target_.size));
+    if (!bytes.empty()) std::memcpy(target_.data, bytes.data(), bytes.size());
+    length_ = bytes.size();
+  } else if (want_value_) {
+    Assign(value.bytes, bytes);
+  }
+  Finish(std::move(value));
+}
+
+// The first time at once; a server that sends us back again and again is asked less and less often.
+void GetOperation::AskServer() {
   DropLookup();
   attempt_ = times_asked_++;
   asks_after_pause_ = true;
@@ -145,7 +171,7 @@ bool GetOperation::AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t 
   assert(state_ == State::kToAsk);
   rdma::GetBody body;
   body.key_length = static_cast<uint16_t>(key().size());
-  body.want_value = want_value_ ? 1 : 0;
+  body.want_value = want_value_ && !asks_length_ ? 1 : 0;
   const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session, sequence, body,
                                              key().size());
   if (!frame.Fits(message.bytes().size() + key().size())) return false;
@@ -162,13 +188,12 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
   if (code != absl::StatusCode::kOk) {
     return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
-  if (!want_value_ || reply.body.value_length == reply.data.size()) {
-    Value value;
-    if (want_value_) Assign(value.bytes, reply.data);
-    value.version = reply.body.version;
-    return Finish(std::move(value));
-  }
-  if (reply.body.value_length > value_bytes_max || reply.body.slot == 0) {
+  const uint64_t length = reply.body.value_length;
+  if (!want_value_ || length == reply.data.size()) return Hit(reply.data, reply.body.version);
+  if (target_.data != nullptr && length > target_.size)
+    return Finish(BufferTooSmallError(length, target_.size));
+  if (std::exchange(asks_length_, false)) return Restart();  // it would fit, as it is now
+  if (length > value_bytes_max || reply.body.slot == 0) {
     return Finish(Error(absl::StatusCode::kInternal, Reason::kBadServer,
                         "the server's reply to a GET makes no sense"));
   }
@@ -202,6 +227,7 @@ void GetOperation::Finish(absl::StatusOr<Value> answer) {
   answer_ = std::move(answer);
   if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
   fetched_ = std::string();
+  target_ = UserMemory();
   state_ = State::kDone;
   EndOperation();
 }
@@ -213,6 +239,10 @@ void GetOperation::RunCallback() {
   done_ = Client::GetCallback();
   absl::StatusOr<Value> answer = std::move(answer_);
   if (auto* get = std::get_if<Client::GetCallback>(&moved)) return (*get)(std::move(answer));
+  if (auto* into = std::get_if<Client::GetIntoCallback>(&moved)) {
+    if (answer.ok()) return (*into)(ValueInfo{length_, answer->version});
+    return (*into)(answer.status());
+  }
   auto& exists = std::get<Client::ExistsCallback>(moved);
   if (answer.ok() || absl::IsNotFound(answer.status())) return exists(answer.ok());
   exists(answer.status());

@@ -35,6 +35,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
+#include "client/registered_memory.h"
 #include "client/slot_cache.h"
 #include "client/value_fetch.h"
 #include "index/lookup.h"
@@ -51,8 +52,10 @@ class GetOperation final : public Operation {
       : Operation(Type::kGet), counters_(counters), cache_(cache) {}
 
   // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
-  using Done = std::variant<Client::GetCallback, Client::ExistsCallback>;
-  void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done);
+  using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback>;
+  // With a `target` the value goes there.
+  void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
+             UserMemory target = {});
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(index::RegionMap& map, uint64_t read_bytes_max);
@@ -111,6 +114,8 @@ class GetOperation final : public Operation {
   index::LookupOptions ReadOptions() const;
   void Follow(const index::Lookup::Step& step);
   void BeginFetch(const index::Lookup::Step& step);
+  void AskServer();
+  void Hit(absl::Span<const std::byte> bytes, uint64_t version);
   void Learn(const index::Lookup::Step& step);
   void DropLookup();
 
@@ -119,6 +124,7 @@ class GetOperation final : public Operation {
   State state_ = State::kDone;
   bool want_value_ = true;
   bool asks_after_pause_ = false;
+  bool asks_length_ = false;  // the value seemed too long for the target: the server knows
   int attempt_ = 0;
   int times_asked_ = 0;
   SlotCache::Place place_;
@@ -134,6 +140,7 @@ class GetOperation final : public Operation {
   uint32_t reads_in_user_memory_ = 0;
   absl::Time pause_end_;
   absl::StatusOr<Value> answer_;
+  uint64_t length_ = 0;  // of the value in the target
   Done done_;
 };
 

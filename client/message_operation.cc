@@ -40,9 +40,21 @@ absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id, const 
   return memory;
 }
 
+// The transport knows what it has exposed already.
+absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id,
+                                                   const UserMemory& source) {
+  absl::StatusOr<rdma::RemoteMemory> exposed = transport_.Expose(id, *source.memory());
+  if (!exposed.ok()) return exposed.status();
+  rdma::WireMemory memory;
+  memory.address = exposed->address + static_cast<uint64_t>(source.data - source.memory()->data());
+  memory.length = source.size;
+  memory.key = exposed->key;
+  return memory;
+}
+
 void MessageOperation::Start(Request&& request) {
   assert(state_ == State::kDone && !value_.valid());
-  assert(request.value_length == 0 ||
+  assert(request.value_length == 0 || request.source.data != nullptr ||
          (request.value.valid() && request.value_length <= request.value.size()));
   StartOperation(request.key, request.deadline);
   opcode_ = request.opcode;
@@ -52,6 +64,7 @@ void MessageOperation::Start(Request&& request) {
   condition_version_ = request.options.if_version;
   by_ = request.by;
   value_ = std::move(request.value);
+  source_ = std::move(request.source);
   value_length_ = request.value_length;
   done_ = std::move(request.done);
   flush_cursor_ = flush_version_bound_ = deleted_ = 0;
@@ -76,7 +89,7 @@ bool AppendPieces(rdma::FrameBatch& batch, rdma::Bytes fixed, absl::string_view 
 absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const Link& link,
                                                 uint64_t sequence) {
   assert(state_ == State::kToSend);
-  const rdma::Bytes value(value_.data(), value_length_);
+  const rdma::Bytes value = ValueBytes();
   switch (opcode_) {
     case rdma::Opcode::kPut:
       return AppendPut(batch, link, sequence);
@@ -133,11 +146,13 @@ absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const 
   body.value_length = value_length_;
   // An empty value has nothing to READ, so it is always eager.
   if (value_length_ == 0 || key().size() + value_length_ <= link.eager_bytes_max) {
-    return AppendWrite(batch, link, sequence, body, {value_.data(), value_length_});
+    return AppendWrite(batch, link, sequence, body, ValueBytes());
   }
-  absl::StatusOr<rdma::WireMemory> source = link.exposures.Expose(link.id, value_, value_length_);
+  absl::StatusOr<rdma::WireMemory> source =
+      has_source() ? link.exposures.Expose(link.id, source_)
+                   : link.exposures.Expose(link.id, value_, value_length_);
   if (!source.ok()) return source.status();
-  if (!by_rendezvous_) value_hash_ = XXH3_64bits(value_.data(), value_length_);
+  if (!by_rendezvous_) value_hash_ = XXH3_64bits(ValueBytes().data(), value_length_);
   by_rendezvous_ = true;
   body.rendezvous = 1;
   body.source = *source;
@@ -232,6 +247,7 @@ void MessageOperation::End(absl::Status status) {
   if (is_write()) ++counters_.writes;
   status_ = std::move(status);
   value_.Reset();
+  source_ = UserMemory();
   state_ = State::kDone;
   EndOperation();
 }

@@ -29,6 +29,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
+#include "client/registered_memory.h"
 #include "rdma/batch.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
@@ -45,6 +46,8 @@ class Exposures {
   // How the server names the first `length` bytes of `buffer`.
   absl::StatusOr<rdma::WireMemory> Expose(rdma::ConnectionId id, const Buffer& buffer,
                                           uint64_t length);
+  // How it names all of `source`.
+  absl::StatusOr<rdma::WireMemory> Expose(rdma::ConnectionId id, const UserMemory& source);
   // The connection is gone.
   void Clear() { slabs_.clear(); }
 
@@ -73,6 +76,7 @@ class MessageOperation final : public Operation {
     // PUT, APPEND: a copy, as long as its buffer or shorter; not valid() for an empty value.
     Buffer value;
     uint64_t value_length = 0;
+    UserMemory source;  // PUT: instead of `value`, what the value is, not copied
   };
 
   // What a request needs to know of the connection that it is sent on.
@@ -121,8 +125,13 @@ class MessageOperation final : public Operation {
   // The server may READ value(): see above.
   bool by_rendezvous() const { return by_rendezvous_; }
   Buffer& value() { return value_; }
+  // The value is in memory of the user.
+  bool has_source() const { return source_.data != nullptr; }
 
  private:
+  rdma::Bytes ValueBytes() const {
+    return {source_.data != nullptr ? source_.data : value_.data(), value_length_};
+  }
   absl::StatusOr<bool> AppendPut(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
   template <typename Body>
   bool AppendWrite(rdma::FrameBatch& batch, const Link& link, uint64_t sequence, Body body,
@@ -138,6 +147,7 @@ class MessageOperation final : public Operation {
   uint64_t condition_version_ = 0;
   int64_t by_ = 0;
   Buffer value_;
+  UserMemory source_;
   uint64_t value_length_ = 0;
   uint64_t value_hash_ = 0;  // of a rendezvous, computed when it is first sent
   uint64_t flush_cursor_ = 0;

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -39,6 +41,9 @@ class Operation {
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
   OperationQueue* queue() const { return queue_; }
+  // Not OK: it has ended so, and is answered when its connection is gone (engine_buffers.cc).
+  const absl::Status& last_error() const { return last_error_; }
+  void set_last_error(absl::Status error) { last_error_ = std::move(error); }
 
  protected:
   ~Operation() { assert(queue_ == nullptr); }
@@ -53,6 +58,7 @@ class Operation {
     }
     deadline_ = deadline;
     sequence_ = 0;
+    last_error_ = absl::OkStatus();
     active_ = true;
   }
   void EndOperation() { active_ = false; }
@@ -69,6 +75,7 @@ class Operation {
   std::string long_key_;
   absl::Time deadline_;
   uint64_t sequence_ = 0;
+  absl::Status last_error_;
   OperationQueue* queue_ = nullptr;
   Operation* next_ = nullptr;
   Operation* previous_ = nullptr;

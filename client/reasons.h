@@ -24,12 +24,14 @@ enum class Reason {
   kBadCondition,  // conditions that exclude each other, or that this operation does not have
   kBadDeadline,
   kBadOption,
+  kBadBuffer,  // no bytes of a Buffer of this Client
   // The condition did not hold, or the value is not what it must be.
-  kAbsent,        // NOT_FOUND
-  kPresent,       // ALREADY_EXISTS
-  kWrongVersion,  // FAILED_PRECONDITION
-  kNotANumber,    // FAILED_PRECONDITION: increment
-  kOverflow,      // OUT_OF_RANGE: increment
+  kAbsent,          // NOT_FOUND
+  kPresent,         // ALREADY_EXISTS
+  kWrongVersion,    // FAILED_PRECONDITION
+  kNotANumber,      // FAILED_PRECONDITION: increment
+  kOverflow,        // OUT_OF_RANGE: increment
+  kBufferTooSmall,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) says how long it is
   // RESOURCE_EXHAUSTED.
   kTooManyOperations,  // here: Options::operations_max
   kBuffersUsedUp,      // here: Options::buffer_bytes_max

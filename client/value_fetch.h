@@ -5,20 +5,9 @@
 #define OSPREY_CLIENT_VALUE_FETCH_H_
 
 #include <cassert>
-#include <cstddef>
 #include <cstdint>
 
-#include "rdma/transport.h"
-
 namespace osprey::client {
-
-// Memory of the user in which the answer is wanted. READs land there, until the operation is
-// answered and not a moment longer (R5).
-struct UserMemory {
-  std::byte* data = nullptr;  // null: none, the answer is a string
-  uint64_t size = 0;          // bytes
-  const rdma::Memory* memory = nullptr;
-};
 
 struct ValueFetch {
   // READs of one value under way: enough to keep the wire busy while a piece is hashed.

@@ -53,7 +53,7 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
   read.remote_address = source.region.address + offset;
   read.remote_key = source.region.key;
   read.segments[0] = {data, static_cast<uint32_t>(length),
-                      target.data == nullptr ? &buffer.memory() : target.memory};
+                      target.data == nullptr ? &buffer.memory() : target.memory()};
   const uint32_t number = NewPiece();
   // No room; or a connection that has just ended: the operation waits for its last event.
   if (!transport_.PostReads(source.connection, {&read, 1}, kCookieBit | number).ok()) {

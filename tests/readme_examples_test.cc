@@ -43,7 +43,7 @@ int Blocks(const std::string& path) {
 
 TEST_F(ReadmeExamplesTest, EveryExampleIsCompiled) {
   EXPECT_EQ(Blocks("README.md"), 1);
-  EXPECT_EQ(Blocks("client/README.md"), 2);
+  EXPECT_EQ(Blocks("client/README.md"), 3);
 }
 
 TEST_F(ReadmeExamplesTest, TheFirstProgramSaysWhatItGot) {
@@ -59,6 +59,10 @@ TEST_F(ReadmeExamplesTest, TheCounterCounts) {
 
 TEST_F(ReadmeExamplesTest, ManyInFlightAreFound) {
   EXPECT_EQ(Run("client_readme_example_2"), "100 moons, 1.00 READs each\n");
+}
+
+TEST_F(ReadmeExamplesTest, ALongValueComesBackWithoutACopy) {
+  EXPECT_EQ(Run("client_readme_example_3"), "700000 bytes of rings\n");
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class ScriptedServer {
 
   // --- What the test does in its place.
   index::Table& table() { return *table_; }
+  rdma::Transport& transport() { return *transport_; }
   rdma::ConnectionId connection() const { return connection_; }  // the one welcomed last
   absl::Span<std::byte> region() { return {region_->data(), region_->size()}; }
   void Send(absl::string_view frame);

@@ -1,0 +1,67 @@
+// The engine's operations on memory of the user, and how they end (R5).
+//
+// READs into that memory, or by the server out of it, may be under way when an operation's deadline
+// passes or the client is closed. It is answered only when they cannot land any more: the
+// connection is broken, and kDisconnected, which comes after all of them, is awaited. Other
+// operations go on after the reconnect.
+
+#include <utility>
+
+#include "client/engine.h"
+#include "client/errors.h"
+#include "rdma/errors.h"
+
+namespace osprey::client {
+
+absl::Status Engine::StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
+                                  Client::GetIntoCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, /*want_value=*/true, deadline, std::move(done), std::move(target));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
+                                  const WriteOptions& options, absl::Time deadline,
+                                  Client::WriteCallback done) {
+  if (absl::Status status = CheckPut(key, source.size, options); !status.ok()) return status;
+  MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
+  request.value_length = source.size;
+  request.source = std::move(source);
+  return Start(std::move(request));
+}
+
+void Engine::Withdraw(const rdma::Memory& memory) {
+  if (connection_->id() != rdma::ConnectionId::kNone)
+    transport_->Withdraw(connection_->id(), memory);
+}
+
+bool Engine::IsInUserMemory(const Operation& operation) const {
+  if (operation.type() == Operation::Type::kGet)
+    return static_cast<const GetOperation&>(operation).reads_in_user_memory() > 0;
+  const auto& message = static_cast<const MessageOperation&>(operation);
+  return message.state() == MessageOperation::State::kSent && message.by_rendezvous() &&
+         message.has_source();
+}
+
+// As End, but not before nothing can land in the user's memory any more.
+void Engine::EndSafely(Operation& operation, const absl::Status& error) {
+  if (!IsInUserMemory(operation)) return End(operation, error);
+  operation.set_last_error(error);
+  connection_->Fail(rdma::PeerGoneError("READs in memory of the user were late"));
+}
+
+// The connection is gone.
+void Engine::EndDrained() {
+  const auto end = [this](Operation& operation) {
+    if (!operation.active() || operation.last_error().ok()) return;
+    const absl::Status error = operation.last_error();
+    End(operation, error);
+  };
+  for (const std::unique_ptr<GetOperation>& get : gets_) end(*get);
+  for (const std::unique_ptr<MessageOperation>& message : messages_) end(*message);
+}
+
+}  // namespace osprey::client
