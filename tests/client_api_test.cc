@@ -34,8 +34,8 @@ using ::testing::HasSubstr;
 class ClientApiTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"));
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(
+        absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"), {"--value-max=1MiB"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
