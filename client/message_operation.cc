@@ -184,8 +184,6 @@ Reason ReasonOfWire(uint32_t reason) {
       return Reason::kShuttingDown;
     case rdma::WireReason::kValueChanged:
       return Reason::kValueChanged;
-    case rdma::WireReason::kAppendTooLong:
-      return Reason::kAppendTooLong;
     case rdma::WireReason::kVersionsUsedUp:
       return Reason::kVersionsUsedUp;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "index/record.h"
 #include "index/test_hooks.h"
@@ -55,13 +56,21 @@ absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
   return absl::OkStatus();
 }
 
+constexpr char kVersionsUsedUpPayload[] = "osprey/index.VersionsUsedUp";
+
 absl::Status CheckVersionsLeft(const RegionWriter& writer) {
   if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  absl::Status status = absl::ResourceExhaustedError(
       "the server has used up its 2^48 versions; restart it to write again");
+  status.SetPayload(kVersionsUsedUpPayload, absl::Cord());
+  return status;
 }
 
 }  // namespace
+
+bool IsVersionsUsedUp(const absl::Status& status) {
+  return status.GetPayload(kVersionsUsedUpPayload).has_value();
+}
 
 // --- Creation --------------------------------------------------------------
 

@@ -74,12 +74,16 @@ struct Condition {
 // The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with
 // the bound); NOT_FOUND (delete, or kVersionIs, of an absent key);
 // ALREADY_EXISTS (kAbsent); FAILED_PRECONDITION (kVersionIs: `version` is the present one);
-// RESOURCE_EXHAUSTED (full; nothing changed).
+// RESOURCE_EXHAUSTED (full, or IsVersionsUsedUp; nothing changed).
 struct WriteResult {
   absl::Status status;
   uint64_t version = 0;  // of the write; or the present one when a condition failed
   uint64_t slot = 0;     // where the item is now: a hint for readers; 0 when inline or deleted
 };
+
+// Whether a write was refused because no cas version is left: it is the region's end, where
+// fullness is not.
+bool IsVersionsUsedUp(const absl::Status& status);
 
 class Table;
 

@@ -15,8 +15,8 @@
 //
 // Requests that are ready together may go as one Batch, a frame whose payload is whole frames one
 // after the other; replies likewise. A Batch means what its frames would mean one by one, in that
-// order: it saves SENDs and credits, it is no transaction, and its replies may come in any
-// grouping.
+// order: it saves SENDs and credits, it is no transaction, and its replies may come in any grouping
+// and order: what has to do with a long value takes effect, and is answered, after what came later.
 //
 // Between Hello and Welcome there is room for a challenge and its response: nothing is told of the
 // region before Welcome. Requests carry (session, sequence): a request sent again after a broken
@@ -110,19 +110,18 @@ static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 // The cause of a refusal, where its status alone could have several. The message says it to people;
 // this says it to programs.
 enum class WireReason : uint32_t {
-  kNone = 0,             // the status says it all: OK, NOT_FOUND, ALREADY_EXISTS …
-  kValueTooLong = 1,     // INVALID_ARGUMENT: longer than the server takes (kvserver --value-max)
-  kWrongVersion = 2,     // FAILED_PRECONDITION: `version` is the present one
-  kNotANumber = 3,       // FAILED_PRECONDITION: increment of what is no decimal number
-  kOverflow = 4,         // OUT_OF_RANGE: the sum does not fit into 64 bits
-  kServerFull = 5,       // RESOURCE_EXHAUSTED: there is no room; nothing was changed
-  kForgotten = 6,        // UNKNOWN: a repeated write whose answer is no longer remembered
-  kShuttingDown = 7,     // UNAVAILABLE: not applied, the server is about to end
-  kValueChanged = 8,     // DATA_LOSS: the READ bytes are not those of value_hash; not applied
-  kAppendTooLong = 9,    // INVALID_ARGUMENT: the value would be longer than appends may make it
-  kVersionsUsedUp = 10,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart helps
+  kNone = 0,            // the status says it all: OK, NOT_FOUND, ALREADY_EXISTS …
+  kValueTooLong = 1,    // INVALID_ARGUMENT: longer than the server takes (kvserver --value-max)
+  kWrongVersion = 2,    // FAILED_PRECONDITION: `version` is the present one
+  kNotANumber = 3,      // FAILED_PRECONDITION: increment of what is no decimal number
+  kOverflow = 4,        // OUT_OF_RANGE: the sum does not fit into 64 bits
+  kServerFull = 5,      // RESOURCE_EXHAUSTED: there is no room; nothing was changed
+  kForgotten = 6,       // UNKNOWN: a repeated write whose answer is no longer remembered
+  kShuttingDown = 7,    // UNAVAILABLE: not applied, the server is about to end
+  kValueChanged = 8,    // DATA_LOSS: the READ bytes are not those of value_hash; not applied
+  kVersionsUsedUp = 9,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart helps
 };
-inline constexpr uint32_t kWireReasonMax = 10;
+inline constexpr uint32_t kWireReasonMax = 9;
 
 // A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION
 // (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.

@@ -145,7 +145,7 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 }
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
-  if (state_ != State::kDraining || !rendezvous_.empty() || !outbox_.empty()) return;
+  if (state_ != State::kDraining || UnderWay() > 0 || !outbox_.empty()) return;
   state_ = State::kLeaving;
   leaving_since_ = now;
   const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, session_->id, 0);
@@ -160,6 +160,7 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
     Log(absl::StrCat("closed (", NameOf(reason), "): ", detail));
   }
   outbox_.Clear();
+  appends_.clear();
   blocked_since_ = absl::InfiniteFuture();
   if (claimed_ != nullptr) {
     claimed_->claimant = nullptr;

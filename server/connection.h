@@ -26,6 +26,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +38,7 @@
 #include "index/table.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
+#include "server/long_append.h"
 #include "server/outbox.h"
 #include "server/rendezvous.h"
 #include "server/requests.h"
@@ -137,6 +139,9 @@ class Connection {
   absl::Time deadline() const;
   // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
   bool blocked() const { return !outbox_.empty(); }
+  // A long write goes on here, not by the client: Work is wanted in each turn, a bounded step.
+  bool busy() const { return !appends_.empty(); }
+  void Work(absl::Time now);
   State state() const { return state_; }
 
  private:
@@ -165,6 +170,7 @@ class Connection {
   void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGoodbye(rdma::FrameBytes frame);
+  size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
   bool Settled(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
   void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
@@ -207,6 +213,7 @@ class Connection {
   absl::Time liveness_since_ = absl::InfinitePast();
 
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
+  std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is under way
   uint64_t rendezvous_numbers_ = 0;                      // the last given out
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow

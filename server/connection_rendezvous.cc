@@ -14,8 +14,7 @@ namespace osprey::server {
 
 void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence,
                                  absl::Time now) {
-  if (rendezvous_.size() >= kRequestsMax)
-    return Malformed("more requests under way than requests_max");
+  if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
   if (request.body.value_length > shared_.value_bytes_max) {
     return AnswerWrite(sequence, ValueTooLong(request.body.value_length, shared_.value_bytes_max),
                        now);

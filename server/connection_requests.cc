@@ -3,6 +3,7 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/batch.h"
 #include "server/connection.h"
@@ -102,8 +103,23 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.appends;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteAppend(shared_.table, *request, shared_.value_bytes_max, now),
-              now);
+  const absl::optional<Answer> answer =
+      ExecuteAppend(shared_.table, *request, shared_.value_bytes_max, now);
+  if (answer.has_value()) return AnswerWrite(header.sequence, *answer, now);
+  if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
+  ++shared_.counters.long_appends;
+  appends_.push_back(std::make_unique<LongAppend>(*request, header.sequence));
+}
+
+void Connection::Work(absl::Time now) {
+  assert(busy());
+  const absl::optional<Answer> answer =
+      appends_.front()->Step(shared_.table, shared_.value_bytes_max, now);
+  if (!answer.has_value()) return;
+  const uint64_t sequence = appends_.front()->sequence();
+  appends_.pop_front();
+  AnswerWrite(sequence, *answer, now);
+  LeaveWhenAnswered(now);
 }
 
 // A part of a flush is a write like others: repeated, it tells the same number of keys again.
@@ -149,8 +165,8 @@ void Connection::TakeGoodbye(rdma::FrameBytes frame) {
 // True when a write is over already: its answer is known, or no longer known, or the client breaks
 // the rules.
 bool Connection::Settled(uint64_t sequence, absl::Time now) {
-  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
-    if (rendezvous->sequence() != sequence) continue;
+  const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
+  if (absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it)) {
     Malformed("sequence is that of a write that is under way");
     return true;
   }

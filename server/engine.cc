@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace osprey::server {
 
 using rdma::Event;
@@ -66,8 +68,20 @@ bool Engine::Poll(absl::Time now) {
   }
   if (!blocked_.empty()) RetryBlocked(now);
   if (now >= next_timer_) RunTimers(now);
+  worked |= Work(now);
   worked |= Grow(now);
   return worked;
+}
+
+// One step for one connection: whoever has many long writes waits for his own. True while there is
+// more to do.
+bool Engine::Work(absl::Time now) {
+  if (busy_.empty()) return false;
+  Connection& connection = *busy_.front();
+  busy_.pop_front();
+  if (connection.busy()) connection.Work(now);
+  Touched(connection);
+  return true;
 }
 
 // True while there is more to do, so that nobody sleeps meanwhile.
@@ -129,6 +143,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   const std::unique_ptr<Connection> connection = std::move(it->second);
   state.connections.erase(it);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
+  busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
   // May let the connection that waits for its session go on, and that one may be anywhere.
   Connection* resumed = connection->HandleDisconnected(event.status, now);
   if (resumed != nullptr) Touched(*resumed);
@@ -139,10 +154,9 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
 // Something happened to it: it may want to be called earlier.
 void Engine::Touched(Connection& connection) {
   next_timer_ = std::min(next_timer_, connection.deadline());
-  if (connection.blocked() &&
-      std::find(blocked_.begin(), blocked_.end(), &connection) == blocked_.end()) {
+  if (connection.blocked() && !absl::c_linear_search(blocked_, &connection))
     blocked_.push_back(&connection);
-  }
+  if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
 void Engine::RetryBlocked(absl::Time now) {

@@ -8,6 +8,7 @@
 //     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
 //     |     kDisconnected    -> its session is kept; the Connection ends
 //     |-- connections whose replies wait for credits: try again
+//     |-- long appends: one step of one of them
 //     |-- growth of the table, while it is wanted: at most kGrowStepsPerTurn bounded steps
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
@@ -29,6 +30,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -133,6 +135,7 @@ class Engine {
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
+  bool Work(absl::Time now);
   bool Grow(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -152,6 +155,7 @@ class Engine {
 
   std::vector<rdma::Event> events_;
   std::vector<Connection*> blocked_;  // their replies wait for credits
+  std::deque<Connection*> busy_;      // long writes go on for them, in turn
   absl::Time next_timer_;
   absl::Time stopped_at_ = absl::InfiniteFuture();
   bool done_ = false;

@@ -21,13 +21,13 @@ absl::string_view TextOf(rdma::FrameBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Refusals of the table have one reason for each code.
-WireReason ReasonOf(absl::StatusCode code) {
-  switch (code) {
+WireReason ReasonOf(const absl::Status& refusal) {
+  switch (refusal.code()) {
     case absl::StatusCode::kFailedPrecondition:
       return WireReason::kWrongVersion;
     case absl::StatusCode::kResourceExhausted:
-      return WireReason::kServerFull;
+      return index::IsVersionsUsedUp(refusal) ? WireReason::kVersionsUsedUp
+                                              : WireReason::kServerFull;
     default:
       return WireReason::kNone;
   }
@@ -53,7 +53,6 @@ absl::string_view ShortText(const Result& result) {
       return "the server has used up its versions; restart it to write again";
     case WireReason::kForgotten:
     case WireReason::kShuttingDown:
-    case WireReason::kAppendTooLong:
       break;  // never remembered
   }
   switch (result.code) {
@@ -112,8 +111,7 @@ Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason
 }
 
 Answer AnswerOf(const index::WriteResult& result) {
-  const absl::StatusCode code = result.status.code();
-  Answer answer = AnswerOf(code, result.status.message(), ReasonOf(code));
+  Answer answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
   answer.body.version = result.version;
   answer.body.slot = result.slot;
   return answer;
@@ -221,15 +219,16 @@ Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& reque
   return answer;
 }
 
-Answer ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
-                     uint64_t value_bytes_max, absl::Time now) {
+absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                                     uint64_t value_bytes_max, absl::Time now) {
   const rdma::AppendBody& body = request.body;
   absl::StatusOr<index::Table::View> present = table.Find(request.key);
   if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
-    return *std::move(refusal);
+    return refusal;
   const uint64_t old_length = present.ok() ? present->value.size() : 0;
   const uint64_t length = old_length + request.value.size();
   if (length > value_bytes_max) return ValueTooLong(length, value_bytes_max);
+  if (length > kAppendAtOnceBytesMax) return absl::nullopt;
   // A copy, since the table moves what it has while it makes room.
   std::string value;
   value.reserve(length);

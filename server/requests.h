@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "index/table.h"
 #include "rdma/protocol.h"
 #include "server/sessions.h"
@@ -32,6 +33,9 @@ absl::Time LeaseEnd(absl::Time now);
 
 // Keys that one FLUSH request deletes, at most: some 100 us, so that others get between.
 inline constexpr uint64_t kFlushKeysPerRequest = 256;
+
+// An append that makes a value of up to this length is done at once: some 5 us.
+inline constexpr uint64_t kAppendAtOnceBytesMax = 16 << 10;
 
 // A reply on its way. `value` is a view into the table, valid until the next call on it: send the
 // answer before.
@@ -65,8 +69,10 @@ Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t
                   absl::Time now);
 Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now);
 Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request, absl::Time now);
-Answer ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
-                     uint64_t value_bytes_max, absl::Time now);
+// Nothing, and nothing was done, when the new value would be longer than kAppendAtOnceBytesMax and
+// nothing else is wrong: that is for LongAppend.
+absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                                     uint64_t value_bytes_max, absl::Time now);
 // One part of a flush. OK: value_length says how many keys were deleted.
 Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now);
 // A value of more than `data_bytes_max` is not sent: the answer says its slot, which stays as it is

@@ -56,6 +56,7 @@ void RequestLines(std::string& text, const Counters& counters) {
   Line(text, "keys_flushed", counters.keys_flushed);
   Line(text, "writes_repeated", counters.writes_repeated);
   Line(text, "writes_forgotten", counters.writes_forgotten);
+  Line(text, "long_appends", counters.long_appends);
   Line(text, "rendezvous", counters.rendezvous);
   Line(text, "rendezvous_reads", counters.rendezvous_reads);
   Line(text, "rendezvous_bytes", counters.rendezvous_bytes);

@@ -50,6 +50,7 @@ struct Counters {
 
   uint64_t writes_repeated = 0;   // answered from memory, not applied again
   uint64_t writes_forgotten = 0;  // refused: their number is below the window
+  uint64_t long_appends = 0;      // of the appends, those that were not done at once
   uint64_t rendezvous = 0;
   uint64_t rendezvous_reads = 0;
   uint64_t rendezvous_bytes = 0;  // published

@@ -141,8 +141,6 @@ TEST_F(ClientOperationsTest, EveryRefusalOfTheServerHasAReasonOfItsOwnAndSaysWha
       {absl::StatusCode::kResourceExhausted, rdma::WireReason::kServerFull, Reason::kServerFull},
       {absl::StatusCode::kUnknown, rdma::WireReason::kForgotten, Reason::kForgotten, true},
       {absl::StatusCode::kDataLoss, rdma::WireReason::kValueChanged, Reason::kValueChanged},
-      {absl::StatusCode::kInvalidArgument, rdma::WireReason::kAppendTooLong,
-       Reason::kAppendTooLong},
       {absl::StatusCode::kResourceExhausted, rdma::WireReason::kVersionsUsedUp,
        Reason::kVersionsUsedUp},
   };

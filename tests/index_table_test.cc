@@ -148,6 +148,7 @@ TEST(TableTest, WritesAreRefusedWhenTheVersionsAreUsedUp) {
     last = result.version;
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(IsVersionsUsedUp(status));
   EXPECT_GT(written, 10);
   EXPECT_EQ(f.Delete("key0").status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(f.table->Reserve("key0", 1, TestTime(0)).status().code(),

@@ -51,6 +51,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   index::TableOptions table_options;
   table_options.incarnation = kIncarnation;
   table_options.hash_seed = 42;
+  table_options.cas_version = options.cas_version;
   auto table = index::Table::Create({region_->data(), region_->size()}, table_options);
   EngineOptions engine_options;
   engine_options.incarnation = kIncarnation;

@@ -40,6 +40,7 @@ struct HarnessOptions {
   size_t region_bytes = 16 << 20;
   size_t connections_max = 8;
   uint64_t value_bytes_max = 1 << 20;
+  uint64_t cas_version = 0;  // the last that is used up
   fake::NetworkOptions network;
 };
 

@@ -1,4 +1,5 @@
-// Large values: PUT by rendezvous (W6), GET by slot under a lease (R6), and a region that is full.
+// Large values: PUT by rendezvous (W6), GET by slot under a lease (R6), appends to
+// long values, and a region that is full.
 
 #include <algorithm>
 #include <cstdint>
@@ -260,6 +261,142 @@ TEST(ServerRendezvousTest, AClientHoldsLittleOfTheRegionHoweverManyValuesItAnnou
   }
   EXPECT_TRUE(server.Stored("key1") == value);
   EXPECT_TRUE(server.Stored("other") == value);
+}
+
+// --- Appends to long values ----------------------------------------------------------------------
+
+TEST(ServerLongAppendTest, TheValueIsCopiedInStepsWhileOthersAreAnswered) {
+  HarnessOptions options;
+  options.value_bytes_max = 4 << 20;
+  ServerHarness server(options);
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  const std::string value = Large(3 << 20);
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
+  client.Send(client.AppendFrame(2, "key", "!"));
+  other.Send(other.PutFrame(1, "small", "value"));
+  // One step a turn; the old value stays until the last.
+  for (uint64_t step = 1; step < value.size() / kAppendStepBytes; ++step) {
+    EXPECT_TRUE(server.engine().Poll(server.now())) << "it would sleep";
+    EXPECT_EQ(server.Stored("small"), "value");
+    ASSERT_EQ(server.Stored("key")->size(), value.size()) << step;
+  }
+  server.Settle();
+  EXPECT_EQ(other.TakeReply()->code, StatusCode::kOk);
+  const RawReply reply = *client.TakeReply();
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(reply.body.value_length, value.size() + 1);
+  EXPECT_TRUE(server.Stored("key") == value + "!");
+  EXPECT_EQ(server.counters().long_appends, 1);
+  // Repeated, it is answered from memory.
+  EXPECT_EQ(client.Ask(client.AppendFrame(2, "key", "!")).body.version, reply.body.version);
+  EXPECT_TRUE(server.Stored("key") == value + "!");
+  EXPECT_FALSE(server.engine().Poll(server.now()));
+}
+
+TEST(ServerLongAppendTest, AppendsToOneKeyAreAllThere) {
+  ServerHarness server;
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  const std::string value = Large(500000);
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
+  client.Send(
+      client.BatchFrame({client.AppendFrame(2, "key", "a"), client.AppendFrame(3, "key", "b"),
+                         client.AppendFrame(4, "key", "c")}));
+  other.Send(other.AppendFrame(1, "key", "d"));
+  server.Settle();
+  EXPECT_EQ(client.replies(), 3);
+  EXPECT_EQ(other.replies(), 1);
+  std::string tail = server.Stored("key")->substr(value.size());
+  std::sort(tail.begin(), tail.end());
+  EXPECT_EQ(tail, "abcd");
+}
+
+TEST(ServerLongAppendTest, AWriteThatComesBetweenIsAppendedTo) {
+  ServerHarness server;
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  uint64_t sequence = 0;
+  for (const char* with : {"short", "", "deleted"}) {
+    ASSERT_EQ(client.Ask(client.RendezvousFrame(++sequence, "key", Large(900000))).code,
+              StatusCode::kOk);
+    client.Send(client.AppendFrame(++sequence, "key", "!"));
+    server.engine().Poll(server.now());
+    server.engine().Poll(server.now());
+    ASSERT_EQ(client.replies(), 0);
+    const bool deleted = absl::string_view(with) == "deleted";
+    other.Send(deleted ? other.DeleteFrame(sequence, "key")
+                       : other.PutFrame(sequence, "key", with));
+    server.Settle();
+    EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
+    EXPECT_EQ(server.Stored("key"), deleted ? "!" : absl::StrCat(with, "!"));
+  }
+}
+
+TEST(ServerLongAppendTest, OneWithAConditionIsRefusedWhenTheVersionChanges) {
+  ServerHarness server;
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  const uint64_t version = client.Ask(client.RendezvousFrame(1, "key", Large(900000))).body.version;
+  client.Send(client.AppendFrame(2, "key", "!", version));
+  server.engine().Poll(server.now());
+  server.engine().Poll(server.now());
+  other.Send(other.PutFrame(1, "key", "value"));
+  server.Settle();
+  EXPECT_EQ(client.TakeReply()->reason, WireReason::kWrongVersion);
+  EXPECT_EQ(server.Stored("key"), "value");
+}
+
+TEST(ServerLongAppendTest, AConnectionThatBreaksLeavesNothingOfIt) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", Large(900000))).code, StatusCode::kOk);
+  const uint64_t item_bytes = server.table().stats().item_bytes;
+  const std::string append = client.AppendFrame(2, "key", "!");
+  client.Send(append);
+  server.engine().Poll(server.now());
+  server.engine().Poll(server.now());
+  EXPECT_GT(server.table().stats().item_bytes, item_bytes);
+  server.network().Break(client.id());
+  server.Settle();
+  EXPECT_EQ(server.table().stats().item_bytes, item_bytes);
+  EXPECT_TRUE(server.Stored("key") == Large(900000));
+  // Sent again, it is done.
+  client.Establish(client.session());
+  EXPECT_EQ(client.Ask(append).code, StatusCode::kOk);
+  EXPECT_TRUE(server.Stored("key") == Large(900000) + "!");
+}
+
+TEST(ServerLongAppendTest, WithoutRoomForTheCopyTheValueStaysAsItIs) {
+  HarnessOptions options;
+  options.region_bytes = 4 << 20;
+  options.value_bytes_max = 4 << 20;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const std::string value = Large(2 << 20);
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", value)).code, StatusCode::kOk);
+  EXPECT_EQ(client.Ask(client.AppendFrame(2, "key", "!")).reason, WireReason::kServerFull);
+  EXPECT_TRUE(server.Stored("key") == value);
+}
+
+TEST(ServerLongAppendTest, AServerThatEndsFinishesItFirst) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  ASSERT_EQ(client.Ask(client.RendezvousFrame(1, "key", Large(900000))).code, StatusCode::kOk);
+  client.Send(client.AppendFrame(2, "key", "!"));
+  server.engine().Poll(server.now());
+  server.engine().Stop(server.now());
+  EXPECT_FALSE(client.got_goodbye());
+  server.Settle();
+  EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
+  EXPECT_TRUE(client.got_goodbye());
 }
 
 // --- R6: GETs of values that fit no reply --------------------------------------------------------

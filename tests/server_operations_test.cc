@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "index/layout.h"
 #include "tests/server_harness.h"
 
 namespace osprey::server {
@@ -457,6 +458,17 @@ TEST(ServerReasonTest, EachRefusalHasItsOwn) {
   server.engine().Stop(server.now());
   server.Settle();
   EXPECT_EQ(client.Ask(client.PutFrame(500, "key", "three")).reason, WireReason::kShuttingDown);
+}
+
+TEST(ServerReasonTest, AServerWithoutVersionsIsToldFromAFullOne) {
+  HarnessOptions options;
+  options.cas_version = index::kCasVersionMax - 10;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  const RawReply reply = client.Ask(client.PutFrame(1, "key", "value"));
+  EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
+  EXPECT_EQ(reply.reason, WireReason::kVersionsUsedUp);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#include "server/long_append.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace osprey::server {
+namespace {
+
+rdma::FrameBytes BytesOf(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
+    : body_(request.body),
+      key_(request.key.data(), request.key.size()),
+      addition_(reinterpret_cast<const char*>(request.value.data()), request.value.size()),
+      sequence_(sequence) {}
+
+absl::optional<Answer> LongAppend::Step(index::Table& table, uint64_t value_bytes_max,
+                                        absl::Time now) {
+  // Anew in each step: the table moves what it has.
+  const absl::StatusOr<index::Table::View> present = table.Find(key_);
+  if (!present.ok() || present->version != version_) {
+    reservation_.Abort();
+    version_ = 0;
+    // It may have become short, or something that the condition refuses.
+    absl::optional<Answer> answer =
+        ExecuteAppend(table, {body_, key_, BytesOf(addition_)}, value_bytes_max, now);
+    if (answer.has_value()) return answer;
+    return Begin(table, *present, now);
+  }
+  const uint64_t bytes = std::min(kAppendStepBytes, present->value.size() - copied_);
+  if (bytes > 0) {
+    std::memcpy(reservation_.value().data() + copied_, present->value.data() + copied_, bytes);
+    reservation_.Hash(bytes);
+    copied_ += bytes;
+  }
+  if (copied_ < present->value.size()) return absl::nullopt;
+  return Finish(table, now);
+}
+
+absl::optional<Answer> LongAppend::Begin(index::Table& table, const index::Table::View& present,
+                                         absl::Time now) {
+  if (++attempts_ > kAppendAttemptsMax) {
+    return AnswerOf(absl::StatusCode::kAborted,
+                    "the value was written again and again while it was copied; not applied");
+  }
+  const uint64_t version = present.version;
+  absl::StatusOr<index::Reservation> reservation =
+      table.Reserve(key_, present.value.size() + addition_.size(), now);
+  if (!reservation.ok()) return AnswerOf(index::WriteResult{reservation.status()});
+  reservation_ = *std::move(reservation);
+  version_ = version;
+  copied_ = 0;
+  return absl::nullopt;
+}
+
+Answer LongAppend::Finish(index::Table& table, absl::Time now) {
+  const uint64_t length = reservation_.value().size();
+  if (!addition_.empty())
+    std::memcpy(reservation_.value().data() + copied_, addition_.data(), addition_.size());
+  Answer answer = AnswerOf(
+      table.Publish(std::move(reservation_), {index::Condition::Kind::kVersionIs, version_}, now));
+  if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
+  return answer;
+}
+
+}  // namespace osprey::server

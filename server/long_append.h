@@ -1,0 +1,62 @@
+// APPEND to a long value: it is copied to a longer place piece by piece, a step in each turn, so
+// that others are answered meanwhile.
+//
+//   Step: Find ──> still the value that was begun with? ──no──> Reserve a longer place, begin again
+//                        | yes
+//                        v
+//                  copy and hash the next piece; all? ──> what is added, Publish if the version is
+//                                                         still the same
+//
+// Nothing is seen of it until it is published, and it may be dropped at any time: no READ lands in
+// its place. Thread rule: the table's thread.
+
+#ifndef OSPREY_SERVER_LONG_APPEND_H_
+#define OSPREY_SERVER_LONG_APPEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "index/table.h"
+#include "rdma/protocol.h"
+#include "server/requests.h"
+
+namespace osprey::server {
+
+// Bytes copied and hashed in one step: some 50 us.
+inline constexpr uint64_t kAppendStepBytes = 256 << 10;
+// How often an append begins again because the value was written meanwhile. Whoever writes a long
+// value has to send it, which takes longer than this copy: it will not come to that.
+inline constexpr int kAppendAttemptsMax = 100;
+
+class LongAppend {
+ public:
+  LongAppend(const rdma::AppendRequest& request, uint64_t sequence);
+  LongAppend(const LongAppend&) = delete;
+  LongAppend& operator=(const LongAppend&) = delete;
+
+  // The answer, when this was the last step.
+  absl::optional<Answer> Step(index::Table& table, uint64_t value_bytes_max, absl::Time now);
+
+  uint64_t sequence() const { return sequence_; }
+
+ private:
+  absl::optional<Answer> Begin(index::Table& table, const index::Table::View& present,
+                               absl::Time now);
+  Answer Finish(index::Table& table, absl::Time now);
+
+  const rdma::AppendBody body_;
+  const std::string key_;
+  const std::string addition_;
+  const uint64_t sequence_;
+  int attempts_ = 0;
+  uint64_t version_ = 0;  // of the value that is copied
+  uint64_t copied_ = 0;   // bytes of it
+  index::Reservation reservation_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_LONG_APPEND_H_
