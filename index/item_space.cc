@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <iterator>
+#include <tuple>
 
 namespace osprey::index {
 namespace {
@@ -18,19 +20,24 @@ constexpr uint64_t kSlabPagesMin = 4;         // fewer slabs to keep account of
 constexpr uint64_t kSlabPagesMax = 16;
 constexpr uint64_t kSlabChunksMin = 8;
 
-// How many pages a slab of such chunks has: the fewest that leave at most 1/16 unused.
-constexpr uint64_t SlabPages(uint64_t chunk_bytes) {
-  for (uint64_t pages = kSlabPagesMin; pages < kSlabPagesMax; ++pages) {
+// The fewest pages of a slab that leave at most one `share` of them unused.
+constexpr uint64_t SlabPagesFor(uint64_t chunk_bytes, uint64_t pages_min, uint64_t chunks_min,
+                                uint64_t share) {
+  for (uint64_t pages = pages_min; pages < kSlabPagesMax; ++pages) {
     const uint64_t bytes = pages * kPageBytes;
-    if (bytes / chunk_bytes >= kSlabChunksMin && bytes % chunk_bytes * 16 <= bytes) return pages;
+    if (bytes / chunk_bytes >= chunks_min && bytes % chunk_bytes * share <= bytes) return pages;
   }
   return kSlabPagesMax;
 }
-constexpr uint64_t SlabChunks(uint64_t chunk_bytes) {
-  return SlabPages(chunk_bytes) * kPageBytes / chunk_bytes;
+// How many pages a slab of such chunks has; and how many at least, when there is no such run.
+constexpr uint64_t SlabPages(uint64_t chunk_bytes) {
+  return SlabPagesFor(chunk_bytes, kSlabPagesMin, kSlabChunksMin, 16);
 }
-static_assert(SlabChunks(kSmallestChunkBytes) <= 384);
-static_assert(SlabChunks(kChunkBytesMax) == kSlabChunksMin);
+constexpr uint64_t SlabPagesLeast(uint64_t chunk_bytes) {
+  return SlabPagesFor(chunk_bytes, 1, 1, 8);
+}
+static_assert(SlabPages(kSmallestChunkBytes) * kPageBytes / kSmallestChunkBytes <= 384);
+static_assert(SlabPages(kChunkBytesMax) * kPageBytes / kChunkBytesMax == kSlabChunksMin);
 
 constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
 
@@ -38,21 +45,32 @@ constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / k
 
 ItemSpace::ItemSpace(RegionSpace& space, absl::Duration grace) : pages_(space), grace_(grace) {}
 
-absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now) {
+absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit fit) {
   assert(bytes > 0 && bytes <= kItemBytesMax);
-  Tidy(now);
-  absl::optional<uint64_t> offset = TryAllocate(bytes);
+  FreeDue(now);
+  absl::optional<uint64_t> offset = TakeFree(bytes, Fit::kTight);
   // Want of memory: what is dead is used before its time. Bounded by what waits.
-  while (!offset.has_value() && FreeOldest(now)) offset = TryAllocate(bytes);
+  while (!offset.has_value() && FreeOldest(now)) offset = TakeFree(bytes, Fit::kTight);
+  if (!offset.has_value() && fit == Fit::kLoose) offset = TakeFree(bytes, fit);
+  return offset;
+}
+
+absl::optional<uint64_t> ItemSpace::AllocateForMove(uint64_t bytes) {
+  return TakeFree(bytes, Fit::kTight);
+}
+
+absl::optional<uint64_t> ItemSpace::TakeFree(uint64_t bytes, Fit fit) {
+  const absl::optional<uint64_t> offset = TryAllocate(bytes, fit);
   if (offset.has_value()) allocated_bytes_ += CapacityOf(*offset);
   return offset;
 }
 
-absl::optional<uint64_t> ItemSpace::TryAllocate(uint64_t bytes) {
+absl::optional<uint64_t> ItemSpace::TryAllocate(uint64_t bytes, Fit fit) {
   if (bytes > kChunkBytesMax) return TryRun(bytes);
   const uint32_t length_class = LengthClassOf(std::max(bytes, kSmallestChunkBytes));
   const absl::optional<uint64_t> offset = TryChunk(length_class);
-  return offset.has_value() ? offset : TryLargerChunk(length_class);
+  if (offset.has_value() || fit == Fit::kTight) return offset;
+  return TryLargerChunk(length_class);
 }
 
 absl::optional<uint64_t> ItemSpace::TryRun(uint64_t bytes) {
@@ -80,7 +98,16 @@ bool ItemSpace::AddSlab(uint32_t length_class) {
   const uint64_t chunk_bytes = ReadLengthOf(length_class);
   const bool recycled = !unused_slabs_.empty();
   const uint32_t number = recycled ? unused_slabs_.back() : static_cast<uint32_t>(slabs_.size());
-  const absl::optional<uint64_t> offset = pages_.Take(SlabPages(chunk_bytes), number + 1);
+  uint64_t pages = SlabPages(chunk_bytes);
+  absl::optional<uint64_t> offset = pages_.Take(pages, number + 1);
+  if (!offset.has_value()) {
+    // What is left between others is still good for a few chunks.
+    pages = std::min(pages - 1, LargestFreeRun());
+    const uint64_t pages_least = SlabPagesLeast(chunk_bytes);
+    while (pages > pages_least && pages * kPageBytes % chunk_bytes * 8 > pages * kPageBytes)
+      --pages;
+    if (pages >= pages_least) offset = pages_.Take(pages, number + 1);
+  }
   if (!offset.has_value()) return false;
   if (recycled) {
     unused_slabs_.pop_back();
@@ -90,9 +117,12 @@ bool ItemSpace::AddSlab(uint32_t length_class) {
   Slab& slab = slabs_[number];
   slab.offset = *offset;
   slab.length_class = static_cast<uint16_t>(length_class);
-  slab.free_chunks = static_cast<uint16_t>(SlabChunks(chunk_bytes));
+  slab.pages = static_cast<uint16_t>(pages);
+  slab.chunks = static_cast<uint16_t>(pages * kPageBytes / chunk_bytes);
+  slab.free_chunks = slab.chunks;
   for (uint32_t i = 0; i < slab.free_chunks; ++i) slab.free[i / 64] |= uint64_t{1} << i % 64;
-  partial_[length_class].insert(*offset);
+  slab.closed = true;  // not yet counted
+  SetSlabClosed(number, false);
   return true;
 }
 
@@ -103,6 +133,8 @@ uint64_t ItemSpace::TakeChunk(uint32_t slab_number) {
   while (slab.free[word] == 0) ++word;
   const uint32_t chunk = word * 64 + static_cast<uint32_t>(std::countr_zero(slab.free[word]));
   slab.free[word] &= slab.free[word] - 1;
+  --free_chunks_[slab.length_class];
+  free_chunk_bytes_ -= ReadLengthOf(slab.length_class);
   if (--slab.free_chunks == 0) partial_[slab.length_class].erase(slab.offset);
   return slab.offset + chunk * ReadLengthOf(slab.length_class);
 }
@@ -114,12 +146,34 @@ void ItemSpace::FreeChunk(uint64_t offset, uint32_t slab_number) {
   assert((offset - slab.offset) % chunk_bytes == 0);
   assert((slab.free[chunk / 64] >> chunk % 64 & 1) == 0);  // freed twice
   slab.free[chunk / 64] |= uint64_t{1} << chunk % 64;
-  if (slab.free_chunks++ == 0) partial_[slab.length_class].insert(slab.offset);
-  if (slab.free_chunks < SlabChunks(chunk_bytes)) return;
-  partial_[slab.length_class].erase(slab.offset);
-  pages_.Release(slab.offset, SlabPages(chunk_bytes));
+  if (!slab.closed) {
+    if (slab.free_chunks == 0) partial_[slab.length_class].insert(slab.offset);
+    ++free_chunks_[slab.length_class];
+    free_chunk_bytes_ += chunk_bytes;
+  }
+  if (++slab.free_chunks < slab.chunks) return;
+  SetSlabClosed(slab_number, true);
+  pages_.Release(slab.offset, slab.pages);
   slab = {};
   unused_slabs_.push_back(slab_number);
+}
+
+// A closed slab's free chunks are not counted, and not used.
+void ItemSpace::SetSlabClosed(uint32_t slab_number, bool closed) {
+  Slab& slab = slabs_[slab_number];
+  if (slab.closed == closed) return;
+  slab.closed = closed;
+  if (slab.free_chunks == 0) return;
+  const uint64_t bytes = slab.free_chunks * ReadLengthOf(slab.length_class);
+  if (closed) {
+    partial_[slab.length_class].erase(slab.offset);
+    free_chunks_[slab.length_class] -= slab.free_chunks;
+    free_chunk_bytes_ -= bytes;
+  } else {
+    partial_[slab.length_class].insert(slab.offset);
+    free_chunks_[slab.length_class] += slab.free_chunks;
+    free_chunk_bytes_ += bytes;
+  }
 }
 
 uint64_t ItemSpace::CapacityOf(uint64_t offset) const {
@@ -136,7 +190,7 @@ bool ItemSpace::IsAllocated(uint64_t offset) const {
   const Slab& slab = slabs_[owner - 1];
   const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
   const uint64_t chunk = (offset - slab.offset) / chunk_bytes;
-  return (offset - slab.offset) % chunk_bytes == 0 && chunk < SlabChunks(chunk_bytes) &&
+  return (offset - slab.offset) % chunk_bytes == 0 && chunk < slab.chunks &&
          (slab.free[chunk / 64] >> chunk % 64 & 1) == 0;
 }
 
@@ -172,7 +226,18 @@ bool ItemSpace::FreeOldest(absl::Time now) {
   return true;
 }
 
-void ItemSpace::Tidy(absl::Time now) {
+bool ItemSpace::IsLeased(uint64_t offset, absl::Time now) const {
+  const auto lease = leases_.find(offset);
+  return lease != leases_.end() && lease->second > now;
+}
+
+void ItemSpace::EndGrace(absl::Time now) {
+  while (FreeOldest(now)) {
+  }
+}
+
+bool ItemSpace::FreeDue(absl::Time now) {
+  const uint64_t waited = waiting_bytes_;
   for (int i = 0; i < kFreedPerAllocate; ++i) {
     if (waiting_.empty() || waiting_.front().until > now) break;
     FreeOldest(now);
@@ -188,6 +253,7 @@ void ItemSpace::Tidy(absl::Time now) {
     waiting_bytes_ -= CapacityOf(offset);
     Free(offset);
   }
+  return waiting_bytes_ < waited;
 }
 
 void ItemSpace::Lease(uint64_t offset, absl::Time until) {
@@ -195,6 +261,84 @@ void ItemSpace::Lease(uint64_t offset, absl::Time until) {
   if (until <= lease) return;
   lease = until;
   lease_order_.push_back({offset, until});
+}
+
+// --- For the compactor -------------------------------------------------------
+
+uint64_t ItemSpace::PagesFor(uint64_t bytes) {
+  if (bytes > kChunkBytesMax) return PagesOf(bytes);
+  return SlabPages(ReadLengthOf(LengthClassOf(std::max(bytes, kSmallestChunkBytes))));
+}
+
+uint64_t ItemSpace::FewestSlabPages(uint32_t length_class) {
+  return SlabPagesLeast(ReadLengthOf(length_class));
+}
+
+uint64_t ItemSpace::FreeBytes() const { return free_chunk_bytes_ + FreePages() * kPageBytes; }
+
+ItemSpace::Extent ItemSpace::ExtentAt(uint64_t offset) const {
+  Extent extent;
+  const uint32_t owner = pages_.OwnerOf(offset);
+  if (owner == 0) {
+    std::tie(extent.begin, extent.pages) = pages_.FreeRunAt(offset);
+  } else if (owner == kLargeOwner) {
+    extent.kind = Extent::Kind::kRun;
+    std::tie(extent.begin, extent.pages) = *std::prev(runs_.upper_bound(offset));
+    extent.used_bytes = extent.pages * kPageBytes;
+  } else {
+    const Slab& slab = slabs_[owner - 1];
+    const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
+    extent.kind = Extent::Kind::kSlab;
+    extent.begin = slab.offset;
+    extent.pages = slab.pages;
+    extent.length_class = slab.length_class;
+    extent.used_chunks = uint32_t{slab.chunks} - slab.free_chunks;
+    extent.free_chunks = slab.closed ? 0 : slab.free_chunks;
+    extent.used_bytes = extent.used_chunks * chunk_bytes;
+  }
+  return extent;
+}
+
+absl::optional<uint64_t> ItemSpace::NextItem(uint64_t from, uint64_t end) const {
+  while (from < end) {
+    const Extent extent = ExtentAt(from);
+    if (extent.kind == Extent::Kind::kRun && extent.begin == from) return from;
+    if (extent.kind == Extent::Kind::kSlab) {
+      const Slab& slab = slabs_[pages_.OwnerOf(from) - 1];
+      const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
+      uint64_t chunk = (from - slab.offset + chunk_bytes - 1) / chunk_bytes;
+      while (chunk < slab.chunks && (slab.free[chunk / 64] >> chunk % 64 & 1) != 0) ++chunk;
+      if (chunk < slab.chunks) {
+        const uint64_t offset = slab.offset + chunk * chunk_bytes;
+        return offset < end ? absl::optional<uint64_t>(offset) : absl::nullopt;
+      }
+    }
+    from = extent.end();
+  }
+  return absl::nullopt;
+}
+
+template <typename Function>
+void ItemSpace::ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function) {
+  for (uint64_t at = begin; at < end;) {
+    const Extent extent = ExtentAt(at);
+    if (extent.kind == Extent::Kind::kSlab) function(pages_.OwnerOf(at) - 1);
+    at = extent.end();
+  }
+}
+
+void ItemSpace::Close(uint64_t begin, uint64_t end) {
+  pages_.Close(begin, end);
+  ForEachSlabIn(begin, end, [this](uint32_t number) { SetSlabClosed(number, true); });
+  closed_begin_ = begin;
+  closed_end_ = end;
+}
+
+void ItemSpace::Open() {
+  ForEachSlabIn(closed_begin_, closed_end_,
+                [this](uint32_t number) { SetSlabClosed(number, false); });
+  pages_.Open();
+  closed_begin_ = closed_end_ = 0;
 }
 
 ItemSpace::Stats ItemSpace::stats() const {

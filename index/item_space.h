@@ -13,16 +13,21 @@
 //   Allocate --> in use --Retire--> waiting --grace, or want of memory--> free
 //                  |                   +------ leased: until the lease ends ---^
 //                  +--Release (no reader was ever sent there)------------------^
+//
+// It does not move anything, but it helps who does (compactor.h): it says what is where, page by
+// page, and closes a range, so that nothing new comes into it while what is there moves out.
 
 #ifndef OSPREY_INDEX_ITEM_SPACE_H_
 #define OSPREY_INDEX_ITEM_SPACE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -37,6 +42,9 @@ namespace osprey::index {
 // The largest chunk of a slab. Above, rounding up to pages costs no more than a slab of few chunks.
 inline constexpr uint64_t kChunkBytesMax = 8192;
 
+// How much larger than needed a chunk may be when none of the right class is to be had.
+enum class Fit { kTight, kLoose };  // not at all; twice
+
 // Not thread-safe. All offsets are from the start of the region, multiples of 16.
 class ItemSpace {
  public:
@@ -46,7 +54,9 @@ class ItemSpace {
   ItemSpace& operator=(const ItemSpace&) = delete;
 
   // Space for `bytes` (1 … kItemBytesMax); nullopt when there is none, even with all that waits.
-  absl::optional<uint64_t> Allocate(uint64_t bytes, absl::Time now);
+  absl::optional<uint64_t> Allocate(uint64_t bytes, absl::Time now, Fit fit = Fit::kLoose);
+  // Space that is free as it is, for an item that moves: nothing that waits is freed for it.
+  absl::optional<uint64_t> AllocateForMove(uint64_t bytes);
   // How much may be used there. REQUIRES, as all below: `offset` is in use.
   uint64_t CapacityOf(uint64_t offset) const;
   // Frees what no reader was ever sent to.
@@ -56,6 +66,58 @@ class ItemSpace {
 
   // Not before `until` will the space at `offset` be used again, even if it is retired.
   void Lease(uint64_t offset, absl::Time until);
+
+  bool IsLeased(uint64_t offset, absl::Time now) const;
+  // Frees what waits and is not leased, as want of memory does.
+  void EndGrace(absl::Time now);
+  // Frees a few items whose time has come, as each Allocate does. True when there was one.
+  bool FreeDue(absl::Time now);
+
+  // --- For the compactor.
+
+  static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
+
+  // A slab, a run of a large item, or a free run.
+  struct Extent {
+    enum class Kind { kFree, kSlab, kRun };
+    Kind kind = Kind::kFree;
+    uint64_t begin = 0;
+    uint64_t pages = 0;
+    uint64_t used_bytes = 0;  // what is in use or waits
+    // Of slabs.
+    uint32_t length_class = 0;
+    uint32_t used_chunks = 0;
+    uint32_t free_chunks = 0;  // that may be used
+    uint64_t end() const { return begin + pages * kPageBytes; }
+  };
+  // The extent that `offset` is in. REQUIRES: pages_begin() <= offset < pages_end().
+  Extent ExtentAt(uint64_t offset) const;
+  // The first item (in use or waiting) that starts at `from` or above, and below `end`.
+  absl::optional<uint64_t> NextItem(uint64_t from, uint64_t end) const;
+
+  // From now on nothing is allocated between `begin` and `end`, where extents must begin and end.
+  // One range at a time.
+  void Close(uint64_t begin, uint64_t end);
+  void Open();
+
+  uint64_t pages_begin() const { return pages_.begin(); }
+  uint64_t pages_end() const { return pages_.end(); }
+  // Pages that one more slab or run for `bytes` takes.
+  static uint64_t PagesFor(uint64_t bytes);
+  // The fewest pages of a slab.
+  static uint64_t FewestSlabPages(uint32_t length_class);
+  // In all slabs of the class, without closed ones.
+  uint64_t FreeChunks(uint32_t length_class) const { return free_chunks_[length_class]; }
+  // The longest free runs, longest first: where they start, and their pages. At most `count`.
+  std::vector<std::pair<uint64_t, uint64_t>> LongestFreeRuns(size_t count) const {
+    return pages_.LongestRuns(count);
+  }
+  // Of free pages that lie together and may be used; or the free middle of the region.
+  uint64_t LargestFreeRun() const { return std::max(pages_.largest_run(), pages_.pages_left()); }
+  uint64_t PagesLeft() const { return pages_.pages_left(); }  // in the middle of the region
+  uint64_t FreePages() const { return pages_.free_pages() + pages_.pages_left(); }
+  // All that is free, wherever it is: in slabs, in runs, in the middle of the region.
+  uint64_t FreeBytes() const;
 
   // Whether an item may be at `offset`: the start of a chunk or a run, in use or waiting.
   bool IsAllocated(uint64_t offset) const;
@@ -74,13 +136,15 @@ class ItemSpace {
   // 48-byte chunks, the smallest, in 16 KiB.
   static constexpr uint32_t kSlabChunksMax = 384;
   static constexpr uint32_t kSlabWords = kSlabChunksMax / 64;
-  static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
   static constexpr uint32_t kLargeOwner = uint32_t{1} << 31;  // others are 1 + number of a slab
 
   struct Slab {
     uint64_t offset = 0;
     uint16_t length_class = 0;
+    uint16_t pages = 0;
+    uint16_t chunks = 0;
     uint16_t free_chunks = 0;
+    bool closed = false;             // not in partial_
     uint64_t free[kSlabWords] = {};  // a bit per chunk
   };
   struct Waiting {
@@ -88,17 +152,20 @@ class ItemSpace {
     absl::Time until;
   };
 
-  absl::optional<uint64_t> TryAllocate(uint64_t bytes);
+  absl::optional<uint64_t> TryAllocate(uint64_t bytes, Fit fit);
+  absl::optional<uint64_t> TakeFree(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TryChunk(uint32_t length_class);
   absl::optional<uint64_t> TryLargerChunk(uint32_t length_class);
   absl::optional<uint64_t> TryRun(uint64_t bytes);
   bool AddSlab(uint32_t length_class);
   uint64_t TakeChunk(uint32_t slab_number);
   void FreeChunk(uint64_t offset, uint32_t slab_number);
+  void SetSlabClosed(uint32_t slab_number, bool closed);
+  template <typename Function>
+  void ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function);
 
   void Free(uint64_t offset);
   bool FreeOldest(absl::Time now);
-  void Tidy(absl::Time now);
 
   PageRuns pages_;
   absl::Duration grace_;
@@ -107,7 +174,11 @@ class ItemSpace {
   // Slabs with a free chunk, as offsets. The highest is used first: the slabs next to the free
   // middle of the region empty.
   std::array<absl::btree_set<uint64_t>, kClasses> partial_;
-  absl::flat_hash_map<uint64_t, uint64_t> runs_;  // large items: pages
+  std::array<uint64_t, kClasses> free_chunks_{};  // in the slabs of partial_
+  uint64_t free_chunk_bytes_ = 0;                 // likewise, of all classes
+  absl::btree_map<uint64_t, uint64_t> runs_;      // large items: pages
+  uint64_t closed_begin_ = 0;
+  uint64_t closed_end_ = 0;
 
   std::deque<Waiting> waiting_;  // oldest first
   absl::flat_hash_map<uint64_t, absl::Time> leases_;

@@ -25,9 +25,9 @@ ItemStore::ItemStore(RegionWriter& writer, RegionSpace& space, absl::Duration gr
     : writer_(writer), space_(space, grace) {}
 
 absl::optional<uint64_t> ItemStore::Begin(absl::string_view key, uint64_t value_length,
-                                          absl::Time now) {
+                                          absl::Time now, Fit fit) {
   const uint64_t bytes = ItemBytes(key.size(), value_length, 0);
-  const absl::optional<uint64_t> offset = space_.Allocate(bytes, now);
+  const absl::optional<uint64_t> offset = space_.Allocate(bytes, now, fit);
   if (!offset.has_value()) return absl::nullopt;
   writer_.Begin(*offset, RecordVersion(writer_.cas_version()), LiveTag(key.size()));
   writer_.Store(*offset + offsetof(ItemHeader, value_length), value_length);

@@ -48,7 +48,8 @@ class ItemStore {
   ItemStore(RegionWriter& writer, RegionSpace& space, absl::Duration grace);
 
   // A new item whose value is still to be filled in; nullopt when there is no room.
-  absl::optional<uint64_t> Begin(absl::string_view key, uint64_t value_length, absl::Time now);
+  absl::optional<uint64_t> Begin(absl::string_view key, uint64_t value_length, absl::Time now,
+                                 Fit fit = Fit::kLoose);
   // Of a begun item: where its value goes, and the bytes of it that came whole.
   absl::Span<std::byte> Value(uint64_t offset);
   void Fill(uint64_t offset, ByteSpan value);

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <iterator>
+#include <utility>
 
 namespace osprey::index {
 
@@ -30,8 +31,10 @@ absl::optional<uint64_t> PageRuns::FromFreeRun(uint64_t pages) {
 absl::optional<uint64_t> PageRuns::FromRegion(uint64_t pages) {
   uint64_t at_border = 0;
   const auto lowest = by_offset_.begin();
-  if (lowest != by_offset_.end() && lowest->first == space_.pages_begin())
+  if (lowest != by_offset_.end() && lowest->first == space_.pages_begin() &&
+      !IsClosed(lowest->first)) {
     at_border = lowest->second;
+  }
   const absl::optional<uint64_t> offset = space_.TakePages(pages - at_border);
   if (!offset.has_value()) return absl::nullopt;
   owners_.resize(PageOf(*offset) + 1, 0);
@@ -41,23 +44,53 @@ absl::optional<uint64_t> PageRuns::FromRegion(uint64_t pages) {
 
 void PageRuns::Release(uint64_t offset, uint64_t pages) {
   SetOwner(offset, pages, 0);
-  const auto next = by_offset_.lower_bound(offset);
-  if (next != by_offset_.begin()) {
-    const auto [before, before_pages] = *std::prev(next);
-    assert(before + before_pages * kPageBytes <= offset);
-    if (before + before_pages * kPageBytes == offset) {
-      RemoveFree(before, before_pages);
-      offset = before;
-      pages += before_pages;
-    }
-  }
-  const auto after = by_offset_.find(offset + pages * kPageBytes);
-  if (after != by_offset_.end()) {
-    const auto [after_offset, after_pages] = *after;
-    RemoveFree(after_offset, after_pages);
-    pages += after_pages;
-  }
   AddFree(offset, pages);
+  JoinAt(offset + pages * kPageBytes);
+  JoinAt(offset);
+}
+
+// Joins the free runs before and after `border`, if there are both, on the same side of what is
+// closed.
+void PageRuns::JoinAt(uint64_t border) {
+  const auto after = by_offset_.find(border);
+  if (after == by_offset_.end() || after == by_offset_.begin()) return;
+  const auto [offset, pages] = *std::prev(after);
+  const uint64_t after_pages = after->second;
+  assert(offset + pages * kPageBytes <= border);
+  if (offset + pages * kPageBytes != border || IsClosed(offset) != IsClosed(border)) return;
+  RemoveFree(border, after_pages);
+  RemoveFree(offset, pages);
+  AddFree(offset, pages + after_pages);
+}
+
+void PageRuns::Close(uint64_t begin, uint64_t end) {
+  assert(!closed() && begin < end);
+  for (auto run = by_offset_.lower_bound(begin); run != by_offset_.end() && run->first < end;
+       ++run) {
+    assert(run->first + run->second * kPageBytes <= end);
+    by_size_.erase({run->second, run->first});
+  }
+  closed_begin_ = begin;
+  closed_end_ = end;
+}
+
+void PageRuns::Open() {
+  const uint64_t begin = std::exchange(closed_begin_, 0);
+  const uint64_t end = std::exchange(closed_end_, 0);
+  for (auto run = by_offset_.lower_bound(begin); run != by_offset_.end() && run->first < end;
+       ++run) {
+    by_size_.emplace(run->second, run->first);
+  }
+  JoinAt(end);
+  JoinAt(begin);
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> PageRuns::LongestRuns(size_t count) const {
+  std::vector<std::pair<uint64_t, uint64_t>> runs;
+  for (auto run = by_size_.rbegin(); run != by_size_.rend() && runs.size() < count; ++run) {
+    runs.emplace_back(run->second, run->first);
+  }
+  return runs;
 }
 
 void PageRuns::SetOwner(uint64_t offset, uint64_t pages, uint32_t owner) {
@@ -70,7 +103,7 @@ void PageRuns::SetOwner(uint64_t offset, uint64_t pages, uint32_t owner) {
 
 void PageRuns::AddFree(uint64_t offset, uint64_t pages) {
   by_offset_.emplace(offset, pages);
-  by_size_.emplace(pages, offset);
+  if (!IsClosed(offset)) by_size_.emplace(pages, offset);
   free_pages_ += pages;
 }
 

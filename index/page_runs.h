@@ -3,11 +3,16 @@
 //
 //   owner of a page   0            free
 //                     n > 0        part of a used run that the owner n took (0 < n < 2^32)
+//
+// One range at a time may be closed: nothing in it is given out until it is opened again. So what
+// is free there, or becomes free, stays together.
 
 #ifndef OSPREY_INDEX_PAGE_RUNS_H_
 #define OSPREY_INDEX_PAGE_RUNS_H_
 
 #include <cstdint>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -29,15 +34,33 @@ class PageRuns {
   // REQUIRES: a run that Take returned, whole.
   void Release(uint64_t offset, uint64_t pages);
 
-  // REQUIRES: within a taken run.
+  // REQUIRES: none is closed; no run, used or free, crosses either end.
+  void Close(uint64_t begin, uint64_t end);
+  // Nothing is closed afterwards.
+  void Open();
+  bool IsClosed(uint64_t offset) const { return offset >= closed_begin_ && offset < closed_end_; }
+  bool closed() const { return closed_end_ != 0; }
+
+  // REQUIRES: within pages_begin() and pages_end() of the space.
   uint32_t OwnerOf(uint64_t offset) const { return owners_[PageOf(offset)]; }
   bool IsTaken(uint64_t offset) const {
     return offset >= space_.pages_begin() && offset < space_.pages_end() && OwnerOf(offset) != 0;
   }
 
-  uint64_t free_pages() const { return free_pages_; }
+  // The free run that `offset` is in: where it starts, and its pages. REQUIRES: its page is free.
+  std::pair<uint64_t, uint64_t> FreeRunAt(uint64_t offset) const {
+    return *std::prev(by_offset_.upper_bound(offset));
+  }
+
+  uint64_t free_pages() const { return free_pages_; }  // closed ones included
   uint64_t pages() const { return owners_.size(); }
   uint64_t free_runs() const { return by_offset_.size(); }
+  // Of those that may be given out: the longest's pages; the longest ones, as (offset, pages).
+  uint64_t largest_run() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
+  std::vector<std::pair<uint64_t, uint64_t>> LongestRuns(size_t count) const;
+  uint64_t begin() const { return space_.pages_begin(); }
+  uint64_t end() const { return space_.pages_end(); }
+  uint64_t pages_left() const { return space_.pages_left(); }  // in the middle of the region
 
  private:
   // Pages are counted from the top, since that is where they do not move.
@@ -45,14 +68,17 @@ class PageRuns {
   void SetOwner(uint64_t offset, uint64_t pages, uint32_t owner);
   absl::optional<uint64_t> FromFreeRun(uint64_t pages);
   absl::optional<uint64_t> FromRegion(uint64_t pages);
+  void JoinAt(uint64_t border);
   void AddFree(uint64_t offset, uint64_t pages);
   void RemoveFree(uint64_t offset, uint64_t pages);
 
   RegionSpace& space_;
   std::vector<uint32_t> owners_;                            // by PageOf
   absl::btree_map<uint64_t, uint64_t> by_offset_;           // free runs: pages
-  absl::btree_set<std::pair<uint64_t, uint64_t>> by_size_;  // (pages, offset)
+  absl::btree_set<std::pair<uint64_t, uint64_t>> by_size_;  // (pages, offset); without the closed
   uint64_t free_pages_ = 0;
+  uint64_t closed_begin_ = 0;
+  uint64_t closed_end_ = 0;  // 0: nothing is closed
 };
 
 }  // namespace osprey::index

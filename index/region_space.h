@@ -56,10 +56,14 @@ class RegionSpace {
     return (units_end_ - units_offset_) / kUnitBytes - units_free_.size();
   }
 
+  // How many more pages can be taken.
+  uint64_t pages_left() const {
+    const uint64_t floor = std::max(units_end_, pages_begin_min_);
+    return pages_begin_ < floor ? 0 : (pages_begin_ - floor) / kPageBytes;
+  }
   // Lowers pages_begin() by `pages` pages and returns it.
   absl::optional<uint64_t> TakePages(uint64_t pages) {
-    const uint64_t floor = std::max(units_end_, pages_begin_min_);
-    if (pages_begin_ < floor || (pages_begin_ - floor) / kPageBytes < pages) return absl::nullopt;
+    if (pages_left() < pages) return absl::nullopt;
     pages_begin_ -= pages * kPageBytes;
     return pages_begin_;
   }

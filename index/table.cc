@@ -101,6 +101,10 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
       chains_(writer_, space_),
       directory_(writer_, options.hash_seed),
       split_(writer_, items_, options.hash_seed),
+      compactor_(writer_, items_,
+                 [this](uint64_t from, const Sealing& sealing, absl::Time now) {
+                   ReplaceCopied(from, sealing, now);
+                 }),
       options_(options),
       segments_of_depth_(kDirectoryDepthMax + 1) {}
 
@@ -183,7 +187,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   if (absl::Status status = CheckLengths(key.size(), value.size()); !status.ok())
     return Outcome(status);
   if (kTestHooks) MoveAsNobodyMay(key);
-  const Location at = Locate(key);
+  Location at = Locate(key);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   if (MayBeInline(key, value) && !at.chained) {
@@ -202,7 +206,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
     result.slot = at.entry.head;
     return result;
   }
-  const absl::optional<uint64_t> item = items_.Begin(key, value.size(), now);
+  const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
   if (!item.has_value()) return Full();
   items_.Fill(*item, value);
   const uint64_t version = writer_.NextCasVersion();
@@ -242,7 +246,11 @@ void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& se
   line.Remove(at.entry.at, at.entry.words);
   line.AddSlot(slot);
   if (seal_first) items_.Seal(sealing);
-  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
+  const bool is_move = kTestHooks && out_of_line &&
+                       items_.At(sealing.offset).cas_version == items_.At(old_item).cas_version;
+  const bool spared =
+      Seeded(is_move ? SeededBug::kNoDeadMarkOnMove : SeededBug::kNoDeadMarkOnUpdate);
+  if (out_of_line && !spared) items_.Kill(old_item);
   PublishLine(line, at.chained);
   if (!seal_first) items_.Seal(sealing);
   if (out_of_line) {
@@ -392,7 +400,7 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
                                            absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), value_length); !status.ok()) return status;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
-  const absl::optional<uint64_t> item = items_.Begin(key, value_length, now);
+  const absl::optional<uint64_t> item = BeginItem(key, value_length, nullptr, now);
   if (!item.has_value()) return Full().status;
   return Reservation(this, *item, writer_.NextCasVersion());
 }
@@ -453,6 +461,10 @@ Table::Stats Table::stats() const {
   for (const uint64_t segments : segments_of_depth_) stats.segments += segments;
   stats.directory_depth = directory_.depth();
   stats.overflow_lines = chains_.lines();
+  stats.compaction_items = compactor_.stats().moved_items;
+  stats.compaction_bytes = compactor_.stats().moved_bytes;
+  stats.compaction_windows = compactor_.stats().windows_emptied;
+  stats.compaction_windows_given_up = compactor_.stats().windows_given_up;
   stats.cas_version = writer_.cas_version();
   stats.load_factor = static_cast<double>(occupied_words_) /
                       static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);

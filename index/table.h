@@ -32,6 +32,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/chains.h"
+#include "index/compactor.h"
 #include "index/directory.h"
 #include "index/hash.h"
 #include "index/item_store.h"
@@ -143,6 +144,10 @@ class Table {
   // reservation is used up whatever the outcome.
   WriteResult Publish(Reservation reservation, Condition condition, absl::Time now);
 
+  // One bounded step of making free item space contiguous, when room for large items has become
+  // rare. True when there is more to do now. Any call on the table may come in between.
+  bool CompactStep(absl::Time now, const CompactionBound& bound = {});
+
   // What is there now. The value is valid until the next call on the table.
   struct View {
     absl::Span<const std::byte> value;
@@ -206,6 +211,11 @@ class Table {
     uint64_t chained_inserts = 0;
     uint64_t in_place_updates = 0;
     uint64_t splits = 0;
+    // Since the start: what compaction moved, and the windows that it emptied, or tried to.
+    uint64_t compaction_items = 0;
+    uint64_t compaction_bytes = 0;
+    uint64_t compaction_windows = 0;
+    uint64_t compaction_windows_given_up = 0;
   };
   Stats stats() const;
 
@@ -249,6 +259,9 @@ class Table {
   Current CurrentOf(const Location& at) const;
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
 
+  absl::optional<uint64_t> BeginItem(absl::string_view key, uint64_t value_length, Location* at,
+                                     absl::Time now);
+  void ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now);
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);
   void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
@@ -283,6 +296,7 @@ class Table {
   Chains chains_;
   Directory directory_;
   SegmentSplit split_;
+  Compactor compactor_;
   TableOptions options_;
   uint32_t generation_ = 0;        // the last given out
   std::vector<Segment> segments_;  // by unit

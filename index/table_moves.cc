@@ -1,4 +1,7 @@
-// Where keys move without being written: between the forms of an item, and back from a chain (W3).
+// Where keys move without being written: between the forms of an item, back from a chain (W3), and
+// to other places of item space.
+
+#include <cassert>
 
 #include "index/table.h"
 #include "index/test_hooks.h"
@@ -62,6 +65,35 @@ void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
     ++counts_.promotions;
     --segments_[UnitOf(line_offset)].small_items;
   }
+}
+
+// --- Compaction --------------------------------------------------------------
+
+bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
+  return compactor_.Step(now, bound);
+}
+
+// A new item. When there is no room, room is made; since any item may move then, the key is located
+// anew if `at` is given.
+absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_length,
+                                          Location* at, absl::Time now) {
+  const absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
+  if (item.has_value()) return item;
+  compactor_.MakeRoom(ItemBytes(key.size(), value_length, 0), now);
+  if (at != nullptr) *at = Locate(key);
+  return items_.Begin(key, value_length, now, Fit::kLoose);
+}
+
+// W2, out of place, with the value and the cas version that the key has.
+void Table::ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now) {
+  const Location at = Locate(items_.At(sealing.offset).key);
+  if (!at.out_of_line() || at.item() != from) {
+    assert(kTestHooks && !Seeded(SeededBug::kNone));  // some mistakes leave live items behind
+    if (!at.out_of_line() || !Seeded(SeededBug::kChangedItemMoved)) {
+      return items_.Discard(sealing.offset);
+    }
+  }
+  ReplaceWithItem(at, items_.SlotOf(sealing.offset, at.hash.fingerprint()), sealing, now);
 }
 
 void Table::PullBack(uint64_t line_offset) {

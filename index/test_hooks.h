@@ -30,6 +30,8 @@ enum class SeededBug {
   kOldLinesNotPoisoned,         // W7
   kGenerationKeptOnReuse,       // W7: a unit has one generation in all its lives
   kWriteDuringSplit,            // W7: between the copy and its publication
+  kNoDeadMarkOnMove,            // W2, compaction
+  kChangedItemMoved,            // W2, compaction: the copy is of what the item was before a write
   // Both sides: what the checksum does not cover.
   kNoItemChecksum,
   kChecksumWithoutVersion,
@@ -64,6 +66,10 @@ class StoreObserver {
 inline StoreObserver* store_observer = nullptr;
 inline SeededBug seeded_bug = SeededBug::kNone;
 
+// Compaction goes on whether or not room is wanted.
+inline bool compaction_forced = false;
+
+inline bool CompactionForced() { return compaction_forced; }
 inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
@@ -78,6 +84,7 @@ inline void ObserveCopiedHalves() {
 
 inline constexpr bool kTestHooks = false;
 
+constexpr bool CompactionForced() { return false; }
 constexpr bool Seeded(SeededBug) { return false; }
 constexpr void ObserveStore() {}
 constexpr void ObserveCopiedHalves() {}

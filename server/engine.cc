@@ -88,6 +88,7 @@ bool Engine::Work(absl::Time now) {
 bool Engine::Grow(absl::Time now) {
   bool more = true;
   for (int step = 0; step < kGrowStepsPerTurn && more; ++step) more = table_->GrowStep(now);
+  more |= table_->CompactStep(now);
   return more;
 }
 

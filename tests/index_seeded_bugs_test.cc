@@ -46,8 +46,8 @@ TEST_P(SeededBugTest, IsNoticed) {
 INSTANTIATE_TEST_SUITE_P(
     Bugs, SeededBugTest,
     testing::Values(BUG(kNewItemLiveBeforeOldIsDead), BUG(kNoDeadMarkOnUpdate),
-                    BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion),
-                    BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
+                    BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion), BUG(kNoDeadMarkOnMove),
+                    BUG(kChangedItemMoved), BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
                     BUG(kMoveFromWindowToChain), BUG(kPullBackIntoSecondLine),
                     BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum), BUG(kDeadIsMiss),
                     BUG(kKeyNotCompared), BUG(kPiecesNotVerified), BUG(kStateNotCompared),

@@ -51,9 +51,14 @@ Interleaving::Interleaving(uint64_t seed, bool growing)
     FillMap(*reader.map, memory_.data());
   }
   store_observer = this;
+  // Items move between the writes of half of the runs.
+  compaction_forced = seed / 3 % 2 == 0;
 }
 
-Interleaving::~Interleaving() { store_observer = nullptr; }
+Interleaving::~Interleaving() {
+  store_observer = nullptr;
+  compaction_forced = false;
+}
 
 // Few keys, so that they are written while they are read; of one home and its neighbour, so that
 // they share lines; enough for a chain in half of the runs; twins of one fingerprint among them.
@@ -89,6 +94,7 @@ std::string Interleaving::Run(int writes) {
   for (int i = 0; i < writes && wrong_.empty(); ++i) {
     Write();
     if (growing_ && wrong_.empty()) Grow();
+    if (compaction_forced && wrong_.empty()) Compact();
   }
   return wrong_;
 }
@@ -159,6 +165,13 @@ void Interleaving::Write() {
   if (!result.status.ok()) wrong_ = absl::StrCat("a write failed: ", result.status.ToString());
   key.completed = key.begun;
   if (result.slot != 0) key.hints.push_back(result.slot);
+}
+
+// A few steps or none, so short that a copy takes several, with writes in between. No key gets
+// another state by it.
+void Interleaving::Compact() {
+  const CompactionBound bound{1 + Random(4), uint64_t{64} << Random(7)};
+  for (uint64_t steps = Random(4); steps > 0; --steps) table_->CompactStep(TestTime(now_), bound);
 }
 
 // --- Readers ---------------------------------------------------------------

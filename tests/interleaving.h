@@ -86,6 +86,7 @@ class Interleaving : public StoreObserver {
   void ChooseKeys();
   void Write();
   void Grow();
+  void Compact();
   void BeginState(Key& key, absl::optional<std::string> value);
   std::string NewValue(const Key& key);
   uint64_t Random(uint64_t below) { return random_() % below; }

@@ -1,0 +1,342 @@
+#include "index/compactor.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// What a write that found no room moves at most: some milliseconds' work.
+constexpr uint64_t kHelpBytesMax = 8 << 20;
+constexpr uint64_t kHelpItemsMax = 8192;
+constexpr int kHelpWindowsMax = 64;
+constexpr int kHelpSearchesMax = 8;
+
+// Extents that are looked at to choose a window: some tens of microseconds.
+constexpr uint64_t kExtentsSeenMax = 1024;
+
+// Dead items whose time has come wait for the next allocation, or for a step: some in each.
+constexpr int kFreeDuePerStep = 8;
+
+// Free runs that are considered as places for what is moved.
+constexpr size_t kFreeRunsSeenMax = 16;
+
+// A run of so many pages is kept at hand once the region is full: a 128th of item space, within
+// these bounds.
+constexpr uint64_t kStockShareInverse = 128;
+constexpr uint64_t kStockPagesMin = 16;
+constexpr uint64_t kStockPagesMax = 1024;
+
+// Steps choose windows in which at most so many of 100 bytes would have to be moved.
+constexpr uint64_t kStepCostPercentMax = 85;
+constexpr uint64_t kHelpCostPercentMax = 95;
+
+// How long the size of an item that found no room is remembered.
+constexpr absl::Duration kWantRemembered() { return absl::Seconds(10); }
+
+// When nothing was to be gained, so large a part of item space must become free before it is tried
+// again, so that a full server's writes are refused quickly.
+constexpr uint64_t kRestShareInverse = 512;
+constexpr absl::Duration kRestMax() { return absl::Seconds(1); }
+
+// So many windows in a row that could not be emptied are enough.
+constexpr int kGivenUpMax = 16;
+
+// A window whose last items wait for longer, under a lease, is given up.
+constexpr absl::Duration kWaitingMax() { return absl::Seconds(10); }
+
+// More cas versions than are left for a server's last writes are not spent on moves.
+constexpr uint64_t kVersionsKept = 1 << 20;
+
+}  // namespace
+
+Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
+    : writer_(writer), items_(items), space_(items.space()), replace_(std::move(replace)) {}
+
+// --- When ------------------------------------------------------------------
+
+uint64_t Compactor::PagesWanted(absl::Time now) {
+  if (now >= wanted_until_) wanted_pages_ = 0;
+  const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
+  const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
+  return std::max(stock, wanted_pages_);
+}
+
+// Whether something has become free since nothing was to be gained, or leases may have ended.
+bool Compactor::WorthTrying(absl::Time now) {
+  if (!resting_ || now >= resting_until_) return true;
+  const uint64_t more_bytes = (space_.pages_end() - space_.pages_begin()) / kRestShareInverse;
+  const uint64_t free_bytes = space_.FreeBytes();
+  resting_at_ = std::min(resting_at_, free_bytes);
+  return free_bytes >= resting_at_ + more_bytes;
+}
+
+void Compactor::Rest(absl::Time now) {
+  resting_ = true;
+  resting_until_ = now + kRestMax();
+  resting_at_ = space_.FreeBytes();
+  fruitless_pages_ = 0;
+  given_up_in_a_row_ = 0;
+}
+
+bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  CompactionBound left = bound;
+  bool freed = false;
+  for (int i = 0; i < kFreeDuePerStep; ++i) freed |= space_.FreeDue(now);
+  switch (state_) {
+    case State::kIdle: {
+      const uint64_t pages = PagesWanted(now);
+      if (!CompactionForced()) {
+        if (space_.LargestFreeRun() >= pages) return freed;
+        if (space_.FreeBytes() < 2 * pages * kPageBytes || !WorthTrying(now)) return freed;
+      }
+      const absl::optional<Window> window =
+          Choose(CompactionForced() ? 1 : pages, kStepCostPercentMax, now);
+      if (window.has_value()) Enter(*window);
+      return freed || window.has_value() || !resting_;
+    }
+    case State::kMoving:
+      Move(left, now);
+      return true;
+    case State::kWaiting:
+      if (WindowIsFree()) {
+        Leave(true, now);
+      } else if (now >= waiting_until_) {
+        Leave(false, now);
+      }
+      return freed || state_ == State::kIdle;
+  }
+  return false;
+}
+
+bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  wanted_pages_ = std::max(wanted_pages_, pages);
+  wanted_until_ = now + kWantRemembered();
+  // A window that is much larger is somebody else's: what is free in it may be enough.
+  if (state_ != State::kIdle && window_.pages() > 4 * pages + kStockPagesMin) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  CompactionBound left{kHelpItemsMax, kHelpBytesMax};
+  int fruitless = 0;
+  for (int i = 0; i < kHelpWindowsMax; ++i) {
+    if (state_ == State::kIdle) {
+      if (space_.LargestFreeRun() >= pages) return true;
+      if (space_.FreeBytes() < pages * kPageBytes) return false;
+      if (fruitless == kHelpSearchesMax || !WorthTrying(now)) return false;
+      const absl::optional<Window> window = Choose(pages, kHelpCostPercentMax, now);
+      if (!window.has_value()) {
+        ++fruitless;
+        continue;
+      }
+      Enter(*window);
+    }
+    if (state_ == State::kMoving && !Move(left, now)) return false;
+    if (state_ != State::kWaiting) continue;
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  return space_.LargestFreeRun() >= pages;
+}
+
+// --- Where -----------------------------------------------------------------
+
+namespace {
+
+// Neighbouring extents, and what it would take to empty them.
+class Candidate {
+ public:
+  explicit Candidate(const ItemSpace& space) : space_(space) {}
+
+  void Add(const ItemSpace::Extent& extent) {
+    extents_.push_back(extent);
+    Count(extent, +1);
+  }
+  void RemoveFirst() { Count(extents_[first_++], -1); }
+  uint64_t begin() const { return extents_[first_].begin; }
+  uint64_t end() const { return extents_.back().end(); }
+  uint64_t pages() const { return pages_; }
+  uint64_t pages_without_first() const { return pages_ - extents_[first_].pages; }
+  uint64_t cost_bytes() const { return cost_bytes_; }
+  // Whether what is in it finds room in the slabs of its classes, and in free runs elsewhere.
+  bool FitsElsewhere(const std::vector<std::pair<uint64_t, uint64_t>>& free_runs) const {
+    uint64_t longest = 0, sum = space_.PagesLeft();
+    for (const auto& [offset, run_pages] : free_runs) {
+      if (offset >= begin() && offset < end()) continue;
+      longest = std::max(longest, run_pages);
+      sum += run_pages;
+    }
+    return run_pages_ + slab_pages_ <= sum &&
+           LongestNeeded() <= std::max(longest, space_.PagesLeft());
+  }
+
+ private:
+  struct OfClass {
+    uint64_t used = 0;
+    uint64_t free = 0;
+    uint64_t pages = 0;
+  };
+
+  void Count(const ItemSpace::Extent& extent, int64_t sign) {
+    pages_ += sign * extent.pages;
+    cost_bytes_ += sign * extent.used_bytes;
+    if (extent.kind == ItemSpace::Extent::Kind::kRun) run_pages_ += sign * extent.pages;
+    if (extent.kind != ItemSpace::Extent::Kind::kSlab) return;
+    OfClass& of = classes_[extent.length_class];
+    of.used += sign * extent.used_chunks;
+    of.free += sign * extent.free_chunks;
+    const uint64_t free_elsewhere = space_.FreeChunks(extent.length_class) - of.free;
+    const uint64_t lacking = of.used > free_elsewhere ? of.used - free_elsewhere : 0;
+    slab_pages_ -= of.pages;
+    of.pages = (lacking * ReadLengthOf(extent.length_class) + kPageBytes - 1) / kPageBytes;
+    if (lacking > 0) of.pages = std::max(of.pages, ItemSpace::FewestSlabPages(extent.length_class));
+    slab_pages_ += of.pages;
+  }
+  // Of the free runs that it needs.
+  uint64_t LongestNeeded() const {
+    uint64_t longest = 0;
+    for (size_t i = first_; i < extents_.size(); ++i) {
+      const ItemSpace::Extent& extent = extents_[i];
+      if (extent.kind == ItemSpace::Extent::Kind::kRun) longest = std::max(longest, extent.pages);
+      if (extent.kind == ItemSpace::Extent::Kind::kSlab &&
+          classes_[extent.length_class].pages > 0) {
+        longest = std::max(longest, ItemSpace::FewestSlabPages(extent.length_class));
+      }
+    }
+    return longest;
+  }
+
+  const ItemSpace& space_;
+  std::vector<ItemSpace::Extent> extents_;
+  size_t first_ = 0;  // those before have been removed
+  uint64_t pages_ = 0;
+  uint64_t cost_bytes_ = 0;
+  uint64_t run_pages_ = 0;   // free runs that its runs need
+  uint64_t slab_pages_ = 0;  // likewise, new slabs for its chunks
+  std::array<OfClass, ItemSpace::kClasses> classes_{};
+};
+
+}  // namespace
+
+// Of the windows of so many pages in the next part of item space the one with the fewest bytes to
+// be moved.
+absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
+                                                    absl::Time now) {
+  const uint64_t end = space_.pages_end();
+  if (cursor_ < space_.pages_begin() || cursor_ >= end) cursor_ = space_.pages_begin();
+  if (cursor_ >= end) return absl::nullopt;
+  const std::vector<std::pair<uint64_t, uint64_t>> free_runs =
+      space_.LongestFreeRuns(kFreeRunsSeenMax);
+  Candidate candidate(space_);
+  absl::optional<Window> best;
+  // A window of small extents is longer than what is looked at for an ordinary one.
+  const uint64_t extents_max = std::max(kExtentsSeenMax, pages / 2);
+  uint64_t at = space_.ExtentAt(cursor_).begin;
+  for (uint64_t i = 0; i < extents_max && at < end; ++i) {
+    const ItemSpace::Extent extent = space_.ExtentAt(at);
+    at = extent.end();
+    candidate.Add(extent);
+    while (candidate.pages_without_first() >= pages) candidate.RemoveFirst();
+    const uint64_t cost_bytes = candidate.cost_bytes();
+    if (candidate.pages() < pages || cost_bytes == 0) continue;
+    if (cost_bytes * 100 > candidate.pages() * kPageBytes * cost_percent_max) continue;
+    if (best.has_value() && cost_bytes >= best->cost_bytes) continue;
+    if (candidate.FitsElsewhere(free_runs)) best = Window{candidate.begin(), at, cost_bytes};
+  }
+  fruitless_pages_ += (at - cursor_) / kPageBytes;
+  cursor_ = at;
+  if (best.has_value()) fruitless_pages_ = 0;
+  if (fruitless_pages_ > (end - space_.pages_begin()) / kPageBytes) Rest(now);
+  return best;
+}
+
+// --- What ------------------------------------------------------------------
+
+void Compactor::Enter(const Window& window) {
+  space_.Close(window.begin, window.end);
+  window_ = window;
+  next_ = window.begin;
+  state_ = State::kMoving;
+}
+
+void Compactor::Leave(bool emptied, absl::Time now) {
+  if (copy_.has_value()) items_.Discard(copy_->to());
+  copy_.reset();
+  space_.Open();
+  state_ = State::kIdle;
+  if (emptied) {
+    ++stats_.windows_emptied;
+    resting_ = false;
+    given_up_in_a_row_ = 0;
+  } else {
+    ++stats_.windows_given_up;
+    if (++given_up_in_a_row_ >= kGivenUpMax) Rest(now);
+  }
+}
+
+bool Compactor::WindowIsFree() const {
+  return !space_.NextItem(window_.begin, window_.end).has_value();
+}
+
+bool Compactor::Move(CompactionBound& left, absl::Time now) {
+  while (left.items > 0 && left.bytes > 0) {
+    if (copy_.has_value()) {
+      if (!Copy(left, now)) return false;
+      continue;
+    }
+    const absl::optional<uint64_t> from = space_.NextItem(next_, window_.end);
+    if (!from.has_value()) {
+      state_ = State::kWaiting;
+      waiting_until_ = now + kWaitingMax();
+      return true;
+    }
+    next_ = *from + 1;
+    --left.items;
+    if (!MoveOne(*from, left, now)) {
+      Leave(false, now);
+      return true;
+    }
+  }
+  return false;
+}
+
+// False when the item cannot be moved.
+bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
+  const RecordHeader header = writer_.Header(from);
+  if (IsBeingWritten(header.version) || space_.IsLeased(from, now)) return false;
+  if (ItemTag::Unpack(header.tag).state == ItemState::kDead) return true;  // it waits
+  const uint64_t bytes = items_.At(from).bytes;
+  const absl::optional<uint64_t> to = space_.AllocateForMove(bytes);
+  if (!to.has_value()) return false;
+  copy_.emplace(writer_, from, *to, bytes);
+  return Copy(left, now), true;
+}
+
+// Goes on with the copy under way, and lets it take the item's place when it is complete. False
+// when it is not.
+bool Compactor::Copy(CompactionBound& left, absl::Time now) {
+  if (!copy_->unchanged() || space_.IsLeased(copy_->from(), now)) {
+    items_.Discard(copy_->to());
+    copy_.reset();
+    return true;
+  }
+  left.bytes -= std::min(left.bytes, copy_->Continue(left.bytes));
+  if (!copy_->complete()) return false;
+  const uint64_t from = copy_->from();
+  ++stats_.moved_items;
+  stats_.moved_bytes += copy_->bytes();
+  const Sealing sealing = copy_->Finish();
+  copy_.reset();
+  replace_(from, sealing, now);
+  return true;
+}
+
+}  // namespace osprey::index
