@@ -35,6 +35,7 @@ enum class Reason {
   // RESOURCE_EXHAUSTED.
   kTooManyOperations,  // here: Options::operations_max
   kBuffersUsedUp,      // here: Options::buffer_bytes_max
+  kLanesTaken,         // here: PoolOptions::lanes_max
   kServerFull,
   kVersionsUsedUp,  // of the server: only a restart helps
   // Time and connections.
