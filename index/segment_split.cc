@@ -15,10 +15,10 @@ constexpr size_t kPrefetchDistance = 24;
 
 }  // namespace
 
-uint64_t SegmentSplit::Half::line_words() const {
-  uint64_t words = 0;
-  for (const uint32_t line_used : used) words += line_used;
-  return words;
+uint64_t SegmentSplit::Half::words() const {
+  uint64_t count = chained.size();
+  for (const uint32_t line_used : used) count += line_used;
+  return count;
 }
 
 uint64_t SegmentSplit::Half::chain_lines() const {

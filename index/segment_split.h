@@ -37,7 +37,7 @@ class SegmentSplit {
     uint32_t keys = 0;
     uint32_t small_items = 0;  // that might be inline
 
-    uint64_t line_words() const;
+    uint64_t words() const;  // all that keys take, chains included
     uint64_t chain_lines() const;
     // Calls fn(home, slots) for each home that needs a chain.
     template <typename Fn>

@@ -48,7 +48,7 @@ namespace osprey::index {
 // A segment splits when so much of the words that keys can take is taken, or so many of its keys
 // are small items that found no room to be inline, of which each costs a READ more.
 inline constexpr uint32_t kSplitPercent = 97;
-inline constexpr uint32_t kSmallItemsPercent = 12;
+inline constexpr uint32_t kSmallItemsPercent = 11;
 // Keys that one FlushStep deletes at most, and lines at which it looks.
 inline constexpr uint64_t kFlushKeysMax = 1024;
 inline constexpr uint32_t kFlushLinesMax = 1024;

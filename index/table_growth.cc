@@ -9,8 +9,9 @@
 namespace osprey::index {
 namespace {
 
-// More cas versions than one step draws.
-constexpr uint64_t kCasVersionsPerStepMax = 256;
+// More cas versions than one step draws: a promotion may need one for its line and one for its
+// item.
+constexpr uint64_t kCasVersionsPerStepMax = 2 * kLinesPerUnit * kLineWordsUsable;
 
 // A chain of so many lines is more than bad luck. Its segment splits early, unless it is so empty
 // that splitting would not help either: the keys were made to meet.
@@ -113,6 +114,10 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
   split_.Read(UnitOffset(old.unit), old.depth);
   const SegmentSplit::Half& low_half = split_.half(0);
   const SegmentSplit::Half& high_half = split_.half(1);
+  const Segment& known = segments_[old.unit];
+  assert(known.keys == low_half.keys + high_half.keys);
+  assert(known.words == low_half.words() + high_half.words());
+  assert(known.small_items == low_half.small_items + high_half.small_items);
   if (!chains_.Reserve(low_half.chain_lines() + high_half.chain_lines())) return false;
   if (space_.units_left() < 2) return false;
   // New to all records that this step will rewrite.
@@ -151,12 +156,8 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
         offset, writer_.NextRecordVersion(offset), entry.generation,
         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
   }
-  const uint64_t line_words = half.line_words();
-  occupied_words_ += line_words;
-  Segment& segment_known = segments_[entry.unit];
-  segment_known.words = static_cast<uint32_t>(line_words + half.chained.size());
-  segment_known.keys = half.keys;
-  segment_known.small_items = half.small_items;
+  occupied_words_ += half.words() - half.chained.size();
+  segments_[entry.unit] = {static_cast<uint32_t>(half.words()), half.keys, half.small_items, false};
 }
 
 void Table::WriteEmptyHalf(DirectoryEntry entry) {

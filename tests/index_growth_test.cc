@@ -333,14 +333,17 @@ TEST(GrowthTest, KeysMadeToMeetDoNotDoubleTheDirectoryWithoutEnd) {
 }
 
 TEST(GrowthTest, GrowthEndsWithTheVersions) {
-  TableOptions options;
-  options.cas_version = kCasVersionMax - 5000;
-  Fixture f(8 << 20, options);
-  for (uint64_t i = 0; f.Put(KeyOf(i), std::string(50, 'v')).ok(); ++i) f.GrowAll();
-  EXPECT_FALSE(f.table->GrowStep(TestTime(f.now)));
-  EXPECT_EQ(f.table->FlushStep(0, kCasVersionMax, 10, TestTime(f.now)).status().code(),
-            absl::StatusCode::kResourceExhausted);
-  EXPECT_GT(f.table->stats().keys, 4000u);
+  for (const size_t value_bytes : {8, 20, 50}) {
+    TableOptions options;
+    options.cas_version = kCasVersionMax - 20000;
+    Fixture f(8 << 20, options);
+    for (uint64_t i = 0; f.Put(KeyOf(i), std::string(value_bytes, 'v')).ok(); ++i) f.GrowAll();
+    EXPECT_FALSE(f.table->GrowStep(TestTime(f.now)));
+    EXPECT_EQ(f.table->FlushStep(0, kCasVersionMax, 10, TestTime(f.now)).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_GT(f.table->stats().keys, 8000u);
+    EXPECT_GT(f.table->stats().splits, 0u);
+  }
 }
 
 // --- Flush -----------------------------------------------------------------
