@@ -215,12 +215,12 @@ TEST(ServerRendezvousTest, ASlowOneThatMovesIsNotTakenForADeadClient) {
   ServerHarness server(options);
   RawClient client(server);
   client.Establish();
-  const std::string value = Large(3 << 20);
+  const std::string value = Large(12 * kPieceBytesMax);
   const rdma::ConnectionId server_end = server.network().Peer(client.id());
   server.network().HoldReads(server_end, true);
   client.Send(client.RendezvousFrame(1, "key", value));
   server.Settle();
-  // 12 pieces of 256 KiB, one every 3.5 s.
+  // A piece every 3.5 s.
   for (int turn = 0; turn < 14 && client.replies() == 0; ++turn) {
     server.Advance(absl::Milliseconds(3500));
     server.network().HoldReads(server_end, false);
