@@ -69,7 +69,7 @@ bool Engine::Poll(absl::Time now) {
   if (!blocked_.empty()) RetryBlocked(now);
   if (now >= next_timer_) RunTimers(now);
   worked |= Work(now);
-  worked |= Grow(now);
+  worked |= TendTable(now);
   return worked;
 }
 
@@ -84,8 +84,9 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
-// True while there is more to do, so that nobody sleeps meanwhile.
-bool Engine::Grow(absl::Time now) {
+// Growth and compaction, step by step. True while there is more to do, so that nobody sleeps
+// meanwhile.
+bool Engine::TendTable(absl::Time now) {
   bool more = true;
   for (int step = 0; step < kGrowStepsPerTurn && more; ++step) more = table_->GrowStep(now);
   more |= table_->CompactStep(now);

@@ -9,7 +9,8 @@
 //     |     kDisconnected    -> its session is kept; the Connection ends
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
-//     |-- growth of the table, while it is wanted: at most kGrowStepsPerTurn bounded steps
+//     |-- growth of the table, while it is wanted: at most kGrowStepsPerTurn bounded steps; one
+//     step |   of compaction, while it is
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
@@ -136,7 +137,7 @@ class Engine {
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
-  bool Grow(absl::Time now);
+  bool TendTable(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>

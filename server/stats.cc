@@ -33,6 +33,10 @@ void TableLines(std::string& text, const index::Table::Stats& table) {
   Line(text, "directory_depth", table.directory_depth);
   Line(text, "splits", table.splits);
   Line(text, "overflow_lines", table.overflow_lines);
+  Line(text, "compaction_items", table.compaction_items);
+  Line(text, "compaction_bytes", table.compaction_bytes);
+  Line(text, "compaction_windows", table.compaction_windows);
+  Line(text, "compaction_windows_given_up", table.compaction_windows_given_up);
   absl::StrAppendFormat(&text, "load_factor=%.4f\n", table.load_factor);
   Line(text, "cas_version", table.cas_version);
 }

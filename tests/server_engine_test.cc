@@ -1,7 +1,9 @@
 // What the server answers, whom it admits, and whom it shows out. Sessions and broken connections:
 // server_recovery_test.cc.
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -116,7 +118,8 @@ TEST(ServerEngineTest, PingIsAnsweredAndStatsTellOfTransportTableAndRequests) {
   for (const char* line :
        {"transport=fake", "device=server", "keys=1", "requests=2", "requests_put=1",
         "requests_get=1", "requests_ping=1", "requests_stats=1", "connections=1", "sessions=1",
-        "answers_not_found=1", "region_bytes=16777216", "poll=none", "liveness_reads=0"}) {
+        "answers_not_found=1", "batches=0", "splits=0", "compaction_items=0",
+        "region_bytes=16777216", "poll=none", "liveness_reads=0"}) {
     EXPECT_NE(text.find(absl::StrCat("\n", line, "\n")), std::string::npos)
         << line << " is not in:" << text;
   }
@@ -282,6 +285,26 @@ TEST(ServerEngineTest, AClientThatDoesNotTakeItsRepliesIsShownOutAndDisturbsNobo
   EXPECT_EQ(other.Ask(other.EmptyFrame(Opcode::kPing, 2)).code, StatusCode::kOk);
 }
 
+TEST(ServerEngineTest, OneThatAsksForAsMuchAsItMayAndTakesNothingDelaysNobody) {
+  ServerHarness server;
+  RawClient greedy(server, {.receive_credits = 2}), other(server);
+  greedy.Establish();
+  other.Establish();
+  const std::string value = Large(7000);
+  ASSERT_EQ(other.Ask(other.PutFrame(1, "key", value)).code, StatusCode::kOk);
+  greedy.set_asleep(true);
+  std::vector<std::string> gets;
+  for (uint64_t i = 1; i <= kRequestsMax; ++i) gets.push_back(greedy.GetFrame(i, "key"));
+  greedy.Send(greedy.BatchFrame(gets));
+  for (uint64_t i = 2; i < 100; ++i) {
+    EXPECT_EQ(other.Ask(other.GetFrame(i, "key")).data, value);
+    EXPECT_EQ(server.closed(CloseReason::kBlocked), 0);
+  }
+  server.Advance(kReplyBlockedMax() + absl::Milliseconds(100));
+  EXPECT_EQ(server.closed(CloseReason::kBlocked), 1);
+  EXPECT_EQ(other.Ask(other.GetFrame(100, "key")).data, value);
+}
+
 TEST(ServerEngineTest, RepliesThatWaitedForCreditsArriveInOrder) {
   ServerHarness server;
   RawClient client(server, {.receive_credits = 4});
@@ -324,6 +347,58 @@ TEST(ServerEngineTest, OneTurnIsBoundedAndServesEveryConnection) {
   server.engine().Poll(server.now());
   EXPECT_EQ(server.counters().pings, 31);
   server.Settle();
+}
+
+TEST(ServerEngineTest, TheTableGrowsBetweenRequestsAndThenTheServerSleeps) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  const uint64_t segments = server.table().stats().segments;
+  uint64_t sequence = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> puts;
+    for (int i = 0; i < 80; ++i) {
+      ++sequence;
+      puts.push_back(client.PutFrame(sequence, absl::StrCat("key", sequence), "value"));
+    }
+    client.Send(client.BatchFrame(puts));
+    server.Settle();  // a failure if it does not come to rest
+    ASSERT_EQ(client.replies(), 80);
+    while (const std::optional<RawReply> reply = client.TakeReply()) {
+      ASSERT_EQ(reply->code, StatusCode::kOk);
+    }
+  }
+  EXPECT_GT(server.table().stats().splits, 3);
+  EXPECT_GT(server.table().stats().segments, segments + 3);
+  EXPECT_EQ(server.table().stats().keys, sequence);
+  EXPECT_FALSE(server.engine().Poll(server.now()));
+  EXPECT_TRUE(server.engine().Arm());
+}
+
+// Small values fill the region, then every second goes: the holes are no room for large ones.
+TEST(ServerEngineTest, ARegionFullOfHolesIsTidiedUpAndThenTheServerSleeps) {
+  HarnessOptions options;
+  options.region_bytes = 4 << 20;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  uint64_t sequence = 0, keys = 0;
+  const auto key = [](uint64_t i) { return absl::StrCat("key", i); };
+  while (client.Ask(client.PutFrame(++sequence, key(keys), Large(900))).code == StatusCode::kOk)
+    ++keys;
+  ASSERT_GT(keys, 2000);
+  for (uint64_t i = 0; i < keys; i += 2)
+    ASSERT_EQ(client.Ask(client.DeleteFrame(++sequence, key(i))).code, StatusCode::kOk);
+  server.Advance(absl::Seconds(2));  // dead items' space rests
+  for (int i = 0; i < 10; ++i) {
+    const RawReply reply =
+        client.Ask(client.RendezvousFrame(++sequence, absl::StrCat("large", i), Large(100000)));
+    EXPECT_EQ(reply.code, StatusCode::kOk) << i;
+  }
+  EXPECT_GT(server.table().stats().compaction_items, 0);
+  for (uint64_t i = 1; i < keys; i += 2) ASSERT_EQ(server.Stored(key(i)), Large(900)) << i;
+  server.Settle();
+  EXPECT_FALSE(server.engine().Poll(server.now()));
 }
 
 TEST(ServerEngineTest, AnIdleServerSleepsUntilItsNextTimer) {
