@@ -1,6 +1,7 @@
 // The engine's messages: requests out, replies in, and what becomes of them when the connection is
 // lost.
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -66,8 +67,9 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
   } else if (ValueLengthOf(operation) > terms.value_bytes_max) {
     appended = ValueTooLongError(ValueLengthOf(operation), terms.value_bytes_max);
   } else {
+    const uint64_t eager_bytes_max = std::min(terms.eager_bytes_max, options_.eager_bytes_max);
     appended = static_cast<MessageOperation&>(operation).AppendTo(
-        *batch_, {connection_->id(), session_.id(), terms.eager_bytes_max, exposures_}, sequence);
+        *batch_, {connection_->id(), session_.id(), eager_bytes_max, exposures_}, sequence);
   }
   // The connection has just ended: wait for its last event.
   if (absl::IsUnavailable(appended.status())) return false;

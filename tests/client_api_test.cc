@@ -129,6 +129,40 @@ TEST_F(ClientApiTest, AGetAllocatesNothingOnceWarm) {
   EXPECT_EQ(allocations - before, 1000u);  // the strings that are returned
 }
 
+TEST_F(ClientApiTest, NorDoColdAndAsynchronousGetsExistsAndSmallWrites) {
+  Options options;
+  options.slot_cache_bytes = 0;
+  std::unique_ptr<Client> cold = Connect(options), client = Connect();
+  ASSERT_TRUE(client->Put("item", std::string(400, 't')).ok());
+  const auto gets_of = [](Client& c, int times) {
+    int found = 0;
+    for (int i = 0; i < times; ++i) {
+      for (int k = 0; k < 32; ++k) {
+        ASSERT_TRUE(c.StartExists("item", [&](absl::StatusOr<bool> there) {
+                       found += there.value() ? 1 : 0;
+                     }).ok());
+      }
+      while (c.in_flight() > 0) c.Wait(absl::Seconds(1));
+    }
+    ASSERT_EQ(found, 32 * times);
+  };
+  const auto writes_of = [](Client& c, int times) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_TRUE(c.Put("small", "value").ok());
+      ASSERT_TRUE(c.Increment("count").ok());
+      ASSERT_TRUE(c.Exists("small").value());
+      for (int k = 0; k < 32; ++k) {
+        ASSERT_TRUE(c.StartPut("small", "other", {}, [](auto put) { ASSERT_TRUE(put.ok()); }).ok());
+      }
+      while (c.in_flight() > 0) c.Wait(absl::Seconds(1));
+    }
+  };
+  gets_of(*cold, 10), gets_of(*client, 10), writes_of(*client, 10);
+  const uint64_t before = allocations;
+  gets_of(*cold, 10), gets_of(*client, 10), writes_of(*client, 10);
+  EXPECT_EQ(allocations - before, 0u);
+}
+
 TEST_F(ClientApiTest, WaitReturnsWhenNothingIsInFlightAndAtItsTimeout) {
   std::unique_ptr<Client> client = Connect();
   EXPECT_EQ(client->Wait(absl::Seconds(10)), 0);
