@@ -70,6 +70,28 @@ ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   return JudgeWhole(record, header, tag, key);
 }
 
+ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place) {
+  assert(bytes.size() >= sizeof(ItemHeader));
+  ItemHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const ItemTag tag = ItemTag::Unpack(header.record.tag);
+  const absl::string_view begun = KeyIn(bytes, tag);
+  ItemReading reading = ReadItem(bytes, place, begun);
+  const bool possible = !IsBeingWritten(header.record.version) && tag.key_length <= kKeyBytesMax &&
+                        header.value_length <= kValueBytesMax;
+  const uint64_t needed = ItemBytes(tag.key_length, header.value_length, tag.flags);
+  if (possible && needed > bytes.size() && tag.state == ItemState::kLive && tag.key_length > 0) {
+    reading.verdict = ItemVerdict::kTooShort;
+    reading.bytes_needed = needed;
+  }
+  if (reading.verdict != ItemVerdict::kLive && reading.verdict != ItemVerdict::kTooShort)
+    return reading;
+  reading.cas_version = header.cas_version;
+  reading.value_length = header.value_length;
+  if (begun.size() == tag.key_length) reading.key = begun;
+  return reading;
+}
+
 // The tag is not asked: it changes when the item dies, and a torn one might name any place and any
 // length of the key.
 ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key) {

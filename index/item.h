@@ -26,6 +26,9 @@ struct ItemReading {
   bool has_expiry = false;    // kLive
   uint64_t cas_version = 0;   // kLive
   ByteSpan value;             // kLive: within the bytes given
+  // ReadAnyItem only.
+  absl::string_view key;      // kLive, and kTooShort if it is within the bytes given
+  uint64_t value_length = 0;  // likewise
 };
 
 // Judges a copy of the bytes at `place`, at least sizeof(ItemHeader) of them. In this order:
@@ -44,6 +47,10 @@ constexpr uint64_t ItemHeadBytes(uint64_t key_length) {
 //              key's bytes tell: they stand from before the first line leads to an item until after
 //              the last line does (index/README.md).
 ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key);
+
+// As ReadItem, of an item of whatever key: never kOther. kTooShort: of a live item, or what looks
+// like one; nothing vouches for what it says.
+ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place);
 
 }  // namespace osprey::index
 

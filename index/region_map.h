@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/optional.h"
 #include "index/hash.h"
 #include "index/layout.h"
 
@@ -50,6 +51,7 @@ class RegionMap {
 
  private:
   friend class Lookup;
+  friend class Scan;
 
   enum class Taken { kYes, kTorn, kNonsense };
 
@@ -59,6 +61,12 @@ class RegionMap {
     uint32_t generation = 0;  // 0: the map does not know; refresh
   };
   Window WindowOf(KeyHash hash) const;
+  // The segment that serves a hash; nullopt: the map does not know; refresh.
+  struct Segment {
+    uint64_t offset = 0;
+    DirectoryEntry entry;
+  };
+  absl::optional<Segment> SegmentOf(KeyHash hash) const;
 
   static ReadSpan HeaderSpan() { return {0, sizeof(RegionHeader)}; }
   ReadSpan PageSpan(uint32_t page) const;

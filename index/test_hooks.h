@@ -41,6 +41,7 @@ enum class SeededBug {
   kDeadIsMiss,                  // R1
   kKeyNotCompared,              // validation
   kPiecesNotVerified,           // validation, of a value that is READ in pieces
+  kScanNotConfirmed,            // Scan: lines that were followed need not be unchanged
   kStateNotCompared,            // validation
   kFingerprintNotConfirmed,     // R2
   kConfirmedBySlot,             // R2: the line's slots instead of its version

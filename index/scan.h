@@ -1,0 +1,211 @@
+// The reader of everything: finds all keys of a table, or those with a prefix, by READs alone.
+//
+// A Scan is a resumable machine like Lookup (lookup.h), and wants many READs at a time: whole
+// segments, then the items that they lead to. index/README.md says why a key that is present
+// throughout is found at least once, though the table is written and grows meanwhile.
+//
+//   Scan scan(map, cursor, options);                    // cursor {}: from the beginning
+//   Scan::Step step = scan.Start();
+//   while (step.kind == Scan::Kind::kRead) {
+//     bytes = READ all of step.reads, one after the other   // step.backoff > 0: wait a little
+//     first step = scan.Resume(bytes);
+//   }
+//   … scan.entries(), and where to go on: scan.cursor() …
+//
+// The cursor means the same in every life of every segment, so it may be kept for as long as one
+// likes. What was found up to it stays found when the scan is given up: go on from there.
+
+#ifndef OSPREY_INDEX_SCAN_H_
+#define OSPREY_INDEX_SCAN_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "index/hash.h"
+#include "index/item.h"
+#include "index/layout.h"
+#include "index/line.h"
+#include "index/region_map.h"
+
+namespace osprey::index {
+
+// Where a scan stands. Keys come in the order of their hashes' low bits, reversed, so that those of
+// a segment are neighbours and stay neighbours when it splits; within a segment, in the order of
+// their homes.
+struct ScanCursor {
+  static constexpr uint64_t kPositions = uint64_t{1} << kDirectoryDepthMax;
+  uint64_t position = 0;
+  uint32_t home = 0;  // below kHomesPerSegment
+
+  bool at_end() const { return position >= kPositions; }
+};
+
+struct ScanOptions {
+  // Only keys that begin so. Must outlive the scan.
+  absl::string_view prefix;
+  // The scan is done when it has found so many (a few more come, as homes are not divided).
+  uint64_t entries_max = UINT64_MAX;
+  // With their values, of items that are READ whole: see kScanWholeBytesMax.
+  bool want_values = false;
+  // Without the keys: only how many there are.
+  bool count_only = false;
+};
+
+struct ScanEntry {
+  std::string key;
+  std::string value;  // with want_values, of items up to kScanWholeBytesMax
+  bool has_value = false;
+  uint64_t value_length = 0;
+  uint64_t version = 0;
+};
+
+// Items up to this length are READ whole, with and without want_values. Of longer ones the head.
+inline constexpr uint64_t kScanWholeBytesMax = 64 << 10;
+inline constexpr uint64_t kScanWholeBytesMaxForKeys = 1024;
+// Of a step: READs, and bytes in all of them.
+inline constexpr size_t kScanReadsMax = 256;
+inline constexpr uint64_t kScanBytesMax = 256 << 10;
+// R4: rounds over the homes of one block that are written while they are read; and looks at the
+// directory. Then the scan gives up.
+inline constexpr int kScanRoundsMax = 16;
+inline constexpr int kScanRefreshesMax = 16;
+
+class Scan {
+ public:
+  enum class Kind {
+    kRead,
+    kDone,    // the end of the table, or entries_max
+    kGiveUp,  // what is at the cursor is written too often, or makes no sense
+  };
+  struct Step {
+    Kind kind = Kind::kGiveUp;
+    absl::Span<const ReadSpan> reads;  // kRead: at most kScanReadsMax
+    uint64_t bytes = 0;                // of all of them, at most kScanBytesMax
+    int backoff = 0;                   // as Lookup::Step::backoff
+  };
+
+  // `map` must be ready and outlive this; it is refreshed when it turns out to be old.
+  // REQUIRES: !from.at_end().
+  Scan(RegionMap& map, ScanCursor from, const ScanOptions& options);
+
+  Step Start() { return NextBlock(); }
+  Step Resume(ByteSpan bytes);
+
+  ScanCursor cursor() const { return cursor_; }
+  // All that was found before cursor(); the caller may take them out at any time.
+  std::vector<ScanEntry>& entries() { return entries_; }
+  uint64_t count() const { return count_; }  // of all found so far, those taken out included
+
+ private:
+  // A block is some homes of one segment. A round reads those of them that are not settled yet:
+  //
+  //   kLines -> kChains, as often as there is a link -> kItems -> kConfirm -> the next block
+  //     ^  |                                                          |
+  //     |  +-> kHeader -> kPage (another generation)                  |
+  //     +---------------------- homes that have changed --------------+
+  enum class Phase { kLines, kChains, kItems, kConfirm, kHeader, kPage };
+
+  static constexpr uint32_t kChainLine = UINT32_MAX;
+  struct LineCopy {
+    uint64_t offset = 0;
+    uint32_t number = 0;  // in the segment, or kChainLine
+    uint32_t home = 0;    // of a chain's line
+    RecordHeader header{};
+    uint32_t entries = 0;
+    bool settled = true;    // nothing speaks against what it said
+    bool followed = false;  // something was READ where it led: it must be unchanged afterwards
+  };
+  struct Chain {
+    uint32_t home = 0;
+    uint64_t next = 0;  // 0: no more
+    uint32_t lines = 0;
+  };
+  struct Item {
+    uint64_t slot = 0;
+    uint32_t line = 0;  // index into lines_
+    bool head_only = false;
+    int attempts = 0;
+  };
+  // An entry of this round; believed when its home is settled.
+  struct Found {
+    ScanEntry entry;
+    uint32_t home = 0;
+  };
+  // A long item, of which the head was READ; believed when its tag is still the same.
+  struct Head {
+    uint64_t offset = 0;
+    uint32_t tag = 0;
+    uint32_t line = 0;
+  };
+  // What a READ is for. `index` is into lines_ (the first of `count`), chains_, items_ or heads_.
+  struct Purpose {
+    enum class Kind { kLines, kChain, kItem, kConfirmLines, kConfirmHead, kMap };
+    Kind kind = Kind::kMap;
+    uint32_t index = 0;
+    uint32_t count = 0;
+  };
+
+  Step NextBlock();
+  Step BeginRound();
+  Step EndRound();
+  Step EndBlock();
+  Step Refresh();
+  Step GiveUp();
+  Step Done();
+  Step ReadMore();
+  Step EndPhase();
+  void Want(ReadSpan span, Purpose purpose);
+  void WantLines(Phase phase);
+
+  // False: another generation's.
+  bool Take(const Purpose& purpose, ByteSpan bytes);
+  bool TakeLine(uint32_t index, ByteSpan bytes);
+  void TakeChainLine(Chain& chain, ByteSpan bytes);
+  void TakeItem(Item item, ByteSpan bytes);
+  void WantItem(Item item, uint64_t bytes);
+  void TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item);
+  bool BelongsTo(const LineCopy& line, KeyHash hash) const;
+  bool IsSettled(uint32_t home) const;
+
+  RegionMap& map_;
+  const ScanOptions options_;
+  ScanCursor cursor_;
+  std::vector<ScanEntry> entries_;
+  uint64_t count_ = 0;
+
+  // The block.
+  uint64_t segment_ = 0;  // offset
+  DirectoryEntry directory_entry_;
+  uint32_t home_end_ = 0;
+  std::vector<uint32_t> homes_;  // not settled yet
+  std::vector<Found> block_found_;
+  uint64_t block_count_ = 0;
+  uint64_t homes_of_next_ = 0;  // how many homes the next block takes, at least
+  int rounds_ = 0;
+  int refreshes_ = 0;
+  bool nonsense_ = false;
+  bool page_known_ = false;
+
+  // The round.
+  Phase phase_ = Phase::kLines;
+  std::vector<LineCopy> lines_;
+  std::array<uint32_t, kLinesPerUnit> line_at_{};  // index into lines_, by number
+  std::vector<Chain> chains_;
+  std::vector<Item> items_;
+  std::vector<Head> heads_;
+  std::vector<Found> found_;
+  std::vector<ReadSpan> wanted_;
+  std::vector<Purpose> purposes_;  // of wanted_
+  size_t taken_ = 0;               // of wanted_
+  size_t posted_ = 0;              // likewise: those of the step under way end here
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_SCAN_H_
