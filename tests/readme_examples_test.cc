@@ -43,7 +43,7 @@ int Blocks(const std::string& path) {
 
 TEST_F(ReadmeExamplesTest, EveryExampleIsCompiled) {
   EXPECT_EQ(Blocks("README.md"), 1);
-  EXPECT_EQ(Blocks("client/README.md"), 3);
+  EXPECT_EQ(Blocks("client/README.md"), 5);
 }
 
 TEST_F(ReadmeExamplesTest, TheFirstProgramSaysWhatItGot) {
@@ -63,6 +63,16 @@ TEST_F(ReadmeExamplesTest, ManyInFlightAreFound) {
 
 TEST_F(ReadmeExamplesTest, ALongValueComesBackWithoutACopy) {
   EXPECT_EQ(Run("client_readme_example_3"), "700000 bytes of rings\n");
+}
+
+TEST_F(ReadmeExamplesTest, ManyKeysAreAnsweredEachByItself) {
+  EXPECT_EQ(
+      Run("client_readme_example_4"),
+      "mercury: 4879\nearth: 12742\nvulcan: no such planet\nPer aspera ad astra\n3 visitors\n");
+}
+
+TEST_F(ReadmeExamplesTest, ThreadsHaveLanesOfTheirOwn) {
+  EXPECT_EQ(Run("client_readme_example_5"), "400 turns\n");
 }
 
 }  // namespace
