@@ -97,7 +97,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
         if (space_.FreeBytes() < 2 * pages * kPageBytes || !WorthTrying(now)) return freed;
       }
       const absl::optional<Window> window =
-          Choose(CompactionForced() ? 1 : pages, kStepCostPercentMax, now);
+          CompactionForced() ? Choose(1, 100, now) : Choose(pages, kStepCostPercentMax, now);
       if (window.has_value()) Enter(*window);
       return freed || window.has_value() || !resting_;
     }

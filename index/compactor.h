@@ -38,7 +38,7 @@
 
 namespace osprey::index {
 
-// Of one step: some 100 us at most.
+// Of one step: a few hundred microseconds.
 struct CompactionBound {
   uint64_t items = 128;
   uint64_t bytes = 256 << 10;

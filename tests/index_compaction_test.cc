@@ -25,6 +25,7 @@ class StoreCount : public StoreObserver {
   StoreCount() { store_observer = this; }
   ~StoreCount() override { store_observer = nullptr; }
   void BeforeStore() override { ++words_; }
+  uint64_t words() const { return words_; }
   uint64_t Take() { return std::exchange(words_, 0); }
 
  private:
@@ -270,6 +271,53 @@ TEST(CompactionTest, FullRegionKeepsAllThatIsStoredAndSpaceComesBack) {
   }
   for (const auto& [key, value] : stored) {
     ASSERT_EQ(TextOf(f.table->Find(key)->value), value);
+  }
+}
+
+// Compaction goes on while this lives, though nobody wants room.
+struct Forced {
+  Forced() { compaction_forced = true; }
+  ~Forced() { compaction_forced = false; }
+};
+
+// Steps until some of the only item has been copied.
+void BeginToCopy(Fixture& f, uint64_t item_bytes) {
+  StoreCount stores;
+  for (int i = 0; i < 100 && stores.words() < item_bytes / kWordBytes / 3; ++i) {
+    f.table->CompactStep(TestTime(f.now), {1, item_bytes / 10});
+  }
+  ASSERT_EQ(f.table->stats().compaction_items, 0u);
+}
+
+TEST(CompactionTest, ItemThatIsWrittenWhileItIsCopiedIsLeftAlone) {
+  const Forced forced;
+  const std::string before(100000, 'b'), after(90000, 'a');
+  for (const char* change : {"none", "put", "delete", "both", "lease"}) {
+    Fixture f(2 * kMiB);
+    ASSERT_TRUE(f.Put("key", before).status.ok());
+    const uint64_t slot = f.Read("key").slot;
+    BeginToCopy(f, before.size());
+    if (change == std::string("put")) f.Put("key", after);
+    if (change == std::string("delete")) f.Delete("key");
+    if (change == std::string("both")) {
+      f.Delete("key");
+      f.Put("key", after);
+    }
+    if (change == std::string("lease")) f.table->Lease(slot, TestTime(1000));
+    for (int i = 0; i < 20; ++i) f.table->CompactStep(TestTime(f.now), {1, before.size() / 10});
+    const GetResult got = f.Read("key");
+    if (change == std::string("none")) {
+      EXPECT_GT(f.table->stats().compaction_items, 0u);
+      EXPECT_EQ(got.value, before);
+    } else if (change == std::string("lease")) {
+      EXPECT_EQ(got.slot, slot);
+      EXPECT_EQ(got.value, before);
+    } else if (change == std::string("delete")) {
+      EXPECT_EQ(got.kind, Lookup::Kind::kMiss);
+      EXPECT_EQ(f.table->stats().item_bytes, 0u);
+    } else {
+      EXPECT_EQ(got.value, after) << change;
+    }
   }
 }
 

@@ -91,6 +91,49 @@ TEST(ItemSpaceTest, EmptySlabsServeOtherSizesAndRunsJoin) {
   }
 }
 
+TEST(ItemSpaceTest, NothingIsAllocatedInAClosedRangeUntilItIsOpened) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 64 * kPageBytes);
+  ItemSpace items(space, absl::ZeroDuration());
+  std::vector<uint64_t> runs;  // of four pages each, from the top downwards; all of it
+  for (int i = 0; i < 16; ++i) runs.push_back(*items.Allocate(4 * kPageBytes, At(0)));
+  const uint64_t begin = runs[9], end = runs[7] + 4 * kPageBytes;
+  for (const int i : {12, 9, 7}) items.Release(runs[i]);
+  items.Close(begin, end);
+  EXPECT_EQ(items.LargestFreeRun(), 4u);
+  EXPECT_EQ(items.FreeBytes(), 12 * kPageBytes);
+  EXPECT_FALSE(items.Allocate(5 * kPageBytes, At(0)).has_value());
+  // What becomes free beside it, or in it, stays on its side.
+  for (const int i : {10, 6, 8}) items.Release(runs[i]);
+  EXPECT_EQ(items.LargestFreeRun(), 4u);
+  EXPECT_FALSE(items.NextItem(begin, end).has_value());
+  for (int i = 0; i < 3; ++i) {
+    const absl::optional<uint64_t> offset = items.Allocate(4 * kPageBytes, At(0));
+    ASSERT_TRUE(offset.has_value());
+    EXPECT_TRUE(*offset < begin || *offset >= end);
+  }
+  EXPECT_FALSE(items.Allocate(100, At(0)).has_value());
+  items.Open();
+  EXPECT_EQ(items.LargestFreeRun(), 12u);
+  EXPECT_EQ(*items.Allocate(12 * kPageBytes, At(0)), begin);
+}
+
+TEST(ItemSpaceTest, SlabsOfAClosedRangeTakeNoMoreItems) {
+  RegionSpace space(kUnitsOffset, 1 << 20);
+  ItemSpace items(space, absl::ZeroDuration());
+  const uint64_t first = *items.Allocate(1000, At(0));
+  const ItemSpace::Extent slab = items.ExtentAt(first);
+  EXPECT_EQ(slab.kind, ItemSpace::Extent::Kind::kSlab);
+  EXPECT_EQ(slab.used_chunks, 1u);
+  items.Close(slab.begin, slab.end());
+  const uint64_t second = *items.Allocate(1000, At(0));
+  EXPECT_TRUE(second < slab.begin || second >= slab.end());
+  EXPECT_EQ(*items.NextItem(slab.begin, slab.end()), first);
+  items.Release(first);  // and with it the slab
+  EXPECT_EQ(items.ExtentAt(first).kind, ItemSpace::Extent::Kind::kFree);
+  items.Open();
+  EXPECT_EQ(items.stats().slabs, 1u);
+}
+
 TEST(ItemSpaceTest, GigabyteValuesHaveTheirSpace) {
   const uint64_t bytes = uint64_t{5} << 30;
   RegionSpace space(kUnitsOffset, bytes);

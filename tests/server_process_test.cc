@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gmock/gmock.h"
@@ -61,6 +62,21 @@ int64_t SleepsOf(pid_t pid) {
     }
   }
   ADD_FAILURE() << "no count of context switches";
+  return 0;
+}
+
+// How much shared memory, its region included, a process has of its own by now.
+int64_t SharedKib(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+  std::string line;
+  while (std::getline(file, line)) {
+    int64_t kib = 0;
+    if (absl::StartsWith(line, "RssShmem:") &&
+        absl::SimpleAtoi(absl::StripSuffix(line.substr(line.find(':') + 1), "kB"), &kib)) {
+      return kib;
+    }
+  }
+  ADD_FAILURE() << "no size of shared memory";
   return 0;
 }
 
@@ -217,6 +233,23 @@ TEST(ServerProcessTest, MoreMemoryThanThereIsIsStatusFourWhenItMustBeThereAtStar
                       ShmUri(NewTemporaryDirectory())});
   EXPECT_EQ(result.exit_status, 4);
   EXPECT_THAT(result.err, HasSubstr("8589934592"));
+}
+
+TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(
+      ShmUri(NewTemporaryDirectory()), {"--memory=512MiB", "--value-max=1MiB"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int64_t at_start = SharedKib((*server)->pid());
+  EXPECT_LT(at_start, 16 << 10);
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
+  ASSERT_TRUE(client.ok()) << client.status();
+  const std::string value(1 << 20, 'v');
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE((*client)->Put(absl::StrCat("key", i), value).ok());
+  }
+  const int64_t used = SharedKib((*server)->pid());
+  EXPECT_GT(used - at_start, 40 << 10);
+  EXPECT_LT(used - at_start, 80 << 10);
 }
 
 }  // namespace
