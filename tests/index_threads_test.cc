@@ -3,6 +3,7 @@
 // atomic one.
 
 #include <atomic>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <string>
@@ -83,55 +84,102 @@ void ReadLoop(const std::byte* region, const std::vector<std::string>& keys,
   }
 }
 
-TEST(ThreadsTest, ReadersBesideAWriterSeeOnlyWhatWasThere) {
-  RegionMemory memory(kBytes);
-  TableOptions options;
-  options.incarnation = kTestIncarnation;
-  options.hash_seed = kTestSeed;
-  options.reuse_grace = absl::ZeroDuration();
-  std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
-  const std::vector<std::string> keys = KeysOfHome(77, kKeys, false);
-  std::vector<Shared> shared(kKeys);
-  for (int k = 0; k < kKeys; ++k) {
-    shared[k].begun = shared[k].completed = 1;
-    ASSERT_TRUE(table->Put(keys[k], BytesOf(ValueOf(keys[k], 1)), {}, TestTime(0)).status.ok());
-  }
-  std::atomic<bool> stop{false};
-  std::vector<ReaderCounts> counts(kReaders);
-  std::vector<std::thread> readers;
-  for (int r = 0; r < kReaders; ++r) {
-    readers.emplace_back(
-        [&, r] { ReadLoop(memory.data(), keys, shared, stop, 100 + r, counts[r]); });
-  }
-  std::mt19937_64 random(1);
-  uint64_t writes = 0;
-  const absl::Time end = absl::Now() + kFor;
-  while (writes % 64 != 0 || absl::Now() < end) {
-    const int k = static_cast<int>(random() % kKeys);
-    const uint64_t counter = shared[k].begun.load(std::memory_order_relaxed) + 1;
-    shared[k].begun.store(counter, std::memory_order_release);
-    if (MayBeAbsent(k) && random() % 3 == 0) {
-      table->Delete(keys[k], {}, TestTime(0));
-    } else {
-      const std::string value = ValueOf(keys[k], counter);
-      ASSERT_TRUE(table->Put(keys[k], BytesOf(value), {}, TestTime(0)).status.ok());
-      shared[k].completed.store(counter, std::memory_order_release);
+// Readers of forty keys of one home, and the writer of them. `before_each` does what else it does.
+class BesideReaders {
+ public:
+  explicit BesideReaders(uint64_t seed) : random_(seed) {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.reuse_grace = absl::ZeroDuration();
+    table_ = *Table::Create(memory_.span(), options);
+    for (int k = 0; k < kKeys; ++k) {
+      shared_[k].begun = shared_[k].completed = 1;
+      EXPECT_TRUE(Put(keys_[k], ValueOf(keys_[k], 1)));
     }
-    ++writes;
   }
-  stop = true;
-  ReaderCounts all;
-  for (int r = 0; r < kReaders; ++r) {
-    readers[r].join();
-    all.hits += counts[r].hits;
-    all.misses += counts[r].misses;
-    all.torn += counts[r].torn;
-    all.asked += counts[r].asked;
+  Table& table() { return *table_; }
+  std::mt19937_64& random() { return random_; }
+
+  // Until the key is stored, `make_room` is called, if it is there.
+  void Run(const std::function<void(uint64_t write)>& before_each,
+           const std::function<void()>& make_room) {
+    std::atomic<bool> stop{false};
+    std::vector<ReaderCounts> counts(kReaders);
+    std::vector<std::thread> readers;
+    for (int r = 0; r < kReaders; ++r) {
+      readers.emplace_back(
+          [&, r] { ReadLoop(memory_.data(), keys_, shared_, stop, 100 + r, counts[r]); });
+    }
+    uint64_t writes = 0;
+    const absl::Time end = absl::Now() + kFor;
+    while (writes % 64 != 0 || absl::Now() < end) {
+      if (before_each) before_each(writes);
+      WriteOne(make_room);
+      ++writes;
+    }
+    stop = true;
+    ReaderCounts all;
+    for (int r = 0; r < kReaders; ++r) {
+      readers[r].join();
+      all.hits += counts[r].hits;
+      all.misses += counts[r].misses;
+      all.torn += counts[r].torn;
+      all.asked += counts[r].asked;
+    }
+    std::cout << "writes " << writes << " moved " << table_->stats().compaction_items << " hits "
+              << all.hits << " misses " << all.misses << " torn " << all.torn << " asked "
+              << all.asked << "\n";
+    EXPECT_GT(all.hits, 1000u);
+    EXPECT_GT(all.misses, 100u);
   }
-  std::cout << "writes " << writes << " hits " << all.hits << " misses " << all.misses << " torn "
-            << all.torn << " asked " << all.asked << "\n";
-  EXPECT_GT(all.hits, 1000u);
-  EXPECT_GT(all.misses, 100u);
+  bool Put(absl::string_view key, absl::string_view value) {
+    return table_->Put(key, BytesOf(value), {}, TestTime(0)).status.ok();
+  }
+
+ private:
+  void WriteOne(const std::function<void()>& make_room) {
+    const int k = static_cast<int>(random_() % kKeys);
+    const uint64_t counter = shared_[k].begun.load(std::memory_order_relaxed) + 1;
+    shared_[k].begun.store(counter, std::memory_order_release);
+    if (MayBeAbsent(k) && random_() % 3 == 0) {
+      table_->Delete(keys_[k], {}, TestTime(0));
+      return;
+    }
+    const std::string value = ValueOf(keys_[k], counter);
+    bool stored = Put(keys_[k], value);
+    for (int i = 0; i < 1000 && !stored && make_room; ++i) {
+      make_room();
+      stored = Put(keys_[k], value);
+    }
+    ASSERT_TRUE(stored);
+    shared_[k].completed.store(counter, std::memory_order_release);
+  }
+
+  std::mt19937_64 random_;
+  RegionMemory memory_{kBytes};
+  std::unique_ptr<Table> table_;
+  const std::vector<std::string> keys_ = KeysOfHome(77, kKeys, false);
+  std::vector<Shared> shared_{kKeys};
+};
+
+TEST(ThreadsTest, ReadersBesideAWriterSeeOnlyWhatWasThere) {
+  BesideReaders beside(1);
+  beside.Run(nullptr, nullptr);
+}
+
+// A region that is always full, of sizes that change: the readers' items are moved out of the way
+// all the time.
+TEST(ThreadsTest, ReadersBesideCompactionSeeOnlyWhatWasThere) {
+  BesideReaders beside(2);
+  const auto filler = [&] { return absl::StrCat("filler", beside.random()() % 100); };
+  beside.Run(
+      [&](uint64_t write) {
+        beside.Put(filler(), std::string(uint64_t{500} << write / 2000 % 7, 'f'));
+        beside.table().CompactStep(TestTime(0), {4, 2000});
+      },
+      [&] { beside.table().Delete(filler(), {}, TestTime(0)); });
+  EXPECT_GT(beside.table().stats().compaction_items, 100u);
 }
 
 // A table that grows from nothing, segment by segment, under readers whose maps become old all the
