@@ -1,0 +1,101 @@
+// Frames that no honest client sends, to a whole engine: they harm their sender at most.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/server_harness.h"
+
+namespace osprey::server {
+namespace {
+
+using absl::StatusCode;
+using rdma::Opcode;
+
+uint64_t Seed() {
+  const char* given = std::getenv("OSPREY_SEED");
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device()();
+  std::cerr << "seed (OSPREY_SEED): " << seed << "\n";
+  return seed;
+}
+
+std::string AnyFrame(RawClient& client, std::mt19937_64& random, uint64_t sequence) {
+  const std::string key = absl::StrCat("key", random() % 10);
+  switch (random() % 10) {
+    case 0:
+      return client.PutFrame(sequence, key, Large(random() % 3000));
+    case 1:
+      return client.RendezvousFrame(sequence, key, Large(1 + random() % 100000));
+    case 2:
+      return client.DeleteFrame(sequence, key);
+    case 3:
+      return client.IncrementFrame(sequence, key, static_cast<int64_t>(random()));
+    case 4:
+      return client.AppendFrame(sequence, key, Large(random() % 3000));
+    case 5:
+      return client.FlushFrame(sequence, {});
+    case 6:
+      return client.GetFrame(sequence, key, random() % 2 == 0);
+    case 7:
+      return client.EmptyFrame(random() % 2 == 0 ? Opcode::kPing : Opcode::kStats, sequence);
+    default: {
+      std::vector<std::string> frames;
+      for (uint64_t i = 1 + random() % 4; i > 0; --i)
+        frames.push_back(client.IncrementFrame(sequence + i, key, 1));
+      return client.BatchFrame(frames);
+    }
+  }
+}
+
+std::string Changed(std::string frame, std::mt19937_64& random) {
+  for (uint64_t changes = random() % 3; changes > 0; --changes) {
+    // Small numbers and all ones are where lengths go wrong.
+    const uint8_t bytes[] = {0, 1, 255, static_cast<uint8_t>(random()), 127, 128};
+    frame[random() % frame.size()] = static_cast<char>(bytes[random() % 6]);
+  }
+  if (random() % 8 == 0) frame.resize(1 + random() % (2 * frame.size()));
+  if (random() % 2 == 0 && frame.size() >= sizeof(rdma::FrameHeader)) {
+    const uint32_t length = static_cast<uint32_t>(frame.size());
+    std::memcpy(frame.data() + offsetof(rdma::FrameHeader, length), &length, sizeof(length));
+  }
+  frame.resize(std::min<size_t>(frame.size(), 8192));
+  return frame;
+}
+
+TEST(ServerHostileTest, RandomChangesToFramesHarmTheirSenderAlone) {
+  std::mt19937_64 random(Seed());
+  ServerHarness server;
+  RawClient good(server), bad(server);
+  good.Establish();
+  bad.Establish();
+  uint64_t good_sequence = 0, bad_sequence = 0;
+  int executed = 0;
+  for (int round = 0; round < 10000; ++round) {
+    bad_sequence += 8;
+    bad.Send(Changed(AnyFrame(bad, random, bad_sequence), random));
+    server.Settle();
+    while (bad.TakeReply().has_value()) ++executed;
+    const std::string value = absl::StrCat("value", round);
+    ASSERT_EQ(good.Ask(good.PutFrame(++good_sequence, "mine", value)).code, StatusCode::kOk);
+    ASSERT_EQ(good.Ask(good.GetFrame(++good_sequence, "mine")).data, value);
+    ASSERT_FALSE(good.disconnected());
+    if (bad.disconnected()) {
+      bad_sequence = 0;
+      bad.Establish();
+    }
+  }
+  // Both happened: frames that were taken for what they are, and frames that ended the connection.
+  EXPECT_GT(executed, 1500);
+  EXPECT_GT(server.closed(CloseReason::kMalformed), 1500);
+}
+
+}  // namespace
+}  // namespace osprey::server
