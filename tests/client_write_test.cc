@@ -137,6 +137,46 @@ TEST_F(ClientWriteTest, LargeAndSmallValuesShareFramesInTheirOrder) {
   EXPECT_EQ(Get("full")->bytes, std::string(1000, 'f'));
 }
 
+TEST_F(ClientWriteTest, RepliesMayShareAFrameToo) {
+  server_->batches_replies = true;
+  std::deque<Outcome<uint64_t>> puts;
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(StartPut(absl::StrCat("key", i), "v", puts.emplace_back()).ok());
+  Outcome<Number> number;
+  ASSERT_TRUE(engine_->StartIncrement("n", 1, {}, now_ + absl::Seconds(1), number.Callback()).ok());
+  ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }));
+  uint64_t last = 0;
+  for (const Outcome<uint64_t>& put : puts) {
+    ASSERT_TRUE(put.status().ok()) << put.status();
+    EXPECT_GT(**put.value, last);
+    last = **put.value;
+  }
+  EXPECT_EQ(number.value->value().value, 1);
+  EXPECT_EQ(engine_->counters().connects, 1u);
+}
+
+TEST_F(ClientWriteTest, ABatchThatBreaksTheRulesCostsTheConnectionAndNothingElse) {
+  const auto frame = [&](rdma::Opcode opcode, uint64_t session, uint64_t sequence,
+                         size_t payload_bytes) {
+    rdma::EmptyMessage message(opcode, session, sequence);
+    message.header.length += static_cast<uint32_t>(payload_bytes);
+    return std::string(reinterpret_cast<const char*>(message.bytes().data()),
+                       message.bytes().size());
+  };
+  uint64_t connects = 1;
+  for (int kind = 0; kind < 4; ++kind) {
+    const uint64_t session = server_->session();
+    std::string inner;
+    if (kind == 1) inner = frame(rdma::Opcode::kPing, session, 1, 0);         // a request
+    if (kind == 2) inner = frame(rdma::Opcode::kReply, session, 1, 1 << 20);  // longer than it is
+    if (kind == 3) inner = frame(rdma::Opcode::kReply, session, 999, 0);  // that nobody asked for
+    server_->Send(frame(rdma::Opcode::kBatch, session, 0, inner.size()) + inner);
+    EXPECT_TRUE(Put("planet", absl::StrCat(kind)).ok()) << kind;
+    EXPECT_EQ(Get("planet")->bytes, absl::StrCat(kind));
+    EXPECT_EQ(engine_->counters().connects, ++connects) << kind;
+  }
+}
+
 TEST_F(ClientWriteTest, PingAndStatsAreAnswered) {
   Outcome<uint64_t> ping;
   Outcome<std::string> stats;

@@ -71,6 +71,7 @@ void ScriptedServer::Poll(absl::Time now) {
     waiting_.pop_front();
     Answer(frame, now);
   }
+  SendReplies();
 }
 
 void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
@@ -242,7 +243,18 @@ void ScriptedServer::Reply(const rdma::FrameHeader& to, rdma::ReplyBody body,
   body.data_length = static_cast<uint32_t>(data.size());
   rdma::Message<rdma::ReplyBody> reply(Opcode::kReply, to.session, to.sequence, body, data.size());
   if (tamper_reply) tamper_reply(reply.header, reply.body);
-  (void)transport_->Send(connection_, {reply.bytes(), BytesOf(data)});
+  if (!batches_replies) {
+    (void)transport_->Send(connection_, {reply.bytes(), BytesOf(data)});
+    return;
+  }
+  if (!replies_.Fits(reply.bytes().size() + data.size())) SendReplies();
+  replies_.Append({reply.bytes(), BytesOf(data)});
+}
+
+void ScriptedServer::SendReplies() {
+  if (replies_.empty()) return;
+  (void)transport_->Send(connection_, {replies_.Finish(session_)});
+  replies_.Clear();
 }
 
 void ScriptedServer::Send(absl::string_view frame) {

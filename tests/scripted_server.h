@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/table.h"
+#include "rdma/batch.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "tests/fake_transport.h"
@@ -39,6 +40,8 @@ class ScriptedServer {
   bool answers = true;   // answers requests (those that came meanwhile are answered later)
   // Grants what Hello asks to resume; the answers to writes are not remembered.
   bool resumes = false;
+  // The replies of one Poll go out together.
+  bool batches_replies = false;
   uint64_t eager_bytes_max = 1024;
   uint32_t requests_max = 16;
   uint64_t value_bytes_max = 1 << 20;
@@ -84,6 +87,7 @@ class ScriptedServer {
   rdma::ReplyBody NextScripted();
   void AnswerGet(const rdma::FrameHeader& header, const std::string& frame);
   void Reply(const rdma::FrameHeader& to, rdma::ReplyBody body, absl::string_view data = "");
+  void SendReplies();
   void ReplyToWrite(const rdma::FrameHeader& to, const index::WriteResult& result);
 
   std::unique_ptr<rdma::Domain> domain_;
@@ -96,6 +100,7 @@ class ScriptedServer {
   uint64_t session_ = 0;
   rdma::ConnectionId connection_ = rdma::ConnectionId::kNone;
   std::deque<std::string> waiting_;
+  rdma::FrameBatch replies_{8192};
   std::string reading_;  // the rendezvous PUT whose value is being READ; empty: none
   std::vector<rdma::ConnectionId> asking_;  // connect requests that were not answered
 };
