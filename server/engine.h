@@ -51,7 +51,7 @@
 namespace osprey::server {
 
 // Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
-// takes some 100 us.
+// takes some 100 us (a few ms if each of them is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
 // Growth must keep up with a turn full of inserts, yet let requests between its steps: one takes
 // some 100 us.

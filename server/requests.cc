@@ -265,8 +265,9 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
     answer.value = view->value;
     return answer;
   }
-  table.Lease(view->slot, LeaseEnd(now));
-  answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(kGetLease()));
+  const absl::Duration lease = LeaseOf(view->value.size());
+  table.Lease(view->slot, LeaseEnd(lease, now));
+  answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(lease));
   return answer;
 }
 
@@ -292,9 +293,13 @@ absl::string_view KeyOf(rdma::FrameBytes frame) {
   }
 }
 
-absl::Time LeaseEnd(absl::Time now) {
-  const absl::Duration since = now + kGetLease() - absl::UnixEpoch();
-  return absl::UnixEpoch() + absl::Ceil(since, kGetLeaseStep());
+absl::Duration LeaseOf(uint64_t value_length) {
+  return kGetLease() + absl::Seconds(1) * (static_cast<double>(value_length) /
+                                           static_cast<double>(kGetLeaseBytesPerSecond));
+}
+
+absl::Time LeaseEnd(absl::Duration lease, absl::Time now) {
+  return absl::UnixEpoch() + absl::Ceil(now + lease - absl::UnixEpoch(), kGetLeaseStep());
 }
 
 }  // namespace osprey::server

@@ -21,15 +21,16 @@
 namespace osprey::server {
 
 // How long the space of a value stays as it is for a reader that was told its slot (R6): the
-// default deadline of a client's operation (1 s) twice. A reader that comes later finds its READ
-// torn or the item dead, and asks again.
+// default deadline of a client's operation (1 s) twice, and as long as it takes to READ it over a
+// slow line. A reader that comes later finds its READ torn or the item dead, and asks again.
 inline constexpr absl::Duration kGetLease() { return absl::Seconds(2); }
-
+inline constexpr uint64_t kGetLeaseBytesPerSecond = 64 << 20;
+absl::Duration LeaseOf(uint64_t value_length);
 // Leases end at multiples of this, so that a value that is asked for again and again has few of
 // them, however often that is.
 inline constexpr absl::Duration kGetLeaseStep() { return absl::Milliseconds(250); }
-// The end of a lease given now: kGetLease from now, or up to a step later.
-absl::Time LeaseEnd(absl::Time now);
+// The end of a lease given now: `lease` from now, or up to a step later.
+absl::Time LeaseEnd(absl::Duration lease, absl::Time now);
 
 // Keys that one FLUSH request deletes, at most: some 100 us, so that others get between.
 inline constexpr uint64_t kFlushKeysPerRequest = 256;
@@ -76,7 +77,7 @@ absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequ
 // One part of a flush. OK: value_length says how many keys were deleted.
 Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now);
 // A value of more than `data_bytes_max` is not sent: the answer says its slot, which stays as it is
-// for kGetLease at least.
+// for LeaseOf it at least.
 Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
                   absl::Time now);
 

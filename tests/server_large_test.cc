@@ -411,7 +411,7 @@ TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
   EXPECT_EQ(get.code, StatusCode::kOk);
   EXPECT_EQ(get.data, "");
   EXPECT_EQ(get.body.value_length, value.size());
-  EXPECT_EQ(get.body.lease_ms, absl::ToInt64Milliseconds(kGetLease()));
+  EXPECT_EQ(get.body.lease_ms, absl::ToInt64Milliseconds(LeaseOf(value.size())));
   ASSERT_NE(get.body.slot, 0);
 
   // The item dies, its grace passes, and all space is wanted; but the lease still holds, so a READ
@@ -440,13 +440,20 @@ TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
   EXPECT_NE(client.Read(slot.offset, static_cast<uint32_t>(item.size())), item);
 }
 
+TEST(ServerLeaseTest, ALongerValueIsLeasedLonger) {
+  EXPECT_EQ(LeaseOf(0), kGetLease());
+  EXPECT_EQ(LeaseOf(64 << 20), kGetLease() + absl::Seconds(1));
+  EXPECT_EQ(LeaseOf(uint64_t{1} << 30), kGetLease() + absl::Seconds(16));
+}
+
 TEST(ServerLeaseTest, AskingAgainAndAgainProlongsItAndCostsNoMemory) {
   const absl::Time start = absl::UnixEpoch() + absl::Seconds(1000);
   for (int ms = 0; ms < 1000; ++ms) {
     const absl::Time now = start + absl::Milliseconds(ms);
-    EXPECT_GE(LeaseEnd(now), now + kGetLease());
-    EXPECT_LT(LeaseEnd(now), now + kGetLease() + kGetLeaseStep());
-    EXPECT_EQ((LeaseEnd(now) - absl::UnixEpoch()) % kGetLeaseStep(), absl::ZeroDuration());
+    const absl::Time end = LeaseEnd(kGetLease(), now);
+    EXPECT_GE(end, now + kGetLease());
+    EXPECT_LT(end, now + kGetLease() + kGetLeaseStep());
+    EXPECT_EQ((end - absl::UnixEpoch()) % kGetLeaseStep(), absl::ZeroDuration());
   }
 }
 
