@@ -120,6 +120,31 @@ struct WriteOptions {
   absl::Duration deadline = absl::ZeroDuration();
 };
 
+// What a scan asks for.
+struct ScanOptions {
+  // Only keys that begin so.
+  std::string prefix;
+  // A page ends when it has so many (or a few more). At least 1.
+  uint64_t limit = 1000;
+  // With the values. Long ones (over 64 KiB) are fetched one by one.
+  bool values = false;
+  // Zero: Options::deadline. A page that is not full by then is returned as it is.
+  absl::Duration deadline = absl::ZeroDuration();
+};
+
+struct ScanItem {
+  std::string key;
+  std::string value;  // ScanOptions::values
+  uint64_t value_length = 0;
+  uint64_t version = 0;
+};
+
+struct ScanPage {
+  std::vector<ScanItem> items;  // in no order; may be empty before the end
+  // Where to go on, printable; "": this was the last page.
+  std::string cursor;
+};
+
 // Counted since Connect. Plain numbers, read on the Client's thread.
 struct Counters {
   uint64_t gets = 0;
@@ -128,6 +153,7 @@ struct Counters {
   uint64_t writes = 0;
   uint64_t reads = 0;        // one-sided READs posted for GETs
   uint64_t read_bytes = 0;   // bytes that those asked for
+  uint64_t scan_reads = 0;   // one-sided READs posted for scans
   uint64_t torn = 0;         // records rejected because a write was going on: normal
   uint64_t retries = 0;      // lookups, or parts of them, done again: torn, moved, reconnected
   uint64_t hints = 0;        // GETs that began at a slot that the cache knew
@@ -211,6 +237,25 @@ class Client {
   absl::StatusOr<uint64_t> PutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
                                    size_t length, const WriteOptions& options = {});
 
+  // --- All keys, by READs alone: the server's CPU takes no part.
+
+  // The next page of the scan that `cursor` belongs to; "" begins one:
+  //
+  //   std::string cursor;
+  //   do {
+  //     absl::StatusOr<osprey::ScanPage> page = client->Scan(cursor, options);
+  //     … page->items …
+  //     cursor = page->cursor;
+  //   } while (!cursor.empty());
+  //
+  // A key that is present from the first call to the end of the last is found at least once,
+  // whatever is written meanwhile and however the table grows; one that comes or goes may be found
+  // or not. Each was present, with that version and value, at some instant of the scan. A cursor is
+  // good for as long as the server lives: FAILED_PRECONDITION (Reason::kStaleCursor) after.
+  absl::StatusOr<ScanPage> Scan(absl::string_view cursor, const ScanOptions& options = {});
+  // How many keys there are, about: exact while none is written.
+  absl::StatusOr<uint64_t> Count(absl::Duration deadline = absl::ZeroDuration());
+
   // The time of a message there and back.
   absl::StatusOr<absl::Duration> Ping(absl::Duration deadline = absl::ZeroDuration());
   // The server's statistics: lines "name=value".
@@ -242,6 +287,10 @@ class Client {
                             GetIntoCallback done, absl::Duration deadline = absl::ZeroDuration());
   absl::Status StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
                             size_t length, const WriteOptions& options, WriteCallback done);
+
+  using ScanCallback = absl::AnyInvocable<void(absl::StatusOr<ScanPage>)>;
+  absl::Status StartScan(absl::string_view cursor, const ScanOptions& options, ScanCallback done);
+  absl::Status StartCount(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
 
   // As MultiGet and the others. Operations that are in flight already leave less room: what cannot
   // start at once starts when others of the same call end. RESOURCE_EXHAUSTED: there is no room for

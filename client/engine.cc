@@ -53,7 +53,8 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_),
-      value_reads_(*transport_, read_buffers_, counters_) {}
+      value_reads_(*transport_, read_buffers_, counters_),
+      scans_(*transport_, read_buffers_, counters_) {}
 
 Engine::~Engine() {
   exposer_link_->exposer = nullptr;
@@ -127,6 +128,11 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (event.status.ok()) connection_->Heard(now);
   const bool believe = event.status.ok() && connection_->answers_count();
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
+  if (Scans::Owns(event.cookie)) {
+    scans_.Done(event.cookie, believe, now);
+    if (!event.status.ok()) connection_->Fail(event.status);
+    return;
+  }
   batches_.Done(event.cookie, now, [&](GetOperation& get) {
     if (!believe) {
       get.Restart();
@@ -178,10 +184,10 @@ void Engine::OnAnotherServer() {
 }
 
 void Engine::OnLost() {
-  assert(batches_.outstanding() + value_reads_.outstanding() == 0 &&
-         "READs end before their connection does");
+  assert(outstanding_reads() == 0 && "READs end before their connection does");
   exposures_.Clear();
   RequeueRequests();
+  scans_.OnLost();
   EndDrained();
   for (const std::unique_ptr<GetOperation>& get : gets_) {
     if (!get->active() || get->state() == GetOperation::State::kNew) continue;
@@ -268,6 +274,7 @@ void Engine::PostReads(absl::Time now) {
   const ReadBatches::Source source{connection_->id(), connection_->terms().region,
                                    connection_->limits().read_bytes_max};
   PostValueReads(source, now);
+  scans_.Advance(source, connection_->map(), now);
   while (!to_read_.empty()) {
     if (batches_.Post(source, to_read_, now) > 0) continue;
     auto& first = static_cast<GetOperation&>(*to_read_.first());
@@ -287,8 +294,9 @@ void Engine::PostValueReads(const ReadBatches::Source& source, absl::Time now) {
 // READs end in the order in which they were posted, so the end of any is progress for all; of the
 // connection's own as well.
 absl::Time Engine::ReadsStuckSince() const {
-  if (batches_.outstanding() + value_reads_.outstanding() == 0) return absl::InfiniteFuture();
-  return std::max({read_ended_at_, batches_.progress_at(), value_reads_.progress_at()});
+  if (outstanding_reads() == 0) return absl::InfiniteFuture();
+  return std::max(
+      {read_ended_at_, batches_.progress_at(), value_reads_.progress_at(), scans_.progress_at()});
 }
 
 // Timers: of the connection, and of READs that do not end.
@@ -296,8 +304,8 @@ void Engine::Watch(absl::Time now) {
   if (connection_->answers_count() && now - ReadsStuckSince() >= kReadsStuckMax()) {
     connection_->Fail(rdma::PeerGoneError("READs did not end"));
   }
-  if (connection_->state() == Connection::State::kLeaving &&
-      batches_.outstanding() + value_reads_.outstanding() == 0 && session_.unanswered() == 0) {
+  if (connection_->state() == Connection::State::kLeaving && outstanding_reads() == 0 &&
+      session_.unanswered() == 0) {
     connection_->Fail(rdma::ShuttingDownError(connection_->uri()));
   }
   connection_->Advance(nullptr, now);
@@ -313,6 +321,11 @@ int Engine::RunCallbacks() {
     done();
   }
   deferred_.clear();
+  for (; scans_.has_done(); ++count) {
+    --in_flight_;
+    ++ended_;
+    scans_.RunCallback();
+  }
   for (; !done_.empty(); ++count) {
     Operation& operation = done_.PopFront();
     --in_flight_;
@@ -333,7 +346,7 @@ int Engine::RunCallbacks() {
 absl::Time Engine::NextTimer() const {
   absl::Time timer = std::min(next_deadline_, connection_->NextTimer());
   if (connection_->ready()) {
-    timer = std::min(timer, next_pause_end_);
+    timer = std::min({timer, next_pause_end_, scans_.NextTimer()});
     // Credits may come back without an event.
     const bool blocked = !to_resend_.empty() || (!to_send_.empty() && session_.HasRoom());
     if (blocked) timer = std::min(timer, polled_at_ + kBlockedStep);
@@ -360,6 +373,8 @@ void Engine::ExpireOperations(absl::Time now) {
     if (expired(*message))
       EndSafely(*message, LateError(!message->ever_sent() || !message->is_write()));
   }
+  scans_.Expire(now, LateError(true));
+  next_deadline_ = std::min(next_deadline_, scans_.NextDeadline());
 }
 
 // `never_sent`: the server has nothing to do with it, unless to be read.
@@ -408,6 +423,7 @@ void Engine::Close() {
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
     if (message->active()) EndSafely(*message, ClosedError());
   }
+  scans_.EndAll(ClosedError());
   polling_ = true;
   RunCallbacks();
   polling_ = false;

@@ -47,6 +47,7 @@
 #include "client/message_operation.h"
 #include "client/operation.h"
 #include "client/read_batches.h"
+#include "client/scans.h"
 #include "client/session.h"
 #include "client/slot_cache.h"
 #include "client/value_reads.h"
@@ -118,6 +119,8 @@ class Engine : private Exposer {
   void Defer(absl::AnyInvocable<void()> done);
   // Whether an operation may be started now: CANCELLED, RESOURCE_EXHAUSTED.
   absl::Status CheckRoom() const;
+  // At its deadline with what it has found, if anything (client/scans.h).
+  absl::Status StartScan(Scans::Request request);
   absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
   absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 
@@ -177,6 +180,9 @@ class Engine : private Exposer {
   void BeginLookups(absl::Time now);
   void PostReads(absl::Time now);
   void PostValueReads(const ReadBatches::Source& source, absl::Time now);
+  size_t outstanding_reads() const {
+    return batches_.outstanding() + value_reads_.outstanding() + scans_.outstanding();
+  }
   absl::Time ReadsStuckSince() const;
   void SendRequests();
   void GatherRequests();
@@ -214,6 +220,7 @@ class Engine : private Exposer {
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
   ValueReads value_reads_;
+  Scans scans_;
 
   // Every operation is in one of these, in a chain or in the session.
   OperationQueue new_;        // GETs: their lookup has not begun

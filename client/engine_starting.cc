@@ -75,6 +75,14 @@ absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
   return absl::OkStatus();
 }
 
+absl::Status Engine::StartScan(Scans::Request request) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  ++in_flight_;
+  next_deadline_ = std::min(next_deadline_, request.deadline);
+  scans_.Start(std::move(request));
+  return absl::OkStatus();
+}
+
 // --- Messages
 
 // Of a request that could be made.

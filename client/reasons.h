@@ -25,12 +25,14 @@ enum class Reason {
   kBadDeadline,
   kBadOption,
   kBadBuffer,  // no bytes of a Buffer of this Client
+  kBadCursor,  // not the cursor of a scan
   // The condition did not hold, or the value is not what it must be.
   kAbsent,          // NOT_FOUND
   kPresent,         // ALREADY_EXISTS
   kWrongVersion,    // FAILED_PRECONDITION
   kNotANumber,      // FAILED_PRECONDITION: increment
   kOverflow,        // OUT_OF_RANGE: increment
+  kStaleCursor,     // FAILED_PRECONDITION: the scan began in an earlier life of the server
   kBufferTooSmall,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) says how long it is
   // RESOURCE_EXHAUSTED.
   kTooManyOperations,  // here: Options::operations_max

@@ -1,0 +1,108 @@
+// The Client's scans.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/client_impl.h"
+#include "client/scans.h"
+
+namespace osprey {
+
+namespace {
+
+using Found = client::Scans::Found;
+
+// A page whose long values are still to be fetched, and who wants it. Owned by the callbacks.
+struct Page {
+  ScanPage page;
+  std::vector<size_t> missing;  // of page.items
+  Client::ScanCallback done;
+};
+
+std::shared_ptr<Page> PageOf(Found found, bool values, Client::ScanCallback done) {
+  auto page = std::make_shared<Page>();
+  page->done = std::move(done);
+  page->page.cursor = found.next.Text();
+  page->page.items.reserve(found.entries.size());
+  for (index::ScanEntry& entry : found.entries) {
+    if (values && !entry.has_value) page->missing.push_back(page->page.items.size());
+    page->page.items.push_back(
+        {std::move(entry.key), std::move(entry.value), entry.value_length, entry.version});
+  }
+  return page;
+}
+
+// The long values have come. A key that is gone was there when it was found: without its value it
+// is left out.
+void Complete(Page& page, std::vector<absl::StatusOr<Value>> values) {
+  std::vector<ScanItem>& items = page.page.items;
+  for (size_t i = page.missing.size(); i-- > 0;) {
+    ScanItem& item = items[page.missing[i]];
+    if (absl::IsNotFound(values[i].status())) {
+      std::swap(item, items.back());
+      items.pop_back();
+      continue;
+    }
+    if (!values[i].ok()) return page.done(values[i].status());
+    item.version = values[i]->version;
+    item.value_length = values[i]->bytes.size();
+    item.value = std::move(values[i]->bytes);
+  }
+  page.done(std::move(page.page));
+}
+
+}  // namespace
+
+absl::StatusOr<ScanPage> Client::Scan(absl::string_view cursor, const ScanOptions& options) {
+  return impl_->Block<ScanPage>(
+      [&](auto done) { return StartScan(cursor, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Count(absl::Duration deadline) {
+  return impl_->Block<uint64_t>([&](auto done) { return StartCount(std::move(done), deadline); });
+}
+
+absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& options,
+                               ScanCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  absl::StatusOr<client::ScanPlace> from = client::ScanPlace::Parse(cursor);
+  if (!from.ok()) return from.status();
+  client::Scans::Request request;
+  request.from = *from;
+  request.prefix = options.prefix;
+  request.limit = std::max<uint64_t>(options.limit, 1);
+  request.values = options.values;
+  request.deadline = *end;
+  request.done = [this, values = options.values, deadline = options.deadline,
+                  done = std::move(done)](absl::StatusOr<Found> found) mutable {
+    if (!found.ok()) return done(found.status());
+    const std::shared_ptr<Page> page = PageOf(*std::move(found), values, std::move(done));
+    if (page->missing.empty()) return page->done(std::move(page->page));
+    std::vector<absl::string_view> keys;
+    for (const size_t i : page->missing) keys.push_back(page->page.items[i].key);
+    const absl::Status started = StartMultiGet(
+        keys, [page](auto fetched) { Complete(*page, std::move(fetched)); }, deadline);
+    if (!started.ok()) page->done(started);
+  };
+  return impl_->engine().StartScan(std::move(request));
+}
+
+absl::Status Client::StartCount(WriteCallback done, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  client::Scans::Request request;
+  request.limit = UINT64_MAX;
+  request.count_only = true;
+  request.deadline = *end;
+  request.done = [done = std::move(done)](absl::StatusOr<Found> found) mutable {
+    if (!found.ok()) return done(found.status());
+    done(found->count);
+  };
+  return impl_->engine().StartScan(std::move(request));
+}
+
+}  // namespace osprey

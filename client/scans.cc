@@ -1,0 +1,277 @@
+#include "client/scans.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "client/errors.h"
+
+namespace osprey::client {
+
+namespace {
+
+// Of a scan that met something half-written, and of one that gave up on a place.
+constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
+constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
+constexpr int kPauseDoublingsMax = 6;
+
+// incarnation (16 hexadecimal digits), position (7), home (2)
+constexpr size_t kIncarnationDigits = 16;
+constexpr size_t kPositionDigits = 7;
+constexpr size_t kHomeDigits = 2;
+
+absl::Status BadCursor() {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadCursor,
+               "this is no cursor of a scan: use that of an earlier page, or \"\" to begin");
+}
+
+}  // namespace
+
+std::string ScanPlace::Text() const {
+  if (cursor.at_end()) return "";
+  return absl::StrFormat("%016x%07x%02x", incarnation, cursor.position, cursor.home);
+}
+
+absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
+  ScanPlace place;
+  if (text.empty()) return place;
+  if (text.size() != kIncarnationDigits + kPositionDigits + kHomeDigits) return BadCursor();
+  uint64_t home = 0;
+  if (!absl::SimpleHexAtoi(text.substr(0, kIncarnationDigits), &place.incarnation) ||
+      !absl::SimpleHexAtoi(text.substr(kIncarnationDigits, kPositionDigits),
+                           &place.cursor.position) ||
+      !absl::SimpleHexAtoi(text.substr(kIncarnationDigits + kPositionDigits), &home) ||
+      place.incarnation == 0 || place.cursor.at_end() || home >= index::kHomesPerSegment) {
+    return BadCursor();
+  }
+  place.cursor.home = static_cast<uint32_t>(home);
+  return place;
+}
+
+void Scans::Start(Request request) {
+  if (free_.empty()) {
+    free_.push_back(operations_.size());
+    operations_.push_back(std::make_unique<Operation>());
+  }
+  Operation& operation = *operations_[free_.back()];
+  free_.pop_back();
+  operation.found = Found();
+  operation.found.next = request.from;
+  operation.request = std::move(request);
+  operation.pauses = 0;
+  operation.state = State::kNew;
+}
+
+void Scans::Advance(const ReadBatches::Source& source, index::RegionMap& map, absl::Time now) {
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    Operation& operation = *operations_[i];
+    if (operation.state == State::kPaused && now >= operation.pause_end) {
+      operation.state = operation.scan.has_value() ? State::kReading : State::kNew;
+    }
+    // What an earlier connection was asked may still be on its way into the buffer.
+    if (operation.state == State::kNew && operation.chains == 0) Begin(operation, map);
+    while (operation.state == State::kReading && Post(i, source, now)) {
+    }
+  }
+}
+
+void Scans::Begin(Operation& operation, index::RegionMap& map) {
+  ScanPlace& next = operation.found.next;
+  if (next.incarnation != 0 && next.incarnation != map.incarnation()) {
+    if (operation.request.from.incarnation != 0) {
+      return End(operation, Error(absl::StatusCode::kFailedPrecondition, Reason::kStaleCursor,
+                                  "the server was started again since this scan began, and its "
+                                  "keys are others: begin anew"));
+    }
+    operation.found = Found();
+  }
+  next.incarnation = map.incarnation();
+  index::ScanOptions options;
+  options.prefix = operation.request.prefix;
+  options.entries_max = operation.request.limit - operation.found.count;
+  options.want_values = operation.request.values;
+  options.count_only = operation.request.count_only;
+  operation.scan.emplace(map, next.cursor, options);
+  operation.state = State::kReading;
+  Follow(operation, operation.scan->Start(), absl::InfinitePast());
+}
+
+void Scans::Follow(Operation& operation, index::Scan::Step step, absl::Time now) {
+  operation.step = step;
+  operation.next_read = 0;
+  operation.next_byte = 0;
+  operation.landing = 0;
+  switch (step.kind) {
+    case index::Scan::Kind::kRead:
+      if (step.backoff > 0) Pause(operation, step.backoff, now);
+      return;
+    case index::Scan::Kind::kDone:
+      TakeOut(operation);
+      return End(operation, std::move(operation.found));
+    case index::Scan::Kind::kGiveUp:
+      TakeOut(operation);
+      operation.scan.reset();
+      // Longer and longer; its deadline ends it.
+      operation.state = State::kPaused;
+      operation.pause_end =
+          now + kGivenUpPauseFirst * (1 << std::min(operation.pauses++, kPauseDoublingsMax));
+      return;
+  }
+}
+
+void Scans::Pause(Operation& operation, int attempt, absl::Time now) {
+  operation.state = State::kPaused;
+  operation.pause_end = now + kPauseFirst * (1 << std::min(attempt - 1, kPauseDoublingsMax));
+}
+
+// What the scan has found, for the answer; and it goes on from behind it.
+void Scans::TakeOut(Operation& operation) {
+  std::vector<index::ScanEntry>& entries = operation.scan->entries();
+  std::move(entries.begin(), entries.end(), std::back_inserter(operation.found.entries));
+  entries.clear();
+  operation.found.count += operation.scan->count();
+  operation.found.next.cursor = operation.scan->cursor();
+}
+
+// One more chain of the step, if there is something to post and room for it.
+bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now) {
+  Operation& operation = *operations_[index];
+  const absl::Span<const index::ReadSpan> reads = operation.step.reads;
+  if (operation.next_read == reads.size() || operation.chains == kChainsMax) return false;
+  if (operation.buffer.size() < operation.step.bytes) {
+    operation.buffer.Reset();
+    operation.buffer = buffers_.Take(operation.step.bytes);
+    if (!operation.buffer.valid()) {
+      if (!buffers_.CanEverHold(operation.step.bytes)) End(operation, buffers_.error());
+      return false;
+    }
+  }
+  const size_t room = std::min(transport_.ReadRoom(source.connection), kChainReadsMax);
+  size_t next_read = operation.next_read;
+  uint32_t next_byte = operation.next_byte;
+  uint64_t landing = operation.landing;
+  chain_.clear();
+  while (next_read < reads.size() && chain_.size() < room) {
+    const index::ReadSpan& span = reads[next_read];
+    const uint32_t bytes = std::min(span.length - next_byte, source.read_bytes_max);
+    rdma::ReadRequest read;
+    read.remote_address = source.region.address + span.offset + next_byte;
+    read.remote_key = source.region.key;
+    read.segments[0] = {operation.buffer.data() + landing, bytes, &operation.buffer.memory()};
+    chain_.push_back(read);
+    landing += bytes;
+    next_byte += bytes;
+    if (next_byte < span.length) continue;
+    ++next_read;
+    next_byte = 0;
+  }
+  if (chain_.empty()) return false;
+  if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok()) return false;
+  counters_.scan_reads += chain_.size();
+  if (outstanding_++ == 0) progress_at_ = now;
+  ++operation.chains;
+  operation.next_read = next_read;
+  operation.next_byte = next_byte;
+  operation.landing = landing;
+  return true;
+}
+
+void Scans::Done(uint64_t cookie, bool believe, absl::Time now) {
+  const size_t index = cookie & ~kCookieBit;
+  Operation& operation = *operations_[index];
+  assert(operation.chains > 0);
+  --outstanding_;
+  --operation.chains;
+  progress_at_ = now;
+  if (operation.state == State::kDone) {
+    // Answered, and its callback run or about to be.
+    if (operation.chains > 0) return;
+    operation.buffer.Reset();
+    if (operation.request.done == nullptr) free_.push_back(index);
+    return;
+  }
+  if (operation.state != State::kReading) return;
+  if (!believe) {
+    TakeOut(operation);
+    operation.scan.reset();
+    operation.state = State::kNew;
+    return;
+  }
+  if (operation.chains > 0 || operation.next_read < operation.step.reads.size()) return;
+  Follow(operation, operation.scan->Resume({operation.buffer.data(), operation.step.bytes}), now);
+}
+
+void Scans::OnLost() {
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state == State::kDone) continue;
+    if (operation->scan.has_value()) TakeOut(*operation);
+    operation->scan.reset();
+    operation->state = State::kNew;
+  }
+}
+
+void Scans::Expire(absl::Time now, const absl::Status& error) {
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state == State::kDone || now < operation->request.deadline) continue;
+    if (operation->scan.has_value()) TakeOut(*operation);
+    Found& found = operation->found;
+    const index::ScanCursor& from = operation->request.from.cursor;
+    const bool moved =
+        found.next.incarnation != 0 &&
+        (found.next.cursor.position != from.position || found.next.cursor.home != from.home);
+    // A page may be short; a count is all or nothing.
+    if (moved && !operation->request.count_only) {
+      End(*operation, std::move(found));
+    } else {
+      End(*operation, error);
+    }
+  }
+}
+
+void Scans::EndAll(const absl::Status& error) {
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state != State::kDone) End(*operation, error);
+  }
+}
+
+void Scans::End(Operation& operation, absl::StatusOr<Found> answer) {
+  operation.answer = std::move(answer);
+  operation.scan.reset();
+  operation.state = State::kDone;
+  if (operation.chains == 0) operation.buffer.Reset();
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    if (operations_[i].get() == &operation) done_.push_back(i);
+  }
+}
+
+void Scans::RunCallback() {
+  const size_t index = done_.back();
+  done_.pop_back();
+  Operation& operation = *operations_[index];
+  // Moved out first: the callback may start this very operation anew.
+  auto done = std::exchange(operation.request.done, nullptr);
+  absl::StatusOr<Found> answer = std::move(operation.answer);
+  if (operation.chains == 0) free_.push_back(index);
+  done(std::move(answer));
+}
+
+absl::Time Scans::NextDeadline() const {
+  absl::Time deadline = absl::InfiniteFuture();
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state != State::kDone)
+      deadline = std::min(deadline, operation->request.deadline);
+  }
+  return deadline;
+}
+
+absl::Time Scans::NextTimer() const {
+  absl::Time timer = absl::InfiniteFuture();
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state == State::kPaused) timer = std::min(timer, operation->pause_end);
+  }
+  return timer;
+}
+
+}  // namespace osprey::client

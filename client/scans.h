@@ -1,0 +1,140 @@
+// The scans of an engine: each an index::Scan, its READs of the moment, and what it has found.
+//
+//   kNew --> kReading --(READs have ended)--> kReading … --> kDone
+//     ^         |
+//     |         +-- the table is written too fast there --> kPaused --> kReading, from its cursor
+//     +------- the connection is lost: from the cursor once more; in another life of the server
+//     from
+//              the beginning, if that is where it began
+//
+// A scan takes a share of the READs that the connection allows, so that GETs go on beside it. READs
+// land in a buffer of the engine, which stays until they have ended, be the scan answered or not.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_SCANS_H_
+#define OSPREY_CLIENT_SCANS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/buffer_pool.h"
+#include "client/client.h"
+#include "client/read_batches.h"
+#include "index/scan.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+// Where a scan goes on: what the opaque string of ScanPage holds. `incarnation` 0: at the
+// beginning.
+struct ScanPlace {
+  uint64_t incarnation = 0;
+  index::ScanCursor cursor;
+
+  std::string Text() const;  // "" at the end
+  // Errors: INVALID_ARGUMENT (Reason::kBadCursor). "" is the beginning.
+  static absl::StatusOr<ScanPlace> Parse(absl::string_view text);
+};
+
+class Scans {
+ public:
+  struct Found {
+    std::vector<index::ScanEntry> entries;
+    uint64_t count = 0;
+    ScanPlace next;
+  };
+  struct Request {
+    ScanPlace from;
+    std::string prefix;
+    uint64_t limit = 0;
+    bool values = false;
+    bool count_only = false;
+    absl::Time deadline;
+    absl::AnyInvocable<void(absl::StatusOr<Found>)> done;
+  };
+
+  Scans(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
+      : transport_(transport), buffers_(buffers), counters_(counters) {}
+  Scans(const Scans&) = delete;
+  Scans& operator=(const Scans&) = delete;
+
+  void Start(Request request);
+
+  // Begins, goes on and posts READs. REQUIRES: the connection is ready.
+  void Advance(const ReadBatches::Source& source, index::RegionMap& map, absl::Time now);
+  // Whether a completion with this cookie is of a scan.
+  static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
+  // The chain `cookie` has ended; `believe`: well.
+  void Done(uint64_t cookie, bool believe, absl::Time now);
+  // The connection is gone, with all its READs.
+  void OnLost();
+
+  // Ends those that are late: with what they have found, if that is anything; else with `error`.
+  void Expire(absl::Time now, const absl::Status& error);
+  void EndAll(const absl::Status& error);
+  bool has_done() const { return !done_.empty(); }  // somebody is to be answered
+  // Answers one. REQUIRES: has_done().
+  void RunCallback();
+
+  // When Expire has something to do, and when Advance has.
+  absl::Time NextDeadline() const;
+  absl::Time NextTimer() const;
+  size_t outstanding() const { return outstanding_; }  // chains
+  absl::Time progress_at() const { return progress_at_; }
+
+ private:
+  static constexpr uint64_t kCookieBit = uint64_t{1} << 61;
+  // READs of one chain, and chains of one scan under way.
+  static constexpr size_t kChainReadsMax = 32;
+  static constexpr int kChainsMax = 2;
+
+  enum class State { kNew, kReading, kPaused, kDone };
+  struct Operation {
+    Request request;
+    State state = State::kDone;
+    std::optional<index::Scan> scan;
+    Found found;
+    absl::StatusOr<Found> answer;
+    Buffer buffer;
+    // Of the step: which READ is posted next, and how much of it was; where that lands; whether all
+    // that ended did so well.
+    index::Scan::Step step;
+    size_t next_read = 0;
+    uint32_t next_byte = 0;
+    uint64_t landing = 0;
+    int chains = 0;  // under way
+    int pauses = 0;
+    absl::Time pause_end;
+  };
+
+  void Begin(Operation& operation, index::RegionMap& map);
+  void Follow(Operation& operation, index::Scan::Step step, absl::Time now);
+  bool Post(size_t index, const ReadBatches::Source& source, absl::Time now);
+  void Pause(Operation& operation, int attempt, absl::Time now);
+  void TakeOut(Operation& operation);
+  void End(Operation& operation, absl::StatusOr<Found> answer);
+
+  rdma::Transport& transport_;
+  BufferPool& buffers_;
+  Counters& counters_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  std::vector<size_t> free_;  // of operations_
+  std::vector<size_t> done_;  // likewise: callbacks to be run
+  std::vector<rdma::ReadRequest> chain_;
+  size_t outstanding_ = 0;
+  absl::Time progress_at_ = absl::InfinitePast();
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_SCANS_H_

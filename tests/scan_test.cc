@@ -1,0 +1,149 @@
+// Scans of a kvserver: over shared memory, and in the lab over verbs.
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/client.h"
+#include "gtest/gtest.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+bool InLab() { return std::getenv("LAB_IP") != nullptr; }
+
+class ScanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Start(InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
+                  : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"));
+    Options options;
+    options.deadline = absl::Seconds(30);
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  void Start(const std::string& listen) {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(listen, {"--memory=128MiB"});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void PutMany(int from, int to) {
+    std::vector<std::string> keys, values;
+    for (int i = from; i < to; ++i) {
+      keys.push_back(absl::StrCat(i % 2 == 0 ? "moon" : "planet", i));
+      values.push_back(std::string(i % 200, static_cast<char>('a' + i % 26)));
+      values_[keys.back()] = values.back();
+    }
+    std::vector<KeyValue> items;
+    for (size_t i = 0; i < keys.size(); ++i) items.push_back({keys[i], values[i]});
+    for (const absl::StatusOr<uint64_t>& version : client_->MultiPut(items))
+      ASSERT_TRUE(version.ok()) << version.status();
+  }
+  // Every page; calls `between` after each.
+  template <typename Between>
+  std::map<std::string, ScanItem> All(const ScanOptions& options, Between between) {
+    std::map<std::string, ScanItem> found;
+    std::string cursor;
+    do {
+      absl::StatusOr<ScanPage> page = client_->Scan(cursor, options);
+      EXPECT_TRUE(page.ok()) << page.status();
+      if (!page.ok()) break;
+      for (ScanItem& item : page->items) found[item.key] = item;
+      cursor = page->cursor;
+      between();
+    } while (!cursor.empty());
+    return found;
+  }
+  std::string Stat(absl::string_view name) {
+    for (absl::string_view line : absl::StrSplit(client_->ServerStats().value_or(""), '\n')) {
+      const std::vector<std::string> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
+      if (pair[0] == name) return pair.back();
+    }
+    return "";
+  }
+
+  const int keys_ = InLab() ? 3000 : 30000;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<Client> client_;
+  std::map<std::string, std::string> values_;
+};
+
+TEST_F(ScanTest, EveryKeyIsFoundWithItsValueAndTheServerIsNotAsked) {
+  PutMany(0, keys_);
+  for (const size_t bytes : {70000, 300000, 3000000}) {
+    values_[absl::StrCat("long", bytes)] = std::string(bytes, 'l');
+    ASSERT_TRUE(client_->Put(absl::StrCat("long", bytes), std::string(bytes, 'l')).ok());
+  }
+  ScanOptions options;
+  options.values = true;
+  const std::map<std::string, ScanItem> found = All(options, [] {});
+  EXPECT_EQ(found.size(), values_.size());
+  for (const auto& [key, value] : values_) {
+    const auto item = found.find(key);
+    ASSERT_NE(item, found.end()) << key;
+    EXPECT_TRUE(item->second.value == value) << key;
+    EXPECT_EQ(item->second.value_length, value.size());
+    EXPECT_NE(item->second.version, 0u);
+  }
+  EXPECT_EQ(client_->Count().value(), values_.size());
+  EXPECT_EQ(Stat("requests_get"), "0");
+}
+
+TEST_F(ScanTest, KeysThatAreThereThroughoutAreFoundThoughTheTableGrowsTenfold) {
+  PutMany(0, keys_ / 10);
+  const std::map<std::string, std::string> permanent = values_;
+  ScanOptions options;
+  options.limit = 10;
+  int written = keys_ / 10;
+  const std::map<std::string, ScanItem> found = All(options, [&] {
+    const int end = std::min(keys_, written + keys_ / 20);
+    PutMany(written, end);
+    written = end;
+  });
+  EXPECT_EQ(written, keys_);
+  for (const auto& [key, value] : permanent) EXPECT_EQ(found.count(key), 1u) << key;
+  EXPECT_EQ(client_->Count().value(), static_cast<uint64_t>(keys_));
+}
+
+TEST_F(ScanTest, AskedForAPrefixOrFewItFindsThose) {
+  PutMany(0, 2000);
+  ScanOptions options;
+  options.prefix = "moon1";
+  options.limit = 7;
+  const std::map<std::string, ScanItem> found = All(options, [] {});
+  EXPECT_EQ(found.size(), 555u);
+  for (const auto& [key, item] : found) {
+    EXPECT_TRUE(absl::StartsWith(key, "moon1"));
+    EXPECT_EQ(item.value, "");
+    EXPECT_EQ(item.value_length, values_[key].size());
+  }
+  options.prefix = "comet";
+  EXPECT_TRUE(All(options, [] {}).empty());
+}
+
+TEST_F(ScanTest, ACursorThatIsNoneOrOfAnEarlierServerIsRefused) {
+  PutMany(0, 2000);
+  ScanOptions options;
+  options.limit = 10;
+  const absl::StatusOr<ScanPage> page = client_->Scan("", options);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(ReasonOf(client_->Scan("nonsense", options).status()), Reason::kBadCursor);
+  const std::string uri = server_->uri();
+  server_.reset();
+  Start(uri);
+  EXPECT_EQ(ReasonOf(client_->Scan(page->cursor, options).status()), Reason::kStaleCursor);
+  EXPECT_EQ(client_->Count().value(), 0u);
+}
+
+}  // namespace
+}  // namespace osprey
