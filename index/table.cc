@@ -113,7 +113,7 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
 Table::Location Table::Locate(absl::string_view key) const {
   Location at;
   at.hash = HashKey(key, options_.hash_seed);
-  at.home = UnitOffset(directory_.At(at.hash.bits).unit) + at.hash.home() * kLineBytes;
+  at.home = HomeOf(at.hash);
   if (LocateIn(at.home, key, at) || LocateIn(at.home + kLineBytes, key, at)) return at;
   uint64_t link = LineAt(writer_, at.home).words[kLinkWord];
   for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {

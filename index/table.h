@@ -254,6 +254,7 @@ class Table {
     return static_cast<uint32_t>((offset - space_.units_offset()) / kUnitBytes);
   }
 
+  uint64_t HomeOf(KeyHash hash) const;  // the offset of line h
   Location Locate(absl::string_view key) const;
   bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
   Current CurrentOf(const Location& at) const;

@@ -178,9 +178,14 @@ void Table::Poison(DirectoryEntry old) {
   segments_[old.unit] = {};
 }
 
+// --- Prefetch ---------------------------------------------------------------
+
+uint64_t Table::HomeOf(KeyHash hash) const {
+  return UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
+}
+
 void Table::Prefetch(absl::string_view key) const {
-  const KeyHash hash = HashKey(key, options_.hash_seed);
-  const uint64_t home = UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
+  const uint64_t home = HomeOf(HashKey(key, options_.hash_seed));
   const std::byte* const window = writer_.Bytes(home, kWindowBytes).data();
   for (uint64_t at = 0; at < kWindowBytes; at += 64) __builtin_prefetch(window + at);
 }

@@ -2,10 +2,12 @@
 //
 //   bazel run //tests:index_benchmark
 
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "index/lookup.h"
@@ -73,6 +75,32 @@ void Update(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));
 }
 BENCHMARK(Update)->Arg(8)->Arg(100);
+
+// As a server executes a batch: the memory of all keys is asked for before the first is written.
+void UpdateBatch(benchmark::State& state) {
+  // Benchmark calls this several times to find out how often to repeat: filled once.
+  static absl::flat_hash_map<int64_t, std::unique_ptr<Filled>> tables;
+  std::unique_ptr<Filled>& filled = tables[state.range(0)];
+  if (filled == nullptr) {
+    filled =
+        std::make_unique<Filled>(static_cast<uint64_t>(state.range(0)), RegionFor(state.range(0)));
+    for (const std::string& key : filled->keys) filled->Put(key);
+  }
+  const size_t batch = static_cast<size_t>(state.range(1));
+  std::mt19937_64 random(1);
+  std::vector<const std::string*> keys(batch);
+  for (auto _ : state) {
+    for (const std::string*& key : keys) {
+      key = &filled->keys[random() % kKeys];
+      if (batch > 1) filled->table->Prefetch(*key);
+    }
+    for (const std::string* key : keys) {
+      if (!filled->Put(*key)) state.SkipWithError("full");
+    }
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * batch));
+}
+BENCHMARK(UpdateBatch)->ArgsProduct({{8, 100}, {1, 8, 32}});
 
 // The READs are plain copies, as over shared memory.
 void Read(benchmark::State& state) {
