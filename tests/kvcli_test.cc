@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -23,6 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAreArray;
 
 const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 11);
 constexpr char kOneLine[] = "kvcli: [^\n]+\n";
@@ -171,6 +174,103 @@ TEST_F(KvcliTest, TheVersionThatAPutPrintsIsACondition) {
             0);
 }
 
+TEST_F(KvcliTest, IncrementPrintsTheNewNumber) {
+  EXPECT_EQ(Kvcli({"incr", "visits"}).out, "1\n");
+  EXPECT_EQ(Kvcli({"incr", "visits", "41"}).out, "42\n");
+  EXPECT_EQ(Kvcli({"incr", "visits", "-50"}).out, "-8\n");
+  EXPECT_EQ(Kvcli({"get", "visits"}).out, "-8");
+  EXPECT_EQ(Json::parse(Kvcli({"incr", "visits", "--json"}).out)["value"], -7);
+  Kvcli({"del", "visits"});
+}
+
+TEST_F(KvcliTest, WhatIsNoNumberIsNotIncremented) {
+  Put("text", "saturn");
+  const ProgramResult text = Kvcli({"incr", "text"});
+  EXPECT_EQ(text.exit_status, 1);
+  EXPECT_THAT(text.err, AllOf(MatchesRegex(kOneLine), HasSubstr("text"), HasSubstr("number")));
+  EXPECT_EQ(Kvcli({"get", "text"}).out, "saturn");
+  Put("most", "9223372036854775807");
+  EXPECT_EQ(Kvcli({"incr", "most"}).exit_status, 4);
+  EXPECT_EQ(Kvcli({"get", "most"}).out, "9223372036854775807");
+  ExpectUsageError(Kvcli({"incr", "text", "1.5"}), "1.5");
+}
+
+TEST_F(KvcliTest, AppendWritesBehindWhatIsThere) {
+  EXPECT_EQ(Kvcli({"append", "log", "one,"}).exit_status, 0);
+  EXPECT_EQ(Kvcli({"append", "log", "-"}, kBinary).exit_status, 0);
+  EXPECT_EQ(Kvcli({"get", "log"}).out, "one," + kBinary);
+  Kvcli({"del", "log"});
+}
+
+TEST_F(KvcliTest, SeveralKeysAreAnsweredEachByItself) {
+  const ProgramResult put = Kvcli({"mput", "m1", "one", "m2", "tab\t", "m3", "-"}, kBinary);
+  EXPECT_EQ(put.exit_status, 0) << put.err;
+  EXPECT_THAT(put.out, MatchesRegex("[0-9]+\n[0-9]+\n[0-9]+\n"));
+  const ProgramResult got = Kvcli({"mget", "m1", "absent", "m2"});
+  EXPECT_EQ(got.exit_status, 1);
+  EXPECT_EQ(got.out, "m1\tone\nm2\ttab\\t\n");
+  EXPECT_THAT(got.err, AllOf(MatchesRegex(kOneLine), HasSubstr("absent")));
+  const Json json = Json::parse(Kvcli({"mget", "m3", "absent", "--json"}).out)["results"];
+  EXPECT_EQ(json[0]["value_encoding"], "base64");
+  EXPECT_EQ(json[1]["error"], "NOT_FOUND");
+  const ProgramResult again = Kvcli({"mput", "--if-absent", "m0", "new", "m1", "old"});
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_THAT(again.out, MatchesRegex("[0-9]+\n\n"));
+  EXPECT_EQ(Kvcli({"mget", "m0", "m1"}).out, "m0\tnew\nm1\tone\n");
+  EXPECT_EQ(Kvcli({"del", "m0", "m1", "m2", "m3"}).exit_status, 0);
+  const ProgramResult none = Kvcli({"mget", "m1", "m2"});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_THAT(none.out, IsEmpty());
+}
+
+TEST_F(KvcliTest, ScanPrintsEveryKeyOfAPrefixOnce) {
+  std::vector<std::string> expected;
+  for (int i = 0; i < 30; ++i) {
+    Put(absl::StrCat("scan/", i), absl::StrCat("v", i));
+    expected.push_back(absl::StrCat("scan/", i));
+  }
+  Put("elsewhere", "x");
+  const auto lines_of = [](const ProgramResult& result) {
+    return std::vector<std::string>(absl::StrSplit(result.out, '\n', absl::SkipEmpty()));
+  };
+  const ProgramResult all = Kvcli({"scan", "--prefix=scan/"});
+  EXPECT_EQ(all.exit_status, 0) << all.err;
+  EXPECT_THAT(lines_of(all), UnorderedElementsAreArray(expected));
+  EXPECT_THAT(Kvcli({"scan", "--prefix=scan/7", "--values"}).out, "scan/7\tv7\n");
+  EXPECT_THAT(Kvcli({"scan"}).out, AllOf(HasSubstr("elsewhere\n"), HasSubstr("scan/29\n")));
+  EXPECT_EQ(Kvcli({"count", "--prefix=scan/"}).out, "30\n");
+  EXPECT_EQ(absl::StrCat(lines_of(Kvcli({"scan"})).size(), "\n"), Kvcli({"count"}).out);
+}
+
+TEST_F(KvcliTest, ALimitedScanGoesOnWithItsCursor) {
+  for (int i = 0; i < 20; ++i) Put(absl::StrCat("page/", i), "x");
+  std::set<std::string> found;
+  std::string cursor;
+  int pages = 0;
+  do {
+    ASSERT_LT(++pages, 1000);
+    const ProgramResult page =
+        Kvcli({"scan", "--json", "--limit=3", absl::StrCat("--cursor=", cursor)});
+    ASSERT_EQ(page.exit_status, 0) << page.err;
+    const std::vector<std::string> lines = absl::StrSplit(page.out, '\n', absl::SkipEmpty());
+    for (const std::string& line : lines) {
+      const Json json = Json::parse(line);
+      if (json.contains("key")) found.insert(json["key"].get<std::string>());
+    }
+    cursor = Json::parse(lines.back())["cursor"].get<std::string>();
+  } while (!cursor.empty());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(found.count(absl::StrCat("page/", i)), 1u) << i;
+  EXPECT_EQ(Kvcli({"scan", "--cursor=nonsense"}).exit_status, 2);
+}
+
+TEST_F(KvcliTest, FlushDeletesEveryKeyAndPrintsHowMany) {
+  Put("flushed", "x");
+  const std::string count = Kvcli({"count"}).out;
+  EXPECT_EQ(Kvcli({"flush"}).out, count);
+  EXPECT_EQ(Kvcli({"count"}).out, "0\n");
+  EXPECT_THAT(Kvcli({"scan"}).out, IsEmpty());
+}
+
 TEST_F(KvcliTest, AfterTwoDashesAKeyMayLookLikeAFlag) {
   EXPECT_EQ(Kvcli({"put", "--", "--json", "-x"}).exit_status, 0);
   EXPECT_EQ(Kvcli({"get", "--", "--json"}).out, "-x");
@@ -242,6 +342,9 @@ TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
   ExpectUsageError(Bare({"get", "a"}), "OSPREY_SERVER");
   ExpectUsageError(Bare({"get", "a", "--server=localhost:7411"}), "rdma://");
   ExpectUsageError(Bare({"help", "gett"}), "gett");
+  ExpectUsageError(Kvcli({"mput", "a", "1", "b"}), "no value");
+  ExpectUsageError(Kvcli({"del", "a", "b", "--if-version=7"}), "one key");
+  ExpectUsageError(Kvcli({"get", "a", "--prefix=x"}), "--prefix");
   ExpectUsageError(Kvcli({"get", ""}), "key");
 }
 

@@ -25,8 +25,12 @@
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
 DEFINE_bool(json, false, "print JSON");
-DEFINE_bool(if_absent, false, "put: only if there is no such key");
-DEFINE_uint64(if_version, 0, "put, del: only if this is the present version");
+DEFINE_bool(if_absent, false, "put, mput: only if there is no such key");
+DEFINE_uint64(if_version, 0, "put, del, incr, append: only if this is the present version");
+DEFINE_string(prefix, "", "scan, count: only keys that start so");
+DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
+DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
+DEFINE_bool(values, false, "scan: print values, too");
 
 namespace osprey {
 namespace {
@@ -48,11 +52,16 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
   return timeout;
 }
 
+bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
+
 CommandOptions OptionsFromFlags() {
   CommandOptions options;
   options.if_absent = FLAGS_if_absent;
-  if (!gflags::GetCommandLineFlagInfoOrDie("if_version").is_default)
-    options.if_version = FLAGS_if_version;
+  options.values = FLAGS_values;
+  if (IsGiven("if_version")) options.if_version = FLAGS_if_version;
+  if (IsGiven("prefix")) options.prefix = FLAGS_prefix;
+  if (IsGiven("limit")) options.limit = FLAGS_limit;
+  if (IsGiven("cursor")) options.cursor = FLAGS_cursor;
   return options;
 }
 

@@ -1,85 +1,18 @@
 #include "tools/kvcli_commands.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "server/flags.h"
+#include "tools/kvcli_run.h"
 
 namespace osprey {
 namespace {
-
-// No server takes a longer value (1 GiB); more is not read from a file that may have no end.
-constexpr size_t kValueBytesMax = size_t{1} << 30;
-
-// What helps, where the message does not say so itself.
-absl::string_view MendOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kNotFound:
-      return "check the key, or put it first";
-    case absl::StatusCode::kAlreadyExists:
-      return "leave out --if-absent to replace the value";
-    case absl::StatusCode::kFailedPrecondition:
-      return "get its version with `kvcli --json get KEY`, and try again";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "give it more time with --timeout=SECONDS";
-    case absl::StatusCode::kResourceExhausted:
-      return "delete something, or start the server with more --memory";
-    case absl::StatusCode::kUnavailable:
-      return "look whether kvserver is running there";
-    default:
-      return "";
-  }
-}
-
-ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status) {
-  const std::string place = context.server.empty() ? "" : absl::StrCat(" at ", context.server);
-  context.out->Error(absl::StrCat(what, place), status, MendOf(status));
-  return ExitStatusOf(status);
-}
-
-std::string Quoted(absl::string_view verb, absl::string_view key) {
-  const std::string shown = ForTerminal(key);
-  return absl::StrCat(verb, " ",
-                      shown.size() > 100 ? absl::StrCat(shown.substr(0, 100), "…") : shown);
-}
-
-absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
-  std::string bytes;
-  char piece[65536];
-  while (in.read(piece, sizeof(piece)) || in.gcount() > 0) {
-    bytes.append(piece, static_cast<size_t>(in.gcount()));
-    if (bytes.size() > kValueBytesMax)
-      return absl::OutOfRangeError(absl::StrCat(name, " has more than 1 GiB; no value is longer"));
-  }
-  if (in.bad())
-    return absl::DataLossError(absl::StrCat(name, " cannot be read: ", std::strerror(errno)));
-  return bytes;
-}
-
-// VALUE as users write it: itself, - or @FILE.
-absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in) {
-  if (argument == "-") return ReadAll(in, "standard input");
-  if (!absl::StartsWith(argument, "@")) return argument;
-  const std::string path = argument.substr(1);
-  std::ifstream file(path, std::ios::binary);
-  // A directory opens, and only reading it fails.
-  if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
-    return absl::UnknownError(
-        absl::StrCat("file '", path, "' cannot be read: ", std::strerror(errno)));
-  }
-  file.clear();
-  return ReadAll(file, path);
-}
 
 std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view text,
                                                             char separator) {
@@ -89,66 +22,6 @@ std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view te
     pairs.push_back(std::move(pair));
   }
   return pairs;
-}
-
-WriteOptions WriteOptionsOf(const CommandOptions& options) {
-  WriteOptions write;
-  write.if_absent = options.if_absent;
-  write.if_version = options.if_version.value_or(0);
-  return write;
-}
-
-// The result of a write: plain, the version alone, as --if-version takes it.
-void PrintWritten(CommandContext& context, absl::string_view people, const std::string& key,
-                  uint64_t version) {
-  Json json;
-  SetBytes(json, "key", key);
-  json["version"] = version;
-  context.out->Result(absl::StrCat(people, ", version ", version), absl::StrCat(version), json);
-}
-
-ExitStatus RunPut(CommandContext& context, Arguments arguments) {
-  const std::string& key = arguments[0];
-  const absl::StatusOr<std::string> value = ReadValue(arguments[1], *context.in);
-  if (!value.ok()) {
-    context.out->Error(Quoted("put", key), value.status(), "nothing was stored");
-    return ExitStatus::kFailed;
-  }
-  const absl::StatusOr<uint64_t> version =
-      context.client->Put(key, *value, WriteOptionsOf(context.options));
-  if (!version.ok()) return Fail(context, Quoted("put", key), version.status());
-  PrintWritten(context, absl::StrCat("stored ", ForTerminal(key), ": ", value->size(), " bytes"),
-               key, *version);
-  return ExitStatus::kDone;
-}
-
-ExitStatus RunGet(CommandContext& context, Arguments arguments) {
-  const std::string& key = arguments[0];
-  const absl::StatusOr<Value> value = context.client->Get(key);
-  if (!value.ok()) return Fail(context, Quoted("get", key), value.status());
-  context.out->Value(key, value->bytes, value->version);
-  return ExitStatus::kDone;
-}
-
-ExitStatus RunDelete(CommandContext& context, Arguments arguments) {
-  const std::string& key = arguments[0];
-  const absl::StatusOr<uint64_t> version =
-      context.client->Delete(key, WriteOptionsOf(context.options));
-  if (!version.ok()) return Fail(context, Quoted("del", key), version.status());
-  PrintWritten(context, absl::StrCat("deleted ", ForTerminal(key)), key, *version);
-  return ExitStatus::kDone;
-}
-
-ExitStatus RunExists(CommandContext& context, Arguments arguments) {
-  const std::string& key = arguments[0];
-  const absl::StatusOr<bool> exists = context.client->Exists(key);
-  if (!exists.ok()) return Fail(context, Quoted("exists", key), exists.status());
-  Json json;
-  SetBytes(json, "key", key);
-  json["exists"] = *exists;
-  const absl::string_view answer = *exists ? "yes" : "no";
-  context.out->Result(answer, answer, json);
-  return *exists ? ExitStatus::kDone : ExitStatus::kNo;
 }
 
 ExitStatus RunPing(CommandContext& context, Arguments /*arguments*/) {
@@ -196,7 +69,7 @@ std::string HelpText() {
       "usage: kvcli [--server=URI] COMMAND …   URI: rdma://HOST[:7411] or "
       "shm://PATH\n\ncommands:\n";
   for (const Command& command : Commands()) {
-    absl::StrAppendFormat(&text, "  %-18s %s\n", CommandLine(command), command.summary);
+    absl::StrAppendFormat(&text, "  %-19s %s\n", CommandLine(command), command.summary);
   }
   absl::StrAppend(&text, "\nflags, before or after the command (-- ends them):\n",
                   DescribeFlags("kvcli"),
@@ -235,8 +108,7 @@ constexpr Command kCommands[] = {
      .arguments_min = 2,
      .arguments_max = 2,
      .needs_server = true,
-     .takes_if_absent = true,
-     .takes_if_version = true,
+     .flags = kIfAbsent | kIfVersion,
      .run = RunPut},
     {.name = "get",
      .arguments = "KEY",
@@ -244,17 +116,15 @@ constexpr Command kCommands[] = {
      .arguments_min = 1,
      .arguments_max = 1,
      .needs_server = true,
-     .takes_if_absent = false,
-     .takes_if_version = false,
+     .flags = kNoFlags,
      .run = RunGet},
     {.name = "del",
-     .arguments = "KEY",
-     .summary = "delete it; with --if-version=N only that version",
+     .arguments = "KEY…",
+     .summary = "delete; with --if-version=N only that version of one key",
      .arguments_min = 1,
-     .arguments_max = 1,
+     .arguments_max = kAnyNumber,
      .needs_server = true,
-     .takes_if_absent = false,
-     .takes_if_version = true,
+     .flags = kIfVersion,
      .run = RunDelete},
     {.name = "exists",
      .arguments = "KEY",
@@ -262,17 +132,72 @@ constexpr Command kCommands[] = {
      .arguments_min = 1,
      .arguments_max = 1,
      .needs_server = true,
-     .takes_if_absent = false,
-     .takes_if_version = false,
+     .flags = kNoFlags,
      .run = RunExists},
+    {.name = "incr",
+     .arguments = "KEY [N]",
+     .summary = "add N (1; may be negative) to a decimal number; an absent key counts as 0",
+     .arguments_min = 1,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .run = RunIncrement},
+    {.name = "append",
+     .arguments = "KEY VALUE",
+     .summary = "write VALUE behind what is there; an absent key counts as empty",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .run = RunAppend},
+    {.name = "mget",
+     .arguments = "KEY…",
+     .summary = "print keys and values that are there: piped, KEY, tab, VALUE, in C escapes",
+     .arguments_min = 1,
+     .arguments_max = kAnyNumber,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .run = RunMultiGet},
+    {.name = "mput",
+     .arguments = "KEY VALUE…",
+     .summary = "store several; prints their versions, a line each",
+     .arguments_min = 2,
+     .arguments_max = kAnyNumber,
+     .needs_server = true,
+     .flags = kIfAbsent,
+     .run = RunMultiPut},
+    {.name = "scan",
+     .arguments = "",
+     .summary =
+         "print all keys, in no order, in C escapes: --prefix=P --values --limit=N --cursor=C",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kPrefix | kLimit | kCursor | kValues,
+     .run = RunScan},
+    {.name = "count",
+     .arguments = "",
+     .summary = "how many keys there are; with --prefix=P that start so",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kPrefix,
+     .run = RunCount},
+    {.name = "flush",
+     .arguments = "",
+     .summary = "delete every key that is there now; prints how many",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .run = RunFlush},
     {.name = "ping",
      .arguments = "",
      .summary = "the time of one message there and back",
      .arguments_min = 0,
      .arguments_max = 0,
      .needs_server = true,
-     .takes_if_absent = false,
-     .takes_if_version = false,
+     .flags = kNoFlags,
      .run = RunPing},
     {.name = "stats",
      .arguments = "",
@@ -280,8 +205,7 @@ constexpr Command kCommands[] = {
      .arguments_min = 0,
      .arguments_max = 0,
      .needs_server = true,
-     .takes_if_absent = false,
-     .takes_if_version = false,
+     .flags = kNoFlags,
      .run = RunStats},
     {.name = "help",
      .arguments = "[COMMAND]",
@@ -289,8 +213,7 @@ constexpr Command kCommands[] = {
      .arguments_min = 0,
      .arguments_max = 1,
      .needs_server = false,
-     .takes_if_absent = false,
-     .takes_if_version = false,
+     .flags = kNoFlags,
      .run = RunHelp},
 };
 
@@ -311,15 +234,31 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
     return absl::InvalidArgumentError(absl::StrFormat("got %d arguments; it is: kvcli %s",
                                                       arguments.size(), CommandLine(command)));
   }
-  if (options.if_absent && !command.takes_if_absent)
-    return absl::InvalidArgumentError("--if-absent means nothing here");
-  if (options.if_version && !command.takes_if_version)
-    return absl::InvalidArgumentError("--if-version means nothing here");
+  const struct {
+    unsigned flag;
+    bool given;
+    const char* name;
+  } flags[] = {
+      {kIfAbsent, options.if_absent, "--if-absent"},
+      {kIfVersion, options.if_version.has_value(), "--if-version"},
+      {kPrefix, options.prefix.has_value(), "--prefix"},
+      {kLimit, options.limit.has_value(), "--limit"},
+      {kCursor, options.cursor.has_value(), "--cursor"},
+      {kValues, options.values, "--values"},
+  };
+  for (const auto& [flag, given, name] : flags) {
+    if (given && (command.flags & flag) == 0)
+      return absl::InvalidArgumentError(absl::StrCat(name, " means nothing here"));
+  }
   if (options.if_absent && options.if_version) {
     return absl::InvalidArgumentError("--if-absent and --if-version cannot both hold");
   }
   if (options.if_version == uint64_t{0})
     return absl::InvalidArgumentError("--if-version=0: versions start at 1");
+  if (options.if_version && command.arguments_max == kAnyNumber && arguments.size() > 1)
+    return absl::InvalidArgumentError("--if-version is of one key; give one");
+  if (options.limit == uint64_t{0})
+    return absl::InvalidArgumentError("--limit=0: ask for 1 at least");
   return absl::OkStatus();
 }
 

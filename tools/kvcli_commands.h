@@ -1,11 +1,12 @@
 // kvcli's commands: one table, from which running, checking and `help` all come. A new command is
-// an entry and a function.
+// an entry here and a function (kvcli_keys.cc: of one key; kvcli_many.cc: of many).
 //
 // Thread rule: one thread at a time.
 
 #ifndef OSPREY_TOOLS_KVCLI_COMMANDS_H_
 #define OSPREY_TOOLS_KVCLI_COMMANDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <istream>
 #include <optional>
@@ -24,7 +25,11 @@ namespace osprey {
 // The flags that belong to single commands, as the user gave them.
 struct CommandOptions {
   bool if_absent = false;
-  std::optional<uint64_t> if_version;
+  std::optional<uint64_t> if_version = std::nullopt;
+  std::optional<std::string> prefix = std::nullopt;
+  std::optional<uint64_t> limit = std::nullopt;
+  std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
+  bool values = false;
 };
 
 // What a command works with. Nothing is owned.
@@ -38,6 +43,19 @@ struct CommandContext {
 
 using Arguments = absl::Span<const std::string>;
 
+// Which of CommandOptions a command knows.
+enum CommandFlag : unsigned {
+  kNoFlags = 0,
+  kIfAbsent = 1,
+  kIfVersion = 2,
+  kPrefix = 4,
+  kLimit = 8,
+  kCursor = 16,
+  kValues = 32,
+};
+
+inline constexpr size_t kAnyNumber = SIZE_MAX;
+
 struct Command {
   const char* name;
   const char* arguments;  // for help: "KEY VALUE"
@@ -45,8 +63,7 @@ struct Command {
   size_t arguments_min;
   size_t arguments_max;
   bool needs_server;
-  bool takes_if_absent;
-  bool takes_if_version;
+  unsigned flags;  // of CommandFlag
   // REQUIRES: CheckUsage is OK. Prints its result, or its error.
   ExitStatus (*run)(CommandContext& context, Arguments arguments);
 };

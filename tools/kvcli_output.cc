@@ -80,6 +80,14 @@ void Output::Result(absl::string_view people, absl::string_view plain, const Jso
   }
 }
 
+void Output::Results(absl::string_view people, absl::string_view plain, const Json& json) {
+  if (form_ == Form::kJson || !plain.empty()) Result(people, plain, json);
+}
+
+void Output::JsonOnly(const Json& json) {
+  if (form_ == Form::kJson) PrintJson(json);
+}
+
 void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t version) {
   switch (form_) {
     case Form::kPeople:
@@ -122,14 +130,22 @@ void Output::Table(absl::string_view title,
   }
 }
 
-void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+void Output::Note(absl::string_view text) {
+  if (form_ != Form::kJson) err_ << "kvcli: " << text << '\n';
+}
+
+void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view mend) {
   const std::string message = absl::StrReplaceAll(status.message(), {{"\n", " "}});
   err_ << absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", message, mend.empty() ? "" : "; ",
                        mend, "\n");
+}
+
+void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+  PartError(what, status, mend);
   if (form_ != Form::kJson) return;
   Json json;
   json["error"] = absl::StatusCodeToString(status.code());
-  json["message"] = message;
+  json["message"] = absl::StrReplaceAll(status.message(), {{"\n", " "}});
   PrintJson(json);
 }
 

@@ -3,7 +3,8 @@
 //
 //   people   words, units, columns; a value that would upset the terminal is shown escaped
 //   plain    a value's bytes and nothing else; a version or an answer on a line
-//   json     one object a command. Bytes that are not UTF-8 are in base64; the field NAME_encoding
+//   json     one object a command; a scan, one a key and then one that says how far it came. Bytes
+//   that are not UTF-8 are in base64; the field NAME_encoding
 //            says "utf-8" or "base64"
 //
 // Errors go to the second stream as one line whatever the form; in JSON the object on the first
@@ -37,13 +38,23 @@ class Output {
 
   // One result. `people` and `plain` are lines without their end.
   void Result(absl::string_view people, absl::string_view plain, const Json& json);
+  // As Result, of what may be nothing: then only JSON prints it.
+  void Results(absl::string_view people, absl::string_view plain, const Json& json);
+  // What only JSON tells.
+  void JsonOnly(const Json& json);
   // A stored value. Plain: exactly its bytes.
   void Value(absl::string_view key, absl::string_view bytes, uint64_t version);
   // A table of names and values. Plain: lines name=value. In JSON, whole numbers are numbers.
   void Table(absl::string_view title, const std::vector<std::pair<std::string, std::string>>& rows);
 
+  // Something worth knowing besides the result: a line on the second stream. Not in JSON, where the
+  // result says it.
+  void Note(absl::string_view text);
+
   // "kvcli: WHAT: MESSAGE; MEND" on one line. `mend` may be empty.
   void Error(absl::string_view what, const absl::Status& status, absl::string_view mend);
+  // As Error, of one result among several: in JSON it is told there.
+  void PartError(absl::string_view what, const absl::Status& status, absl::string_view mend);
 
   // False once something could not be written (a full disk).
   bool Flush();

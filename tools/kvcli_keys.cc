@@ -1,0 +1,170 @@
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/reasons.h"
+#include "tools/kvcli_run.h"
+
+namespace osprey {
+namespace {
+
+// No server takes a longer value (1 GiB); more is not read from a file that may have no end.
+constexpr size_t kValueBytesMax = size_t{1} << 30;
+
+absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
+  std::string bytes;
+  char piece[65536];
+  while (in.read(piece, sizeof(piece)) || in.gcount() > 0) {
+    bytes.append(piece, static_cast<size_t>(in.gcount()));
+    if (bytes.size() > kValueBytesMax)
+      return absl::OutOfRangeError(absl::StrCat(name, " has more than 1 GiB; no value is longer"));
+  }
+  if (in.bad())
+    return absl::DataLossError(absl::StrCat(name, " cannot be read: ", std::strerror(errno)));
+  return bytes;
+}
+
+}  // namespace
+
+absl::string_view MendOf(const absl::Status& status) {
+  switch (ReasonOf(status)) {
+    case Reason::kAbsent:
+      return "check the key, or put it first";
+    case Reason::kPresent:
+      return "leave out --if-absent to replace the value";
+    case Reason::kWrongVersion:
+      return "get its version with `kvcli --json get KEY`, and try again";
+    case Reason::kNotANumber:
+      return "put a whole number there first";
+    case Reason::kDeadline:
+      return "give it more time with --timeout=SECONDS";
+    case Reason::kServerFull:
+      return "delete something, or start the server with more --memory";
+    case Reason::kNoConnection:
+    case Reason::kPeerGone:
+      return "look whether kvserver is running there";
+    default:
+      return "";  // the message says it
+  }
+}
+
+ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status) {
+  const std::string place = context.server.empty() ? "" : absl::StrCat(" at ", context.server);
+  context.out->Error(absl::StrCat(what, place), status, MendOf(status));
+  return ExitStatusOf(status);
+}
+
+std::string Quoted(absl::string_view verb, absl::string_view key) {
+  const std::string shown = ForTerminal(key);
+  return absl::StrCat(verb, " ",
+                      shown.size() > 100 ? absl::StrCat(shown.substr(0, 100), "…") : shown);
+}
+
+absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in) {
+  if (argument == "-") return ReadAll(in, "standard input");
+  if (!absl::StartsWith(argument, "@")) return argument;
+  const std::string path = argument.substr(1);
+  std::ifstream file(path, std::ios::binary);
+  // A directory opens, and only reading it fails.
+  if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
+    return absl::UnknownError(
+        absl::StrCat("file '", path, "' cannot be read: ", std::strerror(errno)));
+  }
+  file.clear();
+  return ReadAll(file, path);
+}
+
+WriteOptions WriteOptionsOf(const CommandOptions& options) {
+  WriteOptions write;
+  write.if_absent = options.if_absent;
+  write.if_version = options.if_version.value_or(0);
+  return write;
+}
+
+void PrintWritten(CommandContext& context, absl::string_view people, const std::string& key,
+                  uint64_t version) {
+  Json json;
+  SetBytes(json, "key", key);
+  json["version"] = version;
+  context.out->Result(absl::StrCat(people, ", version ", version), absl::StrCat(version), json);
+}
+
+ExitStatus RunPut(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<std::string> value = ReadValue(arguments[1], *context.in);
+  if (!value.ok()) {
+    context.out->Error(Quoted("put", key), value.status(), "nothing was stored");
+    return ExitStatus::kFailed;
+  }
+  const absl::StatusOr<uint64_t> version =
+      context.client->Put(key, *value, WriteOptionsOf(context.options));
+  if (!version.ok()) return Fail(context, Quoted("put", key), version.status());
+  PrintWritten(context, absl::StrCat("stored ", ForTerminal(key), ": ", value->size(), " bytes"),
+               key, *version);
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunGet(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<Value> value = context.client->Get(key);
+  if (!value.ok()) return Fail(context, Quoted("get", key), value.status());
+  context.out->Value(key, value->bytes, value->version);
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunExists(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<bool> exists = context.client->Exists(key);
+  if (!exists.ok()) return Fail(context, Quoted("exists", key), exists.status());
+  Json json;
+  SetBytes(json, "key", key);
+  json["exists"] = *exists;
+  const absl::string_view answer = *exists ? "yes" : "no";
+  context.out->Result(answer, answer, json);
+  return *exists ? ExitStatus::kDone : ExitStatus::kNo;
+}
+
+ExitStatus RunIncrement(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  int64_t by = 1;
+  if (arguments.size() > 1 && !absl::SimpleAtoi(arguments[1], &by)) {
+    context.out->Error(Quoted("incr", key),
+                       absl::InvalidArgumentError(absl::StrCat(
+                           "N is '", arguments[1], "', which is no whole number of 64 bits")),
+                       "`kvcli help` shows how");
+    return ExitStatus::kUsage;
+  }
+  const absl::StatusOr<Number> counted =
+      context.client->Increment(key, by, WriteOptionsOf(context.options));
+  if (!counted.ok()) return Fail(context, Quoted("incr", key), counted.status());
+  Json json;
+  SetBytes(json, "key", key);
+  json["value"] = counted->value;
+  json["version"] = counted->version;
+  context.out->Result(
+      absl::StrCat(ForTerminal(key), " is ", counted->value, ", version ", counted->version),
+      absl::StrCat(counted->value), json);
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunAppend(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<std::string> value = ReadValue(arguments[1], *context.in);
+  if (!value.ok()) {
+    context.out->Error(Quoted("append", key), value.status(), "nothing was stored");
+    return ExitStatus::kFailed;
+  }
+  const absl::StatusOr<uint64_t> version =
+      context.client->Append(key, *value, WriteOptionsOf(context.options));
+  if (!version.ok()) return Fail(context, Quoted("append", key), version.status());
+  PrintWritten(context,
+               absl::StrCat("appended to ", ForTerminal(key), ": ", value->size(), " bytes"), key,
+               *version);
+  return ExitStatus::kDone;
+}
+
+}  // namespace osprey

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "tools/kvcli_run.h"
+
+namespace osprey {
+namespace {
+
+// Keys of one page of a scan.
+constexpr uint64_t kPageKeys = 1000;
+
+// A key or value as a field of a line: no tab, no line break, and still told apart from all others.
+std::string Field(absl::string_view bytes) { return absl::Utf8SafeCHexEscape(bytes); }
+
+std::vector<absl::string_view> KeysOf(Arguments arguments) {
+  return std::vector<absl::string_view>(arguments.begin(), arguments.end());
+}
+
+// The exit status of several results: the first that is not OK, but a failure rather than a "no".
+class Outcome {
+ public:
+  void Add(const absl::Status& status) {
+    const ExitStatus exit = ExitStatusOf(status);
+    if (exit == ExitStatus::kDone) return;
+    if (exit_ == ExitStatus::kDone || exit_ == ExitStatus::kNo) exit_ = exit;
+  }
+  ExitStatus exit() const { return exit_; }
+
+ private:
+  ExitStatus exit_ = ExitStatus::kDone;
+};
+
+Json KeyJson(absl::string_view key) {
+  Json json;
+  SetBytes(json, "key", key);
+  return json;
+}
+
+// One result of several: its error on a line of its own, its JSON among the others'.
+void AddError(CommandContext& context, absl::string_view verb, absl::string_view key,
+              const absl::Status& status, Json json, Json& results) {
+  json["error"] = absl::StatusCodeToString(status.code());
+  json["message"] = std::string(status.message());
+  results.push_back(std::move(json));
+  context.out->PartError(Quoted(verb, key), status, MendOf(status));
+}
+
+// One found key. JSON: an object of its own, so that a scan of any size takes no memory.
+void PrintFound(CommandContext& context, const ScanItem& item) {
+  Json json = KeyJson(item.key);
+  json["bytes"] = item.value_length;
+  json["version"] = item.version;
+  std::string people = ForTerminal(item.key), plain = Field(item.key);
+  if (context.options.values) {
+    SetBytes(json, "value", item.value);
+    absl::StrAppend(&people, "  ", ForTerminal(item.value));
+    absl::StrAppend(&plain, "\t", Field(item.value));
+  }
+  context.out->Result(people, plain, json);
+}
+
+// Versions, a line each, in the order of the keys; a key that failed has an empty line.
+ExitStatus PrintVersions(CommandContext& context, absl::string_view verb, absl::string_view done,
+                         absl::Span<const absl::string_view> keys,
+                         const std::vector<absl::StatusOr<uint64_t>>& versions) {
+  Outcome outcome;
+  Json results = Json::array();
+  std::string people, plain;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    outcome.Add(versions[i].status());
+    const char* const separator = i == 0 ? "" : "\n";
+    if (!versions[i].ok()) {
+      AddError(context, verb, keys[i], versions[i].status(), KeyJson(keys[i]), results);
+      absl::StrAppend(&people, separator, Quoted("failed", keys[i]));
+      absl::StrAppend(&plain, separator);
+      continue;
+    }
+    absl::StrAppend(&people, separator, Quoted(done, keys[i]), ", version ", *versions[i]);
+    absl::StrAppend(&plain, separator, *versions[i]);
+    Json json = KeyJson(keys[i]);
+    json["version"] = *versions[i];
+    results.push_back(std::move(json));
+  }
+  context.out->Result(people, plain, Json{{"results", results}});
+  return outcome.exit();
+}
+
+}  // namespace
+
+ExitStatus RunDelete(CommandContext& context, Arguments arguments) {
+  if (arguments.size() == 1) {
+    const std::string& key = arguments[0];
+    const absl::StatusOr<uint64_t> version =
+        context.client->Delete(key, WriteOptionsOf(context.options));
+    if (!version.ok()) return Fail(context, Quoted("del", key), version.status());
+    PrintWritten(context, absl::StrCat("deleted ", ForTerminal(key)), key, *version);
+    return ExitStatus::kDone;
+  }
+  const std::vector<absl::string_view> keys = KeysOf(arguments);
+  return PrintVersions(context, "del", "deleted", keys, context.client->MultiDelete(keys));
+}
+
+ExitStatus RunMultiPut(CommandContext& context, Arguments arguments) {
+  if (arguments.size() % 2 != 0) {
+    context.out->Error("mput",
+                       absl::InvalidArgumentError(
+                           absl::StrCat("the last key, ", arguments.back(), ", has no value")),
+                       "it is: kvcli mput KEY VALUE [KEY VALUE …]");
+    return ExitStatus::kUsage;
+  }
+  std::vector<absl::string_view> keys;
+  std::vector<std::string> values;
+  for (size_t i = 0; i < arguments.size(); i += 2) {
+    absl::StatusOr<std::string> value = ReadValue(arguments[i + 1], *context.in);
+    if (!value.ok()) {
+      context.out->Error(Quoted("mput", arguments[i]), value.status(), "nothing was stored");
+      return ExitStatus::kFailed;
+    }
+    keys.push_back(arguments[i]);
+    values.push_back(*std::move(value));
+  }
+  std::vector<KeyValue> pairs;
+  for (size_t i = 0; i < keys.size(); ++i) pairs.push_back({keys[i], values[i]});
+  return PrintVersions(context, "mput", "stored", keys,
+                       context.client->MultiPut(pairs, WriteOptionsOf(context.options)));
+}
+
+ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
+  const std::vector<absl::string_view> keys = KeysOf(arguments);
+  const std::vector<absl::StatusOr<Value>> values = context.client->MultiGet(keys);
+  Outcome outcome;
+  Json results = Json::array();
+  std::string people, plain;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    outcome.Add(values[i].status());
+    if (!values[i].ok()) {
+      AddError(context, "mget", keys[i], values[i].status(), KeyJson(keys[i]), results);
+      continue;
+    }
+    const std::string& bytes = values[i]->bytes;
+    absl::StrAppend(&people, people.empty() ? "" : "\n", ForTerminal(keys[i]), "  ",
+                    ForTerminal(bytes));
+    absl::StrAppend(&plain, plain.empty() ? "" : "\n", Field(keys[i]), "\t", Field(bytes));
+    Json json = KeyJson(keys[i]);
+    SetBytes(json, "value", bytes);
+    json["version"] = values[i]->version;
+    results.push_back(std::move(json));
+  }
+  context.out->Results(people, plain, Json{{"results", results}});
+  return outcome.exit();
+}
+
+ExitStatus RunFlush(CommandContext& context, Arguments /*arguments*/) {
+  const absl::StatusOr<uint64_t> deleted = context.client->Flush();
+  if (!deleted.ok()) return Fail(context, "flush", deleted.status());
+  context.out->Result(absl::StrCat("deleted ", *deleted, *deleted == 1 ? " key" : " keys"),
+                      absl::StrCat(*deleted), Json{{"deleted", *deleted}});
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunScan(CommandContext& context, Arguments /*arguments*/) {
+  uint64_t left = context.options.limit.value_or(UINT64_MAX);
+  std::string cursor = context.options.cursor.value_or("");
+  uint64_t found = 0;
+  do {
+    ScanOptions scan;
+    scan.prefix = context.options.prefix.value_or("");
+    scan.values = context.options.values;
+    scan.limit = std::min(kPageKeys, left);
+    const absl::StatusOr<ScanPage> page = context.client->Scan(cursor, scan);
+    if (!page.ok()) return Fail(context, "scan", page.status());
+    // A page may hold a few more than were asked for, and the cursor is behind them.
+    for (const ScanItem& item : page->items) PrintFound(context, item);
+    found += page->items.size();
+    left -= std::min<uint64_t>(left, page->items.size());
+    cursor = page->cursor;
+  } while (!cursor.empty() && left > 0 && context.out->Flush());
+  if (!cursor.empty()) context.out->Note(absl::StrCat("there may be more: --cursor=", cursor));
+  context.out->JsonOnly(Json{{"keys", found}, {"cursor", cursor}});
+  return ExitStatus::kDone;
+}
+
+ExitStatus RunCount(CommandContext& context, Arguments /*arguments*/) {
+  const std::string prefix = context.options.prefix.value_or("");
+  uint64_t count = 0;
+  if (prefix.empty()) {
+    const absl::StatusOr<uint64_t> all = context.client->Count();
+    if (!all.ok()) return Fail(context, "count", all.status());
+    count = *all;
+  } else {
+    std::string cursor;
+    do {
+      ScanOptions scan;
+      scan.prefix = prefix;
+      const absl::StatusOr<ScanPage> page = context.client->Scan(cursor, scan);
+      if (!page.ok()) return Fail(context, "count", page.status());
+      count += page->items.size();
+      cursor = page->cursor;
+    } while (!cursor.empty());
+  }
+  context.out->Result(absl::StrCat(count, count == 1 ? " key" : " keys"), absl::StrCat(count),
+                      Json{{"count", count}});
+  return ExitStatus::kDone;
+}
+
+}  // namespace osprey

@@ -1,0 +1,55 @@
+// What kvcli's commands run: the functions of the table in kvcli_commands.cc, and what they share.
+// Of each: REQUIRES CheckUsage is OK; prints its result, or its error.
+//
+// Thread rule: one thread at a time.
+
+#ifndef OSPREY_TOOLS_KVCLI_RUN_H_
+#define OSPREY_TOOLS_KVCLI_RUN_H_
+
+#include <istream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tools/exit_status.h"
+#include "tools/kvcli_commands.h"
+
+namespace osprey {
+
+// kvcli_keys.cc
+ExitStatus RunPut(CommandContext& context, Arguments arguments);
+ExitStatus RunGet(CommandContext& context, Arguments arguments);
+ExitStatus RunExists(CommandContext& context, Arguments arguments);
+ExitStatus RunIncrement(CommandContext& context, Arguments arguments);
+ExitStatus RunAppend(CommandContext& context, Arguments arguments);
+
+// kvcli_many.cc
+ExitStatus RunDelete(CommandContext& context, Arguments arguments);
+ExitStatus RunMultiGet(CommandContext& context, Arguments arguments);
+ExitStatus RunMultiPut(CommandContext& context, Arguments arguments);
+ExitStatus RunScan(CommandContext& context, Arguments arguments);
+ExitStatus RunCount(CommandContext& context, Arguments arguments);
+ExitStatus RunFlush(CommandContext& context, Arguments arguments);
+
+// What helps, where the message does not say so itself; else empty.
+absl::string_view MendOf(const absl::Status& status);
+
+// Prints that `what` failed, where, why, and what helps.
+ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status);
+
+// "VERB KEY", the key cut to what fits on a line.
+std::string Quoted(absl::string_view verb, absl::string_view key);
+
+// VALUE as users write it: itself, - (all of `in`) or @FILE.
+absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in);
+
+WriteOptions WriteOptionsOf(const CommandOptions& options);
+
+// The result of a write: plain, the version alone, as --if-version takes it.
+void PrintWritten(CommandContext& context, absl::string_view people, const std::string& key,
+                  uint64_t version);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_KVCLI_RUN_H_
