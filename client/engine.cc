@@ -264,9 +264,18 @@ void Engine::BeginLookups(absl::Time now) {
       index::kKeyBytesMax, connection_->terms().value_bytes_max, index::kItemHasExpiry);
   const uint64_t read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
   while (!new_.empty()) {
-    auto& get = static_cast<GetOperation&>(*new_.first());
-    get.Begin(connection_->map(), read_bytes_max);
-    Place(get, now);
+    // A few at a time: their cache lines are fetched together, and stay until they are looked at.
+    constexpr int kPreparedMax = 32;
+    int prepared = 0;
+    for (Operation* next = new_.first(); next != nullptr && prepared < kPreparedMax; ++prepared) {
+      static_cast<GetOperation&>(*next).Prepare(connection_->map());
+      next = OperationQueue::Next(*next);
+    }
+    for (; prepared > 0; --prepared) {
+      auto& get = static_cast<GetOperation&>(*new_.first());
+      get.Begin(connection_->map(), read_bytes_max);
+      Place(get, now);
+    }
   }
 }
 

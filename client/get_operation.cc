@@ -42,14 +42,19 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   state_ = State::kNew;
 }
 
+void GetOperation::Prepare(const index::RegionMap& map) {
+  assert(state_ == State::kNew);
+  hash_ = index::HashKey(key(), map.hash_seed());
+  place_ = SlotCache::PlaceOf(map, hash_);
+  cache_.Prefetch(place_);
+}
+
 void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
   assert(state_ == State::kNew);
   read_bytes_max_ = read_bytes_max;
-  const index::KeyHash hash = index::HashKey(key(), map.hash_seed());
-  place_ = SlotCache::PlaceOf(map, hash);
   hint_ = cache_.Find(place_);
   if (hint_ != 0) ++counters_.hints;
-  lookup_.emplace(map, key(), hash, hint_, ReadOptions());
+  lookup_.emplace(map, key(), hash_, hint_, ReadOptions());
   Follow(lookup_->Start());
 }
 

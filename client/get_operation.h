@@ -56,6 +56,8 @@ class GetOperation final : public Operation {
   // With a `target` the value goes there.
   void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
              UserMemory target = {});
+  // Before Begin, with the same map: begins to fetch what Begin needs.
+  void Prepare(const index::RegionMap& map);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(index::RegionMap& map, uint64_t read_bytes_max);
@@ -127,6 +129,7 @@ class GetOperation final : public Operation {
   bool asks_length_ = false;  // the value seemed too long for the target: the server knows
   int attempt_ = 0;
   int times_asked_ = 0;
+  index::KeyHash hash_;
   SlotCache::Place place_;
   uint64_t hint_ = 0;  // with which the lookup began
   uint64_t read_bytes_max_ = 0;

@@ -62,6 +62,9 @@ class SlotCache {
   SlotCache(const SlotCache&) = delete;
   SlotCache& operator=(const SlotCache&) = delete;
 
+  // Begins to fetch what Find will look at: the cache is larger than the CPU's, and several keys
+  // that are fetched at once cost as much as one.
+  void Prefetch(Place place) const;
   // A slot for a lookup to begin with, or 0.
   uint64_t Find(Place place) const;
   // The lookup that began with `slot` found the key there, or did not.

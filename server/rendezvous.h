@@ -40,7 +40,7 @@ namespace osprey::server {
 inline constexpr uint64_t kPieceBytesMax = 128 << 10;
 // READs of one rendezvous on their way at once: 1 MiB, what 100 Gbit/s bring in 80 us. More makes
 // turns longer: in the lab, 64 MiB beside a client that writes small values took 0.9 to 1.5 s and
-// its 99th percentile was 13 to 27 ms; with 16 of 256 KiB, 1.4 to 2.7 s and 60 to 80 ms.
+// its 99th percentile was 13 to 27 ms; with 16 of 256 KiB, 1.4 to 2.7 s and 27 to 78 ms.
 inline constexpr size_t kPiecesInFlightMax = 8;
 
 class Rendezvous {
