@@ -62,9 +62,11 @@ Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
 
 uint64_t Compactor::PagesWanted(absl::Time now) {
   if (now >= wanted_until_) wanted_pages_ = 0;
+  // Some more must be free: what is moved needs places to go.
+  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
   const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
-  return std::max(stock, wanted_pages_);
+  return possible ? std::max(stock, wanted_pages_) : stock;
 }
 
 // Whether something has become free since nothing was to be gained, or leases may have ended.
@@ -94,7 +96,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
       const uint64_t pages = PagesWanted(now);
       if (!CompactionForced()) {
         if (space_.LargestFreeRun() >= pages) return freed;
-        if (space_.FreeBytes() < 2 * pages * kPageBytes || !WorthTrying(now)) return freed;
+        if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
       }
       const absl::optional<Window> window =
           CompactionForced() ? Choose(1, 100, now) : Choose(pages, kStepCostPercentMax, now);
@@ -118,6 +120,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
 bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
   const uint64_t pages = ItemSpace::PagesFor(bytes);
+  if (state_ == State::kIdle && space_.FreeBytes() < pages * kPageBytes) return false;
   wanted_pages_ = std::max(wanted_pages_, pages);
   wanted_until_ = now + kWantRemembered();
   // A window that is much larger is somebody else's: what is free in it may be enough.
@@ -237,8 +240,8 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
       space_.LongestFreeRuns(kFreeRunsSeenMax);
   Candidate candidate(space_);
   absl::optional<Window> best;
-  // A window of small extents is longer than what is looked at for an ordinary one.
-  const uint64_t extents_max = std::max(kExtentsSeenMax, pages / 2);
+  // A long window has more of them: up to 128 Ki, some milliseconds, when a GiB is wanted.
+  const uint64_t extents_max = kExtentsSeenMax + pages / 2;
   uint64_t at = space_.ExtentAt(cursor_).begin;
   for (uint64_t i = 0; i < extents_max && at < end; ++i) {
     const ItemSpace::Extent extent = space_.ExtentAt(at);

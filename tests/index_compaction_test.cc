@@ -157,6 +157,17 @@ TEST(CompactionTest, WriteThatFindsNoRoomDoesABoundedPartItself) {
   for (const std::string& key : kept) ASSERT_EQ(f.Read(key).value, ValueOf(key, 200)) << key;
 }
 
+TEST(CompactionTest, AWriteThatCanNeverFitDoesNotKeepStepsFromTheirWork) {
+  Fixture f(32 * kMiB);
+  FillAndThin(f, 200, 2, 3);
+  EXPECT_FALSE(f.Put("huge", std::string(28 * kMiB, 'x')).status.ok());
+  f.CompactAll();
+  const uint64_t moved = f.table->stats().compaction_items;
+  EXPECT_GT(moved, 100u);
+  ASSERT_TRUE(f.Put("large", std::string(kMiB / 8, 'x')).status.ok());
+  EXPECT_EQ(f.table->stats().compaction_items, moved);
+}
+
 TEST(CompactionTest, MovedItemKeepsItsVersionAndItsOldPlaceIsDead) {
   Fixture f(8 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 300, 3, 6);
