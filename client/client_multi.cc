@@ -34,14 +34,17 @@ std::vector<std::pair<std::string, std::string>> CopyOf(absl::Span<const KeyValu
   return copies;
 }
 
-// Runs to the end of all. `start(i, callback)` starts the operation for key i.
+// Runs to the end of all. `start(i, callback)` starts the operation for key i. What finds no room
+// by the deadline `end`, because operations of other calls have it, is answered so.
 template <typename T, typename Impl, typename Start>
-std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, Start start) {
+std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time end, Start start) {
   client::Multi<T, Start> multi(count, std::move(start));
   const auto advanced = [&] {
-    multi.Advance(/*others=*/impl.engine().in_flight() > 0);
+    multi.Advance(/*others=*/impl.engine().in_flight() > 0 && client::Now() < end);
     return multi.done();
   };
+  if (!advanced()) impl.PollUntil(advanced, end);
+  // What is in flight now is late itself.
   if (!advanced()) impl.PollUntil(advanced, absl::InfiniteFuture());
   return multi.TakeResults();
 }
@@ -75,7 +78,7 @@ std::vector<absl::StatusOr<Value>> Client::MultiGet(absl::Span<const absl::strin
                                                     absl::Duration deadline) {
   const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return All<Value>(keys.size(), end.status());
-  return BlockForAll<Value>(*impl_, keys.size(), [&](size_t i, GetCallback done) {
+  return BlockForAll<Value>(*impl_, keys.size(), *end, [&](size_t i, GetCallback done) {
     return impl_->engine().StartGet(keys[i], /*want_value=*/true, *end, std::move(done));
   });
 }
@@ -84,7 +87,7 @@ std::vector<absl::StatusOr<uint64_t>> Client::MultiPut(absl::Span<const KeyValue
                                                        const WriteOptions& options) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(items.size(), end.status());
-  return BlockForAll<uint64_t>(*impl_, items.size(), [&](size_t i, WriteCallback done) {
+  return BlockForAll<uint64_t>(*impl_, items.size(), *end, [&](size_t i, WriteCallback done) {
     return impl_->engine().StartPut(items[i].key, items[i].value, options, *end, std::move(done));
   });
 }
@@ -93,7 +96,7 @@ std::vector<absl::StatusOr<uint64_t>> Client::MultiDelete(absl::Span<const absl:
                                                           const WriteOptions& options) {
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(keys.size(), end.status());
-  return BlockForAll<uint64_t>(*impl_, keys.size(), [&](size_t i, WriteCallback done) {
+  return BlockForAll<uint64_t>(*impl_, keys.size(), *end, [&](size_t i, WriteCallback done) {
     return impl_->engine().StartDelete(keys[i], options, *end, std::move(done));
   });
 }

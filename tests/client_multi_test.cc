@@ -1,6 +1,8 @@
 // Many keys in one call: a result per key, however many there are, with whatever else is in flight.
 // Over shared memory.
 
+#include <signal.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -153,6 +155,25 @@ TEST_F(ClientMultiTest, ABlockingOneWaitsForRoomThatOthersTake) {
     ASSERT_TRUE(client_->StartGet("key1", [&](auto value) { others += value.ok(); }).ok());
   for (const absl::StatusOr<Value>& get : client_->MultiGet(keys_)) EXPECT_TRUE(get.ok());
   EXPECT_EQ(others, 4);
+}
+
+TEST_F(ClientMultiTest, WhatFindsNoRoomByTheDeadlineIsAnsweredSo) {
+  ASSERT_TRUE(client_->set_operations_max(1).ok());
+  // A server that is stopped answers nothing.
+  ASSERT_EQ(kill(server_->pid(), SIGSTOP), 0);
+  WriteOptions long_wait;
+  long_wait.deadline = absl::Milliseconds(500);
+  absl::Status other;
+  ASSERT_TRUE(client_->StartPut("a", "1", long_wait, [&](auto put) { other = put.status(); }).ok());
+  WriteOptions short_wait;
+  short_wait.deadline = absl::Milliseconds(20);
+  const absl::Time start = absl::Now();
+  const auto puts = client_->MultiPut({{"b", "1"}, {"c", "1"}}, short_wait);
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(400));
+  for (const auto& put : puts) EXPECT_EQ(ReasonOf(put.status()), Reason::kTooManyOperations);
+  ASSERT_EQ(kill(server_->pid(), SIGCONT), 0);
+  RunToTheEnd();
+  EXPECT_TRUE(other.ok()) << other;
 }
 
 TEST_F(ClientMultiTest, ItsCallbackMayStartAnother) {
