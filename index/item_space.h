@@ -3,7 +3,8 @@
 // is written there (W1: versions never restart, whatever the space was).
 //
 //   up to 8 KiB    chunks of a size class (the READ-length classes of layout.h) in slabs of 16 to
-//                  64 KiB with a bitmap; an empty slab's pages are free for anything
+//                  64 KiB with a bitmap, or smaller where no run is as long; an empty slab's pages
+//                  are free for anything
 //   above          runs of 4 KiB pages, best fit, free neighbours joined
 //
 // A dead item's space waits before it is used again (W4), so that readers who were just told of it
