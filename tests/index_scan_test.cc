@@ -233,7 +233,7 @@ class BusyTable : public StoreObserver {
     for (const uint32_t home : {20, 21, 22, 254}) {
       const std::vector<std::string>& pool = Pool(home);
       const size_t first = Random(pool.size() - 60);
-      for (size_t i = 0; i < 60; ++i) (i < 12 ? permanent_ : transient_).push_back(pool[first + i]);
+      for (size_t i = 0; i < 60; ++i) (i < 20 ? permanent_ : transient_).push_back(pool[first + i]);
     }
     // The permanent keys last: they get into the chains, and are pulled back when others go.
     for (const std::string& key : transient_) Put(key);
@@ -246,24 +246,31 @@ class BusyTable : public StoreObserver {
     map_ = std::make_unique<RegionMap>(kTestIncarnation, kRegionBytes);
     FillMap(*map_, memory_.data());
     store_observer = this;
+    compaction_forced = seed % 4 == 1;
   }
-  ~BusyTable() override { store_observer = nullptr; }
+  ~BusyTable() override {
+    store_observer = nullptr;
+    compaction_forced = false;
+  }
 
   // What is wrong, or "".
   std::string Run(int writes) {
     for (int i = 0; i < writes && wrong_.empty(); ++i) {
       ++now_;
-      switch (Random(5)) {
+      switch (Random(6)) {
         case 0:
+        case 1:
           (void)table_->Delete(transient_[Random(transient_.size())], {}, TestTime(now_));
           break;
-        case 1:
         case 2:
+        case 3:
           Put(transient_[Random(transient_.size())]);
           break;
         default:
           Put(permanent_[Random(permanent_.size())]);
       }
+      const CompactionBound bound{1 + Random(4), uint64_t{64} << Random(7)};
+      if (compaction_forced && Random(4) == 0) (void)table_->CompactStep(TestTime(now_), bound);
       if (grows_ && Random(300) == 0) table_->GrowStep(TestTime(now_));
     }
     return wrong_;
@@ -397,7 +404,7 @@ class BusyTable : public StoreObserver {
 };
 
 TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
-  uint64_t scans = 0, entries = 0, give_ups = 0, steps = 0, splits = 0, chained = 0;
+  uint64_t scans = 0, entries = 0, give_ups = 0, steps = 0, splits = 0, chained = 0, moved = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     BusyTable table(seed);
     ASSERT_EQ(table.Run(1500), "") << "seed " << seed;
@@ -407,11 +414,14 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
     steps += table.steps;
     splits += table.stats().splits;
     chained += table.stats().chained_inserts;
+    moved += table.stats().compaction_items;
   }
   std::cout << "scans " << scans << " entries " << entries << " gave up " << give_ups << " steps "
-            << steps << " splits " << splits << " chained " << chained << "\n";
+            << steps << " splits " << splits << " chained " << chained << " moved " << moved
+            << "\n";
   EXPECT_GT(scans, 1000u);
   EXPECT_GT(splits, 20u);
+  EXPECT_GT(moved, 100u);
   EXPECT_GT(chained, 1000u);
   EXPECT_LT(give_ups, scans / 2);
 }
@@ -420,7 +430,7 @@ TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
   seeded_bug = SeededBug::kScanNotConfirmed;
   std::string wrong;
   uint64_t seed = 0;
-  while (++seed <= 200 && wrong.empty()) wrong = BusyTable(seed).Run(1500);
+  while (++seed <= 500 && wrong.empty()) wrong = BusyTable(seed).Run(1500);
   seeded_bug = SeededBug::kNone;
   EXPECT_NE(wrong, "");
   std::cout << "seed " << seed - 1 << ": " << wrong << "\n";
