@@ -82,8 +82,9 @@ struct Options {
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   // Registered (over RDMA: pinned) memory for READs, and as much again for values on their way to
-  // the server; taken as it is needed. At least 4 MiB. A value of N bytes needs up to 2 N, rounded
-  // up to a power of two, while its operation lasts.
+  // the server; taken as it is needed. At least 4 MiB. While its operation lasts, a value that is
+  // put needs its length, rounded up to a power of two (PutFrom: nothing); one that is got, 1 MiB
+  // at most.
   uint64_t buffer_bytes_max = uint64_t{64} << 20;
   // Memory that remembers where items are, 8 bytes a key: a GET of such a key takes one READ
   // instead of two. Taken as it is used; rounded down to a power of two. 0: none. At most 1 TiB.

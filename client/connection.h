@@ -104,7 +104,7 @@ class Connection {
   void Heard(absl::Time now) {
     heard_at_ = now;
     // The READ that asks may stand behind others, which are slow and answer its question.
-    if (probing_) timer_ = now + kSilenceMax();
+    if (probing_ && state_ == State::kReady) timer_ = now + kSilenceMax();
   }
   // Ends this connection; another is tried after a pause.
   void Fail(absl::Status why);

@@ -43,7 +43,7 @@ int Blocks(const std::string& path) {
 
 TEST_F(ReadmeExamplesTest, EveryExampleIsCompiled) {
   EXPECT_EQ(Blocks("README.md"), 1);
-  EXPECT_EQ(Blocks("client/README.md"), 5);
+  EXPECT_EQ(Blocks("client/README.md"), 6);
 }
 
 TEST_F(ReadmeExamplesTest, TheFirstProgramSaysWhatItGot) {
@@ -73,6 +73,11 @@ TEST_F(ReadmeExamplesTest, ManyKeysAreAnsweredEachByItself) {
 
 TEST_F(ReadmeExamplesTest, ThreadsHaveLanesOfTheirOwn) {
   EXPECT_EQ(Run("client_readme_example_5"), "400 turns\n");
+}
+
+TEST_F(ReadmeExamplesTest, AScanFindsEveryKey) {
+  Run("client_readme_example_2");
+  EXPECT_EQ(Run("client_readme_example_6"), "100 moons of 100 keys\n");
 }
 
 }  // namespace
