@@ -61,7 +61,7 @@ namespace osprey::client {
 // PUT, eager / by rendezvous:
 //
 //   value bytes                      64         1024         8000
-//   soft-RoCE, one at a time      34 / 71      51 / 87    141 / 194
+//   soft-RoCE, one at a time      35 / 73      49 / 85    130 / 182
 //   shared memory, one at a time 1.4 / 1.9    1.0 / 1.2    2.8 / 2.8
 //   shared memory, 32 at once    .33 / 1.29   .91 / 1.34   2.4 / 2.8
 //
