@@ -159,15 +159,13 @@ class Table {
 
   // --- Growth.
   // Makes one bounded step towards a larger index if one is wanted: splits one segment (some 3,300
-  // keys; more when it had to wait), makes small items of a new one inline, or writes
+  // keys; more when it had to wait) and makes small items inline that have room then, or writes
   // kDirectoryPagesPerStep pages of a directory that doubles. True when there is more to do now;
   // false also when there is no room to grow. Between steps the table is whole.
   bool GrowStep(absl::Time now);
 
   // Whether some step is wanted. GrowStep may still find no room for it.
-  bool GrowthWanted() const {
-    return directory_.doubling() || !wants_promote_.empty() || !wants_split_.empty();
-  }
+  bool GrowthWanted() const { return directory_.doubling() || !wants_split_.empty(); }
 
   // --- Flush.
   // Deletes up to `keys_max` (at most kFlushKeysMax) keys whose version is at most `version_bound`,
@@ -283,7 +281,8 @@ class Table {
   DirectoryEntry NewSegment(uint32_t depth);
   void NoteLoad(const Location& at);
   bool MayDouble() const;
-  bool Split(uint32_t hash_bits, DirectoryEntry old);
+  bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
+  void PromoteIn(DirectoryEntry entry, absl::Time now);
   void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry);
   void WriteEmptyHalf(DirectoryEntry entry);  // a seeded bug's
   void Poison(DirectoryEntry old);
@@ -302,10 +301,9 @@ class Table {
   uint32_t generation_ = 0;        // the last given out
   std::vector<Segment> segments_;  // by unit
   std::vector<uint64_t> segments_of_depth_;
-  std::deque<uint32_t> wants_split_;     // the low hash bits of a key in each
-  std::vector<uint64_t> wants_promote_;  // offsets of segments
-  uint64_t occupied_words_ = 0;          // of segments' lines, links apart
-  Stats counts_;                         // what is counted as it happens; stats() fills in the rest
+  std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
+  uint64_t occupied_words_ = 0;       // of segments' lines, links apart
+  Stats counts_;                      // what is counted as it happens; stats() fills in the rest
 };
 
 }  // namespace osprey::index

@@ -11,7 +11,7 @@ namespace {
 
 // More cas versions than one step draws: a promotion may need one for its line and one for its
 // item.
-constexpr uint64_t kCasVersionsPerStepMax = 2 * kLinesPerUnit * kLineWordsUsable;
+constexpr uint64_t kCasVersionsPerStepMax = 2 * 2 * kLinesPerUnit * kLineWordsUsable;
 
 // A chain of so many lines is more than bad luck. Its segment splits early, unless it is so empty
 // that splitting would not help either: the keys were made to meet.
@@ -81,18 +81,13 @@ bool Table::GrowStep(absl::Time now) {
   if (!writer_.CasVersionsLeft(kCasVersionsPerStepMax)) return false;
   if (directory_.doubling()) {
     directory_.DoubleStep();
-  } else if (!wants_promote_.empty()) {
-    const uint64_t segment = wants_promote_.back();
-    wants_promote_.pop_back();
-    for (uint32_t i = 0; i < kLinesPerUnit; ++i)
-      Promote(segment + i * kLineBytes, kLineWordsUsable, now);
   } else if (!wants_split_.empty()) {
     const uint32_t hash_bits = wants_split_.front();
     const DirectoryEntry entry = directory_.At(hash_bits);
     Segment& segment = segments_[entry.unit];
     const bool emptied = Percent(segment.words) < std::min(kCrowdedPercent, options_.split_percent);
     if (!emptied && entry.depth < directory_.depth()) {
-      if (!Split(hash_bits, entry)) return false;
+      if (!Split(hash_bits, entry, now)) return false;
       wants_split_.pop_front();
     } else if (!emptied && MayDouble()) {
       directory_.DoubleStep();
@@ -109,7 +104,7 @@ bool Table::GrowStep(absl::Time now) {
 
 // All of it in one step: nothing else is written between the first copy and the last rewrite.
 // False, and nothing changed, when there is no room.
-bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
+bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   if (space_.units_left() < 2) return false;
   split_.Read(UnitOffset(old.unit), old.depth);
   const SegmentSplit::Half& low_half = split_.half(0);
@@ -137,9 +132,16 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old) {
   --segments_of_depth_[old.depth];
   space_.FreeUnit(UnitOffset(old.unit));
   ++counts_.splits;
-  if (low_half.small_items > 0) wants_promote_.push_back(UnitOffset(low.unit));
-  if (high_half.small_items > 0) wants_promote_.push_back(UnitOffset(high.unit));
+  // There is room now. These are writes of their own, after the split.
+  if (low_half.small_items > 0) PromoteIn(low, now);
+  if (high_half.small_items > 0) PromoteIn(high, now);
   return true;
+}
+
+void Table::PromoteIn(DirectoryEntry entry, absl::Time now) {
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    Promote(UnitOffset(entry.unit) + i * kLineBytes, kLineWordsUsable, now);
+  }
 }
 
 void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {

@@ -63,7 +63,10 @@ bool Engine::Poll(absl::Time now) {
   bool worked = false;
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
-    for (size_t i = 0; i < count; ++i) Handle(*state, events_[i], now);
+    for (size_t i = 0; i < count; ++i) {
+      Handle(*state, events_[i], now);
+      GrowBetween(now);
+    }
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
@@ -87,10 +90,17 @@ bool Engine::Work(absl::Time now) {
 // Growth and compaction, step by step. True while there is more to do, so that nobody sleeps
 // meanwhile.
 bool Engine::TendTable(absl::Time now) {
-  bool more = true;
-  for (int step = 0; step < kGrowStepsPerTurn && more; ++step) more = table_->GrowStep(now);
+  bool more = table_->GrowStep(now);
   more |= table_->CompactStep(now);
   return more;
+}
+
+// So that growth keeps up with a turn full of inserts, and none of them waits for more than a step.
+void Engine::GrowBetween(absl::Time now) {
+  const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
+  if (writes - grown_at_ < kWritesPerGrowStep) return;
+  grown_at_ = writes;
+  table_->GrowStep(now);
 }
 
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {

@@ -9,8 +9,8 @@
 //     |     kDisconnected    -> its session is kept; the Connection ends
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
-//     |-- growth of the table, while it is wanted: at most kGrowStepsPerTurn bounded steps; one
-//     step |   of compaction, while it is
+//     |-- a step of the table's growth, while it is wanted (and one between two events when there
+//     |     were kWritesPerGrowStep writes since the last); a step of compaction, while it is
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
@@ -53,9 +53,9 @@ namespace osprey::server {
 // Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
 // takes some 100 us (a few ms if each of them is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
-// Growth must keep up with a turn full of inserts, yet let requests between its steps: one takes
-// some 100 us.
-inline constexpr int kGrowStepsPerTurn = 4;
+// The table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
+// while all segments split, about one must split for every 200 new keys.
+inline constexpr uint64_t kWritesPerGrowStep = 128;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
 // connections are looked at together.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
@@ -138,6 +138,7 @@ class Engine {
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   bool TendTable(absl::Time now);
+  void GrowBetween(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>
@@ -148,6 +149,7 @@ class Engine {
   const absl::Time started_;
   const std::unique_ptr<index::Table> table_;
   Counters counters_;
+  uint64_t grown_at_ = 0;  // writes until the last step of growth between events
   Sessions sessions_;
   Shared shared_;
   // Connections hold spans of the table that READs may land in: the transports go first.
