@@ -79,8 +79,10 @@ RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
   return Taken::kYes;
 }
 
-// The entries that doubling adds serve the segments that the old ones did, until those split:
-// copies of the old entries are right or are found out by their generation.
+// The entries that doubling adds name the segments that the old ones did, until those split: copies
+// of the old entries are right or are found out by their generation. But not of an entry deeper
+// than the map was: its segment serves only the keys of the lower half, whose lines have the right
+// generation. What serves the others is not known.
 void RegionMap::Deepen(uint32_t depth) {
   if (entries_.empty()) {
     entries_.resize(uint64_t{1} << depth);
@@ -89,7 +91,10 @@ void RegionMap::Deepen(uint32_t depth) {
   for (; depth_ < depth; ++depth_) {
     const size_t half = entries_.size();
     entries_.resize(2 * half);
-    std::copy_n(entries_.begin(), half, entries_.begin() + static_cast<ptrdiff_t>(half));
+    for (size_t i = 0; i < half; ++i) {
+      const bool halves_share_it = DirectoryEntry::Unpack(entries_[i]).depth <= depth_;
+      entries_[half + i] = halves_share_it ? entries_[i] : 0;
+    }
   }
 }
 

@@ -91,6 +91,34 @@ TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
   }
 }
 
+// The page was READ after the directory had been doubled, the header before, so the map knows
+// segments that serve half of the keys that it sends there. When it learns of the new depth, these
+// are not what serves the other half.
+TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
+  Fixture f(16 << 20);
+  RegionMap map(kTestIncarnation, f.memory.size());
+  const ReadSpan header = map.NextRead();
+  ASSERT_TRUE(map.Apply(ReadRegion(f.memory.data(), header.offset, header.length)).ok());
+  constexpr uint64_t kKeys = 10000;
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    ASSERT_TRUE(f.Put(KeyOf(i), "v").ok());
+    f.GrowAll();
+  }
+  ASSERT_GE(f.table->stats().directory_depth, 2u);
+  FillMap(map, f.memory.data());
+  ASSERT_EQ(map.depth(), 0u);
+  // Brings the header, and not yet the page.
+  Lookup refreshing(map, KeyOf(0), 0);
+  const Lookup::Step step = refreshing.Start();
+  ASSERT_EQ(step.offset, 0u);
+  (void)refreshing.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
+  ASSERT_EQ(map.depth(), f.table->stats().directory_depth);
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    RegionMap as_it_is = map;
+    ASSERT_EQ(Get(as_it_is, f.memory.data(), KeyOf(i)).kind, Lookup::Kind::kHit) << KeyOf(i);
+  }
+}
+
 class StoreCounter : public StoreObserver {
  public:
   StoreCounter() { store_observer = this; }
