@@ -42,8 +42,10 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
   assert(length > 0 && offset <= source.region.length && length <= source.region.length - offset);
   const UserMemory& target = operation.target();
   Buffer buffer;
-  std::byte* data = target.data + fetch.posted;
-  if (target.data == nullptr) {
+  std::byte* data = nullptr;
+  if (target.data != nullptr) {
+    data = target.data + fetch.posted;
+  } else {
     buffer = buffers_.Take(length);
     if (!buffer.valid()) return Outcome::kNoBuffer;
     data = buffer.data();
