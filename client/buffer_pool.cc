@@ -34,7 +34,10 @@ const rdma::Memory& Buffer::memory() const {
 }
 
 BufferPool::BufferPool(rdma::Domain& domain, rdma::Access access, uint64_t bytes_max)
-    : domain_(domain), access_(access), bytes_max_(bytes_max) {}
+    : domain_(domain),
+      access_(access),
+      bytes_max_(bytes_max),
+      used_up_(BuffersUsedUpError(bytes_max)) {}
 
 BufferPool::~BufferPool() { assert(taken_bytes_ == 0); }
 
@@ -49,7 +52,8 @@ bool BufferPool::CanEverHold(uint64_t bytes) const {
   for (const Slab& slab : slabs_) {
     if (slab.order >= order) return true;
   }
-  return registered_bytes_ + std::max(kBufferBytesMin << order, kSlabBytesMin) <= bytes_max_;
+  const uint64_t needed = std::max(kBufferBytesMin << order, kSlabBytesMin);
+  return needed < refused_bytes_ && registered_bytes_ + needed <= bytes_max_;
 }
 
 Buffer BufferPool::Take(uint64_t bytes) {
@@ -59,7 +63,10 @@ Buffer BufferPool::Take(uint64_t bytes) {
   const auto has_room = [order](const Slab& slab) { return slab.free_orders >> order != 0; };
   auto slab = std::find_if(slabs_.begin(), slabs_.end(), has_room);
   if (slab == slabs_.end()) {
-    if (!Grow(order)) return buffer;
+    if (!Grow(order)) {
+      ran_out_ = true;
+      return buffer;
+    }
     slab = slabs_.end() - 1;
   }
   const uint32_t block = Cut(*slab, order);
@@ -76,9 +83,13 @@ Buffer BufferPool::Take(uint64_t bytes) {
 bool BufferPool::Grow(int order) {
   const uint64_t needed = std::max(kBufferBytesMin << order, kSlabBytesMin);
   if (registered_bytes_ + needed > bytes_max_) {
-    if (error_.ok()) {
-      error_ = BuffersUsedUpError(bytes_max_);
-    }
+    error_ = used_up_;
+    return false;
+  }
+  // Make do with what there is, rather than ask the system again for every operation. A shorter one
+  // it may allow.
+  if (needed >= refused_bytes_) {
+    error_ = refusal_;
     return false;
   }
   uint64_t bytes =
@@ -86,9 +97,8 @@ bool BufferPool::Grow(int order) {
   absl::StatusOr<std::unique_ptr<rdma::Memory>> memory = domain_.Allocate(bytes, access_);
   if (!memory.ok() && bytes > needed) memory = domain_.Allocate(bytes = needed, access_);
   if (!memory.ok()) {
-    // Make do with what there is, rather than ask the system again for every operation.
-    bytes_max_ = registered_bytes_;
-    error_ = memory.status();
+    refused_bytes_ = needed;
+    error_ = refusal_ = memory.status();
     return false;
   }
   Slab slab;

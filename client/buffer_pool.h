@@ -70,6 +70,8 @@ class BufferPool {
   // False when Take(bytes) cannot succeed even if every buffer came back.
   bool CanEverHold(uint64_t bytes) const;
   const absl::Status& error() const { return error_; }
+  // Whether Take has failed since this was called last.
+  bool TakeRanOut() { return std::exchange(ran_out_, false); }
 
   size_t slabs() const { return slabs_.size(); }
   const rdma::Memory& slab_memory(uint32_t slab) const { return *slabs_[slab].memory; }
@@ -102,10 +104,14 @@ class BufferPool {
 
   rdma::Domain& domain_;
   const rdma::Access access_;
-  uint64_t bytes_max_;
+  const uint64_t bytes_max_;
+  const absl::Status used_up_;           // the error of that bound
+  uint64_t refused_bytes_ = UINT64_MAX;  // so much, or more, cannot be registered at once
+  absl::Status refusal_;                 // and why
   uint64_t registered_bytes_ = 0;
   uint64_t taken_bytes_ = 0;
   absl::Status error_;
+  bool ran_out_ = false;
   std::vector<Slab> slabs_;
 };
 

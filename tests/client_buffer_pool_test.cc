@@ -55,6 +55,53 @@ TEST_F(BufferPoolTest, SaysWhatItsBoundIsAndWhatCanNeverFit) {
   EXPECT_TRUE(pool.Take(1).valid());
 }
 
+// As a process that may pin no more (RLIMIT_MEMLOCK).
+class StingyDomain final : public rdma::Domain {
+ public:
+  StingyDomain(rdma::Domain& domain, size_t bytes_max) : domain_(domain), left_(bytes_max) {}
+  absl::StatusOr<std::unique_ptr<rdma::Memory>> Allocate(size_t bytes,
+                                                         rdma::Access access) override {
+    ++asked;
+    if (bytes > left_) return absl::ResourceExhaustedError("ulimit -l");
+    left_ -= bytes;
+    return domain_.Allocate(bytes, access);
+  }
+  absl::StatusOr<std::unique_ptr<rdma::Memory>> Register(rdma::HostMemory&, rdma::Access) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<rdma::Memory>> RegisterSpan(std::byte*, size_t,
+                                                             rdma::Access) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<rdma::Transport>> NewTransport(
+      const rdma::TransportOptions& options) override {
+    return domain_.NewTransport(options);
+  }
+  std::string Describe() const override { return domain_.Describe(); }
+
+  int asked = 0;
+
+ private:
+  rdma::Domain& domain_;
+  size_t left_;
+};
+
+TEST_F(BufferPoolTest, ABufferThatTheSystemRefusesDoesNotCostThoseThatItWouldAllow) {
+  StingyDomain stingy(*domain_, 8 << 20);
+  BufferPool pool(stingy, rdma::Access::kLocal, 64 << 20);
+  Buffer first = pool.Take(1 << 20);
+  ASSERT_TRUE(first.valid());
+  EXPECT_FALSE(pool.Take(16 << 20).valid());
+  EXPECT_EQ(pool.error().message(), "ulimit -l");
+  EXPECT_FALSE(pool.CanEverHold(16 << 20));
+  Buffer second = pool.Take(4 << 20);
+  EXPECT_TRUE(second.valid()) << pool.error();
+  // It is not asked again for as much.
+  const int asked = stingy.asked;
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(pool.Take(16 << 20).valid());
+  EXPECT_EQ(stingy.asked, asked);
+}
+
 TEST_F(BufferPoolTest, FewSlabsHoldAll) {
   BufferPool pool(*domain_, rdma::Access::kLocal, 64 << 20);
   std::vector<Buffer> taken;
