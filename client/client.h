@@ -6,7 +6,8 @@
 //   absl::StatusOr<osprey::Value> value = (*client)->Get("planet");
 //
 // Every operation takes effect at one instant between its call and its return (linearizable); a GET
-// that finds nothing as well. An operation ends by its deadline at the latest.
+// that finds nothing as well. An operation ends by its deadline at the latest (but see
+// ScanOptions).
 //
 // Two ways to use it, which may be mixed:
 //   blocking      Get, Put, Delete … return the result.
@@ -129,7 +130,8 @@ struct ScanOptions {
   uint64_t limit = 1000;
   // With the values. Long ones (over 64 KiB) are fetched one by one.
   bool values = false;
-  // Zero: Options::deadline. A page that is not full by then is returned as it is.
+  // Zero: Options::deadline. A page that is not full by then is returned as it is; with values, to
+  // fetch the long ones takes up to as much again.
   absl::Duration deadline = absl::ZeroDuration();
 };
 
