@@ -280,8 +280,15 @@ void Engine::BeginLookups(absl::Time now) {
 }
 
 void Engine::PostReads(absl::Time now) {
+  PostReadsOfAll(now);
+  // Whoever found no buffer tries again with those that nobody needs now.
+  if (read_buffers_.TakeRanOut() && ReclaimBuffers()) PostReadsOfAll(now);
+}
+
+void Engine::PostReadsOfAll(absl::Time now) {
+  const rdma::ConnectionLimits& limits = connection_->limits();
   const ReadBatches::Source source{connection_->id(), connection_->terms().region,
-                                   connection_->limits().read_bytes_max};
+                                   limits.read_bytes_max, limits.reads_in_flight_max / size_t{4}};
   PostValueReads(source, now);
   scans_.Advance(source, connection_->map(), now);
   while (!to_read_.empty()) {
@@ -292,6 +299,17 @@ void Engine::PostReads(absl::Time now) {
       return;  // its turn will come
     End(first, read_buffers_.error());
   }
+}
+
+// GETs keep their buffers from READ to READ, and short ones from operation to operation. All of
+// them together may be as much as there is, and then none that needs a longer one would get it,
+// ever.
+bool Engine::ReclaimBuffers() {
+  const uint64_t before = read_buffers_.taken_bytes();
+  for (const std::unique_ptr<GetOperation>& get : gets_) {
+    if (get->NeedsNothingOfBuffer()) get->buffer().Reset();
+  }
+  return read_buffers_.taken_bytes() < before;
 }
 
 void Engine::PostValueReads(const ReadBatches::Source& source, absl::Time now) {

@@ -179,6 +179,8 @@ class Engine : private Exposer {
   void EndPauses(absl::Time now);
   void BeginLookups(absl::Time now);
   void PostReads(absl::Time now);
+  void PostReadsOfAll(absl::Time now);
+  bool ReclaimBuffers();
   void PostValueReads(const ReadBatches::Source& source, absl::Time now);
   size_t outstanding_reads() const {
     return batches_.outstanding() + value_reads_.outstanding() + scans_.outstanding();

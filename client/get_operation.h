@@ -92,6 +92,11 @@ class GetOperation final : public Operation {
   void set_landed(uint32_t bytes) { landed_ = bytes; }
   // Registered memory for read(). Elsewhere while READs are under way.
   Buffer& buffer() { return buffer_; }
+  // What is in it has been looked at, and no READ into it has begun.
+  bool NeedsNothingOfBuffer() const {
+    return state_ != State::kReading && state_ != State::kFetching &&
+           (state_ != State::kToRead || landed_ == 0);
+  }
 
   // kFetching: what is wanted, and where it goes.
   ValueFetch& fetch() { return fetch_; }

@@ -37,6 +37,9 @@ class ReadBatches {
     rdma::ConnectionId connection = rdma::ConnectionId::kNone;
     rdma::RemoteMemory region;
     uint32_t read_bytes_max = 0;
+    // Of the READs that the connection takes: scans leave so many to GETs, and long values twice as
+    // many to both, so that however many there are, none keeps those that need few waiting.
+    size_t reads_left = 0;
   };
   // Posts what the first operations of `to_read` want, as far as there is room, as one chain; those
   // leave the queue and become kReading. Returns how many; 0: no room, no buffers, or no

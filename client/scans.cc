@@ -148,7 +148,9 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
       return false;
     }
   }
-  const size_t room = std::min(transport_.ReadRoom(source.connection), kChainReadsMax);
+  const size_t all_room = transport_.ReadRoom(source.connection);
+  if (all_room <= source.reads_left) return false;
+  const size_t room = std::min(all_room - source.reads_left, kChainReadsMax);
   size_t next_read = operation.next_read;
   uint32_t next_byte = operation.next_byte;
   uint64_t landing = operation.landing;

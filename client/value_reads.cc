@@ -34,6 +34,7 @@ ValueReads::Posted ValueReads::Post(const ReadBatches::Source& source, Operation
 
 ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
                                           GetOperation& operation, absl::Time now) {
+  if (transport_.ReadRoom(source.connection) <= 2 * source.reads_left) return Outcome::kNoRoom;
   ValueFetch& fetch = operation.fetch();
   const uint64_t offset = fetch.offset + fetch.posted;
   const uint64_t length =

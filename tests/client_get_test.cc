@@ -338,6 +338,28 @@ TEST_F(ClientGetTest, GetsWaitForBuffersWhenThereAreFew) {
   for (const Outcome<Value>& get : gets) EXPECT_EQ(get.value->value().bytes, text);
 }
 
+// Each GET in flight has a buffer for its window, and keeps it when it is over.
+TEST_F(ClientGetTest, BuffersOfShortReadsAreNotKeptFromLongerOnes) {
+  CloseEngine();
+  StartEngine(/*operations_max=*/4096, /*buffer_bytes_max=*/4 << 20);
+  BecomeReady();
+  const std::string value(4000, 'r');
+  Store("planet", value);
+  std::vector<Outcome<Value>> gets(4096);
+  for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("planet", get).ok());
+  for (const Outcome<Value>& get : gets) {
+    ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Seconds(2)));
+    ASSERT_TRUE(get.status().ok()) << get.status();
+  }
+  // Now with all of them idle.
+  std::vector<Outcome<Value>> misses(4096);
+  for (Outcome<Value>& get : misses) ASSERT_TRUE(StartGet("nowhere", get).ok());
+  ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }, absl::Seconds(2)));
+  const std::string long_value(200000, 'r');
+  Store("sun", long_value);
+  EXPECT_EQ(Get("sun")->bytes, long_value);
+}
+
 // --- Starting
 
 TEST_F(ClientGetTest, BadArgumentsAreRefusedWithTheirBound) {

@@ -109,6 +109,20 @@ TEST_F(ClientLargeTest, ValuesLongerThanAllBuffersAndManyAtOnceComeBack) {
   }
 }
 
+TEST_F(ClientLargeTest, AsManyLongValuesAsThereIsRoomForReadsLeaveSomeToShortOnes) {
+  Store("planet", ValueOf(8 * kMiB));
+  Store("moon", "io");
+  std::vector<Outcome<Value>> gets(40);
+  for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("planet", get, absl::Seconds(10)).ok());
+  ASSERT_TRUE(RunUntil([&] { return counters().reads >= 300; }));  // they are in full swing
+  Outcome<Value> small;
+  ASSERT_TRUE(StartGet("moon", small).ok());
+  ASSERT_TRUE(RunUntil([&] { return small.done(); }));
+  EXPECT_EQ(small.value->value().bytes, "io");
+  for (const Outcome<Value>& get : gets) EXPECT_FALSE(get.done()) << "a short one had to wait";
+  CloseEngine();
+}
+
 TEST_F(ClientLargeTest, AValueThatIsLateIsAnsweredAtItsDeadlineAndItsBuffersComeBack) {
   Store("planet", ValueOf(8 * kMiB));
   Store("star", ValueOf(2 * kMiB, 2));

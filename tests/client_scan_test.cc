@@ -128,6 +128,24 @@ TEST_F(ClientScanTest, GetsGoOnBesideAScanAndManyScansBesideEachOther) {
   EXPECT_EQ(engine_->in_flight(), 0);
 }
 
+TEST_F(ClientScanTest, ManyScansLeaveSomeRoomForTheReadsOfGets) {
+  for (int i = 0; i < 2000; ++i) {
+    Store(absl::StrCat("moon", i), std::string(300, 'v'));
+    while (server_->table().GrowStep(now_)) {
+    }
+  }
+  std::vector<Outcome<Scans::Found>> scans(8);
+  for (Outcome<Scans::Found>& scan : scans)
+    ASSERT_TRUE(engine_->StartScan(RequestOf(scan, "", UINT64_MAX, absl::Seconds(10))).ok());
+  ASSERT_TRUE(RunUntil([&] { return engine_->counters().scan_reads >= 500; }));
+  EXPECT_TRUE(Get("moon0").ok());
+  for (Outcome<Scans::Found>& scan : scans) EXPECT_FALSE(scan.done()) << "a GET had to wait";
+  for (Outcome<Scans::Found>& scan : scans) {
+    ASSERT_TRUE(RunUntil([&] { return scan.done(); }, absl::Seconds(10)));
+    EXPECT_EQ(scan.value->value().count, 2000u);
+  }
+}
+
 TEST_F(ClientScanTest, AConnectionThatBreaksAfterAnyStepIsOnlyADelay) {
   StoreMany(1000);
   for (uint64_t reads = 1; reads < 40; reads += 3) {
