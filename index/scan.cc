@@ -106,9 +106,8 @@ bool Scan::Take(const Purpose& purpose, ByteSpan bytes) {
       return true;
     case Purpose::Kind::kConfirmHead: {
       const Head& head = heads_[purpose.index];
-      uint32_t tag = 0;
-      std::memcpy(&tag, bytes.data() + offsetof(RecordHeader, tag), sizeof(tag));
-      if (tag != head.tag) lines_[head.line].settled = false;
+      const bool unchanged = std::memcmp(bytes.data(), &head.header, sizeof(head.header)) == 0;
+      if (!unchanged) lines_[head.line].settled = false;
       return true;
     }
     case Purpose::Kind::kMap: {
@@ -147,7 +146,7 @@ Scan::Step Scan::EndPhase() {
       taken_ = 0;
       WantLines(Phase::kConfirm);
       for (uint32_t i = 0; i < heads_.size(); ++i) {
-        Want({heads_[i].offset, kWordBytes}, {Purpose::Kind::kConfirmHead, i, 1});
+        Want({heads_[i].offset, sizeof(ItemHeader)}, {Purpose::Kind::kConfirmHead, i, 1});
       }
       if (!wanted_.empty()) return ReadMore();
       [[fallthrough]];
@@ -397,13 +396,18 @@ void Scan::TakeItem(Item item, ByteSpan bytes) {
   switch (reading.verdict) {
     case ItemVerdict::kLive:
       return TakeEntry(item.line, slot.fingerprint, reading);
-    case ItemVerdict::kTooShort:
+    case ItemVerdict::kTooShort: {
       if (reading.key.empty() || !item.head_only) {
         if (item.attempts >= kItemReadsMax) break;
         return WantItem(item, item.head_only ? ItemHeadBytes(kKeyBytesMax) : reading.bytes_needed);
       }
-      heads_.push_back({slot.offset, HeaderOf(bytes).tag, item.line});
+      Head head;
+      head.offset = slot.offset;
+      head.line = item.line;
+      std::memcpy(&head.header, bytes.data(), sizeof(head.header));
+      heads_.push_back(head);
       return TakeEntry(item.line, slot.fingerprint, reading);
+    }
     case ItemVerdict::kTorn:
     case ItemVerdict::kDead:
     case ItemVerdict::kOther:

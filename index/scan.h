@@ -137,10 +137,10 @@ class Scan {
     ScanEntry entry;
     uint32_t home = 0;
   };
-  // A long item, of which the head was READ; believed when its tag is still the same.
+  // A long item, of which the head was READ; believed when its header is still the same.
   struct Head {
     uint64_t offset = 0;
-    uint32_t tag = 0;
+    ItemHeader header{};
     uint32_t line = 0;
   };
   // What a READ is for. `index` is into lines_ (the first of `count`), chains_, items_ or heads_.

@@ -426,6 +426,32 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
   EXPECT_LT(give_ups, scans / 2);
 }
 
+// The head of an item that has no checksum of its own, copied while the item is written in place:
+// its version from before, its value's length from after.
+TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
+  Fixture f(1 << 20);
+  const WriteResult first = f.Put("key", std::string(1100, 'a'));
+  RegionMap map = f.Map();
+  Scan scan(map, {}, {});
+  Scan::Step step = scan.Start();
+  step = scan.Resume(ReadAll(f.memory.data(), step));  // lines
+  ASSERT_EQ(step.reads.size(), 1u);
+  ASSERT_EQ(step.reads[0].offset, Slot::Unpack(first.slot).offset);
+  std::vector<std::byte> head = ReadAll(f.memory.data(), step);
+  const WriteResult second = f.Put("key", std::string(900, 'b'));
+  ASSERT_EQ(second.slot, first.slot);
+  ASSERT_EQ(f.table->stats().in_place_updates, 1u);
+  std::memcpy(head.data() + offsetof(ItemHeader, value_length),
+              f.memory.data() + step.reads[0].offset + offsetof(ItemHeader, value_length),
+              sizeof(uint64_t));
+  step = scan.Resume(head);
+  while (step.kind == Scan::Kind::kRead) step = scan.Resume(ReadAll(f.memory.data(), step));
+  ASSERT_EQ(step.kind, Scan::Kind::kDone);
+  ASSERT_EQ(scan.entries().size(), 1u);
+  EXPECT_EQ(scan.entries()[0].value_length, 900u);
+  EXPECT_EQ(scan.entries()[0].version, second.version);
+}
+
 TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
   seeded_bug = SeededBug::kScanNotConfirmed;
   std::string wrong;
