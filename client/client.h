@@ -223,7 +223,9 @@ class Client {
   // --- Without a copy (client/buffer.h).
 
   // Registered memory of `bytes`, zeroed. Over RDMA it is pinned: RESOURCE_EXHAUSTED when
-  // RLIMIT_MEMLOCK forbids it. Buffers do not count against Options::buffer_bytes_max.
+  // RLIMIT_MEMLOCK forbids it. Buffers do not count against Options::buffer_bytes_max. Over
+  // shm the server is told of some 50 Buffers at most: a PutFrom another one is RESOURCE_EXHAUSTED
+  // until one of those is destroyed.
   absl::StatusOr<Buffer> AllocateBuffer(size_t bytes);
   // Registers memory that the caller keeps; it must stay until the Buffer is gone and no operation
   // uses it. Over RDMA alone: over shm FAILED_PRECONDITION, use AllocateBuffer.

@@ -22,7 +22,9 @@ constexpr int kPacketsMax = 16;
 
 // Memories that one end of a connection exposes to the other.
 constexpr size_t kPeerMemoriesMax = 64;
-// Descriptors received and not yet attached: a peer must not use up ours.
+// Descriptors received and not yet attached: a peer must not use up ours. What comes beyond is
+// mapped at once, for which no descriptor stays open: a peer may expose many before the frame that
+// tells of them arrives.
 constexpr size_t kUnattachedMax = 16;
 
 // What the peer exposed under that key, if `remote` lies within it: a part of it will do.
@@ -34,6 +36,15 @@ ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& rem
     }
   }
   return nullptr;
+}
+
+// So that its descriptor need not stay open.
+absl::Status Map(ShmPeerMemory& memory) {
+  absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
+  if (!mapping.ok()) return mapping.status();
+  memory.mapping = *std::move(mapping);
+  memory.fd.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -185,14 +196,16 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
   const bool known =
       std::any_of(memories.begin(), memories.end(),
                   [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
-  if (received.fd_count != 1 || known || memories.size() == kPeerMemoriesMax ||
-      unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
+  if (received.fd_count != 1 || known || memories.size() == kPeerMemoriesMax) {
     return End(connection, PeerGoneError("the peer exposed more than it may"));
   }
   ShmPeerMemory memory;
   memory.key = received.packet.key;
   memory.length = received.packet.length;
   memory.fd = std::move(received.fds[0]);
+  if (unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
+    if (absl::Status mapped = Map(memory); !mapped.ok()) return End(connection, mapped);
+  }
   memories.push_back(std::move(memory));
 }
 
@@ -220,12 +233,7 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
     return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
                                                    " bytes under the key ", remote.key));
   }
-  if (memory->mapping.mapped()) return absl::OkStatus();
-  absl::StatusOr<Mapping> mapping = MapSealed(memory->fd.get(), memory->length, MapAccess::kRead);
-  if (!mapping.ok()) return mapping.status();
-  memory->mapping = *std::move(mapping);
-  memory->fd.reset();
-  return absl::OkStatus();
+  return memory->mapping.mapped() ? absl::OkStatus() : Map(*memory);
 }
 
 }  // namespace osprey::rdma

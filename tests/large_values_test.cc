@@ -200,6 +200,26 @@ TEST_F(LargeValuesTest, ManyBuffersMayComeAndGo) {
   EXPECT_EQ(outlives.size(), 20000u);
 }
 
+TEST_F(LargeValuesTest, ManyBuffersMayBePutFromAtOnce) {
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 48; ++i) {
+    buffers.push_back(Allocate(*client_, 20000));
+    std::memset(buffers.back().data(), 'a' + i % 26, buffers.back().size());
+  }
+  int written = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const auto done = [&written](absl::StatusOr<uint64_t> version) {
+      EXPECT_TRUE(version.ok()) << version.status();
+      ++written;
+    };
+    ASSERT_TRUE(
+        client_->StartPutFrom(absl::StrCat("planet", i), buffers[i], 0, 20000, {}, done).ok());
+  }
+  while (client_->in_flight() > 0) client_->Wait(absl::Seconds(1));
+  EXPECT_EQ(written, 48);
+  EXPECT_EQ(client_->counters().connects, 1u) << "the server took offence";
+}
+
 TEST_F(LargeValuesTest, ReadersSeeOldOrNewValuesWhileTheseAreReplaced) {
   constexpr size_t kBytes = 8 * kMiB;
   const std::unique_ptr<Client> writer = Connect();

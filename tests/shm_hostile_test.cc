@@ -277,13 +277,17 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
   {
     RawClient client = Intrude();
     const UniqueFd memory = Memfd(4096, kSealed);
-    for (uint32_t key = 1; key <= 40; ++key) {
+    for (uint32_t key = 1; key <= 100; ++key) {
       ShmPacket expose = Packet(PacketKind::kExpose);
       expose.key = key;
       expose.length = 4096;
       if (SendPacket(client.socket.get(), expose, {memory.get()}) != 0)
         break;  // it may be cut off already
       server_->Pump();
+      // Of the connection some, and 16 of what it exposed.
+      if (key == 50) {
+        EXPECT_LE(OpenDescriptors(), descriptors + 16 + 10);
+      }
     }
     ExpectBroken(client);
   }
