@@ -271,6 +271,26 @@ TEST_F(KvcliTest, FlushDeletesEveryKeyAndPrintsHowMany) {
   EXPECT_THAT(Kvcli({"scan"}).out, IsEmpty());
 }
 
+TEST_F(KvcliTest, AValueMayBeLongerThanAClientsDefaultBuffers) {
+  const char* lab_ip = std::getenv("LAB_IP");
+  absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(lab_ip == nullptr ? absl::StrCat("shm://", directory_, "/large")
+                                             : absl::StrCat("rdma://", lab_ip, ":0"),
+                           {"--memory=256MiB"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::string value;
+  while (value.size() < 70'000'000) absl::StrAppend(&value, value.size(), kBinary);
+  ProgramOptions options;
+  options.input = value;
+  const std::string uri = absl::StrCat("--server=", (*server)->uri());
+  const ProgramResult put = Bare({uri, "--timeout=50", "put", "long", "-"}, options);
+  ASSERT_EQ(put.exit_status, 0) << put.err;
+  const ProgramResult got = Bare({uri, "--timeout=50", "get", "long"});
+  EXPECT_EQ(got.exit_status, 0) << got.err;
+  EXPECT_TRUE(got.out == value);
+  EXPECT_EQ((*server)->Stop(), 0);
+}
+
 TEST_F(KvcliTest, AfterTwoDashesAKeyMayLookLikeAFlag) {
   EXPECT_EQ(Kvcli({"put", "--", "--json", "-x"}).exit_status, 0);
   EXPECT_EQ(Kvcli({"get", "--", "--json"}).out, "-x");

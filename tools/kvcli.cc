@@ -35,6 +35,9 @@ DEFINE_bool(values, false, "scan: print values, too");
 namespace osprey {
 namespace {
 
+// The longest value, 1 GiB, takes up to twice that on its way. Only what is needed is taken.
+constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
+
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
   double seconds = 0;
   absl::Duration timeout;
@@ -110,6 +113,7 @@ int Run(const Command& command, Arguments arguments, Output& out) {
     Options options;
     options.connect_timeout = *timeout;
     options.deadline = *timeout;
+    options.buffer_bytes_max = kBufferBytesMax;
     absl::StatusOr<std::unique_ptr<Client>> connected = Client::Connect(*server, options);
     if (!connected.ok()) {
       out.Error(absl::StrCat(command.name, ": cannot connect to ", *server), connected.status(),
