@@ -119,6 +119,69 @@ TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   }
 }
 
+// Lookups that share a map, each of which may wait for long between two READs, so that the map is
+// made of headers and pages of any age.
+TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937_64 random(seed);
+    TableOptions options;
+    options.split_percent = 1;  // many small segments, so that the directory has many pages
+    Fixture f(128 << 20, options);
+    struct InFlight {
+      std::string key;
+      std::unique_ptr<Lookup> lookup;
+      Lookup::Step step;
+      std::vector<std::byte> bytes;  // copied when the READ was posted; empty: not yet
+    };
+    std::unique_ptr<RegionMap> map;
+    std::vector<InFlight> flights;
+    uint64_t hits = 0, others = 0, refreshed = 0;
+    const auto copy = [&](uint64_t offset, uint64_t length) {
+      return ReadRegion(f.memory.data(), offset, length);
+    };
+    uint64_t keys = 0;
+    for (; f.table->stats().directory_depth < 11; ++keys) {
+      ASSERT_TRUE(f.Put(KeyOf(keys), "v").ok());
+      f.table->GrowStep(TestTime(++f.now));
+      if (random() % 2000 == 0 || map == nullptr) {
+        flights.clear();
+        map = std::make_unique<RegionMap>(kTestIncarnation, f.memory.size());
+        flights.resize(8);
+      }
+      if (!map->ready()) {
+        if (random() % 8 != 0) continue;
+        const ReadSpan span = map->NextRead();
+        ASSERT_TRUE(map->Apply(copy(span.offset, span.length)).ok());
+        continue;
+      }
+      for (int i = 0; i < 4; ++i) {
+        InFlight& flight = flights[random() % flights.size()];
+        if (flight.lookup == nullptr) {
+          flight.key = KeyOf(random() % (keys + 1));
+          flight.lookup = std::make_unique<Lookup>(*map, flight.key, 0);
+          flight.step = flight.lookup->Start();
+        } else {
+          if (flight.bytes.empty()) flight.bytes = copy(flight.step.offset, flight.step.length);
+          flight.step = flight.lookup->Resume(flight.bytes);
+        }
+        flight.bytes.clear();
+        if (flight.step.kind == Lookup::Kind::kRead) {
+          if (random() % 2 == 0) flight.bytes = copy(flight.step.offset, flight.step.length);
+          continue;
+        }
+        ASSERT_NE(flight.step.kind, Lookup::Kind::kMiss) << flight.key << " of " << keys;
+        ++(flight.step.kind == Lookup::Kind::kHit ? hits : others);
+        refreshed += flight.lookup->counters().reads > 1;
+        flight.lookup.reset();
+      }
+    }
+    EXPECT_GT(hits, keys / 2);
+    EXPECT_GT(refreshed, keys / 100);
+    EXPECT_LT(others, hits / 10);
+  }
+}
+
 class StoreCounter : public StoreObserver {
  public:
   StoreCounter() { store_observer = this; }
