@@ -13,7 +13,8 @@
 // Bounds: at most PoolOptions::lanes_max lanes, connected when they are first needed. Each takes up
 // to 2 x Options::buffer_bytes_max of registered memory and Options::slot_cache_bytes.
 //
-// Thread rule: a ClientPool is thread-safe, a Lane is not.
+// Thread rule: a ClientPool is thread-safe, a Lane is not. Buffers of a lane's Client must be gone
+// before the lane goes back: the thread that has it next may use the Client at any time.
 
 #ifndef OSPREY_CLIENT_POOL_H_
 #define OSPREY_CLIENT_POOL_H_

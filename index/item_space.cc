@@ -247,7 +247,11 @@ bool ItemSpace::FreeDue(absl::Time now) {
     const uint64_t offset = lease_order_.front().offset;
     lease_order_.pop_front();
     const auto lease = leases_.find(offset);
-    if (lease == leases_.end() || lease->second > now) continue;  // renewed
+    assert(lease != leases_.end());
+    if (lease->second > now) {
+      lease_order_.push_back({offset, lease->second});  // renewed
+      continue;
+    }
     leases_.erase(lease);
     if (leased_dead_.erase(offset) == 0) continue;
     waiting_bytes_ -= CapacityOf(offset);
@@ -257,10 +261,12 @@ bool ItemSpace::FreeDue(absl::Time now) {
 }
 
 void ItemSpace::Lease(uint64_t offset, absl::Time until) {
-  absl::Time& lease = leases_.try_emplace(offset, absl::InfinitePast()).first->second;
-  if (until <= lease) return;
-  lease = until;
-  lease_order_.push_back({offset, until});
+  const auto [lease, is_new] = leases_.try_emplace(offset, until);
+  if (is_new) {
+    lease_order_.push_back({offset, until});
+  } else {
+    lease->second = std::max(lease->second, until);  // seen when its first end is
+  }
 }
 
 // --- For the compactor -------------------------------------------------------

@@ -69,6 +69,8 @@ class ItemSpace {
   void Lease(uint64_t offset, absl::Time until);
 
   bool IsLeased(uint64_t offset, absl::Time now) const;
+  // What is remembered of leases: at most one a place, however often it is renewed.
+  size_t leases() const { return lease_order_.size(); }
   // Frees what waits and is not leased, as want of memory does.
   void EndGrace(absl::Time now);
   // Frees a few items whose time has come, as each Allocate does. True when there was one.
@@ -183,7 +185,7 @@ class ItemSpace {
 
   std::deque<Waiting> waiting_;  // oldest first
   absl::flat_hash_map<uint64_t, absl::Time> leases_;
-  std::deque<Waiting> lease_order_;            // as given
+  std::deque<Waiting> lease_order_;            // each of them once, as given or seen to be renewed
   absl::flat_hash_set<uint64_t> leased_dead_;  // waited long enough, but leased
 
   uint64_t allocated_bytes_ = 0;  // in use and waiting

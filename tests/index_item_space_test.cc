@@ -65,6 +65,21 @@ TEST(ItemSpaceTest, WantOfMemoryEndsTheGraceButNotALease) {
   EXPECT_EQ(items.stats().waiting_bytes, 0u);
 }
 
+TEST(ItemSpaceTest, ALeaseThatIsRenewedWithoutEndIsRememberedOnce) {
+  RegionSpace space(kUnitsOffset, 4 << 20);
+  ItemSpace items(space, absl::ZeroDuration());
+  const uint64_t leased = *items.Allocate(300000, At(0));
+  for (int i = 1; i <= 1000; ++i) items.Lease(leased, At(i));
+  EXPECT_EQ(items.leases(), 1u);
+  items.Retire(leased, At(0));
+  for (int i = 0; i < 10; ++i) items.FreeDue(At(999));
+  EXPECT_TRUE(items.IsLeased(leased, At(999)));
+  EXPECT_GT(items.stats().waiting_bytes, 0u);
+  items.FreeDue(At(1000));
+  EXPECT_EQ(items.stats().waiting_bytes, 0u);
+  EXPECT_EQ(items.leases(), 0u);
+}
+
 TEST(ItemSpaceTest, EmptySlabsServeOtherSizesAndRunsJoin) {
   constexpr uint64_t kBytes = 4 << 20;
   RegionSpace space(kUnitsOffset, kBytes);
