@@ -18,10 +18,14 @@
 namespace osprey::rdma {
 
 // What a CM event holds, copied, so that the event can be acknowledged before it is acted upon:
-// rdma_destroy_id waits for the acknowledgement.
+// rdma_destroy_id waits for the acknowledgement, and the id may be gone right after it, as another
+// thread may be destroying it (verbs_reaper.h).
 struct CmEvent {
   explicit CmEvent(const rdma_cm_event& event)
-      : type(event.event), status(event.status), id(event.id) {
+      : type(event.event),
+        status(event.status),
+        id(event.id),
+        connection(static_cast<ConnectionId>(reinterpret_cast<uintptr_t>(event.id->context))) {
     // The other kinds of parameters belong to kinds of queue pairs that we do not use.
     const rdma_conn_param& parameters = event.param.conn;
     initiator_depth = parameters.initiator_depth;
@@ -31,13 +35,11 @@ struct CmEvent {
     std::memcpy(private_data, parameters.private_data, private_data_length);
   }
   Bytes data() const { return {private_data, private_data_length}; }
-  ConnectionId connection() const {
-    return static_cast<ConnectionId>(reinterpret_cast<uintptr_t>(id->context));
-  }
 
   rdma_cm_event_type type;
-  int status;                       // a negative errno, or the reason of a rejection
-  rdma_cm_id* id;                   // a new one, ours to destroy, in a connect request
+  int status;      // a negative errno, or the reason of a rejection
+  rdma_cm_id* id;  // a new one, ours to destroy, in a connect request; else not to be touched
+  ConnectionId connection;          // whose event it is: gone, when the id was handed over
   uint8_t initiator_depth = 0;      // READs that we may have on the wire
   uint8_t responder_resources = 0;  // READs that the peer may have
   std::byte private_data[UINT8_MAX] = {};

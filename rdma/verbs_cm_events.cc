@@ -55,15 +55,16 @@ absl::Status ConnectError(absl::string_view name, int error, const VerbsConnecti
 void VerbsTransport::ReadCmEvents() {
   for (int i = 0; i < kCmEventsPerLook; i++) {
     rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(channel_.get(), &event) != 0) return;
+    if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
     const CmEvent copy(*event);
     rdma_ack_cm_event(event);
     if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
       OnConnectRequest(copy);
       continue;
     }
-    VerbsConnection* const connection = connections_.Find(copy.connection());
-    // Listeners hear of nothing but their device's removal.
+    VerbsConnection* const connection = connections_.Find(copy.connection);
+    // Listeners hear of nothing but their device's removal; an id that was handed over may hear of
+    // anything.
     if (connection != nullptr) OnCmEvent(*connection, copy);
     if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
   }

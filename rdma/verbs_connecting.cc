@@ -71,7 +71,7 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/true);
   if (!resolved.ok()) return resolved.status();
-  absl::StatusOr<CmId> id = CreateCmId(channel_.get());
+  absl::StatusOr<CmId> id = CreateCmId(reaper_->channel());
   if (!id.ok()) return id.status();
   if (rdma_bind_addr(id->get(), resolved->get()) != 0) return BindError(*address, *resolved, errno);
   // The kernel binds to 127.0.0.1 without a device, and would listen there for nobody.
@@ -103,7 +103,7 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri) {
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
       return NotRdmaAddressError(host, hosts);
   }
-  VerbsConnection* const connection = connections_.Add();
+  VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
   if (connection == nullptr)
     return absl::ResourceExhaustedError("too many connections in one transport");
   connection->peer = address->ToString();
@@ -114,7 +114,7 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri) {
 }
 
 absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
-  absl::StatusOr<CmId> id = CreateCmId(channel_.get());
+  absl::StatusOr<CmId> id = CreateCmId(reaper_->channel());
   if (!id.ok()) return id.status();
   connection.cm_id = *std::move(id);
   connection.cm_id->context = ContextOf(connection.id);
@@ -206,13 +206,17 @@ absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const
 void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
   const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
-  VerbsConnection* const connection = peer.ok() ? connections_.Add() : nullptr;
+  const bool has_room = reaper_->has_room();
+  VerbsConnection* const connection = peer.ok() && has_room ? connections_.Add() : nullptr;
   if (connection == nullptr) {
     // Before anything is made for it. Who speaks another version learns from our data which one we
     // speak.
     const ConnectData data =
         OurData(peer.ok() ? RejectReason::kTooManyConnections : RejectReason::kVersionMismatch);
     (void)rdma_reject(id.get(), &data, sizeof(data));
+    // Never accepted, so that nothing is repeated on its behalf: when there is no room, it is quick
+    // enough to be destroyed here.
+    if (has_room) reaper_->HandOver(std::move(id));
     return;
   }
   id->context = ContextOf(connection->id);

@@ -52,7 +52,10 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
     case State::kConnecting:
     case State::kRequested:
     case State::kAccepting:
-      // Nothing was READ yet. Destroying the id rejects what the peer asked for, or tells it.
+      // Nothing was READ yet. Destroying the id tells the peer; who waits to be accepted is told
+      // now, as the id may have to wait for others. It fails when Reject was first: no matter.
+      if (connection.state == State::kRequested)
+        (void)rdma_reject(connection.cm_id.get(), nullptr, 0);
       connection.end_status = std::move(status);
       return End(connection);
     case State::kConnected:
@@ -113,7 +116,8 @@ void VerbsTransport::End(VerbsConnection& connection) {
       pending_.back().event.cookie = connection.link->PopBatch();
     }
   }
-  connection.cm_id.reset();
+  // Nothing can land any more, and the kernel may take its time.
+  reaper_->HandOver(std::move(connection.cm_id));
   SetState(connection, State::kEnded);
   Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
 }

@@ -43,8 +43,9 @@ struct Destroyer {
 using EventChannel = std::unique_ptr<rdma_event_channel, Destroyer<rdma_destroy_event_channel>>;
 absl::StatusOr<EventChannel> CreateEventChannel();
 
-// One end of a connection, or a listener. Destroying it blocks until its events are acknowledged:
-// they are, always, before they are acted upon.
+// One end of a connection, or a listener. Destroying it blocks until its events are acknowledged
+// (they are, always, before they are acted upon), and until the kernel has done with a connection's
+// messages: connections' ids go to a CmReaper (verbs_reaper.h).
 using CmId = std::unique_ptr<rdma_cm_id, Destroyer<rdma_destroy_id>>;
 absl::StatusOr<CmId> CreateCmId(rdma_event_channel* channel);
 

@@ -84,8 +84,9 @@ absl::Status VerbsTransport::Initialize() {
   if (!epoll_.valid()) return VerbsError("epoll_create1", errno);
   absl::StatusOr<EventChannel> channel = CreateEventChannel();
   if (!channel.ok()) return channel.status();
-  channel_ = *std::move(channel);
-  if (absl::Status status = Watch(channel_->fd, {Source::Kind::kCm}); !status.ok()) return status;
+  reaper_ = std::make_unique<CmReaper>(*std::move(channel));
+  if (absl::Status status = Watch(reaper_->channel()->fd, {Source::Kind::kCm}); !status.ok())
+    return status;
 
   absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create();
   if (!inbox.ok()) return inbox.status();
@@ -120,12 +121,16 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
 
 VerbsTransport::~VerbsTransport() {
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
-  connections_.ForEach([](VerbsConnection& connection) {
-    if (connection.link == nullptr || connection.cm_id == nullptr) return;
-    MoveToError(connection.link->queue_pair());
-    // Tells the peer. Destroying the queue pairs, with the members, ends what is still posted.
-    (void)rdma_disconnect(connection.cm_id.get());
+  connections_.ForEach([&](VerbsConnection& connection) {
+    if (connection.link != nullptr && connection.cm_id != nullptr) {
+      MoveToError(connection.link->queue_pair());
+      (void)rdma_disconnect(connection.cm_id.get());  // tells the peer
+      connection.link->Destroy();                     // ends what is still posted
+    }
+    reaper_->HandOver(std::move(connection.cm_id));
   });
+  // Listeners end here and now, so that their addresses are free. Nothing is repeated on their
+  // behalf, nor for requests that were never accepted, so that the kernel does not wait.
 }
 
 // ---- Connections that are up ------------------------------------------------------------------

@@ -6,6 +6,9 @@
 // every Poll after a sleep or while a connection is being made, else when the kernel's coarse clock
 // has ticked (1 to 10 ms).
 //
+// What could block for long in the kernel is left to a thread of its own (verbs_reaper.h); all else
+// belongs to the Transport's thread.
+//
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
 // verbs_connecting.cc and verbs_cm_events.cc (how connections come about), and verbs_ending.cc.
 
@@ -31,6 +34,7 @@
 #include "rdma/verbs_device.h"
 #include "rdma/verbs_link.h"
 #include "rdma/verbs_objects.h"
+#include "rdma/verbs_reaper.h"
 
 namespace osprey::rdma {
 
@@ -151,7 +155,7 @@ class VerbsTransport : public Transport {
 
   VerbsShared& shared_;
   const TransportOptions options_;
-  EventChannel channel_;
+  std::unique_ptr<CmReaper> reaper_;                             // and the CM events' channel
   std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
   std::unique_ptr<DeviceInbox> inbox_;
   std::vector<CmId> listeners_;

@@ -2,6 +2,7 @@
 // write is applied once and answered so. A real client and a real server in one process, over
 // shared memory here, over verbs in the lab.
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -27,6 +28,9 @@ bool InLab() { return std::getenv("LAB_IP") != nullptr; }
 
 // Long against breaking and reconnecting, which over verbs takes the kernel seconds now and then.
 const absl::Duration kDeadline = InLab() ? absl::Seconds(120) : absl::Seconds(20);
+// Of a client and a server. The kernel has waits of 69 s for those who let it; a machine that is
+// overloaded takes a good part of a second.
+constexpr absl::Duration kTurnMax = absl::Seconds(10);
 constexpr size_t kRegionBytes = 32 << 20;
 constexpr uint64_t kIncarnation = 0xABCDEF;
 
@@ -84,9 +88,13 @@ class ExactlyOnceTest : public ::testing::Test {
   template <typename Predicate>
   void RunUntil(Predicate is_done) {
     const absl::Time end = absl::Now() + 2 * kDeadline;
-    while (!is_done() && absl::Now() < end) {
-      client_->Poll(absl::Now());
-      server_->Poll(absl::Now());
+    absl::Time now = absl::Now();
+    while (!is_done() && now < end) {
+      const absl::Time before = now;
+      client_->Poll(now);
+      server_->Poll(now);
+      now = absl::Now();
+      longest_turn_ = std::max(longest_turn_, now - before);
     }
   }
 
@@ -211,6 +219,7 @@ class ExactlyOnceTest : public ::testing::Test {
   std::string uri_;
   std::unique_ptr<client::Engine> client_;
   int64_t expected_together_ = 0;
+  absl::Duration longest_turn_;  // of both engines together
 };
 
 TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhereverTheConnectionBreaks) {
@@ -238,9 +247,6 @@ TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhereverTheConnectionBreaks) {
 }
 
 TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhenConnectionsBreakAgainAndAgain) {
-  // Destroying a CM id that has just been connected sometimes takes the kernel 69 s (cm_destroy_id
-  // waits for a message that is still repeated), which hundreds of reconnects would meet.
-  if (InLab()) GTEST_SKIP() << "too many reconnects for the kernel's connection manager";
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::minstd_rand random(seed);
@@ -256,6 +262,9 @@ TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhenConnectionsBreakAgainAndAgain
     CloseClient();
   }
   EXPECT_GE(server_->counters().writes_repeated, 100u);
+  // However badly a client reconnects, nobody else may wait for it.
+  EXPECT_LT(longest_turn_, kTurnMax);
+  RecordProperty("longest_turn_ms", static_cast<int>(absl::ToInt64Milliseconds(longest_turn_)));
 }
 
 }  // namespace

@@ -1,0 +1,105 @@
+#include "rdma/verbs_reaper.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace osprey::rdma {
+
+struct CmReaper::State {
+  EventChannel channel;
+  Destroy destroy;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  // Under the mutex.
+  std::deque<rdma_cm_id*> ids;  // the first may be being destroyed
+  bool leaving = false;         // the owner is gone: end when there are no more ids
+  bool left = false;            // the thread did, and has destroyed the channel
+};
+
+CmReaper::CmReaper(EventChannel channel, Destroy destroy, std::chrono::milliseconds end_max)
+    : state_(std::make_shared<State>()), end_max_(end_max) {
+  state_->channel = std::move(channel);
+  state_->destroy = destroy;
+}
+
+CmReaper::~CmReaper() {
+  if (!started_) {
+    // No thread could be started, or none was needed.
+    for (rdma_cm_id* const id : state_->ids) state_->destroy(id);
+    return;
+  }
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->leaving = true;
+  state_->changed.notify_all();
+  state_->changed.wait_for(lock, end_max_, [&] { return state_->left; });
+}
+
+rdma_event_channel* CmReaper::channel() const { return state_->channel.get(); }
+
+size_t CmReaper::waiting() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->ids.size();
+}
+
+void CmReaper::HandOver(CmId id) {
+  if (id == nullptr) return;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ids.push_back(id.release());
+    state_->changed.notify_all();
+  }
+  if (!started_) StartThread();
+}
+
+void CmReaper::StartThread() {
+  // Signals are for the threads that expect them.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto state = std::make_unique<std::shared_ptr<State>>(state_);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  // When the system has no thread to give, the ids wait for the next one handed over.
+  started_ = pthread_create(&thread, &attributes, &Run, state.get()) == 0;
+  if (started_) {
+    (void)state.release();  // Run's
+    pthread_setname_np(thread, "osprey-reaper");
+  }
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void* CmReaper::Run(void* argument) {
+  const std::unique_ptr<std::shared_ptr<State>> owned(
+      static_cast<std::shared_ptr<State>*>(argument));
+  State& state = **owned;
+  std::unique_lock<std::mutex> lock(state.mutex);
+  while (true) {
+    state.changed.wait(lock, [&] { return state.leaving || !state.ids.empty(); });
+    if (state.ids.empty()) break;
+    rdma_cm_id* const id = state.ids.front();
+    lock.unlock();
+    state.destroy(id);
+    lock.lock();
+    state.ids.pop_front();
+  }
+  // Nobody else uses it any more. Closing it destroys what was never fetched from it.
+  lock.unlock();
+  state.channel.reset();
+  lock.lock();
+  state.left = true;
+  state.changed.notify_all();
+  return nullptr;
+}
+
+void CmReaper::DestroyCmId(rdma_cm_id* id) { (void)rdma_destroy_id(id); }
+
+}  // namespace osprey::rdma
