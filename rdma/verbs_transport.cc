@@ -340,11 +340,10 @@ void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint
     connection.end_status = absl::OkStatus();
     return Break(connection, absl::OkStatus());
   }
-  // The first frame may overtake the CM's own message.
-  if (connection.state == State::kAccepting) {
-    (void)rdma_notify(connection.cm_id.get(), IBV_EVENT_COMM_EST);
-    BecomeConnected(connection);
-  }
+  // The first frame may overtake the CM's own message. The CM is not told (rdma_notify): it repeats
+  // its question until that message comes. Told, it forgets to stop repeating when the connection
+  // ends before its worker ran (cm_establish_handler), and the id cannot be destroyed for 69 s.
+  if (connection.state == State::kAccepting) BecomeConnected(connection);
   if (received->frame.empty()) return;
   // A caller who has disconnected expects no more frames; one whose peer has, wants its last words.
   if (connection.ended_by_us) return;
@@ -425,10 +424,6 @@ void VerbsTransport::OnNotice(const DeviceNotice& notice) {
                                          ", ", connection->peer, ")")));
       }
       return;
-    case IBV_EVENT_COMM_EST:
-      // A frame came before the CM's own message, which may be lost: the CM is told.
-      if (connection != nullptr) (void)rdma_notify(connection->cm_id.get(), IBV_EVENT_COMM_EST);
-      return;
     case IBV_EVENT_CQ_ERR:
       // Cannot be, as room is reserved. All connections of the device are suspect.
       connections_.ForEach([&](VerbsConnection& candidate) {
@@ -437,9 +432,9 @@ void VerbsTransport::OnNotice(const DeviceNotice& notice) {
       });
       return;
     default:
-      // A port that goes down takes its connections with it by their own timers, unless it comes
-      // back before that. The rest (LIDs, GIDs, subnet managers, shared receive queues) is no
-      // business of connections that are up.
+      // COMM_EST says what the first frame does (OnFrame). A port that goes down takes its
+      // connections with it by their own timers, unless it comes back before that. The rest (LIDs,
+      // GIDs, subnet managers, shared receive queues) is no business of connections that are up.
       return;
   }
 }
