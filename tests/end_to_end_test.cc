@@ -4,7 +4,6 @@
 
 #include <signal.h>
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
@@ -26,13 +25,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 class EndToEndTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string listen = InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                                       : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+    const std::string listen = NewListenAddress();
     StartServer(listen);
     client_ = Connect();
   }

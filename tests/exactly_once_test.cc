@@ -3,7 +3,6 @@
 // shared memory here, over verbs in the lab.
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -24,8 +23,6 @@
 namespace osprey {
 namespace {
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 // Long against breaking and reconnecting, which over verbs takes the kernel seconds now and then.
 const absl::Duration kDeadline = InLab() ? absl::Seconds(120) : absl::Seconds(20);
 // Of a client and a server. The kernel has waits of 69 s for those who let it; a machine that is
@@ -44,8 +41,7 @@ class ExactlyOnceTest : public ::testing::Test {
   }
 
   void StartServer() {
-    const std::string listen = InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                                       : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+    const std::string listen = NewListenAddress();
     server_domain_ = rdma::OpenDomain(listen).value();
     region_ = server_domain_->Allocate(kRegionBytes, rdma::Access::kRemoteRead).value();
     scratch_ = server_domain_->Allocate(server::kLivenessBytes, rdma::Access::kLocal).value();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -21,8 +20,6 @@
 namespace osprey {
 namespace {
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 std::string KeyOf(uint64_t i) { return absl::StrCat("key", i); }
 std::string ValueOf(uint64_t i) {
   return absl::StrCat(i, std::string(i % 2 == 0 ? 4 : 90, static_cast<char>('a' + i % 26)));
@@ -39,8 +36,7 @@ std::unique_ptr<Client> Connect(const std::string& uri) {
 TEST(GrowingServerTest, KeysAreFoundWhileTheTableGrows) {
   const uint64_t keys = InLab() ? 8000 : 200000;
   constexpr uint64_t kBatch = 50;
-  const std::string listen = InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                                     : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+  const std::string listen = NewListenAddress();
   absl::StatusOr<std::unique_ptr<ServerProcess>> server =
       ServerProcess::Start(listen, {"--memory=256MiB"});
   ASSERT_TRUE(server.ok()) << server.status();

@@ -3,7 +3,6 @@
 // the NIC may still write to the caller's memory.
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -13,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
@@ -25,13 +23,10 @@ namespace {
 constexpr size_t kMiB = 1 << 20;
 constexpr size_t kLongest = 64 * kMiB;
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 class LargeValuesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string listen = InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                                       : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+    const std::string listen = NewListenAddress();
     absl::StatusOr<std::unique_ptr<ServerProcess>> server =
         ServerProcess::Start(listen, {"--memory=256MiB"});
     ASSERT_TRUE(server.ok()) << server.status();
@@ -54,13 +49,9 @@ class LargeValuesTest : public ::testing::Test {
   uint64_t Stat(const std::string& name) {
     const absl::StatusOr<std::string> text = client_->ServerStats();
     EXPECT_TRUE(text.ok()) << text.status();
-    for (absl::string_view line : absl::StrSplit(text.value_or(""), '\n')) {
-      const std::vector<std::string> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      uint64_t value = 0;
-      if (pair[0] == name && absl::SimpleAtoi(pair.back(), &value)) return value;
-    }
-    ADD_FAILURE() << "no " << name;
-    return 0;
+    uint64_t value = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(StatIn(text.value_or(""), name), &value)) << "no " << name;
+    return value;
   }
 
   std::unique_ptr<ServerProcess> server_;

@@ -2,7 +2,6 @@
 // them from the client piece by piece, several pieces on their way at once, and answers others
 // meanwhile.
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
@@ -11,7 +10,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "tests/subprocess.h"
@@ -24,12 +22,8 @@ constexpr size_t kLongBytes = (6 << 20) + 12345;
 class LargeWritesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* const lab_ip = std::getenv("LAB_IP");
-    const std::string listen = lab_ip != nullptr
-                                   ? absl::StrCat("rdma://", lab_ip, ":0")
-                                   : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
     absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(listen, {"--memory=128MiB"});
+        ServerProcess::Start(NewListenAddress(), {"--memory=128MiB"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     client_ = Connect();
@@ -47,13 +41,9 @@ class LargeWritesTest : public ::testing::Test {
   uint64_t Stat(const std::string& name) {
     const absl::StatusOr<std::string> text = client_->ServerStats();
     EXPECT_TRUE(text.ok()) << text.status();
-    for (absl::string_view line : absl::StrSplit(text.value_or(""), '\n')) {
-      const std::vector<std::string> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      uint64_t value = 0;
-      if (pair[0] == name && absl::SimpleAtoi(pair.back(), &value)) return value;
-    }
-    ADD_FAILURE() << "no " << name;
-    return 0;
+    uint64_t value = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(StatIn(text.value_or(""), name), &value)) << "no " << name;
+    return value;
   }
 
   std::unique_ptr<ServerProcess> server_;

@@ -1,7 +1,6 @@
 // Every operation, and everything that can be wrong with one, against a real server: the answer,
 // its reason, and that nobody else is disturbed. Over shared memory here, over verbs in the lab.
 
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -18,16 +17,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 class OperationsTest : public ::testing::Test {
  protected:
   void SetUp() override { Start({}); }
   void Start(const std::vector<std::string>& flags) {
     client_ = nullptr;
     server_ = nullptr;
-    const std::string listen = InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                                       : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+    const std::string listen = NewListenAddress();
     absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen, flags);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

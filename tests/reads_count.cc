@@ -97,12 +97,8 @@ Counted Count(Client& client, Gets&& gets) {
 double StatOf(Client& client, absl::string_view name) {
   const absl::StatusOr<std::string> stats = client.ServerStats();
   if (!stats.ok()) Die("stats", stats.status());
-  for (absl::string_view line : absl::StrSplit(*stats, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(line, absl::MaxSplits('=', 1));
-    double value = 0;
-    if (pair.first == name && absl::SimpleAtod(pair.second, &value)) return value;
-  }
+  double value = 0;
+  if (absl::SimpleAtod(StatIn(*stats, name), &value)) return value;
   Die("stats", absl::NotFoundError(absl::StrCat("the server does not tell ", name)));
 }
 
@@ -139,16 +135,10 @@ class Zipf {
   std::vector<double> sums_;
 };
 
-std::string AddressToListenAt() {
-  const char* lab_ip = std::getenv("LAB_IP");
-  return lab_ip == nullptr ? absl::StrCat("shm://", NewTemporaryDirectory(), "/socket")
-                           : absl::StrCat("rdma://", lab_ip, ":0");
-}
-
 class Bench {
  public:
   explicit Bench(const ReadsOptions& options)
-      : options_(options), listen_(AddressToListenAt()), random_(options.seed) {}
+      : options_(options), listen_(NewListenAddress()), random_(options.seed) {}
 
   std::vector<ReadsRow> Run() {
     CountFill("inline 8 B keys, 8 B values", 8, 1.10, 1.10);

@@ -1,7 +1,6 @@
 // Scans of a kvserver: over shared memory, and in the lab over verbs.
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -10,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "tests/subprocess.h"
@@ -18,13 +16,10 @@
 namespace osprey {
 namespace {
 
-bool InLab() { return std::getenv("LAB_IP") != nullptr; }
-
 class ScanTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    Start(InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
-                  : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"));
+    Start(NewListenAddress());
     Options options;
     options.deadline = absl::Seconds(30);
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
@@ -65,11 +60,7 @@ class ScanTest : public ::testing::Test {
     return found;
   }
   std::string Stat(absl::string_view name) {
-    for (absl::string_view line : absl::StrSplit(client_->ServerStats().value_or(""), '\n')) {
-      const std::vector<std::string> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      if (pair[0] == name) return pair.back();
-    }
-    return "";
+    return StatIn(client_->ServerStats().value_or(""), name);
   }
 
   const int keys_ = InLab() ? 3000 : 30000;

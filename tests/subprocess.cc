@@ -157,4 +157,20 @@ ServerProcess::~ServerProcess() {
   rmdir(directory_.c_str());
 }
 
+bool InLab() { return std::getenv("LAB_IP") != nullptr; }
+
+std::string NewListenAddress() {
+  return InLab() ? absl::StrCat("rdma://", std::getenv("LAB_IP"), ":0")
+                 : absl::StrCat("shm://", NewTemporaryDirectory(), "/socket");
+}
+
+std::string StatIn(absl::string_view stats, absl::string_view name) {
+  for (absl::string_view line : absl::StrSplit(stats, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    if (pair.first == name) return std::string(pair.second);
+  }
+  return "";
+}
+
 }  // namespace osprey

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace osprey {
@@ -58,6 +59,16 @@ class ServerProcess {
   std::string uri_;
   pid_t pid_ = -1;  // -1 once it has been waited for
 };
+
+// Whether this runs in the lab, where servers listen over RDMA.
+bool InLab();
+
+// Where a test's server is to listen: in the lab at a free port of the RDMA device, else at a new
+// socket.
+std::string NewListenAddress();
+
+// The value of `name` in a server's statistics ("name=value" lines); "" if they do not tell it.
+std::string StatIn(absl::string_view stats, absl::string_view name);
 
 // A new folder on a file system that holds sockets. Left to who cleans the temporary folder.
 std::string NewTemporaryDirectory();
