@@ -1,0 +1,190 @@
+// The proofs, against vectors that another implementation made (Python's hmac and hashlib), and the
+// key's file.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "rdma/authentication.h"
+
+namespace osprey::rdma {
+namespace {
+
+std::string HexOf(const Proof& proof) {
+  return absl::BytesToHexString({reinterpret_cast<const char*>(proof.data()), proof.size()});
+}
+
+std::vector<std::byte> Counting(int first, size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; i++) bytes[i] = static_cast<std::byte>(first + static_cast<int>(i));
+  return bytes;
+}
+
+AuthKey::Pointer Key(const std::string& bytes) {
+  absl::StatusOr<AuthKey::Pointer> key = AuthKey::FromBytes(bytes);
+  EXPECT_TRUE(key.ok()) << key.status();
+  return *key;
+}
+
+AuthKey::Pointer CountingKey() {
+  std::string bytes;
+  for (int i = 0; i < 32; i++) bytes += static_cast<char>(i);
+  return Key(bytes);
+}
+
+Nonces SomeNonces() {
+  Nonces nonces;
+  for (size_t i = 0; i < 32; i++) {
+    nonces.server[i] = static_cast<std::byte>(0xA0 + i % 16);
+    nonces.client[i] = static_cast<std::byte>(0xC0 + i % 16);
+  }
+  return nonces;
+}
+
+constexpr uint64_t kSession = 0x0123456789abcdef;
+
+TEST(AuthenticationTest, ProofsAreWhatAnotherImplementationMakes) {
+  const std::vector<std::byte> hello = Counting(0, 48), welcome = Counting(100, 120);
+  EXPECT_EQ(HexOf(ClientProof(*CountingKey(), SomeNonces(), hello)),
+            "06e45b417475371959371cf2c7d4e1ea931de199ec2c73fce62f96090ff310da");
+  EXPECT_EQ(HexOf(ServerProof(*CountingKey(), SomeNonces(), kSession, welcome)),
+            "a1eccb402a6a980f1cb6544a1e4c5aa643d215db7e2557a06bf84cac5b8f9f69");
+  // A key longer than a block of the hash.
+  EXPECT_EQ(HexOf(ClientProof(*Key(std::string(131, '\xaa')), SomeNonces(), hello)),
+            "e4e0389515508a49e04f366ab0c799e6d749ba1d5e90fd7bcfab08ad4bb4940d");
+}
+
+TEST(AuthenticationTest, EveryBitThatGoesInChangesTheProofs) {
+  std::vector<std::byte> hello = Counting(0, 48), welcome = Counting(100, 120);
+  Nonces nonces = SomeNonces();
+  const AuthKey::Pointer key = CountingKey();
+  const Proof of_client = ClientProof(*key, nonces, hello);
+  const Proof of_server = ServerProof(*key, nonces, kSession, welcome);
+  const auto changed = [&](bool client, bool server) {
+    EXPECT_EQ(SameProof(ClientProof(*key, nonces, hello), of_client), !client);
+    EXPECT_EQ(SameProof(ServerProof(*key, nonces, kSession, welcome), of_server), !server);
+  };
+  changed(false, false);
+  const auto flip_all = [&](absl::Span<std::byte> bytes, bool client, bool server) {
+    for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+      changed(client, server);
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+  };
+  flip_all(absl::MakeSpan(nonces.server), true, true);
+  flip_all(absl::MakeSpan(nonces.client), true, true);
+  flip_all(absl::MakeSpan(hello), true, false);
+  flip_all(absl::MakeSpan(welcome), false, true);
+  for (int bit = 0; bit < 64; bit++) {
+    EXPECT_FALSE(
+        SameProof(ServerProof(*key, nonces, kSession ^ (uint64_t{1} << bit), welcome), of_server));
+  }
+  std::swap(nonces.server, nonces.client);
+  changed(true, true);
+}
+
+TEST(AuthenticationTest, OneSidesProofIsNeverTheOthers) {
+  // The same bytes behind the nonces: nothing but the label tells them apart.
+  std::vector<std::byte> hello = Counting(0, 48);
+  uint64_t session = 0;
+  std::memcpy(&session, hello.data(), sizeof(session));
+  const Proof of_client = ClientProof(*CountingKey(), SomeNonces(), hello);
+  const Proof of_server =
+      ServerProof(*CountingKey(), SomeNonces(), session, absl::MakeSpan(hello).subspan(8));
+  EXPECT_FALSE(SameProof(of_client, of_server));
+}
+
+TEST(AuthenticationTest, EveryBitOfAProofCounts) {
+  const Proof proof = ClientProof(*CountingKey(), SomeNonces(), Counting(0, 48));
+  EXPECT_TRUE(SameProof(proof, proof));
+  for (size_t bit = 0; bit < proof.size() * 8; bit++) {
+    Proof other = proof;
+    other[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(SameProof(proof, other)) << "bit " << bit;
+  }
+}
+
+TEST(AuthenticationTest, NoncesDiffer) {
+  EXPECT_NE(RandomNonce(), RandomNonce());
+  EXPECT_NE(RandomNonce(), Nonce());
+}
+
+TEST(AuthenticationTest, AKeyHas32To4096Bytes) {
+  for (const size_t size : {0, 1, 31, 4097}) {
+    EXPECT_EQ(AuthKey::FromBytes(std::string(size, 'k')).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << size;
+  }
+  for (const size_t size : {32, 4096}) {
+    EXPECT_TRUE(AuthKey::FromBytes(std::string(size, 'k')).ok()) << size;
+  }
+}
+
+// --- The file ------------------------------------------------------------------------------------
+
+class KeyFileTest : public testing::Test {
+ protected:
+  ~KeyFileTest() override { unlink(path_.c_str()); }
+
+  absl::StatusOr<AuthKey::Pointer> Load(const std::string& bytes, mode_t mode = 0600) {
+    unlink(path_.c_str());
+    std::ofstream(path_, std::ios::binary) << bytes;
+    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
+    return AuthKey::FromFile(path_);
+  }
+  static std::string Bytes(const AuthKey& key) {
+    return {reinterpret_cast<const char*>(key.data()), key.size()};
+  }
+
+  const std::string path_ = testing::TempDir() + "/auth_key_file_test";
+};
+
+TEST_F(KeyFileTest, ItsBytesAreTheKeyWithoutOneNewlineAtTheEnd) {
+  const std::string raw = std::string("\0\n", 2) + std::string(38, '\xff');
+  EXPECT_EQ(Bytes(**Load(raw)), raw);
+  EXPECT_EQ(Bytes(**Load(raw + "\n")), raw);
+  EXPECT_EQ(Bytes(**Load(raw + "\n\n")), raw + "\n");
+  EXPECT_EQ(Load(std::string(4096, 'k') + "\n").value()->size(), 4096u);
+}
+
+TEST_F(KeyFileTest, RandomBytesThatHappenToEndInANewlineAreAWholeKey) {
+  const std::string raw = std::string(31, 'r') + "\n";
+  EXPECT_EQ(Bytes(**Load(raw)), raw);
+}
+
+TEST_F(KeyFileTest, OneThatOthersCanReadOrWriteIsRefusedWithTheMend) {
+  for (const mode_t mode : {0640, 0604, 0620, 0601, 0644, 0666}) {
+    const absl::Status status = Load(std::string(32, 'k'), mode).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "chmod 600 " + path_)) << status;
+  }
+  EXPECT_TRUE(Load(std::string(32, 'k'), 0400).ok());
+}
+
+TEST_F(KeyFileTest, AWrongLengthIsRefusedAndNothingOfItIsTold) {
+  for (const size_t size : {0, 1, 31, 4098, 100000}) {
+    const absl::Status status = Load(std::string(size, 'Q')).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << size << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), path_)) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "Q")) << status;
+  }
+}
+
+TEST_F(KeyFileTest, WhatIsNotAFileIsRefusedAndNotWaitedFor) {
+  EXPECT_EQ(AuthKey::FromFile(path_).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(AuthKey::FromFile(testing::TempDir()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(AuthKey::FromFile(path_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace osprey::rdma
