@@ -116,10 +116,16 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     case rdma::Opcode::kStats:
       return AppendPieces(batch, rdma::EmptyMessage(opcode_, link.session, sequence).bytes(), "",
                           {});
+    case rdma::Opcode::kExpire:
+    case rdma::Opcode::kTouch:
     case rdma::Opcode::kHello:
+    case rdma::Opcode::kChallenge:
+    case rdma::Opcode::kResponse:
+    case rdma::Opcode::kRefused:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kGoodbye:
     case rdma::Opcode::kGet:
+    case rdma::Opcode::kHints:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kReply:
       break;
@@ -186,6 +192,9 @@ Reason ReasonOfWire(uint32_t reason) {
       return Reason::kValueChanged;
     case rdma::WireReason::kVersionsUsedUp:
       return Reason::kVersionsUsedUp;
+    case rdma::WireReason::kAuthenticationFailed:
+    case rdma::WireReason::kAuthenticationRequired:
+      break;  // of no reply
   }
   return Reason::kNone;
 }

@@ -29,7 +29,6 @@ absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
         absl::StrCat("its connect data claims ", data.length, " of ", bytes.size(), " bytes"));
   }
   std::memcpy(&data, bytes.data(), sizeof(data));
-  if (data.reserved != 0) return NotOspreyError("reserved bytes of its connect data are not zero");
   const bool rejection = data.reason != static_cast<uint16_t>(RejectReason::kNone);
   if (!rejection && (data.receive_credits < kReceiveCreditsMin || data.frame_bytes_max == 0)) {
     return NotOspreyError(absl::StrCat("it offers ", data.receive_credits,

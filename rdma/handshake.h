@@ -3,8 +3,8 @@
 //
 //   byte  0        4        6        8        10       12           16           20         24
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
-//         | magic  |version | length | reason |credits | frame_bytes|reads_in_   | reserved |
-//         |  u32   |  u16   |  u16   |  u16   |  u16   | _max u32   |flight u32  | u32 = 0  |
+//         | magic  |version | length | reason |credits | frame_bytes|reads_in_   | affinity |
+//         |  u32   |  u16   |  u16   |  u16   |  u16   | _max u32   |flight u32  | u32      |
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
 //
 // It carries its own length because rdma_cm pads private data. A receiver compares magic and
@@ -26,7 +26,7 @@
 namespace osprey::rdma {
 
 inline constexpr uint32_t kHandshakeMagic = 0x5250534F;  // "OSPR", little endian
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 
 struct ConnectData {
   uint32_t magic = kHandshakeMagic;
@@ -36,7 +36,9 @@ struct ConnectData {
   uint16_t receive_credits = 0;      // receives that the sender of this has posted for its peer
   uint32_t frame_bytes_max = 0;      // of the sender
   uint32_t reads_in_flight_max = 0;  // READs that the sender may post
-  uint32_t reserved = 0;
+  // Of a client that will ask to resume a session: the low 32 bits of it, by which the server knows
+  // who of it takes the connection. 0: any.
+  uint32_t affinity = 0;
 };
 static_assert(std::is_trivially_copyable_v<ConnectData>);
 static_assert(sizeof(ConnectData) == 24);
@@ -46,7 +48,7 @@ static_assert(offsetof(ConnectData, reason) == 8);
 static_assert(offsetof(ConnectData, receive_credits) == 10);
 static_assert(offsetof(ConnectData, frame_bytes_max) == 12);
 static_assert(offsetof(ConnectData, reads_in_flight_max) == 16);
-static_assert(offsetof(ConnectData, reserved) == 20);
+static_assert(offsetof(ConnectData, affinity) == 20);
 
 // The least number of receives that a side may offer: a peer with one could not send and be
 // answered at once.

@@ -20,10 +20,14 @@ enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
 Addressing AddressingOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
     case Opcode::kHello:
+    case Opcode::kChallenge:
+    case Opcode::kResponse:
+    case Opcode::kRefused:
       return Addressing::kNone;
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
     case Opcode::kBatch:
+    case Opcode::kHints:
       return Addressing::kSession;
     case Opcode::kPut:
     case Opcode::kDelete:
@@ -33,6 +37,8 @@ Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kIncrement:
     case Opcode::kAppend:
     case Opcode::kFlush:
+    case Opcode::kExpire:
+    case Opcode::kTouch:
     case Opcode::kReply:
       return Addressing::kRequest;
   }
@@ -74,6 +80,15 @@ absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
   return Bad("length", frame.size(), absl::StrCat(frame.size() - rest.size()));
 }
 
+// The body of a message that has no more than that.
+template <typename Body>
+absl::StatusOr<Body> WholeBody(FrameBytes frame) {
+  absl::StatusOr<Body> body = FixedBody<Body>(frame);
+  if (!body.ok()) return body;
+  if (absl::Status status = CheckNoRest(Rest<Body>(frame), frame); !status.ok()) return status;
+  return body;
+}
+
 // The key stands at the start of `rest`.
 absl::StatusOr<absl::string_view> Key(FrameBytes rest, uint16_t key_length) {
   if (key_length == 0 || key_length > kKeyBytesMax) {
@@ -97,8 +112,8 @@ absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool 
   return absl::OkStatus();
 }
 
-// What Delete, Increment and Append have in common: a condition on the version, two reserved
-// fields, and the key at the start of `rest`, which is returned.
+// What Delete, Increment, Append and Expire have in common: a condition on the version, two
+// reserved fields, and the key at the start of `rest`, which is returned.
 template <typename Body>
 absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes rest) {
   if (absl::Status status =
@@ -159,9 +174,8 @@ absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame) {
 }
 
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
-  absl::StatusOr<HelloBody> body = FixedBody<HelloBody>(frame);
+  absl::StatusOr<HelloBody> body = WholeBody<HelloBody>(frame);
   if (!body.ok()) return body;
-  if (absl::Status status = CheckNoRest(Rest<HelloBody>(frame), frame); !status.ok()) return status;
   if ((body->resume_incarnation != 0) != (body->resume_session != 0)) {
     return Bad("resume_incarnation", body->resume_incarnation, "0 exactly when resume_session is");
   }
@@ -178,10 +192,8 @@ absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
 }
 
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
-  absl::StatusOr<WelcomeBody> body = FixedBody<WelcomeBody>(frame);
+  absl::StatusOr<WelcomeBody> body = WholeBody<WelcomeBody>(frame);
   if (!body.ok()) return body;
-  if (absl::Status status = CheckNoRest(Rest<WelcomeBody>(frame), frame); !status.ok())
-    return status;
   if (body->incarnation == 0) return Bad("incarnation", body->incarnation, "not 0");
   if (body->region.length == 0) return Bad("region.length", body->region.length, "at least 1");
   if (body->region.address > UINT64_MAX - body->region.length) {
@@ -192,6 +204,28 @@ absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
   if (body->resumed > 1) return Bad("resumed", body->resumed, "0 or 1");
   if (body->eager_bytes_max == 0)
     return Bad("eager_bytes_max", body->eager_bytes_max, "at least 1");
+  const uint32_t partitions = body->partitions;
+  if (partitions == 0 || partitions > kPartitionsMax || (partitions & (partitions - 1)) != 0) {
+    return Bad("partitions", partitions, absl::StrCat("a power of two up to ", kPartitionsMax));
+  }
+  if (body->wants_hints > 1) return Bad("wants_hints", body->wants_hints, "0 or 1");
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  return body;
+}
+
+absl::StatusOr<ChallengeBody> ParseChallenge(FrameBytes frame) {
+  return WholeBody<ChallengeBody>(frame);
+}
+
+absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame) {
+  return WholeBody<ResponseBody>(frame);
+}
+
+absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame) {
+  absl::StatusOr<RefusedBody> body = WholeBody<RefusedBody>(frame);
+  if (!body.ok()) return body;
+  if (body->reason == 0 || body->reason > kWireReasonMax)
+    return Bad("reason", body->reason, absl::StrCat("1 to ", kWireReasonMax));
   if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
   return body;
 }
@@ -249,12 +283,47 @@ absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
 }
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
-  absl::StatusOr<FlushBody> body = FixedBody<FlushBody>(frame);
-  if (!body.ok()) return body.status();
-  if (absl::Status status = CheckNoRest(Rest<FlushBody>(frame), frame); !status.ok()) return status;
+  absl::StatusOr<FlushBody> body = WholeBody<FlushBody>(frame);
+  if (!body.ok()) return body;
   if (body->cursor != 0 && body->version_bound == 0)
     return Bad("version_bound", body->version_bound, "what the last reply said");
   return body;
+}
+
+absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
+  absl::StatusOr<ExpireBody> body = FixedBody<ExpireBody>(frame);
+  if (!body.ok()) return body.status();
+  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<ExpireBody>(frame));
+  if (!key.ok()) return key.status();
+  const FrameBytes rest = Rest<ExpireBody>(frame).subspan(key->size());
+  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
+  return ExpireRequest{*body, *key};
+}
+
+absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
+  absl::StatusOr<TouchBody> body = FixedBody<TouchBody>(frame);
+  if (!body.ok()) return body.status();
+  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
+  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
+  const FrameBytes rest = Rest<TouchBody>(frame);
+  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
+  if (!key.ok()) return key.status();
+  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+    return status;
+  return TouchRequest{*body, *key};
+}
+
+absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
+  absl::StatusOr<HintsBody> body = FixedBody<HintsBody>(frame);
+  if (!body.ok()) return body.status();
+  if (body->count == 0 || body->count > kHintsMax)
+    return Bad("count", body->count, absl::StrCat("1 to ", kHintsMax));
+  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  const FrameBytes words = Rest<HintsBody>(frame);
+  if (words.size() != body->count * sizeof(uint64_t)) {
+    return Bad("count", body->count, absl::StrCat("that of the ", words.size(), " bytes after it"));
+  }
+  return HintsMessage{body->count, words};
 }
 
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {

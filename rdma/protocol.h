@@ -63,6 +63,9 @@ absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);
+absl::StatusOr<ChallengeBody> ParseChallenge(FrameBytes frame);
+absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame);
+absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 
 struct PutRequest {
@@ -98,6 +101,24 @@ struct AppendRequest {
 absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
+
+struct ExpireRequest {
+  ExpireBody body;
+  absl::string_view key;
+};
+absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame);
+
+struct TouchRequest {
+  TouchBody body;
+  absl::string_view key;
+};
+absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame);
+
+struct HintsMessage {
+  uint32_t count = 0;
+  FrameBytes words;  // `count` of 8 bytes, within the frame, without alignment
+};
+absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame);
 
 // Goodbye, Ping and Stats have no body: the frame is its header. Checks just that.
 absl::Status ParseEmpty(FrameBytes frame);

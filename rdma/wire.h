@@ -7,9 +7,12 @@
 //
 //   client                                       server
 //   Hello {resume session?, liveness word}  -->
+//                                           <--  Challenge {nonce}          (a server with a key)
+//   Response {nonce, mac}                   -->                             (or it is Refused)
 //                                           <--  Welcome {region, incarnation, session, limits}
 //   Put / Delete / Increment / Append /
-//   Get / Flush / Ping / Stats              -->
+//   Expire / Touch / Get / Flush / Ping /
+//   Stats, Hints (not answered)             -->
 //                                           <--  Reply {status, version, slot} (+ value or text)
 //                                           <--  Goodbye (the server is about to end)
 //
@@ -18,10 +21,13 @@
 // order: it saves SENDs and credits, it is no transaction, and its replies may come in any grouping
 // and order: what has to do with a long value takes effect, and is answered, after what came later.
 //
-// Between Hello and Welcome there is room for a challenge and its response: nothing is told of the
-// region before Welcome. Requests carry (session, sequence): a request sent again after a broken
+// Nothing is told of the region before Welcome, and a server with a key sends that only to a client
+// that has the key, too. Requests carry (session, sequence): a request sent again after a broken
 // connection, in the same session, is answered from the server's memory of results and not applied
 // twice.
+//
+// Server time is in nanoseconds since 1970 by a clock of the server that never goes back; only its
+// differences mean something to others. Expiries are such times.
 //
 // Heartbeats are no messages: each side READs a word of the other (the client the region header,
 // the server the client's liveness word) when it has heard nothing for a while, which wakes neither
@@ -41,12 +47,20 @@ inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint16_t kFrameMagic = 0x564F;  // "OV"
 // Frames in one Batch: as many as a session may have unanswered.
 inline constexpr uint32_t kBatchFramesMax = 128;
+// Parts of the region, each a table of its own (index/partitions.h).
+inline constexpr uint32_t kPartitionsMax = 64;
+// Hints in one frame.
+inline constexpr uint32_t kHintsMax = 512;
+inline constexpr size_t kNonceBytes = 32;
+inline constexpr size_t kMacBytes = 32;  // HMAC-SHA256
 
 enum class Opcode : uint8_t {
   kHello = 1,
   kWelcome = 2,
-  // 3 and 4 are kept for a challenge and its response.
+  kChallenge = 3,
+  kResponse = 4,
   kGoodbye = 5,
+  kRefused = 6,
   kPut = 16,
   kDelete = 17,
   kGet = 18,
@@ -55,7 +69,10 @@ enum class Opcode : uint8_t {
   kIncrement = 21,
   kAppend = 22,
   kFlush = 23,
+  kExpire = 24,
+  kTouch = 25,
   kBatch = 32,
+  kHints = 33,
   kReply = 64,
 };
 
@@ -64,7 +81,7 @@ struct FrameHeader {
   uint8_t opcode = 0;
   uint8_t flags = 0;     // none is defined: zero
   uint32_t length = 0;   // bytes of the whole frame, this header included
-  uint64_t session = 0;  // 0 in Hello
+  uint64_t session = 0;  // 0 in what comes before Welcome
   // Requests and replies: 1, 2, 3 … within a session. Else (Batch among them) 0.
   uint64_t sequence = 0;
 };
@@ -92,6 +109,25 @@ struct HelloBody {
 };
 static_assert(sizeof(HelloBody) == 48);
 
+// From a server that has a key, to each Hello. How the key is used: rdma/proof.h.
+struct ChallengeBody {
+  uint8_t server_nonce[kNonceBytes] = {};  // random, of this connection alone
+};
+static_assert(sizeof(ChallengeBody) == 32);
+
+struct ResponseBody {
+  uint8_t client_nonce[kNonceBytes] = {};  // random, of this connection alone
+  uint8_t mac[kMacBytes] = {};             // that the client has the key
+};
+static_assert(sizeof(ResponseBody) == 64);
+
+// Instead of Welcome; then the server disconnects.
+struct RefusedBody {
+  uint32_t reason = 0;  // WireReason
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(RefusedBody) == 8);
+
 struct WelcomeBody {
   uint64_t incarnation = 0;   // this life of the server, random
   WireMemory region;          // the table; the region header stands at its first byte
@@ -100,12 +136,19 @@ struct WelcomeBody {
   uint64_t value_bytes_max = 0;  // the longest value that this server takes
   // The longest key + value that may travel in the frame; longer values go by rendezvous.
   uint32_t eager_bytes_max = 0;
+  uint32_t partitions = 1;  // equal parts of the region: a power of two, at most kPartitionsMax
+  uint64_t server_time = 0;
+  uint32_t wants_hints = 0;  // 1: the server evicts, and wants to know what is read
   uint32_t reserved = 0;
+  uint8_t proof[kMacBytes] = {};  // that the server has the key; zero from one that has none
 };
-static_assert(sizeof(WelcomeBody) == 56);
+static_assert(sizeof(WelcomeBody) == 104);
 static_assert(offsetof(WelcomeBody, region) == 8);
 static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
+static_assert(offsetof(WelcomeBody, partitions) == 52);
+static_assert(offsetof(WelcomeBody, server_time) == 56);
+static_assert(offsetof(WelcomeBody, proof) == 72);
 
 // The cause of a refusal, where its status alone could have several. The message says it to people;
 // this says it to programs.
@@ -120,8 +163,10 @@ enum class WireReason : uint32_t {
   kShuttingDown = 7,    // UNAVAILABLE: not applied, the server is about to end
   kValueChanged = 8,    // DATA_LOSS: the READ bytes are not those of value_hash; not applied
   kVersionsUsedUp = 9,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart helps
+  kAuthenticationFailed = 10,    // UNAUTHENTICATED: the client's key is another one
+  kAuthenticationRequired = 11,  // UNAUTHENTICATED: the client has no key
 };
-inline constexpr uint32_t kWireReasonMax = 9;
+inline constexpr uint32_t kWireReasonMax = 11;
 
 // A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION
 // (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.
@@ -137,10 +182,12 @@ struct PutBody {
   uint64_t condition_version = 0;
   WireMemory source;        // rendezvous only, else zero; source.length == value_length
   uint64_t value_hash = 0;  // rendezvous only: XXH3-64 of the value (clients die and reuse buffers)
+  uint64_t ttl_ns = 0;      // how long it lives from its instant on; 0: until it is deleted
 };
-static_assert(sizeof(PutBody) == 56);
+static_assert(sizeof(PutBody) == 64);
 static_assert(offsetof(PutBody, value_length) == 8);
 static_assert(offsetof(PutBody, source) == 24);
+static_assert(offsetof(PutBody, ttl_ns) == 56);
 
 struct DeleteBody {
   uint8_t condition = 0;  // WireCondition: kNone or kVersionIs
@@ -199,6 +246,35 @@ struct FlushBody {
 };
 static_assert(sizeof(FlushBody) == 16);
 
+// Gives a key another time to live, or none. Its version stays. The reply has the version and the
+// expiry.
+struct ExpireBody {
+  uint8_t condition = 0;  // WireCondition: kNone or kVersionIs
+  uint8_t reserved0 = 0;
+  uint16_t key_length = 0;
+  uint32_t reserved1 = 0;
+  uint64_t ttl_ns = 0;  // from the request's instant on; 0: until it is deleted
+  uint64_t condition_version = 0;
+};
+static_assert(sizeof(ExpireBody) == 24);
+static_assert(offsetof(ExpireBody, ttl_ns) == 8);
+
+// Counts as a use of the key for a server that evicts. The reply has the version and the expiry.
+struct TouchBody {
+  uint16_t key_length = 0;
+  uint16_t reserved0 = 0;
+  uint32_t reserved1 = 0;
+};
+static_assert(sizeof(TouchBody) == 8);
+
+// What a client READ of late, or a sample of it: `count` words follow, which mean something to the
+// index only. Not answered.
+struct HintsBody {
+  uint32_t count = 0;  // 1 … kHintsMax
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(HintsBody) == 8);
+
 struct ReplyBody {
   uint32_t status = 0;  // absl::StatusCode
   // Bytes that follow: the value (GET), the new number (INCREMENT), the statistics (STATS), or,
@@ -216,10 +292,15 @@ struct ReplyBody {
   // GET of a value too long to send: the item's space is not reused for so long.
   uint32_t lease_ms = 0;
   uint32_t reason = 0;  // WireReason; kNone when status is OK
+  // Read after the request had come.
+  uint64_t server_time = 0;
+  uint64_t expiry = 0;  // GET, EXPIRE, TOUCH: server time; 0: none
 };
-static_assert(sizeof(ReplyBody) == 40);
+static_assert(sizeof(ReplyBody) == 56);
 static_assert(offsetof(ReplyBody, value_length) == 24);
 static_assert(offsetof(ReplyBody, reason) == 36);
+static_assert(offsetof(ReplyBody, server_time) == 40);
+static_assert(offsetof(ReplyBody, expiry) == 48);
 
 }  // namespace osprey::rdma
 

@@ -60,8 +60,14 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
       return TakeQuestion(header, frame, now);
     case rdma::Opcode::kGoodbye:
       return TakeGoodbye(frame);
+    case rdma::Opcode::kExpire:
+    case rdma::Opcode::kTouch:
+    case rdma::Opcode::kHints:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
+    case rdma::Opcode::kChallenge:
+    case rdma::Opcode::kResponse:
+    case rdma::Opcode::kRefused:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kReply:
       return Malformed(

@@ -53,6 +53,8 @@ absl::string_view ShortText(const Result& result) {
       return "the server has used up its versions; restart it to write again";
     case WireReason::kForgotten:
     case WireReason::kShuttingDown:
+    case WireReason::kAuthenticationFailed:
+    case WireReason::kAuthenticationRequired:
       break;  // never remembered
   }
   switch (result.code) {

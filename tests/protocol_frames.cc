@@ -46,6 +46,25 @@ HelloBody AnyHello() {
   return body;
 }
 
+ChallengeBody AnyChallenge() {
+  ChallengeBody body;
+  for (size_t i = 0; i < kNonceBytes; ++i) body.server_nonce[i] = static_cast<uint8_t>(1 + i);
+  return body;
+}
+
+ResponseBody AnyResponse() {
+  ResponseBody body;
+  for (size_t i = 0; i < kNonceBytes; ++i) body.client_nonce[i] = static_cast<uint8_t>(0x40 + i);
+  for (size_t i = 0; i < kMacBytes; ++i) body.mac[i] = static_cast<uint8_t>(0x80 + i);
+  return body;
+}
+
+RefusedBody AnyRefused() {
+  RefusedBody body;
+  body.reason = static_cast<uint32_t>(WireReason::kAuthenticationRequired);
+  return body;
+}
+
 WelcomeBody AnyWelcome() {
   WelcomeBody body;
   body.incarnation = 0xB1;
@@ -54,6 +73,10 @@ WelcomeBody AnyWelcome() {
   body.resumed = 1;
   body.value_bytes_max = 1 << 20;
   body.eager_bytes_max = 8112;
+  body.partitions = 4;
+  body.server_time = 0xB3;
+  body.wants_hints = 1;
+  for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
   return body;
 }
 
@@ -63,6 +86,7 @@ PutBody EagerPut(absl::string_view key, absl::string_view value) {
   body.condition_version = 0xC1;
   body.key_length = static_cast<uint16_t>(key.size());
   body.value_length = value.size();
+  body.ttl_ns = 0xC4;
   return body;
 }
 
@@ -74,6 +98,7 @@ PutBody RendezvousPut(absl::string_view key) {
   body.value_length = 0x10000;
   body.source = {0x7F0000003000, 0x10000, 0xC2, 0};
   body.value_hash = 0xC3;
+  body.ttl_ns = 0xC5;
   return body;
 }
 
@@ -116,12 +141,35 @@ FlushBody AnyFlush() {
   return body;
 }
 
+ExpireBody AnyExpire() {
+  ExpireBody body;
+  body.condition = static_cast<uint8_t>(WireCondition::kVersionIs);
+  body.key_length = 3;
+  body.ttl_ns = 0xD6;
+  body.condition_version = 0xD7;
+  return body;
+}
+
+TouchBody AnyTouch() {
+  TouchBody body;
+  body.key_length = 3;
+  return body;
+}
+
+HintsBody AnyHints() {
+  HintsBody body;
+  body.count = 2;
+  return body;
+}
+
 ReplyBody AnyReply() {
   ReplyBody body;
   body.version = 0xE1;
   body.slot = 0xE2;
   body.data_length = 5;
   body.value_length = 5;
+  body.server_time = 0xE3;
+  body.expiry = 0xE4;
   return body;
 }
 
@@ -143,6 +191,18 @@ ReplyBody AnyRefusal() {
 
 std::string HelloFrame(const HelloBody& body) {
   return Join({Message<HelloBody>(Opcode::kHello, 0, 0, body, 0).bytes()});
+}
+
+std::string ChallengeFrame(const ChallengeBody& body) {
+  return Join({Message<ChallengeBody>(Opcode::kChallenge, 0, 0, body, 0).bytes()});
+}
+
+std::string ResponseFrame(const ResponseBody& body) {
+  return Join({Message<ResponseBody>(Opcode::kResponse, 0, 0, body, 0).bytes()});
+}
+
+std::string RefusedFrame(const RefusedBody& body) {
+  return Join({Message<RefusedBody>(Opcode::kRefused, 0, 0, body, 0).bytes()});
 }
 
 std::string WelcomeFrame(const WelcomeBody& body) {
@@ -170,6 +230,21 @@ std::string AppendFrame(const AppendBody& body, absl::string_view payload) {
 }
 
 std::string FlushFrame(const FlushBody& body) { return RequestFrame(Opcode::kFlush, body, ""); }
+
+std::string ExpireFrame(const ExpireBody& body, absl::string_view payload) {
+  return RequestFrame(Opcode::kExpire, body, payload);
+}
+
+std::string TouchFrame(const TouchBody& body, absl::string_view payload) {
+  return RequestFrame(Opcode::kTouch, body, payload);
+}
+
+std::string HintsFrame(const HintsBody& body, const std::vector<uint64_t>& words) {
+  const FrameBytes payload{reinterpret_cast<const std::byte*>(words.data()),
+                           words.size() * sizeof(uint64_t)};
+  const Message<HintsBody> hints(Opcode::kHints, kSession, 0, body, payload.size());
+  return Join({hints.bytes(), payload});
+}
 
 std::string ReplyFrame(const ReplyBody& body, absl::string_view payload) {
   return RequestFrame(Opcode::kReply, body, payload);
@@ -208,6 +283,12 @@ absl::Status ParseFrame(FrameBytes frame) {
   switch (static_cast<Opcode>(header->opcode)) {
     case Opcode::kHello:
       return ParseHello(frame).status();
+    case Opcode::kChallenge:
+      return ParseChallenge(frame).status();
+    case Opcode::kResponse:
+      return ParseResponse(frame).status();
+    case Opcode::kRefused:
+      return ParseRefused(frame).status();
     case Opcode::kWelcome:
       return ParseWelcome(frame).status();
     case Opcode::kPut: {
@@ -237,6 +318,21 @@ absl::Status ParseFrame(FrameBytes frame) {
     }
     case Opcode::kFlush:
       return ParseFlush(frame).status();
+    case Opcode::kExpire: {
+      const absl::StatusOr<ExpireRequest> request = ParseExpire(frame);
+      if (request.ok()) Touch(request->key);
+      return request.status();
+    }
+    case Opcode::kTouch: {
+      const absl::StatusOr<TouchRequest> request = ParseTouch(frame);
+      if (request.ok()) Touch(request->key);
+      return request.status();
+    }
+    case Opcode::kHints: {
+      const absl::StatusOr<HintsMessage> hints = ParseHints(frame);
+      if (hints.ok()) Touch(hints->words);
+      return hints.status();
+    }
     case Opcode::kBatch:
       return ParseEachOf(frame);
     case Opcode::kReply: {
@@ -269,18 +365,22 @@ std::vector<Named> EveryMessage() {
        "a100000000000000 a200000000000000"
        "00100000007f0000 0800000000000000 a3000000 00000000 0000000000000000"},
       {"Welcome", WelcomeFrame(),
-       "4f56 02 00 50000000 8877665544332211 0000000000000000"
+       "4f56 02 00 80000000 8877665544332211 0000000000000000"
        "b100000000000000 00200000007f0000 0000002000000000 b2000000 00000000"
-       "1e000000 01000000 0000100000000000 b01f0000 00000000"},
+       "1e000000 01000000 0000100000000000 b01f0000 04000000"
+       "b300000000000000 01000000 00000000"
+       "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"},
       {"Put", PutFrame(EagerPut("key", "value"), "keyvalue"),
-       "4f56 10 00 58000000 8877665544332211 0807060504030201"
+       "4f56 10 00 60000000 8877665544332211 0807060504030201"
        "02 00 0300 00000000 0500000000000000 c100000000000000"
        "0000000000000000 0000000000000000 00000000 00000000 0000000000000000"
+       "c400000000000000"
        "6b6579 76616c7565"},
       {"Put by rendezvous", PutFrame(RendezvousPut("key"), "key"),
-       "4f56 10 00 53000000 8877665544332211 0807060504030201"
+       "4f56 10 00 5b000000 8877665544332211 0807060504030201"
        "01 01 0300 00000000 0000010000000000 0000000000000000"
        "00300000007f0000 0000010000000000 c2000000 00000000 c300000000000000"
+       "c500000000000000"
        "6b6579"},
       {"Delete", DeleteFrame(AnyDelete(), "key"),
        "4f56 11 00 2b000000 8877665544332211 0807060504030201"
@@ -295,8 +395,9 @@ std::vector<Named> EveryMessage() {
       {"Goodbye", EmptyFrame(Opcode::kGoodbye, 0),
        "4f56 05 00 18000000 8877665544332211 0000000000000000"},
       {"Reply", ReplyFrame(AnyReply(), "value"),
-       "4f56 40 00 45000000 8877665544332211 0807060504030201"
+       "4f56 40 00 55000000 8877665544332211 0807060504030201"
        "00000000 05000000 e100000000000000 e200000000000000 0500000000000000 00000000 00000000"
+       "e300000000000000 e400000000000000"
        "76616c7565"},
       {"Increment", IncrementFrame(AnyIncrement(), "key"),
        "4f56 15 00 33000000 8877665544332211 0807060504030201"
@@ -308,9 +409,28 @@ std::vector<Named> EveryMessage() {
        "4f56 17 00 28000000 8877665544332211 0807060504030201"
        "d400000000000000 d500000000000000"},
       {"Reply that refuses", ReplyFrame(AnyRefusal(), "why"),
-       "4f56 40 00 43000000 8877665544332211 0807060504030201"
+       "4f56 40 00 53000000 8877665544332211 0807060504030201"
        "09000000 03000000 e100000000000000 0000000000000000 0000000000000000 00000000 02000000"
+       "0000000000000000 0000000000000000"
        "776879"},
+      {"Challenge", ChallengeFrame(),
+       "4f56 03 00 38000000 0000000000000000 0000000000000000"
+       "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"},
+      {"Response", ResponseFrame(),
+       "4f56 04 00 58000000 0000000000000000 0000000000000000"
+       "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
+       "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f"},
+      {"Refused", RefusedFrame(),
+       "4f56 06 00 20000000 0000000000000000 0000000000000000 0b000000 00000000"},
+      {"Expire", ExpireFrame(AnyExpire(), "key"),
+       "4f56 18 00 33000000 8877665544332211 0807060504030201"
+       "02 00 0300 00000000 d600000000000000 d700000000000000 6b6579"},
+      {"Touch", TouchFrame(AnyTouch(), "key"),
+       "4f56 19 00 23000000 8877665544332211 0807060504030201"
+       "0300 0000 00000000 6b6579"},
+      {"Hints", HintsFrame(AnyHints(), {0xD8, 0xD9}),
+       "4f56 21 00 30000000 8877665544332211 0000000000000000"
+       "02000000 00000000 d800000000000000 d900000000000000"},
       {"Batch", BatchFrame({GetFrame(AnyGet(), "key"), FlushFrame(AnyFlush())}),
        "4f56 20 00 63000000 8877665544332211 0000000000000000"
        "4f56 12 00 23000000 8877665544332211 0807060504030201"

@@ -25,6 +25,9 @@ std::string WithByte(std::string frame, size_t at, uint8_t value);
 std::string WithLength(std::string frame);
 
 HelloBody AnyHello();
+ChallengeBody AnyChallenge();
+ResponseBody AnyResponse();
+RefusedBody AnyRefused();
 WelcomeBody AnyWelcome();
 PutBody EagerPut(absl::string_view key, absl::string_view value);
 PutBody RendezvousPut(absl::string_view key);
@@ -34,6 +37,9 @@ GetBody AnyGet();
 IncrementBody AnyIncrement();
 AppendBody AnyAppend();  // of "value"
 FlushBody AnyFlush();
+ExpireBody AnyExpire();
+TouchBody AnyTouch();
+HintsBody AnyHints();  // of 2
 ReplyBody AnyReply();  // with the data "value"
 
 template <typename Body>
@@ -43,6 +49,9 @@ std::string RequestFrame(Opcode opcode, const Body& body, absl::string_view payl
 }
 
 std::string HelloFrame(const HelloBody& body = AnyHello());
+std::string ChallengeFrame(const ChallengeBody& body = AnyChallenge());
+std::string ResponseFrame(const ResponseBody& body = AnyResponse());
+std::string RefusedFrame(const RefusedBody& body = AnyRefused());
 std::string WelcomeFrame(const WelcomeBody& body = AnyWelcome());
 std::string PutFrame(const PutBody& body, absl::string_view payload);
 std::string DeleteFrame(const DeleteBody& body, absl::string_view payload);
@@ -50,6 +59,9 @@ std::string GetFrame(const GetBody& body, absl::string_view payload);
 std::string IncrementFrame(const IncrementBody& body, absl::string_view payload);
 std::string AppendFrame(const AppendBody& body, absl::string_view payload);
 std::string FlushFrame(const FlushBody& body);
+std::string ExpireFrame(const ExpireBody& body, absl::string_view payload);
+std::string TouchFrame(const TouchBody& body, absl::string_view payload);
+std::string HintsFrame(const HintsBody& body, const std::vector<uint64_t>& words);
 std::string ReplyFrame(const ReplyBody& body, absl::string_view payload);
 std::string EmptyFrame(Opcode opcode, uint64_t sequence);
 // A Batch of these frames, whatever they are.

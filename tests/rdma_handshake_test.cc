@@ -12,13 +12,13 @@ namespace {
 // One handshake as it must look on the wire for ever: both ends may be of different builds.
 constexpr std::array<unsigned char, 24> kGolden = {
     'O',  'S',  'P', 'R',  // magic
-    2,    0,               // version
+    3,    0,               // version
     24,   0,               // length
     0,    0,               // reason
     32,   0,               // receive credits
     0x00, 0x20, 0,   0,    // longest frame: 8192
     128,  0,    0,   0,    // READs in flight
-    0,    0,    0,   0,    // reserved
+    0xAF, 0,    0,   1,    // affinity
 };
 
 ConnectData Offer() {
@@ -26,6 +26,7 @@ ConnectData Offer() {
   data.receive_credits = 32;
   data.frame_bytes_max = 8192;
   data.reads_in_flight_max = 128;
+  data.affinity = 0x010000AF;
   return data;
 }
 
@@ -77,10 +78,11 @@ TEST(HandshakeTest, AStrangerIsToldFromAnotherVersion) {
       8;  // whatever another version's layout is, nothing behind the version is looked at
   const absl::Status status = ParseConnectData(BytesOf(later)).status();
   EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
-  EXPECT_NE(status.message().find("version 2 and its peer version 9"), absl::string_view::npos)
+  EXPECT_NE(status.message().find("version 3 and its peer version 9"), absl::string_view::npos)
       << status;
-  EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), 2).ok());
-  EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), 3).status()), Reason::kVersionMismatch);
+  EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), kProtocolVersion).ok());
+  EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), kProtocolVersion + 1).status()),
+            Reason::kVersionMismatch);
 }
 
 TEST(HandshakeTest, ValuesThatCannotBeAreRefused) {
@@ -88,13 +90,11 @@ TEST(HandshakeTest, ValuesThatCannotBeAreRefused) {
   longer.length = 25;
   ConnectData shorter = Offer();
   shorter.length = 23;
-  ConnectData reserved = Offer();
-  reserved.reserved = 1;
   ConnectData one_credit = Offer();
   one_credit.receive_credits = 1;
   ConnectData no_frame = Offer();
   no_frame.frame_bytes_max = 0;
-  for (const ConnectData& data : {longer, shorter, reserved, one_credit, no_frame}) {
+  for (const ConnectData& data : {longer, shorter, one_credit, no_frame}) {
     EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(data)).status()), Reason::kNotOsprey);
   }
 }

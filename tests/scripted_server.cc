@@ -175,9 +175,15 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
     case Opcode::kFlush:
       flushes.push_back(rdma::ParseFlush(BytesOf(frame)).value());
       return Reply(header, NextScripted());
+    case Opcode::kExpire:
+    case Opcode::kTouch:
     case Opcode::kHello:
+    case Opcode::kChallenge:
+    case Opcode::kResponse:
+    case Opcode::kRefused:
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
+    case Opcode::kHints:
     case Opcode::kBatch:
     case Opcode::kReply:
       assert(false);
