@@ -13,8 +13,8 @@ using rdma::Event;
 
 namespace {
 
-// No server has a smaller region: a header, one directory page and one segment.
-constexpr uint64_t kRegionBytesMin =
+// No partition is smaller: a header, one directory page and one segment.
+constexpr uint64_t kPartitionBytesMin =
     index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
 // Fixed part of the longest request.
 constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
@@ -206,8 +206,9 @@ absl::Status Connection::TakeWelcome(rdma::Bytes frame) {
   if (!body.ok()) return BadServer(body.status().message());
   if (absl::Status status = CheckTerms(*header, *body); !status.ok()) return status;
   if (absl::Status status = transport_.Attach(id_, terms_.region); !status.ok()) return status;
-  map_ = std::make_unique<index::RegionMap>(terms_.incarnation, terms_.region.length);
-  map_read_ = map_->NextRead();
+  maps_ =
+      std::make_unique<PartitionMaps>(terms_.incarnation, terms_.region.length, terms_.partitions);
+  map_read_ = maps_->NextRead();
   return PostRead(map_read_.offset, map_read_.length);
 }
 
@@ -215,8 +216,13 @@ absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
                                     const rdma::WelcomeBody& body) {
   if (header.session == 0) return BadServer("Welcome names no session");
   if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
-  if (body.region.length < kRegionBytesMin || body.region.length > index::kRegionBytesMax) {
-    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes"));
+  if (!index::IsPartitionCount(body.partitions))
+    return BadServer(absl::StrCat(body.partitions, " partitions"));
+  const uint64_t partition_bytes =
+      index::SpanOfPartition(body.region.length, body.partitions, 0).bytes;
+  if (partition_bytes < kPartitionBytesMin || body.region.length > index::kRegionBytesMax) {
+    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes with ",
+                                  body.partitions, " partitions"));
   }
   if (body.requests_max == 0) return BadServer("no request is allowed");
   if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
@@ -229,6 +235,7 @@ absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
   terms_.session = header.session;
   terms_.incarnation = body.incarnation;
   terms_.resumed = body.resumed != 0;
+  terms_.partitions = body.partitions;
   terms_.region = {body.region.address, body.region.length, body.region.key};
   terms_.requests_max = std::min(body.requests_max, kRequestsMax);
   terms_.value_bytes_max = body.value_bytes_max;
@@ -255,8 +262,8 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
   }
   if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
   absl::Status status = event.status;
-  if (status.ok()) status = map_->Apply({buffer_.data(), map_read_.length});
-  if (status.ok() && map_->ready()) {
+  if (status.ok()) status = maps_->Apply({buffer_.data(), map_read_.length});
+  if (status.ok() && maps_->ready()) {
     Heard(now);
     state_ = State::kReady;
     ready_at_ = now;
@@ -265,7 +272,7 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
   }
   if (status.ok()) {
     timer_ = now + kAttemptMax();
-    map_read_ = map_->NextRead();
+    map_read_ = maps_->NextRead();
     status = PostRead(map_read_.offset, map_read_.length);
   }
   if (!status.ok()) Fail(std::move(status));

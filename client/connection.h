@@ -19,7 +19,7 @@
 //   kDraining  The transport was told to disconnect; READs posted before are still ending.
 //
 // It believes nothing that the server says before it has checked it: Welcome here, replies in the
-// engine, everything READ in index::RegionMap and index::Lookup.
+// engine, everything READ in index::RegionMap, index::Lookup and index::Scan.
 //
 // Thread rule: one thread. No clock: time is an argument.
 
@@ -34,8 +34,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
+#include "client/partition_maps.h"
 #include "client/session.h"
-#include "index/lookup.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 
@@ -56,6 +56,7 @@ struct ServerTerms {
   uint64_t incarnation = 0;
   bool resumed = false;
   rdma::RemoteMemory region;
+  uint32_t partitions = 1;
   uint32_t requests_max = 0;
   uint64_t value_bytes_max = 0;
   uint64_t eager_bytes_max = 0;  // key and value together
@@ -88,7 +89,7 @@ class Connection {
   // What the owner must act on.
   enum class Change {
     kNone,
-    kReady,  // terms(), map() and id() are good; the session is the owner's to begin or resume
+    kReady,  // terms(), maps() and id() are good; the session is the owner's to begin or resume
     kLost,   // nothing of the connection is left: no READ is under way
   };
 
@@ -122,7 +123,7 @@ class Connection {
   // REQUIRES for these three: ready() since the last kLost.
   const ServerTerms& terms() const { return terms_; }
   const rdma::ConnectionLimits& limits() const { return limits_; }
-  index::RegionMap& map() { return *map_; }
+  PartitionMaps& maps() { return *maps_; }
 
   // Why the last attempt or connection failed. OK: none has.
   const absl::Status& last_error() const { return last_error_; }
@@ -162,8 +163,8 @@ class Connection {
   absl::Status last_error_;
   ServerTerms terms_;
   rdma::ConnectionLimits limits_;
-  std::unique_ptr<index::RegionMap> map_;
-  Buffer buffer_;  // for the map's pages and the watching READs; kept
+  std::unique_ptr<PartitionMaps> maps_;
+  Buffer buffer_;  // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;
   bool probing_ = false;
   int pauses_ = 0;  // since the last connection that lasted

@@ -268,12 +268,12 @@ void Engine::BeginLookups(absl::Time now) {
     constexpr int kPreparedMax = 32;
     int prepared = 0;
     for (Operation* next = new_.first(); next != nullptr && prepared < kPreparedMax; ++prepared) {
-      static_cast<GetOperation&>(*next).Prepare(connection_->map());
+      static_cast<GetOperation&>(*next).Prepare(connection_->maps());
       next = OperationQueue::Next(*next);
     }
     for (; prepared > 0; --prepared) {
       auto& get = static_cast<GetOperation&>(*new_.first());
-      get.Begin(connection_->map(), read_bytes_max);
+      get.Begin(read_bytes_max);
       Place(get, now);
     }
   }
@@ -290,7 +290,7 @@ void Engine::PostReadsOfAll(absl::Time now) {
   const ReadBatches::Source source{connection_->id(), connection_->terms().region,
                                    limits.read_bytes_max, limits.reads_in_flight_max / size_t{4}};
   PostValueReads(source, now);
-  scans_.Advance(source, connection_->map(), now);
+  scans_.Advance(source, connection_->maps(), now);
   while (!to_read_.empty()) {
     if (batches_.Post(source, to_read_, now) > 0) continue;
     auto& first = static_cast<GetOperation&>(*to_read_.first());

@@ -144,7 +144,7 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
   OperationQueue::Remove(*operation);
   if (operation->type() == Operation::Type::kGet) {
     auto& get = static_cast<GetOperation&>(*operation);
-    get.Replied(*reply, connection_->map(), connection_->terms().value_bytes_max);
+    get.Replied(*reply, connection_->terms().value_bytes_max);
     Place(get, now);
   } else {
     auto& message = static_cast<MessageOperation&>(*operation);
@@ -158,8 +158,9 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
 void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
   if (!message.is_write() || reply.body.status != 0) return;
   if (message.is_flush()) return slot_cache_.Clear();
-  const index::KeyHash hash = index::HashKey(message.key(), connection_->map().hash_seed());
-  slot_cache_.Wrote(SlotCache::PlaceOf(connection_->map(), hash), reply.body.slot);
+  const PartitionMaps& maps = connection_->maps();
+  const index::KeyHash hash = index::HashKey(message.key(), maps.hash_seed());
+  slot_cache_.Wrote({maps.Of(hash).HomeOf(hash), hash.fingerprint()}, reply.body.slot);
 }
 
 // The server is about to end and has not done it: on the next connection, then.

@@ -42,19 +42,20 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   state_ = State::kNew;
 }
 
-void GetOperation::Prepare(const index::RegionMap& map) {
+void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
-  hash_ = index::HashKey(key(), map.hash_seed());
-  place_ = SlotCache::PlaceOf(map, hash_);
+  hash_ = index::HashKey(key(), maps.hash_seed());
+  partition_ = &maps.Of(hash_);
+  place_ = {partition_->HomeOf(hash_), hash_.fingerprint()};
   cache_.Prefetch(place_);
 }
 
-void GetOperation::Begin(index::RegionMap& map, uint64_t read_bytes_max) {
-  assert(state_ == State::kNew);
+void GetOperation::Begin(uint64_t read_bytes_max) {
+  assert(state_ == State::kNew && partition_ != nullptr);
   read_bytes_max_ = read_bytes_max;
   hint_ = cache_.Find(place_);
   if (hint_ != 0) ++counters_.hints;
-  lookup_.emplace(map, key(), hash_, hint_, ReadOptions());
+  lookup_.emplace(partition_->map, key(), hash_, hint_, ReadOptions());
   Follow(lookup_->Start());
 }
 
@@ -79,7 +80,7 @@ void GetOperation::BeginFetch(const index::Lookup::Step& step) {
     return AskServer();
   }
   fetch_ = ValueFetch();
-  fetch_.offset = step.offset;
+  fetch_.offset = partition_->offset + step.offset;
   fetch_.length = step.value_length;
   // Of a head that was torn this may be any length that the region allows: no page of it is touched
   // before bytes have come.
@@ -109,10 +110,10 @@ void GetOperation::Learn(const index::Lookup::Step& step) {
   const bool misled = lookup_->counters().stale_hints != 0;
   if (misled && hint_ != 0) cache_.Failed(place_, hint_), hint_ = 0;
   for (const index::Lookup::SlotSeen& seen : lookup_->slots_seen())
-    cache_.Saw(seen.line, seen.slot);
+    cache_.Saw(partition_->offset + seen.line, seen.slot);
   const bool hit = step.kind == index::Lookup::Kind::kHit;
   if (hit && step.line != 0) {
-    cache_.Used(place_, step.line, step.slot);
+    cache_.Used(place_, partition_->offset + step.line, step.slot);
   } else if (hit && step.slot != 0) {
     cache_.Worked(place_, step.slot);
   } else if (misled && (hit || step.kind == index::Lookup::Kind::kMiss)) {
@@ -124,7 +125,7 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
   switch (step.kind) {
     case index::Lookup::Kind::kRead:
       if (step.length > read_bytes_max_) break;
-      read_ = {step.offset, step.length};
+      read_ = {partition_->offset + step.offset, step.length};
       landed_ = 0;
       attempt_ = step.backoff;
       asks_after_pause_ = false;
@@ -184,8 +185,7 @@ bool GetOperation::AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t 
   return true;
 }
 
-void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
-                           uint64_t value_bytes_max) {
+void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   assert(state_ == State::kAsking);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
   if (code == absl::StatusCode::kOk) cache_.Wrote(place_, reply.body.slot);
@@ -204,13 +204,14 @@ void GetOperation::Replied(const rdma::Reply& reply, index::RegionMap& map,
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
   // that is READ.
-  lookup_.emplace(map, key(), reply.body.slot, ReadOptions());
+  lookup_.emplace(partition_->map, key(), hash_, reply.body.slot, ReadOptions());
   Follow(lookup_->Start());
 }
 
 void GetOperation::Restart() {
   assert(state_ != State::kDone);
   DropLookup();
+  partition_ = nullptr;
   state_ = State::kNew;
 }
 

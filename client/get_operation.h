@@ -35,6 +35,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
+#include "client/partition_maps.h"
 #include "client/registered_memory.h"
 #include "client/slot_cache.h"
 #include "client/value_fetch.h"
@@ -56,11 +57,11 @@ class GetOperation final : public Operation {
   // With a `target` the value goes there.
   void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
              UserMemory target = {});
-  // Before Begin, with the same map: begins to fetch what Begin needs.
-  void Prepare(const index::RegionMap& map);
+  // Before Begin, with the maps of the present connection: begins to fetch what Begin needs.
+  void Prepare(PartitionMaps& maps);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
-  void Begin(index::RegionMap& map, uint64_t read_bytes_max);
+  void Begin(uint64_t read_bytes_max);
   // kReading -> anything but kNew: all bytes of read() have landed in buffer().
   void Landed();
   // kFetching: the next bytes of the value, in order. A copy is made where the answer needs one.
@@ -70,7 +71,7 @@ class GetOperation final : public Operation {
   // Puts a GET by message under `sequence` into `frame`. False: it does not fit there now.
   bool AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t sequence) const;
   // kAsking -> kDone or kToRead. `value_bytes_max` bounds what is believed of the reply.
-  void Replied(const rdma::Reply& reply, index::RegionMap& map, uint64_t value_bytes_max);
+  void Replied(const rdma::Reply& reply, uint64_t value_bytes_max);
   // kPaused -> kToRead or kToAsk.
   void EndPause();
   // any but kDone -> kNew.
@@ -85,8 +86,8 @@ class GetOperation final : public Operation {
     state_ = state;
   }  // kReading, kToAsk, kAsking: by who posts and sends
 
-  // kToRead: what is wanted, and how much of it has landed (a READ may need several, of the
-  // device's size).
+  // kToRead: what is wanted of the region, and how much of it has landed (a READ may need several,
+  // of the device's size).
   const index::ReadSpan& read() const { return read_; }
   uint32_t landed() const { return landed_; }
   void set_landed(uint32_t bytes) { landed_ = bytes; }
@@ -135,6 +136,7 @@ class GetOperation final : public Operation {
   int attempt_ = 0;
   int times_asked_ = 0;
   index::KeyHash hash_;
+  MappedPartition* partition_ = nullptr;  // where the key is; of the connection of Prepare
   SlotCache::Place place_;
   uint64_t hint_ = 0;  // with which the lookup began
   uint64_t read_bytes_max_ = 0;

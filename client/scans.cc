@@ -17,8 +17,10 @@ constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
 
-// incarnation (16 hexadecimal digits), position (7), home (2)
+// incarnation (16 hexadecimal digits), partition (2), position (7), home (2)
 constexpr size_t kIncarnationDigits = 16;
+constexpr size_t kPartitionDigits = 2;
+static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
 constexpr size_t kPositionDigits = 7;
 constexpr size_t kHomeDigits = 2;
 
@@ -30,20 +32,23 @@ absl::Status BadCursor() {
 }  // namespace
 
 std::string ScanPlace::Text() const {
-  if (cursor.at_end()) return "";
-  return absl::StrFormat("%016x%07x%02x", incarnation, cursor.position, cursor.home);
+  if (at_end()) return "";
+  return absl::StrFormat("%016x%02x%07x%02x", incarnation, partition, cursor.position, cursor.home);
 }
 
 absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
   ScanPlace place;
   if (text.empty()) return place;
-  if (text.size() != kIncarnationDigits + kPositionDigits + kHomeDigits) return BadCursor();
   uint64_t home = 0;
-  if (!absl::SimpleHexAtoi(text.substr(0, kIncarnationDigits), &place.incarnation) ||
-      !absl::SimpleHexAtoi(text.substr(kIncarnationDigits, kPositionDigits),
-                           &place.cursor.position) ||
-      !absl::SimpleHexAtoi(text.substr(kIncarnationDigits + kPositionDigits), &home) ||
-      place.incarnation == 0 || place.cursor.at_end() || home >= index::kHomesPerSegment) {
+  const auto take = [&text](size_t digits, auto& number) {
+    if (text.size() < digits || !absl::SimpleHexAtoi(text.substr(0, digits), &number)) return false;
+    text.remove_prefix(digits);
+    return true;
+  };
+  if (!take(kIncarnationDigits, place.incarnation) || !take(kPartitionDigits, place.partition) ||
+      !take(kPositionDigits, place.cursor.position) || !take(kHomeDigits, home) || !text.empty() ||
+      place.incarnation == 0 || place.partition >= index::kPartitionsMax || place.at_end() ||
+      home >= index::kHomesPerSegment) {
     return BadCursor();
   }
   place.cursor.home = static_cast<uint32_t>(home);
@@ -64,22 +69,22 @@ void Scans::Start(Request request) {
   operation.state = State::kNew;
 }
 
-void Scans::Advance(const ReadBatches::Source& source, index::RegionMap& map, absl::Time now) {
+void Scans::Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now) {
   for (size_t i = 0; i < operations_.size(); ++i) {
     Operation& operation = *operations_[i];
     if (operation.state == State::kPaused && now >= operation.pause_end) {
       operation.state = operation.scan.has_value() ? State::kReading : State::kNew;
     }
     // What an earlier connection was asked may still be on its way into the buffer.
-    if (operation.state == State::kNew && operation.chains == 0) Begin(operation, map);
+    if (operation.state == State::kNew && operation.chains == 0) Begin(operation, maps);
     while (operation.state == State::kReading && Post(i, source, now)) {
     }
   }
 }
 
-void Scans::Begin(Operation& operation, index::RegionMap& map) {
+void Scans::Begin(Operation& operation, PartitionMaps& maps) {
   ScanPlace& next = operation.found.next;
-  if (next.incarnation != 0 && next.incarnation != map.incarnation()) {
+  if (next.incarnation != 0 && next.incarnation != maps.incarnation()) {
     if (operation.request.from.incarnation != 0) {
       return End(operation, Error(absl::StatusCode::kFailedPrecondition, Reason::kStaleCursor,
                                   "the server was started again since this scan began, and its "
@@ -87,13 +92,17 @@ void Scans::Begin(Operation& operation, index::RegionMap& map) {
     }
     operation.found = Found();
   }
-  next.incarnation = map.incarnation();
+  next.incarnation = maps.incarnation();
+  if (next.partition >= maps.count()) return End(operation, BadCursor());
+  MappedPartition& partition = maps.at(next.partition);
+  operation.partition_offset = partition.offset;
+  operation.partitions = maps.count();
   index::ScanOptions options;
   options.prefix = operation.request.prefix;
   options.entries_max = operation.request.limit - operation.found.count;
   options.want_values = operation.request.values;
   options.count_only = operation.request.count_only;
-  operation.scan.emplace(map, next.cursor, options);
+  operation.scan.emplace(partition.map, next.cursor, options);
   operation.state = State::kReading;
   Follow(operation, operation.scan->Start(), absl::InfinitePast());
 }
@@ -109,7 +118,11 @@ void Scans::Follow(Operation& operation, index::Scan::Step step, absl::Time now)
       return;
     case index::Scan::Kind::kDone:
       TakeOut(operation);
-      return End(operation, std::move(operation.found));
+      if (operation.found.count >= operation.request.limit || operation.found.next.at_end())
+        return End(operation, std::move(operation.found));
+      operation.scan.reset();
+      operation.state = State::kNew;  // the next partition
+      return;
     case index::Scan::Kind::kGiveUp:
       TakeOut(operation);
       operation.scan.reset();
@@ -132,7 +145,12 @@ void Scans::TakeOut(Operation& operation) {
   std::move(entries.begin(), entries.end(), std::back_inserter(operation.found.entries));
   entries.clear();
   operation.found.count += operation.scan->count();
-  operation.found.next.cursor = operation.scan->cursor();
+  ScanPlace& next = operation.found.next;
+  next.cursor = operation.scan->cursor();
+  if (next.cursor.at_end() && next.partition + 1 < operation.partitions) {
+    ++next.partition;
+    next.cursor = index::ScanCursor();
+  }
 }
 
 // One more chain of the step, if there is something to post and room for it.
@@ -159,7 +177,8 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
     const index::ReadSpan& span = reads[next_read];
     const uint32_t bytes = std::min(span.length - next_byte, source.read_bytes_max);
     rdma::ReadRequest read;
-    read.remote_address = source.region.address + span.offset + next_byte;
+    read.remote_address =
+        source.region.address + operation.partition_offset + span.offset + next_byte;
     read.remote_key = source.region.key;
     read.segments[0] = {operation.buffer.data() + landing, bytes, &operation.buffer.memory()};
     chain_.push_back(read);
@@ -219,10 +238,11 @@ void Scans::Expire(absl::Time now, const absl::Status& error) {
     if (operation->state == State::kDone || now < operation->request.deadline) continue;
     if (operation->scan.has_value()) TakeOut(*operation);
     Found& found = operation->found;
-    const index::ScanCursor& from = operation->request.from.cursor;
+    const ScanPlace& from = operation->request.from;
     const bool moved =
-        found.next.incarnation != 0 &&
-        (found.next.cursor.position != from.position || found.next.cursor.home != from.home);
+        found.next.incarnation != 0 && (found.next.partition != from.partition ||
+                                        found.next.cursor.position != from.cursor.position ||
+                                        found.next.cursor.home != from.cursor.home);
     // A page may be short; a count is all or nothing.
     if (moved && !operation->request.count_only) {
       End(*operation, std::move(found));

@@ -2,10 +2,12 @@
 //
 //   kNew --> kReading --(READs have ended)--> kReading … --> kDone
 //     ^         |
+//     +---------+-- the end of a partition that is not the last
+//     |         |
 //     |         +-- the table is written too fast there --> kPaused --> kReading, from its cursor
+//     |
 //     +------- the connection is lost: from the cursor once more; in another life of the server
-//     from
-//              the beginning, if that is where it began
+//              from the beginning, if that is where it began
 //
 // A scan takes a share of the READs that the connection allows, so that GETs go on beside it. READs
 // land in a buffer of the engine, which stays until they have ended, be the scan answered or not.
@@ -29,19 +31,22 @@
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
 #include "client/client.h"
+#include "client/partition_maps.h"
 #include "client/read_batches.h"
 #include "index/scan.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
 
-// Where a scan goes on: what the opaque string of ScanPage holds. `incarnation` 0: at the
-// beginning.
+// Where a scan goes on: what the opaque string of ScanPage holds. It goes through one partition
+// after the other. `incarnation` 0: at the beginning.
 struct ScanPlace {
   uint64_t incarnation = 0;
+  uint32_t partition = 0;
   index::ScanCursor cursor;
 
-  std::string Text() const;  // "" at the end
+  bool at_end() const { return cursor.at_end(); }  // of the last partition
+  std::string Text() const;                        // "" at the end
   // Errors: INVALID_ARGUMENT (Reason::kBadCursor). "" is the beginning.
   static absl::StatusOr<ScanPlace> Parse(absl::string_view text);
 };
@@ -71,7 +76,7 @@ class Scans {
   void Start(Request request);
 
   // Begins, goes on and posts READs. REQUIRES: the connection is ready.
-  void Advance(const ReadBatches::Source& source, index::RegionMap& map, absl::Time now);
+  void Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now);
   // Whether a completion with this cookie is of a scan.
   static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
   // The chain `cookie` has ended; `believe`: well.
@@ -102,7 +107,9 @@ class Scans {
   struct Operation {
     Request request;
     State state = State::kDone;
-    std::optional<index::Scan> scan;
+    std::optional<index::Scan> scan;  // of the partition in found.next
+    uint64_t partition_offset = 0;    // of that one, in the region
+    uint32_t partitions = 1;
     Found found;
     absl::StatusOr<Found> answer;
     Buffer buffer;
@@ -117,7 +124,7 @@ class Scans {
     absl::Time pause_end;
   };
 
-  void Begin(Operation& operation, index::RegionMap& map);
+  void Begin(Operation& operation, PartitionMaps& maps);
   void Follow(Operation& operation, index::Scan::Step step, absl::Time now);
   bool Post(size_t index, const ReadBatches::Source& source, absl::Time now);
   void Pause(Operation& operation, int attempt, absl::Time now);

@@ -37,7 +37,6 @@
 #include <memory>
 
 #include "index/hash.h"
-#include "index/region_map.h"
 
 namespace osprey::client {
 
@@ -46,14 +45,12 @@ class SlotCache {
   static constexpr size_t kWays = 8;
   static constexpr uint64_t kSetBytes = kWays * sizeof(uint64_t);
 
-  // How a key is known here. `home` 0: the map does not know it, nothing is found or noted.
+  // How a key is known here: by its home line, as by its offset in the region or whatever names a
+  // line for good. `home` 0: it is not known, nothing is found or noted.
   struct Place {
     uint64_t home = 0;
     uint32_t fingerprint = 0;
   };
-  static Place PlaceOf(const index::RegionMap& map, index::KeyHash hash) {
-    return {map.HomeOf(hash), hash.fingerprint()};
-  }
 
   // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. The
   // memory is reserved here and taken from the system as it is used.

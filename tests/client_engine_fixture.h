@@ -44,8 +44,9 @@ class ClientEngineTest : public ::testing::Test {
     if (engine_ != nullptr) CloseEngine();
   }
 
-  void StartServer(uint64_t incarnation = 1) {
-    server_ = std::make_unique<ScriptedServer>(network_, kUri, incarnation);
+  void StartServer(uint64_t incarnation = 1, uint32_t partitions = 1) {
+    server_ = std::make_unique<ScriptedServer>(network_, kUri, incarnation,
+                                               ScriptedServer::kRegionBytes, partitions);
   }
   // As kill -9.
   void KillServer() { server_.reset(); }

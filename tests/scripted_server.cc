@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "index/partitions.h"
 #include "rdma/batch.h"
 
 namespace osprey {
@@ -17,6 +18,7 @@ using rdma::Opcode;
 namespace {
 
 constexpr size_t kScratchBytes = 2 << 20;
+constexpr uint64_t kHashSeed = 7;
 
 rdma::FrameBytes BytesOf(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -41,21 +43,30 @@ index::Condition ConditionOf(uint8_t condition, uint64_t version) {
 }  // namespace
 
 ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
-                               size_t region_bytes)
+                               size_t region_bytes, uint32_t partitions)
     : incarnation_(incarnation), last_session_(incarnation * 1000) {
   domain_ = network.NewDomain("server");
   region_ = domain_->Allocate(region_bytes, rdma::Access::kRemoteRead).value();
   scratch_ = domain_->Allocate(kScratchBytes, rdma::Access::kLocal).value();
   transport_ = domain_->NewTransport({}).value();
   index::TableOptions options;
-  options.incarnation = incarnation;
-  options.hash_seed = 7;
-  table_ = index::Table::Create(region(), options).value();
+  options.hash_seed = kHashSeed;
+  for (uint32_t i = 0; i < partitions; ++i) {
+    const index::PartitionSpan span = index::SpanOfPartition(region_bytes, partitions, i);
+    options.incarnation = index::IncarnationOfPartition(incarnation, i);
+    tables_.push_back(
+        index::Table::Create(region().subspan(span.offset, span.bytes), options).value());
+  }
   const absl::StatusOr<std::string> address = transport_->Listen(uri, incarnation);
   assert(address.ok());
 }
 
 ScriptedServer::~ScriptedServer() { transport_.reset(); }
+
+index::Table& ScriptedServer::TableOf(absl::string_view key) {
+  return *tables_[index::PartitionOf(index::HashKey(key, kHashSeed),
+                                     static_cast<uint32_t>(tables_.size()))];
+}
 
 void ScriptedServer::Poll(absl::Time now) {
   Event events[16];
@@ -115,8 +126,9 @@ void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
                                      put.body.value_length);
       const rdma::FrameBytes value(scratch_->data(), put.body.value_length);
       return ReplyToWrite(
-          header, table_->Put(put.key, value,
-                              ConditionOf(put.body.condition, put.body.condition_version), now));
+          header,
+          TableOf(put.key).Put(put.key, value,
+                               ConditionOf(put.body.condition, put.body.condition_version), now));
     }
     case Event::Kind::kConnected:
     case Event::Kind::kDisconnected:
@@ -136,6 +148,7 @@ void ScriptedServer::Welcome() {
   const rdma::RemoteMemory region = transport_->Expose(connection_, *region_).value();
   rdma::WelcomeBody body;
   body.incarnation = incarnation_;
+  body.partitions = static_cast<uint32_t>(tables_.size());
   body.region = {region.address, region.length, region.key, 0};
   body.requests_max = requests_max;
   body.value_bytes_max = value_bytes_max;
@@ -157,8 +170,9 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
       const rdma::DeleteRequest request = rdma::ParseDelete(BytesOf(frame)).value();
       return ReplyToWrite(
           header,
-          table_->Delete(request.key,
-                         ConditionOf(request.body.condition, request.body.condition_version), now));
+          TableOf(request.key)
+              .Delete(request.key,
+                      ConditionOf(request.body.condition, request.body.condition_version), now));
     }
     case Opcode::kGet:
       return AnswerGet(header, frame);
@@ -203,7 +217,7 @@ void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::strin
   const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
   const index::Condition condition = ConditionOf(put.body.condition, put.body.condition_version);
   if (put.body.rendezvous == 0) {
-    return ReplyToWrite(header, table_->Put(put.key, put.value, condition, now));
+    return ReplyToWrite(header, TableOf(put.key).Put(put.key, put.value, condition, now));
   }
   const rdma::WireMemory& source = put.body.source;
   const absl::Status attached =
@@ -221,7 +235,7 @@ void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::strin
 void ScriptedServer::AnswerGet(const rdma::FrameHeader& header, const std::string& frame) {
   const rdma::GetRequest get = rdma::ParseGet(BytesOf(frame)).value();
   rdma::ReplyBody body;
-  const absl::StatusOr<index::Table::View> view = table_->Find(get.key);
+  const absl::StatusOr<index::Table::View> view = TableOf(get.key).Find(get.key);
   if (!view.ok()) {
     body.status = static_cast<uint32_t>(absl::StatusCode::kNotFound);
     return Reply(header, body);

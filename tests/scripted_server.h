@@ -27,9 +27,9 @@ namespace osprey {
 class ScriptedServer {
  public:
   static constexpr size_t kRegionBytes = 8 << 20;
-  // One life: its table is empty. It listens at once.
+  // One life: its tables, one a partition, are empty. It listens at once.
   ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
-                 size_t region_bytes = kRegionBytes);
+                 size_t region_bytes = kRegionBytes, uint32_t partitions = 1);
   ~ScriptedServer();
 
   void Poll(absl::Time now);
@@ -67,7 +67,8 @@ class ScriptedServer {
   std::vector<rdma::FlushBody> flushes;
 
   // --- What the test does in its place.
-  index::Table& table() { return *table_; }
+  index::Table& table(size_t partition = 0) { return *tables_[partition]; }
+  index::Table& TableOf(absl::string_view key);
   rdma::Transport& transport() { return *transport_; }
   rdma::ConnectionId connection() const { return connection_; }  // the one welcomed last
   absl::Span<std::byte> region() { return {region_->data(), region_->size()}; }
@@ -94,7 +95,7 @@ class ScriptedServer {
   std::unique_ptr<rdma::Memory> region_;
   std::unique_ptr<rdma::Memory> scratch_;
   std::unique_ptr<rdma::Transport> transport_;
-  std::unique_ptr<index::Table> table_;
+  std::vector<std::unique_ptr<index::Table>> tables_;
   const uint64_t incarnation_;
   uint64_t last_session_ = 0;
   uint64_t session_ = 0;

@@ -1,0 +1,71 @@
+// The client's copy of what every READ starts from: the directories of all partitions of a server's
+// region (index/partitions.h), one index::RegionMap each.
+//
+// Offsets in maps, lines and slots are from the start of their partition, those of READs from the
+// start of the region: whoever posts one adds MappedPartition::offset. The two are told apart
+// nowhere else.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_PARTITION_MAPS_H_
+#define OSPREY_CLIENT_PARTITION_MAPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "index/hash.h"
+#include "index/partitions.h"
+#include "index/region_map.h"
+
+namespace osprey::client {
+
+struct MappedPartition {
+  uint64_t offset;  // in the region
+  index::RegionMap map;
+
+  // Where the key's home line is in the region; 0: not known (RegionMap::HomeOf).
+  uint64_t HomeOf(index::KeyHash hash) const {
+    const uint64_t home = map.HomeOf(hash);
+    return home == 0 ? 0 : offset + home;
+  }
+  // What the map wants to READ, as it is posted.
+  index::ReadSpan NextRead() const {
+    const index::ReadSpan read = map.NextRead();
+    return {offset + read.offset, read.length};
+  }
+};
+
+class PartitionMaps {
+ public:
+  // As the server's Welcome tells. REQUIRES: IsPartitionCount(partitions), and that each partition
+  // has room for a RegionMap's header and first page.
+  PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32_t partitions);
+
+  // True once all maps are.
+  bool ready() const { return next_ == partitions_.size(); }
+  // What to READ next while not ready(), from the start of the region, and what it brought: as
+  // RegionMap's. Errors: also DATA_LOSS when the partitions do not hash alike.
+  index::ReadSpan NextRead() const { return partitions_[next_].NextRead(); }
+  absl::Status Apply(index::ByteSpan bytes);
+
+  uint32_t count() const { return static_cast<uint32_t>(partitions_.size()); }
+  uint64_t incarnation() const { return partitions_[0].map.incarnation(); }  // the server's
+  // REQUIRES for the others: ready().
+  uint64_t hash_seed() const { return partitions_[0].map.hash_seed(); }
+  MappedPartition& at(uint32_t index) { return partitions_[index]; }
+  MappedPartition& Of(index::KeyHash hash) {
+    return partitions_[index::PartitionOf(hash, count())];
+  }
+  const MappedPartition& Of(index::KeyHash hash) const {
+    return partitions_[index::PartitionOf(hash, count())];
+  }
+
+ private:
+  std::vector<MappedPartition> partitions_;  // never resized: lookups point to them
+  uint32_t next_ = 0;                        // the first that is not ready
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_PARTITION_MAPS_H_
