@@ -75,6 +75,20 @@ absl::Status RefusedError(absl::string_view uri) {
                            " has as many connections as it takes; close some, or raise its limit"));
 }
 
+absl::Status SourceRefusedError(absl::string_view uri) {
+  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
+              absl::StrCat("the server at ", uri,
+                           " has as many connections from this host (or, over shared memory, of "
+                           "this user) as it takes; close some, or raise kvserver "
+                           "--connections-per-address-max"));
+}
+
+absl::Status StrangersRefusedError(absl::string_view uri) {
+  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
+              absl::StrCat("the server at ", uri,
+                           " has too many connections that have not authenticated yet; try again"));
+}
+
 absl::Status ShuttingDownError(absl::string_view uri) {
   return Make(
       absl::StatusCode::kUnavailable, Reason::kShuttingDown,

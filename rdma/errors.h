@@ -17,14 +17,15 @@ namespace osprey::rdma {
 
 enum class Reason {
   kOther,
-  kNoDevice,         // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress,   // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
-                     // them)
-  kMemlockTooLow,    // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
-  kNoListener,       // UNAVAILABLE: the host answers, nobody listens there
-  kRefused,          // RESOURCE_EXHAUSTED: the server has as many connections as it takes
-  kShuttingDown,     // UNAVAILABLE: the server is about to end
-  kUnreachable,      // UNAVAILABLE: no route, or no answer from the host
+  kNoDevice,        // FAILED_PRECONDITION: this machine has no RDMA device
+  kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
+                    // them)
+  kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
+  kNoListener,      // UNAVAILABLE: the host answers, nobody listens there
+  kRefused,         // RESOURCE_EXHAUSTED: the server has as many connections as it takes, in all or
+                    // from us
+  kShuttingDown,    // UNAVAILABLE: the server is about to end
+  kUnreachable,     // UNAVAILABLE: no route, or no answer from the host
   kVersionMismatch,  // FAILED_PRECONDITION: the peer speaks another protocol version
   kNotOsprey,        // INVALID_ARGUMENT: something else listens there
   kTimeout,          // DEADLINE_EXCEEDED
@@ -40,7 +41,11 @@ absl::Status NotRdmaAddressError(absl::string_view host,
                                  const std::vector<std::string>& rdma_addresses);
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);
 absl::Status NoListenerError(absl::string_view uri);
+// All three are kRefused: too many connections in all, from where we come, or whose peers have not
+// proved yet that they have the key.
 absl::Status RefusedError(absl::string_view uri);
+absl::Status SourceRefusedError(absl::string_view uri);
+absl::Status StrangersRefusedError(absl::string_view uri);
 absl::Status ShuttingDownError(absl::string_view uri);
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);

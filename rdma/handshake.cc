@@ -41,6 +41,10 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
   switch (static_cast<RejectReason>(rejection.reason)) {
     case RejectReason::kTooManyConnections:
       return RefusedError(uri);
+    case RejectReason::kTooManyFromSource:
+      return SourceRefusedError(uri);
+    case RejectReason::kTooManyStrangers:
+      return StrangersRefusedError(uri);
     case RejectReason::kShuttingDown:
       return ShuttingDownError(uri);
     case RejectReason::kNone:

@@ -6,10 +6,14 @@
 
 namespace osprey::rdma {
 
-absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri) {
+absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
+                                                   const DomainOptions& options) {
   const absl::StatusOr<Address> address = ParseAddress(uri);
   if (!address.ok()) return address.status();
-  return address->scheme == Address::Scheme::kShm ? OpenShmDomain() : OpenVerbsDomain();
+  if (address->scheme == Address::Scheme::kRdma) return OpenVerbsDomain();
+  ShmDomainOptions shm;
+  shm.socket_mode = options.shm_socket_mode;
+  return OpenShmDomain(shm);
 }
 
 }  // namespace osprey::rdma

@@ -3,6 +3,8 @@
 #ifndef OSPREY_RDMA_OPEN_DOMAIN_H_
 #define OSPREY_RDMA_OPEN_DOMAIN_H_
 
+#include <sys/types.h>
+
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -11,10 +13,16 @@
 
 namespace osprey::rdma {
 
+struct DomainOptions {
+  // shm:// that is listened at: the mode of the socket's file, that is, who may connect.
+  mode_t shm_socket_mode = 0600;
+};
+
 // Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the
 // caller owns the result. Errors: INVALID_ARGUMENT for another scheme or a malformed address;
 // FAILED_PRECONDITION when the machine has no RDMA device (the message names the ways out).
-absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri);
+absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
+                                                   const DomainOptions& options = {});
 
 }  // namespace osprey::rdma
 

@@ -17,8 +17,9 @@ namespace osprey::rdma {
 struct ShmDomainOptions {
   // What this side claims to speak. Only tests speak another.
   uint16_t protocol_version = kProtocolVersion;
-  // Of the socket and of the incarnation page beside it: who may connect.
-  mode_t file_mode = 0600;
+  // Of the socket: who may write to it may connect. (The incarnation page beside it is its owner's
+  // alone: who could shorten it could end the clients, and they are given it open.)
+  mode_t socket_mode = 0600;
 };
 
 // Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the

@@ -17,6 +17,9 @@
 namespace osprey::rdma {
 namespace {
 
+// Of the page. Clients are given it open; who could write to it by name could make them believe a
+// server that is gone, and who could shorten it could end them.
+constexpr mode_t kPageMode = 0600;
 // Connections that the kernel keeps until they are accepted; it cuts this to net.core.somaxconn.
 constexpr int kBacklog = 4096;
 // The page's file may be deleted and made anew between open and lock; not for ever.
@@ -57,17 +60,17 @@ bool SameFile(int fd, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<ShmListener>> ShmListener::Open(const std::string& path,
                                                                uint64_t incarnation,
-                                                               mode_t file_mode) {
+                                                               mode_t socket_mode) {
   std::unique_ptr<ShmListener> listener(new ShmListener(path, incarnation));
   if (absl::Status status = SocketAddress(path).status(); !status.ok()) return status;
   // Before the page is made, which would be litter beside a file that is none of ours.
   struct stat info;
   if (lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) return NotOurs(path, "a socket");
-  if (absl::Status status = listener->OpenPage(file_mode); !status.ok()) return status;
+  if (absl::Status status = listener->OpenPage(); !status.ok()) return status;
   // From here on the path is ours, as far as servers keep the rules; now see whether one did not.
   if (absl::Status status = listener->RemoveStaleSocket(); !status.ok()) return status;
   if (absl::Status status = listener->PublishIncarnation(); !status.ok()) return status;
-  if (absl::Status status = listener->Bind(file_mode); !status.ok()) return status;
+  if (absl::Status status = listener->Bind(socket_mode); !status.ok()) return status;
   return listener;
 }
 
@@ -85,10 +88,10 @@ absl::Status ShmListener::LockPage(int fd) const {
   return PathError("lock", path_, errno);
 }
 
-absl::Status ShmListener::OpenPage(mode_t file_mode) {
+absl::Status ShmListener::OpenPage() {
   const std::string page = absl::StrCat(path_, ".incarnation");
   for (int attempt = 0; attempt < kPageAttemptsMax; ++attempt) {
-    UniqueFd writer(open(page.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, file_mode));
+    UniqueFd writer(open(page.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kPageMode));
     if (!writer.valid()) return PathError("open", page, errno);
     struct stat info;
     if (fstat(writer.get(), &info) != 0) return PathError("stat", page, errno);
@@ -96,6 +99,11 @@ absl::Status ShmListener::OpenPage(mode_t file_mode) {
     if (info.st_size != 0 && info.st_size != static_cast<off_t>(kIncarnationFileBytes)) {
       return NotOurs(page, "an incarnation page of a server");
     }
+    if (info.st_uid != geteuid()) {
+      return NotOurs(page, absl::StrCat("this server's: it belongs to user ", info.st_uid));
+    }
+    if ((info.st_mode & 07777) != kPageMode && fchmod(writer.get(), kPageMode) != 0)
+      return PathError("chmod", page, errno);
     if (absl::Status status = LockPage(writer.get()); !status.ok()) return status;
     // Opened by name, as a descriptor made by dup would share the lock.
     UniqueFd reader(open(page.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -146,7 +154,7 @@ absl::Status ShmListener::RemoveStaleSocket() const {
   return absl::OkStatus();
 }
 
-absl::Status ShmListener::Bind(mode_t file_mode) {
+absl::Status ShmListener::Bind(mode_t socket_mode) {
   absl::StatusOr<UniqueFd> fd = NewSocket();
   if (!fd.ok()) return fd.status();
   const sockaddr_un address = *SocketAddress(path_);
@@ -156,7 +164,7 @@ absl::Status ShmListener::Bind(mode_t file_mode) {
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0) socket_inode_ = info.st_ino;
   // Whatever the umask is. Nobody can connect before listen.
-  if (chmod(path_.c_str(), file_mode) != 0) return PathError("set the mode of", path_, errno);
+  if (chmod(path_.c_str(), socket_mode) != 0) return PathError("set the mode of", path_, errno);
   if (listen(fd->get(), kBacklog) != 0) return PathError("listen at", path_, errno);
   socket_ = *std::move(fd);
   return absl::OkStatus();

@@ -45,12 +45,13 @@ inline uint64_t LoadIncarnation(const Mapping& page) {
 // there, and frees the path; the page stays.
 class ShmListener {
  public:
-  // Listens at `path` (absolute). Both files get `file_mode`.
+  // Listens at `path` (absolute). The socket gets `socket_mode`; the page is for this user alone.
   // Errors: AddressInUseError while another server lives there; NOT_FOUND (no such directory),
   // PERMISSION_DENIED, INVALID_ARGUMENT (path too long), FAILED_PRECONDITION (what stands there is
   // no socket, or no page of ours).
   static absl::StatusOr<std::unique_ptr<ShmListener>> Open(const std::string& path,
-                                                           uint64_t incarnation, mode_t file_mode);
+                                                           uint64_t incarnation,
+                                                           mode_t socket_mode);
   ~ShmListener();
   ShmListener(const ShmListener&) = delete;
   ShmListener& operator=(const ShmListener&) = delete;
@@ -65,11 +66,11 @@ class ShmListener {
   ShmListener(std::string path, uint64_t incarnation)
       : path_(std::move(path)), incarnation_(incarnation) {}
 
-  absl::Status OpenPage(mode_t file_mode);
+  absl::Status OpenPage();
   absl::Status LockPage(int fd) const;
   absl::Status PublishIncarnation();
   absl::Status RemoveStaleSocket() const;
-  absl::Status Bind(mode_t file_mode);
+  absl::Status Bind(mode_t socket_mode);
 
   std::string path_;
   uint64_t incarnation_;

@@ -229,6 +229,7 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
     event.frame = Bytes(buffer, length);
     event.status = absl::OkStatus();
     event.text.clear();
+    event.source.clear();
   }
   if (count > first) {
     connection->in.Awake();

@@ -77,7 +77,8 @@ struct ShmConnection {
   State state = State::kGreeting;
   UniqueFd socket;
   const ShmListener* listener = nullptr;  // server only
-  std::string uri;  // names the peer: the address connected to, or the client's process
+  std::string uri;     // names the peer: the address connected to, or the client's process
+  std::string source;  // server only: the client's user
   ConnectData theirs;
   Mapping rings;
   RingProducer out;
@@ -137,7 +138,7 @@ class ShmTransport : public Transport {
   // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
   void End(ShmConnection* connection, absl::Status status);
   void Queue(Event::Kind kind, const ShmConnection& connection,
-             absl::Status status = absl::OkStatus(), std::string text = "");
+             absl::Status status = absl::OkStatus());
 
   // Set-up: shm_transport_setup.cc.
   ConnectData Offer() const;

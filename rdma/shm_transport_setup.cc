@@ -147,13 +147,11 @@ bool ShmTransport::Watch(ShmConnection* connection) {
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
 }
 
-void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status,
-                         std::string text) {
+void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
   PendingEvent pending;
   pending.event.kind = kind;
   pending.event.connection = connection.id;
   pending.event.status = std::move(status);
-  pending.event.text = std::move(text);
   queue_.push_back(std::move(pending));
 }
 
@@ -207,7 +205,7 @@ absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t
   if (error)
     return absl::NotFoundError(absl::StrCat("the working directory is gone: ", error.message()));
   absl::StatusOr<std::unique_ptr<ShmListener>> listener =
-      ShmListener::Open(path, incarnation, domain_.file_mode);
+      ShmListener::Open(path, incarnation, domain_.socket_mode);
   if (!listener.ok()) return listener.status();
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -244,6 +242,7 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   }
   const ucred peer = PeerOf(fd);
   connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
+  connection->source = absl::StrCat("uid=", peer.uid);
   connection->listener = listeners_[listener].get();
   if (!Watch(connection)) {
     SendRejection(fd, RejectReason::kTooManyConnections);
@@ -277,7 +276,12 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
   }
   connection->theirs = *data;
   connection->state = State::kRequested;
-  Queue(Event::Kind::kConnectRequest, *connection, absl::OkStatus(), connection->uri);
+  PendingEvent request;
+  request.event.kind = Event::Kind::kConnectRequest;
+  request.event.connection = connection->id;
+  request.event.text = connection->uri;
+  request.event.source = connection->source;
+  queue_.push_back(std::move(request));
 }
 
 absl::Status ShmTransport::Accept(ConnectionId id) {

@@ -149,11 +149,14 @@ enum class RejectReason : uint16_t {
   kVersionMismatch = 1,  // sent by the transport itself
   kTooManyConnections = 2,
   kShuttingDown = 3,
+  kTooManyFromSource = 4,  // from this peer's Event::source
+  kTooManyStrangers = 5,   // whose peers have not proved yet that they have the key
 };
 
 struct Event {
   enum class Kind {
-    kConnectRequest,  // a peer asks: answer with Accept or Reject. `text` names the peer's address.
+    kConnectRequest,  // a peer asks: answer with Accept or Reject. `text` names it, `source` where
+                      // it comes from
     kConnected,       // frames may be sent
     kReceived,        // `frame` arrived; it is valid until the next Poll
     kReadsDone,  // the batch posted with `cookie` ended: all landed when `status` is OK, else any
@@ -168,7 +171,11 @@ struct Event {
   uint64_t cookie = 0;
   Bytes frame;
   absl::Status status;
-  std::string text;  // empty but for kConnectRequest
+  // Empty but for kConnectRequest. `source` is the same for all peers that one machine (verbs: its
+  // address) or one user of this machine (shm: "uid=1000") can pretend to be: what is counted when
+  // nobody may take too much.
+  std::string text;
+  std::string source;
 };
 
 // What was negotiated for one connection.

@@ -227,6 +227,7 @@ void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   connection->cm_id = std::move(id);
   Queue(Event::Kind::kConnectRequest, connection->id);
   pending_.back().event.text = connection->peer;
+  pending_.back().event.source = HostOf(rdma_get_peer_addr(connection->cm_id.get()));
 }
 
 absl::Status VerbsTransport::Accept(ConnectionId id) {

@@ -366,6 +366,7 @@ void VerbsTransport::Emit(Output& output, Event::Kind kind, ConnectionId id, uin
   event.frame = frame;
   event.status = absl::OkStatus();
   event.text.clear();
+  event.source.clear();
   if (kind == Event::Kind::kReceived) delivered_frames_.push_back({id, receive});
 }
 

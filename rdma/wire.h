@@ -109,7 +109,7 @@ struct HelloBody {
 };
 static_assert(sizeof(HelloBody) == 48);
 
-// From a server that has a key, to each Hello. How the key is used: rdma/proof.h.
+// From a server that has a key, to each Hello. How the key is used: rdma/authentication.h.
 struct ChallengeBody {
   uint8_t server_nonce[kNonceBytes] = {};  // random, of this connection alone
 };

@@ -128,6 +128,12 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
       case RejectReason::kTooManyConnections:
         status = rdma::RefusedError(end->uri);
         break;
+      case RejectReason::kTooManyFromSource:
+        status = rdma::SourceRefusedError(end->uri);
+        break;
+      case RejectReason::kTooManyStrangers:
+        status = rdma::StrangersRefusedError(end->uri);
+        break;
       case RejectReason::kShuttingDown:
         status = rdma::ShuttingDownError(end->uri);
         break;
@@ -247,6 +253,7 @@ bool FakeTransport::NextEvent(End& end, Event& event) {
     end.announced = true;
     event.kind = Event::Kind::kConnectRequest;
     event.text = end.peer_name;
+    event.source = end.peer_name.substr(0, end.peer_name.find('#'));
     return true;
   }
   if (end.state == End::State::kConnecting) return false;

@@ -68,7 +68,7 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // `name` shows in Describe and as the peer's address in kConnectRequest.
+  // `name` shows in Describe, and as the peer's address and source in kConnectRequest.
   std::unique_ptr<rdma::Domain> NewDomain(absl::string_view name);
 
   // The other end of a connection; kNone when there is none (not yet accepted, or gone).

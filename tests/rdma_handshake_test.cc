@@ -107,6 +107,11 @@ TEST(HandshakeTest, ARejectionNeedsNoLimitsAndKeepsItsReason) {
   EXPECT_EQ(ReasonOf(RejectionError(*parsed, "shm:///x")), Reason::kRefused);
   rejection.reason = static_cast<uint16_t>(RejectReason::kShuttingDown);
   EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kShuttingDown);
+  for (const RejectReason reason :
+       {RejectReason::kTooManyFromSource, RejectReason::kTooManyStrangers}) {
+    rejection.reason = static_cast<uint16_t>(reason);
+    EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kRefused);
+  }
   rejection.reason = 77;
   EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kNotOsprey);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -77,13 +78,60 @@ class Nobody {
   const bool was_root_;
 };
 
-TEST_P(ShmListenerTest, BothFilesArePrivateWhateverTheUmask) {
+TEST_P(ShmListenerTest, BothFilesArePrivateByDefaultWhateverTheUmask) {
   const mode_t umask_before = umask(0);
   Side server(*fixture_);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   umask(umask_before);
   EXPECT_EQ(ModeOf(Path("a")), 0600u);
   EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+}
+
+TEST_P(ShmListenerTest, TheSocketHasTheModeThatWasAskedForAndThePageIsNobodyElses) {
+  for (const mode_t mode : {0600, 0660, 0666, 0200}) {
+    ShmDomainOptions options;
+    options.socket_mode = mode;
+    const std::unique_ptr<Domain> domain = OpenShmDomain(options).value();
+    const std::unique_ptr<Transport> server = domain->NewTransport({}).value();
+    ASSERT_TRUE(server->Listen("shm://" + Path("a"), 1).ok());
+    EXPECT_EQ(ModeOf(Path("a")), mode);
+    EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+  }
+}
+
+TEST_P(ShmListenerTest, WhomTheModeAllowsCanConnectAndIsKnownByItsUser) {
+  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
+  ShmDomainOptions options;
+  options.socket_mode = 0666;
+  const std::unique_ptr<Domain> domain = OpenShmDomain(options).value();
+  const std::unique_ptr<Transport> server = domain->NewTransport({}).value();
+  ASSERT_TRUE(server->Listen("shm://" + Path("a"), 1).ok());
+  Side client(*fixture_);
+  const Nobody nobody;
+  if (geteuid() != 65534) GTEST_SKIP() << "only root can play somebody else";
+  ASSERT_TRUE(client.transport().Connect("shm://" + Path("a")).ok());
+  std::vector<Event> events(4);
+  ASSERT_TRUE(Until({&client}, [&] { return server->Poll(absl::MakeSpan(events)) > 0; }));
+  EXPECT_EQ(events[0].kind, Kind::kConnectRequest);
+  EXPECT_EQ(events[0].source, "uid=65534");
+  // What it could do to the page by name, it may not.
+  EXPECT_EQ(open(Path("a.incarnation").c_str(), O_RDWR), -1);
+  EXPECT_EQ(errno, EACCES);
+}
+
+TEST_P(ShmListenerTest, APageThatOthersCouldWriteIsMadePrivateAndAnothersIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can play somebody else";
+  Side server(*fixture_);
+  std::ofstream(Path("a.incarnation")).flush();
+  ASSERT_EQ(chmod(Path("a.incarnation").c_str(), 0666), 0);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+
+  std::ofstream(Path("b.incarnation")).flush();
+  ASSERT_EQ(chown(Path("b.incarnation").c_str(), 65534, 65534), 0);
+  const absl::Status status = ListenStatus(server, Path("b"));
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_NE(status.message().find("belongs to user 65534"), absl::string_view::npos) << status;
 }
 
 TEST_P(ShmListenerTest, TheSocketGoesWithItsServerAndThePageStays) {

@@ -102,7 +102,7 @@ void Side::Pump(size_t events_max) {
     events_.push_back(
         {event.kind, event.connection, event.cookie,
          std::string(reinterpret_cast<const char*>(event.frame.data()), event.frame.size()),
-         event.status, event.text});
+         event.status, event.text, event.source});
   }
 }
 

@@ -49,6 +49,7 @@ struct Recorded {
   std::string frame;
   absl::Status status;
   std::string text;
+  std::string source;
 };
 
 // One end: a domain, a transport, and all that happened to it. Checks on the way what holds for

@@ -40,6 +40,20 @@ TEST_P(TransportContract, ConnectAndAcceptConnectBothEnds) {
   }
 }
 
+TEST_P(TransportContract, AllConnectionsFromOnePlaceHaveOneSource) {
+  Side server(*fixture_), client(*fixture_), other(*fixture_);
+  const std::string uri = Listen(server);
+  const Ids first = Join(server, client, uri), second = Join(server, client, uri);
+  const Ids third = Join(server, other, uri);
+  const std::string source = server.Find(Kind::kConnectRequest, first.server)->source;
+  EXPECT_FALSE(source.empty());
+  EXPECT_NE(source,
+            server.Find(Kind::kConnectRequest, first.server)->text);  // that tells them apart
+  EXPECT_EQ(server.Find(Kind::kConnectRequest, second.server)->source, source);
+  EXPECT_EQ(server.Find(Kind::kConnectRequest, third.server)->source, source);
+  EXPECT_TRUE(server.Find(Kind::kConnected, first.server)->source.empty());
+}
+
 TEST_P(TransportContract, TheReadyUriNamesWhereClientsConnect) {
   Side server(*fixture_), client(*fixture_);
   const std::string asked = fixture_->ListenUri();
