@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
 }
 
 Table::Table(absl::Span<std::byte> region, const TableOptions& options)
-    : writer_(region, options.incarnation, options.cas_version),
+    : writer_(region, options.incarnation, options.cas_version, options.cas_counter),
       space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
       chains_(writer_, space_),
@@ -450,6 +450,38 @@ bool Table::IsSmallItem(const Location& at) const {
   return MayBeInline(item.key, item.value);
 }
 
+void Table::Stats::Add(const Stats& other) {
+  // Whoever adds a field adds it here.
+  static_assert(sizeof(Stats) == 24 * sizeof(uint64_t));
+  for (uint64_t Stats::*field : {
+           &Stats::keys,
+           &Stats::inline_keys,
+           &Stats::key_bytes,
+           &Stats::value_bytes,
+           &Stats::region_bytes,
+           &Stats::index_bytes,
+           &Stats::item_bytes,
+           &Stats::item_space_bytes,
+           &Stats::quarantine_bytes,
+           &Stats::segments,
+           &Stats::overflow_lines,
+           &Stats::demotions,
+           &Stats::promotions,
+           &Stats::pull_backs,
+           &Stats::chained_inserts,
+           &Stats::in_place_updates,
+           &Stats::splits,
+           &Stats::compaction_items,
+           &Stats::compaction_bytes,
+           &Stats::compaction_windows,
+           &Stats::compaction_windows_given_up,
+       }) {
+    this->*field += other.*field;
+  }
+  directory_depth = std::max(directory_depth, other.directory_depth);
+  cas_version = std::max(cas_version, other.cas_version);
+}
+
 Table::Stats Table::stats() const {
   Stats stats = counts_;
   const ItemSpace::Stats items = items_.space().stats();
@@ -465,7 +497,7 @@ Table::Stats Table::stats() const {
   stats.compaction_bytes = compactor_.stats().moved_bytes;
   stats.compaction_windows = compactor_.stats().windows_emptied;
   stats.compaction_windows_given_up = compactor_.stats().windows_given_up;
-  stats.cas_version = writer_.cas_version();
+  stats.cas_version = writer_.newest_cas_version();
   stats.load_factor = static_cast<double>(occupied_words_) /
                       static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);
   return stats;

@@ -59,8 +59,11 @@ struct TableOptions {
   // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of
   // memory it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
-  // The last cas version that counts as used (for tests of the counter's end).
+  // The last cas version that counts as used (for tests of the counter's end). Not with a counter.
   uint64_t cas_version = 0;
+  // Where cas versions come from when tables share them; must outlive the table. Null: a counter of
+  // its own.
+  CasCounter* cas_counter = nullptr;
   uint32_t split_percent = kSplitPercent;  // up to 100; 0 (for tests): after every insertion
   uint32_t small_items_percent = kSmallItemsPercent;
 };
@@ -201,7 +204,7 @@ class Table {
     uint64_t directory_depth = 0;
     uint64_t overflow_lines = 0;
     double load_factor = 0;    // occupied words over all words of segments
-    uint64_t cas_version = 0;  // the last given out
+    uint64_t cas_version = 0;  // the last given out, by whoever shares the counter
     // Since the start: how often a key moved between its forms and places.
     uint64_t demotions = 0;
     uint64_t promotions = 0;
@@ -214,6 +217,10 @@ class Table {
     uint64_t compaction_bytes = 0;
     uint64_t compaction_windows = 0;
     uint64_t compaction_windows_given_up = 0;
+
+    // Together with another table of the same server: sums; the deeper directory. Leaves
+    // load_factor as it is.
+    void Add(const Stats& other);
   };
   Stats stats() const;
 

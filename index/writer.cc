@@ -17,12 +17,18 @@ constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
 
 }  // namespace
 
-RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version)
-    : region_(region), incarnation_(incarnation), cas_version_(cas_version) {}
+RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version,
+                           CasCounter* counter)
+    : region_(region),
+      incarnation_(incarnation),
+      own_counter_(counter == nullptr ? std::make_unique<CasCounter>(cas_version) : nullptr),
+      counter_(counter == nullptr ? own_counter_.get() : counter),
+      cas_version_(counter_->last()) {}
 
 uint64_t RegionWriter::NextCasVersion() {
-  assert(cas_version_ < kCasVersionMax);
-  return ++cas_version_;
+  cas_version_ = counter_->Next();
+  assert(cas_version_ <= kCasVersionMax);
+  return cas_version_;
 }
 
 uint32_t RegionWriter::NextRecordVersion(uint64_t offset) {

@@ -11,16 +11,19 @@
 // the tests' readers. (A NIC reads coherent memory, where x86 and release stores elsewhere keep the
 // order of stores.) No fences: ThreadSanitizer does not know them.
 //
-// It owns the counter of cas versions, from which the versions of records are taken, so that the
-// version at an offset changes with every record there and never restarts, whatever the space was
-// used for before.
+// It draws cas versions, from which the versions of records are taken, so that the version at an
+// offset changes with every record there and never restarts, whatever the space was used for
+// before.
 //
-// Thread rule: one thread at a time. Pure memory.
+// Thread rule: one thread at a time for each RegionWriter; several may share a CasCounter. Pure
+// memory.
 
 #ifndef OSPREY_INDEX_WRITER_H_
 #define OSPREY_INDEX_WRITER_H_
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "absl/types/span.h"
 #include "index/layout.h"
@@ -28,18 +31,41 @@
 
 namespace osprey::index {
 
+// Where cas versions come from: one for all tables of a server. Thread-safe.
+class CasCounter {
+ public:
+  // `last` counts as used. `writers` RegionWriters will draw.
+  explicit CasCounter(uint64_t last = 0, uint32_t writers = 1) : last_(last), writers_(writers) {}
+
+  // The last given out. Sequentially consistent, as Next is: whatever was acknowledged before this
+  // call, by any thread, has a version that is not above it.
+  uint64_t last() const { return last_.load(); }
+  uint64_t Next() { return last_.fetch_add(1) + 1; }
+  // Whether each of the writers can draw `count` more, all at the same time.
+  bool Left(uint64_t count) const { return kCasVersionMax - last() >= count * writers_; }
+
+ private:
+  std::atomic<uint64_t> last_;
+  const uint64_t writers_;
+};
+
 class RegionWriter {
  public:
-  // `region` must outlive this. `cas_version` is the last that counts as used.
-  RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version);
+  // Versions come from `counter`; or, if it is null, from one of its own, for which `cas_version`
+  // is the last that counts as used. `region` and `counter` must outlive this.
+  RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version,
+               CasCounter* counter = nullptr);
 
   uint64_t incarnation() const { return incarnation_; }
   uint64_t region_bytes() const { return region_.size(); }
 
   // --- Versions.
+  // The last that this writer drew.
   uint64_t cas_version() const { return cas_version_; }
+  // The last that anybody drew from the counter.
+  uint64_t newest_cas_version() const { return counter_->last(); }
   // Whether `count` more can be drawn. They never wrap.
-  bool CasVersionsLeft(uint64_t count) const { return kCasVersionMax - cas_version_ >= count; }
+  bool CasVersionsLeft(uint64_t count) const { return counter_->Left(count); }
   // REQUIRES: CasVersionsLeft(1).
   uint64_t NextCasVersion();
   // An even version for a record at `offset`, other than the one that is there: of the current cas
@@ -72,6 +98,8 @@ class RegionWriter {
 
   absl::Span<std::byte> region_;
   uint64_t incarnation_;
+  std::unique_ptr<CasCounter> own_counter_;
+  CasCounter* counter_;
   uint64_t cas_version_;
 };
 

@@ -35,7 +35,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "index/table.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/long_append.h"
@@ -44,6 +43,7 @@
 #include "server/requests.h"
 #include "server/sessions.h"
 #include "server/stats.h"
+#include "server/tables.h"
 
 namespace osprey::server {
 
@@ -72,7 +72,7 @@ inline constexpr uint64_t kLivenessBytes = 8;
 struct Shared {
   uint64_t incarnation = 0;
   uint64_t value_bytes_max = 0;
-  index::Table& table;
+  TableAccess& tables;
   Sessions& sessions;
   Counters& counters;
   // The text of STATS, as this connection is told.
@@ -86,7 +86,7 @@ struct Shared {
 // Where a connection lives: one transport, and the memory registered for it.
 struct Port {
   rdma::Transport& transport;
-  const rdma::Memory& region;  // the table; exposed with the Welcome
+  const rdma::Memory& region;  // the tables; exposed with the Welcome
   const rdma::Memory&
       scratch;  // kLivenessBytes that all liveness READs land in: nobody looks at them
 };
@@ -128,8 +128,8 @@ class Connection {
   // The last event. Gives up the session; returns the connection that waited for it and has it now,
   // if any.
   Connection* HandleDisconnected(const absl::Status& status, absl::Time now);
-  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine, table excepted, is
-  // about to be.
+  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine, tables excepted,
+  // is about to be.
   void Abandon();
 
   // Disconnects, and counts why. Nothing more is executed for this client.

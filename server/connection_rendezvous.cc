@@ -27,7 +27,7 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   }
   ++shared_.counters.rendezvous;
   rendezvous_.push_back(
-      std::make_unique<Rendezvous>(shared_.table, request, sequence, ++rendezvous_numbers_));
+      std::make_unique<Rendezvous>(shared_.tables, request, sequence, ++rendezvous_numbers_));
   AdvanceRendezvous(now);
 }
 

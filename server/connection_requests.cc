@@ -9,6 +9,24 @@
 #include "server/connection.h"
 
 namespace osprey::server {
+namespace {
+
+// So that requests wait for memory together, not one after the other.
+void PrefetchKeys(TableAccess& tables, absl::Span<const rdma::FrameBytes> requests) {
+  LockedTable table;
+  for (rdma::FrameBytes request : requests) {
+    const absl::string_view key = KeyOf(request);
+    if (key.empty()) continue;
+    const uint32_t partition = tables.PartitionOf(key);
+    if (!table.held() || table.partition() != partition) {
+      table = LockedTable();  // one at a time
+      table = tables.At(partition);
+    }
+    table->Prefetch(key);
+  }
+}
+
+}  // namespace
 
 void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
@@ -26,11 +44,7 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
     return Malformed(status.message());
   ++shared_.counters.batches;
   shared_.counters.batched_requests += frames.size();
-  // So that the requests wait for memory together, not one after the other.
-  for (rdma::FrameBytes request : frames) {
-    const absl::string_view key = KeyOf(request);
-    if (!key.empty()) shared_.table.Prefetch(key);
-  }
+  PrefetchKeys(shared_.tables, frames);
   in_batch_ = true;
   for (rdma::FrameBytes request : frames) {
     TakeRequest(rdma::ParseHeader(request).value(), request, now);
@@ -81,7 +95,8 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   ++shared_.counters.puts;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
-  AnswerWrite(header.sequence, ExecutePut(shared_.table, *request, shared_.value_bytes_max, now),
+  AnswerWrite(header.sequence,
+              ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now),
               now);
 }
 
@@ -91,7 +106,8 @@ void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes fr
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.deletes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteDelete(shared_.table, *request, now), now);
+  AnswerWrite(header.sequence, ExecuteDelete(*shared_.tables.For(request->key), *request, now),
+              now);
 }
 
 void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -100,7 +116,8 @@ void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.increments;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteIncrement(shared_.table, *request, now), now);
+  AnswerWrite(header.sequence, ExecuteIncrement(*shared_.tables.For(request->key), *request, now),
+              now);
 }
 
 void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -110,7 +127,7 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
   ++shared_.counters.appends;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const absl::optional<Answer> answer =
-      ExecuteAppend(shared_.table, *request, shared_.value_bytes_max, now);
+      ExecuteAppend(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
   if (answer.has_value()) return AnswerWrite(header.sequence, *answer, now);
   if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
   ++shared_.counters.long_appends;
@@ -120,7 +137,7 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
 void Connection::Work(absl::Time now) {
   assert(busy());
   const absl::optional<Answer> answer =
-      appends_.front()->Step(shared_.table, shared_.value_bytes_max, now);
+      appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
   if (!answer.has_value()) return;
   const uint64_t sequence = appends_.front()->sequence();
   appends_.pop_front();
@@ -135,7 +152,7 @@ void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes fra
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.flushes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  const Answer answer = ExecuteFlush(shared_.table, *request, now);
+  const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   AnswerWrite(header.sequence, answer, now);
 }
@@ -146,7 +163,9 @@ void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.gets;
   if (Refused(header.sequence, now)) return;
-  Reply(header.sequence, ExecuteGet(shared_.table, *request, ReplyDataMax(), now), now);
+  // Held until the value has been copied into the reply.
+  const LockedTable table = shared_.tables.For(request->key);
+  Reply(header.sequence, ExecuteGet(*table, *request, ReplyDataMax(), now), now);
 }
 
 void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,

@@ -1,6 +1,7 @@
 #include "server/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -11,16 +12,17 @@ namespace osprey::server {
 using rdma::Event;
 using rdma::RejectReason;
 
-Engine::Engine(std::unique_ptr<index::Table> table, std::vector<EnginePort> ports,
-               const EngineOptions& options, absl::Time now)
+Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
+               absl::Time now)
     : options_(options),
       started_(now),
-      table_(std::move(table)),
+      tables_(tables),
+      access_(tables),
       // Twice the connections: each may have left a session behind for its client to come back to.
       sessions_(2 * options.connections_max, options.random),
       shared_{options.incarnation,
               options.value_bytes_max,
-              *table_,
+              access_,
               sessions_,
               counters_,
               [this](const std::string& transport, absl::Time at) { return Stats(transport, at); },
@@ -72,7 +74,7 @@ bool Engine::Poll(absl::Time now) {
   if (!blocked_.empty()) RetryBlocked(now);
   if (now >= next_timer_) RunTimers(now);
   worked |= Work(now);
-  worked |= TendTable(now);
+  worked |= TendTables(now);
   return worked;
 }
 
@@ -87,12 +89,18 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
-// Growth and compaction, step by step. True while there is more to do, so that nobody sleeps
-// meanwhile.
-bool Engine::TendTable(absl::Time now) {
-  bool more = table_->GrowStep(now);
-  more |= table_->CompactStep(now);
-  return more;
+// Growth and compaction, step by step, of what was used. True while there is more to do, so that
+// nobody sleeps meanwhile.
+bool Engine::TendTables(absl::Time now) {
+  untended_ |= access_.TakeTouched();
+  for (uint64_t left = untended_; left != 0; left &= left - 1) {
+    const auto partition = static_cast<uint32_t>(std::countr_zero(left));
+    const LockedTable table = tables_.Lock(partition);
+    bool more = table->GrowStep(now);
+    more |= table->CompactStep(now);
+    if (!more) untended_ &= ~(uint64_t{1} << partition);
+  }
+  return untended_ != 0;
 }
 
 // So that growth keeps up with a turn full of inserts, and none of them waits for more than a step.
@@ -100,7 +108,10 @@ void Engine::GrowBetween(absl::Time now) {
   const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
   if (writes - grown_at_ < kWritesPerGrowStep) return;
   grown_at_ = writes;
-  table_->GrowStep(now);
+  untended_ |= access_.TakeTouched();
+  for (uint64_t left = untended_; left != 0; left &= left - 1) {
+    tables_.Lock(static_cast<uint32_t>(std::countr_zero(left)))->GrowStep(now);
+  }
 }
 
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
@@ -185,6 +196,8 @@ void Engine::RunTimers(absl::Time now) {
     if (now >= connection.deadline()) connection.Handle({Input::Kind::kTime, {}}, now);
     next = std::min(next, connection.deadline());
   });
+  // What nobody uses may want something as well, once time has passed: dead space to be freed.
+  untended_ = ~uint64_t{0} >> (64 - tables_.partitions());
   sessions_.Expire(now);
   next = std::min(next, sessions_.next_expiry());
   if (stopped_at_ != absl::InfiniteFuture()) {
@@ -238,7 +251,7 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.sessions = sessions_.size();
   input.sessions_kept = sessions_.kept();
   input.value_bytes_max = options_.value_bytes_max;
-  input.table = table_->stats();
+  input.table = tables_.stats();
   return StatsText(input, counters_);
 }
 

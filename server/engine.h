@@ -9,15 +9,16 @@
 //     |     kDisconnected    -> its session is kept; the Connection ends
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
-//     |-- a step of the table's growth, while it is wanted (and one between two events when there
-//     |     were kWritesPerGrowStep writes since the last); a step of compaction, while it is
+//     |-- for each table that was used, and with the timers for all: a step of growth, while it is
+//     wanted (and one between two |     events when there were kWritesPerGrowStep writes since the
+//     last); a step of compaction
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
 // that a connection may have on their way are bounded by its credits, and the transport serves
 // connections in turn.
 //
-//   Engine engine(std::move(table), std::move(ports), options);
+//   Engine engine(tables, std::move(ports), options, Now());
 //   engine.Listen("rdma://0.0.0.0:7411");
 //   while (!engine.done()) {
 //     if (engine.Poll(Now())) continue;  // there was work: look again
@@ -42,18 +43,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "index/table.h"
 #include "rdma/transport.h"
 #include "server/connection.h"
 #include "server/sessions.h"
 #include "server/stats.h"
+#include "server/tables.h"
 
 namespace osprey::server {
 
 // Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
 // takes some 100 us (a few ms if each of them is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
-// The table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
+// A table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
 // while all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
@@ -67,7 +68,7 @@ inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
 inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
 
 struct EngineOptions {
-  uint64_t incarnation = 0;  // random, not 0; the table's
+  uint64_t incarnation = 0;  // random, not 0; the tables'
   size_t connections_max = 1024;
   uint64_t value_bytes_max = uint64_t{1} << 20;
   std::string poll_mode = "none";  // for STATS
@@ -82,15 +83,15 @@ struct EngineOptions {
 // One transport, with the memory that was registered for it. The memory must outlive the engine.
 struct EnginePort {
   std::unique_ptr<rdma::Transport> transport;
-  const rdma::Memory* region = nullptr;   // the table's bytes, Access::kRemoteRead
+  const rdma::Memory* region = nullptr;   // the tables' bytes, Access::kRemoteRead
   const rdma::Memory* scratch = nullptr;  // kLivenessBytes, Access::kLocal
 };
 
 class Engine {
  public:
-  // Owns the table and the transports. `now` is the start of its time.
-  Engine(std::unique_ptr<index::Table> table, std::vector<EnginePort> ports,
-         const EngineOptions& options, absl::Time now);
+  // Owns the transports; `tables` outlive it. `now` is the start of its time.
+  Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
+         absl::Time now);
   // Breaks what is still connected.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -120,7 +121,6 @@ class Engine {
   const Counters& counters() const { return counters_; }
   size_t connections() const;
   size_t sessions() const { return sessions_.size(); }
-  index::Table& table() { return *table_; }
 
  private:
   using Connections =
@@ -137,7 +137,7 @@ class Engine {
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
-  bool TendTable(absl::Time now);
+  bool TendTables(absl::Time now);
   void GrowBetween(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -147,7 +147,9 @@ class Engine {
 
   const EngineOptions options_;
   const absl::Time started_;
-  const std::unique_ptr<index::Table> table_;
+  Tables& tables_;
+  TableAccess access_;
+  uint64_t untended_ = 0;  // partitions that may want growth or compaction, a bit each
   Counters counters_;
   uint64_t grown_at_ = 0;  // writes until the last step of growth between events
   Sessions sessions_;

@@ -19,51 +19,52 @@ LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
       addition_(reinterpret_cast<const char*>(request.value.data()), request.value.size()),
       sequence_(sequence) {}
 
-absl::optional<Answer> LongAppend::Step(index::Table& table, uint64_t value_bytes_max,
+absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
+  const LockedTable table = tables.For(key_);
   // Anew in each step: the table moves what it has.
-  const absl::StatusOr<index::Table::View> present = table.Find(key_);
+  const absl::StatusOr<index::Table::View> present = table->Find(key_);
   if (!present.ok() || present->version != version_) {
-    reservation_.Abort();
+    if (space_.valid()) space_.Take(table).Abort();
     version_ = 0;
     // It may have become short, or something that the condition refuses.
     absl::optional<Answer> answer =
-        ExecuteAppend(table, {body_, key_, BytesOf(addition_)}, value_bytes_max, now);
+        ExecuteAppend(*table, {body_, key_, BytesOf(addition_)}, value_bytes_max, now);
     if (answer.has_value()) return answer;
-    return Begin(table, *present, now);
+    return Begin(tables, table, *present, now);
   }
   const uint64_t bytes = std::min(kAppendStepBytes, present->value.size() - copied_);
   if (bytes > 0) {
-    std::memcpy(reservation_.value().data() + copied_, present->value.data() + copied_, bytes);
-    reservation_.Hash(bytes);
+    std::memcpy(space_.value().data() + copied_, present->value.data() + copied_, bytes);
+    space_.Hash(bytes);
     copied_ += bytes;
   }
   if (copied_ < present->value.size()) return absl::nullopt;
   return Finish(table, now);
 }
 
-absl::optional<Answer> LongAppend::Begin(index::Table& table, const index::Table::View& present,
-                                         absl::Time now) {
+absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,
+                                         const index::Table::View& present, absl::Time now) {
   if (++attempts_ > kAppendAttemptsMax) {
     return AnswerOf(absl::StatusCode::kAborted,
                     "the value was written again and again while it was copied; not applied");
   }
   const uint64_t version = present.version;
   absl::StatusOr<index::Reservation> reservation =
-      table.Reserve(key_, present.value.size() + addition_.size(), now);
+      table->Reserve(key_, present.value.size() + addition_.size(), now);
   if (!reservation.ok()) return AnswerOf(index::WriteResult{reservation.status()});
-  reservation_ = *std::move(reservation);
+  space_ = TableSpace(tables, table.partition(), *std::move(reservation));
   version_ = version;
   copied_ = 0;
   return absl::nullopt;
 }
 
-Answer LongAppend::Finish(index::Table& table, absl::Time now) {
-  const uint64_t length = reservation_.value().size();
+Answer LongAppend::Finish(const LockedTable& table, absl::Time now) {
+  const uint64_t length = space_.value().size();
   if (!addition_.empty())
-    std::memcpy(reservation_.value().data() + copied_, addition_.data(), addition_.size());
+    std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
   Answer answer = AnswerOf(
-      table.Publish(std::move(reservation_), {index::Condition::Kind::kVersionIs, version_}, now));
+      table->Publish(space_.Take(table), {index::Condition::Kind::kVersionIs, version_}, now));
   if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
   return answer;
 }

@@ -8,7 +8,7 @@
 //                                                         still the same
 //
 // Nothing is seen of it until it is published, and it may be dropped at any time: no READ lands in
-// its place. Thread rule: the table's thread.
+// its place. Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_LONG_APPEND_H_
 #define OSPREY_SERVER_LONG_APPEND_H_
@@ -38,14 +38,14 @@ class LongAppend {
   LongAppend& operator=(const LongAppend&) = delete;
 
   // The answer, when this was the last step.
-  absl::optional<Answer> Step(index::Table& table, uint64_t value_bytes_max, absl::Time now);
+  absl::optional<Answer> Step(TableAccess& tables, uint64_t value_bytes_max, absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
 
  private:
-  absl::optional<Answer> Begin(index::Table& table, const index::Table::View& present,
-                               absl::Time now);
-  Answer Finish(index::Table& table, absl::Time now);
+  absl::optional<Answer> Begin(TableAccess& tables, const LockedTable& table,
+                               const index::Table::View& present, absl::Time now);
+  Answer Finish(const LockedTable& table, absl::Time now);
 
   const rdma::AppendBody body_;
   const std::string key_;
@@ -54,7 +54,7 @@ class LongAppend {
   int attempts_ = 0;
   uint64_t version_ = 0;  // of the value that is copied
   uint64_t copied_ = 0;   // bytes of it
-  index::Reservation reservation_;
+  TableSpace space_;
 };
 
 }  // namespace osprey::server

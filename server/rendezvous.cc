@@ -6,9 +6,9 @@
 
 namespace osprey::server {
 
-Rendezvous::Rendezvous(index::Table& table, const rdma::PutRequest& request, uint64_t sequence,
+Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
                        uint64_t number)
-    : table_(table),
+    : tables_(tables),
       body_(request.body),
       key_(request.key.data(), request.key.size()),
       sequence_(sequence),
@@ -24,10 +24,11 @@ Rendezvous::~Rendezvous() { assert(!reading()); }
 
 absl::Status Rendezvous::Reserve(absl::Time now) {
   assert(!reserved());
-  absl::StatusOr<index::Reservation> reservation = table_.Reserve(key_, body_.value_length, now);
+  const LockedTable table = tables_.For(key_);
+  absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, body_.value_length, now);
   if (!reservation.ok()) return reservation.status();
-  reservation_ = std::move(*reservation);
-  assert(reservation_.value().size() == value_length());
+  space_ = TableSpace(tables_, table.partition(), *std::move(reservation));
+  assert(space_.value().size() == value_length());
   return absl::OkStatus();
 }
 
@@ -47,8 +48,7 @@ absl::StatusOr<size_t> Rendezvous::Post(rdma::Transport& transport, rdma::Connec
     rdma::ReadRequest read;
     read.remote_address = body_.source.address + posted_;
     read.remote_key = body_.source.key;
-    read.segments[0] = {reservation_.value().data() + posted_, static_cast<uint32_t>(length),
-                        &region};
+    read.segments[0] = {space_.value().data() + posted_, static_cast<uint32_t>(length), &region};
     const uint64_t place = posted_ / piece_bytes_ % kPiecesInFlightMax;
     const absl::Status status = transport.PostReads(id, {&read, 1}, number_ << kCookieBits | place);
     if (!status.ok()) return status;
@@ -70,8 +70,8 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
     if (!landed_.test(place)) break;
     landed_.reset(place);
     const uint64_t length = PieceLength(hashed_);
-    XXH3_64bits_update(hash_.get(), reservation_.value().data() + hashed_, length);
-    reservation_.Hash(length);
+    XXH3_64bits_update(hash_.get(), space_.value().data() + hashed_, length);
+    space_.Hash(length);
     hashed_ += length;
   }
 }
@@ -85,7 +85,8 @@ Answer Rendezvous::Finish(absl::Time now) {
         "the value's bytes are not those that value_hash was made of; nothing was written",
         rdma::WireReason::kValueChanged);
   }
-  return AnswerOf(table_.Publish(std::move(reservation_),
+  const LockedTable table = tables_.For(key_);
+  return AnswerOf(table->Publish(space_.Take(table),
                                  ConditionOf(body_.condition, body_.condition_version), now));
 }
 

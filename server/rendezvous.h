@@ -11,7 +11,7 @@
 // given back while a READ may still land in it: destroy a Rendezvous only when reading() is false.
 // (Every READ ends with kReadsDone, also when its connection dies.)
 //
-// Thread rule: the table's thread.
+// Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_RENDEZVOUS_H_
 #define OSPREY_SERVER_RENDEZVOUS_H_
@@ -27,7 +27,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "index/table.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/requests.h"
@@ -46,8 +45,8 @@ inline constexpr size_t kPiecesInFlightMax = 8;
 class Rendezvous {
  public:
   // Takes no space yet. `number` (not 0, below 2^56) tells its READs from those of others on the
-  // connection. REQUIRES: request.body.rendezvous; `table` outlives this.
-  Rendezvous(index::Table& table, const rdma::PutRequest& request, uint64_t sequence,
+  // connection. REQUIRES: request.body.rendezvous; `tables` outlives this.
+  Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
              uint64_t number);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -56,7 +55,7 @@ class Rendezvous {
   // Makes room for the value. REQUIRES: !reserved(). Errors: RESOURCE_EXHAUSTED (the region is
   // full).
   absl::Status Reserve(absl::Time now);
-  bool reserved() const { return reservation_.valid(); }
+  bool reserved() const { return space_.valid(); }
 
   // Posts the next READs, at most `room` of them; returns how many. `region` is the registered
   // memory of the table. REQUIRES: reserved(). Errors: Transport::PostReads'.
@@ -88,12 +87,12 @@ class Rendezvous {
 
   uint64_t PieceLength(uint64_t offset) const;
 
-  index::Table& table_;
+  TableAccess& tables_;
   const rdma::PutBody body_;
   const std::string key_;
   const uint64_t sequence_;
   const uint64_t number_;
-  index::Reservation reservation_;
+  TableSpace space_;
   uint64_t piece_bytes_ = 0;
   // Offsets in the value, at the start of a piece or its end: [hashed_, posted_) is on its way or
   // has landed before what is in front of it.

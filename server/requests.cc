@@ -241,16 +241,26 @@ absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequ
   return answer;
 }
 
-Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now) {
+// The client's cursor: the table's own, which has 41 bits, and the table's number.
+Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now) {
+  constexpr int kPartitionShift = 56;
+  constexpr uint64_t kCursorMask = (uint64_t{1} << kPartitionShift) - 1;
   Answer answer;
   answer.body.version =
-      request.version_bound != 0 ? request.version_bound : table.stats().cas_version;
+      request.version_bound != 0 ? request.version_bound : tables.newest_cas_version();
   if (answer.body.version == 0) return answer;  // nothing was ever written
+  const uint64_t partition = request.cursor >> kPartitionShift;
+  if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
   const absl::StatusOr<index::Table::FlushResult> result =
-      table.FlushStep(request.cursor, answer.body.version, kFlushKeysPerRequest, now);
+      tables.At(static_cast<uint32_t>(partition))
+          ->FlushStep(request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
   if (!result.ok()) return AnswerOf(index::WriteResult{result.status()});
-  answer.body.slot = result->cursor;
   answer.body.value_length = result->deleted;
+  if (result->cursor != 0) {
+    answer.body.slot = partition << kPartitionShift | result->cursor;
+  } else if (partition + 1 < tables.partitions()) {
+    answer.body.slot = (partition + 1) << kPartitionShift;
+  }
   return answer;
 }
 

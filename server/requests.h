@@ -1,7 +1,7 @@
 // Executes requests on the table. Each function is one request that came whole in its frame; values
 // that do not fit into a frame are rendezvous.h's business.
 //
-// Thread rule: the table's thread.
+// Thread rule: the engine's thread, which holds the table's lock.
 
 #ifndef OSPREY_SERVER_REQUESTS_H_
 #define OSPREY_SERVER_REQUESTS_H_
@@ -17,6 +17,7 @@
 #include "index/table.h"
 #include "rdma/protocol.h"
 #include "server/sessions.h"
+#include "server/tables.h"
 
 namespace osprey::server {
 
@@ -74,8 +75,9 @@ Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& reque
 // nothing else is wrong: that is for LongAppend.
 absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
                                      uint64_t value_bytes_max, absl::Time now);
-// One part of a flush. OK: value_length says how many keys were deleted.
-Answer ExecuteFlush(index::Table& table, const rdma::FlushBody& request, absl::Time now);
+// One part of a flush, of one table: the cursor says where in which. OK: value_length says how many
+// keys were deleted. Locks by itself.
+Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now);
 // A value of more than `data_bytes_max` is not sent: the answer says its slot, which stays as it is
 // for LeaseOf it at least.
 Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,

@@ -29,6 +29,7 @@
 #include "server/engine.h"
 #include "server/log.h"
 #include "server/size_flag.h"
+#include "server/tables.h"
 
 namespace osprey::server {
 namespace {
@@ -111,11 +112,13 @@ struct Place {
 struct Server {
   std::vector<Place> places;  // the domains …
   std::unique_ptr<rdma::HostMemory> memory;
+  std::unique_ptr<Tables> tables;
   ClientLog client_log;
   std::unique_ptr<Engine> engine;
 
   ~Server() {
     engine.reset();
+    tables.reset();
     for (Place& place : places) {
       place.region.reset();  // … outlive what was registered in them, which `memory` outlives
       place.scratch.reset();
@@ -169,9 +172,10 @@ absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server
   index::TableOptions table_options;
   table_options.incarnation = incarnation;
   table_options.hash_seed = Random();
-  absl::StatusOr<std::unique_ptr<index::Table>> table =
-      index::Table::Create({server.memory->data(), server.memory->size()}, table_options);
-  if (!table.ok()) return table.status();
+  absl::StatusOr<std::unique_ptr<Tables>> tables =
+      Tables::Create({server.memory->data(), server.memory->size()}, 1, table_options);
+  if (!tables.ok()) return tables.status();
+  server.tables = *std::move(tables);
   std::vector<EnginePort> ports;
   for (Place& place : server.places) {
     absl::StatusOr<std::unique_ptr<rdma::Transport>> transport = place.domain->NewTransport({});
@@ -186,8 +190,7 @@ absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server
   options.random = Random;
   options.process_cpu = ProcessCpu;
   options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
-  server.engine =
-      std::make_unique<Engine>(*std::move(table), std::move(ports), options, clock.Now());
+  server.engine = std::make_unique<Engine>(*server.tables, std::move(ports), options, clock.Now());
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/engine.h"
+#include "server/tables.h"
 #include "tests/client_engine_fixture.h"
 
 namespace osprey {
@@ -400,13 +401,13 @@ class ClientAndServerTest : public ClientEngineTest {
     index::TableOptions table_options;
     table_options.incarnation = kIncarnation;
     table_options.hash_seed = 5;
-    auto table = index::Table::Create({region_->data(), region_->size()}, table_options).value();
+    tables_ = server::Tables::Create({region_->data(), region_->size()}, 1, table_options).value();
     std::vector<server::EnginePort> ports;
     ports.push_back({server_domain_->NewTransport({}).value(), region_.get(), scratch_.get()});
     server::EngineOptions options;
     options.incarnation = kIncarnation;
     options.random = [this] { return ++random_; };
-    shipping_ = std::make_unique<server::Engine>(std::move(table), std::move(ports), options, now_);
+    shipping_ = std::make_unique<server::Engine>(*tables_, std::move(ports), options, now_);
     ASSERT_TRUE(shipping_->Listen(0, kUri).ok());
     also_polled_ = [this] { shipping_->Poll(now_); };
     StartEngine();
@@ -421,6 +422,7 @@ class ClientAndServerTest : public ClientEngineTest {
   std::unique_ptr<rdma::Domain> server_domain_;
   std::unique_ptr<rdma::Memory> region_;
   std::unique_ptr<rdma::Memory> scratch_;
+  std::unique_ptr<server::Tables> tables_;
   std::unique_ptr<server::Engine> shipping_;
   uint64_t random_ = 1000;
 };

@@ -17,6 +17,7 @@
 #include "index/table.h"
 #include "rdma/open_domain.h"
 #include "server/engine.h"
+#include "server/tables.h"
 #include "tests/breaking_transport.h"
 #include "tests/subprocess.h"
 
@@ -48,15 +49,14 @@ class ExactlyOnceTest : public ::testing::Test {
     index::TableOptions table_options;
     table_options.incarnation = kIncarnation;
     table_options.hash_seed = 42;
-    auto table = index::Table::Create({region_->data(), region_->size()}, table_options);
+    tables_ = server::Tables::Create({region_->data(), region_->size()}, 1, table_options).value();
     server::EngineOptions options;
     options.incarnation = kIncarnation;
     options.random = [this] { return random_(); };
     std::vector<server::EnginePort> ports(1);
     ports[0] = {NewBreakingTransport(server_domain_->NewTransport({}).value(), breaker_),
                 region_.get(), scratch_.get()};
-    server_ = std::make_unique<server::Engine>(std::move(table).value(), std::move(ports), options,
-                                               absl::Now());
+    server_ = std::make_unique<server::Engine>(*tables_, std::move(ports), options, absl::Now());
     uri_ = server_->Listen(0, listen).value();
     client_domain_ = rdma::OpenDomain(uri_).value();
   }
@@ -211,6 +211,7 @@ class ExactlyOnceTest : public ::testing::Test {
   Breaker breaker_;
   std::unique_ptr<rdma::Domain> server_domain_, client_domain_;
   std::unique_ptr<rdma::Memory> region_, scratch_;
+  std::unique_ptr<server::Tables> tables_;
   std::unique_ptr<server::Engine> server_;
   std::string uri_;
   std::unique_ptr<client::Engine> client_;

@@ -52,7 +52,8 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   table_options.incarnation = kIncarnation;
   table_options.hash_seed = 42;
   table_options.cas_version = options.cas_version;
-  auto table = index::Table::Create({region_->data(), region_->size()}, table_options);
+  tables_ =
+      Tables::Create({region_->data(), region_->size()}, options.partitions, table_options).value();
   EngineOptions engine_options;
   engine_options.incarnation = kIncarnation;
   engine_options.connections_max = options.connections_max;
@@ -61,7 +62,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.log = [this](absl::string_view line) { log_.emplace_back(line); };
   std::vector<EnginePort> ports;
   ports.push_back({server_domain_->NewTransport({}).value(), region_.get(), scratch_.get()});
-  engine_ = std::make_unique<Engine>(*std::move(table), std::move(ports), engine_options, now_);
+  engine_ = std::make_unique<Engine>(*tables_, std::move(ports), engine_options, now_);
   EXPECT_EQ(engine_->Listen(0, kServerUri).value(), kServerUri);
 }
 
@@ -92,7 +93,8 @@ void ServerHarness::Advance(absl::Duration duration, absl::Duration step) {
 }
 
 std::optional<std::string> ServerHarness::Stored(absl::string_view key) {
-  const absl::StatusOr<index::Table::View> view = table().Find(key);
+  const absl::StatusOr<index::Table::View> view =
+      tables_->Lock(tables_->PartitionOf(key))->Find(key);
   if (!view.ok()) return std::nullopt;
   return std::string(reinterpret_cast<const char*>(view->value.data()), view->value.size());
 }

@@ -24,6 +24,7 @@
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/engine.h"
+#include "server/tables.h"
 #include "tests/fake_transport.h"
 
 namespace osprey::server {
@@ -41,6 +42,7 @@ struct HarnessOptions {
   size_t connections_max = 8;
   uint64_t value_bytes_max = 1 << 20;
   uint64_t cas_version = 0;  // the last that is used up
+  uint32_t partitions = 1;
   fake::NetworkOptions network;
 };
 
@@ -58,7 +60,9 @@ class ServerHarness {
 
   Engine& engine() { return *engine_; }
   const Counters& counters() const { return engine_->counters(); }
-  index::Table& table() { return engine_->table(); }
+  Tables& tables() { return *tables_; }
+  // The first, which is all there is by default. One thread, so without a lock.
+  index::Table& table() { return *tables_->Lock(0); }
   fake::Network& network() { return network_; }
   rdma::Domain& client_domain() { return *client_domain_; }
   absl::Time now() const { return now_; }
@@ -78,6 +82,7 @@ class ServerHarness {
   std::vector<std::string> log_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   uint64_t last_session_ = 0x5E5500;
+  std::unique_ptr<Tables> tables_;
   std::unique_ptr<Engine> engine_;
   std::vector<RawClient*> clients_;
 };

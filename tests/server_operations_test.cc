@@ -372,8 +372,18 @@ uint64_t Flush(RawClient& client, uint64_t& sequence) {
   return deleted;
 }
 
-TEST(ServerFlushTest, EverythingWrittenBeforeIsGoneAndCountedPartByPart) {
-  ServerHarness server;
+class ServerFlushTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  static HarnessOptions Options() {
+    HarnessOptions options;
+    options.partitions = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Partitions, ServerFlushTest, testing::Values(1, 4));
+
+TEST_P(ServerFlushTest, EverythingWrittenBeforeIsGoneAndCountedPartByPart) {
+  ServerHarness server(Options());
   RawClient client(server);
   client.Establish();
   uint64_t sequence = 0;
@@ -387,13 +397,13 @@ TEST(ServerFlushTest, EverythingWrittenBeforeIsGoneAndCountedPartByPart) {
   const uint64_t before = sequence;
   EXPECT_EQ(Flush(client, sequence), kKeys);
   EXPECT_GT(sequence - before, kKeys / kFlushKeysPerRequest);
-  EXPECT_EQ(server.table().stats().keys, 0);
+  EXPECT_EQ(server.tables().stats().keys, 0);
   EXPECT_EQ(server.counters().keys_flushed, kKeys);
   EXPECT_EQ(Flush(client, sequence), 0);
 }
 
-TEST(ServerFlushTest, WhatIsWrittenAfterItBeganStays) {
-  ServerHarness server;
+TEST_P(ServerFlushTest, WhatIsWrittenAfterItBeganStays) {
+  ServerHarness server(Options());
   RawClient client(server);
   client.Establish();
   for (uint64_t i = 1; i <= 1000; ++i) {
@@ -416,20 +426,32 @@ TEST(ServerFlushTest, WhatIsWrittenAfterItBeganStays) {
   }
 }
 
-TEST(ServerFlushTest, APartThatIsRepeatedTellsTheSameAndDeletesNoMore) {
-  ServerHarness server;
+TEST_P(ServerFlushTest, APartThatIsRepeatedTellsTheSameAndDeletesNoMore) {
+  ServerHarness server(Options());
   RawClient client(server);
   client.Establish();
   for (uint64_t i = 1; i <= 1000; ++i) {
     client.Ask(client.PutFrame(i, absl::StrCat("key", i), "value"));
   }
   const RawReply first = client.Ask(client.FlushFrame(1001, {}));
-  const uint64_t keys = server.table().stats().keys;
+  const uint64_t keys = server.tables().stats().keys;
   const RawReply again = client.Ask(client.FlushFrame(1001, {}));
   EXPECT_EQ(again.body.slot, first.body.slot);
   EXPECT_EQ(again.body.version, first.body.version);
   EXPECT_EQ(again.body.value_length, first.body.value_length);
-  EXPECT_EQ(server.table().stats().keys, keys);
+  EXPECT_EQ(server.tables().stats().keys, keys);
+}
+
+TEST_P(ServerFlushTest, ACursorOfNoPartitionIsTheEnd) {
+  ServerHarness server(Options());
+  RawClient client(server);
+  client.Establish();
+  client.Ask(client.PutFrame(1, "key", "value"));
+  const RawReply reply =
+      client.Ask(client.FlushFrame(2, {uint64_t{GetParam()} << 56 | 12345, 1000}));
+  EXPECT_EQ(reply.code, StatusCode::kOk);
+  EXPECT_EQ(reply.body.slot, 0);
+  EXPECT_EQ(reply.body.value_length, 0);
 }
 
 // --- Reasons -------------------------------------------------------------------------------------
