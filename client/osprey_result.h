@@ -1,0 +1,78 @@
+// What stands behind osprey.h's results: how the library's answers and errors become them.
+
+#ifndef OSPREY_CLIENT_OSPREY_RESULT_H_
+#define OSPREY_CLIENT_OSPREY_RESULT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "client/osprey.h"
+
+struct osprey_result {
+  int code = OSPREY_OK;
+  bool may_be_applied = false;
+  bool has_data = false;  // `data` is a value's
+  uint64_t length = 0;
+  uint64_t version = 0;
+  int64_t number = 0;
+  std::string message;
+  std::string key;
+  std::string data;
+  std::string cursor;
+  std::vector<osprey_result> items;
+};
+
+namespace osprey::capi {
+
+// An error that only the C API has, or that it finds before the library does.
+absl::Status Error(int code, absl::string_view message);
+
+// Of any status; OSPREY_OK if it is.
+int CodeOf(const absl::Status& status);
+
+// The one result that needs no memory. osprey_result_free leaves it alone.
+osprey_result* OutOfMemory();
+
+// Counts and versions are both uint64_t: this one is no version.
+struct KeyCount {
+  uint64_t keys = 0;
+};
+
+// Each makes a result of an answer. REQUIRES: the result is as constructed.
+void Take(osprey_result& result, const absl::Status& error);  // REQUIRES: not OK
+void Take(osprey_result& result, Value value);
+void Take(osprey_result& result, const ValueInfo& info);
+void Take(osprey_result& result, const Number& number);
+void Take(osprey_result& result, uint64_t version);
+void Take(osprey_result& result, bool exists);
+void Take(osprey_result& result, KeyCount count);
+void Take(osprey_result& result, absl::Duration round_trip);
+void Take(osprey_result& result, std::string text);
+void Take(osprey_result& result, ScanPage page);
+
+template <typename T>
+void Take(osprey_result& result, absl::StatusOr<T> answer) {
+  if (!answer.ok()) return Take(result, answer.status());
+  Take(result, *std::move(answer));
+}
+
+// The code and the message of the whole, from those of its items.
+void SumUp(osprey_result& result);
+
+template <typename T>
+void Take(osprey_result& result, std::vector<absl::StatusOr<T>> answers) {
+  result.items.resize(answers.size());
+  for (size_t i = 0; i < answers.size(); ++i) Take(result.items[i], std::move(answers[i]));
+  SumUp(result);
+}
+
+}  // namespace osprey::capi
+
+#endif  // OSPREY_CLIENT_OSPREY_RESULT_H_
