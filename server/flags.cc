@@ -1,6 +1,8 @@
 #include "server/flags.h"
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "gflags/gflags.h"
 
 namespace osprey {
@@ -16,6 +19,7 @@ namespace {
 
 // Flagfiles may name flagfiles; a file that names itself ends here.
 constexpr int kFlagfileDepthMax = 8;
+constexpr size_t kHelpColumns = 100;
 
 // gflags defines flags of its own (--tryfromenv, --undefok …), which are not the program's; but for
 // --help.
@@ -145,15 +149,31 @@ std::vector<std::string> ArgumentsOf(int argc, char** argv) {
   return args;
 }
 
-std::string DescribeFlags(absl::string_view file_part) {
+std::string DescribeFlags(absl::string_view file_part,
+                          std::vector<std::pair<std::string, std::string>> more) {
   std::vector<gflags::CommandLineFlagInfo> flags;
   gflags::GetAllFlags(&flags);  // sorted by file, then name
-  std::string text;
+  std::vector<std::pair<std::string, std::string>> lines;
   for (const gflags::CommandLineFlagInfo& info : flags) {
     if (!absl::StrContains(info.filename, file_part) || !IsOwnFlag(info)) continue;
     std::string name = absl::StrCat("--", absl::StrReplaceAll(info.name, {{"_", "-"}}));
     if (info.type != "bool") absl::StrAppend(&name, info.type == "string" ? "=TEXT" : "=N");
-    absl::StrAppendFormat(&text, "  %-18s %s\n", name, info.description);
+    lines.emplace_back(std::move(name), info.description);
+  }
+  std::move(more.begin(), more.end(), std::back_inserter(lines));
+  size_t width = 0;
+  for (const auto& line : lines) width = std::max(width, line.first.size());
+  std::string text;
+  for (const auto& [name, description] : lines) {
+    std::string line = absl::StrFormat("  %-*s", static_cast<int>(width), name);
+    for (const absl::string_view word : absl::StrSplit(description, ' ')) {
+      if (line.size() + 1 + word.size() > kHelpColumns) {
+        absl::StrAppend(&text, line, "\n");
+        line.assign(width + 2, ' ');
+      }
+      absl::StrAppend(&line, line.size() < width + 4 ? "  " : " ", word);
+    }
+    absl::StrAppend(&text, line, "\n");
   }
   return text;
 }

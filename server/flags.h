@@ -17,6 +17,7 @@
 #define OSPREY_SERVER_FLAGS_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,9 +35,11 @@ absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string
 // argv[1 …] as ParseFlags takes it.
 std::vector<std::string> ArgumentsOf(int argc, char** argv);
 
-// One line a flag, sorted: "  --if-version=N     what it does". Those defined in files whose name
-// contains `file_part`.
-std::string DescribeFlags(absl::string_view file_part);
+// "  --if-version=N     what it does", a flag after the other, sorted, in lines of at most 100
+// columns: those defined in files whose name contains `file_part`, and behind them `more`, which
+// are not gflags' (name and description).
+std::string DescribeFlags(absl::string_view file_part,
+                          std::vector<std::pair<std::string, std::string>> more = {});
 
 }  // namespace osprey
 

@@ -11,6 +11,7 @@
 #include "rdma/handshake.h"
 #include "server/config.h"
 #include "server/flags.h"
+#include "server/machine.h"
 #include "server/serve.h"
 
 // Each ends with its default, since --help prints nothing else of it.
@@ -42,14 +43,14 @@ void PrintHelp() {
       "address when it accepts\n"
       "clients; SIGTERM and SIGINT end it. Data is held in memory only.\n\n"
       "%s"
-      "  --flagfile=FILE    read flags from FILE, a line each\n"
-      "  --help             print this and end\n"
-      "  --version          print the version and end\n"
       "In names - and _ are alike.\n\n"
       "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
       "Exit status: 0 it was asked to end; 2 the flags are wrong; 3 it cannot listen; 4 anything "
       "else.\n",
-      DescribeFlags("server/main").c_str());
+      DescribeFlags("server/main", {{"--flagfile=FILE", "read flags from FILE, a line each"},
+                                    {"--help", "print this and end"},
+                                    {"--version", "print the version and end"}})
+          .c_str());
 }
 
 int Fail(int exit_status, absl::string_view message) {
@@ -86,6 +87,8 @@ int Main(int argc, char** argv) {
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
                   FLAGS_huge_pages});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
+  if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
+    return Fail(kExitUsage, status.message());
   const ServeResult result = Serve(*config);
   if (result.exit != ServeExit::kClean)
     return Fail(static_cast<int>(result.exit), result.status.message());

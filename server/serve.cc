@@ -28,6 +28,7 @@
 #include "rdma/unique_fd.h"
 #include "server/engine.h"
 #include "server/log.h"
+#include "server/machine.h"
 #include "server/size_flag.h"
 #include "server/tables.h"
 
@@ -278,6 +279,7 @@ absl::Status Run(Engine& engine, PollMode mode, const Clock& clock) {
 
 ServeResult Serve(const Config& config) {
   HandleSignals();
+  AllowDescriptors(config);
   const Clock clock;
   Server server;
   if (absl::Status status = OpenDomains(config, server); !status.ok()) {

@@ -129,5 +129,16 @@ TEST_F(FlagsTest, HelpNamesTheFlagsOfOneFileOnly) {
   EXPECT_THAT(DescribeFlags("some_other_file"), IsEmpty());
 }
 
+TEST_F(FlagsTest, HelpIsInColumnsAndItsLinesAreNotLongerThanATerminal) {
+  const std::string much(80, 'x');
+  EXPECT_EQ(
+      DescribeFlags("some_other_file", {{"--a=N", "one"}, {"--longer=TEXT", much + " yy zzzz"}}),
+      "  --a=N          one\n"
+      "  --longer=TEXT  " +
+          much +
+          " yy\n"
+          "                 zzzz\n");
+}
+
 }  // namespace
 }  // namespace osprey

@@ -3,6 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "server/config.h"
+#include "server/machine.h"
 #include "server/size_flag.h"
 
 namespace osprey::server {
@@ -97,6 +98,24 @@ TEST(ConfigTest, PortZeroMayBeAskedForTwice) {
   FlagValues flags = GoodFlags();
   flags.listen = "rdma://10.0.0.7:0,rdma://10.0.0.7:0";
   EXPECT_TRUE(MakeConfig(flags).ok());
+}
+
+TEST(ConfigTest, WhatTheMachineDoesNotHaveIsRefusedByTheFlagThatAsksForIt) {
+  const Config config = *MakeConfig(GoodFlags());
+  Machine machine;
+  machine.memory_bytes = config.memory_bytes;
+  machine.descriptors_max = DescriptorsFor(config);
+  EXPECT_TRUE(CheckMachine(config, machine).ok()) << CheckMachine(config, machine);
+  Machine small = machine;
+  --small.memory_bytes;
+  EXPECT_EQ(CheckMachine(config, small).message(),
+            "--memory: 512MiB is more than this machine has, 511MiB in all; write less");
+  Machine few = machine;
+  --few.descriptors_max;
+  EXPECT_EQ(
+      CheckMachine(config, few).message(),
+      "--connections-max: for 100 the process must be able to have 164 files open, and it may "
+      "have 163 (ulimit -Hn); raise that, or write less");
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // kvserver as a process: what scripts and operators rely on.
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/config.h"
@@ -224,15 +227,53 @@ TEST(ServerProcessTest, MoreMemoryThanThereIsIsStatusFourWhenItMustBeThereAtStar
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "a sanitizer's shadow memory does not fit under a limit of address space";
 #endif
-  // 1 TiB of huge pages, or of anything that is committed at once, is on no machine that runs
-  // tests; without an RDMA device memory is committed as it is used, so this asks for what even the
-  // address space limit refuses.
+  // Without an RDMA device memory is committed as it is used, so this asks for what the limit of
+  // address space refuses.
   const ProgramResult result =
       RunProgram({"bash", "-c",
-                  "ulimit -v 1000000; exec server/kvserver --memory=8GiB --listen=" +
+                  "ulimit -v 1000000; exec server/kvserver --memory=1GiB --listen=" +
                       ShmUri(NewTemporaryDirectory())});
   EXPECT_EQ(result.exit_status, 4);
-  EXPECT_THAT(result.err, HasSubstr("8589934592"));
+  EXPECT_THAT(result.err, HasSubstr("1073741824"));
+}
+
+TEST(ServerProcessTest, WhatTheMachineDoesNotHaveIsRefusedBeforeAnythingIsDone) {
+  const auto refusal = [](const std::string& limit, const std::string& flag) {
+    const ProgramResult result = RunProgram({"bash", "-c",
+                                             limit + "; exec server/kvserver " + flag +
+                                                 " --listen=" + ShmUri(NewTemporaryDirectory())});
+    EXPECT_EQ(result.exit_status, 2);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(refusal("true", "--memory=1TiB"), HasSubstr("--memory: 1TiB is more than"));
+  EXPECT_THAT(refusal("ulimit -n 100", "--memory=16MiB"),
+              HasSubstr("--connections-max: for 1024 the process must"));
+}
+
+// The soft limit of open files is often lower than what was asked for needs.
+TEST(ServerProcessTest, AsManyConnectAsWasSaidAndOneMoreIsTold) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t soft = std::exchange(limit.rlim_cur, 60);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);  // the server inherits it
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {"--connections-max=70"});
+  limit.rlim_cur = soft;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  Options options;
+  options.connect_timeout = absl::Milliseconds(500);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 70; ++i) {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri(), options);
+    ASSERT_TRUE(client.ok()) << i << ": " << client.status();
+    clients.push_back(*std::move(client));
+  }
+  const absl::Status refused = Client::Connect((*server)->uri(), options).status();
+  EXPECT_EQ(ReasonOf(refused), Reason::kRefused) << refused;
+  for (const std::unique_ptr<Client>& client : clients)
+    EXPECT_TRUE(client->Put("key", "value").ok());
 }
 
 TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {

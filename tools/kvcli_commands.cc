@@ -72,8 +72,7 @@ std::string HelpText() {
     absl::StrAppendFormat(&text, "  %-19s %s\n", CommandLine(command), command.summary);
   }
   absl::StrAppend(&text, "\nflags, before or after the command (-- ends them):\n",
-                  DescribeFlags("kvcli"),
-                  "  --flagfile=FILE    more flags, one a line\n"
+                  DescribeFlags("kvcli", {{"--flagfile=FILE", "more flags, one a line"}}),
                   "\nVALUE may be - (standard input) or @FILE.\n"
                   "exit status: 0 done; 1 not found or condition not met; 2 usage; 3 cannot "
                   "connect; 4 anything else");

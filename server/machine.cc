@@ -1,0 +1,53 @@
+#include "server/machine.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/size_flag.h"
+
+namespace osprey::server {
+namespace {
+
+rlimit Descriptors() {
+  rlimit limit = {};
+  // It fails for no limit that exists.
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit;
+}
+
+}  // namespace
+
+Machine ThisMachine() {
+  Machine machine;
+  machine.memory_bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  machine.descriptors_max = Descriptors().rlim_max;
+  return machine;
+}
+
+absl::Status CheckMachine(const Config& config, const Machine& machine) {
+  if (config.memory_bytes > machine.memory_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--memory: ", FormatSize(config.memory_bytes), " is more than this machine has, ",
+        machine.memory_bytes >> 20, "MiB in all; write less"));
+  }
+  if (DescriptorsFor(config) > machine.descriptors_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--connections-max: for ", config.connections_max, " the process must be able to have ",
+        DescriptorsFor(config), " files open, and it may have ", machine.descriptors_max,
+        " (ulimit -Hn); raise that, or write less"));
+  }
+  return absl::OkStatus();
+}
+
+void AllowDescriptors(const Config& config) {
+  rlimit limit = Descriptors();
+  limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, DescriptorsFor(config));
+  // Up to the hard limit everybody may.
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace osprey::server
