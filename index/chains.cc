@@ -61,7 +61,7 @@ bool Chains::Add(uint64_t home, uint64_t slot) {
   uint64_t last = home;
   uint32_t length = 0;
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
-    LineEditor line(writer_, at);
+    LineEditor line(writer_, lives_, at);
     if (line.free() > 0) {
       line.AddSlot(slot);
       line.Publish();
@@ -74,8 +74,8 @@ bool Chains::Add(uint64_t home, uint64_t slot) {
   if (length == kChainLinesMax) return false;
   const absl::optional<uint64_t> offset = TakeLine();
   if (!offset.has_value()) return false;
-  LineEditor before(writer_, last);
-  LineEditor line = LineEditor::Empty(writer_, *offset, before.generation());
+  LineEditor before(writer_, lives_, last);
+  LineEditor line = LineEditor::Empty(writer_, lives_, *offset, before.generation());
   line.AddSlot(slot);
   line.Publish();
   before.SetLink(*offset);
@@ -106,19 +106,19 @@ bool Chains::Reserve(uint64_t lines) {
 }
 
 // From the last line backwards, so that each is written with its link.
-uint64_t Chains::Build(absl::Span<const uint64_t> slots, uint32_t generation) {
-  assert(!slots.empty() && slots.size() <= kChainLinesMax * kLineWordsUsable);
+uint64_t Chains::Build(absl::Span<const Key> keys, uint32_t generation) {
+  assert(!keys.empty() && keys.size() <= kChainLinesMax * kLineWordsUsable);
   uint64_t next = 0;
-  while (!slots.empty()) {
-    const size_t count = (slots.size() - 1) % kLineWordsUsable + 1;
+  while (!keys.empty()) {
+    const size_t count = (keys.size() - 1) % kLineWordsUsable + 1;
     const absl::optional<uint64_t> offset = TakeLine();
     assert(offset.has_value());
-    LineEditor line = LineEditor::Empty(writer_, *offset, generation);
-    for (const uint64_t slot : slots.last(count)) line.AddSlot(slot);
+    LineEditor line = LineEditor::Empty(writer_, lives_, *offset, generation);
+    for (const Key& key : keys.last(count)) line.AddSlot(key.slot, key.lives);
     line.SetLink(next);
     line.Publish();
     next = *offset;
-    slots.remove_suffix(count);
+    keys.remove_suffix(count);
   }
   return next;
 }
@@ -126,7 +126,7 @@ uint64_t Chains::Build(absl::Span<const uint64_t> slots, uint32_t generation) {
 void Chains::Poison(uint64_t home) {
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0;) {
     const uint64_t next = LinkOf(LineAt(writer_, at));
-    LineEditor::Empty(writer_, at, kGenerationNone).Publish();
+    LineEditor::Empty(writer_, lives_, at, kGenerationNone).Publish();
     FreeLine(at);
     at = next;
   }
@@ -136,13 +136,14 @@ void Chains::Poison(uint64_t home) {
 uint32_t Chains::PullBack(uint64_t home) {
   uint32_t moved = 0;
   for (uint32_t i = 0; i < kChainLinesMax; ++i) {
-    LineEditor to(writer_, Seeded(SeededBug::kPullBackIntoSecondLine) ? home + kLineBytes : home);
+    LineEditor to(writer_, lives_,
+                  Seeded(SeededBug::kPullBackIntoSecondLine) ? home + kLineBytes : home);
     const uint64_t last = LastOf(home);
     if (to.free() == 0 || last == home) break;
-    LineEditor from(writer_, last);
+    LineEditor from(writer_, lives_, last);
     while (to.free() > 0 && from.used() > 0) {
-      to.AddSlot(from.line().words[from.used() - 1]);
-      from.Remove(from.used() - 1, 1);
+      const uint64_t slot = from.line().words[from.used() - 1];
+      to.AddSlot(slot, from.Remove(from.used() - 1, 1));
       ++moved;
     }
     // W3: destination before source. In between the slot is in both, and leads to the same item.
@@ -158,7 +159,7 @@ uint32_t Chains::PullBack(uint64_t home) {
 void Chains::UnlinkFirstEmpty(const uint64_t* chain, uint32_t length) {
   for (uint32_t i = 1; i <= length; ++i) {
     if (UsedWords(LineAt(writer_, chain[i])) != 0) continue;
-    LineEditor before(writer_, chain[i - 1]);
+    LineEditor before(writer_, lives_, chain[i - 1]);
     before.SetLink(LinkOf(LineAt(writer_, chain[i])));
     before.Publish();
     FreeLine(chain[i]);
@@ -176,7 +177,7 @@ void Chains::Trim(uint64_t home) {
   uint32_t keep = length;
   while (keep > 0 && UsedWords(LineAt(writer_, chain[keep])) == 0) --keep;
   if (keep == length) return;
-  LineEditor last(writer_, chain[keep]);
+  LineEditor last(writer_, lives_, chain[keep]);
   last.SetLink(0);
   last.Publish();
   for (uint32_t i = length; i > keep; --i) FreeLine(chain[i]);

@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "index/layout.h"
 #include "index/line_editor.h"
+#include "index/line_lives.h"
 #include "index/region_space.h"
 #include "index/writer.h"
 
@@ -31,8 +32,9 @@ namespace osprey::index {
 // Not thread-safe.
 class Chains {
  public:
-  // Both must outlive this.
-  Chains(RegionWriter& writer, RegionSpace& space) : writer_(writer), space_(space) {}
+  // All must outlive this.
+  Chains(RegionWriter& writer, RegionSpace& space, LineLives& lives)
+      : writer_(writer), space_(space), lives_(lives) {}
 
   // Puts `slot` into the chain of `home`. False when the chain is at its longest and full, or there
   // is no room for another line; nothing has changed then.
@@ -50,9 +52,14 @@ class Chains {
   // --- For a segment that splits.
   // Makes sure of room for `lines` more lines. False when there is none.
   bool Reserve(uint64_t lines);
-  // Writes a chain of `slots` and returns where it begins, for the link of a home of `generation`.
+  // A key of a chain: its slot, and its lives.
+  struct Key {
+    uint64_t slot = 0;
+    uint32_t lives = kLivesNew;
+  };
+  // Writes a chain of `keys` and returns where it begins, for the link of a home of `generation`.
   // REQUIRES: Reserve made sure of it; 1 to kChainLinesMax lines.
-  uint64_t Build(absl::Span<const uint64_t> slots, uint32_t generation);
+  uint64_t Build(absl::Span<const Key> keys, uint32_t generation);
   // Ends the life of the chain's lines: rewrites them as lines of no generation, and frees them.
   // The home's own line is the caller's to rewrite.
   void Poison(uint64_t home);
@@ -75,6 +82,7 @@ class Chains {
 
   RegionWriter& writer_;
   RegionSpace& space_;
+  LineLives& lives_;
   // By offset. The first with a free line is used first, so that others become empty, which makes
   // them free for segments: most chains live only shortly before their segments split.
   absl::btree_map<uint64_t, Unit> units_;

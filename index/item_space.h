@@ -102,6 +102,7 @@ class ItemSpace {
   // One range at a time.
   void Close(uint64_t begin, uint64_t end);
   void Open();
+  bool IsClosed(uint64_t offset) const { return pages_.IsClosed(offset); }
 
   uint64_t pages_begin() const { return pages_.begin(); }
   uint64_t pages_end() const { return pages_.end(); }

@@ -18,27 +18,37 @@ const Line& LineAt(const RegionWriter& writer, uint64_t offset) {
   return *reinterpret_cast<const Line*>(writer.Bytes(offset, kLineBytes).data());
 }
 
-LineEditor::LineEditor(RegionWriter& writer, uint64_t offset, const Line& line)
-    : writer_(&writer), offset_(offset), line_(line), used_(UsedWords(line)) {}
+LineEditor::LineEditor(RegionWriter& writer, LineLives& all_lives, uint64_t offset,
+                       const Line& line, Lives lives)
+    : writer_(&writer),
+      all_lives_(&all_lives),
+      offset_(offset),
+      line_(line),
+      lives_(lives),
+      used_(UsedWords(line)) {}
 
-LineEditor::LineEditor(RegionWriter& writer, uint64_t offset)
-    : LineEditor(writer, offset, LineAt(writer, offset)) {}
+LineEditor::LineEditor(RegionWriter& writer, LineLives& lives, uint64_t offset)
+    : LineEditor(writer, lives, offset, LineAt(writer, offset), lives.Of(offset)) {}
 
-LineEditor LineEditor::Empty(RegionWriter& writer, uint64_t offset, uint32_t generation) {
+LineEditor LineEditor::Empty(RegionWriter& writer, LineLives& lives, uint64_t offset,
+                             uint32_t generation) {
   Line line{};
   line.record.tag = generation;
-  return LineEditor(writer, offset, line);
+  return LineEditor(writer, lives, offset, line, Lives());
 }
 
-void LineEditor::AddSlot(uint64_t slot) {
+void LineEditor::AddSlot(uint64_t slot, uint32_t lives) {
   assert(free() >= 1 && KindOf(slot) == WordKind::kSlot);
+  lives_.Set(used_, lives);
   line_.words[used_++] = slot;
 }
 
-void LineEditor::AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version) {
+void LineEditor::AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version,
+                           uint32_t lives) {
   const InlineHead head{static_cast<uint32_t>(key.size()), static_cast<uint32_t>(value.size()),
                         cas_version};
   assert(free() >= head.words() && head.words() <= kInlineWordsMax);
+  lives_.Set(used_, lives);
   line_.words[used_] = head.Pack();
   std::byte* const bytes = reinterpret_cast<std::byte*>(&line_.words[used_ + 1]);
   std::memcpy(bytes, key.data(), key.size());  // the words were 0, so the padding is
@@ -46,11 +56,14 @@ void LineEditor::AddInline(absl::string_view key, ByteSpan value, uint64_t cas_v
   used_ += head.words();
 }
 
-void LineEditor::Remove(uint32_t at, uint32_t words) {
+uint32_t LineEditor::Remove(uint32_t at, uint32_t words) {
   assert(words > 0 && at + words <= used_);
+  const uint32_t lives = lives_.At(at);
+  lives_.Remove(at, words);
   std::copy(line_.words + at + words, line_.words + used_, line_.words + at);
   std::fill(line_.words + used_ - words, line_.words + used_, 0);
   used_ -= words;
+  return lives;
 }
 
 void LineEditor::Publish() {
@@ -59,6 +72,7 @@ void LineEditor::Publish() {
       offset_, version, line_.record.tag,
       ByteSpan(reinterpret_cast<const std::byte*>(line_.words), sizeof(line_.words)));
   line_.record = writer_->Header(offset_);
+  all_lives_->Set(offset_, lives_);
 }
 
 }  // namespace osprey::index

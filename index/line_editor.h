@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "index/layout.h"
 #include "index/line.h"
+#include "index/line_lives.h"
 #include "index/writer.h"
 
 namespace osprey::index {
@@ -16,10 +17,11 @@ namespace osprey::index {
 // Publish.
 class LineEditor {
  public:
-  // The line at `offset` as it is. `writer` must outlive this.
-  LineEditor(RegionWriter& writer, uint64_t offset);
+  // The line at `offset` as it is, and the lives of its keys. Both must outlive this.
+  LineEditor(RegionWriter& writer, LineLives& lives, uint64_t offset);
   // An empty line of `generation`, whatever is there.
-  static LineEditor Empty(RegionWriter& writer, uint64_t offset, uint32_t generation);
+  static LineEditor Empty(RegionWriter& writer, LineLives& lives, uint64_t offset,
+                          uint32_t generation);
 
   uint64_t offset() const { return offset_; }
   uint32_t generation() const { return line_.record.tag; }
@@ -31,11 +33,13 @@ class LineEditor {
   }
 
   // REQUIRES: free() >= 1.
-  void AddSlot(uint64_t slot);
+  void AddSlot(uint64_t slot, uint32_t lives = kLivesNew);
   // REQUIRES: free() >= InlineWords(key.size(), value.size()) <= kInlineWordsMax.
-  void AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version);
-  // Takes `words` words from `at` out; what follows moves up.
-  void Remove(uint32_t at, uint32_t words);
+  void AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version,
+                 uint32_t lives = kLivesNew);
+  // Takes the key's `words` words from `at` out; what follows moves up. Returns the lives that it
+  // had, for whatever takes its place.
+  uint32_t Remove(uint32_t at, uint32_t words);
   // 0: none.
   void SetLink(uint64_t line_offset) {
     line_.words[kLinkWord] = line_offset == 0 ? 0 : PackLink(line_offset);
@@ -45,11 +49,14 @@ class LineEditor {
   void Publish();
 
  private:
-  LineEditor(RegionWriter& writer, uint64_t offset, const Line& line);
+  LineEditor(RegionWriter& writer, LineLives& all_lives, uint64_t offset, const Line& line,
+             Lives lives);
 
   RegionWriter* writer_;
+  LineLives* all_lives_;
   uint64_t offset_;
   Line line_;
+  Lives lives_;
   uint32_t used_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "index/access_hint.h"
 #include "index/record.h"
 #include "index/test_hooks.h"
 
@@ -107,6 +108,9 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   step.version = item.cas_version;
   step.slot = slot;
   step.line = line;
+  const WordKind kind = slot != 0 ? WordKind::kSlot : WordKind::kInline;
+  const uint64_t at = slot != 0 ? Slot::Unpack(slot).offset : searched_[searched_count_ - 1].offset;
+  step.access = AccessHint{kind, hash_.fingerprint(), 0, at}.Pack();
   return step;
 }
 

@@ -88,6 +88,7 @@ class Lookup {
     uint64_t version = 0;       // kHit
     uint64_t slot = 0;          // kHit
     uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
+    uint64_t access = 0;        // kHit: where it was, as an AccessHint of partition 0
   };
   // A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
   // is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.

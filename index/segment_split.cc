@@ -23,8 +23,8 @@ uint64_t SegmentSplit::Half::words() const {
 
 uint64_t SegmentSplit::Half::chain_lines() const {
   uint64_t count = 0;
-  ForEachChain([&](uint32_t, absl::Span<const uint64_t> slots) {
-    count += (slots.size() + kLineWordsUsable - 1) / kLineWordsUsable;
+  ForEachChain([&](uint32_t, absl::Span<const Chains::Key> chain) {
+    count += (chain.size() + kLineWordsUsable - 1) / kLineWordsUsable;
   });
   return count;
 }
@@ -33,6 +33,7 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
   entries_.clear();
   for (Half& half : halves_) {
     half.lines.assign(kLinesPerUnit, Line{});
+    half.lives.assign(kLinesPerUnit, Lives());
     half.used.assign(kLinesPerUnit, 0);
     half.chained.clear();
     half.keys = half.small_items = 0;
@@ -55,11 +56,12 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
 }
 
 void SegmentSplit::Collect(uint64_t line_offset, uint32_t line, bool chained) {
+  const Lives lives = lives_.Of(line_offset);
   LineCursor cursor(LineAt(writer_, line_offset));
   while (cursor.Next()) {
     const LineEntry& entry = cursor.entry();
     const uint64_t at = line_offset + offsetof(Line, words) + entry.at * kWordBytes;
-    entries_.push_back({at, entry.words, line, chained});
+    entries_.push_back({at, entry.words, lives.At(entry.at), line, chained});
   }
 }
 
@@ -89,12 +91,13 @@ void SegmentSplit::Place(const Entry& entry, Half& half) {
     assert(entry.words == 1);
     if (half.used[line] == kLineWordsUsable) ++line;
     if (half.used[line] == kLineWordsUsable) {
-      half.chained.push_back({entry.line, writer_.Word(entry.words_at)});
+      half.chained.push_back({entry.line, {writer_.Word(entry.words_at), entry.lives}});
       return;
     }
   }
   uint32_t& used = half.used[line];
   assert(used + entry.words <= kLineWordsUsable);
+  half.lives[line].Set(used, entry.lives);
   for (uint32_t i = 0; i < entry.words; ++i) {
     half.lines[line].words[used++] = writer_.Word(entry.words_at + i * kWordBytes);
   }

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "index/chains.h"
 #include "index/item_store.h"
 #include "index/layout.h"
+#include "index/line_lives.h"
 #include "index/writer.h"
 
 namespace osprey::index {
@@ -27,11 +29,12 @@ class SegmentSplit {
  public:
   struct Half {
     std::vector<Line> lines;     // kLinesPerUnit of them: words only, no links
+    std::vector<Lives> lives;    // of each
     std::vector<uint32_t> used;  // words of each
     // Slots that found no room in their window, by home.
     struct Chained {
       uint32_t home = 0;
-      uint64_t slot = 0;
+      Chains::Key key;
     };
     std::vector<Chained> chained;
     uint32_t keys = 0;
@@ -39,22 +42,23 @@ class SegmentSplit {
 
     uint64_t words() const;  // all that keys take, chains included
     uint64_t chain_lines() const;
-    // Calls fn(home, slots) for each home that needs a chain.
+    // Calls fn(home, chain) for each home that needs a chain.
     template <typename Fn>
     void ForEachChain(Fn fn) const {
-      std::vector<uint64_t> slots;
+      std::vector<Chains::Key> chain;
       for (size_t i = 0; i < chained.size(); ++i) {
-        slots.push_back(chained[i].slot);
+        chain.push_back(chained[i].key);
         if (i + 1 < chained.size() && chained[i + 1].home == chained[i].home) continue;
-        fn(chained[i].home, absl::MakeConstSpan(slots));
-        slots.clear();
+        fn(chained[i].home, absl::MakeConstSpan(chain));
+        chain.clear();
       }
     }
   };
 
-  // Both must outlive this.
-  SegmentSplit(const RegionWriter& writer, const ItemStore& items, uint64_t hash_seed)
-      : writer_(writer), items_(items), hash_seed_(hash_seed) {}
+  // All must outlive this.
+  SegmentSplit(const RegionWriter& writer, const ItemStore& items, const LineLives& lives,
+               uint64_t hash_seed)
+      : writer_(writer), items_(items), lives_(lives), hash_seed_(hash_seed) {}
 
   // Reads the segment at `segment` and parts its keys by bit `depth` of their hashes.
   void Read(uint64_t segment, uint32_t depth);
@@ -66,6 +70,7 @@ class SegmentSplit {
   struct Entry {
     uint64_t words_at = 0;  // offset of its first word
     uint32_t words = 0;
+    uint32_t lives = 0;
     uint32_t line = 0;  // its number; of a chained one, its home's
     bool chained = false;
   };
@@ -75,6 +80,7 @@ class SegmentSplit {
 
   const RegionWriter& writer_;
   const ItemStore& items_;
+  const LineLives& lives_;
   uint64_t hash_seed_;
   Half halves_[2];
   std::vector<Entry> entries_;

@@ -27,12 +27,6 @@ constexpr uint64_t IndexRoom(uint64_t region_bytes) {
 
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
 
-// Items made inline after one delete: bounded work.
-constexpr int kPromotionsPerDelete = 2;
-
-// More cas versions than any one write draws, all its records included.
-constexpr uint64_t kCasVersionsPerWriteMax = 64;
-
 WriteResult Outcome(absl::Status status, uint64_t version = 0) {
   WriteResult result;
   result.status = std::move(status);
@@ -98,9 +92,10 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
     : writer_(region, options.incarnation, options.cas_version, options.cas_counter),
       space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
-      chains_(writer_, space_),
+      lives_(space_.units_offset(), options.evict),
+      chains_(writer_, space_, lives_),
       directory_(writer_, options.hash_seed),
-      split_(writer_, items_, options.hash_seed),
+      split_(writer_, items_, lives_, options.hash_seed),
       compactor_(writer_, items_,
                  [this](uint64_t from, const Sealing& sealing, absl::Time now) {
                    ReplaceCopied(from, sealing, now);
@@ -140,6 +135,11 @@ bool Table::LocateIn(uint64_t line_offset, absl::string_view key, Location& loca
     return true;
   }
   return false;
+}
+
+absl::string_view Table::KeyOf(const Location& at) const {
+  assert(at.found());
+  return at.out_of_line() ? items_.At(at.item()).key : at.entry.key;
 }
 
 Table::Current Table::CurrentOf(const Location& at) const {
@@ -190,6 +190,8 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   Location at = Locate(key);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
+  lines_in_vain_ = 0;
   if (MayBeInline(key, value) && !at.chained) {
     const uint64_t version = writer_.NextCasVersion();
     if (PutInline(at, key, value, version, now)) {
@@ -207,7 +209,11 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
     return result;
   }
   const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
-  if (!item.has_value()) return Full();
+  if (!item.has_value()) {
+    const uint64_t version = writer_.NextCasVersion();
+    if (PutInlineEvicting(key, value, version, now)) return Outcome(absl::OkStatus(), version);
+    return Full();
+  }
   items_.Fill(*item, value);
   const uint64_t version = writer_.NextCasVersion();
   return PublishItem(at, items_.Finish(*item, version), version, now);
@@ -242,9 +248,8 @@ void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& se
   const bool seal_first = Seeded(SeededBug::kNewItemLiveBeforeOldIsDead);
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  LineEditor line(writer_, at.line);
-  line.Remove(at.entry.at, at.entry.words);
-  line.AddSlot(slot);
+  LineEditor line(writer_, lives_, at.line);
+  line.AddSlot(slot, line.Remove(at.entry.at, at.entry.words));
   if (seal_first) items_.Seal(sealing);
   const bool is_move = kTestHooks && out_of_line &&
                        items_.At(sealing.offset).cas_version == items_.At(old_item).cas_version;
@@ -264,18 +269,25 @@ void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& se
 // Into the window if it has a word left or can make one, else into the chain. The instant is the
 // seal.
 bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
-  absl::optional<uint64_t> room = RoomierLine(at.home, 1);
-  if (!room.has_value() && Demote(at.home, now)) room = RoomierLine(at.home, 1);
-  if (room.has_value()) {
-    LineEditor line(writer_, *room);
-    line.AddSlot(slot);
-    PublishLine(line);
-  } else {
-    if (!chains_.Add(at.home, slot)) return false;
-    ++counts_.chained_inserts;
-    ++segments_[UnitOf(at.home)].words;
+  for (int attempt = 0; !InsertSlot(at.home, slot, now); ++attempt) {
+    if (attempt == kEvictionsNearMax || !EvictNear(at.home, {}, now)) return false;
   }
   items_.Seal(sealing);
+  return true;
+}
+
+bool Table::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
+  absl::optional<uint64_t> room = RoomierLine(home, 1);
+  if (!room.has_value() && Demote(home, now)) room = RoomierLine(home, 1);
+  if (!room.has_value()) {
+    if (!chains_.Add(home, slot)) return false;
+    ++counts_.chained_inserts;
+    ++segments_[UnitOf(home)].words;
+    return true;
+  }
+  LineEditor line(writer_, lives_, *room);
+  line.AddSlot(slot);
+  PublishLine(line);
   return true;
 }
 
@@ -287,13 +299,13 @@ bool Table::PutInline(const Location& at, absl::string_view key, ByteSpan value,
   const absl::optional<uint64_t> room =
       at.found() ? absl::optional<uint64_t>(at.line) : RoomierLine(at.home, words);
   if (!room.has_value()) return false;
-  LineEditor line(writer_, *room);
+  LineEditor line(writer_, lives_, *room);
   if (at.found() && line.free() + old_words < words) return false;
   CountPut(at, key, value, WordKind::kInline);
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  if (at.found()) line.Remove(at.entry.at, old_words);
-  line.AddInline(key, value, version);
+  const uint32_t lives = at.found() ? line.Remove(at.entry.at, old_words) : kLivesNew;
+  line.AddInline(key, value, version, lives);
   // W2, item to inline: an address in a client's cache must not yield the old value any more.
   if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
   PublishLine(line);
@@ -320,15 +332,21 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
   if (!at.found()) return Outcome(absl::NotFoundError("no such key"));
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   const uint64_t version = writer_.NextCasVersion();
+  Remove(at, kPromotionsPerDelete, now);
+  return Outcome(absl::OkStatus(), version);
+}
+
+// Up to `promotions_max` small items are made inline where there is room now.
+void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
   --counts_.keys;
   --segments_[UnitOf(at.home)].keys;
   segments_[UnitOf(at.home)].small_items -= IsSmallItem(at);
-  counts_.key_bytes -= key.size();
+  counts_.key_bytes -= KeyOf(at).size();
   counts_.value_bytes -= CurrentOf(at).value.size();
   if (!out_of_line) --counts_.inline_keys;
-  LineEditor line(writer_, at.line);
+  LineEditor line(writer_, lives_, at.line);
   line.Remove(at.entry.at, at.entry.words);
   // W2: dead, then gone from the line, which is the instant.
   const bool line_first = Seeded(SeededBug::kSlotClearedBeforeDeadMark);
@@ -341,9 +359,8 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
     chains_.Trim(at.home);
   } else {
     PullBack(Seeded(SeededBug::kPullBackIntoSecondLine) ? at.home : at.line);
-    Promote(at.line, kPromotionsPerDelete, now);
+    Promote(at.line, promotions_max, now);
   }
-  return Outcome(absl::OkStatus(), version);
 }
 
 // --- Rendezvous ------------------------------------------------------------
@@ -410,6 +427,7 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const Location at = Locate(items_.At(reservation.offset_).key);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
   uint64_t version = reservation.version_;
   Sealing sealing;
   if (at.found() && CurrentOf(at).version > version) {
@@ -452,7 +470,7 @@ bool Table::IsSmallItem(const Location& at) const {
 
 void Table::Stats::Add(const Stats& other) {
   // Whoever adds a field adds it here.
-  static_assert(sizeof(Stats) == 24 * sizeof(uint64_t));
+  static_assert(sizeof(Stats) == 28 * sizeof(uint64_t));
   for (uint64_t Stats::*field : {
            &Stats::keys,
            &Stats::inline_keys,
@@ -475,6 +493,10 @@ void Table::Stats::Add(const Stats& other) {
            &Stats::compaction_bytes,
            &Stats::compaction_windows,
            &Stats::compaction_windows_given_up,
+           &Stats::evictions,
+           &Stats::evicted_bytes,
+           &Stats::hints,
+           &Stats::hints_unmatched,
        }) {
     this->*field += other.*field;
   }

@@ -39,6 +39,7 @@
 #include "index/layout.h"
 #include "index/line.h"
 #include "index/line_editor.h"
+#include "index/line_lives.h"
 #include "index/region_space.h"
 #include "index/segment_split.h"
 #include "index/writer.h"
@@ -66,6 +67,8 @@ struct TableOptions {
   CasCounter* cas_counter = nullptr;
   uint32_t split_percent = kSplitPercent;  // up to 100; 0 (for tests): after every insertion
   uint32_t small_items_percent = kSmallItemsPercent;
+  // When memory is full, cold keys make room for new ones (index/README.md, "When memory is full").
+  bool evict = false;
 };
 
 // What must hold at the instant of a write.
@@ -88,6 +91,13 @@ struct WriteResult {
 // Whether a write was refused because no cas version is left: it is the region's end, where
 // fullness is not.
 bool IsVersionsUsedUp(const absl::Status& status);
+
+// Small items that a delete makes inline where it left room: bounded work.
+inline constexpr int kPromotionsPerDelete = 2;
+// More cas versions than any one write draws, all its records included.
+inline constexpr uint64_t kCasVersionsPerWriteMax = 64;
+// Keys of a window that one insertion evicts at most.
+inline constexpr int kEvictionsNearMax = 8;
 
 class Table;
 
@@ -170,6 +180,19 @@ class Table {
   // Whether some step is wanted. GrowStep may still find no room for it.
   bool GrowthWanted() const { return directory_.doubling() || !wants_split_.empty(); }
 
+  // --- Eviction (table_eviction.cc). Nothing of it happens without TableOptions::evict.
+  // Evicts some keys if little room is left: at most 256. True when there is more to do now.
+  bool EvictStep(absl::Time now);
+  bool evicts() const { return options_.evict; }
+  // Whether a Reserve of that size that found no room may find some when it is tried again, since
+  // each attempt and each step makes more: it fits beside what must stay.
+  bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;
+  // What clients tell of their hits (access_hint.h): the keys stay longer. Anything may be in them,
+  // the partition is not looked at.
+  void TakeHints(absl::Span<const uint64_t> hints);
+  // The key is in use. False when it is absent.
+  bool Touch(absl::string_view key);
+
   // --- Flush.
   // Deletes up to `keys_max` (at most kFlushKeysMax) keys whose version is at most `version_bound`,
   // from `cursor` on; 0 is the beginning. A client that goes on until the cursor returned is 0 has
@@ -217,6 +240,11 @@ class Table {
     uint64_t compaction_bytes = 0;
     uint64_t compaction_windows = 0;
     uint64_t compaction_windows_given_up = 0;
+    // Since the start.
+    uint64_t evictions = 0;        // keys
+    uint64_t evicted_bytes = 0;    // their keys and values
+    uint64_t hints = 0;            // taken
+    uint64_t hints_unmatched = 0;  // of these, those whose key was not there any more
 
     // Together with another table of the same server: sums; the deeper directory. Leaves
     // load_factor as it is.
@@ -249,6 +277,7 @@ class Table {
     uint32_t keys = 0;
     uint32_t small_items = 0;  // items that would be inline if there had been room
     bool wants_split = false;
+    uint8_t hand = 0;  // of eviction within it: a line
   };
 
   Table(absl::Span<std::byte> region, const TableOptions& options);
@@ -262,6 +291,7 @@ class Table {
   uint64_t HomeOf(KeyHash hash) const;  // the offset of line h
   Location Locate(absl::string_view key) const;
   bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
+  absl::string_view KeyOf(const Location& at) const;
   Current CurrentOf(const Location& at) const;
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
 
@@ -272,6 +302,7 @@ class Table {
                           absl::Time now);
   void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
+  bool InsertSlot(uint64_t home, uint64_t slot, absl::Time now);
   bool PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,
                  absl::Time now);
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
@@ -281,8 +312,34 @@ class Table {
   void MoveAsNobodyMay(absl::string_view key);  // seeded bugs
   // Publishes, and keeps account of the words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
+  // Ends the key, whatever the reason.
+  void Remove(const Location& at, int promotions_max, absl::Time now);
   void CountPut(const Location& at, absl::string_view key, ByteSpan value, WordKind form);
   bool IsSmallItem(const Location& at) const;
+
+  // Eviction.
+  struct Victims {
+    uint32_t lives_max = 1;    // a key that has more stays
+    bool of_any_kind = false;  // or only those whose end gives item space
+    absl::string_view spared;  // stays, whatever it has
+  };
+  absl::optional<uint64_t> BeginItemEvicting(absl::string_view key, uint64_t value_length,
+                                             Location* at, absl::Time now);
+  uint64_t ReserveBytes() const;
+  bool EvictionWanted() const;
+  uint64_t Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max, absl::string_view spared,
+                 absl::Time now);
+  absl::optional<Location> VictimIn(uint64_t line, const Victims& victims, absl::Time now) const;
+  uint64_t EvictKey(const Location& at, int promotions_max, absl::Time now);
+  bool EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time now);
+  bool MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared, absl::Time now) const;
+  absl::optional<Location> LocateItem(uint64_t offset) const;
+  bool EvictNear(uint64_t home, absl::string_view spared, absl::Time now);
+  bool PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t version, absl::Time now);
+  bool ThinOut(uint32_t unit, absl::Time now);
+  bool IsCalm(const Segment& segment) const;
+  bool TakeItemHint(uint64_t offset, uint32_t fingerprint);
+  bool TakeLineHint(uint64_t offset, uint32_t fingerprint);
 
   // Growth (table_growth.cc).
   DirectoryEntry NewSegment(uint32_t depth);
@@ -300,6 +357,7 @@ class Table {
   RegionWriter writer_;
   RegionSpace space_;
   ItemStore items_;
+  LineLives lives_;
   Chains chains_;
   Directory directory_;
   SegmentSplit split_;
@@ -310,6 +368,9 @@ class Table {
   std::vector<uint64_t> segments_of_depth_;
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
   uint64_t occupied_words_ = 0;       // of segments' lines, links apart
+  uint64_t hand_ = 0;                 // of eviction: a line, as LineLives numbers them
+  uint64_t lines_in_vain_ = 0;        // that it passed since it evicted a key
+  uint64_t place_ = 0;                // in item space: where neighbours are looked for next
   Stats counts_;                      // what is counted as it happens; stats() fills in the rest
 };
 

@@ -50,7 +50,8 @@ DirectoryEntry Table::NewSegment(uint32_t depth) {
 void Table::LayOut() {
   const DirectoryEntry only = NewSegment(0);
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
-    LineEditor::Empty(writer_, UnitOffset(only.unit) + i * kLineBytes, only.generation).Publish();
+    LineEditor::Empty(writer_, lives_, UnitOffset(only.unit) + i * kLineBytes, only.generation)
+        .Publish();
   }
   directory_.LayOut(only);
 }
@@ -87,7 +88,7 @@ bool Table::GrowStep(absl::Time now) {
     Segment& segment = segments_[entry.unit];
     const bool emptied = Percent(segment.words) < std::min(kCrowdedPercent, options_.split_percent);
     if (!emptied && entry.depth < directory_.depth()) {
-      if (!Split(hash_bits, entry, now)) return false;
+      if (!Split(hash_bits, entry, now) && !ThinOut(entry.unit, now)) return false;
       wants_split_.pop_front();
     } else if (!emptied && MayDouble()) {
       directory_.DoubleStep();
@@ -146,8 +147,8 @@ void Table::PromoteIn(DirectoryEntry entry, absl::Time now) {
 
 void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
   uint64_t links[kLinesPerUnit] = {};
-  half.ForEachChain([&](uint32_t home, absl::Span<const uint64_t> slots) {
-    links[home] = chains_.Build(slots, entry.generation);
+  half.ForEachChain([&](uint32_t home, absl::Span<const Chains::Key> keys) {
+    links[home] = chains_.Build(keys, entry.generation);
   });
   const uint64_t segment = UnitOffset(entry.unit);
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
@@ -157,6 +158,7 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
     writer_.WriteRecord(
         offset, writer_.NextRecordVersion(offset), entry.generation,
         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
+    lives_.Set(offset, half.lives[i]);
   }
   occupied_words_ += half.words() - half.chained.size();
   segments_[entry.unit] = {static_cast<uint32_t>(half.words()), half.keys, half.small_items, false};
@@ -164,7 +166,8 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
 
 void Table::WriteEmptyHalf(DirectoryEntry entry) {
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
-    LineEditor::Empty(writer_, UnitOffset(entry.unit) + i * kLineBytes, entry.generation).Publish();
+    LineEditor::Empty(writer_, lives_, UnitOffset(entry.unit) + i * kLineBytes, entry.generation)
+        .Publish();
   }
 }
 
@@ -175,7 +178,7 @@ void Table::Poison(DirectoryEntry old) {
     occupied_words_ -= UsedWords(LineAt(writer_, offset));
     if (Seeded(SeededBug::kOldLinesNotPoisoned)) continue;
     chains_.Poison(offset);
-    LineEditor::Empty(writer_, offset, kGenerationNone).Publish();
+    LineEditor::Empty(writer_, lives_, offset, kGenerationNone).Publish();
   }
   segments_[old.unit] = {};
 }

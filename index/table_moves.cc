@@ -27,9 +27,9 @@ bool Table::Demote(uint64_t home, absl::Time now) {
   items_.Fill(*item, longest.value);
   const Sealing sealing = items_.Finish(*item, InlineHead::Unpack(longest.head).cas_version);
   const uint32_t fingerprint = HashKey(longest.key, options_.hash_seed).fingerprint();
-  LineEditor line(writer_, line_offset);
-  line.Remove(longest.at, longest.words);
-  line.AddSlot(items_.SlotOf(*item, fingerprint));
+  LineEditor line(writer_, lives_, line_offset);
+  const uint32_t lives = line.Remove(longest.at, longest.words);
+  line.AddSlot(items_.SlotOf(*item, fingerprint), lives);
   PublishLine(line);
   items_.Seal(sealing);
   --counts_.inline_keys;
@@ -42,7 +42,7 @@ bool Table::Demote(uint64_t home, absl::Time now) {
 // W2 as for any item that becomes inline.
 void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
   for (int i = 0; i < items_max; ++i) {
-    LineEditor line(writer_, line_offset);
+    LineEditor line(writer_, lives_, line_offset);
     LineCursor cursor(LineAt(writer_, line_offset));
     bool found = false;
     while (!found && cursor.Next()) {
@@ -56,8 +56,8 @@ void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
     if (!found) return;
     const uint64_t offset = Slot::Unpack(cursor.entry().head).offset;
     const StoredItem item = items_.At(offset);
-    line.Remove(cursor.entry().at, 1);
-    line.AddInline(item.key, item.value, item.cas_version);
+    const uint32_t lives = line.Remove(cursor.entry().at, 1);
+    line.AddInline(item.key, item.value, item.cas_version, lives);
     if (!Seeded(SeededBug::kNoDeadMarkOnPromotion)) items_.Kill(offset);
     PublishLine(line);
     items_.Retire(offset, now);
@@ -79,6 +79,7 @@ absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_
                                           Location* at, absl::Time now) {
   const absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
   if (item.has_value()) return item;
+  if (options_.evict) return BeginItemEvicting(key, value_length, at, now);
   compactor_.MakeRoom(ItemBytes(key.size(), value_length, 0), now);
   if (at != nullptr) *at = Locate(key);
   return items_.Begin(key, value_length, now, Fit::kLoose);
@@ -112,14 +113,14 @@ void Table::MoveAsNobodyMay(absl::string_view key) {
   const bool from_home = at.line == at.home;
   if (from_home != inside) return;
   if (inside) {
-    LineEditor to(writer_, at.home + kLineBytes);
+    LineEditor to(writer_, lives_, at.home + kLineBytes);
     if (to.free() == 0) return;
     to.AddSlot(at.entry.head);
     PublishLine(to);
   } else if (!chains_.Add(at.home, at.entry.head)) {
     return;
   }
-  LineEditor from(writer_, at.line);
+  LineEditor from(writer_, lives_, at.line);
   from.Remove(at.entry.at, 1);
   PublishLine(from);
 }

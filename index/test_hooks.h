@@ -10,6 +10,10 @@
 #ifndef OSPREY_INDEX_TEST_HOOKS_H_
 #define OSPREY_INDEX_TEST_HOOKS_H_
 
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
 namespace osprey::index {
 
 // One mistake each; the rule that it breaks. tests/index_seeded_bugs_test.cc runs them.
@@ -61,6 +65,8 @@ class StoreObserver {
   virtual void BeforeStore() = 0;
   // kWriteDuringSplit only: the moment to write.
   virtual void BetweenCopyAndPublish() {}
+  // The stores that follow end this key.
+  virtual void BeforeEviction(absl::string_view) {}
 };
 
 // Process-wide, for tests of one thread.
@@ -70,7 +76,14 @@ inline SeededBug seeded_bug = SeededBug::kNone;
 // Compaction goes on whether or not room is wanted.
 inline bool compaction_forced = false;
 
+// So many keys go in each step, whatever they are, and whether or not memory is wanted.
+inline uint32_t evictions_forced = 0;
+
 inline bool CompactionForced() { return compaction_forced; }
+inline uint32_t EvictionsForced() { return evictions_forced; }
+inline void ObserveEviction(absl::string_view key) {
+  if (store_observer != nullptr) store_observer->BeforeEviction(key);
+}
 inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
@@ -86,6 +99,8 @@ inline void ObserveCopiedHalves() {
 inline constexpr bool kTestHooks = false;
 
 constexpr bool CompactionForced() { return false; }
+constexpr uint32_t EvictionsForced() { return 0; }
+constexpr void ObserveEviction(absl::string_view) {}
 constexpr bool Seeded(SeededBug) { return false; }
 constexpr void ObserveStore() {}
 constexpr void ObserveCopiedHalves() {}

@@ -35,6 +35,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
     moves.chained_inserts += stats.chained_inserts;
     moves.in_place_updates += stats.in_place_updates;
     moves.compaction_items += stats.compaction_items;
+    moves.evictions += stats.evictions;
   }
   std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
             << all.asked_server << " reads " << all.reads << " torn " << all.torn << " restarts "
@@ -42,7 +43,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
             << " of which torn " << all.torn_in_pieces << "\ndemotions " << moves.demotions
             << " promotions " << moves.promotions << " pull-backs " << moves.pull_backs
             << " chained " << moves.chained_inserts << " in place " << moves.in_place_updates
-            << " compacted " << moves.compaction_items << "\n";
+            << " compacted " << moves.compaction_items << " evicted " << moves.evictions << "\n";
   // The test is void unless readers were in the way and all kinds of moves happened.
   EXPECT_GT(all.hits, 10000u);
   EXPECT_GT(all.misses, 10000u);
@@ -58,6 +59,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   EXPECT_GT(moves.chained_inserts, 100u);
   EXPECT_GT(moves.in_place_updates, 100u);
   EXPECT_GT(moves.compaction_items, 1000u);
+  EXPECT_GT(moves.evictions, 300u);
 }
 
 TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {

@@ -102,7 +102,8 @@ TEST(LayoutTest, LineHasTheseBytes) {
   RegionMemory memory(8192);
   RegionWriter writer(memory.span(), kTestIncarnation, 6);
   writer.NextCasVersion();
-  LineEditor line = LineEditor::Empty(writer, 4096, 17);
+  LineLives lives(4096, /*on=*/false);
+  LineEditor line = LineEditor::Empty(writer, lives, 4096, 17);
   line.AddSlot(Slot{0x1000, 5, 0xabcd}.Pack());
   line.AddInline("key", BytesOf("value!"), 5);
   line.SetLink(0x8000);

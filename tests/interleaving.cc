@@ -34,11 +34,12 @@ const std::map<uint32_t, std::vector<std::string>>& KeyPool() {
 }  // namespace
 
 Interleaving::Interleaving(uint64_t seed, bool growing)
-    : random_(seed), growing_(growing), memory_(kRegionBytes) {
+    : random_(seed), growing_(growing), evicting_(seed / 6 % 4 == 0), memory_(kRegionBytes) {
   TableOptions options;
   options.incarnation = kTestIncarnation;
   options.hash_seed = kTestSeed;
   options.reuse_grace = Random(3) == 0 ? absl::Seconds(1000) : absl::ZeroDuration();
+  options.evict = evicting_;
   if (growing_) options.split_percent = 0;
   table_ = *Table::Create(memory_.span(), options);
   // Items above are READ in pieces: none, some, all that are longer than a head.
@@ -95,6 +96,7 @@ std::string Interleaving::Run(int writes) {
     Write();
     if (growing_ && wrong_.empty()) Grow();
     if (compaction_forced && wrong_.empty()) Compact();
+    if (evicting_ && wrong_.empty()) Evict();
   }
   return wrong_;
 }
@@ -172,6 +174,22 @@ void Interleaving::Write() {
 void Interleaving::Compact() {
   const CompactionBound bound{1 + Random(4), uint64_t{64} << Random(7)};
   for (uint64_t steps = Random(4); steps > 0; --steps) table_->CompactStep(TestTime(now_), bound);
+}
+
+// Not often, so that most keys are there most of the time. What has become of a key that was
+// evicted is known when its eviction ends.
+void Interleaving::Evict() {
+  if (Random(20) != 0) return;
+  evictions_forced = static_cast<uint32_t>(1 + Random(3));
+  table_->EvictStep(TestTime(++now_));
+  evictions_forced = 0;
+  for (Key& key : keys_) key.completed = key.begun;
+}
+
+void Interleaving::BeforeEviction(absl::string_view name) {
+  for (Key& key : keys_) {
+    if (key.name == name) BeginState(key, absl::nullopt);
+  }
 }
 
 // --- Readers ---------------------------------------------------------------

@@ -56,6 +56,7 @@ class Interleaving : public StoreObserver {
 
   void BeforeStore() override;
   void BetweenCopyAndPublish() override;
+  void BeforeEviction(absl::string_view key) override;
 
  private:
   struct Key {
@@ -87,6 +88,7 @@ class Interleaving : public StoreObserver {
   void Write();
   void Grow();
   void Compact();
+  void Evict();
   void BeginState(Key& key, absl::optional<std::string> value);
   std::string NewValue(const Key& key);
   uint64_t Random(uint64_t below) { return random_() % below; }
@@ -99,6 +101,7 @@ class Interleaving : public StoreObserver {
 
   std::mt19937_64 random_;
   const bool growing_;
+  const bool evicting_;
   RegionMemory memory_;
   std::unique_ptr<Table> table_;
   std::vector<Key> keys_;

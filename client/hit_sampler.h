@@ -1,0 +1,83 @@
+// Which hits a server that evicts is told of: it does not see them.
+//
+// One hit of kStride is noted, at random distances, so that no rhythm of the application hides some
+// keys. What is noted waits for a message that goes out anyway. When none does for long, notes are
+// thinned out instead of growing: they stay an even sample of all hits since they were last taken.
+//
+//   HitSampler sampler(seed);
+//   if (sampler.Hit()) sampler.Note(hint);       // at each hit
+//   Send(sampler.notes()); sampler.Clear();
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_HIT_SAMPLER_H_
+#define OSPREY_CLIENT_HIT_SAMPLER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace osprey::client {
+
+class HitSampler {
+ public:
+  // Chosen by tests/evict_benchmark: with 1 of 8 the hit ratio is 2 points above exact LRU's, at
+  // three bytes a miss; with 1 of 16 it is 1 point above.
+  static constexpr uint32_t kStride = 8;
+  static constexpr size_t kNotesMax = 512;
+  static constexpr uint32_t kStrideMax = uint32_t{1} << 20;
+
+  explicit HitSampler(uint64_t seed, uint32_t stride = kStride)
+      : stride_least_(stride), stride_(stride), random_(seed | 1) {
+    Draw();
+  }
+
+  // Whether this hit is to be noted.
+  bool Hit() {
+    if (--distance_ > 0) return false;
+    Draw();
+    return true;
+  }
+  void Note(uint64_t hint) {
+    if (count_ == kNotesMax) ThinOut();
+    notes_[count_++] = hint;
+  }
+
+  absl::Span<const uint64_t> notes() const { return {notes_, count_}; }
+  // They were sent.
+  void Clear() {
+    count_ = 0;
+    if (stride_ > stride_least_) stride_ /= 2;
+  }
+  // They mean nothing any more: another server.
+  void Forget() {
+    count_ = 0;
+    stride_ = stride_least_;
+  }
+
+ private:
+  // Between 1 and 2 * stride - 1, so the mean is the stride.
+  void Draw() {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    distance_ = 1 + static_cast<uint32_t>((random_ >> 32) * (2 * uint64_t{stride_} - 1) >> 32);
+  }
+  void ThinOut() {
+    for (size_t i = 0; i < kNotesMax / 2; ++i) notes_[i] = notes_[2 * i + 1];
+    count_ = kNotesMax / 2;
+    if (stride_ < kStrideMax) stride_ *= 2;
+  }
+
+  const uint32_t stride_least_;
+  uint32_t stride_;
+  uint32_t distance_ = 1;
+  uint64_t random_;  // xorshift64
+  size_t count_ = 0;
+  uint64_t notes_[kNotesMax];
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_HIT_SAMPLER_H_

@@ -1,0 +1,373 @@
+// What goes when memory is full, and what stays.
+//
+// A clock: the hand passes all lines in turn, takes one life (line_lives.h) of each key that has
+// several, and evicts those that have one. Hints and writes give lives. A key's end is a delete
+// like any other (W2); its item waits for the grace, and for leases, like any dead item (W4).
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include "index/access_hint.h"
+#include "index/table.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// So much of item space is kept free or about to become so, within these bounds: more than
+// compaction wants for its stock of pages (compactor.cc), and little beside what is stored.
+constexpr uint64_t kReserveShareInverse = 64;
+constexpr uint64_t kReserveBytesMin = 128 << 10;
+constexpr uint64_t kReserveBytesMax = 16 << 20;
+
+// What one step does at most: a few hundred microseconds.
+constexpr uint32_t kEvictedPerStepMax = 256;
+constexpr uint32_t kLinesPerStepMax = 4096;
+// What a write that found no room evicts itself, and how often it tries again: some milliseconds.
+constexpr uint32_t kEvictedPerAttemptMax = 2048;
+constexpr uint32_t kLinesPerAttemptMax = 32768;
+constexpr int kAttemptsMax = 4;
+constexpr uint32_t kExtentsPerAttemptMax = 64;
+
+// When the hand has passed so often in vain, nothing can go until something is written.
+constexpr uint64_t kPassesInVainMax = kLivesMax + 1;
+
+// A segment that cannot split is thinned out until it would not want to, and some more.
+constexpr uint32_t kThinnedPercent = 93;
+constexpr uint32_t kThinnedSmallItemsPercent = 8;
+
+// Items that a long value's space is made of lie between others: some more must be free.
+constexpr uint64_t WithRoomToMove(uint64_t bytes) { return bytes + bytes / 8; }
+
+// Hints are followed so many together, so that they wait for memory together.
+constexpr size_t kHintsTogether = 16;
+
+}  // namespace
+
+// --- When ------------------------------------------------------------------
+
+uint64_t Table::ReserveBytes() const {
+  const uint64_t all = items_.space().pages_end() - items_.space().pages_begin();
+  return std::clamp(all / kReserveShareInverse, kReserveBytesMin, kReserveBytesMax);
+}
+
+// What waits for the end of its grace counts: a write takes it, before its time if it must.
+bool Table::EvictionWanted() const {
+  if (!options_.evict) return false;
+  const ItemSpace& space = items_.space();
+  const uint64_t reserve = ReserveBytes();
+  const ItemSpace::Stats stats = space.stats();
+  return space.FreeBytes() + stats.waiting_bytes < reserve && stats.used_bytes > reserve &&
+         lines_in_vain_ < kPassesInVainMax * lives_.count();
+}
+
+bool Table::EvictStep(absl::Time now) {
+  if (EvictionsForced() > 0) Evict(~uint64_t{0}, EvictionsForced(), kLinesPerStepMax, {}, now);
+  if (!EvictionWanted()) return false;
+  Evict(ReserveBytes(), kEvictedPerStepMax, kLinesPerStepMax, {}, now);
+  return EvictionWanted();
+}
+
+bool Table::MayMakeRoom(absl::string_view key, uint64_t value_length) const {
+  if (!options_.evict) return false;
+  const ItemSpace& space = items_.space();
+  const uint64_t all = space.pages_end() - space.pages_begin() + space.PagesLeft() * kPageBytes;
+  return WithRoomToMove(ItemBytes(key.size(), value_length, 0)) + ReserveBytes() <= all;
+}
+
+// --- Which -----------------------------------------------------------------
+
+// Evicts keys until their items took `bytes`, or a bound is reached. Returns what they took.
+uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
+                      absl::string_view spared, absl::Time now) {
+  uint64_t evicted_bytes = 0;
+  uint32_t keys = 0;
+  Victims victims;
+  victims.spared = spared;
+  victims.of_any_kind = EvictionsForced() > 0;
+  for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < 2 * lines_max;) {
+    if (lives_.count() == 0) break;
+    // All have many lives, and the write cannot wait: one of those that have the fewest.
+    victims.lives_max = looked < lines_max || keys > 0 ? 1 : kLivesMax;
+    if (looked >= lines_max && keys > 0) break;
+    if (hand_ >= lives_.count()) hand_ = 0;
+    const uint64_t line = lives_.OffsetOf(hand_);
+    Lives lives = lives_.Of(line);
+    if (lives.AnyLast() || victims.lives_max > 1) {
+      if (const absl::optional<Location> victim = VictimIn(line, victims, now)) {
+        if (!writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) break;
+        evicted_bytes += EvictKey(*victim, kPromotionsPerDelete, now);
+        ++keys;
+        lines_in_vain_ = 0;
+        continue;  // there may be another
+      }
+    }
+    lives.Age();
+    lives_.Set(line, lives);
+    ++hand_;
+    ++looked;
+    ++lines_in_vain_;
+  }
+  return evicted_bytes;
+}
+
+// The key of that line with the fewest lives, of those that may go.
+absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& victims,
+                                                absl::Time now) const {
+  const Lives lives = lives_.Of(line);
+  // That an inline key goes gives item space only where a small item takes its place.
+  bool has_small_item = false;
+  for (LineCursor cursor(LineAt(writer_, line)); cursor.Next();) {
+    has_small_item |= cursor.entry().kind == WordKind::kSlot &&
+                      Slot::Unpack(cursor.entry().head).length_class <= kInlineItemClassMax;
+  }
+  uint32_t fewest = victims.lives_max + 1;
+  LineEntry found;
+  for (LineCursor cursor(LineAt(writer_, line)); cursor.Next();) {
+    const LineEntry& entry = cursor.entry();
+    if (lives.At(entry.at) >= fewest) continue;
+    if (entry.kind == WordKind::kInline) {
+      if ((!victims.of_any_kind && !has_small_item) || entry.key == victims.spared) continue;
+    } else {
+      const uint64_t item = Slot::Unpack(entry.head).offset;
+      // Its space would not be free before the lease ends, and a reader would start over.
+      if (items_.space().IsLeased(item, now)) continue;
+      if (!victims.spared.empty() && items_.At(item).key == victims.spared) continue;
+    }
+    fewest = lives.At(entry.at);
+    found = entry;
+  }
+  if (found.kind == WordKind::kEmpty) return absl::nullopt;
+  Location at;
+  at.line = line;
+  at.entry = found;
+  at.hash = HashKey(KeyOf(at), options_.hash_seed);
+  at.home = HomeOf(at.hash);
+  at.chained = line != at.home && line != at.home + kLineBytes;
+  return at;
+}
+
+// Returns the bytes of its item.
+uint64_t Table::EvictKey(const Location& at, int promotions_max, absl::Time now) {
+  const uint64_t bytes = at.out_of_line() ? items_.At(at.item()).bytes : 0;
+  ObserveEviction(KeyOf(at));
+  writer_.NextCasVersion();
+  ++counts_.evictions;
+  counts_.evicted_bytes += KeyOf(at).size() + CurrentOf(at).value.size();
+  Remove(at, promotions_max, now);
+  return bytes;
+}
+
+// --- Where there is no room --------------------------------------------------
+
+// As BeginItem, which found none. The key itself stays, so that what the caller knows of it holds.
+absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_t value_length,
+                                                  Location* at, absl::Time now) {
+  const uint64_t bytes = ItemBytes(key.size(), value_length, 0);
+  absl::optional<uint64_t> item;
+  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
+    // First as much as the item takes, which is enough where all are alike; then more and more, so
+    // that items can be moved out of its way.
+    const uint64_t free_bytes = items_.space().FreeBytes();
+    const uint64_t wanted = WithRoomToMove(bytes) + ReserveBytes() * static_cast<uint64_t>(attempt);
+    const uint64_t lacking = attempt > 0 && free_bytes < wanted ? wanted - free_bytes : bytes;
+    Evict(lacking, kEvictedPerAttemptMax, kLinesPerAttemptMax, key, now);
+    item = items_.Begin(key, value_length, now, Fit::kTight);
+    if (item.has_value()) break;
+    compactor_.MakeRoom(bytes, now);
+    const bool last = attempt + 1 == kAttemptsMax;
+    item = items_.Begin(key, value_length, now, last ? Fit::kLoose : Fit::kTight);
+  }
+  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
+    if (!EvictTogether(bytes, key, now)) break;
+    item = items_.Begin(key, value_length, now, Fit::kLoose);
+  }
+  if (at != nullptr) *at = Locate(key);
+  return item;
+}
+
+// What is free lies in pieces, and moving items did not help: those of some neighbouring pages go,
+// however many lives they have. Of the places that are looked at, where the fewest bytes go. False
+// when there is none.
+bool Table::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time now) {
+  ItemSpace& space = items_.space();
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  struct Run {
+    uint64_t begin = 0;
+    uint64_t pages = 0;
+    uint64_t used_bytes = 0;
+  };
+  absl::optional<Run> best;
+  Run run;
+  for (uint32_t looked = 0; looked < kExtentsPerAttemptMax; ++looked) {
+    if (place_ < space.pages_begin() || place_ >= space.pages_end()) {
+      place_ = space.pages_begin();
+      run = {};
+    }
+    if (place_ >= space.pages_end()) break;
+    const ItemSpace::Extent extent = space.ExtentAt(place_);
+    place_ = extent.end();
+    if (run.pages == 0) run.begin = extent.begin;
+    run.pages += extent.pages;
+    run.used_bytes += extent.used_bytes;
+    if (!MayAllGo(extent, spared, now)) run = {};
+    if (run.pages < pages) continue;
+    if (!best.has_value() || run.used_bytes < best->used_bytes) best = run;
+    run = {};
+  }
+  if (!best.has_value()) return false;
+  const uint64_t end = best->begin + best->pages * kPageBytes;
+  absl::optional<uint64_t> item = space.NextItem(best->begin, end);
+  for (; item.has_value(); item = space.NextItem(*item + 1, end)) {
+    const absl::optional<Location> at = LocateItem(*item);
+    if (at.has_value()) EvictKey(*at, kPromotionsPerDelete, now);
+  }
+  return true;
+}
+
+// Whether all that is there can be evicted, or is dead and not leased.
+bool Table::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared,
+                     absl::Time now) const {
+  const ItemSpace& space = items_.space();
+  if (space.IsClosed(extent.begin)) return false;
+  absl::optional<uint64_t> item = space.NextItem(extent.begin, extent.end());
+  for (; item.has_value(); item = space.NextItem(*item + 1, extent.end())) {
+    if (space.IsLeased(*item, now)) return false;
+    const RecordHeader header = writer_.Header(*item);
+    if (IsBeingWritten(header.version)) return false;
+    if (ItemTag::Unpack(header.tag).state != ItemState::kLive) continue;
+    if (!spared.empty() && items_.At(*item).key == spared) return false;
+  }
+  return true;
+}
+
+// The key of the item at `offset`, if it is one.
+absl::optional<Table::Location> Table::LocateItem(uint64_t offset) const {
+  const RecordHeader header = writer_.Header(offset);
+  // Only a sealed, live item is a key's: whatever else may be there is on its way in or out.
+  if (IsBeingWritten(header.version) || ItemTag::Unpack(header.tag).state != ItemState::kLive)
+    return absl::nullopt;
+  const Location at = Locate(items_.At(offset).key);
+  if (!at.out_of_line() || at.item() != offset) return absl::nullopt;
+  return at;
+}
+
+// Evicts the key of the window, or of its chain, with the fewest lives. False when there is none.
+bool Table::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
+  if (!options_.evict || !writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
+  Victims victims{kLivesMax, true, spared};
+  absl::optional<Location> best;
+  const auto look = [&](uint64_t line) {
+    absl::optional<Location> victim = VictimIn(line, victims, now);
+    if (!victim.has_value()) return;
+    victims.lives_max = lives_.Of(line).At(victim->entry.at) - 1;
+    best = victim;
+  };
+  look(home);
+  look(home + kLineBytes);
+  uint64_t link = LineAt(writer_, home).words[kLinkWord];
+  for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
+    look(LinkOffset(link));
+  }
+  if (!best.has_value()) return false;
+  EvictKey(*best, /*promotions_max=*/0, now);
+  return true;
+}
+
+// Where the index has taken all memory there is no space for items: a small key takes the place of
+// others in its window.
+bool Table::PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t version,
+                              absl::Time now) {
+  if (!options_.evict || !MayBeInline(key, value)) return false;
+  for (int attempt = 0; attempt <= kEvictionsNearMax; ++attempt) {
+    const Location at = Locate(key);
+    if (!at.chained && PutInline(at, key, value, version, now)) return true;
+    if (!EvictNear(at.home, key, now)) return false;
+  }
+  return false;
+}
+
+// A segment is full and cannot split. False where nothing is evicted.
+bool Table::ThinOut(uint32_t unit, absl::Time now) {
+  if (!options_.evict) return false;
+  Segment& segment = segments_[unit];
+  const Victims victims{1, true, {}};
+  for (uint32_t looked = 0; !IsCalm(segment) && looked < kLivesMax * kLinesPerUnit; ++looked) {
+    const uint64_t line = UnitOffset(unit) + segment.hand * kLineBytes;
+    for (uint32_t i = 0; i < kLineWords && !IsCalm(segment); ++i) {
+      const absl::optional<Location> victim = VictimIn(line, victims, now);
+      if (!victim.has_value() || !writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) break;
+      EvictKey(*victim, kPromotionsPerDelete, now);
+    }
+    if (IsCalm(segment)) break;
+    Lives lives = lives_.Of(line);
+    lives.Age();
+    lives_.Set(line, lives);
+    ++segment.hand;
+  }
+  segment.wants_split = false;
+  return true;
+}
+
+bool Table::IsCalm(const Segment& segment) const {
+  constexpr uint32_t kWords = kLinesPerUnit * kLineWordsUsable;
+  return segment.words * 100 <= kWords * std::min(kThinnedPercent, options_.split_percent) &&
+         segment.small_items * 100 <= segment.keys * kThinnedSmallItemsPercent;
+}
+
+// --- What is in use ----------------------------------------------------------
+
+bool Table::Touch(absl::string_view key) {
+  const Location at = Locate(key);
+  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerHint);
+  return at.found();
+}
+
+void Table::TakeHints(absl::Span<const uint64_t> hints) {
+  if (!options_.evict) return;
+  counts_.hints += hints.size();
+  while (!hints.empty()) {
+    const absl::Span<const uint64_t> some = hints.first(std::min(hints.size(), kHintsTogether));
+    for (const uint64_t word : some) {
+      const uint64_t offset = AccessHint::Unpack(word).offset;
+      if (offset >= items_.space().pages_begin() &&
+          offset <= items_.space().pages_end() - sizeof(ItemHeader)) {
+        items_.Prefetch(offset);
+      }
+    }
+    for (const uint64_t word : some) {
+      const AccessHint hint = AccessHint::Unpack(word);
+      bool known = false;
+      if (hint.kind == WordKind::kSlot) known = TakeItemHint(hint.offset, hint.fingerprint);
+      if (hint.kind == WordKind::kInline) known = TakeLineHint(hint.offset, hint.fingerprint);
+      counts_.hints_unmatched += !known;
+    }
+    hints.remove_prefix(some.size());
+  }
+}
+
+bool Table::TakeItemHint(uint64_t offset, uint32_t fingerprint) {
+  if (!items_.space().IsAllocated(offset)) return false;
+  const absl::optional<Location> at = LocateItem(offset);
+  if (!at.has_value() || at->hash.fingerprint() != fingerprint) return false;
+  lives_.Add(at->line, at->entry.at, kLivesPerHint);
+  return true;
+}
+
+bool Table::TakeLineHint(uint64_t offset, uint32_t fingerprint) {
+  if (offset < space_.units_offset() || offset >= space_.units_end() ||
+      (offset - space_.units_offset()) % kLineBytes != 0) {
+    return false;
+  }
+  for (LineCursor cursor(LineAt(writer_, offset)); cursor.Next();) {
+    const LineEntry& entry = cursor.entry();
+    if (entry.kind != WordKind::kInline) continue;
+    if (HashKey(entry.key, options_.hash_seed).fingerprint() != fingerprint) continue;
+    lives_.Add(offset, entry.at, kLivesPerHint);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace osprey::index
