@@ -1,0 +1,149 @@
+/* The directory: segments that split, a directory that doubles, and a client's map of it that is put
+ * together from a header and pages READ at different times.
+ *
+ * Claim: whatever entry the map gives for a key names a segment that the key was in at some time.
+ * (That such a segment's lines then tell the truth, or that they are another's, is split.pml's.)
+ *
+ * The key's hash ends in 11. A directory of depth d has an entry for each of 2^d endings; here each
+ * entry is a page of its own, so that all of them are READ at different moments.
+ *
+ * Model          Code
+ *   double       Directory's doubling: the upper half beside the lower one, then the header
+ *   split        Directory::Set of both halves
+ *   take_header  RegionMap::TakeHeader
+ *   take_page    RegionMap::TakePage
+ *   use          RegionMap::WindowOf
+ *
+ * Seeded bugs, each of which must be found (-DBUG_…):
+ *   BUG_DEEPER_USED      an entry deeper than the map is used
+ *   BUG_DEEPER_COPIED    … or copied to the other half when the map deepens
+ *   BUG_ONE_HALF_SET     a split names the other half's segment in the key's entry
+ */
+
+#ifndef STEPS
+#define STEPS 8
+#endif
+#define ENDING 3
+#define MASK(depth) ((1 << (depth)) - 1)
+
+/* --- The region. Generation 0: there is no entry. */
+byte depth;
+byte entry_generation[4]; byte entry_depth[4];
+
+/* The key's segment at any time. */
+byte last_generation = 1;
+int keys_generations = 2; /* a set: bit g */
+
+bool ready;
+
+inline double() {
+  i = 1 << depth;
+  do
+  :: i == 1 << (depth + 1) -> break
+  :: else ->
+    d_step {
+      entry_generation[i] = entry_generation[i - (1 << depth)];
+      entry_depth[i] = entry_depth[i - (1 << depth)];
+      i++
+    }
+  od;
+  skip;
+  d_step { depth++; i = 0 }
+}
+
+#define KEYS_HALF (last_generation + 1 + ((ENDING >> deep) & 1))
+#ifdef BUG_ONE_HALF_SET
+#define HALF(i) (last_generation + 1)
+#else
+#define HALF(i) (last_generation + 1 + ((i >> deep) & 1))
+#endif
+
+/* Of the segment of all hashes that end as `at` does in the bits of the segment's depth. */
+inline split(at) {
+  d_step { deep = entry_depth[at]; i = 0 };
+  do
+  :: i == 1 << depth -> break
+  :: i < 1 << depth && (i & MASK(deep)) != at -> i++
+  :: i < 1 << depth && (i & MASK(deep)) == at ->
+    d_step {
+      entry_generation[i] = HALF(i);
+      entry_depth[i] = deep + 1;
+      if /* the key is in its half once that is named */
+      :: (ENDING & MASK(deep)) == at -> keys_generations = keys_generations | (1 << KEYS_HALF)
+      :: else
+      fi;
+      i++
+    }
+  od;
+  skip;
+  d_step { last_generation = last_generation + 2; i = 0; deep = 0 }
+}
+active proctype Writer() {
+  byte i, deep;
+  d_step { entry_generation[0] = 1; ready = true };
+  do
+  :: depth < 2 -> double()
+  :: entry_depth[0] < depth -> split(0)
+  :: depth > 0 && entry_depth[1] > 0 && entry_depth[1] < depth -> split(1)
+  :: true -> break
+  od
+}
+
+active proctype Reader() {
+  byte steps, i, map_depth, header_depth;
+  byte map_generation[4], map_entry_depth[4];
+  ready;
+  do
+  :: steps == STEPS -> break
+  :: steps < STEPS -> /* take_header */
+    atomic {
+      steps++;
+      header_depth = depth;
+      do
+      :: map_depth >= header_depth -> break
+      :: else ->
+        i = 1 << map_depth;
+        do
+        :: i == 1 << (map_depth + 1) -> break
+        :: else ->
+          if
+#ifndef BUG_DEEPER_COPIED
+          :: map_entry_depth[i - (1 << map_depth)] > map_depth ->
+            map_generation[i] = 0; map_entry_depth[i] = 0
+#endif
+          :: else ->
+            map_generation[i] = map_generation[i - (1 << map_depth)];
+            map_entry_depth[i] = map_entry_depth[i - (1 << map_depth)]
+          fi;
+          i++
+        od;
+        map_depth++
+      od;
+      i = 0; header_depth = 0
+    }
+  :: steps < STEPS -> /* take_page: the key's, or a neighbour's */
+    atomic {
+      steps++;
+      if
+      :: i = ENDING & MASK(map_depth)
+      :: i = (ENDING & MASK(map_depth)) >> 1
+      fi;
+      map_generation[i] = entry_generation[i];
+      map_entry_depth[i] = entry_depth[i];
+      i = 0
+    }
+  :: steps < STEPS -> /* use */
+    atomic {
+      steps++;
+      i = ENDING & MASK(map_depth);
+      if
+      :: map_generation[i] == 0 -> skip /* refreshed */
+#ifndef BUG_DEEPER_USED
+      :: map_entry_depth[i] > map_depth -> skip /* refreshed */
+#endif
+      :: else -> assert((keys_generations >> map_generation[i]) & 1)
+      fi;
+      i = 0
+    }
+  od
+}
