@@ -168,7 +168,8 @@ int osprey_close(osprey_client* client) {
 }
 
 const char* osprey_client_message(const osprey_client* client) {
-  return client == nullptr ? "" : client->message.c_str();
+  if (client == nullptr) return "";
+  return client->broken ? osprey_error_text(OSPREY_ERROR_OUT_OF_MEMORY) : client->message.c_str();
 }
 
 const char* osprey_client_describe(osprey_client* client) {

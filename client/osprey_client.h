@@ -62,7 +62,7 @@ int Finish(osprey_client* client, osprey_result** result, CallKind kind, Body bo
       body(answer);
     }
     const int code = answer.code;
-    if (code != OSPREY_OK && client != nullptr) client->message = answer.message;
+    if (code != OSPREY_OK && client != nullptr) client->message = osprey_result_message(&answer);
     if (result != nullptr) *result = new osprey_result(std::move(answer));
     return code;
   } catch (...) {

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
+#include <new>
 
 namespace osprey::capi {
 
 osprey_result* OutOfMemory() {
+  // Never destroyed, and it takes nothing from the heap.
+  alignas(osprey_result) static std::byte space[sizeof(osprey_result)];
   static osprey_result* const result = [] {
-    auto* made = new osprey_result;
+    auto* made = new (space) osprey_result;
     made->code = OSPREY_ERROR_OUT_OF_MEMORY;
-    made->message = osprey_error_text(OSPREY_ERROR_OUT_OF_MEMORY);
     return made;
   }();
   return result;
@@ -20,9 +23,7 @@ void Take(osprey_result& result, const absl::Status& error) {
   result.code = CodeOf(error);
   result.may_be_applied = MayBeApplied(error);
   result.length = BytesNeeded(error);
-  // Those that come often have no text of their own.
-  const absl::string_view message = error.message();
-  result.message = message.empty() ? osprey_error_text(result.code) : std::string(message);
+  result.message = std::string(error.message());
 }
 
 void Take(osprey_result& result, Value value) {
@@ -98,8 +99,11 @@ int osprey_result_code(const osprey_result* result) {
 }
 
 const char* osprey_result_message(const osprey_result* result) {
-  return result == nullptr ? osprey_error_text(OSPREY_ERROR_NULL_ARGUMENT)
-                           : result->message.c_str();
+  if (result != nullptr && result->code == OSPREY_OK) return "";
+  // Not each has a text of its own.
+  if (result == nullptr || result->message.empty())
+    return osprey_error_text(osprey_result_code(result));
+  return result->message.c_str();
 }
 
 int osprey_result_may_be_applied(const osprey_result* result) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -485,6 +486,92 @@ TEST_F(CApiTest, ResultsThatNobodyTakesEndTheirOwnStarts) {
   EXPECT_THAT(osprey_client_message(client()), HasSubstr("osprey_take_ended"));
   osprey_result_free(osprey_take_ended(client(), nullptr));
   EXPECT_EQ(osprey_start_get(client(), "k", 1, nullptr, nullptr, nullptr), OSPREY_OK);
+}
+
+// A program that does anything at any time, also what it should not.
+class Monkey {
+ public:
+  explicit Monkey(uint64_t seed) : random_(seed) {}
+  uint64_t started() const { return started_; }
+  uint64_t ended() const { return ended_; }
+
+  void Step(osprey_client* client, osprey_buffer* buffer) {
+    const std::string key(Below(20) == 0 ? Below(5000) : 1 + Below(3),
+                          static_cast<char>('a' + Below(4)));
+    const std::string value(Below(10) == 0 ? Below(200'000) : Below(100), 'v');
+    osprey_write_options write = OSPREY_WRITE_OPTIONS;
+    write.if_absent = Below(4) == 0;
+    write.if_version = Below(8) == 0 ? Below(100) : 0;
+    const osprey_callback done = &Monkey::Ended;
+    const auto count = [&](int code) { started_ += code == OSPREY_OK ? 1 : 0; };
+    const osprey_bytes keys[] = {Bytes(key), Bytes(value)};
+    const osprey_pair pairs[] = {{Bytes(key), Bytes(value)}, {Bytes("k"), Bytes(key)}};
+    switch (Below(13)) {
+      case 0:
+        return count(osprey_start_get(client, key.data(), key.size(), nullptr, done, this));
+      case 1:
+        return count(osprey_start_put(client, key.data(), key.size(), value.data(), value.size(),
+                                      &write, done, this));
+      case 2:
+        write.if_absent = 0;
+        return count(osprey_start_delete(client, key.data(), key.size(), &write, done, this));
+      case 3:
+        return count(
+            osprey_start_increment(client, key.data(), key.size(), 1, nullptr, done, this));
+      case 4:
+        return count(osprey_start_append(client, key.data(), key.size(), value.data(), value.size(),
+                                         nullptr, done, this));
+      case 5:
+        return count(osprey_start_multi_get(client, keys, Below(3), nullptr, done, this));
+      case 6:
+        return count(osprey_start_multi_put(client, pairs, Below(3), &write, done, this));
+      case 7:
+        return count(osprey_start_scan(client, "", nullptr, done, this));
+      case 8:
+        return count(osprey_start_get_into(client, key.data(), key.size(), buffer, Below(70'000),
+                                           nullptr, done, this));
+      case 9:
+        return count(osprey_start_put_from(client, key.data(), key.size(), buffer, Below(50'000),
+                                           Below(50'000), nullptr, done, this));
+      case 10:
+        osprey_wait(client, static_cast<int64_t>(Below(1000)));
+        return;
+      case 11:
+        osprey_get(client, key.data(), key.size(), nullptr, nullptr);
+        return;
+      default:
+        osprey_poll(client);
+        return;
+    }
+  }
+
+ private:
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  static void Ended(void* monkey, osprey_result* result) {
+    ++static_cast<Monkey*>(monkey)->ended_;
+    osprey_result_free(result);
+  }
+
+  std::mt19937_64 random_;
+  uint64_t started_ = 0;
+  uint64_t ended_ = 0;
+};
+
+TEST_F(CApiTest, WhateverIsStartedEndsExactlyOnceAlsoWhenItsClientIsClosed) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  Monkey monkey(seed);
+  for (int life = 0; life < 10; ++life) {
+    ClientHandle client = Connect(nullptr);
+    ASSERT_NE(client, nullptr);
+    osprey_buffer* buffer = nullptr;
+    ASSERT_EQ(osprey_buffer_allocate(client.get(), 65536, &buffer, nullptr), OSPREY_OK);
+    for (int i = 0; i < 500; ++i) monkey.Step(client.get(), buffer);
+    client.reset();
+    osprey_buffer_free(buffer);
+    ASSERT_EQ(monkey.ended(), monkey.started());
+  }
+  EXPECT_GT(monkey.started(), 1000);
 }
 
 // Programs of older and of newer headers than the library.
