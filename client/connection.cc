@@ -83,7 +83,8 @@ void Connection::Connect(absl::Time now) {
     last_error_ = buffers_.error();
     return Pause(now);
   }
-  absl::StatusOr<rdma::ConnectionId> id = transport_.Connect(options_.uri);
+  absl::StatusOr<rdma::ConnectionId> id =
+      transport_.Connect(options_.uri, static_cast<uint32_t>(session_.id()));
   if (!id.ok()) {
     last_error_ = id.status();
     return Pause(now);

@@ -109,7 +109,7 @@ absl::Status ShmListener::OpenPage() {
     UniqueFd reader(open(page.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!reader.valid() || !SameFile(writer.get(), page) || !SameFile(reader.get(), page)) continue;
     page_writer_ = std::move(writer);
-    page_reader_ = std::move(reader);
+    life_ = std::make_shared<const ShmLife>(ShmLife{incarnation_, std::move(reader)});
     return absl::OkStatus();
   }
   return absl::AbortedError(

@@ -41,6 +41,13 @@ inline uint64_t LoadIncarnation(const Mapping& page) {
   return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);
 }
 
+// What a client is given of the server's life. Outlives the listener while a connection is being
+// made. Immutable.
+struct ShmLife {
+  uint64_t incarnation = 0;
+  UniqueFd page;  // opened for reading only and apart from the lock: may be given away
+};
+
 // Not thread-safe. Destroying it removes the socket's file, unless somebody else has put another
 // there, and frees the path; the page stays.
 class ShmListener {
@@ -57,9 +64,7 @@ class ShmListener {
   ShmListener& operator=(const ShmListener&) = delete;
 
   int socket() const { return socket_.get(); }
-  // The page, opened for reading only and apart from the lock: may be given away.
-  int page_fd() const { return page_reader_.get(); }
-  uint64_t incarnation() const { return incarnation_; }
+  const std::shared_ptr<const ShmLife>& life() const { return life_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -75,7 +80,7 @@ class ShmListener {
   std::string path_;
   uint64_t incarnation_;
   UniqueFd page_writer_;  // holds the lock
-  UniqueFd page_reader_;
+  std::shared_ptr<const ShmLife> life_;
   UniqueFd socket_;
   ino_t socket_inode_ = 0;  // of the file that we made; 0: none yet
 };

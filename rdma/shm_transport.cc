@@ -230,6 +230,7 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
     event.status = absl::OkStatus();
     event.text.clear();
     event.source.clear();
+    event.affinity = 0;
   }
   if (count > first) {
     connection->in.Awake();

@@ -6,7 +6,7 @@
 //   server                                          client
 //   kGreeting   accepted, nothing heard yet         kConnecting  connect data sent
 //      | connect data                                  | accepted
-//   kRequested  kConnectRequest queued                 |
+//   kRequested  kConnectRequest queued                 |           (may HandOver: there kRequested)
 //      | Accept                                        |
 //   kConnected  kConnected queued  <-----------------> kConnected
 //      | the peer's socket hangs up
@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "rdma/handshake.h"
+#include "rdma/inbox.h"
 #include "rdma/shm_domain.h"
 #include "rdma/shm_event_queue.h"
 #include "rdma/shm_listener.h"
@@ -70,13 +71,22 @@ struct ShmExposed {
   bool withdrawn = false;  // the peer is still to be told: its socket was full
 };
 
+// A connection that asks, on its way from one Transport to another.
+struct ShmHandedOver {
+  UniqueFd socket;
+  std::shared_ptr<const ShmLife> life;
+  std::string uri;
+  std::string source;
+  ConnectData theirs;
+};
+
 struct ShmConnection {
   enum class State { kGreeting, kRequested, kConnecting, kConnected, kDraining, kEnded };
 
   ConnectionId id = ConnectionId::kNone;
   State state = State::kGreeting;
   UniqueFd socket;
-  const ShmListener* listener = nullptr;  // server only
+  std::shared_ptr<const ShmLife> life;  // server only
   std::string uri;     // names the peer: the address connected to, or the client's process
   std::string source;  // server only: the client's user
   ConnectData theirs;
@@ -101,9 +111,10 @@ class ShmTransport : public Transport {
   ~ShmTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
+  absl::Status HandOver(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
@@ -125,6 +136,8 @@ class ShmTransport : public Transport {
 
   // Marks the epoll entry of a listener; the low bits are its index. No connection's id has it.
   static constexpr uint64_t kListenerTag = uint64_t{1} << 63;
+  // Marks that of handed_over_.
+  static constexpr uint64_t kHandedOverTag = uint64_t{1} << 62;
 
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options);
 
@@ -143,7 +156,8 @@ class ShmTransport : public Transport {
   // Set-up: shm_transport_setup.cc.
   ConnectData Offer() const;
   void SendRejection(int socket, RejectReason reason) const;
-  absl::Status StartConnect(ShmConnection* connection, const std::string& path);
+  void QueueRequest(const ShmConnection& connection);
+  absl::Status StartConnect(ShmConnection* connection, const std::string& path, uint32_t affinity);
   absl::Status SendAcceptance(ShmConnection* connection);
   void SetRings(ShmConnection* connection, Mapping rings, bool server);
   void TakeNewcomers(size_t listener);
@@ -152,6 +166,9 @@ class ShmTransport : public Transport {
   void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
   void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
   absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
+
+  // shm_hand_over.cc.
+  void TakeHandedOver();
 
   // What comes over sockets: shm_transport_sockets.cc.
   void CheckSockets();
@@ -176,6 +193,7 @@ class ShmTransport : public Transport {
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;
   std::vector<std::unique_ptr<ShmListener>> listeners_;
+  std::unique_ptr<Inbox<ShmHandedOver>> handed_over_;  // what other Transports gave us
   // By the low bits of their ids; free entries are null and listed in free_.
   std::vector<std::unique_ptr<ShmConnection>> connections_;
   std::vector<uint32_t> free_;

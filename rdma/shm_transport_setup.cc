@@ -108,6 +108,16 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(const ShmDomainO
     return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
                                                      "; close connections, or raise ulimit -n"));
   }
+  absl::StatusOr<std::unique_ptr<Inbox<ShmHandedOver>>> inbox =
+      Inbox<ShmHandedOver>::Create(kHandedOverMax);
+  if (!inbox.ok()) return inbox.status();
+  transport->handed_over_ = *std::move(inbox);
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kHandedOverTag;
+  const int fd = transport->handed_over_->fd();
+  if (epoll_ctl(transport->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
   return transport;
 }
 
@@ -243,7 +253,7 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   const ucred peer = PeerOf(fd);
   connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
   connection->source = absl::StrCat("uid=", peer.uid);
-  connection->listener = listeners_[listener].get();
+  connection->life = listeners_[listener]->life();
   if (!Watch(connection)) {
     SendRejection(fd, RejectReason::kTooManyConnections);
     Erase(connection);
@@ -276,11 +286,16 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
   }
   connection->theirs = *data;
   connection->state = State::kRequested;
+  QueueRequest(*connection);
+}
+
+void ShmTransport::QueueRequest(const ShmConnection& connection) {
   PendingEvent request;
   request.event.kind = Event::Kind::kConnectRequest;
-  request.event.connection = connection->id;
-  request.event.text = connection->uri;
-  request.event.source = connection->source;
+  request.event.connection = connection.id;
+  request.event.text = connection.uri;
+  request.event.source = connection.source;
+  request.event.affinity = connection.theirs.affinity;
   queue_.push_back(std::move(request));
 }
 
@@ -311,12 +326,13 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   ShmPacket packet;
   packet.connect = Offer();
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
-  packet.incarnation = connection->listener->incarnation();
-  const int fds[] = {rings->fd.get(), connection->listener->page_fd()};
+  packet.incarnation = connection->life->incarnation;
+  const int fds[] = {rings->fd.get(), connection->life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
     return absl::UnavailableError(
         absl::StrCat("the client cannot be answered: ", std::strerror(error)));
   }
+  connection->life.reset();
   SetRings(connection, std::move(rings->mapping), /*server=*/true);
   return absl::OkStatus();
 }
@@ -330,7 +346,7 @@ void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
 
 // --- The client's side.
 
-absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri) {
+absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32_t affinity) {
   const absl::StatusOr<Address> address = ParseAddress(uri);
   if (!address.ok()) return address.status();
   if (address->scheme != Address::Scheme::kShm) {
@@ -343,13 +359,14 @@ absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri) {
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
   ++connecting_;
   connection->uri = std::string(uri);
-  if (absl::Status status = StartConnect(connection, address->path); !status.ok()) {
+  if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
     End(connection, std::move(status));
   }
   return connection->id;
 }
 
-absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::string& path) {
+absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::string& path,
+                                        uint32_t affinity) {
   absl::StatusOr<UniqueFd> socket = NewSocket();
   if (!socket.ok()) return socket.status();
   connection->socket = *std::move(socket);
@@ -358,6 +375,7 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
   if (error != 0) return ConnectError(connection->uri, path, error);
   ShmPacket packet;
   packet.connect = Offer();
+  packet.connect.affinity = affinity;
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   // Goes into the socket's queue: the server need not have accepted it yet.
   error = SendPacket(fd, packet);

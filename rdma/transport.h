@@ -17,7 +17,8 @@
 //   client                                     server
 //   Connect(address) -> id                     Listen(address)
 //       |                                          |  kConnectRequest (id, peer)
-//       |                                      Accept(id)  or  Reject(id, reason)
+//       |                                      Accept(id), Reject(id, reason) or HandOver(id,
+//       other)
 //   kConnected                                 kConnected
 //       |<------------ Send / kReceived ---------->|
 //       |                                      Expose(id, memory) -> RemoteMemory, told in a frame
@@ -176,6 +177,7 @@ struct Event {
   // nobody may take too much.
   std::string text;
   std::string source;
+  uint32_t affinity = 0;  // kConnectRequest: what the peer gave to Connect
 };
 
 // What was negotiated for one connection.
@@ -201,12 +203,22 @@ class Transport {
   // RDMA device: those that are, are listed), PERMISSION_DENIED, FAILED_PRECONDITION (no device).
   virtual absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) = 0;
 
-  // Starts to connect. The outcome is kConnected or kDisconnected.
+  // Starts to connect. The outcome is kConnected or kDisconnected. `affinity` is told with the
+  // request, for the peer to choose by who of it takes the connection.
   // Errors at once: INVALID_ARGUMENT for an address that cannot be meant.
-  virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri) = 0;
+  virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) = 0;
 
   virtual absl::Status Accept(ConnectionId id) = 0;
   virtual void Reject(ConnectionId id, RejectReason reason) = 0;
+
+  // Gives a peer that asks (its kConnectRequest has come; neither Accept nor Reject has been
+  // called) to `other`, which may belong to another thread: there it asks anew, with a
+  // kConnectRequest under another id. Here `id` is gone at once, without a kDisconnected. The only
+  // call that reaches into another thread's Transport. REQUIRES: `other` is of the same Domain, is
+  // not this one, and lives until the call returns. Errors, after which the peer still asks here:
+  // UNAVAILABLE (it is gone: kDisconnected follows), RESOURCE_EXHAUSTED (too many wait there
+  // already).
+  virtual absl::Status HandOver(ConnectionId id, Transport& other) = 0;
 
   // Lets this peer READ `memory` from now on. The result goes to the peer in a frame sent after
   // this call. The first Expose of a connection is what grants its queue pair remote reads; before

@@ -56,6 +56,10 @@ void VerbsTransport::ReadCmEvents() {
   for (int i = 0; i < kCmEventsPerLook; i++) {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
+    // Its id may have come to this channel just now, with a connection that we have not taken over
+    // yet (HandOver puts it into the inbox in one step with that).
+    const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+    if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr) TakeHandedOver();
     const CmEvent copy(*event);
     rdma_ack_cm_event(event);
     if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {

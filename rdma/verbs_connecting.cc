@@ -86,7 +86,7 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   return ReachableUri(listeners_.back().get());
 }
 
-absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri) {
+absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint32_t affinity) {
   const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/false);
@@ -108,6 +108,7 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri) {
     return absl::ResourceExhaustedError("too many connections in one transport");
   connection->peer = address->ToString();
   connection->target = *resolved;
+  connection->affinity = affinity;
   connecting_++;  // its first state
   if (absl::Status status = StartConnecting(*connection); !status.ok()) Break(*connection, status);
   return connection->id;
@@ -177,7 +178,8 @@ absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
   if (!link.ok()) return link.status();
   connection.link = *std::move(link);
   connection.depth = WantedReadDepth(connection.link->device());
-  const ConnectData data = OurData();
+  ConnectData data = OurData();
+  data.affinity = connection.affinity;
   rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
   if (rdma_connect(connection.cm_id.get(), &parameters) != 0)
     return ConnectError("rdma_connect", errno, connection);
@@ -206,28 +208,41 @@ absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const
 void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
   const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
-  const bool has_room = reaper_->has_room();
-  VerbsConnection* const connection = peer.ok() && has_room ? connections_.Add() : nullptr;
-  if (connection == nullptr) {
-    // Before anything is made for it. Who speaks another version learns from our data which one we
-    // speak.
-    const ConnectData data =
-        OurData(peer.ok() ? RejectReason::kTooManyConnections : RejectReason::kVersionMismatch);
-    (void)rdma_reject(id.get(), &data, sizeof(data));
-    // Never accepted, so that nothing is repeated on its behalf: when there is no room, it is quick
-    // enough to be destroyed here.
-    if (has_room) reaper_->HandOver(std::move(id));
-    return;
-  }
-  id->context = ContextOf(connection->id);
+  // Before anything is made for it. Who speaks another version learns from our data which one we
+  // speak.
+  if (!peer.ok()) return Refuse(std::move(id), RejectReason::kVersionMismatch);
+  std::string name = UriOf(rdma_get_peer_addr(id.get()));
+  std::string host = HostOf(rdma_get_peer_addr(id.get()));
+  AddRequested({std::move(id),
+                std::move(name),
+                std::move(host),
+                *peer,
+                {event.initiator_depth, event.responder_resources}});
+}
+
+void VerbsTransport::Refuse(CmId id, RejectReason reason) {
+  const ConnectData data = OurData(reason);
+  (void)rdma_reject(id.get(), &data, sizeof(data));
+  // Never accepted, so that nothing is repeated on its behalf: when there is no room, it is quick
+  // enough to be destroyed here.
+  if (reaper_->has_room()) reaper_->HandOver(std::move(id));
+}
+
+void VerbsTransport::AddRequested(VerbsHandedOver asking) {
+  VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
+  if (connection == nullptr)
+    return Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
+  asking.cm_id->context = ContextOf(connection->id);
   connection->state = State::kRequested;
-  connection->peer = UriOf(rdma_get_peer_addr(id.get()));
-  connection->peer_data = *peer;
-  connection->depth = {event.initiator_depth, event.responder_resources};
-  connection->cm_id = std::move(id);
+  connection->peer = std::move(asking.peer);
+  connection->source = std::move(asking.source);
+  connection->peer_data = asking.peer_data;
+  connection->depth = asking.depth;
+  connection->cm_id = std::move(asking.cm_id);
   Queue(Event::Kind::kConnectRequest, connection->id);
   pending_.back().event.text = connection->peer;
-  pending_.back().event.source = HostOf(rdma_get_peer_addr(connection->cm_id.get()));
+  pending_.back().event.source = connection->source;
+  pending_.back().event.affinity = connection->peer_data.affinity;
 }
 
 absl::Status VerbsTransport::Accept(ConnectionId id) {

@@ -4,6 +4,8 @@
 //        Connect()                                          CONNECT_REQUEST
 //            |                                                    |
 //     kResolvingAddress                                       kRequested ------ Reject() --------+
+//            |                                          (HandOver() takes it from one            |
+//            |                                           Transport's table to another's)         |
 //            | ADDR_RESOLVED                                      | Accept()                     |
 //     kResolvingRoute                                         kAccepting                         |
 //            | ROUTE_RESOLVED                                     | ESTABLISHED, or the first    |
@@ -57,11 +59,22 @@ enum class ConnectionState {
   kEnded,
 };
 
+// A connection in kRequested, on its way from one Transport to another.
+struct VerbsHandedOver {
+  CmId cm_id;  // on the channel of the new one
+  std::string peer;
+  std::string source;
+  ConnectData peer_data;
+  ReadDepth depth;
+};
+
 struct VerbsConnection {
   ConnectionId id = ConnectionId::kNone;
   ConnectionState state = ConnectionState::kResolvingAddress;
   std::string peer;       // for messages: the URI that was asked for, or the peer's address
   SocketAddress target;   // Connect: the address behind it
+  std::string source;     // kRequested: the peer's host
+  uint32_t affinity = 0;  // Connect: to be told
   ConnectData peer_data;  // kRequested: what it asked with
   ReadDepth depth;  // kConnecting: what we asked for; kRequested and later: what both agree to
   bool ended_by_us = false;                     // Disconnect was called

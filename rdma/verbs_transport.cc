@@ -95,6 +95,13 @@ absl::Status VerbsTransport::Initialize() {
   if (absl::Status status = Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
     return status;
 
+  absl::StatusOr<std::unique_ptr<Inbox<VerbsHandedOver>>> handed_over =
+      Inbox<VerbsHandedOver>::Create(kHandedOverMax);
+  if (!handed_over.ok()) return handed_over.status();
+  handed_over_ = *std::move(handed_over);
+  if (absl::Status status = Watch(handed_over_->fd(), {Source::Kind::kHandedOver}); !status.ok())
+    return status;
+
   for (const VerbsDevice& device : shared_.devices->all()) {
     absl::StatusOr<std::unique_ptr<DeviceCompletions>> completions =
         DeviceCompletions::Create(device);
@@ -120,6 +127,8 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
 }
 
 VerbsTransport::~VerbsTransport() {
+  // Their ids are of our channel. Never accepted, so that nothing is repeated on their behalf.
+  if (handed_over_ != nullptr) handed_over_->Take();
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.cm_id != nullptr) {
@@ -269,6 +278,9 @@ void VerbsTransport::LookAround() {
       case Source::Kind::kInbox:
         for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
         break;
+      case Source::Kind::kHandedOver:
+        TakeHandedOver();
+        break;
       case Source::Kind::kDeviceEvents:
         // Into all inboxes, our own too: to be seen at the next look.
         shared_.async.Collect(shared_.devices->all()[source.device].context);
@@ -366,6 +378,7 @@ void VerbsTransport::Emit(Output& output, Event::Kind kind, ConnectionId id, uin
   event.frame = frame;
   event.status = absl::OkStatus();
   event.text.clear();
+  event.affinity = 0;
   event.source.clear();
   if (kind == Event::Kind::kReceived) delivered_frames_.push_back({id, receive});
 }

@@ -10,7 +10,8 @@
 // belongs to the Transport's thread.
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
-// verbs_connecting.cc and verbs_cm_events.cc (how connections come about), and verbs_ending.cc.
+// verbs_connecting.cc, verbs_cm_events.cc and verbs_hand_over.cc (how connections come about), and
+// verbs_ending.cc.
 
 #ifndef OSPREY_RDMA_VERBS_TRANSPORT_H_
 #define OSPREY_RDMA_VERBS_TRANSPORT_H_
@@ -26,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rdma/handshake.h"
+#include "rdma/inbox.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 #include "rdma/verbs_async.h"
@@ -56,9 +58,10 @@ class VerbsTransport : public Transport {
   ~VerbsTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
+  absl::Status HandOver(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
@@ -82,7 +85,7 @@ class VerbsTransport : public Transport {
  private:
   // What epoll says is ready: an index into readiness_.
   struct Source {
-    enum class Kind { kCm, kInbox, kDeviceEvents, kCompletions };
+    enum class Kind { kCm, kInbox, kHandedOver, kDeviceEvents, kCompletions };
     Kind kind;
     size_t device = 0;
   };
@@ -136,7 +139,13 @@ class VerbsTransport : public Transport {
   absl::Status FinishConnecting(VerbsConnection& connection, const CmEvent& event);
   absl::Status StartAccepting(VerbsConnection& connection);
   void OnConnectRequest(const CmEvent& event);
+  void AddRequested(VerbsHandedOver asking);
+  // Of an id that asks, and for which nothing has been made.
+  void Refuse(CmId id, RejectReason reason);
   void BecomeConnected(VerbsConnection& connection);
+
+  // verbs_hand_over.cc.
+  void TakeHandedOver();
 
   // verbs_cm_events.cc.
   void ReadCmEvents();
@@ -158,6 +167,7 @@ class VerbsTransport : public Transport {
   std::unique_ptr<CmReaper> reaper_;                             // and the CM events' channel
   std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
   std::unique_ptr<DeviceInbox> inbox_;
+  std::unique_ptr<Inbox<VerbsHandedOver>> handed_over_;  // what other Transports gave us
   std::vector<CmId> listeners_;
   ConnectionTable connections_;
   ReadChain chain_;

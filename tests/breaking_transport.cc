@@ -45,11 +45,14 @@ class BreakingTransport : public rdma::Transport {
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
     return inner_->Listen(uri, incarnation);
   }
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override {
-    return inner_->Connect(uri);
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override {
+    return inner_->Connect(uri, affinity);
   }
   absl::Status Accept(ConnectionId id) override { return inner_->Accept(id); }
   void Reject(ConnectionId id, rdma::RejectReason reason) override { inner_->Reject(id, reason); }
+  absl::Status HandOver(ConnectionId id, rdma::Transport& other) override {
+    return inner_->HandOver(id, *static_cast<BreakingTransport&>(other).inner_);
+  }
   absl::StatusOr<rdma::RemoteMemory> Expose(ConnectionId id, const rdma::Memory& memory) override {
     return inner_->Expose(id, memory);
   }

@@ -76,7 +76,7 @@ absl::StatusOr<std::string> FakeTransport::Listen(absl::string_view uri, uint64_
   return address;
 }
 
-absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri) {
+absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint32_t affinity) {
   if (uri.empty()) return absl::InvalidArgumentError("an empty address");
   End& end = network_->NewEnd(this);
   end.announced = true;
@@ -90,6 +90,7 @@ absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri) {
   other.state = End::State::kRequested;
   other.uri = end.uri;
   other.peer = end.id;
+  other.affinity = affinity;
   other.peer_name = absl::StrCat(domain_name_, "#", static_cast<uint64_t>(end.id));
   end.peer = other.id;
   other.transport->Wake();
@@ -145,6 +146,24 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
     network_->Close(*peer, std::move(status), true);
   }
   network_->Close(*end, absl::OkStatus(), true);
+}
+
+absl::Status FakeTransport::HandOver(ConnectionId id, rdma::Transport& other) {
+  End* end = Own(id);
+  if (end == nullptr || end->state != End::State::kRequested)
+    return absl::UnavailableError("the peer is gone");
+  auto& to = static_cast<FakeTransport&>(other);
+  assert(&to != this);
+  End& moved = network_->NewEnd(&to);
+  moved.state = End::State::kRequested;
+  moved.uri = end->uri;
+  moved.peer = end->peer;
+  moved.peer_name = end->peer_name;
+  moved.affinity = end->affinity;
+  if (End* peer = network_->Find(end->peer)) peer->peer = moved.id;
+  network_->ends_.erase(id);
+  to.Wake();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RemoteMemory> FakeTransport::Expose(ConnectionId id, const Memory& memory) {
@@ -254,6 +273,7 @@ bool FakeTransport::NextEvent(End& end, Event& event) {
     event.kind = Event::Kind::kConnectRequest;
     event.text = end.peer_name;
     event.source = end.peer_name.substr(0, end.peer_name.find('#'));
+    event.affinity = end.affinity;
     return true;
   }
   if (end.state == End::State::kConnecting) return false;

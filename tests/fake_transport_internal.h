@@ -80,6 +80,7 @@ struct End {
   bool announced = false;
   std::string uri;
   std::string peer_name;
+  uint32_t affinity = 0;
   std::deque<std::string> inbox;  // frames
   bool connected_due = false;     // kConnected is to be told
   absl::Status close_status;
@@ -118,9 +119,10 @@ class FakeTransport final : public rdma::Transport {
   ~FakeTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
+  absl::Status HandOver(ConnectionId id, rdma::Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;

@@ -66,6 +66,12 @@ Side::Side(ContractFixture& fixture, const TransportOptions& options, uint16_t v
   transport_ = *std::move(transport);
 }
 
+Side::Side(Side& beside) : domain_(beside.domain_) {
+  absl::StatusOr<std::unique_ptr<Transport>> transport = domain_->NewTransport({});
+  EXPECT_TRUE(transport.ok()) << transport.status();
+  transport_ = *std::move(transport);
+}
+
 void Side::Check(const Event& event) {
   EXPECT_EQ(ended_.count(event.connection), 0u) << "an event after kDisconnected";
   switch (event.kind) {
@@ -102,7 +108,7 @@ void Side::Pump(size_t events_max) {
     events_.push_back(
         {event.kind, event.connection, event.cookie,
          std::string(reinterpret_cast<const char*>(event.frame.data()), event.frame.size()),
-         event.status, event.text, event.source});
+         event.status, event.text, event.source, event.affinity});
   }
 }
 

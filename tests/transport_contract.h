@@ -50,6 +50,7 @@ struct Recorded {
   absl::Status status;
   std::string text;
   std::string source;
+  uint32_t affinity;
 };
 
 // One end: a domain, a transport, and all that happened to it. Checks on the way what holds for
@@ -59,6 +60,8 @@ class Side {
  public:
   explicit Side(ContractFixture& fixture, const TransportOptions& options = {},
                 uint16_t version = kProtocolVersion);
+  // Another transport of the same domain, as the server's next thread has.
+  explicit Side(Side& beside);
 
   Transport& transport() { return *transport_; }
   Domain& domain() { return *domain_; }
@@ -81,7 +84,7 @@ class Side {
  private:
   void Check(const Event& event);
 
-  std::unique_ptr<Domain> domain_;
+  std::shared_ptr<Domain> domain_;
   std::unique_ptr<Transport> transport_;
   std::vector<Recorded> events_;
   std::set<ConnectionId> connected_;

@@ -1,0 +1,77 @@
+// Where other threads leave things for the one that a Transport belongs to, which sleeps until a
+// descriptor is readable.
+
+#ifndef OSPREY_RDMA_INBOX_H_
+#define OSPREY_RDMA_INBOX_H_
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+// Thread-safe. T is movable.
+template <typename T>
+class Inbox {
+ public:
+  // At most `size_max` things wait in it. Errors: RESOURCE_EXHAUSTED (no descriptors).
+  static absl::StatusOr<std::unique_ptr<Inbox>> Create(size_t size_max) {
+    UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!fd.valid()) {
+      return absl::ResourceExhaustedError(absl::StrCat("eventfd: ", std::strerror(errno),
+                                                       "; close connections, or raise ulimit -n"));
+    }
+    return std::unique_ptr<Inbox>(new Inbox(std::move(fd), size_max));
+  }
+
+  // Readable while there is something to take.
+  int fd() const { return fd_.get(); }
+
+  // Puts what `make` (a StatusOr<T>()) returns, or nothing when it fails: its error.
+  // RESOURCE_EXHAUSTED, and `make` is not called, when the inbox is full. `make` runs under the
+  // lock: Take on another thread finds all of its effects, or none.
+  template <typename Make>
+  absl::Status Put(Make&& make) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (things_.size() >= size_max_)
+      return absl::ResourceExhaustedError("too many wait to be taken over already");
+    absl::StatusOr<T> thing = make();
+    if (!thing.ok()) return thing.status();
+    things_.push_back(*std::move(thing));
+    (void)eventfd_write(fd_.get(), 1);
+    return absl::OkStatus();
+  }
+
+  std::vector<T> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    eventfd_t ignored;
+    (void)eventfd_read(fd_.get(), &ignored);
+    return std::exchange(things_, {});
+  }
+
+ private:
+  Inbox(UniqueFd fd, size_t size_max) : fd_(std::move(fd)), size_max_(size_max) {}
+
+  const UniqueFd fd_;
+  const size_t size_max_;
+  std::mutex mutex_;
+  std::vector<T> things_;
+};
+
+// Connections handed over and not taken yet, of one Transport. One more is refused.
+inline constexpr size_t kHandedOverMax = 1024;
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_INBOX_H_
