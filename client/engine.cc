@@ -260,8 +260,8 @@ void Engine::EndPauses(absl::Time now) {
 
 void Engine::BeginLookups(absl::Time now) {
   // No item of this server is longer: whatever asks for more is nonsense.
-  const uint64_t item_bytes_max = index::ItemBytes(
-      index::kKeyBytesMax, connection_->terms().value_bytes_max, index::kItemHasExpiry);
+  const uint64_t item_bytes_max =
+      index::ItemBytes(index::kKeyBytesMax, connection_->terms().value_bytes_max);
   const uint64_t read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
   while (!new_.empty()) {
     // A few at a time: their cache lines are fetched together, and stay until they are looked at.

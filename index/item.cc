@@ -4,13 +4,25 @@
 #include <cassert>
 #include <cstring>
 
+#include "index/hash.h"
 #include "index/test_hooks.h"
 
 namespace osprey::index {
 namespace {
 
+// So that the words of a header do not cancel each other.
+constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
+constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
+
+// A sum of bijections, each of one word: a change of one alone changes the sum.
+uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
+  const uint64_t words =
+      Mix(header.length_word ^ kLengthWordSalt) ^ Mix(header.cas_word ^ kCasWordSalt);
+  return RecordChecksum(words, header.record.version, header.record.tag, place);
+}
+
 absl::string_view KeyIn(ByteSpan bytes, ItemTag tag) {
-  const uint64_t from = std::min<uint64_t>(ItemKeyOffset(tag.flags), bytes.size());
+  const uint64_t from = std::min<uint64_t>(sizeof(ItemHeader), bytes.size());
   const uint64_t length = std::min<uint64_t>(tag.key_length, bytes.size() - from);
   return {reinterpret_cast<const char*>(bytes.data() + from), length};
 }
@@ -41,20 +53,37 @@ ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
     return reading;
   }
   reading.verdict = ItemVerdict::kLive;
-  reading.has_expiry = (tag.flags & kItemHasExpiry) != 0;
-  reading.cas_version = header.cas_version;
-  reading.value = record.subspan(ItemKeyOffset(tag.flags) + tag.key_length, header.value_length);
+  const ItemFields fields = ItemFields::Unpack(header);
+  reading.cas_version = fields.cas_version;
+  reading.expiry_ns = fields.expiry_ns;
+  reading.value = record.subspan(sizeof(ItemHeader) + tag.key_length, fields.value_length);
   return reading;
 }
 
-// Whether the bytes of `key` are where an item with these flags has its key.
-bool HoldsKey(ByteSpan bytes, uint8_t flags, absl::string_view key) {
-  const uint64_t from = ItemKeyOffset(flags);
-  if (bytes.size() < from + key.size()) return false;
-  return absl::string_view(reinterpret_cast<const char*>(bytes.data() + from), key.size()) == key;
+// Whether the bytes of `key` are where its item has them.
+bool HoldsKey(ByteSpan bytes, absl::string_view key) {
+  if (bytes.size() < sizeof(ItemHeader) + key.size()) return false;
+  return std::memcmp(bytes.data() + sizeof(ItemHeader), key.data(), key.size()) == 0;
 }
 
 }  // namespace
+
+uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place) {
+  return data_hash ^ HeaderTerm(header, place);
+}
+
+uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place) {
+  return header.record.checksum ^ HeaderTerm(header, place);
+}
+
+bool ItemIsWhole(ByteSpan item, RecordPlace place) {
+  assert(item.size() >= sizeof(ItemHeader));
+  ItemHeader header;
+  std::memcpy(&header, item.data(), sizeof(header));
+  if (IsBeingWritten(header.record.version)) return false;
+  return header.record.checksum ==
+         ItemChecksum(HashBytes(item.subspan(sizeof(ItemHeader))), header, place);
+}
 
 ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   assert(bytes.size() >= sizeof(ItemHeader));
@@ -62,11 +91,12 @@ ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   std::memcpy(&header, bytes.data(), sizeof(header));
   const ItemTag tag = ItemTag::Unpack(header.record.tag);
   if (IsBeingWritten(header.record.version)) return {};
-  if (tag.key_length > kKeyBytesMax || header.value_length > kValueBytesMax) return {};
-  const uint64_t needed = ItemBytes(tag.key_length, header.value_length, tag.flags);
+  const uint64_t value_length = ItemFields::Unpack(header).value_length;
+  if (tag.key_length > kKeyBytesMax || value_length > kValueBytesMax) return {};
+  const uint64_t needed = ItemBytes(tag.key_length, value_length);
   if (needed > bytes.size()) return JudgeLonger(bytes, tag, needed, key);
   const ByteSpan record = bytes.first(needed);
-  if (!Seeded(SeededBug::kNoItemChecksum) && !RecordIsWhole(record, place)) return {};
+  if (!Seeded(SeededBug::kNoItemChecksum) && !ItemIsWhole(record, place)) return {};
   return JudgeWhole(record, header, tag, key);
 }
 
@@ -76,18 +106,20 @@ ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place) {
   std::memcpy(&header, bytes.data(), sizeof(header));
   const ItemTag tag = ItemTag::Unpack(header.record.tag);
   const absl::string_view begun = KeyIn(bytes, tag);
+  const ItemFields fields = ItemFields::Unpack(header);
   ItemReading reading = ReadItem(bytes, place, begun);
   const bool possible = !IsBeingWritten(header.record.version) && tag.key_length <= kKeyBytesMax &&
-                        header.value_length <= kValueBytesMax;
-  const uint64_t needed = ItemBytes(tag.key_length, header.value_length, tag.flags);
+                        fields.value_length <= kValueBytesMax;
+  const uint64_t needed = ItemBytes(tag.key_length, fields.value_length);
   if (possible && needed > bytes.size() && tag.state == ItemState::kLive && tag.key_length > 0) {
     reading.verdict = ItemVerdict::kTooShort;
     reading.bytes_needed = needed;
   }
   if (reading.verdict != ItemVerdict::kLive && reading.verdict != ItemVerdict::kTooShort)
     return reading;
-  reading.cas_version = header.cas_version;
-  reading.value_length = header.value_length;
+  reading.cas_version = fields.cas_version;
+  reading.expiry_ns = fields.expiry_ns;
+  reading.value_length = fields.value_length;
   if (begun.size() == tag.key_length) reading.key = begun;
   return reading;
 }
@@ -96,8 +128,7 @@ ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place) {
 // length of the key.
 ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   ItemReading reading = ReadItem(bytes, place, key);
-  if (reading.verdict == ItemVerdict::kTorn && !HoldsKey(bytes, 0, key) &&
-      !HoldsKey(bytes, kItemHasExpiry, key)) {
+  if (reading.verdict == ItemVerdict::kTorn && !HoldsKey(bytes, key)) {
     reading.verdict = ItemVerdict::kOther;
   }
   return reading;

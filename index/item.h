@@ -23,13 +23,24 @@ enum class ItemVerdict {
 struct ItemReading {
   ItemVerdict verdict = ItemVerdict::kTorn;
   uint64_t bytes_needed = 0;  // kTooShort
-  bool has_expiry = false;    // kLive
   uint64_t cas_version = 0;   // kLive
+  uint64_t expiry_ns = 0;     // kLive: as ItemFields
   ByteSpan value;             // kLive: within the bytes given
-  // ReadAnyItem only.
+  // ReadAnyItem only, which says the version and the expiry of what is kTooShort as well.
   absl::string_view key;      // kLive, and kTooShort if it is within the bytes given
   uint64_t value_length = 0;  // likewise
 };
+
+// The checksum of an item whose data (key, value and padding) hash (HashBytes) to `data_hash`; that
+// in its header is not looked at. The header is mixed in afterwards, so that another header makes
+// another checksum without the data being hashed again. For given data a change of any one word of
+// it, or of the place, gives another checksum for certain.
+uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place);
+// The other way round: the data_hash of an item with this header, its checksum included.
+uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place);
+
+// As RecordIsWhole, of exactly one item. REQUIRES: item.size() >= sizeof(ItemHeader).
+bool ItemIsWhole(ByteSpan item, RecordPlace place);
 
 // Judges a copy of the bytes at `place`, at least sizeof(ItemHeader) of them. In this order:
 // parity, lengths within the bytes read, checksum, and only then the meaning.
@@ -37,7 +48,7 @@ ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key);
 
 // What is READ first of an item that is too long to be READ at once: its header and its key.
 constexpr uint64_t ItemHeadBytes(uint64_t key_length) {
-  return RoundUpToWords(ItemKeyOffset(kItemHasExpiry) + key_length);
+  return RoundUpToWords(sizeof(ItemHeader) + key_length);
 }
 
 // Judges a copy of the first ItemHeadBytes(key.size()) bytes at `place` (fewer only where the

@@ -41,9 +41,9 @@ class ItemCopy {
   uint64_t from_;
   uint64_t to_;
   uint64_t bytes_;  // of the whole record
-  uint64_t done_ = sizeof(RecordHeader);
-  RecordHeader original_;
-  uint64_t hash_ = 0;                    // of contents copied in one piece
+  uint64_t done_ = sizeof(ItemHeader);
+  ItemHeader original_;
+  uint64_t hash_ = 0;                    // of data copied in one piece
   std::unique_ptr<BytesHasher> hasher_;  // of several
 };
 

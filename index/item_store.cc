@@ -4,15 +4,21 @@
 #include <cstring>
 
 #include "index/hash.h"
+#include "index/item.h"
 #include "index/record.h"
 
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kContentsOffset = sizeof(RecordHeader);
+constexpr uint64_t kDataOffset = sizeof(ItemHeader);
 
 uint32_t LiveTag(uint64_t key_length) {
-  return ItemTag{static_cast<uint32_t>(key_length), ItemState::kLive, 0}.Pack();
+  return ItemTag{static_cast<uint32_t>(key_length), ItemState::kLive}.Pack();
+}
+
+// Without the checksum.
+ItemHeader HeaderWith(uint32_t version, uint32_t tag, const ItemFields& fields) {
+  return {{version, tag, 0}, fields.length_word(), fields.cas_word()};
 }
 
 ByteSpan BytesOf(absl::string_view text) {
@@ -26,14 +32,14 @@ ItemStore::ItemStore(RegionWriter& writer, RegionSpace& space, absl::Duration gr
 
 absl::optional<uint64_t> ItemStore::Begin(absl::string_view key, uint64_t value_length,
                                           absl::Time now, Fit fit) {
-  const uint64_t bytes = ItemBytes(key.size(), value_length, 0);
+  const uint64_t bytes = ItemBytes(key.size(), value_length);
   const absl::optional<uint64_t> offset = space_.Allocate(bytes, now, fit);
   if (!offset.has_value()) return absl::nullopt;
   writer_.Begin(*offset, RecordVersion(writer_.cas_version()), LiveTag(key.size()));
-  writer_.Store(*offset + offsetof(ItemHeader, value_length), value_length);
+  writer_.Store(*offset + offsetof(ItemHeader, length_word), value_length);
   // The last word first, for its padding; the key's own last word may be the same one.
   writer_.Store(*offset + bytes - kWordBytes, 0);
-  writer_.Store(*offset + ItemKeyOffset(0), BytesOf(key));
+  writer_.Store(*offset + kDataOffset, BytesOf(key));
   return offset;
 }
 
@@ -42,13 +48,14 @@ StoredItem ItemStore::At(uint64_t offset) const {
   std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
   const ItemTag tag = ItemTag::Unpack(header.record.tag);
   assert(tag.state == ItemState::kLive);
-  const uint64_t key_at = ItemKeyOffset(tag.flags);
+  const ItemFields fields = ItemFields::Unpack(header);
   StoredItem item;
-  item.bytes = ItemBytes(tag.key_length, header.value_length, tag.flags);
+  item.bytes = ItemBytes(tag.key_length, fields.value_length);
   const ByteSpan record = writer_.Bytes(offset, item.bytes);
-  item.key = {reinterpret_cast<const char*>(record.data() + key_at), tag.key_length};
-  item.value = record.subspan(key_at + tag.key_length, header.value_length);
-  item.cas_version = header.cas_version;
+  item.key = {reinterpret_cast<const char*>(record.data() + kDataOffset), tag.key_length};
+  item.value = record.subspan(kDataOffset + tag.key_length, fields.value_length);
+  item.cas_version = fields.cas_version;
+  item.expiry_ns = fields.expiry_ns;
   return item;
 }
 
@@ -61,13 +68,13 @@ void ItemStore::Prefetch(uint64_t offset) const {
 
 absl::Span<std::byte> ItemStore::Value(uint64_t offset) {
   const StoredItem item = At(offset);
-  const uint64_t value_at = ItemKeyOffset(0) + item.key.size();
+  const uint64_t value_at = kDataOffset + item.key.size();
   return writer_.Bytes(offset + value_at, item.value.size());
 }
 
 // The value's first bytes share a word with the key's last.
 void ItemStore::Fill(uint64_t offset, ByteSpan value) {
-  const uint64_t value_at = ItemKeyOffset(0) + At(offset).key.size();
+  const uint64_t value_at = kDataOffset + At(offset).key.size();
   const uint64_t in_word = value_at % kWordBytes;
   uint64_t from = offset + value_at - in_word;
   if (in_word != 0) {
@@ -81,27 +88,24 @@ void ItemStore::Fill(uint64_t offset, ByteSpan value) {
   writer_.Store(from, value);
 }
 
-void ItemStore::SetCasVersion(uint64_t offset, uint64_t cas_version) {
-  writer_.Store(offset + offsetof(ItemHeader, cas_version), cas_version);
+ByteSpan ItemStore::Data(uint64_t offset) const {
+  return writer_.Bytes(offset + kDataOffset, At(offset).bytes - kDataOffset);
 }
 
-ByteSpan ItemStore::Contents(uint64_t offset) const {
-  return writer_.Bytes(offset + kContentsOffset, At(offset).bytes - kContentsOffset);
+Sealing ItemStore::Finish(uint64_t offset, uint64_t cas_version, uint64_t expiry_ns) {
+  return FinishHashed(offset, HashBytes(Data(offset)), cas_version, expiry_ns);
 }
 
-Sealing ItemStore::Finish(uint64_t offset, uint64_t cas_version) {
-  SetCasVersion(offset, cas_version);
-  return FinishHashed(offset, HashBytes(Contents(offset)));
-}
-
-Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t contents_hash) {
-  Sealing sealing;
-  sealing.offset = offset;
-  sealing.version = RecordVersion(writer_.cas_version());
-  sealing.tag = LiveTag(At(offset).key.size());
-  sealing.checksum =
-      RecordChecksum(contents_hash, sealing.version, sealing.tag, writer_.PlaceOf(offset));
-  return sealing;
+Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t cas_version,
+                                uint64_t expiry_ns) {
+  const StoredItem item = At(offset);
+  const ItemHeader header =
+      HeaderWith(RecordVersion(writer_.cas_version()), LiveTag(item.key.size()),
+                 {item.value.size(), cas_version, expiry_ns});
+  writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
+  writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
+  return {offset, header.record.version, header.record.tag,
+          ItemChecksum(data_hash, header, writer_.PlaceOf(offset))};
 }
 
 void ItemStore::Seal(const Sealing& sealing) {
@@ -109,37 +113,68 @@ void ItemStore::Seal(const Sealing& sealing) {
 }
 
 bool ItemStore::FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const {
-  const uint64_t bytes = ItemBytes(key_length, value_length, 0);
+  const uint64_t bytes = ItemBytes(key_length, value_length);
   const uint64_t read_bytes = ReadLengthOf(Slot::Unpack(slot).length_class);
   return bytes <= read_bytes && bytes <= kInPlaceBytesMax && 2 * bytes >= read_bytes;
 }
 
 void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
-                               uint64_t cas_version) {
-  // The contents are put together first, so that they are hashed before readers are kept waiting.
-  std::byte contents[kInPlaceBytesMax] = {};
-  const uint64_t bytes = ItemBytes(key.size(), value.size(), 0) - kContentsOffset;
-  assert(bytes <= sizeof(contents));
-  const uint64_t value_length = value.size();
-  std::memcpy(contents, &value_length, kWordBytes);
-  std::memcpy(contents + kWordBytes, &cas_version, kWordBytes);
-  std::byte* const key_at = contents + ItemKeyOffset(0) - kContentsOffset;
-  std::memcpy(key_at, key.data(), key.size());
-  if (!value.empty()) std::memcpy(key_at + key.size(), value.data(), value.size());
-  writer_.WriteRecord(offset, writer_.NextRecordVersion(offset), LiveTag(key.size()),
-                      ByteSpan(contents, bytes));
+                               uint64_t cas_version, uint64_t expiry_ns) {
+  // The data is put together first, so that it is hashed before readers are kept waiting.
+  std::byte data[kInPlaceBytesMax] = {};
+  const uint64_t bytes = ItemBytes(key.size(), value.size()) - kDataOffset;
+  assert(bytes <= sizeof(data));
+  std::memcpy(data, key.data(), key.size());
+  if (!value.empty()) std::memcpy(data + key.size(), value.data(), value.size());
+  Write(offset,
+        HeaderWith(writer_.NextRecordVersion(offset), LiveTag(key.size()),
+                   {value.size(), cas_version, expiry_ns}),
+        ByteSpan(data, bytes));
+}
+
+// W1 of a whole item.
+void ItemStore::Write(uint64_t offset, const ItemHeader& header, ByteSpan data) {
+  const uint64_t checksum = ItemChecksum(HashBytes(data), header, writer_.PlaceOf(offset));
+  writer_.Begin(offset, header.record.version, header.record.tag);
+  writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
+  writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
+  writer_.Store(offset + kDataOffset, data);
+  writer_.Seal(offset, header.record.version, header.record.tag, checksum);
+}
+
+ItemHeader ItemStore::Hide(uint64_t offset) {
+  ItemHeader header;
+  std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
+  assert(!IsBeingWritten(header.record.version));
+  writer_.Begin(offset, writer_.NextRecordVersion(offset), header.record.tag);
+  return header;
+}
+
+void ItemStore::Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry_ns) {
+  const RecordPlace place = writer_.PlaceOf(offset);
+  ItemFields fields = ItemFields::Unpack(hidden);
+  fields.expiry_ns = expiry_ns;
+  // The version under which it was hidden: no other record has had it here.
+  const ItemHeader header =
+      HeaderWith(writer_.Header(offset).version & ~1u, hidden.record.tag, fields);
+  writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
+  writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
+  writer_.Seal(offset, header.record.version, header.record.tag,
+               ItemChecksum(ItemDataHash(hidden, place), header, place));
 }
 
 // The rest of the item stays as it is; nobody can tell where it began.
 void ItemStore::Kill(uint64_t offset) {
-  const uint64_t contents[2] = {0, writer_.cas_version()};  // no value; the version that ended it
-  writer_.WriteRecord(offset, writer_.NextRecordVersion(offset),
-                      ItemTag{0, ItemState::kDead, 0}.Pack(),
-                      ByteSpan(reinterpret_cast<const std::byte*>(contents), sizeof(contents)));
+  // No value; the version that ended it.
+  Write(offset,
+        HeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),
+                   {0, writer_.cas_version(), 0}),
+        {});
 }
 
 uint64_t ItemStore::SlotOf(uint64_t offset, uint32_t fingerprint) const {
-  return Slot{offset, LengthClassOf(At(offset).bytes), fingerprint}.Pack();
+  const StoredItem item = At(offset);
+  return Slot{offset, LengthClassOf(item.bytes), fingerprint, item.expiry_ns != 0}.Pack();
 }
 
 }  // namespace osprey::index

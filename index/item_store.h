@@ -2,8 +2,10 @@
 //
 //   Begin   odd version, lengths and key        readers: torn
 //   (fill)  the value                           readers: torn
-//   Finish  cas version; hashed                 readers: torn
+//   Finish  cas version, expiry; hashed         readers: torn
 //   Seal    checksum, even version              readers: live      <- an instant (W2)
+//   Hide    odd version                         readers: torn
+//   Renew   another expiry, even version        readers: live      <- an instant (W2)
 //   Kill    the header says dead                readers: dead, back to the line
 //   Retire  the space waits and is used again   readers: dead, then torn, then another item
 
@@ -38,7 +40,8 @@ struct StoredItem {
   absl::string_view key;
   ByteSpan value;
   uint64_t cas_version = 0;
-  uint64_t bytes = 0;  // of the whole record
+  uint64_t expiry_ns = 0;  // as ItemFields
+  uint64_t bytes = 0;      // of the whole record
 };
 
 // Not thread-safe.
@@ -54,18 +57,24 @@ class ItemStore {
   absl::Span<std::byte> Value(uint64_t offset);
   void Fill(uint64_t offset, ByteSpan value);
   // Nothing of the item may change any more.
-  Sealing Finish(uint64_t offset, uint64_t cas_version);
-  // The same of an item that is hashed while it is filled in: its cas version comes first, and
-  // HashBytes of all its contents, in order, last.
-  void SetCasVersion(uint64_t offset, uint64_t cas_version);
-  ByteSpan Contents(uint64_t offset) const;
-  Sealing FinishHashed(uint64_t offset, uint64_t contents_hash);
+  Sealing Finish(uint64_t offset, uint64_t cas_version, uint64_t expiry_ns);
+  // The same of an item that is hashed while it is filled in: HashBytes of its Data comes last.
+  ByteSpan Data(uint64_t offset) const;  // key, value and padding
+  Sealing FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t cas_version,
+                       uint64_t expiry_ns);
   void Seal(const Sealing& sealing);
 
   // Whether a new value of this length can be written over the item that `slot` leads to: there is
   // room, readers of that slot READ enough, and little space would lie idle.
   bool FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
-  void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version);
+  void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version,
+                      uint64_t expiry_ns);
+
+  // W1's first store alone: no reader that fetches the item from here on believes it, until it is
+  // renewed, rewritten or killed. Returns the header that it had.
+  ItemHeader Hide(uint64_t offset);
+  // Shows a hidden item again, with another expiry. However long it is: its data is not looked at.
+  void Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry_ns);
 
   void Kill(uint64_t offset);
   void Retire(uint64_t offset, absl::Time now) { space_.Retire(offset, now); }
@@ -83,6 +92,8 @@ class ItemStore {
   const ItemSpace& space() const { return space_; }
 
  private:
+  void Write(uint64_t offset, const ItemHeader& header, ByteSpan data);
+
   RegionWriter& writer_;
   ItemSpace space_;
 };

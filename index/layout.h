@@ -26,14 +26,15 @@
 //   line      128 B: the record header and 14 words. Empty words are 0. The last is the link's.
 //
 //     word    63     62 61              46 45               38 37                            0
-//     slot    | kind=1 | fingerprint (16) | length class (8)  | item offset / 8 (38)          |
+//     slot    | kind=1 | fingerprint (16) | length class (8)  | item offset / 16 (37) | X (1) |
 //     link    | kind=2 | 0                                    | line offset / 8 (38)          |
 //     inline  | kind=3 | key length (7) | value length (7)    | cas version (48)              |
 //             followed by ceil((key length + value length) / 8) words of key, value and zeros
+//             X: the item has an expiry
 //
-//   item      32 B of header {version, tag, checksum, value length, cas version}, an optional
-//             expiry, key, value, zeros up to a multiple of 8. A dead item is its header alone:
-//             its lengths are 0.
+//   item      32 B of header {version, tag, checksum, value length, cas version, expiry}, key,
+//             value, zeros up to a multiple of 8. A dead item is its header alone: its lengths
+//             are 0.
 
 #ifndef OSPREY_INDEX_LAYOUT_H_
 #define OSPREY_INDEX_LAYOUT_H_
@@ -72,7 +73,7 @@ static_assert(offsetof(RecordHeader, checksum) == 8);
 
 // Spells "OSPREY01"; changes when the layout does.
 inline constexpr uint64_t kRegionMagic = 0x313059455250534f;
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kRegionHeaderTag = 1;
 inline constexpr uint64_t kDirectoryOffset = 4096;
 
@@ -185,20 +186,28 @@ inline constexpr uint64_t kOffsetBits = 38;  // in words: regions up to 2 TiB
 inline constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
 inline constexpr uint64_t kRegionBytesMax = (uint64_t{1} << kOffsetBits) * kWordBytes;
 
+// Items stand at multiples of this, which leaves a slot one bit.
+inline constexpr uint64_t kItemAlignmentBytes = 16;
+
 struct Slot {
-  uint64_t offset = 0;  // of the item, in bytes, a multiple of 8
+  uint64_t offset = 0;  // of the item, in bytes, a multiple of kItemAlignmentBytes
   uint32_t length_class = 0;
   uint32_t fingerprint = 0;
+  // The item may have expired: who counts keys, or looks for what has expired, need not look at
+  // the others.
+  bool has_expiry = false;
 
   constexpr uint64_t Pack() const {
     return uint64_t{1} << 62 | uint64_t{fingerprint} << 46 | uint64_t{length_class} << kOffsetBits |
-           offset / kWordBytes;
+           offset / kWordBytes | uint64_t{has_expiry};
   }
   static constexpr Slot Unpack(uint64_t word) {
-    return {(word & kOffsetMask) * kWordBytes, static_cast<uint32_t>(word >> kOffsetBits & 255),
-            static_cast<uint32_t>(word >> 46 & 65535)};
+    return {(word & kOffsetMask & ~uint64_t{1}) * kWordBytes,
+            static_cast<uint32_t>(word >> kOffsetBits & 255),
+            static_cast<uint32_t>(word >> 46 & 65535), (word & 1) != 0};
   }
 };
+static_assert(kItemAlignmentBytes == 2 * kWordBytes);
 
 constexpr uint64_t PackLink(uint64_t line_offset) {
   return uint64_t{2} << 62 | line_offset / kWordBytes;
@@ -252,43 +261,73 @@ static_assert(LengthClassOf(ReadLengthOf(255)) == 255);
 
 // --- Items -----------------------------------------------------------------
 
+// Server time at which an item expires: nanoseconds since 1970 in steps of 2^16 (65.5 us), rounded
+// up, in 48 bits, which last until 2554. 0: never.
+inline constexpr int kExpiryStepBits = 16;
+inline constexpr uint64_t kExpiryStepsMax = (uint64_t{1} << 48) - 1;
+
+// The expiry is split, so that it fits into the bits that lengths and versions leave.
 struct ItemHeader {
   RecordHeader record;
-  uint64_t value_length;
-  uint64_t cas_version;
+  uint64_t length_word;  // expiry's upper bits (32, high) | value length (32, low)
+  uint64_t cas_word;     // expiry's lower bits (16, high) | cas version (48, low)
 };
 static_assert(sizeof(ItemHeader) == 32);
-static_assert(offsetof(ItemHeader, value_length) == 16);
-static_assert(offsetof(ItemHeader, cas_version) == 24);
+static_assert(offsetof(ItemHeader, length_word) == 16);
+static_assert(offsetof(ItemHeader, cas_word) == 24);
+
+// What an item's header says besides.
+struct ItemFields {
+  uint64_t value_length = 0;
+  uint64_t cas_version = 0;
+  uint64_t expiry_ns = 0;  // a multiple of the step; 0: none
+
+  constexpr uint64_t length_word() const {
+    return expiry_ns >> kExpiryStepBits >> 16 << 32 | value_length;
+  }
+  constexpr uint64_t cas_word() const {
+    return (expiry_ns >> kExpiryStepBits & 65535) << 48 | cas_version;
+  }
+  static constexpr ItemFields Unpack(const ItemHeader& header) {
+    return {header.length_word & 0xffffffff, header.cas_word & kCasVersionMax,
+            (header.length_word >> 32 << 16 | header.cas_word >> 48) << kExpiryStepBits};
+  }
+};
+static_assert(kValueBytesMax <= 0xffffffff);
+
+// The first expiry not before that time. Never 0.
+constexpr uint64_t RoundUpToExpiry(uint64_t server_time_ns) {
+  constexpr uint64_t kRest = (uint64_t{1} << kExpiryStepBits) - 1;
+  const uint64_t steps = (server_time_ns >> kExpiryStepBits) + ((server_time_ns & kRest) != 0);
+  if (steps == 0) return uint64_t{1} << kExpiryStepBits;
+  return (steps < kExpiryStepsMax ? steps : kExpiryStepsMax) << kExpiryStepBits;
+}
 
 enum class ItemState : uint8_t { kNone = 0, kLive = 1, kDead = 2 };
 
-// An item's tag: key length (16, low) | state (8) | flags (8, high).
-inline constexpr uint8_t kItemHasExpiry = 1;  // 8 bytes of expiry stand between header and key
+// An item's tag: key length (16, low) | state (8) | 0 (8, high).
 struct ItemTag {
   uint32_t key_length = 0;
   ItemState state = ItemState::kNone;
-  uint8_t flags = 0;
 
   constexpr uint32_t Pack() const {
-    return key_length | uint32_t{static_cast<uint8_t>(state)} << 16 | uint32_t{flags} << 24;
+    return key_length | uint32_t{static_cast<uint8_t>(state)} << 16;
   }
+  // Whatever stands in the upper bits of a tag that no writer wrote is no state.
   static constexpr ItemTag Unpack(uint32_t tag) {
-    return {tag & 65535, static_cast<ItemState>(tag >> 16 & 255), static_cast<uint8_t>(tag >> 24)};
+    return {tag & 65535,
+            tag >> 24 == 0 ? static_cast<ItemState>(tag >> 16 & 255) : ItemState::kNone};
   }
 };
 
-constexpr uint64_t ItemKeyOffset(uint8_t flags) {
-  return sizeof(ItemHeader) + ((flags & kItemHasExpiry) != 0 ? sizeof(uint64_t) : 0);
-}
 constexpr uint64_t RoundUpToWords(uint64_t bytes) {
   return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
 }
-// Of a whole item: header, expiry, key, value and padding.
-constexpr uint64_t ItemBytes(uint64_t key_length, uint64_t value_length, uint8_t flags) {
-  return RoundUpToWords(ItemKeyOffset(flags) + key_length + value_length);
+// Of a whole item: header, key, value and padding.
+constexpr uint64_t ItemBytes(uint64_t key_length, uint64_t value_length) {
+  return RoundUpToWords(sizeof(ItemHeader) + key_length + value_length);
 }
-inline constexpr uint64_t kItemBytesMax = ItemBytes(kKeyBytesMax, kValueBytesMax, kItemHasExpiry);
+inline constexpr uint64_t kItemBytesMax = ItemBytes(kKeyBytesMax, kValueBytesMax);
 static_assert(LengthClassOf(kItemBytesMax) < 256);
 
 }  // namespace osprey::index

@@ -32,8 +32,9 @@ Lookup::Step Lookup::Start() {
   return ReadWindow();
 }
 
-Lookup::Step Lookup::Resume(ByteSpan bytes) {
+Lookup::Step Lookup::Resume(ByteSpan bytes, const ServerTimeBounds& time) {
   assert(state_ != State::kDone && bytes.size() == length_);
+  time_ = time;
   slots_seen_count_ = 0;
   switch (state_) {
     case State::kHint:
@@ -99,19 +100,33 @@ Lookup::Step Lookup::AskServer() {
 }
 
 Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) {
-  // What an expiry means depends on the time, of which nothing is known here (R8).
-  if (item.has_expiry) return AskServer();
+  // An item that has expired was the key's current one at an instant of its READ: the key was
+  // absent then, and that needs no other READ.
+  switch (LifeOf(item.cas_version, item.expiry_ns)) {
+    case Life::kExpired:
+      return Miss();
+    case Life::kUnknown:
+      return AskServer();
+    case Life::kAlive:
+      break;
+  }
   state_ = State::kDone;
   Step step;
   step.kind = Kind::kHit;
   step.value = item.value;
   step.version = item.cas_version;
+  step.expiry_ns = item.expiry_ns;
   step.slot = slot;
   step.line = line;
   const WordKind kind = slot != 0 ? WordKind::kSlot : WordKind::kInline;
   const uint64_t at = slot != 0 ? Slot::Unpack(slot).offset : searched_[searched_count_ - 1].offset;
   step.access = AccessHint{kind, hash_.fingerprint(), 0, at}.Pack();
   return step;
+}
+
+Life Lookup::LifeOf(uint64_t cas_version, uint64_t expiry_ns) const {
+  const bool told = options_.present_version != 0 && options_.present_version == cas_version;
+  return told ? Life::kAlive : LifeAt(expiry_ns, time_);
 }
 
 Lookup::Step Lookup::Miss() {
@@ -197,17 +212,18 @@ Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
 // Its lengths have been checked against the region: what is READ lies within it.
 Lookup::Step Lookup::ReadValue(ByteSpan head) {
   std::memcpy(&head_, head.data(), sizeof(head_));
-  const ItemTag tag = ItemTag::Unpack(head_.record.tag);
-  // Not worth READing: what an expiry means depends on the time (R8).
-  if ((tag.flags & kItemHasExpiry) != 0 || !options_.want_value) return AskServer();
-  const uint64_t value_at = ItemKeyOffset(tag.flags) + key_.size();
+  const ItemFields fields = ItemFields::Unpack(head_);
+  // Not worth READing when it is not sure to be alive (and that it has expired needs the checksum).
+  const bool alive = LifeOf(fields.cas_version, fields.expiry_ns) == Life::kAlive;
+  if (!alive || !options_.want_value) return AskServer();
+  const uint64_t value_at = sizeof(ItemHeader) + key_.size();
   value_hasher_.emplace();
-  value_hasher_->Update(head.subspan(sizeof(RecordHeader), value_at - sizeof(RecordHeader)));
-  value_left_ = head_.value_length;
+  value_hasher_->Update(head.subspan(sizeof(ItemHeader), key_.size()));
+  value_left_ = fields.value_length;
   Step step;
   step.kind = Kind::kReadValue;
   step.offset = offset_ + value_at;
-  step.value_length = head_.value_length;
+  step.value_length = fields.value_length;
   return step;
 }
 
@@ -221,10 +237,11 @@ Lookup::Step Lookup::FinishValue() {
   assert(value_hasher_.has_value() && value_left_ == 0);
   // The padding is zeros: it need not be READ to be hashed.
   const std::byte zeros[kWordBytes] = {};
-  const uint64_t bytes = ItemKeyOffset(0) + key_.size() + head_.value_length;
+  const ItemFields fields = ItemFields::Unpack(head_);
+  const uint64_t bytes = sizeof(ItemHeader) + key_.size() + fields.value_length;
   value_hasher_->Update({zeros, RoundUpToWords(bytes) - bytes});
-  const uint64_t checksum = RecordChecksum(value_hasher_->Digest(), head_.record.version,
-                                           head_.record.tag, {offset_, map_.incarnation()});
+  const uint64_t checksum =
+      ItemChecksum(value_hasher_->Digest(), head_, {offset_, map_.incarnation()});
   value_hasher_.reset();
   slots_seen_count_ = 0;
   if (checksum != head_.record.checksum && !Seeded(SeededBug::kNoItemChecksum) &&
@@ -232,7 +249,8 @@ Lookup::Step Lookup::FinishValue() {
     return state_ == State::kHint ? TornHint() : TornItem();
   }
   ItemReading item;
-  item.cas_version = head_.cas_version;
+  item.cas_version = fields.cas_version;
+  item.expiry_ns = fields.expiry_ns;
   const Candidate& candidate = candidates_[candidate_next_];
   Step step = state_ == State::kHint ? Hit(item, hint_)
                                      : Hit(item, candidate.slot, FiledUnder(candidate.line));

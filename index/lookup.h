@@ -37,6 +37,7 @@
 #include "index/layout.h"
 #include "index/line.h"
 #include "index/region_map.h"
+#include "index/server_time.h"
 
 namespace osprey::index {
 
@@ -44,13 +45,16 @@ namespace osprey::index {
 // and key are READ first, and then the value in pieces.
 inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
 inline constexpr uint64_t kLookupReadBytesMax =
-    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax, kItemHasExpiry)));
+    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax)));
 
 struct LookupOptions {
   // Items whose READ would be longer come in pieces. At most kLookupReadBytesMax; less in tests.
   uint64_t whole_read_bytes_max = kLookupReadBytesMax;
   // Without it a long value is not READ: the server is asked instead.
   bool want_value = true;
+  // The server has answered, since the lookup's GET began, that the key is there with the value of
+  // this cas version: that one is a hit whatever its expiry. 0: it has not.
+  uint64_t present_version = 0;
 };
 
 // R4: how often a lookup does a thing before it asks the server instead.
@@ -86,6 +90,7 @@ class Lookup {
     ByteSpan value;             // kHit: within the bytes given to the last Resume, unless in_pieces
     bool in_pieces = false;     // kHit: the value is what was given to TakeValue
     uint64_t version = 0;       // kHit
+    uint64_t expiry_ns = 0;     // kHit: server time at which the key expires; 0: never
     uint64_t slot = 0;          // kHit
     uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
     uint64_t access = 0;        // kHit: where it was, as an AccessHint of partition 0
@@ -104,9 +109,11 @@ class Lookup {
   Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
          const LookupOptions& options = {});
 
-  // Each is followed by Resume with exactly the bytes asked for, while kRead is returned.
+  // Each is followed by Resume with exactly the bytes asked for, while kRead is returned. `time` is
+  // what is known of the server's clock during that READ (server_time.h): without it, a key that
+  // has an expiry is the server's to judge.
   Step Start();
-  Step Resume(ByteSpan bytes);
+  Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {});
 
   // After kReadValue: the value's bytes, private copies, in order and each once; then what they
   // make. The pieces are hashed and not kept. REQUIRES at FinishValue: all of the value was taken.
@@ -165,6 +172,7 @@ class Lookup {
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
+  Life LifeOf(uint64_t cas_version, uint64_t expiry_ns) const;
   Step Miss();
 
   ItemReading Judge(ByteSpan item_bytes) const;
@@ -215,6 +223,7 @@ class Lookup {
   bool confirmed_early_ = false;  // a seeded bug's
   bool lengthened_ = false;       // the READ under way is the longer one of an item
   bool head_only_ = false;        // the READ under way is of header and key of a long item
+  ServerTimeBounds time_;         // of the READ that landed last; of a long item, of its head's
 
   // Of the item whose value is being READ in pieces.
   ItemHeader head_{};

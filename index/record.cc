@@ -13,15 +13,6 @@ namespace {
 // ratio.
 constexpr uint64_t kHeaderFactor = 0x9e3779b97f4a7c15;
 
-// A bijection in which every input bit reaches every output bit (the finalizer of MurmurHash3).
-constexpr uint64_t Mix(uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccd;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53;
-  return x ^ x >> 33;
-}
-
 }  // namespace
 
 // Each of the three terms is a bijection of what it is made of, so that changing one of them alone

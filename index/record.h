@@ -15,6 +15,15 @@
 
 namespace osprey::index {
 
+// A bijection in which every input bit reaches every output bit (the finalizer of MurmurHash3).
+constexpr uint64_t Mix(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccd;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53;
+  return x ^ x >> 33;
+}
+
 // Versions are 31 bits of the cas counter and a bit that says "being written".
 constexpr uint32_t RecordVersion(uint64_t cas_version) {
   return static_cast<uint32_t>(cas_version << 1);
@@ -30,6 +39,8 @@ struct RecordPlace {
 // The checksum of a record whose contents hash (HashBytes) to `contents_hash`. For given contents
 // any other version, tag, offset or incarnation gives another checksum for certain, not only very
 // probably.
+//
+// An item's is ItemChecksum (item.h), of which this is a part.
 uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place);
 
 // The header of a record, out of a copy of it. REQUIRES: bytes.size() >= sizeof(RecordHeader).

@@ -39,7 +39,8 @@ Scan::Scan(RegionMap& map, ScanCursor from, const ScanOptions& options)
 
 // --- Steps -------------------------------------------------------------------------------------
 
-Scan::Step Scan::Resume(ByteSpan bytes) {
+Scan::Step Scan::Resume(ByteSpan bytes, const ServerTimeBounds& time) {
+  time_ = time;
   for (; taken_ < posted_; ++taken_) {
     const uint32_t length = wanted_[taken_].length;
     assert(bytes.size() >= length);
@@ -324,8 +325,11 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes) {
   LineCursor cursor(line);
   while (cursor.Next()) {
     const LineEntry& entry = cursor.entry();
-    ++copy.entries;
-    if (options_.count_only) continue;
+    const bool expires = entry.kind == WordKind::kSlot && Slot::Unpack(entry.head).has_expiry;
+    if (options_.count_only && !expires) {
+      ++copy.entries;
+      continue;
+    }
     if (entry.kind == WordKind::kSlot) {
       copy.followed = true;
       items_.push_back({entry.head, index, false, 0});
@@ -430,6 +434,20 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
     lines_[line].settled = false;
     return;
   }
+  switch (LifeAt(item.expiry_ns, time_)) {
+    case Life::kExpired:
+      return;
+    case Life::kUnknown:
+      lines_[line].settled = false;
+      return;
+    case Life::kAlive:
+      break;
+  }
+  if (options_.count_only) {
+    // As any other entry, by its line: the key may get or lose its expiry between two blocks.
+    ++lines_[line].entries;
+    return;
+  }
   if (!std::binary_search(homes_.begin(), homes_.end(), hash.home())) return;
   if (item.key.substr(0, options_.prefix.size()) != options_.prefix) return;
   Found found;
@@ -437,6 +455,7 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
   found.entry.key.assign(item.key.data(), item.key.size());
   found.entry.value_length = item.value_length;
   found.entry.version = item.cas_version;
+  found.entry.expiry_ns = item.expiry_ns;
   found.entry.has_value = options_.want_values && item.value.size() == item.value_length;
   if (found.entry.has_value) {
     found.entry.value.assign(reinterpret_cast<const char*>(item.value.data()), item.value.size());

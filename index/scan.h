@@ -32,6 +32,7 @@
 #include "index/layout.h"
 #include "index/line.h"
 #include "index/region_map.h"
+#include "index/server_time.h"
 
 namespace osprey::index {
 
@@ -63,6 +64,7 @@ struct ScanEntry {
   bool has_value = false;
   uint64_t value_length = 0;
   uint64_t version = 0;
+  uint64_t expiry_ns = 0;  // server time at which the key expires; 0: never
 };
 
 // Items up to this length are READ whole, with and without want_values. Of longer ones the head.
@@ -95,7 +97,10 @@ class Scan {
   Scan(RegionMap& map, ScanCursor from, const ScanOptions& options);
 
   Step Start() { return NextBlock(); }
-  Step Resume(ByteSpan bytes);
+  // `time`: what is known of the server's clock during the step's READs. A key that may or may not
+  // have expired by it is READ again, and what has expired is not found. Without it the scan gives
+  // up where a key has an expiry.
+  Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {});
 
   ScanCursor cursor() const { return cursor_; }
   // All that was found before cursor(); the caller may take them out at any time.
@@ -117,7 +122,7 @@ class Scan {
     uint32_t number = 0;  // in the segment, or kChainLine
     uint32_t home = 0;    // of a chain's line
     RecordHeader header{};
-    uint32_t entries = 0;
+    uint32_t entries = 0;   // of those that need no further READ to be counted
     bool settled = true;    // nothing speaks against what it said
     bool followed = false;  // something was READ where it led: it must be unchanged afterwards
   };
@@ -194,6 +199,7 @@ class Scan {
 
   // The round.
   Phase phase_ = Phase::kLines;
+  ServerTimeBounds time_;  // of the READs that landed last
   std::vector<LineCopy> lines_;
   std::array<uint32_t, kLinesPerUnit> line_at_{};  // index into lines_, by number
   std::vector<Chain> chains_;

@@ -36,7 +36,7 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
     half.lives.assign(kLinesPerUnit, Lives());
     half.used.assign(kLinesPerUnit, 0);
     half.chained.clear();
-    half.keys = half.small_items = 0;
+    half.keys = half.small_items = half.expiring = 0;
   }
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) Collect(segment + i * kLineBytes, i, false);
   // After all that keep their line.
@@ -70,10 +70,12 @@ void SegmentSplit::Part(const Entry& entry, uint32_t depth) {
   const uint64_t head = writer_.Word(entry.words_at);
   absl::string_view key;
   bool small_item = false;
+  bool expires = false;
   if (KindOf(head) == WordKind::kSlot) {
     const StoredItem item = items_.At(Slot::Unpack(head).offset);
     key = item.key;
-    small_item = MayBeInline(item.key, item.value);
+    expires = item.expiry_ns != 0;
+    small_item = !expires && MayBeInline(item.key, item.value);
   } else {
     const ByteSpan bytes =
         writer_.Bytes(entry.words_at + kWordBytes, InlineHead::Unpack(head).key_length);
@@ -82,6 +84,7 @@ void SegmentSplit::Part(const Entry& entry, uint32_t depth) {
   Half& half = halves_[HashKey(key, hash_seed_).bits >> depth & 1];
   ++half.keys;
   half.small_items += small_item;
+  half.expiring += expires;
   Place(entry, half);
 }
 

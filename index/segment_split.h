@@ -39,6 +39,7 @@ class SegmentSplit {
     std::vector<Chained> chained;
     uint32_t keys = 0;
     uint32_t small_items = 0;  // that might be inline
+    uint32_t expiring = 0;     // keys with an expiry
 
     uint64_t words() const;  // all that keys take, chains included
     uint64_t chain_lines() const;

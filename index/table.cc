@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "index/outcomes.h"
 #include "index/record.h"
 #include "index/test_hooks.h"
 
@@ -27,44 +27,7 @@ constexpr uint64_t IndexRoom(uint64_t region_bytes) {
 
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
 
-WriteResult Outcome(absl::Status status, uint64_t version = 0) {
-  WriteResult result;
-  result.status = std::move(status);
-  result.version = version;
-  return result;
-}
-
-WriteResult Full() {
-  return Outcome(absl::ResourceExhaustedError("the server's memory is full; nothing was changed"));
-}
-
-absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
-  if (key_length == 0 || key_length > kKeyBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a key has 1 to ", kKeyBytesMax, " bytes, not ", key_length));
-  }
-  if (value_length > kValueBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a value has at most ", kValueBytesMax, " bytes, not ", value_length));
-  }
-  return absl::OkStatus();
-}
-
-constexpr char kVersionsUsedUpPayload[] = "osprey/index.VersionsUsedUp";
-
-absl::Status CheckVersionsLeft(const RegionWriter& writer) {
-  if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
-  absl::Status status = absl::ResourceExhaustedError(
-      "the server has used up its 2^48 versions; restart it to write again");
-  status.SetPayload(kVersionsUsedUpPayload, absl::Cord());
-  return status;
-}
-
 }  // namespace
-
-bool IsVersionsUsedUp(const absl::Status& status) {
-  return status.GetPayload(kVersionsUsedUpPayload).has_value();
-}
 
 // --- Creation --------------------------------------------------------------
 
@@ -148,14 +111,16 @@ Table::Current Table::CurrentOf(const Location& at) const {
     return {at.entry.value, InlineHead::Unpack(at.entry.head).cas_version};
   }
   const StoredItem item = items_.At(at.item());
-  return {item.value, item.cas_version};
+  return {item.value, item.cas_version, item.expiry_ns};
 }
 
 absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
   const Location at = Locate(key);
-  if (!at.found()) return absl::NotFoundError("no such key");
+  if (!at.found()) return NoSuchKey().status;
   const Current current = CurrentOf(at);
+  if (HasExpired(current.expiry_ns)) return NoSuchKey().status;
   View view;
+  view.expiry_ns = current.expiry_ns;
   view.value = current.value;
   view.version = current.version;
   view.slot = at.out_of_line() ? at.entry.head : 0;
@@ -171,7 +136,7 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
       if (!at.found()) return absl::nullopt;
       return Outcome(absl::AlreadyExistsError("the key exists"), present);
     case Condition::Kind::kVersionIs:
-      if (!at.found()) return Outcome(absl::NotFoundError("no such key"));
+      if (!at.found()) return NoSuchKey();
       if (present == condition.version) return absl::nullopt;
       return Outcome(absl::FailedPreconditionError(absl::StrCat("the key's version is ", present,
                                                                 ", not ", condition.version)),
@@ -183,40 +148,58 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 // --- Put -------------------------------------------------------------------
 
 WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
-                       Condition condition, absl::Time now) {
+                       Condition condition, absl::Time now, Lifetime lifetime) {
   if (absl::Status status = CheckLengths(key.size(), value.size()); !status.ok())
     return Outcome(status);
   if (kTestHooks) MoveAsNobodyMay(key);
-  Location at = Locate(key);
+  Location at = LocateLive(key, now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
   if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
   lines_in_vain_ = 0;
-  if (MayBeInline(key, value) && !at.chained) {
-    const uint64_t version = writer_.NextCasVersion();
-    if (PutInline(at, key, value, version, now)) {
+  if (expiry_ns == 0 && MayBeInline(key, value) && !at.chained) {
+    const absl::optional<uint64_t> line = InlineRoom(at, InlineWords(key.size(), value.size()));
+    if (line.has_value()) {
+      if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
+      const uint64_t version = writer_.NextCasVersion();
+      PutInline(at, *line, key, value, version, now);
       NoteLoad(at);
       return Outcome(absl::OkStatus(), version);
     }
   }
-  if (at.out_of_line() && items_.FitsInPlace(at.entry.head, key.size(), value.size())) {
+  if (MayRewrite(at, key, value, expiry_ns)) {
+    if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
     const uint64_t version = writer_.NextCasVersion();
-    CountPut(at, key, value, WordKind::kSlot);
+    Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
+    NoteExpiry(at, expiry_ns);
     ++counts_.in_place_updates;
-    items_.RewriteInPlace(at.item(), key, value, version);
+    items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
     WriteResult result = Outcome(absl::OkStatus(), version);
     result.slot = at.entry.head;
+    result.expiry_ns = expiry_ns;
     return result;
   }
   const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
   if (!item.has_value()) {
+    // What makes no item cannot be judged twice, and has no expiry.
+    if (expiry_ns != 0 || Prolongs(condition, at, expiry_ns)) return Full();
     const uint64_t version = writer_.NextCasVersion();
     if (PutInlineEvicting(key, value, version, now)) return Outcome(absl::OkStatus(), version);
     return Full();
   }
+  // Making room may have ended the very key.
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
+    items_.Discard(*item);
+    return *refusal;
+  }
   items_.Fill(*item, value);
+  if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) {
+    items_.Discard(*item);
+    return EndMeanwhile(at, now);
+  }
   const uint64_t version = writer_.NextCasVersion();
-  return PublishItem(at, items_.Finish(*item, version), version, now);
+  return PublishItem(at, items_.Finish(*item, version, expiry_ns), version, now);
 }
 
 // Makes a finished item the key's value, or discards it.
@@ -225,19 +208,22 @@ WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint6
   const uint64_t item = sealing.offset;
   const StoredItem stored = items_.At(item);
   const uint64_t slot = items_.SlotOf(item, at.hash.fingerprint());
+  const Account account = AccountOf(stored.key, stored.value, WordKind::kSlot, stored.expiry_ns);
   if (at.found()) {
-    CountPut(at, stored.key, stored.value, WordKind::kSlot);
+    Recount(at, AccountOf(at), account);
     ReplaceWithItem(at, slot, sealing, now);
   } else if (InsertItem(at, slot, sealing, now)) {
-    CountPut(at, stored.key, stored.value, WordKind::kSlot);
+    Recount(at, {}, account);
     NoteLoad(at);
   } else {
     items_.Discard(item);
     NoteLoad(at);
     return Full();
   }
+  NoteExpiry(at, stored.expiry_ns);
   WriteResult result = Outcome(absl::OkStatus(), version);
   result.slot = slot;
+  result.expiry_ns = stored.expiry_ns;
   return result;
 }
 
@@ -261,7 +247,6 @@ void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& se
   if (out_of_line) {
     items_.Retire(old_item, now);
   } else {
-    --counts_.inline_keys;
     PullBack(at.line);  // a slot is shorter than what was inline
   }
 }
@@ -291,28 +276,37 @@ bool Table::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
   return true;
 }
 
-// The instant is the line's. False, and nothing done, when the window has no room for the words.
-bool Table::PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,
-                      absl::Time now) {
-  const uint32_t words = static_cast<uint32_t>(InlineWords(key.size(), value.size()));
-  const uint32_t old_words = at.entry.words;
-  const absl::optional<uint64_t> room =
-      at.found() ? absl::optional<uint64_t>(at.line) : RoomierLine(at.home, words);
-  if (!room.has_value()) return false;
-  LineEditor line(writer_, lives_, *room);
-  if (at.found() && line.free() + old_words < words) return false;
-  CountPut(at, key, value, WordKind::kInline);
+// The line for an inline item of so many words: its own, or one of the window. None, when there is
+// no room for them.
+absl::optional<uint64_t> Table::InlineRoom(const Location& at, uint64_t words) const {
+  if (!at.found()) return RoomierLine(at.home, static_cast<uint32_t>(words));
+  const uint64_t used = UsedWords(LineAt(writer_, at.line)) - at.entry.words;
+  return used + words <= kLineWordsUsable ? absl::make_optional(at.line) : absl::nullopt;
+}
+
+// The instant is the line's. REQUIRES: InlineRoom found `line_offset`.
+void Table::PutInline(const Location& at, uint64_t line_offset, absl::string_view key,
+                      ByteSpan value, uint64_t version, absl::Time now) {
+  const uint64_t words = InlineWords(key.size(), value.size());
+  Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kInline, 0));
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  const uint32_t lives = at.found() ? line.Remove(at.entry.at, old_words) : kLivesNew;
+  LineEditor line(writer_, lives_, line_offset);
+  const uint32_t lives = at.found() ? line.Remove(at.entry.at, at.entry.words) : kLivesNew;
   line.AddInline(key, value, version, lives);
   // W2, item to inline: an address in a client's cache must not yield the old value any more.
   if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
   PublishLine(line);
   if (out_of_line) items_.Retire(old_item, now);
-  if (!at.found() || out_of_line) ++counts_.inline_keys;
-  if (at.found() && words < old_words) PullBack(*room);
-  return true;
+  if (at.found() && words < at.entry.words) PullBack(line_offset);
+}
+
+// Whether the value may be written over the one that is there. Readers of the slot are told rightly
+// whether it has an expiry.
+bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
+                       uint64_t expiry_ns) const {
+  return at.out_of_line() && Slot::Unpack(at.entry.head).has_expiry == (expiry_ns != 0) &&
+         items_.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
 // The emptier line of the window, if it has so many free words.
@@ -327,28 +321,23 @@ absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
-  const Location at = Locate(key);
+  const Location at = LocateLive(key, now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
-  if (!at.found()) return Outcome(absl::NotFoundError("no such key"));
+  if (!at.found()) return NoSuchKey();
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   const uint64_t version = writer_.NextCasVersion();
   Remove(at, kPromotionsPerDelete, now);
   return Outcome(absl::OkStatus(), version);
 }
 
-// Up to `promotions_max` small items are made inline where there is room now.
+// W2: dead, then gone from the line, which is the instant. Up to `promotions_max` small items are
+// made inline where there is room now.
 void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  --counts_.keys;
-  --segments_[UnitOf(at.home)].keys;
-  segments_[UnitOf(at.home)].small_items -= IsSmallItem(at);
-  counts_.key_bytes -= KeyOf(at).size();
-  counts_.value_bytes -= CurrentOf(at).value.size();
-  if (!out_of_line) --counts_.inline_keys;
+  Recount(at, AccountOf(at), {});
   LineEditor line(writer_, lives_, at.line);
   line.Remove(at.entry.at, at.entry.words);
-  // W2: dead, then gone from the line, which is the instant.
   const bool line_first = Seeded(SeededBug::kSlotClearedBeforeDeadMark);
   if (line_first) PublishLine(line, at.chained);
   if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnDelete)) items_.Kill(old_item);
@@ -365,15 +354,13 @@ void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
 
 // --- Rendezvous ------------------------------------------------------------
 
-Reservation::Reservation(Table* table, uint64_t offset, uint64_t version)
+Reservation::Reservation(Table* table, uint64_t offset)
     : table_(table),
       offset_(offset),
-      version_(version),
       value_(table->items_.Value(offset)),
       hasher_(std::make_unique<BytesHasher>()) {
-  table_->items_.SetCasVersion(offset, version);
-  const ByteSpan contents = table_->items_.Contents(offset);
-  hasher_->Update(contents.first(static_cast<size_t>(value_.data() - contents.data())));
+  const ByteSpan data = table_->items_.Data(offset);
+  hasher_->Update(data.first(static_cast<size_t>(value_.data() - data.data())));
 }
 
 void Reservation::Hash(uint64_t bytes) {
@@ -384,9 +371,9 @@ void Reservation::Hash(uint64_t bytes) {
 
 // What is left of the value, and the padding behind it.
 uint64_t Reservation::HashRest() {
-  const ByteSpan contents = table_->items_.Contents(offset_);
-  const auto value_at = static_cast<size_t>(value_.data() - contents.data());
-  hasher_->Update(contents.subspan(value_at + hashed_));
+  const ByteSpan data = table_->items_.Data(offset_);
+  const auto value_at = static_cast<size_t>(value_.data() - data.data());
+  hasher_->Update(data.subspan(value_at + hashed_));
   return hasher_->Digest();
 }
 
@@ -397,7 +384,6 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   Abort();
   table_ = std::exchange(other.table_, nullptr);
   offset_ = other.offset_;
-  version_ = other.version_;
   value_ = std::exchange(other.value_, {});
   hashed_ = other.hashed_;
   hasher_ = std::move(other.hasher_);
@@ -419,23 +405,22 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
   const absl::optional<uint64_t> item = BeginItem(key, value_length, nullptr, now);
   if (!item.has_value()) return Full().status;
-  return Reservation(this, *item, writer_.NextCasVersion());
+  return Reservation(this, *item);
 }
 
-WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now) {
+WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now,
+                           Lifetime lifetime) {
   assert(reservation.table_ == this);
-  const Location at = Locate(items_.At(reservation.offset_).key);
+  const Location at = LocateLive(items_.At(reservation.offset_).key, now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
-  uint64_t version = reservation.version_;
-  Sealing sealing;
-  if (at.found() && CurrentOf(at).version > version) {
-    version = writer_.NextCasVersion();  // versions of a key grow
-    sealing = items_.Finish(reservation.offset_, version);
-  } else {
-    sealing = items_.FinishHashed(reservation.offset_, reservation.HashRest());
-  }
+  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
+  // Hashed before the old value is hidden: that may take a while.
+  const uint64_t data_hash = reservation.HashRest();
+  if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
+  const uint64_t version = writer_.NextCasVersion();
+  const Sealing sealing = items_.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
   return PublishItem(at, sealing, version, now);
 }
@@ -443,86 +428,6 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
 void Table::Lease(uint64_t slot, absl::Time until) {
   const uint64_t offset = Slot::Unpack(slot).offset;
   if (items_.space().IsAllocated(offset)) items_.space().Lease(offset, until);
-}
-
-// --- Accounts --------------------------------------------------------------
-
-// Before the write, while what was there can still be seen. `form` is what the key will have.
-void Table::CountPut(const Location& at, absl::string_view key, ByteSpan value, WordKind form) {
-  Segment& segment = segments_[UnitOf(at.home)];
-  if (at.found()) {
-    counts_.value_bytes -= CurrentOf(at).value.size();
-    segment.small_items -= IsSmallItem(at);
-  } else {
-    ++counts_.keys;
-    ++segment.keys;
-    counts_.key_bytes += key.size();
-  }
-  counts_.value_bytes += value.size();
-  segment.small_items += form == WordKind::kSlot && MayBeInline(key, value);
-}
-
-bool Table::IsSmallItem(const Location& at) const {
-  if (!at.out_of_line()) return false;
-  const StoredItem item = items_.At(at.item());
-  return MayBeInline(item.key, item.value);
-}
-
-void Table::Stats::Add(const Stats& other) {
-  // Whoever adds a field adds it here.
-  static_assert(sizeof(Stats) == 28 * sizeof(uint64_t));
-  for (uint64_t Stats::*field : {
-           &Stats::keys,
-           &Stats::inline_keys,
-           &Stats::key_bytes,
-           &Stats::value_bytes,
-           &Stats::region_bytes,
-           &Stats::index_bytes,
-           &Stats::item_bytes,
-           &Stats::item_space_bytes,
-           &Stats::quarantine_bytes,
-           &Stats::segments,
-           &Stats::overflow_lines,
-           &Stats::demotions,
-           &Stats::promotions,
-           &Stats::pull_backs,
-           &Stats::chained_inserts,
-           &Stats::in_place_updates,
-           &Stats::splits,
-           &Stats::compaction_items,
-           &Stats::compaction_bytes,
-           &Stats::compaction_windows,
-           &Stats::compaction_windows_given_up,
-           &Stats::evictions,
-           &Stats::evicted_bytes,
-           &Stats::hints,
-           &Stats::hints_unmatched,
-       }) {
-    this->*field += other.*field;
-  }
-  directory_depth = std::max(directory_depth, other.directory_depth);
-  cas_version = std::max(cas_version, other.cas_version);
-}
-
-Table::Stats Table::stats() const {
-  Stats stats = counts_;
-  const ItemSpace::Stats items = items_.space().stats();
-  stats.region_bytes = writer_.region_bytes();
-  stats.index_bytes = space_.units_used() * kUnitBytes;
-  stats.item_bytes = items.used_bytes;
-  stats.item_space_bytes = items.page_bytes;
-  stats.quarantine_bytes = items.waiting_bytes;
-  for (const uint64_t segments : segments_of_depth_) stats.segments += segments;
-  stats.directory_depth = directory_.depth();
-  stats.overflow_lines = chains_.lines();
-  stats.compaction_items = compactor_.stats().moved_items;
-  stats.compaction_bytes = compactor_.stats().moved_bytes;
-  stats.compaction_windows = compactor_.stats().windows_emptied;
-  stats.compaction_windows_given_up = compactor_.stats().windows_given_up;
-  stats.cas_version = writer_.newest_cas_version();
-  stats.load_factor = static_cast<double>(occupied_words_) /
-                      static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);
-  return stats;
 }
 
 }  // namespace osprey::index

@@ -2,7 +2,8 @@
 //
 // It writes the region in the order that lets remote readers (lookup.h) tell a finished record from
 // an unfinished one; the rules W1 … W8 of index/README.md stand beside the code that keeps them.
-// Pure memory: it does no I/O, has no clock (time is an argument) and no threads.
+// Pure memory: it does no I/O and has no threads. Time is an argument, but for expiry, which needs
+// the time at certain moments within a write (R8): for that it is given a clock.
 //
 // Thread rule: one thread at a time. Remote readers need no leave.
 //
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +56,13 @@ inline constexpr uint32_t kSmallItemsPercent = 11;
 inline constexpr uint64_t kFlushKeysMax = 1024;
 inline constexpr uint32_t kFlushLinesMax = 1024;
 
+// A sweep looks for what has expired. One SweepStep looks at so many lines, and ends so many keys.
+inline constexpr uint32_t kSweepLinesMax = 64;
+inline constexpr uint64_t kSweepKeysMax = 256;
+// Sweeps begin no more often. So many lines are looked at in such a period: some 200,000 keys.
+inline constexpr absl::Duration kSweepPeriod() { return absl::Milliseconds(250); }
+inline constexpr uint32_t kSweepLinesPerPeriod = 64 * kLinesPerUnit;
+
 struct TableOptions {
   uint64_t incarnation = 0;  // random; not 0
   uint64_t hash_seed = 0;    // random
@@ -65,6 +74,9 @@ struct TableOptions {
   // Where cas versions come from when tables share them; must outlive the table. Null: a counter of
   // its own.
   CasCounter* cas_counter = nullptr;
+  // Server time, by which keys expire: never goes back, and every `now` that the table is given was
+  // read from it before. This one stands still, for tables whose keys have no time to live.
+  std::function<absl::Time()> clock = [] { return absl::UnixEpoch(); };
   uint32_t split_percent = kSplitPercent;  // up to 100; 0 (for tests): after every insertion
   uint32_t small_items_percent = kSmallItemsPercent;
   // When memory is full, cold keys make room for new ones (index/README.md, "When memory is full").
@@ -78,14 +90,31 @@ struct Condition {
   uint64_t version = 0;  // kVersionIs
 };
 
+// How long a key is to live with the value that it is given.
+struct Lifetime {
+  enum class Kind {
+    kForever,
+    kLimited,  // for `ttl` from the write on
+    kKept,     // for as long as before the write; forever if the key was absent
+  };
+  static Lifetime Forever() { return {}; }
+  // What is not above 0 has expired at once.
+  static Lifetime For(absl::Duration ttl) { return {Kind::kLimited, ttl}; }
+  static Lifetime Kept() { return {Kind::kKept, {}}; }
+
+  Kind kind = Kind::kForever;
+  absl::Duration ttl;
+};
+
 // The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with
 // the bound); NOT_FOUND (delete, or kVersionIs, of an absent key);
 // ALREADY_EXISTS (kAbsent); FAILED_PRECONDITION (kVersionIs: `version` is the present one);
 // RESOURCE_EXHAUSTED (full, or IsVersionsUsedUp; nothing changed).
 struct WriteResult {
   absl::Status status;
-  uint64_t version = 0;  // of the write; or the present one when a condition failed
-  uint64_t slot = 0;     // where the item is now: a hint for readers; 0 when inline or deleted
+  uint64_t version = 0;    // of the write; or the present one when a condition failed
+  uint64_t slot = 0;       // where the item is now: a hint for readers; 0 when inline or deleted
+  uint64_t expiry_ns = 0;  // when the key expires: nanoseconds of server time; 0: never
 };
 
 // Whether a write was refused because no cas version is left: it is the region's end, where
@@ -122,15 +151,14 @@ class Reservation {
 
  private:
   friend class Table;
-  Reservation(Table* table, uint64_t offset, uint64_t version);
+  Reservation(Table* table, uint64_t offset);
   uint64_t HashRest();
 
   Table* table_ = nullptr;
-  uint64_t offset_ = 0;   // of the item
-  uint64_t version_ = 0;  // its cas version: part of what is hashed, so it was drawn first
+  uint64_t offset_ = 0;  // of the item
   absl::Span<std::byte> value_;
   uint64_t hashed_ = 0;                  // bytes of value_
-  std::unique_ptr<BytesHasher> hasher_;  // of the item's contents
+  std::unique_ptr<BytesHasher> hasher_;  // of the item's data
 };
 
 class Table {
@@ -145,17 +173,31 @@ class Table {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
+  // What has expired counts as absent in all of these.
   WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition,
-                  absl::Time now);
+                  absl::Time now, Lifetime lifetime = {});
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
-  // The version of the write is drawn here, since it is part of what is hashed; and once more by
-  // Publish, which then hashes all anew, if the key has a newer one by then. Errors:
-  // INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
+  // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
   absl::StatusOr<Reservation> Reserve(absl::string_view key, uint64_t value_length, absl::Time now);
   // Hashes what was not hashed yet of what was filled in, and makes it the key's value. The
   // reservation is used up whatever the outcome.
-  WriteResult Publish(Reservation reservation, Condition condition, absl::Time now);
+  WriteResult Publish(Reservation reservation, Condition condition, absl::Time now,
+                      Lifetime lifetime = {});
+
+  // Another lifetime for the value that is there: kLimited, or kForever. Neither value nor version
+  // change, and however long the value is, it is not copied. NOT_FOUND when the key is absent;
+  // RESOURCE_EXHAUSTED only of a key that was inline, which needs an item to have an expiry.
+  // REQUIRES: not Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
+  WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
+
+  // Ends keys that have expired: one bounded step, if one is due. True when there is more to do
+  // now.
+  bool SweepStep(absl::Time now);
+  // When SweepStep is wanted, whatever happens until then; InfiniteFuture when no key expires.
+  absl::Time next_sweep() const;
+
+  absl::Time ServerTime() const { return options_.clock(); }
 
   // One bounded step of making free item space contiguous, when room for large items has become
   // rare. True when there is more to do now. Any call on the table may come in between.
@@ -166,6 +208,7 @@ class Table {
     absl::Span<const std::byte> value;
     uint64_t version = 0;
     uint64_t slot = 0;
+    uint64_t expiry_ns = 0;  // as WriteResult::expiry_ns
   };
   // Errors: NOT_FOUND.
   absl::StatusOr<View> Find(absl::string_view key) const;
@@ -226,8 +269,10 @@ class Table {
     uint64_t segments = 0;
     uint64_t directory_depth = 0;
     uint64_t overflow_lines = 0;
-    double load_factor = 0;    // occupied words over all words of segments
-    uint64_t cas_version = 0;  // the last given out, by whoever shares the counter
+    double load_factor = 0;      // occupied words over all words of segments
+    uint64_t cas_version = 0;    // the last given out, by whoever shares the counter
+    uint64_t expiring_keys = 0;  // that have an expiry, whether or not it has passed
+    uint64_t expiries = 0;       // keys ended because it had, since the start
     // Since the start: how often a key moved between its forms and places.
     uint64_t demotions = 0;
     uint64_t promotions = 0;
@@ -269,6 +314,16 @@ class Table {
   struct Current {
     ByteSpan value;
     uint64_t version = 0;
+    uint64_t expiry_ns = 0;
+  };
+  // What a key adds to the accounts.
+  struct Account {
+    uint64_t keys = 0;
+    uint64_t inline_keys = 0;
+    uint64_t key_bytes = 0;
+    uint64_t value_bytes = 0;
+    uint32_t small_items = 0;
+    uint32_t expiring = 0;
   };
 
   // What is known of a unit that is a segment.
@@ -276,8 +331,26 @@ class Table {
     uint32_t words = 0;  // that keys take, chains included, links apart
     uint32_t keys = 0;
     uint32_t small_items = 0;  // items that would be inline if there had been room
+    uint32_t expiring = 0;     // keys that have an expiry
+    // No key here expires before that. (Server time; not while it is being swept.)
+    uint64_t expires_from_ns = UINT64_MAX;
     bool wants_split = false;
     uint8_t hand = 0;  // of eviction within it: a line
+  };
+  // Goes through the segments that have keys which may have expired.
+  struct Sweep {
+    bool under_way = false;
+    uint32_t next_unit = 0;
+    // The segment under way.
+    absl::optional<uint32_t> unit;
+    uint32_t line = 0;
+    uint64_t expires_from_ns = UINT64_MAX;  // of its keys that were looked at
+    // No key expires before that, of those that this sweep has passed and that were written since
+    // it began.
+    uint64_t passed_from_ns = UINT64_MAX;
+    uint32_t lines_left = kSweepLinesPerPeriod;  // of this period
+    absl::Time period_end = absl::InfinitePast();
+    absl::Time next = absl::InfinitePast();  // no step before
   };
 
   Table(absl::Span<std::byte> region, const TableOptions& options);
@@ -292,6 +365,7 @@ class Table {
   Location Locate(absl::string_view key) const;
   bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
   absl::string_view KeyOf(const Location& at) const;
+  Location LocateLive(absl::string_view key, absl::Time now);
   Current CurrentOf(const Location& at) const;
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
 
@@ -303,8 +377,11 @@ class Table {
   void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertSlot(uint64_t home, uint64_t slot, absl::Time now);
-  bool PutInline(const Location& at, absl::string_view key, ByteSpan value, uint64_t version,
-                 absl::Time now);
+  absl::optional<uint64_t> InlineRoom(const Location& at, uint64_t words) const;
+  void PutInline(const Location& at, uint64_t line_offset, absl::string_view key, ByteSpan value,
+                 uint64_t version, absl::Time now);
+  bool MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
+                  uint64_t expiry_ns) const;
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
@@ -314,13 +391,36 @@ class Table {
   void PublishLine(LineEditor& line, bool chained = false);
   // Ends the key, whatever the reason.
   void Remove(const Location& at, int promotions_max, absl::Time now);
-  void CountPut(const Location& at, absl::string_view key, ByteSpan value, WordKind form);
-  bool IsSmallItem(const Location& at) const;
+  Account AccountOf(const Location& at) const;
+  static Account AccountOf(absl::string_view key, ByteSpan value, WordKind form,
+                           uint64_t expiry_ns);
+  void Recount(const Location& at, const Account& before, const Account& after);
+
+  // Time to live (table_expiry.cc).
+  uint64_t ServerTimeNs() const;
+  bool HasExpired(uint64_t expiry_ns) const;
+  uint64_t ExpiryOf(const Lifetime& lifetime, const Location& at) const;
+  bool Prolongs(const Condition& condition, const Location& at, uint64_t expiry_ns) const;
+  bool OutlivesTheWrite(const Location& at);
+  bool SecondLook(uint64_t expiry_ns) const;
+  WriteResult EndMeanwhile(const Location& at, absl::Time now);
+  WriteResult MoveOutOfLine(absl::string_view key, const Condition& condition, uint64_t expiry_ns,
+                            absl::Time now);
+  void EndExpired(const Location& at, absl::Time now);
+  void NoteExpiry(const Location& at, uint64_t expiry_ns);
+  bool IsSweepDue(uint64_t time_ns) const;
+  void SweepSome(uint64_t time_ns, absl::Time now);
+  bool NextToSweep(uint64_t time_ns);
+  bool SweepLine(uint64_t line, uint64_t time_ns, uint64_t& keys_left, absl::Time now);
+  bool FirstExpired(uint64_t line, uint64_t time_ns, std::string& key);
+  absl::optional<uint64_t> SweepForItem(absl::string_view key, uint64_t value_length,
+                                        absl::Time now);
 
   // Eviction.
   struct Victims {
     uint32_t lives_max = 1;    // a key that has more stays
     bool of_any_kind = false;  // or only those whose end gives item space
+    uint64_t time_ns = 0;      // by the server's clock: what has expired goes first
     absl::string_view spared;  // stays, whatever it has
   };
   absl::optional<uint64_t> BeginItemEvicting(absl::string_view key, uint64_t value_length,
@@ -347,7 +447,7 @@ class Table {
   bool MayDouble() const;
   bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
   void PromoteIn(DirectoryEntry entry, absl::Time now);
-  void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry);
+  void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry, uint64_t expires_from_ns);
   void WriteEmptyHalf(DirectoryEntry entry);  // a seeded bug's
   void Poison(DirectoryEntry old);
   bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
@@ -372,6 +472,7 @@ class Table {
   uint64_t lines_in_vain_ = 0;        // that it passed since it evicted a key
   uint64_t place_ = 0;                // in item space: where neighbours are looked for next
   Stats counts_;                      // what is counted as it happens; stats() fills in the rest
+  Sweep sweep_;
 };
 
 }  // namespace osprey::index

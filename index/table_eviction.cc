@@ -73,7 +73,7 @@ bool Table::MayMakeRoom(absl::string_view key, uint64_t value_length) const {
   if (!options_.evict) return false;
   const ItemSpace& space = items_.space();
   const uint64_t all = space.pages_end() - space.pages_begin() + space.PagesLeft() * kPageBytes;
-  return WithRoomToMove(ItemBytes(key.size(), value_length, 0)) + ReserveBytes() <= all;
+  return WithRoomToMove(ItemBytes(key.size(), value_length)) + ReserveBytes() <= all;
 }
 
 // --- Which -----------------------------------------------------------------
@@ -86,6 +86,7 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   Victims victims;
   victims.spared = spared;
   victims.of_any_kind = EvictionsForced() > 0;
+  victims.time_ns = counts_.expiring_keys > 0 ? ServerTimeNs() : 0;
   for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < 2 * lines_max;) {
     if (lives_.count() == 0) break;
     // All have many lives, and the write cannot wait: one of those that have the fewest.
@@ -130,10 +131,16 @@ absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& vi
     if (entry.kind == WordKind::kInline) {
       if ((!victims.of_any_kind && !has_small_item) || entry.key == victims.spared) continue;
     } else {
-      const uint64_t item = Slot::Unpack(entry.head).offset;
+      const Slot slot = Slot::Unpack(entry.head);
+      const uint64_t item = slot.offset;
       // Its space would not be free before the lease ends, and a reader would start over.
       if (items_.space().IsLeased(item, now)) continue;
       if (!victims.spared.empty() && items_.At(item).key == victims.spared) continue;
+      // What has expired goes before all others.
+      if (slot.has_expiry && items_.At(item).expiry_ns <= victims.time_ns) {
+        found = entry;
+        break;
+      }
     }
     fewest = lives.At(entry.at);
     found = entry;
@@ -153,8 +160,13 @@ uint64_t Table::EvictKey(const Location& at, int promotions_max, absl::Time now)
   const uint64_t bytes = at.out_of_line() ? items_.At(at.item()).bytes : 0;
   ObserveEviction(KeyOf(at));
   writer_.NextCasVersion();
-  ++counts_.evictions;
-  counts_.evicted_bytes += KeyOf(at).size() + CurrentOf(at).value.size();
+  const Current current = CurrentOf(at);
+  if (HasExpired(current.expiry_ns)) {
+    ++counts_.expiries;
+  } else {
+    ++counts_.evictions;
+    counts_.evicted_bytes += KeyOf(at).size() + current.value.size();
+  }
   Remove(at, promotions_max, now);
   return bytes;
 }
@@ -164,7 +176,7 @@ uint64_t Table::EvictKey(const Location& at, int promotions_max, absl::Time now)
 // As BeginItem, which found none. The key itself stays, so that what the caller knows of it holds.
 absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_t value_length,
                                                   Location* at, absl::Time now) {
-  const uint64_t bytes = ItemBytes(key.size(), value_length, 0);
+  const uint64_t bytes = ItemBytes(key.size(), value_length);
   absl::optional<uint64_t> item;
   for (int attempt = 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
     // First as much as the item takes, which is enough where all are alike; then more and more, so
@@ -256,7 +268,7 @@ absl::optional<Table::Location> Table::LocateItem(uint64_t offset) const {
 // Evicts the key of the window, or of its chain, with the fewest lives. False when there is none.
 bool Table::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
   if (!options_.evict || !writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
-  Victims victims{kLivesMax, true, spared};
+  Victims victims{kLivesMax, true, 0, spared};
   absl::optional<Location> best;
   const auto look = [&](uint64_t line) {
     absl::optional<Location> victim = VictimIn(line, victims, now);
@@ -282,7 +294,11 @@ bool Table::PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t ve
   if (!options_.evict || !MayBeInline(key, value)) return false;
   for (int attempt = 0; attempt <= kEvictionsNearMax; ++attempt) {
     const Location at = Locate(key);
-    if (!at.chained && PutInline(at, key, value, version, now)) return true;
+    const absl::optional<uint64_t> line = InlineRoom(at, InlineWords(key.size(), value.size()));
+    if (!at.chained && line.has_value()) {
+      PutInline(at, *line, key, value, version, now);
+      return true;
+    }
     if (!EvictNear(at.home, key, now)) return false;
   }
   return false;
@@ -292,7 +308,7 @@ bool Table::PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t ve
 bool Table::ThinOut(uint32_t unit, absl::Time now) {
   if (!options_.evict) return false;
   Segment& segment = segments_[unit];
-  const Victims victims{1, true, {}};
+  const Victims victims{1, true, 0, {}};
   for (uint32_t looked = 0; !IsCalm(segment) && looked < kLivesMax * kLinesPerUnit; ++looked) {
     const uint64_t line = UnitOffset(unit) + segment.hand * kLineBytes;
     for (uint32_t i = 0; i < kLineWords && !IsCalm(segment); ++i) {
@@ -320,8 +336,9 @@ bool Table::IsCalm(const Segment& segment) const {
 
 bool Table::Touch(absl::string_view key) {
   const Location at = Locate(key);
-  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerHint);
-  return at.found();
+  if (!at.found() || HasExpired(CurrentOf(at).expiry_ns)) return false;
+  lives_.Add(at.line, at.entry.at, kLivesPerHint);
+  return true;
 }
 
 void Table::TakeHints(absl::Span<const uint64_t> hints) {

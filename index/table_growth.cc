@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "index/outcomes.h"
 #include "index/table.h"
 #include "index/test_hooks.h"
 
@@ -125,8 +126,13 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
     WriteEmptyHalf(high);
     directory_.Split(hash_bits, low, high);
   }
-  WriteHalf(low_half, low);
-  WriteHalf(high_half, high);
+  uint64_t expires_from_ns = segments_[old.unit].expires_from_ns;
+  if (sweep_.unit == old.unit) {
+    sweep_.unit.reset();
+    expires_from_ns = 0;  // as if nobody had looked
+  }
+  WriteHalf(low_half, low, expires_from_ns);
+  WriteHalf(high_half, high, expires_from_ns);
   ObserveCopiedHalves();
   directory_.Split(hash_bits, low, high);
   Poison(old);
@@ -145,7 +151,8 @@ void Table::PromoteIn(DirectoryEntry entry, absl::Time now) {
   }
 }
 
-void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
+void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry,
+                      uint64_t expires_from_ns) {
   uint64_t links[kLinesPerUnit] = {};
   half.ForEachChain([&](uint32_t home, absl::Span<const Chains::Key> keys) {
     links[home] = chains_.Build(keys, entry.generation);
@@ -161,7 +168,16 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry) {
     lives_.Set(offset, half.lives[i]);
   }
   occupied_words_ += half.words() - half.chained.size();
-  segments_[entry.unit] = {static_cast<uint32_t>(half.words()), half.keys, half.small_items, false};
+  Segment& counts = segments_[entry.unit];
+  counts = {};
+  counts.words = static_cast<uint32_t>(half.words());
+  counts.keys = half.keys;
+  counts.small_items = half.small_items;
+  counts.expiring = half.expiring;
+  if (half.expiring == 0) return;
+  counts.expires_from_ns = expires_from_ns;
+  // A sweep may be past the unit.
+  sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, expires_from_ns);
 }
 
 void Table::WriteEmptyHalf(DirectoryEntry entry) {
@@ -247,6 +263,10 @@ bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, 
   while (FirstUpTo(line, version_bound, key)) {
     if (result.deleted == keys_max) return false;
     status = Delete(key, {}, now).status;
+    if (absl::IsNotFound(status)) {
+      status = CheckVersionsLeft(writer_);
+      if (status.ok()) continue;  // it had expired, and is gone now
+    }
     if (!status.ok()) return false;
     ++result.deleted;
   }

@@ -25,7 +25,7 @@ bool Table::Demote(uint64_t home, absl::Time now) {
   const absl::optional<uint64_t> item = items_.Begin(longest.key, longest.value.size(), now);
   if (!item.has_value()) return false;
   items_.Fill(*item, longest.value);
-  const Sealing sealing = items_.Finish(*item, InlineHead::Unpack(longest.head).cas_version);
+  const Sealing sealing = items_.Finish(*item, InlineHead::Unpack(longest.head).cas_version, 0);
   const uint32_t fingerprint = HashKey(longest.key, options_.hash_seed).fingerprint();
   LineEditor line(writer_, lives_, line_offset);
   const uint32_t lives = line.Remove(longest.at, longest.words);
@@ -48,7 +48,7 @@ void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
     while (!found && cursor.Next()) {
       if (cursor.entry().kind != WordKind::kSlot) continue;
       const Slot slot = Slot::Unpack(cursor.entry().head);
-      if (slot.length_class > kInlineItemClassMax) continue;
+      if (slot.length_class > kInlineItemClassMax || slot.has_expiry) continue;
       const StoredItem item = items_.At(slot.offset);
       found = MayBeInline(item.key, item.value) &&
               InlineWords(item.key.size(), item.value.size()) <= line.free() + 1;
@@ -73,16 +73,20 @@ bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
   return compactor_.Step(now, bound);
 }
 
-// A new item. When there is no room, room is made; since any item may move then, the key is located
-// anew if `at` is given.
+// A new item. When there is no room, room is made; since any item may move or end then, the key is
+// located anew if `at` is given.
 absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_length,
                                           Location* at, absl::Time now) {
-  const absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
+  absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
   if (item.has_value()) return item;
-  if (options_.evict) return BeginItemEvicting(key, value_length, at, now);
-  compactor_.MakeRoom(ItemBytes(key.size(), value_length, 0), now);
+  item = SweepForItem(key, value_length, now);
+  if (!item.has_value() && options_.evict) return BeginItemEvicting(key, value_length, at, now);
+  if (!item.has_value()) {
+    compactor_.MakeRoom(ItemBytes(key.size(), value_length), now);
+    item = items_.Begin(key, value_length, now, Fit::kLoose);
+  }
   if (at != nullptr) *at = Locate(key);
-  return items_.Begin(key, value_length, now, Fit::kLoose);
+  return item;
 }
 
 // W2, out of place, with the value and the cas version that the key has.

@@ -36,6 +36,8 @@ enum class SeededBug {
   kWriteDuringSplit,            // W7: between the copy and its publication
   kNoDeadMarkOnMove,            // W2, compaction
   kChangedItemMoved,            // W2, compaction: the copy is of what the item was before a write
+  kExpiryIgnored,               // R8, server: what has expired counts as present
+  kNoSecondLook,                // R8, server: a life is prolonged by the clock before the write
   // Both sides: what the checksum does not cover.
   kNoItemChecksum,
   kChecksumWithoutVersion,
@@ -53,6 +55,8 @@ enum class SeededBug {
   kChainMissConfirmedTooEarly,  // R2: before the chain's last READ
   kGenerationOfOneLine,         // R2
   kGenerationUnchecked,         // R2
+  kAbsentByLatestTime,          // R8: absent by the latest time that it may be
+  kPresentByEarliestTime,       // R8: present by the earliest
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS

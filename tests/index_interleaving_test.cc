@@ -67,7 +67,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
   uint64_t splits = 0;
   uint64_t depth = 0;
   for (uint64_t seed = 1; seed <= 25; ++seed) {
-    Interleaving interleaving(seed, true);
+    Interleaving interleaving(seed, Scene::kGrowing);
     ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
     const InterleavingCounts& counts = interleaving.counts();
     all.gets += counts.gets;
@@ -91,6 +91,33 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
   EXPECT_LT(all.asked_server, all.gets / 20);
   EXPECT_GT(splits, 500u);
   EXPECT_GE(depth, 4u);
+}
+
+TEST(InterleavingTest, EveryGetIsLinearizableWhileKeysExpire) {
+  InterleavingCounts all;
+  uint64_t expiries = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Interleaving interleaving(seed, Scene::kExpiring);
+    ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
+    const InterleavingCounts& counts = interleaving.counts();
+    all.gets += counts.gets;
+    all.hits += counts.hits;
+    all.misses += counts.misses;
+    all.asked_server += counts.asked_server;
+    all.torn += counts.torn;
+    all.found_expired += counts.found_expired;
+    all.expired_in_write += counts.expired_in_write;
+    expiries += interleaving.table_stats().expiries;
+  }
+  std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
+            << all.asked_server << " torn " << all.torn << " found expired " << all.found_expired
+            << " expired in a write " << all.expired_in_write << " ended " << expiries << "\n";
+  EXPECT_GT(all.hits, 10000u);
+  EXPECT_GT(all.misses, 10000u);
+  EXPECT_GT(all.torn, 1000u);
+  EXPECT_GT(all.found_expired, 1000u);
+  EXPECT_GT(all.expired_in_write, 100u);
+  EXPECT_GT(expiries, 1000u);
 }
 
 }  // namespace

@@ -114,9 +114,11 @@ TEST_F(LookupTest, DeadItemSendsTheReaderBackToTheLine) {
 
 TEST_F(LookupTest, SlotThatLeadsToADeadItemForeverAsksTheServer) {
   const Slot slot = Slot::Unpack(Put("key", std::string(200, 'a')).slot);
-  const uint64_t contents[2] = {};
-  Seal(slot.offset, ItemTag{0, ItemState::kDead, 0}.Pack(),
-       ByteSpan(reinterpret_cast<const std::byte*>(contents), sizeof(contents)));
+  ItemHeader dead{};
+  dead.record.version = RecordVersion(writer_.NextCasVersion());
+  dead.record.tag = ItemTag{0, ItemState::kDead}.Pack();
+  dead.record.checksum = ItemChecksum(HashBytes({}), dead, writer_.PlaceOf(slot.offset));
+  std::memcpy(memory_.span().data() + slot.offset, &dead, sizeof(dead));
   const GetResult got = Get(map_, memory_.data(), "key");
   EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
   EXPECT_EQ(got.counters.restarts, kRestartsMax + 1u);
@@ -154,7 +156,7 @@ TEST_F(LookupTest, LongItemTakesAReadOfItsHeadAndThenItsValueInPieces) {
     step = lookup.Resume(Copy(step));
     ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
     EXPECT_EQ(step.value_length, value.size());
-    EXPECT_EQ(step.offset, Slot::Unpack(slot).offset + ItemKeyOffset(0) + 3);
+    EXPECT_EQ(step.offset, Slot::Unpack(slot).offset + sizeof(ItemHeader) + 3);
     lookup.TakeValue(BytesOf(value).first(1000));
     lookup.TakeValue(BytesOf(value).subspan(1000));
     step = lookup.FinishValue();
@@ -254,7 +256,7 @@ TEST_F(LookupTest, HeadOfTheKeysOwnItemIsNeverTakenForAnotherKeys) {
   const RecordPlace place{slot.offset, kTestIncarnation};
   EXPECT_EQ(ReadItemHead(head, place, key).verdict, ItemVerdict::kTooShort);
   const uint32_t live = HeaderOf(head).tag;
-  const uint32_t dead = ItemTag{0, ItemState::kDead, 0}.Pack();
+  const uint32_t dead = ItemTag{0, ItemState::kDead}.Pack();
   for (uint32_t mix = 0; mix < 16; ++mix) {
     uint32_t tag = 0;
     for (int byte = 0; byte < 4; ++byte)
@@ -519,15 +521,17 @@ TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
 TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
   for (const uint64_t offset :
-       {uint64_t{0}, uint64_t{4096}, kBytes - 24, kBytes, kRegionBytesMax - 8}) {
-    Rewrite(HomeLineOf("key"), [&](Line& l) { l.words[0] = Slot{offset, 10, fingerprint}.Pack(); });
+       {uint64_t{0}, uint64_t{4096}, kBytes - 16, kBytes, kRegionBytesMax - 16}) {
+    Rewrite(HomeLineOf("key"), [&](Line& l) {
+      l.words[0] = Slot{offset, 10, fingerprint, false}.Pack();
+    });
     const GetResult got = Get(map_, memory_.data(), "key");
     EXPECT_EQ(got.kind, Lookup::Kind::kAskServer) << offset;
     EXPECT_EQ(got.counters.reads, 1u);
   }
   // At the region's end a READ is cut to what is there.
   Rewrite(HomeLineOf("key"), [&](Line& l) {
-    l.words[0] = Slot{kBytes - 32, 40, fingerprint}.Pack();
+    l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
   });
   Lookup lookup(map_, "key", 0);
   const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));

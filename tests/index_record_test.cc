@@ -37,17 +37,20 @@ std::string Hex(ByteSpan bytes) {
 // The checksums below were computed apart, in Python with libxxhash.
 
 TEST(LayoutTest, WordsPackAsDrawn) {
-  EXPECT_EQ((Slot{0x1000, 5, 0xabcd}.Pack()), 0x6af3414000000200u);
+  EXPECT_EQ((Slot{0x1000, 5, 0xabcd, false}.Pack()), 0x6af3414000000200u);
+  EXPECT_EQ((Slot{0x1000, 5, 0xabcd, true}.Pack()), 0x6af3414000000201u);
   EXPECT_EQ(PackLink(0x8000), 0x8000000000001000u);
   EXPECT_EQ((InlineHead{3, 8, 0x123456789abc}.Pack()), 0xc188123456789abcu);
   EXPECT_EQ((DirectoryEntry{7, 3, 9}.Pack()), 0x000000090c000007u);
-  EXPECT_EQ((ItemTag{5, ItemState::kLive, 0}.Pack()), 0x00010005u);
-  EXPECT_EQ((ItemTag{0, ItemState::kDead, kItemHasExpiry}.Pack()), 0x01020000u);
+  EXPECT_EQ((ItemTag{5, ItemState::kLive}.Pack()), 0x00010005u);
+  EXPECT_EQ((ItemTag{0, ItemState::kDead}.Pack()), 0x00020000u);
 }
 
 TEST(LayoutTest, WordsUnpackToWhatWasPacked) {
-  const Slot slot = Slot::Unpack(Slot{kRegionBytesMax - 8, 255, 0xffff}.Pack());
-  EXPECT_EQ(slot.offset, kRegionBytesMax - 8);
+  const Slot slot = Slot::Unpack(Slot{kRegionBytesMax - 16, 255, 0xffff, true}.Pack());
+  EXPECT_EQ(slot.offset, kRegionBytesMax - 16);
+  EXPECT_TRUE(slot.has_expiry);
+  EXPECT_FALSE(Slot::Unpack(Slot{kRegionBytesMax - 16, 255, 0xffff, false}.Pack()).has_expiry);
   EXPECT_EQ(slot.length_class, 255u);
   EXPECT_EQ(slot.fingerprint, 0xffffu);
   EXPECT_EQ(KindOf(Slot{}.Pack()), WordKind::kSlot);
@@ -104,7 +107,7 @@ TEST(LayoutTest, LineHasTheseBytes) {
   writer.NextCasVersion();
   LineLives lives(4096, /*on=*/false);
   LineEditor line = LineEditor::Empty(writer, lives, 4096, 17);
-  line.AddSlot(Slot{0x1000, 5, 0xabcd}.Pack());
+  line.AddSlot(Slot{0x1000, 5, 0xabcd, false}.Pack());
   line.AddInline("key", BytesOf("value!"), 5);
   line.SetLink(0x8000);
   line.Publish();
@@ -127,14 +130,20 @@ TEST(LayoutTest, ItemHasTheseBytesAliveAndDead) {
   const uint64_t offset = *items.Begin("greeting", 5, TestTime(0));
   ASSERT_EQ(offset, (uint64_t{1} << 20) - 16384);
   items.Fill(offset, BytesOf("hello"));
-  items.Seal(items.Finish(offset, version));
+  constexpr uint64_t kExpiry = 0x1122334455660000;
+  items.Seal(items.Finish(offset, version, kExpiry));
   EXPECT_EQ(Hex(writer.Bytes(offset, 48)),
-            "5400000008000100 ae44d006ae76ed63 0500000000000000 2a00000000000000 "
+            "5400000008000100 479101f4069dae97 0500000044332211 2a00000000006655 "
+            "6772656574696e67 68656c6c6f000000");
+  writer.NextCasVersion();
+  items.Renew(offset, items.Hide(offset), 0);
+  EXPECT_EQ(Hex(writer.Bytes(offset, 48)),
+            "5600000008000100 8b2317753e211bcd 0500000000000000 2a00000000000000 "
             "6772656574696e67 68656c6c6f000000");
   writer.NextCasVersion();
   items.Kill(offset);
   EXPECT_EQ(Hex(writer.Bytes(offset, 48)),
-            "5600000000000200 a4158eeaaa092217 0000000000000000 2b00000000000000 "
+            "5800000000000200 d77ac7e229737c14 0000000000000000 2c00000000000000 "
             "6772656574696e67 68656c6c6f000000");
 }
 
@@ -146,7 +155,7 @@ TEST(LayoutTest, RegionHeaderAndDirectoryHaveTheseBytes) {
   options.hash_seed = kTestSeed;
   ASSERT_TRUE(Table::Create(memory.span(), options).ok());
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
-            "0200000001000000 70e71a69e9365423 4f53505245593031 0100000000000000 "
+            "0200000001000000 6173e515471754f7 4f53505245593031 0200000000000000 "
             "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
             "0200000002000000 56017fdaca4fc019 0000000001000000 0000000000000000 "
@@ -161,11 +170,27 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
   directory.DoubleStep();
   directory.Split(0, {1, 1, 2}, {2, 1, 3});
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
-            "0e00000001000000 feb5bb2f8e83c681 4f53505245593031 0100000001000000 "
+            "0e00000001000000 8a1aa4f29505ba06 4f53505245593031 0200000001000000 "
             "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
             "1000000002000000 0ba9d448c635de93 0100000402000000 0200000403000000 "
             "0000000000000000");
+}
+
+TEST(LayoutTest, ExpiriesAreRoundedUpAndKeepTheirBits) {
+  EXPECT_EQ(RoundUpToExpiry(0), 65536u);  // 0 says that there is none
+  EXPECT_EQ(RoundUpToExpiry(1), 65536u);
+  EXPECT_EQ(RoundUpToExpiry(65536), 65536u);
+  EXPECT_EQ(RoundUpToExpiry(65537), 131072u);
+  EXPECT_EQ(RoundUpToExpiry(UINT64_MAX), UINT64_MAX - 65535);
+  for (const uint64_t expiry : {uint64_t{0}, uint64_t{65536}, RoundUpToExpiry(UINT64_MAX),
+                                RoundUpToExpiry(1763765432123456789)}) {
+    const ItemFields fields{kValueBytesMax, kCasVersionMax, expiry};
+    const ItemFields again = ItemFields::Unpack({{}, fields.length_word(), fields.cas_word()});
+    EXPECT_EQ(again.value_length, kValueBytesMax);
+    EXPECT_EQ(again.cas_version, kCasVersionMax);
+    EXPECT_EQ(again.expiry_ns, expiry);
+  }
 }
 
 // --- Hashes ----------------------------------------------------------------
@@ -301,7 +326,7 @@ class ItemTest : public testing::Test {
     const uint64_t version = writer_.NextCasVersion();
     const uint64_t offset = *items_.Begin(key, value.size(), TestTime(0));
     items_.Fill(offset, BytesOf(value));
-    items_.Seal(items_.Finish(offset, version));
+    items_.Seal(items_.Finish(offset, version, 0));
     return offset;
   }
   ItemReading Read(uint64_t offset, uint64_t bytes, absl::string_view key) {
@@ -317,7 +342,7 @@ class ItemTest : public testing::Test {
 TEST_F(ItemTest, VerdictsAreWhatTheBytesSay) {
   const std::string value(1000, 'v');
   const uint64_t offset = NewItem("key", value);
-  const uint64_t bytes = ItemBytes(3, 1000, 0);
+  const uint64_t bytes = ItemBytes(3, 1000);
   const ItemReading live = Read(offset, bytes, "key");
   ASSERT_EQ(live.verdict, ItemVerdict::kLive);
   EXPECT_EQ(live.value.size(), 1000u);
@@ -335,6 +360,39 @@ TEST_F(ItemTest, VerdictsAreWhatTheBytesSay) {
   EXPECT_EQ(Read(offset, sizeof(ItemHeader), "key").verdict, ItemVerdict::kDead);
 }
 
+TEST_F(ItemTest, EveryFlippedBitIsRejected) {
+  const uint64_t offset = NewItem("key", "the value");
+  std::vector<std::byte> item = ReadRegion(memory_.data(), offset, ItemBytes(3, 9));
+  ASSERT_TRUE(ItemIsWhole(item, writer_.PlaceOf(offset)));
+  EXPECT_FALSE(ItemIsWhole(item, writer_.PlaceOf(offset + 16)));
+  for (size_t bit = 0; bit < 8 * item.size(); ++bit) {
+    item[bit / 8] ^= std::byte{1} << bit % 8;
+    ASSERT_FALSE(ItemIsWhole(item, writer_.PlaceOf(offset))) << bit;
+    item[bit / 8] ^= std::byte{1} << bit % 8;
+  }
+}
+
+TEST_F(ItemTest, ExpiryIsRenewedWithoutTheDataBeingTouched) {
+  const std::string value(5000, 'v');
+  const uint64_t offset = NewItem("key", value);
+  const uint64_t bytes = ItemBytes(3, 5000);
+  uint32_t before = writer_.Header(offset).version;
+  for (const uint64_t expiry :
+       {RoundUpToExpiry(5), RoundUpToExpiry(uint64_t{1} << 60), uint64_t{0}}) {
+    const ItemHeader hidden = items_.Hide(offset);
+    EXPECT_EQ(Read(offset, bytes, "key").verdict, ItemVerdict::kTorn);
+    items_.Renew(offset, hidden, expiry);
+    const std::vector<std::byte> copy = ReadRegion(memory_.data(), offset, bytes);
+    const ItemReading reading = ReadItem(copy, writer_.PlaceOf(offset), "key");
+    ASSERT_EQ(reading.verdict, ItemVerdict::kLive);
+    EXPECT_EQ(reading.expiry_ns, expiry);
+    EXPECT_EQ(reading.cas_version, 1u);
+    EXPECT_EQ(TextOf(reading.value), value);
+    EXPECT_NE(writer_.Header(offset).version, before) << "versions at a place never repeat";
+    before = writer_.Header(offset).version;
+  }
+}
+
 TEST_F(ItemTest, AnyBytesAreJudgedWithoutHarm) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 100000; ++i) {
@@ -343,7 +401,8 @@ TEST_F(ItemTest, AnyBytesAreJudgedWithoutHarm) {
     if (i % 2 == 0) {  // even version, small lengths: further in
       bytes[0] &= std::byte{0xfe};
       bytes[5] = std::byte{0};
-      for (int j = 17; j < 24; ++j) bytes[j] = std::byte{0};
+      for (int j = 17; j < 20; ++j) bytes[j] = std::byte{0};
+      bytes[7] = std::byte{0};
     }
     const ItemReading reading = ReadItem(bytes, {4096, kTestIncarnation}, "key");
     ASSERT_TRUE(reading.verdict == ItemVerdict::kTorn || reading.verdict == ItemVerdict::kTooShort);
@@ -359,7 +418,7 @@ TEST_F(ItemTest, RewrittenInPlaceItKeepsItsPlaceAndItsReaders) {
   EXPECT_TRUE(items_.FitsInPlace(slot, 3, 40));
   EXPECT_FALSE(items_.FitsInPlace(slot, 3, 20));  // would leave half of it idle
   writer_.NextCasVersion();
-  items_.RewriteInPlace(offset, "key", BytesOf("bb"), 2);
+  items_.RewriteInPlace(offset, "key", BytesOf("bb"), 2, 0);
   const std::vector<std::byte> bytes = ReadRegion(memory_.data(), offset, 144);
   const ItemReading reading = ReadItem(bytes, writer_.PlaceOf(offset), "key");
   EXPECT_EQ(reading.verdict, ItemVerdict::kLive);
@@ -373,7 +432,7 @@ TEST_F(ItemTest, KeysAndValuesOfAnyAlignmentAreStoredWhole) {
       const std::string key(key_length, 'k');
       const std::string value(value_length, 'v');
       const uint64_t offset = NewItem(key, value);
-      const uint64_t bytes = ItemBytes(key_length, value_length, 0);
+      const uint64_t bytes = ItemBytes(key_length, value_length);
       const std::vector<std::byte> copy = ReadRegion(memory_.data(), offset, bytes);
       const ItemReading reading = ReadItem(copy, writer_.PlaceOf(offset), key);
       ASSERT_EQ(reading.verdict, ItemVerdict::kLive);

@@ -441,8 +441,8 @@ TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
   const WriteResult second = f.Put("key", std::string(900, 'b'));
   ASSERT_EQ(second.slot, first.slot);
   ASSERT_EQ(f.table->stats().in_place_updates, 1u);
-  std::memcpy(head.data() + offsetof(ItemHeader, value_length),
-              f.memory.data() + step.reads[0].offset + offsetof(ItemHeader, value_length),
+  std::memcpy(head.data() + offsetof(ItemHeader, length_word),
+              f.memory.data() + step.reads[0].offset + offsetof(ItemHeader, length_word),
               sizeof(uint64_t));
   step = scan.Resume(head);
   while (step.kind == Scan::Kind::kRead) step = scan.Resume(ReadAll(f.memory.data(), step));

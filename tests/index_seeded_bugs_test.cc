@@ -14,7 +14,7 @@ namespace {
 struct Bug {
   SeededBug bug;
   const char* name;
-  bool growing = false;  // shows while segments split
+  Scene scene = Scene::kSteady;
 };
 
 class SeededBugTest : public testing::TestWithParam<Bug> {
@@ -29,7 +29,7 @@ class SeededBugTest : public testing::TestWithParam<Bug> {
 TEST_P(SeededBugTest, IsNoticed) {
   constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
-    Interleaving interleaving(seed, GetParam().growing);
+    Interleaving interleaving(seed, GetParam().scene);
     const std::string wrong = interleaving.Run(400);
     if (wrong.empty()) continue;
     std::cout << "seed " << seed << ": " << wrong << "\n";
@@ -41,7 +41,9 @@ TEST_P(SeededBugTest, IsNoticed) {
 #define BUG(name) \
   Bug { SeededBug::name, #name }
 #define BUG_OF_GROWTH(name) \
-  Bug { SeededBug::name, #name, true }
+  Bug { SeededBug::name, #name, Scene::kGrowing }
+#define BUG_OF_TIME(name) \
+  Bug { SeededBug::name, #name, Scene::kExpiring }
 
 INSTANTIATE_TEST_SUITE_P(
     Bugs, SeededBugTest,
@@ -55,7 +57,9 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChainMissNotConfirmed), BUG(kChainMissConfirmedTooEarly),
                     BUG_OF_GROWTH(kDirectoryBeforeCopy), BUG_OF_GROWTH(kOldLinesNotPoisoned),
                     BUG_OF_GROWTH(kGenerationKeptOnReuse), BUG_OF_GROWTH(kWriteDuringSplit),
-                    BUG_OF_GROWTH(kGenerationUnchecked)),
+                    BUG_OF_GROWTH(kGenerationUnchecked), BUG_OF_TIME(kExpiryIgnored),
+                    BUG_OF_TIME(kNoSecondLook), BUG_OF_TIME(kAbsentByLatestTime),
+                    BUG_OF_TIME(kPresentByEarliestTime)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

@@ -64,6 +64,7 @@ struct GetResult {
   Lookup::Kind kind = Lookup::Kind::kAskServer;
   std::string value;
   uint64_t version = 0;
+  uint64_t expiry_ns = 0;
   uint64_t slot = 0;
   LookupCounters counters;
 };
@@ -78,7 +79,8 @@ inline void FillMap(RegionMap& map, const std::byte* region) {
 inline constexpr uint64_t kTestPieceBytes = 10000;
 
 inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view key,
-                     uint64_t hint = 0, const LookupOptions& options = {}) {
+                     uint64_t hint = 0, const LookupOptions& options = {},
+                     const ServerTimeBounds& time = {}) {
   Lookup lookup(map, key, hint, options);
   std::vector<std::byte> bytes;
   std::string pieces;
@@ -86,7 +88,7 @@ inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view 
   while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
     if (step.kind == Lookup::Kind::kRead) {
       bytes = ReadRegion(region, step.offset, step.length);
-      step = lookup.Resume(bytes);
+      step = lookup.Resume(bytes, time);
       continue;
     }
     pieces.clear();
@@ -107,6 +109,7 @@ inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view 
   result.value.assign(reinterpret_cast<const char*>(step.value.data()), step.value.size());
   if (step.in_pieces) result.value = std::move(pieces);
   result.version = step.version;
+  result.expiry_ns = step.expiry_ns;
   result.slot = step.slot;
   result.counters = lookup.counters();
   return result;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr uint64_t kRegionBytes = 2 << 20;
 constexpr size_t kReaders = 3;
+// Expiries come in such steps; a write has 10 to 50 stores.
+constexpr uint64_t kTickNs = uint64_t{1} << kExpiryStepBits;
 
 // A pool of keys by home, and in each home those that share a fingerprint first. Made once.
 const std::map<uint32_t, std::vector<std::string>>& KeyPool() {
@@ -33,14 +35,19 @@ const std::map<uint32_t, std::vector<std::string>>& KeyPool() {
 
 }  // namespace
 
-Interleaving::Interleaving(uint64_t seed, bool growing)
-    : random_(seed), growing_(growing), evicting_(seed / 6 % 4 == 0), memory_(kRegionBytes) {
+Interleaving::Interleaving(uint64_t seed, Scene scene)
+    : random_(seed), scene_(scene), evicting_(seed / 6 % 4 == 0), memory_(kRegionBytes) {
   TableOptions options;
   options.incarnation = kTestIncarnation;
   options.hash_seed = kTestSeed;
   options.reuse_grace = Random(3) == 0 ? absl::Seconds(1000) : absl::ZeroDuration();
   options.evict = evicting_;
-  if (growing_) options.split_percent = 0;
+  if (scene_ == Scene::kGrowing) options.split_percent = 0;
+  if (scene_ == Scene::kExpiring) {
+    options.clock = [this] { return absl::FromUnixNanos(static_cast<int64_t>(clock_ns_)); };
+    const uint64_t errors[] = {0, kTickNs / 10, 10 * kTickNs};
+    clock_error_ns_ = errors[Random(3)];
+  }
   table_ = *Table::Create(memory_.span(), options);
   // Items above are READ in pieces: none, some, all that are longer than a head.
   const uint64_t whole[] = {kLookupReadBytesMax, 128, 0};
@@ -67,7 +74,7 @@ void Interleaving::ChooseKeys() {
   const auto home =
       std::next(KeyPool().begin(), static_cast<ptrdiff_t>(Random(KeyPool().size() - 1)));
   size_t of_home = Random(2) == 0 ? 2 + Random(4) : 28 + Random(20);
-  if (growing_ && Random(3) == 0) of_home += 40;  // so that chains outlive a split
+  if (scene_ == Scene::kGrowing && Random(3) == 0) of_home += 40;  // so that chains outlive a split
   const size_t of_next = Random(6);
   keys_.reserve(of_home + of_next);
   for (size_t i = 0; i < of_home; ++i) keys_.emplace_back().name = home->second[i];
@@ -86,15 +93,21 @@ std::string Interleaving::Run(int writes) {
   // Chains need full windows: every key is there at first.
   for (Key& key : keys_) {
     BeginState(key, NewValue(key));
-    if (table_->Put(key.name, BytesOf(*key.states.back()), {}, TestTime(++now_)).status.ok()) {
-      key.completed = key.begun;
-    } else {
-      wrong_ = "the region is too small for the test";
-    }
+    const WriteResult result =
+        table_->Put(key.name, BytesOf(*key.states.back().value), {}, TestTime(++now_));
+    if (!result.status.ok()) wrong_ = "the region is too small for the test";
+    key.completed = key.begun;
+    key.version = result.version;
   }
   for (int i = 0; i < writes && wrong_.empty(); ++i) {
-    Write();
-    if (growing_ && wrong_.empty()) Grow();
+    if (scene_ == Scene::kExpiring) {
+      WriteInTime(ChooseKey());
+      if (wrong_.empty()) AskServer(ChooseKey());
+      if (wrong_.empty()) Sweep();
+    } else {
+      Write();
+    }
+    if (scene_ == Scene::kGrowing && wrong_.empty()) Grow();
     if (compaction_forced && wrong_.empty()) Compact();
     if (evicting_ && wrong_.empty()) Evict();
   }
@@ -117,7 +130,7 @@ void Interleaving::BetweenCopyAndPublish() {
     if (view.ok() && view->slot != 0) continue;
     BeginState(key, absl::StrCat("#", ++value_number_));
     const WriteResult result =
-        table_->Put(key.name, BytesOf(*key.states.back()), {}, TestTime(++now_));
+        table_->Put(key.name, BytesOf(*key.states.back().value), {}, TestTime(++now_));
     if (result.status.ok()) key.completed = key.begun;
     return;
   }
@@ -131,19 +144,22 @@ std::string Interleaving::NewValue(const Key& key) {
   return value;
 }
 
-void Interleaving::BeginState(Key& key, absl::optional<std::string> value) {
-  key.states.push_back(std::move(value));
+void Interleaving::BeginState(Key& key, absl::optional<std::string> value, uint64_t expiry_ns) {
+  key.states.push_back({std::move(value), expiry_ns, false});
   key.begun = key.states.size() - 1;
 }
 
+// Mostly one key or two, so that readers of it are in its way.
+Interleaving::Key& Interleaving::ChooseKey() {
+  return keys_[Random(2) == 0 ? Random(std::min<uint64_t>(keys_.size(), 2)) : Random(keys_.size())];
+}
+
 void Interleaving::Write() {
-  // Mostly one key or two, so that readers of it are in its way.
-  Key& key =
-      keys_[Random(2) == 0 ? Random(std::min<uint64_t>(keys_.size(), 2)) : Random(keys_.size())];
+  Key& key = ChooseKey();
   ++now_;
   WriteResult result;
   if (Random(100) < delete_percent_) {
-    if (!key.states.back().has_value()) return;
+    if (!key.states.back().value.has_value()) return;
     BeginState(key, absl::nullopt);
     result = table_->Delete(key.name, {}, TestTime(now_));
   } else if (Random(100) < reserve_percent_) {
@@ -162,11 +178,127 @@ void Interleaving::Write() {
     result = table_->Publish(*std::move(reservation), {}, TestTime(now_));
   } else {
     BeginState(key, NewValue(key));
-    result = table_->Put(key.name, BytesOf(*key.states.back()), {}, TestTime(now_));
+    result = table_->Put(key.name, BytesOf(*key.states.back().value), {}, TestTime(now_));
   }
   if (!result.status.ok()) wrong_ = absl::StrCat("a write failed: ", result.status.ToString());
   key.completed = key.begun;
   if (result.slot != 0) key.hints.push_back(result.slot);
+}
+
+// --- Time ------------------------------------------------------------------
+
+// A write whose key may expire while it goes on.
+void Interleaving::WriteInTime(Key& key) {
+  ++now_;
+  const State before = key.states.back();
+  const uint64_t began_at_ns = clock_ns_;
+  const bool present = before.value.has_value() && !HasPassed(before.expiry_ns);
+  Condition condition;
+  if (before.value.has_value() && Random(2) == 0)
+    condition = {Condition::Kind::kVersionIs, key.version};
+  const bool conditional = condition.kind == Condition::Kind::kVersionIs;
+  // The table looks at its clock before its first store, unless it has to end the key first.
+  Lifetime lifetime;
+  uint64_t expiry_ns = 0;
+  if (present && Random(5) == 0) {
+    lifetime = Lifetime::Kept();
+    expiry_ns = before.expiry_ns;
+  } else if ((present || !before.value.has_value()) && Random(4) != 0) {
+    const uint64_t ttl_ns = kTickNs * (1 + Random(Random(3) == 0 ? 200 : 20));
+    lifetime = Lifetime::For(absl::Nanoseconds(static_cast<int64_t>(ttl_ns)));
+    expiry_ns = RoundUpToExpiry(clock_ns_ + ttl_ns);
+  }
+  const uint64_t dice = Random(100);
+  WriteResult result;
+  if (dice < 15) {
+    BeginState(key, absl::nullopt);
+    result = table_->Delete(key.name, condition, TestTime(now_));
+    return EndWriteInTime(key, result, before.value.has_value(), began_at_ns);
+  }
+  if (dice < 45 && before.value.has_value() && lifetime.kind != Lifetime::Kind::kKept) {
+    BeginState(key, before.value, expiry_ns);
+    result = table_->Expire(key.name, condition, lifetime, TestTime(now_));
+    return EndWriteInTime(key, result, true, began_at_ns);
+  }
+  const std::string value = NewValue(key);
+  BeginState(key, value, expiry_ns);
+  if (Random(100) < reserve_percent_) {
+    absl::StatusOr<Reservation> reservation =
+        table_->Reserve(key.name, value.size(), TestTime(now_));
+    // Time passes while it comes in; and what the lifetime is counted from.
+    store_observer = nullptr;
+    std::memcpy(reservation->value().data(), value.data(), value.size());
+    store_observer = this;
+    if (clock_ns_ != began_at_ns) {
+      // Reserve has stored something.
+      State& state = key.states.back();
+      if (lifetime.kind == Lifetime::Kind::kLimited) {
+        state.expiry_ns = RoundUpToExpiry(
+            clock_ns_ + static_cast<uint64_t>(absl::ToInt64Nanoseconds(lifetime.ttl)));
+      }
+      if (before.value.has_value() && HasPassed(before.expiry_ns)) {
+        lifetime = Lifetime::Forever();
+        state.expiry_ns = 0;
+      }
+    }
+    result = table_->Publish(*std::move(reservation), condition, TestTime(now_), lifetime);
+  } else {
+    result = table_->Put(key.name, BytesOf(value), condition, TestTime(now_), lifetime);
+  }
+  EndWriteInTime(key, result, conditional, began_at_ns);
+}
+
+void Interleaving::EndWriteInTime(Key& key, const WriteResult& result, bool needs_presence,
+                                  uint64_t began_at_ns) {
+  State& before = key.states[key.begun - 1];
+  State& after = key.states[key.begun];
+  const bool was_present = before.value.has_value();
+  if (was_present && began_at_ns < before.expiry_ns && HasPassed(before.expiry_ns))
+    ++counts_.expired_in_write;
+  if (result.status.ok()) {
+    if (needs_presence && HasPassed(before.expiry_ns) && began_at_ns >= before.expiry_ns)
+      wrong_ = absl::StrCat("a write found ", key.name, ", which had expired before it began");
+    // It was there at an instant of this write, and from then on with the new value.
+    const bool prolonged = before.expiry_ns != 0 && after.value.has_value() &&
+                           (after.expiry_ns == 0 || after.expiry_ns > before.expiry_ns);
+    if (needs_presence && prolonged) {
+      before.outlived = true;
+      if (key.seen == 2 * key.begun - 1)
+        wrong_ = absl::StrCat(key.name, " came back, which a GET had found expired");
+    }
+    key.version = result.version;
+    if (result.slot != 0) key.hints.push_back(result.slot);
+  } else if (absl::IsNotFound(result.status) && needs_presence &&
+             (!was_present || HasPassed(before.expiry_ns))) {
+    if (key.seen >= 2 * key.begun)
+      wrong_ = absl::StrCat("a value of ", key.name, " was seen that was never written");
+    after = State();
+  } else if (absl::IsNotFound(result.status) && !after.value.has_value()) {
+    // Nothing was there to be deleted.
+    if (was_present && !HasPassed(before.expiry_ns))
+      wrong_ = absl::StrCat("a delete did not find ", key.name);
+  } else {
+    wrong_ = absl::StrCat("a write of ", key.name, " failed: ", result.status.ToString());
+  }
+  key.completed = key.begun;
+}
+
+// Now and then all steps that are due; its periods pass meanwhile.
+void Interleaving::Sweep() {
+  if (Random(8) != 0) return;
+  now_ += 1000;
+  const absl::Time now = absl::FromUnixNanos(static_cast<int64_t>(clock_ns_)) + absl::Seconds(now_);
+  for (int i = 0; i < 100 && table_->SweepStep(now); ++i) {
+  }
+}
+
+// A GET by message, between two writes.
+void Interleaving::AskServer(Key& key) {
+  const absl::StatusOr<Table::View> view = table_->Find(key.name);
+  absl::optional<std::string> answer;
+  if (view.ok()) answer = TextOf(view->value);
+  Judge(key, std::max(2 * key.completed, key.seen), clock_ns_, answer,
+        view.ok() ? view->expiry_ns : 0);
 }
 
 // A few steps or none, so short that a copy takes several, with writes in between. No key gets
@@ -195,6 +327,7 @@ void Interleaving::BeforeEviction(absl::string_view name) {
 // --- Readers ---------------------------------------------------------------
 
 void Interleaving::BeforeStore() {
+  if (scene_ == Scene::kExpiring && Random(3) == 0) clock_ns_ += Random(kTickNs);
   for (Reader& reader : readers_) {
     if (reader.stalled > 0) {
       --reader.stalled;
@@ -223,7 +356,9 @@ void Interleaving::Advance(Reader& reader) {
   if (reader.step.kind == Lookup::Kind::kReadValue) {
     TakeValue(reader);
   } else {
-    reader.step = reader.lookup->Resume(reader.bytes);
+    reader.time.latest_ns = clock_ns_ + Random(clock_error_ns_ + 1);
+    if (scene_ != Scene::kExpiring || Random(50) == 0) reader.time = {};
+    reader.step = reader.lookup->Resume(reader.bytes, reader.time);
   }
   const bool goes_on =
       reader.step.kind == Lookup::Kind::kRead || reader.step.kind == Lookup::Kind::kReadValue;
@@ -247,10 +382,10 @@ void Interleaving::TakeValue(Reader& reader) {
 }
 
 void Interleaving::StartGet(Reader& reader) {
-  Key& key =
-      keys_[Random(2) == 0 ? Random(std::min<uint64_t>(keys_.size(), 2)) : Random(keys_.size())];
+  Key& key = ChooseKey();
   reader.key = &key;
-  reader.floor = std::max(key.completed, key.seen);
+  reader.floor = std::max(2 * key.completed, key.seen);
+  reader.began_at_ns = clock_ns_;
   // Any slot that was ever the key's may be in a client's cache, mostly a recent one.
   uint64_t hint = 0;
   if (!key.hints.empty() && Random(2) == 0) {
@@ -269,6 +404,7 @@ void Interleaving::StartGet(Reader& reader) {
 }
 
 void Interleaving::PostRead(Reader& reader) {
+  reader.time.earliest_ns = clock_ns_ - Random(clock_error_ns_ + 1);
   if (reader.step.offset == 0) ++counts_.refreshes;  // the header
   const uint32_t length = reader.step.kind == Lookup::Kind::kReadValue
                               ? static_cast<uint32_t>(reader.step.value_length)
@@ -323,14 +459,29 @@ void Interleaving::EndGet(Reader& reader) {
     return;
   }
   reader.lookup.reset();
-  for (uint64_t state = reader.floor; state <= key.begun; ++state) {
-    if (key.states[state] != answer) continue;
-    key.seen = std::max(key.seen, state);
+  Judge(key, reader.floor, reader.began_at_ns, answer, step.expiry_ns);
+}
+
+// The oldest answer that it may have been: so the fewest are ruled out for others.
+void Interleaving::Judge(Key& key, uint64_t floor, uint64_t began_at_ns,
+                         const absl::optional<std::string>& answer, uint64_t expiry_ns) {
+  for (uint64_t at = floor; at <= 2 * key.begun + 1; ++at) {
+    const State& state = key.states[at / 2];
+    const bool expired = at % 2 == 1;
+    if (expired) {
+      if (answer.has_value() || state.outlived || !HasPassed(state.expiry_ns)) continue;
+      ++counts_.found_expired;
+    } else {
+      if (state.value != answer) continue;
+      if (answer.has_value() && state.expiry_ns != expiry_ns) continue;
+      if (state.expiry_ns != 0 && began_at_ns >= state.expiry_ns) continue;
+    }
+    key.seen = std::max(key.seen, at);
     return;
   }
   wrong_ =
       absl::StrCat("GET of ", key.name, " answered ", answer.has_value() ? *answer : "'not found'",
-                   ", which is none of its states ", reader.floor, " to ", key.begun);
+                   ", which is none of its states ", floor / 2, " to ", key.begun);
 }
 
 }  // namespace osprey::index

@@ -11,6 +11,11 @@
 //
 // A growing table splits its segments all the time, however few keys they have, and readers go on
 // with maps of any age.
+//
+// In a table whose keys expire the server's clock goes on between any two stores. A state that has
+// an expiry is followed, when that time comes, by the absence of the key, which nobody writes;
+// unless a write that says by its success that the key was there let it live longer. Readers know
+// the time to within an error.
 
 #ifndef OSPREY_TESTS_INTERLEAVING_H_
 #define OSPREY_TESTS_INTERLEAVING_H_
@@ -29,6 +34,8 @@
 
 namespace osprey::index {
 
+enum class Scene { kSteady, kGrowing, kExpiring };
+
 struct InterleavingCounts {
   uint64_t gets = 0;
   uint64_t hits = 0;
@@ -41,11 +48,13 @@ struct InterleavingCounts {
   uint64_t refreshes = 0;  // of a map, by a lookup that found it old
   uint64_t in_pieces = 0;  // values READ in pieces, and of those the torn ones
   uint64_t torn_in_pieces = 0;
+  uint64_t found_expired = 0;     // GETs that only an expiry explains
+  uint64_t expired_in_write = 0;  // writes whose key expired between their beginning and their end
 };
 
 class Interleaving : public StoreObserver {
  public:
-  explicit Interleaving(uint64_t seed, bool growing = false);
+  explicit Interleaving(uint64_t seed, Scene scene = Scene::kSteady);
   ~Interleaving() override;
 
   // Makes so many writes. Returns the first wrong answer in words, or "" when all were right.
@@ -59,13 +68,19 @@ class Interleaving : public StoreObserver {
   void BeforeEviction(absl::string_view key) override;
 
  private:
+  struct State {
+    absl::optional<std::string> value;  // nullopt: absent
+    uint64_t expiry_ns = 0;             // 0: none
+    bool outlived = false;              // it was there until the write that followed
+  };
+  // What a GET may answer, in order: state i (2 i), and that state i has expired (2 i + 1).
   struct Key {
     std::string name;
-    // The value of each state; nullopt: absent. The first is absent.
-    std::vector<absl::optional<std::string>> states{absl::nullopt};
-    uint64_t begun = 0;      // the newest state that a write has begun
-    uint64_t completed = 0;  // the newest that a write has completed
-    uint64_t seen = 0;       // the newest that a GET has answered with
+    std::vector<State> states{State()};  // the first is absent
+    uint64_t begun = 0;                  // the newest state that a write has begun
+    uint64_t completed = 0;              // the newest that a write has completed
+    uint64_t seen = 0;                   // the newest answer of a GET
+    uint64_t version = 0;                // of the newest state
     std::vector<uint64_t> hints;
   };
   struct Piece {
@@ -76,7 +91,9 @@ class Interleaving : public StoreObserver {
     std::unique_ptr<RegionMap> map;
     std::unique_ptr<Lookup> lookup;  // null: idle
     Key* key = nullptr;
-    uint64_t floor = 0;  // the oldest state that may be answered
+    uint64_t floor = 0;        // the oldest answer that may be given
+    uint64_t began_at_ns = 0;  // by the server's clock
+    ServerTimeBounds time;     // of the READ under way
     Lookup::Step step;
     std::vector<std::byte> bytes;
     std::vector<Piece> pieces;  // still to be copied, from the back
@@ -86,10 +103,19 @@ class Interleaving : public StoreObserver {
 
   void ChooseKeys();
   void Write();
+  void WriteInTime(Key& key);
+  void EndWriteInTime(Key& key, const WriteResult& result, bool needs_presence,
+                      uint64_t began_at_ns);
+  void Sweep();
+  void AskServer(Key& key);
+  void Judge(Key& key, uint64_t floor, uint64_t began_at_ns,
+             const absl::optional<std::string>& answer, uint64_t expiry_ns);
+  bool HasPassed(uint64_t expiry_ns) const { return expiry_ns != 0 && clock_ns_ >= expiry_ns; }
   void Grow();
   void Compact();
   void Evict();
-  void BeginState(Key& key, absl::optional<std::string> value);
+  void BeginState(Key& key, absl::optional<std::string> value, uint64_t expiry_ns = 0);
+  Key& ChooseKey();
   std::string NewValue(const Key& key);
   uint64_t Random(uint64_t below) { return random_() % below; }
 
@@ -100,7 +126,7 @@ class Interleaving : public StoreObserver {
   void EndGet(Reader& reader);
 
   std::mt19937_64 random_;
-  const bool growing_;
+  const Scene scene_;
   const bool evicting_;
   RegionMemory memory_;
   std::unique_ptr<Table> table_;
@@ -114,6 +140,8 @@ class Interleaving : public StoreObserver {
   uint64_t whole_read_bytes_max_ = 0;
   uint64_t value_number_ = 0;
   int64_t now_ = 0;
+  uint64_t clock_ns_ = uint64_t{1763765432} * 1000000000;
+  uint64_t clock_error_ns_ = 0;
   std::string wrong_;
   InterleavingCounts counts_;
 };

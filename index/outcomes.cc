@@ -1,0 +1,52 @@
+#include "index/outcomes.h"
+
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+
+namespace osprey::index {
+namespace {
+
+constexpr char kVersionsUsedUpPayload[] = "osprey/index.VersionsUsedUp";
+
+}  // namespace
+
+WriteResult Outcome(absl::Status status, uint64_t version) {
+  WriteResult result;
+  result.status = std::move(status);
+  result.version = version;
+  return result;
+}
+
+WriteResult NoSuchKey() { return Outcome(absl::NotFoundError("no such key")); }
+
+WriteResult Full() {
+  return Outcome(absl::ResourceExhaustedError("the server's memory is full; nothing was changed"));
+}
+
+absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
+  if (key_length == 0 || key_length > kKeyBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a key has 1 to ", kKeyBytesMax, " bytes, not ", key_length));
+  }
+  if (value_length > kValueBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a value has at most ", kValueBytesMax, " bytes, not ", value_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckVersionsLeft(const RegionWriter& writer) {
+  if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
+  absl::Status status = absl::ResourceExhaustedError(
+      "the server has used up its 2^48 versions; restart it to write again");
+  status.SetPayload(kVersionsUsedUpPayload, absl::Cord());
+  return status;
+}
+
+bool IsVersionsUsedUp(const absl::Status& status) {
+  return status.GetPayload(kVersionsUsedUpPayload).has_value();
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,44 @@
+// What a reader knows of the server's clock, and what that says of an expiry (R8).
+//
+// A key expires at a time of the server's clock, which a reader can only estimate. Of a READ it
+// knows two bounds: server time was not below `earliest_ns` when it was posted, and not above
+// `latest_ns` when it had completed. An item that was believed was the key's at an instant between:
+//
+//   earliest                    latest
+//   -----+-------------------------+------> server time
+//        |<- the item was current ->|
+//    E <= earliest   earliest < E <= latest   E > latest
+//    expired         perhaps                  alive
+//
+// Pure values: no clock is read here.
+
+#ifndef OSPREY_INDEX_SERVER_TIME_H_
+#define OSPREY_INDEX_SERVER_TIME_H_
+
+#include <cstdint>
+
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+
+// Nanoseconds of server time. As they stand: nothing is known.
+struct ServerTimeBounds {
+  uint64_t earliest_ns = 0;
+  uint64_t latest_ns = UINT64_MAX;
+};
+
+enum class Life { kAlive, kExpired, kUnknown };
+
+// Of an item with this expiry (0: none), at the instant at which it was current.
+constexpr Life LifeAt(uint64_t expiry_ns, const ServerTimeBounds& time) {
+  if (expiry_ns == 0) return Life::kAlive;
+  if (Seeded(SeededBug::kPresentByEarliestTime) && time.earliest_ns < expiry_ns)
+    return Life::kAlive;
+  if (Seeded(SeededBug::kAbsentByLatestTime) && time.latest_ns >= expiry_ns) return Life::kExpired;
+  if (time.earliest_ns >= expiry_ns) return Life::kExpired;
+  return time.latest_ns < expiry_ns ? Life::kAlive : Life::kUnknown;
+}
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_SERVER_TIME_H_

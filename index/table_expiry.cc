@@ -1,0 +1,288 @@
+// Time to live (R8): when a key counts as absent, how its life is prolonged, and who ends it.
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+
+#include "index/outcomes.h"
+#include "index/table.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// Segments that one step passes over at most, when nothing in them has expired.
+constexpr uint32_t kSegmentsPassedMax = 4096;
+
+// Steps that a write which found no room makes at most.
+constexpr int kSweepsForItemMax = 16;
+
+// More cas versions than one step draws: each record of a key that it ends may need some.
+constexpr uint64_t kCasVersionsPerSweepMax = 64 * kSweepKeysMax;
+
+absl::Time TimeOf(uint64_t time_ns) {
+  return time_ns > INT64_MAX ? absl::InfiniteFuture()
+                             : absl::FromUnixNanos(static_cast<int64_t>(time_ns));
+}
+
+}  // namespace
+
+// --- The clock ---------------------------------------------------------------
+
+uint64_t Table::ServerTimeNs() const {
+  return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixNanos(options_.clock()), 0));
+}
+
+bool Table::HasExpired(uint64_t expiry_ns) const {
+  if (expiry_ns == 0 || Seeded(SeededBug::kExpiryIgnored)) return false;
+  return ServerTimeNs() >= expiry_ns;
+}
+
+uint64_t Table::ExpiryOf(const Lifetime& lifetime, const Location& at) const {
+  switch (lifetime.kind) {
+    case Lifetime::Kind::kForever:
+      return 0;
+    case Lifetime::Kind::kKept:
+      return at.found() ? CurrentOf(at).expiry_ns : 0;
+    case Lifetime::Kind::kLimited: {
+      // Both below 2^63.
+      const int64_t ttl_ns = std::max<int64_t>(absl::ToInt64Nanoseconds(lifetime.ttl), 0);
+      return RoundUpToExpiry(ServerTimeNs() + static_cast<uint64_t>(ttl_ns));
+    }
+  }
+  return 0;
+}
+
+// Where the key is, if it lives. What has expired is ended here and now.
+Table::Location Table::LocateLive(absl::string_view key, absl::Time now) {
+  Location at = Locate(key);
+  if (!at.out_of_line() || !HasExpired(CurrentOf(at).expiry_ns)) return at;
+  if (writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) {
+    EndExpired(at, now);
+    return Locate(key);
+  }
+  at.entry = {};  // no write will follow
+  return at;
+}
+
+void Table::EndExpired(const Location& at, absl::Time now) {
+  Remove(at, kPromotionsPerDelete, now);
+  ++counts_.expiries;
+}
+
+// --- The second look ---------------------------------------------------------
+//
+// A write whose success says that the key was there, and that lets it live longer than it would
+// have: if the old expiry passes between the look at the clock and the instant of the write, some
+// reader may have found the key absent, and it must not come back. So the old item is hidden first;
+// from then on nobody can judge it. If its time has not come by a look at the clock after that,
+// nobody has found it expired.
+
+bool Table::Prolongs(const Condition& condition, const Location& at, uint64_t expiry_ns) const {
+  if (condition.kind != Condition::Kind::kVersionIs || !at.found()) return false;
+  const uint64_t old_expiry_ns = CurrentOf(at).expiry_ns;
+  return old_expiry_ns != 0 && (expiry_ns == 0 || expiry_ns > old_expiry_ns);
+}
+
+// Hides the item.
+bool Table::OutlivesTheWrite(const Location& at) {
+  const uint64_t expiry_ns = CurrentOf(at).expiry_ns;
+  items_.Hide(at.item());
+  return SecondLook(expiry_ns);
+}
+
+bool Table::SecondLook(uint64_t expiry_ns) const {
+  return Seeded(SeededBug::kNoSecondLook) || !HasExpired(expiry_ns);
+}
+
+WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
+  EndExpired(at, now);
+  return NoSuchKey();
+}
+
+// --- Another lifetime --------------------------------------------------------
+
+WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
+                          absl::Time now) {
+  assert(condition.kind != Condition::Kind::kAbsent && lifetime.kind != Lifetime::Kind::kKept);
+  if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
+  const Location at = LocateLive(key, now);
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  if (!at.found()) return NoSuchKey();
+  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
+  WriteResult result = Outcome(absl::OkStatus(), CurrentOf(at).version);
+  result.expiry_ns = ExpiryOf(lifetime, at);
+  if (!at.out_of_line()) {
+    if (result.expiry_ns == 0) return result;
+    return MoveOutOfLine(key, condition, result.expiry_ns, now);
+  }
+  const ItemHeader hidden = items_.Hide(at.item());
+  const uint64_t old_expiry_ns = ItemFields::Unpack(hidden).expiry_ns;
+  if (old_expiry_ns != 0 && !SecondLook(old_expiry_ns)) return EndMeanwhile(at, now);
+  const StoredItem item = items_.At(at.item());
+  Recount(at, AccountOf(at), AccountOf(item.key, item.value, WordKind::kSlot, result.expiry_ns));
+  Slot slot = Slot::Unpack(at.entry.head);
+  if (slot.has_expiry != (result.expiry_ns != 0)) {
+    slot.has_expiry = !slot.has_expiry;
+    LineEditor line(writer_, lives_, at.line);
+    line.AddSlot(slot.Pack(), line.Remove(at.entry.at, 1));
+    PublishLine(line, at.chained);
+  }
+  items_.Renew(at.item(), hidden, result.expiry_ns);
+  NoteExpiry(at, result.expiry_ns);
+  result.slot = slot.Pack();
+  return result;
+}
+
+// Of an inline key, which has no expiry until then: it becomes an item that has one, as it would
+// by a demotion.
+WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& condition,
+                                 uint64_t expiry_ns, absl::Time now) {
+  Location at = Locate(key);
+  const absl::optional<uint64_t> item = BeginItem(key, at.entry.value.size(), &at, now);
+  if (!item.has_value()) return Full();
+  // Making room may have ended the very key.
+  absl::optional<WriteResult> refusal = Refuse(condition, at);
+  if (!refusal.has_value() && !at.found()) refusal = NoSuchKey();
+  if (refusal.has_value()) {
+    items_.Discard(*item);
+    return *refusal;
+  }
+  assert(!at.out_of_line());
+  items_.Fill(*item, at.entry.value);
+  const uint64_t version = CurrentOf(at).version;
+  writer_.NextCasVersion();  // for the record alone (W1)
+  return PublishItem(at, items_.Finish(*item, version, expiry_ns), version, now);
+}
+
+// --- Sweeping ----------------------------------------------------------------
+
+// A key was given an expiry.
+void Table::NoteExpiry(const Location& at, uint64_t expiry_ns) {
+  if (expiry_ns == 0) return;
+  Segment& segment = segments_[UnitOf(at.home)];
+  segment.expires_from_ns = std::min(segment.expires_from_ns, expiry_ns);
+  sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, expiry_ns);
+}
+
+bool Table::IsSweepDue(uint64_t time_ns) const {
+  return counts_.expiring_keys > 0 && (sweep_.under_way || sweep_.passed_from_ns <= time_ns);
+}
+
+absl::Time Table::next_sweep() const {
+  if (counts_.expiring_keys == 0) return absl::InfiniteFuture();
+  return sweep_.under_way ? sweep_.next : std::max(sweep_.next, TimeOf(sweep_.passed_from_ns));
+}
+
+bool Table::SweepStep(absl::Time now) {
+  if (now < next_sweep()) return false;
+  if (now >= sweep_.period_end) {
+    sweep_.period_end = now + kSweepPeriod();
+    sweep_.lines_left = kSweepLinesPerPeriod;
+  }
+  SweepSome(ServerTimeNs(), now);
+  if (sweep_.lines_left == 0 || !sweep_.under_way) sweep_.next = sweep_.period_end;
+  return now >= next_sweep();
+}
+
+void Table::SweepSome(uint64_t time_ns, absl::Time now) {
+  if (!sweep_.under_way) {
+    sweep_.under_way = true;
+    sweep_.next_unit = 0;
+    sweep_.passed_from_ns = UINT64_MAX;
+  }
+  if (!writer_.CasVersionsLeft(kCasVersionsPerSweepMax)) {
+    sweep_.lines_left = 0;
+    return;
+  }
+  if (!sweep_.unit.has_value() && !NextToSweep(time_ns)) return;
+  uint64_t keys_left = kSweepKeysMax;
+  for (uint32_t i = 0; i < kSweepLinesMax && sweep_.line < kLinesPerUnit; ++i) {
+    const uint64_t line = UnitOffset(*sweep_.unit) + sweep_.line * kLineBytes;
+    if (!SweepLine(line, time_ns, keys_left, now)) return;
+    ++sweep_.line;
+    if (sweep_.lines_left > 0) --sweep_.lines_left;
+  }
+  if (sweep_.line < kLinesPerUnit) return;
+  Segment& segment = segments_[*sweep_.unit];
+  segment.expires_from_ns = std::min(segment.expires_from_ns, sweep_.expires_from_ns);
+  sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, segment.expires_from_ns);
+  sweep_.unit.reset();
+}
+
+// Finds the next segment in which something may have expired. False when there is none yet; the
+// sweep has ended then, or goes on later.
+bool Table::NextToSweep(uint64_t time_ns) {
+  for (uint32_t i = 0; i < kSegmentsPassedMax; ++i) {
+    if (sweep_.next_unit >= segments_.size()) {
+      sweep_.under_way = false;
+      return false;
+    }
+    const uint32_t unit = sweep_.next_unit++;
+    Segment& segment = segments_[unit];
+    if (segment.expiring == 0) continue;
+    if (segment.expires_from_ns > time_ns) {
+      sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, segment.expires_from_ns);
+      continue;
+    }
+    sweep_.unit = unit;
+    sweep_.line = 0;
+    sweep_.expires_from_ns = UINT64_MAX;
+    segment.expires_from_ns = UINT64_MAX;  // of what is written from here on
+    return true;
+  }
+  return false;
+}
+
+// One line and the chain that it is home of. False when so many keys have been ended.
+bool Table::SweepLine(uint64_t line, uint64_t time_ns, uint64_t& keys_left, absl::Time now) {
+  std::string key;
+  while (FirstExpired(line, time_ns, key)) {
+    if (keys_left-- == 0) return false;
+    EndExpired(Locate(key), now);
+  }
+  return true;
+}
+
+// The first key in a line, or in the chain after it, that has expired. Of the others it notes when
+// the first of them will.
+bool Table::FirstExpired(uint64_t line, uint64_t time_ns, std::string& key) {
+  for (uint64_t at = line; at != 0;) {
+    const Line& bytes = LineAt(writer_, at);
+    for (LineCursor cursor(bytes); cursor.Next();) {
+      const LineEntry& entry = cursor.entry();
+      if (entry.kind != WordKind::kSlot) continue;
+      const Slot slot = Slot::Unpack(entry.head);
+      if (slot.has_expiry) items_.Prefetch(slot.offset);
+    }
+    for (LineCursor cursor(bytes); cursor.Next();) {
+      const LineEntry& entry = cursor.entry();
+      if (entry.kind != WordKind::kSlot || !Slot::Unpack(entry.head).has_expiry) continue;
+      const StoredItem item = items_.At(Slot::Unpack(entry.head).offset);
+      if (item.expiry_ns <= time_ns) {
+        key.assign(item.key.data(), item.key.size());
+        return true;
+      }
+      sweep_.expires_from_ns = std::min(sweep_.expires_from_ns, item.expiry_ns);
+    }
+    at = bytes.words[kLinkWord] == 0 ? 0 : LinkOffset(bytes.words[kLinkWord]);
+  }
+  return false;
+}
+
+// Room for a new item where keys have expired that no sweep has met yet: some steps' worth.
+absl::optional<uint64_t> Table::SweepForItem(absl::string_view key, uint64_t value_length,
+                                             absl::Time now) {
+  if (counts_.expiring_keys == 0) return absl::nullopt;
+  const uint64_t time_ns = ServerTimeNs();
+  for (int i = 0; i < kSweepsForItemMax && IsSweepDue(time_ns); ++i) {
+    const uint64_t expiries = counts_.expiries;
+    SweepSome(time_ns, now);
+    if (counts_.expiries == expiries) continue;
+    const absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
+    if (item.has_value()) return item;
+  }
+  return absl::nullopt;
+}
+
+}  // namespace osprey::index
