@@ -227,6 +227,7 @@ class Table {
   // Evicts some keys if little room is left: at most 256. True when there is more to do now.
   bool EvictStep(absl::Time now);
   bool evicts() const { return options_.evict; }
+  uint64_t evictions() const { return counts_.evictions; }  // since the start
   // Whether a Reserve of that size that found no room may find some when it is tried again, since
   // each attempt and each step makes more: it fits beside what must stay.
   bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;

@@ -28,6 +28,9 @@ constexpr uint32_t kLinesPerStepMax = 4096;
 constexpr uint32_t kEvictedPerAttemptMax = 2048;
 constexpr uint32_t kLinesPerAttemptMax = 32768;
 constexpr int kAttemptsMax = 4;
+// … of values up to this. Longer ones are the caller's to try again (MayMakeRoom), so that others
+// get between.
+constexpr uint64_t kLongBytes = 1 << 20;
 constexpr uint32_t kExtentsPerAttemptMax = 64;
 
 // When the hand has passed so often in vain, nothing can go until something is written.
@@ -177,21 +180,23 @@ uint64_t Table::EvictKey(const Location& at, int promotions_max, absl::Time now)
 absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_t value_length,
                                                   Location* at, absl::Time now) {
   const uint64_t bytes = ItemBytes(key.size(), value_length);
+  const bool is_long = bytes > kLongBytes;
   absl::optional<uint64_t> item;
-  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
+  for (int attempt = is_long ? 1 : 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
     // First as much as the item takes, which is enough where all are alike; then more and more, so
     // that items can be moved out of its way.
     const uint64_t free_bytes = items_.space().FreeBytes();
     const uint64_t wanted = WithRoomToMove(bytes) + ReserveBytes() * static_cast<uint64_t>(attempt);
-    const uint64_t lacking = attempt > 0 && free_bytes < wanted ? wanted - free_bytes : bytes;
-    Evict(lacking, kEvictedPerAttemptMax, kLinesPerAttemptMax, key, now);
+    const uint64_t lacking = wanted - std::min(wanted, free_bytes);
+    Evict(attempt == 0 ? bytes : lacking, kEvictedPerAttemptMax, kLinesPerAttemptMax, key, now);
     item = items_.Begin(key, value_length, now, Fit::kTight);
     if (item.has_value()) break;
     compactor_.MakeRoom(bytes, now);
     const bool last = attempt + 1 == kAttemptsMax;
     item = items_.Begin(key, value_length, now, last ? Fit::kLoose : Fit::kTight);
+    if (is_long) break;
   }
-  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
+  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value() && !is_long; ++attempt) {
     if (!EvictTogether(bytes, key, now)) break;
     item = items_.Begin(key, value_length, now, Fit::kLoose);
   }

@@ -40,6 +40,13 @@ absl::StatusOr<PollMode> ParsePoll(absl::string_view text) {
   return Wrong("poll", absl::StrCat("'", text, "' is none of busy, adaptive, event"));
 }
 
+absl::StatusOr<EvictMode> ParseEvict(absl::string_view text) {
+  for (EvictMode mode : {EvictMode::kNone, EvictMode::kClock}) {
+    if (text == NameOf(mode)) return mode;
+  }
+  return Wrong("evict", absl::StrCat("'", text, "' is none of none, clock"));
+}
+
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view text, uint64_t least,
                                     uint64_t most) {
   const absl::StatusOr<uint64_t> bytes = ParseSize(text);
@@ -66,6 +73,16 @@ absl::string_view NameOf(PollMode mode) {
   return "unknown";
 }
 
+absl::string_view NameOf(EvictMode mode) {
+  switch (mode) {
+    case EvictMode::kNone:
+      return "none";
+    case EvictMode::kClock:
+      return "clock";
+  }
+  return "unknown";
+}
+
 absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   const absl::StatusOr<std::vector<rdma::Address>> listen = ParseListen(flags.listen);
   if (!listen.ok()) return listen.status();
@@ -88,8 +105,10 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
     return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,
                                            "; raise that, or write less here"));
   }
-  return Config{*listen,    *memory,         *poll, static_cast<size_t>(flags.connections_max),
-                *value_max, flags.huge_pages};
+  const absl::StatusOr<EvictMode> evict = ParseEvict(flags.evict);
+  if (!evict.ok()) return evict.status();
+  return Config{*listen,    *memory,          *poll, static_cast<size_t>(flags.connections_max),
+                *value_max, flags.huge_pages, *evict};
 }
 
 }  // namespace osprey::server

@@ -23,6 +23,13 @@ enum class PollMode {
 };
 absl::string_view NameOf(PollMode mode);
 
+// What becomes of a write when memory is full.
+enum class EvictMode {
+  kNone,   // it is refused, and all that is stored stays
+  kClock,  // cold keys make room for it
+};
+absl::string_view NameOf(EvictMode mode);
+
 // A client that writes one value after the other is back within a round trip (some 10 us, 100 in
 // the lab's virtual machine): going to sleep between would cost it a wake-up each time, 5 to 50 us.
 // Longer spinning buys little and heats.
@@ -40,6 +47,7 @@ struct FlagValues {
   int64_t connections_max = 0;
   std::string value_max;  // empty: the longest that the index takes, or the memory
   bool huge_pages = false;
+  std::string evict;
 };
 
 struct Config {
@@ -49,6 +57,7 @@ struct Config {
   size_t connections_max = 0;
   uint64_t value_bytes_max = 0;
   bool huge_pages = false;
+  EvictMode evict = EvictMode::kNone;
 };
 
 // Errors: INVALID_ARGUMENT, one line: the flag, what is wrong, and what to write instead.

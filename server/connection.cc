@@ -101,6 +101,7 @@ void Connection::InEstablished(const Input& input, absl::Time now) {
       return LeaveWhenAnswered(now);
     case Input::Kind::kTime:
       FlushOutbox(now);
+      if (now >= room_retry_at_) AdvanceRendezvous(now);
       return CheckLiveness(now);
     case Input::Kind::kConnected:
     case Input::Kind::kFenced:
@@ -116,6 +117,7 @@ void Connection::InDraining(const Input& input, absl::Time now) {
       return TakeFrame(input.frame, now);
     case Input::Kind::kTime:
       FlushOutbox(now);
+      if (now >= room_retry_at_) AdvanceRendezvous(now);
       CheckLiveness(now);
       return LeaveWhenAnswered(now);
     case Input::Kind::kStop:
@@ -161,6 +163,8 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   }
   outbox_.Clear();
   appends_.clear();
+  awaits_room_ = false;
+  room_retry_at_ = absl::InfiniteFuture();
   blocked_since_ = absl::InfiniteFuture();
   if (claimed_ != nullptr) {
     claimed_->claimant = nullptr;
@@ -205,7 +209,7 @@ absl::Time Connection::deadline() const {
       const absl::Time silence = heard_ + kSilenceMax();
       const absl::Time alive =
           liveness_reading_ ? std::max(liveness_since_, silence) + kLivenessTimeout() : silence;
-      return std::min(alive, blocked_since_ + kReplyBlockedMax());
+      return std::min({alive, blocked_since_ + kReplyBlockedMax(), room_retry_at_});
     }
     case State::kLeaving:
       return leaving_since_ + kGoodbyeGrace();

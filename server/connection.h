@@ -81,6 +81,8 @@ struct Shared {
   std::function<void(absl::string_view)> log;
   // The frames of the Batch that is being executed. Kept for its memory.
   std::vector<rdma::FrameBytes> batch = {};
+  // Likewise the access hints for one partition.
+  std::vector<uint64_t> hints = {};
 };
 
 // Where a connection lives: one transport, and the memory registered for it.
@@ -139,8 +141,9 @@ class Connection {
   absl::Time deadline() const;
   // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
   bool blocked() const { return !outbox_.empty(); }
-  // A long write goes on here, not by the client: Work is wanted in each turn, a bounded step.
-  bool busy() const { return !appends_.empty(); }
+  // A long write goes on here, or waits for room that is being made, and not for the client: Work
+  // is wanted in each turn, a bounded step.
+  bool busy() const { return !appends_.empty() || awaits_room_; }
   void Work(absl::Time now);
   State state() const { return state_; }
 
@@ -169,6 +172,7 @@ class Connection {
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeGoodbye(rdma::FrameBytes frame);
   size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
   bool Settled(uint64_t sequence, absl::Time now);
@@ -215,6 +219,9 @@ class Connection {
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
   std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is under way
   uint64_t rendezvous_numbers_ = 0;                      // the last given out
+  // The next rendezvous waits for room for its value: it is tried again in the next turn, or then.
+  bool awaits_room_ = false;
+  absl::Time room_retry_at_ = absl::InfiniteFuture();
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow
   absl::Time blocked_since_ = absl::InfiniteFuture();

@@ -64,6 +64,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   body.resumed = resumed ? 1 : 0;
   body.value_bytes_max = shared_.value_bytes_max;
   body.partitions = shared_.tables.partitions();
+  body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.eager_bytes_max = limits_.frame_bytes_max -
                          static_cast<uint32_t>(sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody));
   const rdma::Message<rdma::WelcomeBody> welcome(rdma::Opcode::kWelcome, session_->id, 0, body, 0);

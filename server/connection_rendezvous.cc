@@ -32,9 +32,11 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
 }
 
 // The oldest first: finishes those that have landed, reserves space for those that may have some,
-// and posts the READs for which there is room.
+// and posts the READs for which there is room. Whoever waits for room lets those behind him wait.
 void Connection::AdvanceRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
+  awaits_room_ = false;
+  room_retry_at_ = absl::InfiniteFuture();
   for (size_t i = 0; i < rendezvous_.size() && state_ != State::kClosing;) {
     Rendezvous& rendezvous = *rendezvous_[i];
     absl::optional<Answer> answer;
@@ -45,9 +47,14 @@ void Connection::AdvanceRendezvous(absl::Time now) {
       const bool fits = rendezvous.value_length() <= kReservedBytesMax &&
                         reserved_bytes <= kReservedBytesMax - rendezvous.value_length();
       if (reserved_bytes > 0 && !fits) break;
-      if (absl::Status status = rendezvous.Reserve(now); !status.ok()) {
+      const absl::StatusOr<bool> reserved = rendezvous.Reserve(now);
+      if (!reserved.ok()) {
         ++shared_.counters.rendezvous_aborted;
-        answer = AnswerOf(index::WriteResult{status});
+        answer = AnswerOf(index::WriteResult{reserved.status()});
+      } else if (!*reserved) {
+        awaits_room_ = rendezvous.room_retry_at() <= now;
+        if (!awaits_room_) room_retry_at_ = rendezvous.room_retry_at();
+        return;
       }
     }
     if (answer.has_value()) {

@@ -1,10 +1,13 @@
 // The requests of an established connection.
 
+#include <bit>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "index/access_hint.h"
 #include "rdma/batch.h"
 #include "server/connection.h"
 
@@ -72,11 +75,12 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
       return TakeQuestion(header, frame, now);
+    case rdma::Opcode::kHints:
+      return TakeHints(header, frame);
     case rdma::Opcode::kGoodbye:
       return TakeGoodbye(frame);
     case rdma::Opcode::kExpire:
     case rdma::Opcode::kTouch:
-    case rdma::Opcode::kHints:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kChallenge:
@@ -136,6 +140,8 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
 
 void Connection::Work(absl::Time now) {
   assert(busy());
+  if (awaits_room_) AdvanceRendezvous(now);
+  if (appends_.empty()) return;
   const absl::optional<Answer> answer =
       appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
   if (!answer.has_value()) return;
@@ -177,6 +183,35 @@ void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes 
   if (Refused(header.sequence, now)) return;
   const std::string text = ping ? "" : shared_.stats_text(port_.transport.Describe(id_), now);
   Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
+}
+
+// What the client READ of late: of no consequence but for what goes when memory is full, so it may
+// come at any time, from anyone, and say anything.
+void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
+  const absl::StatusOr<rdma::HintsMessage> message = rdma::ParseHints(frame);
+  if (!message.ok()) return Malformed(message.status().message());
+  if (header.sequence != 0) return Malformed("hints have a sequence, though nothing answers them");
+  ++shared_.counters.hint_frames;
+  if (!shared_.tables.evicts()) return;
+  const auto hint = [&](uint32_t i) {
+    uint64_t word;
+    std::memcpy(&word, message->words.data() + i * sizeof(word), sizeof(word));
+    return word;
+  };
+  uint64_t partitions = 0;  // named by them, a bit each
+  for (uint32_t i = 0; i < message->count; ++i) {
+    const uint32_t partition = index::AccessHint::Unpack(hint(i)).partition;
+    if (partition < shared_.tables.partitions()) partitions |= uint64_t{1} << partition;
+  }
+  for (; partitions != 0; partitions &= partitions - 1) {
+    const auto partition = static_cast<uint32_t>(std::countr_zero(partitions));
+    shared_.hints.clear();
+    for (uint32_t i = 0; i < message->count; ++i) {
+      if (index::AccessHint::Unpack(hint(i)).partition == partition)
+        shared_.hints.push_back(hint(i));
+    }
+    shared_.tables.At(partition)->TakeHints(shared_.hints);
+  }
 }
 
 // The client leaves for good: nobody will come back for its session.

@@ -89,28 +89,32 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
-// Growth and compaction, step by step, of what was used. True while there is more to do, so that
-// nobody sleeps meanwhile.
+// Growth, eviction and compaction, step by step, of what was used. True while there is more to do,
+// so that nobody sleeps meanwhile.
 bool Engine::TendTables(absl::Time now) {
   untended_ |= access_.TakeTouched();
   for (uint64_t left = untended_; left != 0; left &= left - 1) {
     const auto partition = static_cast<uint32_t>(std::countr_zero(left));
     const LockedTable table = tables_.Lock(partition);
     bool more = table->GrowStep(now);
+    more |= table->EvictStep(now);
     more |= table->CompactStep(now);
     if (!more) untended_ &= ~(uint64_t{1} << partition);
   }
   return untended_ != 0;
 }
 
-// So that growth keeps up with a turn full of inserts, and none of them waits for more than a step.
+// So that growth and eviction keep up with a turn full of inserts, and none of them waits for more
+// than a step.
 void Engine::GrowBetween(absl::Time now) {
   const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
   if (writes - grown_at_ < kWritesPerGrowStep) return;
   grown_at_ = writes;
   untended_ |= access_.TakeTouched();
   for (uint64_t left = untended_; left != 0; left &= left - 1) {
-    tables_.Lock(static_cast<uint32_t>(std::countr_zero(left)))->GrowStep(now);
+    const LockedTable table = tables_.Lock(static_cast<uint32_t>(std::countr_zero(left)));
+    table->GrowStep(now);
+    table->EvictStep(now);
   }
 }
 
@@ -243,6 +247,7 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   StatsInput input;
   input.transport = transport;
   input.poll_mode = options_.poll_mode;
+  input.evict_mode = tables_.evicts() ? "clock" : "none";
   input.uptime = now - started_;
   if (options_.process_cpu) input.process_cpu = options_.process_cpu();
   input.incarnation = options_.incarnation;

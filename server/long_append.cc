@@ -45,14 +45,20 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
 
 absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,
                                          const index::Table::View& present, absl::Time now) {
+  if (now < room_awaited_.retry_at()) return absl::nullopt;
   if (++attempts_ > kAppendAttemptsMax) {
     return AnswerOf(absl::StatusCode::kAborted,
                     "the value was written again and again while it was copied; not applied");
   }
   const uint64_t version = present.version;
-  absl::StatusOr<index::Reservation> reservation =
-      table->Reserve(key_, present.value.size() + addition_.size(), now);
-  if (!reservation.ok()) return AnswerOf(index::WriteResult{reservation.status()});
+  const uint64_t length = present.value.size() + addition_.size();
+  absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, length, now);
+  if (!reservation.ok()) {
+    if (!room_awaited_.IsWorthIt(reservation.status(), *table, key_, length, now))
+      return AnswerOf(index::WriteResult{reservation.status()});
+    --attempts_;
+    return absl::nullopt;
+  }
   space_ = TableSpace(tables, table.partition(), *std::move(reservation));
   version_ = version;
   copied_ = 0;

@@ -55,6 +55,7 @@ class LongAppend {
   uint64_t version_ = 0;  // of the value that is copied
   uint64_t copied_ = 0;   // bytes of it
   TableSpace space_;
+  RoomAwaited room_awaited_;
 };
 
 }  // namespace osprey::server

@@ -29,6 +29,9 @@ DEFINE_int64(connections_max, 1024,
              "clients that may be connected at once; more are refused [1024]");
 DEFINE_string(value_max, "",
               "the longest value that is taken, at most 1GiB [1GiB, or --memory if that is less]");
+DEFINE_string(evict, "none",
+              "when memory is full: none: refuse writes and keep all that is stored; clock: make "
+              "room, cold keys go [none]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -85,7 +88,7 @@ int Main(int argc, char** argv) {
   }
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
-                  FLAGS_huge_pages});
+                  FLAGS_huge_pages, FLAGS_evict});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

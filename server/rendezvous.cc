@@ -22,14 +22,19 @@ Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uin
 
 Rendezvous::~Rendezvous() { assert(!reading()); }
 
-absl::Status Rendezvous::Reserve(absl::Time now) {
+absl::StatusOr<bool> Rendezvous::Reserve(absl::Time now) {
   assert(!reserved());
+  if (now < room_awaited_.retry_at()) return false;
   const LockedTable table = tables_.For(key_);
   absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, body_.value_length, now);
-  if (!reservation.ok()) return reservation.status();
+  if (!reservation.ok()) {
+    if (room_awaited_.IsWorthIt(reservation.status(), *table, key_, body_.value_length, now))
+      return false;
+    return reservation.status();
+  }
   space_ = TableSpace(tables_, table.partition(), *std::move(reservation));
   assert(space_.value().size() == value_length());
-  return absl::OkStatus();
+  return true;
 }
 
 uint64_t Rendezvous::PieceLength(uint64_t offset) const {

@@ -52,9 +52,11 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Makes room for the value. REQUIRES: !reserved(). Errors: RESOURCE_EXHAUSTED (the region is
+  // Makes room for the value. REQUIRES: !reserved(). False: not yet, but room is being made; to be
+  // tried again in a later turn, from room_retry_at() on. Errors: RESOURCE_EXHAUSTED (the region is
   // full).
-  absl::Status Reserve(absl::Time now);
+  absl::StatusOr<bool> Reserve(absl::Time now);
+  absl::Time room_retry_at() const { return room_awaited_.retry_at(); }
   bool reserved() const { return space_.valid(); }
 
   // Posts the next READs, at most `room` of them; returns how many. `region` is the registered
@@ -93,6 +95,7 @@ class Rendezvous {
   const uint64_t sequence_;
   const uint64_t number_;
   TableSpace space_;
+  RoomAwaited room_awaited_;
   uint64_t piece_bytes_ = 0;
   // Offsets in the value, at the start of a piece or its end: [hashed_, posted_) is on its way or
   // has landed before what is in front of it.

@@ -268,6 +268,7 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
                   absl::Time now) {
   const absl::StatusOr<index::Table::View> view = table.Find(request.key);
   if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  if (table.evicts()) table.Touch(request.key);
   Answer answer;
   answer.body.version = view->version;
   answer.body.slot = view->slot;
@@ -303,6 +304,15 @@ absl::string_view KeyOf(rdma::FrameBytes frame) {
     default:
       return {};
   }
+}
+
+bool RoomAwaited::IsWorthIt(const absl::Status& refusal, const index::Table& table,
+                            absl::string_view key, uint64_t value_length, absl::Time now) {
+  if (!absl::IsResourceExhausted(refusal) || index::IsVersionsUsedUp(refusal)) return false;
+  since_ = std::min(since_, now);
+  const bool evicting = std::exchange(evictions_, table.evictions()) != table.evictions();
+  retry_at_ = evicting ? now : now + kRoomRetry();
+  return now < since_ + kRoomAwaitedMax() && table.MayMakeRoom(key, value_length);
 }
 
 absl::Duration LeaseOf(uint64_t value_length) {

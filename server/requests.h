@@ -89,6 +89,26 @@ absl::string_view KeyOf(rdma::FrameBytes frame);
 
 Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
+// For how long a write of a long value waits until enough has been evicted and moved out of its
+// way: some hundred turns, if need be, of a server whose memory is all in small items.
+inline constexpr absl::Duration kRoomAwaitedMax() { return absl::Seconds(5); }
+// It tries again at once while something is evicted for it, else after this.
+inline constexpr absl::Duration kRoomRetry() { return absl::Milliseconds(10); }
+
+// A write's patience with a table that had no room for its value.
+class RoomAwaited {
+ public:
+  // Whether it makes sense to try again, after this refusal of Reserve's; retry_at() says when.
+  bool IsWorthIt(const absl::Status& refusal, const index::Table& table, absl::string_view key,
+                 uint64_t value_length, absl::Time now);
+  absl::Time retry_at() const { return retry_at_; }
+
+ private:
+  absl::Time since_ = absl::InfiniteFuture();
+  absl::Time retry_at_ = absl::InfinitePast();
+  uint64_t evictions_ = 0;  // of the table, when it was tried last
+};
+
 }  // namespace osprey::server
 
 #endif  // OSPREY_SERVER_REQUESTS_H_

@@ -173,6 +173,7 @@ absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server
   index::TableOptions table_options;
   table_options.incarnation = incarnation;
   table_options.hash_seed = Random();
+  table_options.evict = config.evict == EvictMode::kClock;
   absl::StatusOr<std::unique_ptr<Tables>> tables =
       Tables::Create({server.memory->data(), server.memory->size()}, 1, table_options);
   if (!tables.ok()) return tables.status();
@@ -214,11 +215,12 @@ absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server&
 void Announce(const Config& config, const Server& server, const std::vector<std::string>& uris) {
   std::vector<std::string> descriptions;
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
-  Log(absl::StrCat("version ", kVersion, ", ", absl::StrJoin(descriptions, "; "), "; memory=",
-                   FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
-                   " poll=", NameOf(config.poll), " connections_max=", config.connections_max,
-                   " value_max=", FormatSize(config.value_bytes_max),
-                   "; nothing is encrypted, and who can connect can read all"));
+  Log(absl::StrCat(
+      "version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
+      "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
+      " poll=", NameOf(config.poll), " connections_max=", config.connections_max,
+      " value_max=", FormatSize(config.value_bytes_max), " evict=", NameOf(config.evict),
+      "; nothing is encrypted, and who can connect can read all"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());
   std::fflush(stdout);
 }

@@ -37,6 +37,10 @@ void TableLines(std::string& text, const index::Table::Stats& table) {
   Line(text, "compaction_bytes", table.compaction_bytes);
   Line(text, "compaction_windows", table.compaction_windows);
   Line(text, "compaction_windows_given_up", table.compaction_windows_given_up);
+  Line(text, "evictions", table.evictions);
+  Line(text, "evicted_bytes", table.evicted_bytes);
+  Line(text, "hints", table.hints);
+  Line(text, "hints_unmatched", table.hints_unmatched);
   absl::StrAppendFormat(&text, "load_factor=%.4f\n", table.load_factor);
   Line(text, "cas_version", table.cas_version);
 }
@@ -66,6 +70,7 @@ void RequestLines(std::string& text, const Counters& counters) {
   Line(text, "rendezvous_bytes", counters.rendezvous_bytes);
   Line(text, "rendezvous_aborted", counters.rendezvous_aborted);
   Line(text, "liveness_reads", counters.liveness_reads);
+  Line(text, "hint_frames", counters.hint_frames);
 }
 
 void ConnectionLines(std::string& text, const StatsInput& input, const Counters& counters) {
@@ -122,6 +127,7 @@ std::string StatsText(const StatsInput& input, const Counters& counters) {
   std::string text;
   TransportLines(text, input.transport);
   absl::StrAppend(&text, "poll=", input.poll_mode, "\n");
+  absl::StrAppend(&text, "evict=", input.evict_mode, "\n");
   absl::StrAppendFormat(&text, "incarnation=%016x\n", input.incarnation);
   absl::StrAppendFormat(&text, "uptime_seconds=%.3f\n", absl::ToDoubleSeconds(input.uptime));
   Line(text, "process_cpu_us", static_cast<uint64_t>(absl::ToInt64Microseconds(input.process_cpu)));

@@ -56,8 +56,9 @@ struct Counters {
   uint64_t rendezvous_bytes = 0;  // published
   uint64_t rendezvous_aborted = 0;
 
-  // Heartbeats, apart from the requests.
+  // Heartbeats and hints, apart from the requests.
   uint64_t liveness_reads = 0;
+  uint64_t hint_frames = 0;
 
   uint64_t connections_accepted = 0;
   uint64_t connections_rejected = 0;
@@ -73,6 +74,7 @@ struct Counters {
 struct StatsInput {
   std::string transport;  // "transport=… device=…", of the connection that asks
   absl::string_view poll_mode;
+  absl::string_view evict_mode;
   absl::Duration uptime;
   absl::Duration process_cpu;
   uint64_t incarnation = 0;

@@ -29,7 +29,9 @@ void PartitionLock::lock() {
 }
 
 Tables::Tables(uint32_t partitions, const index::TableOptions& options)
-    : hash_seed_(options.hash_seed), counter_(options.cas_version, partitions) {}
+    : hash_seed_(options.hash_seed),
+      evicts_(options.evict),
+      counter_(options.cas_version, partitions) {}
 
 absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,
                                                        uint32_t partitions,

@@ -77,6 +77,8 @@ class Tables {
 
   uint32_t partitions() const { return static_cast<uint32_t>(parts_.size()); }
   uint32_t PartitionOf(absl::string_view key) const;
+  // Whether cold keys go when memory is full.
+  bool evicts() const { return evicts_; }
   // Waits until nobody else holds it. REQUIRES: this thread holds none.
   LockedTable Lock(uint32_t partition);
 
@@ -95,6 +97,7 @@ class Tables {
   Tables(uint32_t partitions, const index::TableOptions& options);
 
   const uint64_t hash_seed_;
+  const bool evicts_;
   index::CasCounter counter_;
   std::vector<std::unique_ptr<Part>> parts_;
 };
@@ -106,6 +109,7 @@ class TableAccess {
   explicit TableAccess(Tables& tables) : tables_(tables) {}
 
   uint32_t partitions() const { return tables_.partitions(); }
+  bool evicts() const { return tables_.evicts(); }
   uint64_t newest_cas_version() const { return tables_.newest_cas_version(); }
   uint32_t PartitionOf(absl::string_view key) const { return tables_.PartitionOf(key); }
   LockedTable At(uint32_t partition) {

@@ -46,7 +46,8 @@ TEST(SizeTest, SizesAreWrittenAsTheyAreRead) {
 }
 
 FlagValues GoodFlags() {
-  return {"rdma://10.0.0.7:7411,shm:///run/osprey", "512MiB", "adaptive", 100, "1MiB", false};
+  return {
+      "rdma://10.0.0.7:7411,shm:///run/osprey", "512MiB", "adaptive", 100, "1MiB", false, "clock"};
 }
 
 TEST(ConfigTest, GoodFlagsAreCopiedOnce) {
@@ -59,6 +60,7 @@ TEST(ConfigTest, GoodFlagsAreCopiedOnce) {
   EXPECT_EQ(config->poll, PollMode::kAdaptive);
   EXPECT_EQ(config->connections_max, 100);
   EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
+  EXPECT_EQ(config->evict, EvictMode::kClock);
 }
 
 TEST(ConfigTest, UnlessAskedOtherwiseValuesMayBeAsLongAsTheyCan) {
@@ -87,6 +89,8 @@ TEST(ConfigTest, EachWrongFlagIsNamed) {
   refused("memory", [](FlagValues& f) { f.memory = "4096"; });
   refused("memory", [](FlagValues& f) { f.memory = "4TiB"; });
   refused("poll", [](FlagValues& f) { f.poll = "Busy"; });
+  refused("evict", [](FlagValues& f) { f.evict = "lru"; });
+  refused("evict", [](FlagValues& f) { f.evict = ""; });
   refused("connections-max", [](FlagValues& f) { f.connections_max = -1; });
   refused("connections-max", [](FlagValues& f) { f.connections_max = kConnectionsMaxMost + 1; });
   refused("value-max", [](FlagValues& f) { f.value_max = "1"; });

@@ -52,6 +52,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   table_options.incarnation = kIncarnation;
   table_options.hash_seed = 42;
   table_options.cas_version = options.cas_version;
+  table_options.evict = options.evict;
   tables_ =
       Tables::Create({region_->data(), region_->size()}, options.partitions, table_options).value();
   EngineOptions engine_options;
@@ -316,6 +317,16 @@ std::string RawClient::GetFrame(uint64_t sequence, absl::string_view key, bool w
 std::string RawClient::FlushFrame(uint64_t sequence, const rdma::FlushBody& body) const {
   return Join(
       {rdma::Message<rdma::FlushBody>(rdma::Opcode::kFlush, session_, sequence, body, 0).bytes()});
+}
+
+std::string RawClient::HintsFrame(const std::vector<uint64_t>& hints, uint64_t sequence) const {
+  rdma::HintsBody body;
+  body.count = static_cast<uint32_t>(hints.size());
+  const Bytes words(reinterpret_cast<const std::byte*>(hints.data()), hints.size() * 8);
+  return Join(
+      {rdma::Message<rdma::HintsBody>(rdma::Opcode::kHints, session_, sequence, body, words.size())
+           .bytes(),
+       words});
 }
 
 std::string RawClient::BatchFrame(const std::vector<std::string>& frames) const {

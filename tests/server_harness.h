@@ -43,6 +43,7 @@ struct HarnessOptions {
   uint64_t value_bytes_max = 1 << 20;
   uint64_t cas_version = 0;  // the last that is used up
   uint32_t partitions = 1;
+  bool evict = false;
   fake::NetworkOptions network;
 };
 
@@ -126,6 +127,7 @@ class RawClient {
                           uint64_t if_version = 0) const;
   std::string GetFrame(uint64_t sequence, absl::string_view key, bool want_value = true) const;
   std::string FlushFrame(uint64_t sequence, const rdma::FlushBody& body) const;
+  std::string HintsFrame(const std::vector<uint64_t>& hints, uint64_t sequence = 0) const;
   std::string BatchFrame(const std::vector<std::string>& frames) const;
   std::string EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const;
 
