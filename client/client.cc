@@ -12,6 +12,7 @@
 #include "client/client_impl.h"
 #include "client/engine.h"
 #include "client/errors.h"
+#include "rdma/authentication.h"
 #include "rdma/errors.h"
 #include "rdma/open_domain.h"
 #include "rdma/transport.h"
@@ -64,7 +65,19 @@ absl::Status CheckOptions(const Options& options) {
     return client::BadOptionError("slot_cache_bytes", absl::StrCat(options.slot_cache_bytes),
                                   absl::StrCat("at most ", kSlotCacheBytesMax));
   }
+  if (!options.auth_key.empty() && !options.auth_key_file.empty())
+    return client::BadOptionError("auth_key", "given beside auth_key_file", "one of the two");
   return absl::OkStatus();
+}
+
+// Null: without one.
+absl::StatusOr<rdma::AuthKey::Pointer> KeyOf(const Options& options) {
+  if (options.auth_key.empty() && options.auth_key_file.empty()) return rdma::AuthKey::Pointer();
+  absl::StatusOr<rdma::AuthKey::Pointer> key = options.auth_key_file.empty()
+                                                   ? rdma::AuthKey::FromBytes(options.auth_key)
+                                                   : rdma::AuthKey::FromFile(options.auth_key_file);
+  if (!key.ok()) return client::BadAuthKeyError(key.status());
+  return key;
 }
 
 // No later attempt would end otherwise.
@@ -88,7 +101,8 @@ bool IsHopeless(const absl::Status& error) {
       break;
   }
   return absl::IsInvalidArgument(error) || absl::IsFailedPrecondition(error) ||
-         absl::IsPermissionDenied(error) || absl::IsDataLoss(error);
+         absl::IsPermissionDenied(error) || absl::IsDataLoss(error) ||
+         absl::IsUnauthenticated(error);
 }
 
 }  // namespace
@@ -148,6 +162,8 @@ void Client::Impl::Sleep(absl::Time now, absl::Time end) {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
                                                         const Options& options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  absl::StatusOr<rdma::AuthKey::Pointer> key = KeyOf(options);
+  if (!key.ok()) return key.status();
   absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(uri);
   if (!domain.ok()) return domain.status();
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
@@ -159,13 +175,16 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.connection.backoff_last = options.backoff_last;
   engine_options.connection.seed =
       std::random_device()();  // clients of one server must not retry in step
+  engine_options.connection.key = *std::move(key);
   engine_options.operations_max = options.operations_max;
   engine_options.buffer_bytes_max = options.buffer_bytes_max;
   engine_options.slot_cache_bytes = options.slot_cache_bytes;
   absl::StatusOr<std::unique_ptr<client::Engine>> engine =
       client::Engine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();
-  auto impl = std::make_unique<Impl>(*std::move(domain), *std::move(engine), options);
+  Options kept = options;
+  kept.auth_key.clear();  // it is the engine's now, which wipes it
+  auto impl = std::make_unique<Impl>(*std::move(domain), *std::move(engine), kept);
   if (absl::Status status = impl->AwaitReady(uri); !status.ok()) return status;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }

@@ -90,6 +90,11 @@ struct Options {
   // Memory that remembers where items are, 8 bytes a key: a GET of such a key takes one READ
   // instead of two. Taken as it is used; rounded down to a power of two. 0: none. At most 1 TiB.
   uint64_t slot_cache_bytes = uint64_t{16} << 20;
+  // The key that the server must have, too: the path of a file with it (32 B to 4 KiB, readable by
+  // its owner alone; read once, by Connect), or its bytes. At most one of the two. With neither, a
+  // server that wants a key is not connected to; with one, only a server that proves to have it is.
+  std::string auth_key_file;
+  std::string auth_key;
 };
 
 constexpr absl::Duration kDeadlineMax() { return absl::Seconds(60); }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/errors.h"
 #include "rdma/errors.h"
 
 namespace osprey::client {
@@ -169,43 +171,107 @@ absl::Status Connection::SayHello() {
         "the server takes frames of ", limits_.frame_bytes_max,
         " bytes at most; the longest key needs ", kPutFixedBytes + rdma::kKeyBytesMax));
   }
-  absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
+  // Who has not proved yet that it has the key must not READ anything.
+  absl::StatusOr<rdma::RemoteMemory> liveness = options_.key == nullptr
+                                                    ? transport_.Expose(id_, liveness_)
+                                                    : transport_.Announce(id_, liveness_);
   if (!liveness.ok()) return liveness.status();
-  rdma::HelloBody body;
-  body.resume_session = session_.id();
-  body.resume_incarnation = session_.incarnation();
-  body.liveness.address = liveness->address;
-  body.liveness.length = liveness->length;
-  body.liveness.key = liveness->key;
-  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, body, 0);
+  hello_ = rdma::HelloBody();
+  hello_.resume_session = session_.id();
+  hello_.resume_incarnation = session_.incarnation();
+  hello_.liveness.address = liveness->address;
+  hello_.liveness.length = liveness->length;
+  hello_.liveness.key = liveness->key;
+  nonces_.reset();
+  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, hello_, 0);
   return transport_.Send(id_, {hello.bytes()});
 }
 
 Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kReceived) return Change::kNone;
   Heard(now);
-  if (absl::Status status = TakeWelcome(event.frame); !status.ok()) {
-    Fail(std::move(status));
-  } else {
+  absl::StatusOr<bool> welcome = TakeGreeting(event.frame);
+  if (!welcome.ok()) {
+    Fail(welcome.status());
+  } else if (*welcome) {
     state_ = State::kMapping;
   }
   return Change::kNone;
 }
 
-absl::Status Connection::TakeWelcome(rdma::Bytes frame) {
+absl::StatusOr<bool> Connection::TakeGreeting(rdma::Bytes frame) {
   absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return BadServer(header.status().message());
+  absl::Status status;
   switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kChallenge:
+      status = TakeChallenge(frame);
+      if (!status.ok()) return status;
+      return false;
     case rdma::Opcode::kWelcome:
-      break;
+      status = TakeWelcome(*header, frame);
+      if (!status.ok()) return status;
+      return true;
+    case rdma::Opcode::kRefused:
+      return TakeRefused(frame);
     case rdma::Opcode::kGoodbye:
       return rdma::ShuttingDownError(options_.uri);
     default:
       return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
   }
+}
+
+absl::Status Connection::TakeChallenge(rdma::Bytes frame) {
+  absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
+  if (!challenge.ok()) return BadServer(challenge.status().message());
+  if (nonces_.has_value()) return BadServer("it challenges twice");
+  if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
+  nonces_.emplace();
+  nonces_->client = options_.nonce();
+  std::memcpy(nonces_->server.data(), challenge->server_nonce, nonces_->server.size());
+  const rdma::Proof proof = rdma::ClientProof(*options_.key, *nonces_, rdma::BodyBytes(hello_));
+  rdma::ResponseBody body;
+  std::memcpy(body.client_nonce, nonces_->client.data(), nonces_->client.size());
+  std::memcpy(body.mac, proof.data(), proof.size());
+  const rdma::Message<rdma::ResponseBody> response(rdma::Opcode::kResponse, 0, 0, body, 0);
+  return transport_.Send(id_, {response.bytes()});
+}
+
+absl::Status Connection::TakeRefused(rdma::Bytes frame) const {
+  absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
+  if (!refused.ok()) return BadServer(refused.status().message());
+  switch (static_cast<rdma::WireReason>(refused->reason)) {
+    case rdma::WireReason::kAuthenticationFailed:
+      return AuthenticationFailedError(options_.uri);
+    case rdma::WireReason::kAuthenticationRequired:
+      return AuthenticationRequiredError(options_.uri);
+    default:
+      return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
+  }
+}
+
+absl::Status Connection::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {
+  if (options_.key == nullptr) return absl::OkStatus();
+  if (!nonces_.has_value()) return ServerHasNoKeyError(options_.uri);
+  rdma::Proof claimed;
+  std::memcpy(claimed.data(), body.proof, claimed.size());
+  std::memset(body.proof, 0, sizeof(body.proof));
+  const rdma::Proof right =
+      rdma::ServerProof(*options_.key, *nonces_, header.session, rdma::BodyBytes(body));
+  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(options_.uri);
+}
+
+absl::Status Connection::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
   absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
   if (!body.ok()) return BadServer(body.status().message());
-  if (absl::Status status = CheckTerms(*header, *body); !status.ok()) return status;
+  // Before anything in it is believed.
+  if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
+  // What was announced; the server READs it from now on.
+  if (options_.key != nullptr) {
+    absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
+    if (!liveness.ok()) return liveness.status();
+  }
+  if (absl::Status status = CheckTerms(header, *body); !status.ok()) return status;
   if (absl::Status status = transport_.Attach(id_, terms_.region); !status.ok()) return status;
   maps_ =
       std::make_unique<PartitionMaps>(terms_.incarnation, terms_.region.length, terms_.partitions);

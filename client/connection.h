@@ -12,6 +12,9 @@
 // kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
 //
 //   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
+//   kGreeting  With a key: the server's challenge is answered, and its Welcome believed only if it
+//              proves that the server has the key, too. Until then the server may READ nothing of
+//              ours.
 //   kReady     Nothing heard for kQuietMax: a READ of the region header, which does not wake the
 //              server. Not back within kSilenceMax: Fail.
 //   kLeaving   The server is about to end: nothing new is posted, and what is under way is awaited
@@ -27,15 +30,18 @@
 #define OSPREY_CLIENT_CONNECTION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "client/buffer_pool.h"
 #include "client/partition_maps.h"
 #include "client/session.h"
+#include "rdma/authentication.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 
@@ -48,6 +54,9 @@ struct ConnectionOptions {
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   uint64_t seed = 1;
+  // Null: a server that wants one is not connected to. Else only a server that has it is.
+  rdma::AuthKey::Pointer key;
+  std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
 };
 
 // The server's side of the bargain, from Welcome and checked.
@@ -145,7 +154,12 @@ class Connection {
   void Connect(absl::Time now);
   void Pause(absl::Time now);
   absl::Status SayHello();
-  absl::Status TakeWelcome(rdma::Bytes frame);
+  // What comes before kMapping; true once that was the Welcome.
+  absl::StatusOr<bool> TakeGreeting(rdma::Bytes frame);
+  absl::Status TakeChallenge(rdma::Bytes frame);
+  absl::Status TakeRefused(rdma::Bytes frame) const;
+  absl::Status CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const;
+  absl::Status TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame);
   absl::Status CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body);
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);
@@ -163,6 +177,8 @@ class Connection {
   absl::Status last_error_;
   ServerTerms terms_;
   rdma::ConnectionLimits limits_;
+  rdma::HelloBody hello_;                // as it was sent
+  absl::optional<rdma::Nonces> nonces_;  // of the challenge that was answered
   std::unique_ptr<PartitionMaps> maps_;
   Buffer buffer_;  // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;

@@ -58,7 +58,7 @@ Reason ReasonOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
   int number = 0;
   if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &number)) {
-    const bool known = number >= 0 && number <= static_cast<int>(Reason::kPeerGone);
+    const bool known = number >= 0 && number <= static_cast<int>(Reason::kServerUnproven);
     return known ? static_cast<Reason>(number) : Reason::kNone;
   }
   // These say it all, and come often: they carry no payload.
@@ -159,6 +159,38 @@ absl::Status BuffersUsedUpError(uint64_t bytes_max) {
   return Error(absl::StatusCode::kResourceExhausted, Reason::kBuffersUsedUp,
                absl::StrCat("the client's buffers are used up: ", bytes_max,
                             " bytes at most (Options::buffer_bytes_max)"));
+}
+
+absl::Status BadAuthKeyError(const absl::Status& error) {
+  return Error(error.code(), Reason::kBadAuthKey, error.message());
+}
+
+absl::Status AuthenticationFailedError(absl::string_view uri) {
+  return Error(absl::StatusCode::kUnauthenticated, Reason::kAuthenticationFailed,
+               absl::StrCat("the server at ", uri,
+                            " refuses this client's key: its own is another one; give both the "
+                            "same key file (--auth-key-file, Options::auth_key_file)"));
+}
+
+absl::Status AuthenticationRequiredError(absl::string_view uri) {
+  return Error(absl::StatusCode::kUnauthenticated, Reason::kAuthenticationRequired,
+               absl::StrCat("the server at ", uri,
+                            " wants a key, and this client has none; give it the server's key file "
+                            "(--auth-key-file, Options::auth_key_file)"));
+}
+
+absl::Status ServerHasNoKeyError(absl::string_view uri) {
+  return Error(absl::StatusCode::kUnauthenticated, Reason::kServerUnproven,
+               absl::StrCat("this client has a key, and the server at ", uri,
+                            " asks for none, so it may be any; start it with kvserver "
+                            "--auth-key-file, or connect without a key"));
+}
+
+absl::Status ServerUnprovenError(absl::string_view uri) {
+  return Error(absl::StatusCode::kUnauthenticated, Reason::kServerUnproven,
+               absl::StrCat("the server at ", uri,
+                            " does not prove that it has this client's key; correct the address, "
+                            "or find out who answers there"));
 }
 
 absl::Status ClosedError() {

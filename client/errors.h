@@ -36,6 +36,14 @@ absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes);
 absl::Status TooManyOperationsError(int in_flight);
 absl::Status BuffersUsedUpError(uint64_t bytes_max);
 
+// `error` as of rdma::AuthKey, of Options::auth_key or auth_key_file.
+absl::Status BadAuthKeyError(const absl::Status& error);
+// Of authentication with the server at `uri`.
+absl::Status AuthenticationFailedError(absl::string_view uri);
+absl::Status AuthenticationRequiredError(absl::string_view uri);
+absl::Status ServerHasNoKeyError(absl::string_view uri);
+absl::Status ServerUnprovenError(absl::string_view uri);
+
 absl::Status ClosedError();
 // The server that has a write is gone, or has forgotten the session.
 absl::Status ServerGoneError();

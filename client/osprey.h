@@ -63,8 +63,9 @@ enum osprey_error {
   OSPREY_ERROR_BAD_BUFFER = 108,
   OSPREY_ERROR_BAD_CURSOR = 109,
   OSPREY_ERROR_NULL_ARGUMENT = 110,
-  OSPREY_ERROR_IN_CALLBACK = 111,  // a blocking call, poll, wait or close, within a callback
-  OSPREY_ERROR_BAD_ADDRESS = 112,  // neither rdma://HOST[:PORT] nor shm://PATH
+  OSPREY_ERROR_IN_CALLBACK = 111,   // a blocking call, poll, wait or close, within a callback
+  OSPREY_ERROR_BAD_ADDRESS = 112,   // neither rdma://HOST[:PORT] nor shm://PATH
+  OSPREY_ERROR_BAD_AUTH_KEY = 113,  // of a wrong length, or its file cannot be read, or by others
   // 2xx: a condition did not hold, or the value is not what it must be. Nothing was changed.
   OSPREY_ERROR_ABSENT = 201,
   OSPREY_ERROR_PRESENT = 202,
@@ -100,6 +101,9 @@ enum osprey_error {
   OSPREY_ERROR_NOT_OSPREY = 509,
   OSPREY_ERROR_CONNECT_TIMEOUT = 510,
   OSPREY_ERROR_PEER_GONE = 511,
+  OSPREY_ERROR_AUTHENTICATION_FAILED = 512,    // the server's key is another one
+  OSPREY_ERROR_AUTHENTICATION_REQUIRED = 513,  // the server wants a key
+  OSPREY_ERROR_SERVER_UNPROVEN = 514,          // the server does not prove that it has our key
   // 9xx: anything else; the message says what.
   OSPREY_ERROR_OTHER = 900
 };
@@ -164,6 +168,11 @@ void osprey_options_set_operations_max(osprey_options* options, int operations);
 void osprey_options_set_backoff_us(osprey_options* options, int64_t first_us, int64_t last_us);
 void osprey_options_set_buffer_bytes_max(osprey_options* options, uint64_t bytes);
 void osprey_options_set_slot_cache_bytes(osprey_options* options, uint64_t bytes);
+// The key that the server must have, too: the path of a file that only its owner can read, or 32 to
+// 4096 bytes; at most one of the two. OSPREY_OK, OSPREY_ERROR_NULL_ARGUMENT or
+// OSPREY_ERROR_OUT_OF_MEMORY.
+int osprey_options_set_auth_key_file(osprey_options* options, const char* path);
+int osprey_options_set_auth_key(osprey_options* options, const void* key, size_t key_length);
 
 typedef struct osprey_client osprey_client;
 

@@ -1,6 +1,7 @@
 #include "client/osprey_client.h"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
@@ -131,6 +132,29 @@ void osprey_options_set_buffer_bytes_max(osprey_options* options, uint64_t bytes
 
 void osprey_options_set_slot_cache_bytes(osprey_options* options, uint64_t bytes) {
   if (options != nullptr) options->options.slot_cache_bytes = bytes;
+}
+
+namespace {
+
+int SetBytes(std::string& to, const void* data, size_t length) noexcept {
+  try {
+    to.assign(static_cast<const char*>(data), length);
+  } catch (const std::bad_alloc&) {
+    return OSPREY_ERROR_OUT_OF_MEMORY;
+  }
+  return OSPREY_OK;
+}
+
+}  // namespace
+
+int osprey_options_set_auth_key_file(osprey_options* options, const char* path) {
+  if (options == nullptr || path == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;
+  return SetBytes(options->options.auth_key_file, path, std::strlen(path));
+}
+
+int osprey_options_set_auth_key(osprey_options* options, const void* key, size_t key_length) {
+  if (options == nullptr || key == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;
+  return SetBytes(options->options.auth_key, key, key_length);
 }
 
 int osprey_connect(const char* uri, const osprey_options* options, osprey_client** client,

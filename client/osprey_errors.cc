@@ -42,6 +42,8 @@ constexpr Description kDescriptions[] = {
      "callbacks may start operations, not wait for them, nor close the client"},
     {OSPREY_ERROR_BAD_ADDRESS, "OSPREY_ERROR_BAD_ADDRESS",
      "an address is rdma://HOST[:PORT] or shm://PATH"},
+    {OSPREY_ERROR_BAD_AUTH_KEY, "OSPREY_ERROR_BAD_AUTH_KEY",
+     "a key has 32 to 4096 bytes; its file must be readable by its owner alone (chmod 600)"},
     {OSPREY_ERROR_ABSENT, "OSPREY_ERROR_ABSENT", "there is no such key"},
     {OSPREY_ERROR_PRESENT, "OSPREY_ERROR_PRESENT", "the key is there already"},
     {OSPREY_ERROR_WRONG_VERSION, "OSPREY_ERROR_WRONG_VERSION",
@@ -91,6 +93,12 @@ constexpr Description kDescriptions[] = {
     {OSPREY_ERROR_NOT_OSPREY, "OSPREY_ERROR_NOT_OSPREY", "something else listens there"},
     {OSPREY_ERROR_CONNECT_TIMEOUT, "OSPREY_ERROR_CONNECT_TIMEOUT", "no connection in time"},
     {OSPREY_ERROR_PEER_GONE, "OSPREY_ERROR_PEER_GONE", "the server died or fell silent"},
+    {OSPREY_ERROR_AUTHENTICATION_FAILED, "OSPREY_ERROR_AUTHENTICATION_FAILED",
+     "the server's key is another one; give both the same"},
+    {OSPREY_ERROR_AUTHENTICATION_REQUIRED, "OSPREY_ERROR_AUTHENTICATION_REQUIRED",
+     "the server wants a key; give its key file (osprey_options_set_auth_key_file)"},
+    {OSPREY_ERROR_SERVER_UNPROVEN, "OSPREY_ERROR_SERVER_UNPROVEN",
+     "the server does not prove that it has this client's key"},
     {OSPREY_ERROR_OTHER, "OSPREY_ERROR_OTHER", "another error; the message says which"},
 };
 
@@ -195,6 +203,14 @@ int CodeOf(Reason reason) {
       return OSPREY_ERROR_CONNECT_TIMEOUT;
     case Reason::kPeerGone:
       return OSPREY_ERROR_PEER_GONE;
+    case Reason::kBadAuthKey:
+      return OSPREY_ERROR_BAD_AUTH_KEY;
+    case Reason::kAuthenticationFailed:
+      return OSPREY_ERROR_AUTHENTICATION_FAILED;
+    case Reason::kAuthenticationRequired:
+      return OSPREY_ERROR_AUTHENTICATION_REQUIRED;
+    case Reason::kServerUnproven:
+      return OSPREY_ERROR_SERVER_UNPROVEN;
   }
   return OSPREY_ERROR_OTHER;
 }

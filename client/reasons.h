@@ -49,17 +49,23 @@ enum class Reason {
   kClosed,        // CANCELLED: the Client was closed
   kBadServer,     // INTERNAL: an answer that makes no sense
   // Client::Connect.
-  kNoDevice,         // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress,   // INVALID_ARGUMENT: an address that belongs to no RDMA device
-  kMemlockTooLow,    // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK
-  kNoListener,       // UNAVAILABLE: nobody listens there
-  kRefused,          // RESOURCE_EXHAUSTED: the server has as many connections as it takes
-  kShuttingDown,     // UNAVAILABLE: the server is about to end
-  kUnreachable,      // UNAVAILABLE: no route, or no answer from the host
+  kNoDevice,        // FAILED_PRECONDITION: this machine has no RDMA device
+  kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device
+  kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK
+  kNoListener,      // UNAVAILABLE: nobody listens there
+  kRefused,         // RESOURCE_EXHAUSTED: the server has as many connections as it takes, in all or
+                    // from us
+  kShuttingDown,    // UNAVAILABLE: the server is about to end
+  kUnreachable,     // UNAVAILABLE: no route, or no answer from the host
   kVersionMismatch,  // FAILED_PRECONDITION: the server speaks another protocol version
   kNotOsprey,        // INVALID_ARGUMENT: something else listens there
   kConnectTimeout,   // DEADLINE_EXCEEDED
   kPeerGone,         // UNAVAILABLE: the server died or fell silent
+  kBadAuthKey,       // the key or its file is none: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED
+  kAuthenticationFailed,    // UNAUTHENTICATED: the server's key is another one
+  kAuthenticationRequired,  // UNAUTHENTICATED: the server wants a key, and we have none
+  kServerUnproven,          // UNAUTHENTICATED: we have a key, and the server does not prove that it
+                            // has the same
 };
 
 Reason ReasonOf(const absl::Status& status);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +57,13 @@ struct EmptyMessage {
   }
   FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(&header), sizeof(header)}; }
 };
+
+// A body as it travels: what the proofs of rdma/authentication.h are over.
+template <typename Body>
+FrameBytes BodyBytes(const Body& body) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  return {reinterpret_cast<const std::byte*>(&body), sizeof(body)};
+}
 
 // The header of any frame. Errors: INVALID_ARGUMENT.
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);

@@ -225,6 +225,11 @@ class Transport {
   // it there are none.
   virtual absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) = 0;
 
+  // Says what Expose of `memory` will return, for a peer that must prove first who it is: it may
+  // READ nothing through this before the Expose. (Over shm it is given this one memory now, since
+  // that is how it is told; so nothing else may lie in it.) Errors: as of Expose.
+  virtual absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) = 0;
+
   // Takes an Expose back, so that the connection may expose something else in its place: over shm
   // the peer unmaps it. From now on a READ of it is a breach of the rules, which ends the
   // connection (over verbs once the Memory is gone), so the peer must have been asked for none, or

@@ -253,13 +253,18 @@ void Link::OnSent(uint16_t index) {
 // ---- READs ------------------------------------------------------------------------------------
 
 absl::StatusOr<RemoteMemory> Link::Expose(const VerbsMemory& memory) {
+  absl::StatusOr<RemoteMemory> remote = Announce(memory);
+  if (remote.ok() && !remote_read_granted_) {
+    if (absl::Status status = GrantRemoteRead(queue_pair()); !status.ok()) return status;
+    remote_read_granted_ = true;
+  }
+  return remote;
+}
+
+absl::StatusOr<RemoteMemory> Link::Announce(const VerbsMemory& memory) const {
   if (memory.access() != Access::kRemoteRead) {
     return absl::InvalidArgumentError(
         "memory that was registered for local use only cannot be exposed");
-  }
-  if (!remote_read_granted_) {
-    if (absl::Status status = GrantRemoteRead(queue_pair()); !status.ok()) return status;
-    remote_read_granted_ = true;
   }
   return RemoteMemory{reinterpret_cast<uintptr_t>(memory.data()), memory.size(),
                       memory.remote_key(device_index_)};

@@ -104,6 +104,7 @@ class Link {
 
   // As the methods of Transport.
   absl::StatusOr<RemoteMemory> Expose(const VerbsMemory& memory);
+  absl::StatusOr<RemoteMemory> Announce(const VerbsMemory& memory) const;
   absl::Status PostReads(absl::Span<const ReadRequest> reads, uint64_t cookie, ReadChain& chain);
   size_t ReadRoom() const { return limits_.reads_in_flight_max - reads_in_flight_; }
   absl::Status Send(absl::Span<const Bytes> pieces);

@@ -156,6 +156,12 @@ absl::StatusOr<RemoteMemory> VerbsTransport::Expose(ConnectionId id, const Memor
   return connection->link->Expose(static_cast<const VerbsMemory&>(memory));
 }
 
+absl::StatusOr<RemoteMemory> VerbsTransport::Announce(ConnectionId id, const Memory& memory) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  return connection->link->Announce(static_cast<const VerbsMemory&>(memory));
+}
+
 // An rkey is the Memory's, not the connection's: it ends when the Memory does.
 void VerbsTransport::Withdraw(ConnectionId id, const Memory& memory) {
   (void)id;

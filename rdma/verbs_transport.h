@@ -63,6 +63,7 @@ class VerbsTransport : public Transport {
   void Reject(ConnectionId id, RejectReason reason) override;
   absl::Status HandOver(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,

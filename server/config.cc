@@ -59,6 +59,35 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view te
   return bytes;
 }
 
+// Octal digits, as chmod takes them. Without the right to write nobody can connect.
+absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
+  constexpr size_t kDigitsMax = 4;
+  mode_t mode = 0;
+  bool octal = !text.empty() && text.size() <= kDigitsMax;
+  for (char digit : text) {
+    octal = octal && digit >= '0' && digit <= '7';
+    mode = mode * 8 + static_cast<mode_t>(digit - '0');
+  }
+  if (!octal || mode > 0777) {
+    return Wrong("socket-mode", absl::StrCat("'", text,
+                                             "' is no mode of a file; write 0600 (this user), 0660 "
+                                             "(and the group) or 0666 (everybody on this host)"));
+  }
+  if ((mode & 0200) == 0) {
+    return Wrong("socket-mode",
+                 absl::StrCat(text, " lets not even this user connect; write 0600, 0660 or 0666"));
+  }
+  return mode;
+}
+
+absl::StatusOr<rdma::AuthKey::Pointer> ReadKey(const std::string& path) {
+  if (path.empty()) return rdma::AuthKey::Pointer();
+  absl::StatusOr<rdma::AuthKey::Pointer> key = rdma::AuthKey::FromFile(path);
+  if (key.ok()) return key;
+  return absl::Status(key.status().code(),
+                      absl::StrCat("--auth-key-file: ", key.status().message()));
+}
+
 }  // namespace
 
 absl::string_view NameOf(PollMode mode) {
@@ -107,8 +136,29 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   }
   const absl::StatusOr<EvictMode> evict = ParseEvict(flags.evict);
   if (!evict.ok()) return evict.status();
-  return Config{*listen,    *memory,          *poll, static_cast<size_t>(flags.connections_max),
-                *value_max, flags.huge_pages, *evict};
+  if (flags.connections_per_address_max < 0 ||
+      flags.connections_per_address_max > flags.connections_max) {
+    return Wrong("connections-per-address-max",
+                 absl::StrCat(flags.connections_per_address_max,
+                              " is out of range; write 1 to --connections-max (",
+                              flags.connections_max, "), or 0 for no bound"));
+  }
+  const absl::StatusOr<mode_t> socket_mode = ParseSocketMode(flags.socket_mode);
+  if (!socket_mode.ok()) return socket_mode.status();
+  const absl::StatusOr<rdma::AuthKey::Pointer> key = ReadKey(flags.auth_key_file);
+  if (!key.ok()) return key.status();
+  Config config;
+  config.listen = *listen;
+  config.memory_bytes = *memory;
+  config.poll = *poll;
+  config.connections_max = static_cast<size_t>(flags.connections_max);
+  config.value_bytes_max = *value_max;
+  config.huge_pages = flags.huge_pages;
+  config.evict = *evict;
+  config.connections_per_address_max = static_cast<size_t>(flags.connections_per_address_max);
+  config.auth_key = *key;
+  config.socket_mode = *socket_mode;
+  return config;
 }
 
 }  // namespace osprey::server

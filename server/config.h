@@ -3,6 +3,8 @@
 #ifndef OSPREY_SERVER_CONFIG_H_
 #define OSPREY_SERVER_CONFIG_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "rdma/address.h"
+#include "rdma/authentication.h"
 
 namespace osprey::server {
 
@@ -48,6 +51,9 @@ struct FlagValues {
   std::string value_max;  // empty: the longest that the index takes, or the memory
   bool huge_pages = false;
   std::string evict;
+  int64_t connections_per_address_max = 0;
+  std::string auth_key_file = "";  // empty: no authentication
+  std::string socket_mode = "0600";
 };
 
 struct Config {
@@ -58,9 +64,13 @@ struct Config {
   uint64_t value_bytes_max = 0;
   bool huge_pages = false;
   EvictMode evict = EvictMode::kNone;
+  size_t connections_per_address_max = 0;  // 0: no bound
+  rdma::AuthKey::Pointer auth_key;         // null: no authentication
+  mode_t socket_mode = 0600;
 };
 
-// Errors: INVALID_ARGUMENT, one line: the flag, what is wrong, and what to write instead.
+// Reads the key's file; else a function of the flags. Errors: one line: the flag, what is wrong,
+// and what to write instead; INVALID_ARGUMENT, or AuthKey::FromFile's.
 absl::StatusOr<Config> MakeConfig(const FlagValues& flags);
 
 }  // namespace osprey::server

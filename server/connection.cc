@@ -9,11 +9,12 @@
 namespace osprey::server {
 
 Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
-                       absl::Time now)
+                       Admission::Ticket ticket, absl::Time now)
     : shared_(shared),
       port_(port),
       id_(id),
       peer_(std::move(peer)),
+      ticket_(std::move(ticket)),
       hello_deadline_(now + kHelloTimeout()),
       heard_(now) {}
 
@@ -25,6 +26,8 @@ void Connection::Handle(const Input& input, absl::Time now) {
       return InAccepting(input, now);
     case State::kAwaitingHello:
       return InAwaitingHello(input, now);
+    case State::kAwaitingResponse:
+      return InAwaitingResponse(input, now);
     case State::kAwaitingFence:
       return InAwaitingFence(input, now);
     case State::kEstablished:
@@ -64,6 +67,23 @@ void Connection::InAwaitingHello(const Input& input, absl::Time now) {
       return Close(CloseReason::kStopping, "the server ends");
     case Input::Kind::kTime:
       if (now >= hello_deadline_) Close(CloseReason::kHelloTimeout, "no Hello came in time");
+      return;
+    case Input::Kind::kConnected:
+    case Input::Kind::kFenced:
+      assert(false);
+      return;
+  }
+}
+
+void Connection::InAwaitingResponse(const Input& input, absl::Time now) {
+  switch (input.kind) {
+    case Input::Kind::kFrame:
+      return TakeResponse(input.frame, now);
+    case Input::Kind::kStop:
+      return Close(CloseReason::kStopping, "the server ends");
+    case Input::Kind::kTime:
+      if (now >= hello_deadline_)
+        Close(CloseReason::kHelloTimeout, "no response to the challenge came in time");
       return;
     case Input::Kind::kConnected:
     case Input::Kind::kFenced:
@@ -202,6 +222,7 @@ absl::Time Connection::deadline() const {
   switch (state_) {
     case State::kAccepting:
     case State::kAwaitingHello:
+    case State::kAwaitingResponse:
     case State::kAwaitingFence:
       return hello_deadline_;
     case State::kEstablished:

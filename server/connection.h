@@ -2,10 +2,13 @@
 //
 //   kAccepting
 //       | connected
-//   kAwaitingHello ---- Hello, its session has an owner ----> kAwaitingFence
-//       | Hello, new session or one without owner                 | the owner's end
-//       v                                                         |
-//   kEstablished <------------------------------------------------+
+//   kAwaitingHello ---- Hello, where there is a key: Challenge ----> kAwaitingResponse
+//       | Hello, where there is none                                   | the right response
+//       |<-------------------------------------------------------------+
+//       |------ its session has an owner ------> kAwaitingFence
+//       | new session or one without owner           | the owner's end
+//       v                                            |
+//   kEstablished <-----------------------------------+
 //       | stop
 //   kDraining
 //       | all answered: Goodbye
@@ -16,8 +19,11 @@
 //   (gone)
 //
 //   To kClosing at once: from any state on a malformed frame, silence, replies that are not taken,
-//   or when a newer connection claims the session; before kEstablished also on stop, or when no
-//   Hello (the owner's end) comes in time.
+//   or when a newer connection claims the session; before kEstablished also on stop, on a wrong
+//   response, or when no Hello (response, owner's end) comes in time.
+//
+// Before kEstablished, and so before the client has proved that it has the key, it has been told
+// nothing of the region, may READ nothing, and nothing of it was mapped or READ.
 //
 // Thread rule: the engine's thread.
 
@@ -35,8 +41,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "rdma/authentication.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
+#include "server/admission.h"
 #include "server/long_append.h"
 #include "server/outbox.h"
 #include "server/rendezvous.h"
@@ -47,15 +55,18 @@
 
 namespace osprey::server {
 
-// From the request to connect to the Welcome. An honest client needs some round trips, and once,
-// when it resumes, the end of its old connection; who says nothing does not occupy a place for
-// longer.
+// From the request to connect to the Welcome, a challenge included. An honest client needs some
+// round trips, and once, when it resumes, the end of its old connection; who says nothing, or
+// cannot prove that it has the key, does not occupy a place for longer.
 inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
 // A peer from which nothing came for so long is asked: its liveness word is READ.
 inline constexpr absl::Duration kSilenceMax() { return absl::Seconds(1); }
 // … and let go when that READ has not ended by then: a retransmission or two fit in, a dead host is
 // noticed within 4 s.
 inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
+// A client with a key lets us READ its liveness word when it has the Welcome, and so has the proof.
+// It gives up what lasts longer than 3 s; until then it is not asked.
+inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
 // How long a reply may wait for the client to take earlier ones. Credits are granted so that it
 // need not wait at all, but they may come back in batches.
 inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
@@ -83,6 +94,10 @@ struct Shared {
   std::vector<rdma::FrameBytes> batch = {};
   // Likewise the access hints for one partition.
   std::vector<uint64_t> hints = {};
+  // Null: nobody needs to prove anything.
+  rdma::AuthKey::Pointer key = nullptr;
+  // 64 random bits. REQUIRES: not empty where there is a key.
+  std::function<uint64_t()> random = nullptr;
 };
 
 // Where a connection lives: one transport, and the memory registered for it.
@@ -111,6 +126,7 @@ class Connection {
   enum class State {
     kAccepting,
     kAwaitingHello,
+    kAwaitingResponse,
     kAwaitingFence,
     kEstablished,
     kDraining,
@@ -118,8 +134,9 @@ class Connection {
     kClosing
   };
 
+  // `ticket` is held until there is nothing left of it.
   Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
-             absl::Time now);
+             Admission::Ticket ticket, absl::Time now);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -151,6 +168,7 @@ class Connection {
   // One for each state.
   void InAccepting(const Input& input, absl::Time now);
   void InAwaitingHello(const Input& input, absl::Time now);
+  void InAwaitingResponse(const Input& input, absl::Time now);
   void InAwaitingFence(const Input& input, absl::Time now);
   void InEstablished(const Input& input, absl::Time now);
   void InDraining(const Input& input, absl::Time now);
@@ -158,6 +176,10 @@ class Connection {
 
   // connection_hello.cc: the way to kEstablished
   void TakeHello(rdma::FrameBytes frame, absl::Time now);
+  void SendChallenge(const rdma::HelloBody& hello, absl::Time now);
+  void TakeResponse(rdma::FrameBytes frame, absl::Time now);
+  void Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now);
+  void Proceed(const rdma::HelloBody& hello, absl::Time now);
   void Claim(Session& session, absl::Time now);
   void Welcome(bool resumed, absl::Time now);
 
@@ -202,9 +224,16 @@ class Connection {
   const Port port_;
   const rdma::ConnectionId id_;
   const std::string peer_;
+  Admission::Ticket ticket_;
 
   State state_ = State::kAccepting;
   absl::Time hello_deadline_;
+  // From Challenge to Welcome: what the proofs are over.
+  struct Exchange {
+    rdma::HelloBody hello;
+    rdma::Nonces nonces;
+  };
+  std::unique_ptr<Exchange> exchange_;
   absl::Time heard_;  // when something came last
   absl::Time leaving_since_ = absl::InfiniteFuture();
 

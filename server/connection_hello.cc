@@ -1,6 +1,7 @@
 // The way of a connection from its Hello to its Welcome. See the drawing in connection.h.
 
 #include <cassert>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "server/connection.h"
@@ -21,14 +22,64 @@ void Connection::TakeHello(rdma::FrameBytes frame, absl::Time now) {
     return Malformed("the first frame is no Hello");
   const absl::StatusOr<rdma::HelloBody> hello = rdma::ParseHello(frame);
   if (!hello.ok()) return Malformed(hello.status().message());
-  liveness_ = hello->liveness;
+  if (shared_.key != nullptr) return SendChallenge(*hello, now);
+  Proceed(*hello, now);
+}
+
+void Connection::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
+  exchange_ = std::make_unique<Exchange>();
+  exchange_->hello = hello;
+  rdma::Nonce& nonce = exchange_->nonces.server;
+  for (size_t i = 0; i < nonce.size(); i += sizeof(uint64_t)) {
+    const uint64_t random = shared_.random();
+    std::memcpy(&nonce[i], &random, sizeof(random));
+  }
+  rdma::ChallengeBody body;
+  std::memcpy(body.server_nonce, nonce.data(), nonce.size());
+  const rdma::Message<rdma::ChallengeBody> challenge(rdma::Opcode::kChallenge, 0, 0, body, 0);
+  state_ = State::kAwaitingResponse;
+  SendOrQueue({challenge.bytes()}, now);
+}
+
+void Connection::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return Malformed(header.status().message());
+  if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kResponse))
+    return Refuse(rdma::WireReason::kAuthenticationRequired, "it did not answer the challenge",
+                  now);
+  const absl::StatusOr<rdma::ResponseBody> response = rdma::ParseResponse(frame);
+  if (!response.ok()) return Malformed(response.status().message());
+  rdma::Nonces& nonces = exchange_->nonces;
+  std::memcpy(nonces.client.data(), response->client_nonce, nonces.client.size());
+  rdma::Proof claimed;
+  std::memcpy(claimed.data(), response->mac, claimed.size());
+  const rdma::Proof right =
+      rdma::ClientProof(*shared_.key, nonces, rdma::BodyBytes(exchange_->hello));
+  if (!rdma::SameProof(claimed, right))
+    return Refuse(rdma::WireReason::kAuthenticationFailed, "its key is not this server's", now);
+  ticket_.Known();
+  Proceed(exchange_->hello, now);
+}
+
+// The client is told, once, and let go.
+void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now) {
+  ++shared_.counters.authentication_failures;
+  rdma::RefusedBody body;
+  body.reason = static_cast<uint32_t>(reason);
+  const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
+  SendOrQueue({refused.bytes()}, now);
+  Close(CloseReason::kUnauthenticated, detail);
+}
+
+void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
+  liveness_ = hello.liveness;
   const absl::Status attached = port_.transport.Attach(id_, RemoteOf(liveness_));
   if (!attached.ok()) return Malformed(absl::StrCat("its liveness word: ", attached.message()));
 
-  if (hello->resume_session != 0) {
+  if (hello.resume_session != 0) {
     Session* session = nullptr;
-    if (hello->resume_incarnation == shared_.incarnation)
-      session = shared_.sessions.Find(hello->resume_session);
+    if (hello.resume_incarnation == shared_.incarnation)
+      session = shared_.sessions.Find(hello.resume_session);
     if (session != nullptr) return Claim(*session, now);
     ++shared_.counters.sessions_refused;
   }
@@ -58,6 +109,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   const absl::StatusOr<rdma::RemoteMemory> region = port_.transport.Expose(id_, port_.region);
   if (!region.ok()) return Close(CloseReason::kFailed, region.status().message());
   rdma::WelcomeBody body;
+  heard_ = now;
   body.incarnation = shared_.incarnation;
   body.region = {region->address, region->length, region->key, 0};
   body.requests_max = kRequestsMax;
@@ -67,9 +119,15 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.eager_bytes_max = limits_.frame_bytes_max -
                          static_cast<uint32_t>(sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody));
+  if (exchange_ != nullptr) {
+    const rdma::Proof proof =
+        rdma::ServerProof(*shared_.key, exchange_->nonces, session_->id, rdma::BodyBytes(body));
+    std::memcpy(body.proof, proof.data(), proof.size());
+    exchange_.reset();
+    heard_ = now + kWelcomeTakenMax();
+  }
   const rdma::Message<rdma::WelcomeBody> welcome(rdma::Opcode::kWelcome, session_->id, 0, body, 0);
   state_ = State::kEstablished;
-  heard_ = now;
   SendOrQueue({welcome.bytes()}, now);
 }
 

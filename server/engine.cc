@@ -12,12 +12,25 @@ namespace osprey::server {
 using rdma::Event;
 using rdma::RejectReason;
 
+namespace {
+
+std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
+  AdmissionLimits limits;
+  limits.connections_max = options.connections_max;
+  limits.has_strangers = options.key != nullptr;
+  return std::make_unique<Admission>(limits);
+}
+
+}  // namespace
+
 Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
                absl::Time now)
     : options_(options),
       started_(now),
       tables_(tables),
       access_(tables),
+      own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
+      admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
       // Twice the connections: each may have left a session behind for its client to come back to.
       sessions_(2 * options.connections_max, options.random),
       shared_{options.incarnation,
@@ -30,6 +43,8 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       ports_(std::move(ports)),
       events_(kEventsPerTurn),
       next_timer_(absl::InfiniteFuture()) {
+  shared_.key = options.key;
+  shared_.random = options.random;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);
@@ -149,17 +164,18 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
 // Nothing is allocated for a peer that is one too many.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
-  if (stopping || connections() >= options_.connections_max) {
+  Admission::Answer admitted;
+  admitted.refusal = RejectReason::kShuttingDown;
+  if (!stopping) admitted = admission_.Ask(event.source);
+  if (!admitted.ticket.valid()) {
     ++counters_.connections_rejected;
-    const RejectReason reason =
-        stopping ? RejectReason::kShuttingDown : RejectReason::kTooManyConnections;
-    return state.port.transport.Reject(event.connection, reason);
+    return state.port.transport.Reject(event.connection, admitted.refusal);
   }
   if (!state.port.transport.Accept(event.connection).ok())
     return;  // it is gone; kDisconnected says so
   ++counters_.connections_accepted;
-  auto connection =
-      std::make_unique<Connection>(shared_, state.port, event.connection, event.text, now);
+  auto connection = std::make_unique<Connection>(shared_, state.port, event.connection, event.text,
+                                                 std::move(admitted.ticket), now);
   Touched(*connection);
   state.connections.emplace(event.connection, std::move(connection));
 }
@@ -253,6 +269,9 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.incarnation = options_.incarnation;
   input.connections = connections();
   input.connections_max = options_.connections_max;
+  input.has_key = options_.key != nullptr;
+  input.strangers = admission_.strangers();
+  input.refusals = admission_.refusals();
   input.sessions = sessions_.size();
   input.sessions_kept = sessions_.kept();
   input.value_bytes_max = options_.value_bytes_max;

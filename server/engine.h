@@ -43,7 +43,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "rdma/authentication.h"
 #include "rdma/transport.h"
+#include "server/admission.h"
 #include "server/connection.h"
 #include "server/sessions.h"
 #include "server/stats.h"
@@ -70,9 +72,14 @@ inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
 struct EngineOptions {
   uint64_t incarnation = 0;  // random, not 0; the tables'
   size_t connections_max = 1024;
+  // Shared by all engines of a server, which it must outlive; null: one of this engine's own, with
+  // connections_max and no other bound.
+  Admission* admission = nullptr;
+  // Null: clients need not authenticate.
+  rdma::AuthKey::Pointer key = nullptr;
   uint64_t value_bytes_max = uint64_t{1} << 20;
   std::string poll_mode = "none";  // for STATS
-  // 64 random bits: session ids. Required.
+  // 64 random bits: session ids, challenges. Required.
   std::function<uint64_t()> random;
   // CPU time of the process, for STATS; may be empty.
   std::function<absl::Duration()> process_cpu;
@@ -150,6 +157,8 @@ class Engine {
   Tables& tables_;
   TableAccess access_;
   uint64_t untended_ = 0;  // partitions that may want growth or compaction, a bit each
+  const std::unique_ptr<Admission> own_admission_;  // unless it is shared
+  Admission& admission_;
   Counters counters_;
   uint64_t grown_at_ = 0;  // writes until the last step of growth between events
   Sessions sessions_;

@@ -32,6 +32,15 @@ DEFINE_string(value_max, "",
 DEFINE_string(evict, "none",
               "when memory is full: none: refuse writes and keep all that is stored; clock: make "
               "room, cold keys go [none]");
+DEFINE_int64(connections_per_address_max, 0,
+             "connections from one address (over shm:// of one user) at once; 0: as many as there "
+             "may be [0]");
+DEFINE_string(auth_key_file, "",
+              "file with the key, 32 B to 4 KiB, that clients must have too; mode 0600 [none: who "
+              "can connect may do everything]");
+DEFINE_string(socket_mode, "0600",
+              "mode of shm:// sockets, that is, who may connect: 0600 this user, 0660 its group, "
+              "0666 everybody on this host [0600]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -88,7 +97,8 @@ int Main(int argc, char** argv) {
   }
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
-                  FLAGS_huge_pages, FLAGS_evict});
+                  FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
+                  FLAGS_auth_key_file, FLAGS_socket_mode});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

@@ -26,6 +26,7 @@
 #include "rdma/host_memory.h"
 #include "rdma/open_domain.h"
 #include "rdma/unique_fd.h"
+#include "server/admission.h"
 #include "server/engine.h"
 #include "server/log.h"
 #include "server/machine.h"
@@ -114,6 +115,7 @@ struct Server {
   std::vector<Place> places;  // the domains …
   std::unique_ptr<rdma::HostMemory> memory;
   std::unique_ptr<Tables> tables;
+  std::unique_ptr<Admission> admission;
   ClientLog client_log;
   std::unique_ptr<Engine> engine;
 
@@ -128,12 +130,15 @@ struct Server {
 };
 
 absl::Status OpenDomains(const Config& config, Server& server) {
+  rdma::DomainOptions domain_options;
+  domain_options.shm_socket_mode = config.socket_mode;
   for (const rdma::Address& address : config.listen) {
     const bool open =
         std::any_of(server.places.begin(), server.places.end(),
                     [&](const Place& place) { return place.scheme == address.scheme; });
     if (open) continue;
-    absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(address.ToString());
+    absl::StatusOr<std::unique_ptr<rdma::Domain>> domain =
+        rdma::OpenDomain(address.ToString(), domain_options);
     if (!domain.ok()) {
       return absl::Status(
           domain.status().code(),
@@ -186,7 +191,14 @@ absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server
   }
   EngineOptions options;
   options.incarnation = incarnation;
+  AdmissionLimits limits;
+  limits.connections_max = config.connections_max;
+  limits.per_source_max = config.connections_per_address_max;
+  limits.has_strangers = config.auth_key != nullptr;
+  server.admission = std::make_unique<Admission>(limits);
   options.connections_max = config.connections_max;
+  options.admission = server.admission.get();
+  options.key = config.auth_key;
   options.value_bytes_max = config.value_bytes_max;
   options.poll_mode = std::string(NameOf(config.poll));
   options.random = Random;
@@ -220,7 +232,9 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
       "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
       " poll=", NameOf(config.poll), " connections_max=", config.connections_max,
       " value_max=", FormatSize(config.value_bytes_max), " evict=", NameOf(config.evict),
-      "; nothing is encrypted, and who can connect can read all"));
+      "; nothing is encrypted; ",
+      config.auth_key != nullptr ? "who has the key can read and write all"
+                                 : "no --auth-key-file: who can connect can read and write all"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());
   std::fflush(stdout);
 }

@@ -78,6 +78,12 @@ void ConnectionLines(std::string& text, const StatsInput& input, const Counters&
   Line(text, "connections_max", input.connections_max);
   Line(text, "connections_accepted", counters.connections_accepted);
   Line(text, "connections_rejected", counters.connections_rejected);
+  Line(text, "connections_rejected_full", input.refusals.in_all);
+  Line(text, "connections_rejected_per_address", input.refusals.per_source);
+  Line(text, "connections_rejected_unauthenticated", input.refusals.strangers);
+  absl::StrAppend(&text, "authentication=", input.has_key ? "key" : "none", "\n");
+  Line(text, "connections_unauthenticated", input.strangers);
+  Line(text, "authentication_failures", counters.authentication_failures);
   for (size_t i = 0; i < kCloseReasons; ++i) {
     Line(text, absl::StrCat("connections_closed_", NameOf(static_cast<CloseReason>(i))),
          counters.connections_closed[i]);
@@ -117,6 +123,8 @@ absl::string_view NameOf(CloseReason reason) {
       return "superseded";
     case CloseReason::kStopping:
       return "stopping";
+    case CloseReason::kUnauthenticated:
+      return "unauthenticated";
     case CloseReason::kFailed:
       return "failed";
   }

@@ -12,21 +12,23 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/table.h"
+#include "server/admission.h"
 
 namespace osprey::server {
 
 // Why the server let a connection go.
 enum class CloseReason {
-  kPeer,          // the client left, or died
-  kMalformed,     // a frame that is none, or that comes at the wrong time
-  kHelloTimeout,  // it was not established in time
-  kSilent,        // nothing came, and the READ of its liveness word failed
-  kBlocked,       // it does not take its replies
-  kSuperseded,    // its session went on over another connection
-  kStopping,      // the server ends
-  kFailed,        // the transport refused something that the server needs for it
+  kPeer,             // the client left, or died
+  kMalformed,        // a frame that is none, or that comes at the wrong time
+  kHelloTimeout,     // it was not established in time
+  kSilent,           // nothing came, and the READ of its liveness word failed
+  kBlocked,          // it does not take its replies
+  kSuperseded,       // its session went on over another connection
+  kStopping,         // the server ends
+  kUnauthenticated,  // it did not prove that it has the key
+  kFailed,           // the transport refused something that the server needs for it
 };
-inline constexpr size_t kCloseReasons = 8;
+inline constexpr size_t kCloseReasons = 9;
 absl::string_view NameOf(CloseReason reason);
 
 inline constexpr size_t kStatusCodes = 17;  // absl::StatusCode::kOk … kUnauthenticated
@@ -63,6 +65,7 @@ struct Counters {
   uint64_t connections_accepted = 0;
   uint64_t connections_rejected = 0;
   std::array<uint64_t, kCloseReasons> connections_closed = {};  // by CloseReason
+  uint64_t authentication_failures = 0;  // a wrong response to a challenge, or another message
   uint64_t sessions_created = 0;
   uint64_t sessions_resumed = 0;
   uint64_t sessions_refused = 0;  // asked for, but unknown here: a new one was given
@@ -80,6 +83,9 @@ struct StatsInput {
   uint64_t incarnation = 0;
   size_t connections = 0;
   size_t connections_max = 0;
+  bool has_key = false;
+  size_t strangers = 0;  // connections that have not authenticated yet
+  Admission::Refusals refusals;
   size_t sessions = 0;
   size_t sessions_kept = 0;
   uint64_t value_bytes_max = 0;

@@ -53,6 +53,10 @@ class BreakingTransport : public rdma::Transport {
   absl::Status HandOver(ConnectionId id, rdma::Transport& other) override {
     return inner_->HandOver(id, *static_cast<BreakingTransport&>(other).inner_);
   }
+  absl::StatusOr<rdma::RemoteMemory> Announce(ConnectionId id,
+                                              const rdma::Memory& memory) override {
+    return inner_->Announce(id, memory);
+  }
   absl::StatusOr<rdma::RemoteMemory> Expose(ConnectionId id, const rdma::Memory& memory) override {
     return inner_->Expose(id, memory);
   }

@@ -218,6 +218,29 @@ TEST_F(CApiTest, ConnectingFailsWithItsNumberAndNoClient) {
   refused([](osprey_options* o) { osprey_options_set_slot_cache_bytes(o, UINT64_MAX); });
 }
 
+TEST_F(CApiTest, AKeyIsTakenAsBytesOrAsAFileAndSaysWhatIsWrong) {
+  osprey_options* options = osprey_options_new();
+  const auto failure = [&] {
+    osprey_client* client = nullptr;
+    const int code = osprey_connect(server_->uri().c_str(), options, &client, nullptr);
+    EXPECT_EQ(client, nullptr);
+    return code;
+  };
+  const std::string key(32, 'k');
+  EXPECT_EQ(osprey_options_set_auth_key(options, key.data(), key.size()), OSPREY_OK);
+  EXPECT_EQ(failure(), OSPREY_ERROR_SERVER_UNPROVEN);  // it has none
+  EXPECT_EQ(osprey_options_set_auth_key(options, "short", 5), OSPREY_OK);
+  EXPECT_EQ(failure(), OSPREY_ERROR_BAD_AUTH_KEY);
+  EXPECT_EQ(osprey_options_set_auth_key_file(options, "/no/such/file"), OSPREY_OK);
+  EXPECT_EQ(failure(), OSPREY_ERROR_BAD_OPTION);  // both
+  EXPECT_EQ(osprey_options_set_auth_key(options, "", 0), OSPREY_OK);
+  EXPECT_EQ(failure(), OSPREY_ERROR_BAD_AUTH_KEY);
+  EXPECT_EQ(osprey_options_set_auth_key(options, nullptr, 0), OSPREY_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(osprey_options_set_auth_key_file(options, nullptr), OSPREY_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(osprey_options_set_auth_key(nullptr, "", 0), OSPREY_ERROR_NULL_ARGUMENT);
+  osprey_options_free(options);
+}
+
 TEST_F(CApiTest, EveryWaitModeWaits) {
   for (const int mode : {OSPREY_WAIT_SPIN, OSPREY_WAIT_ADAPTIVE, OSPREY_WAIT_EVENT}) {
     osprey_options* options = osprey_options_new();

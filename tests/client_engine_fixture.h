@@ -56,6 +56,7 @@ class ClientEngineTest : public ::testing::Test {
     domain_ = network_.NewDomain("client");
     client::EngineOptions options;
     options.connection.uri = kUri;
+    options.connection.key = key_;
     options.operations_max = operations_max;
     options.buffer_bytes_max = buffer_bytes_max;
     options.slot_cache_bytes = slot_cache_bytes;
@@ -142,6 +143,7 @@ class ClientEngineTest : public ::testing::Test {
 
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  rdma::AuthKey::Pointer key_;  // of engines that are started; null: none
   std::unique_ptr<rdma::Domain> domain_;
   std::unique_ptr<ScriptedServer> server_;
   std::unique_ptr<client::Engine> engine_;

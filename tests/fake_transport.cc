@@ -167,11 +167,15 @@ absl::Status FakeTransport::HandOver(ConnectionId id, rdma::Transport& other) {
 }
 
 absl::StatusOr<RemoteMemory> FakeTransport::Expose(ConnectionId id, const Memory& memory) {
-  End* end = OpenEnd(id);
-  if (end == nullptr) return absl::UnavailableError("not connected");
+  absl::StatusOr<RemoteMemory> remote = Announce(id, memory);
+  if (remote.ok()) OpenEnd(id)->exposed.insert(remote->key);
+  return remote;
+}
+
+absl::StatusOr<RemoteMemory> FakeTransport::Announce(ConnectionId id, const Memory& memory) {
+  if (OpenEnd(id) == nullptr) return absl::UnavailableError("not connected");
   const auto& fake = static_cast<const FakeMemory&>(memory);
   assert(fake.access() == Access::kRemoteRead);
-  end->exposed.insert(fake.key());
   return RemoteMemory{fake.remote_address(), fake.size(), fake.key()};
 }
 

@@ -124,6 +124,7 @@ class FakeTransport final : public rdma::Transport {
   void Reject(ConnectionId id, RejectReason reason) override;
   absl::Status HandOver(ConnectionId id, rdma::Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,

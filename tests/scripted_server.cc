@@ -99,6 +99,20 @@ void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
         connection_ = event.connection;
         waiting_.clear();
         reading_.clear();
+        if (auth_key != nullptr) {
+          rdma::ChallengeBody body;
+          std::memcpy(body.server_nonce, nonces.server.data(), nonces.server.size());
+          const rdma::Message<rdma::ChallengeBody> challenge(Opcode::kChallenge, 0, 0, body, 0);
+          (void)transport_->Send(connection_, {challenge.bytes()});
+        } else if (welcomes) {
+          Welcome();
+        }
+        return;
+      }
+      if (static_cast<Opcode>(header->opcode) == Opcode::kResponse) {
+        last_response = rdma::ParseResponse(event.frame).value();
+        ++responses;
+        std::memcpy(nonces.client.data(), last_response.client_nonce, nonces.client.size());
         if (welcomes) Welcome();
         return;
       }
@@ -156,6 +170,10 @@ void ScriptedServer::Welcome() {
   body.resumed =
       resumes && last_hello.resume_session != 0 && last_hello.resume_incarnation == incarnation_;
   session_ = body.resumed != 0 ? last_hello.resume_session : ++last_session_;
+  if (auth_key != nullptr) {
+    const rdma::Proof proof = rdma::ServerProof(*auth_key, nonces, session_, rdma::BodyBytes(body));
+    std::memcpy(body.proof, proof.data(), proof.size());
+  }
   rdma::Message<rdma::WelcomeBody> welcome(Opcode::kWelcome, session_, 0, body, 0);
   if (tamper_welcome) tamper_welcome(welcome.header, welcome.body);
   (void)transport_->Send(connection_, {welcome.bytes()});

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/table.h"
+#include "rdma/authentication.h"
 #include "rdma/batch.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
@@ -38,6 +39,10 @@ class ScriptedServer {
   bool accepts = true;   // connect requests
   bool welcomes = true;  // answers Hello
   bool answers = true;   // answers requests (those that came meanwhile are answered later)
+  // Not null: answers Hello with a challenge, and proves in Welcome that it has this key. It
+  // welcomes whatever the response is.
+  rdma::AuthKey::Pointer auth_key;
+  rdma::Nonces nonces;  // of the last challenge and its response; the server's is as it stands here
   // Grants what Hello asks to resume; the answers to writes are not remembered.
   bool resumes = false;
   // The replies of one Poll go out together.
@@ -50,13 +55,15 @@ class ScriptedServer {
   // there is no more. The text goes with the increments.
   std::deque<rdma::ReplyBody> scripted;
   std::string number = "1";
-  // Called before a Welcome, or a reply, goes out.
+  // Called before a Welcome (after its proof was made), or a reply, goes out.
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
 
   // --- What it saw.
   int hellos = 0;
   rdma::HelloBody last_hello;
+  int responses = 0;  // to challenges
+  rdma::ResponseBody last_response;
   int frames = 0;                              // requests came in so many
   std::vector<rdma::Opcode> requests;          // all that came, in order
   std::vector<uint64_t> sequences;             // of those

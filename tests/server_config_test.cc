@@ -59,6 +59,9 @@ TEST(ConfigTest, GoodFlagsAreCopiedOnce) {
   EXPECT_EQ(config->memory_bytes, uint64_t{512} << 20);
   EXPECT_EQ(config->poll, PollMode::kAdaptive);
   EXPECT_EQ(config->connections_max, 100);
+  EXPECT_EQ(config->connections_per_address_max, 0);
+  EXPECT_EQ(config->socket_mode, 0600u);
+  EXPECT_EQ(config->auth_key, nullptr);
   EXPECT_EQ(config->value_bytes_max, uint64_t{1} << 20);
   EXPECT_EQ(config->evict, EvictMode::kClock);
 }

@@ -58,6 +58,8 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   EngineOptions engine_options;
   engine_options.incarnation = kIncarnation;
   engine_options.connections_max = options.connections_max;
+  engine_options.key = options.key;
+  engine_options.admission = options.admission;
   engine_options.value_bytes_max = options.value_bytes_max;
   engine_options.random = [this] { return ++last_session_; };
   engine_options.log = [this](absl::string_view line) { log_.emplace_back(line); };
@@ -121,6 +123,8 @@ void RawClient::Connect() {
   connected_ = got_goodbye_ = false;
   disconnected_.reset();
   welcome_.reset();
+  challenge_.reset();
+  refused_.reset();
   replies_.clear();
   reply_frames_ = 0;
   id_ = transport_->Connect(kServerUri).value();
@@ -129,11 +133,24 @@ void RawClient::Connect() {
 void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation) {
   const rdma::RemoteMemory liveness = transport_->Expose(id_, *liveness_).value();
   value_remote_ = transport_->Expose(id_, *value_).value();
-  rdma::HelloBody body;
-  body.resume_session = resume_session;
-  body.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
-  body.liveness = {liveness.address, kLivenessBytes, liveness.key, 0};
-  Send(Join({rdma::Message<rdma::HelloBody>(rdma::Opcode::kHello, 0, 0, body, 0).bytes()}));
+  hello_ = rdma::HelloBody();
+  hello_.resume_session = resume_session;
+  hello_.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
+  hello_.liveness = {liveness.address, kLivenessBytes, liveness.key, 0};
+  Send(Join({rdma::Message<rdma::HelloBody>(rdma::Opcode::kHello, 0, 0, hello_, 0).bytes()}));
+}
+
+std::string RawClient::ResponseFrame(const rdma::AuthKey& key) const {
+  const rdma::Proof proof = rdma::ClientProof(key, nonces_, rdma::BodyBytes(hello_));
+  rdma::ResponseBody body;
+  std::memcpy(body.client_nonce, nonces_.client.data(), nonces_.client.size());
+  std::memcpy(body.mac, proof.data(), proof.size());
+  return Join({rdma::Message<rdma::ResponseBody>(rdma::Opcode::kResponse, 0, 0, body, 0).bytes()});
+}
+
+void RawClient::Respond(const rdma::AuthKey& key) {
+  ASSERT_TRUE(challenged());
+  Send(ResponseFrame(key));
 }
 
 void RawClient::Establish(uint64_t resume_session, uint64_t resume_incarnation) {
@@ -210,6 +227,16 @@ void RawClient::Take(Bytes frame) {
       session_ = header->session;
       return;
     }
+    case rdma::Opcode::kChallenge:
+      EXPECT_FALSE(challenge_.has_value());
+      challenge_ = rdma::ParseChallenge(frame).value();
+      std::memcpy(nonces_.server.data(), challenge_->server_nonce, nonces_.server.size());
+      nonces_.client = {std::byte{7}};
+      return;
+    case rdma::Opcode::kRefused:
+      EXPECT_FALSE(refused_.has_value());
+      refused_ = static_cast<rdma::WireReason>(rdma::ParseRefused(frame).value().reason);
+      return;
     case rdma::Opcode::kReply:
       ++reply_frames_;
       return TakeReply(*header, frame);

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/table.h"
+#include "rdma/authentication.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/engine.h"
@@ -44,6 +45,8 @@ struct HarnessOptions {
   uint64_t cas_version = 0;  // the last that is used up
   uint32_t partitions = 1;
   bool evict = false;
+  rdma::AuthKey::Pointer key;  // null: nobody needs to prove anything
+  Admission* admission = nullptr;
   fake::NetworkOptions network;
 };
 
@@ -106,7 +109,10 @@ class RawClient {
   void Connect();
   // Sends Hello.
   void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0);
-  // All of it, until the Welcome.
+  // Sends the response to the challenge that came, made with `key`.
+  void Respond(const rdma::AuthKey& key);
+  std::string ResponseFrame(const rdma::AuthKey& key) const;
+  // All of it, until the Welcome, of a server without a key.
   void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation);
   // Leaves the connection to its fate: what happens to it is not heard any more.
   void Send(absl::string_view frame);
@@ -140,6 +146,12 @@ class RawClient {
   bool got_goodbye() const { return got_goodbye_; }
   bool welcomed() const { return welcome_.has_value(); }
   const rdma::WelcomeBody& welcome() const { return *welcome_; }
+  bool challenged() const { return challenge_.has_value(); }
+  // The server's is that of the last challenge, the client's this client's own.
+  const rdma::Nonces& nonces() const { return nonces_; }
+  const rdma::HelloBody& hello() const { return hello_; }  // as it was sent last
+  // Why the server refused us, if it did.
+  std::optional<rdma::WireReason> refused() const { return refused_; }
   uint64_t session() const { return session_; }
   rdma::ConnectionId id() const { return id_; }
   rdma::Transport& transport() { return *transport_; }
@@ -167,6 +179,10 @@ class RawClient {
   std::optional<absl::Status> disconnected_;
   std::optional<absl::Status> read_;
   std::optional<rdma::WelcomeBody> welcome_;
+  std::optional<rdma::ChallengeBody> challenge_;
+  std::optional<rdma::WireReason> refused_;
+  rdma::HelloBody hello_;
+  rdma::Nonces nonces_;
   uint64_t session_ = 0;
   rdma::RemoteMemory value_remote_;
   std::deque<RawReply> replies_;

@@ -114,6 +114,16 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"--connections-max", "--connections-max=many"},
         std::vector<std::string>{"--value-max: 1GiB is more than --memory=64MiB",
                                  "--value-max=1GiB", "--memory=64MiB"},
+        std::vector<std::string>{"--connections-per-address-max: -1 is out of range",
+                                 "--connections-per-address-max=-1"},
+        std::vector<std::string>{"--connections-per-address-max: 11 is out of range",
+                                 "--connections-per-address-max=11", "--connections-max=10"},
+        std::vector<std::string>{"--socket-mode: '8' is no mode", "--socket-mode=8"},
+        std::vector<std::string>{"--socket-mode: '' is no mode", "--socket-mode="},
+        std::vector<std::string>{"--socket-mode: '01777' is no mode", "--socket-mode=01777"},
+        std::vector<std::string>{"--socket-mode: '0x1ff' is no mode", "--socket-mode=0x1ff"},
+        std::vector<std::string>{"--socket-mode: 0466 lets not even", "--socket-mode=0466"},
+        std::vector<std::string>{"--auth-key-file: key file /no/such", "--auth-key-file=/no/such"},
         std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
         std::vector<std::string>{"argument 'start'", "start"}));
 

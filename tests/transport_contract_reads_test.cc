@@ -177,6 +177,22 @@ TEST_P(TransportReads, TheServerReadsTheClientsMemory) {
   EXPECT_EQ(std::memcmp(item->data(), value->data() + 17, 99000), 0);
 }
 
+TEST_P(TransportReads, WhatWasAnnouncedIsReadOnceItIsExposed) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
+  Fill(*memory, 1);
+  const absl::StatusOr<RemoteMemory> announced = server.transport().Announce(ids.server, *memory);
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  const RemoteMemory exposed = Share(server, ids.server, client, ids.client, *memory);
+  EXPECT_EQ(announced->address, exposed.address);
+  EXPECT_EQ(announced->length, exposed.length);
+  EXPECT_EQ(announced->key, exposed.key);
+  const std::unique_ptr<Memory> into = Allocate(client, 4096, Access::kLocal);
+  EXPECT_TRUE(ReadNow(client, ids.client, exposed, 0, 64, *into, {&server, &client}).ok());
+  EXPECT_EQ(std::memcmp(into->data(), memory->data(), 64), 0);
+}
+
 TEST_P(TransportReads, BothEndsReadAndManyMemoriesAreExposed) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));

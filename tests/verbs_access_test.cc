@@ -102,7 +102,14 @@ TEST_P(VerbsAccess, AQueuePairGrantsNothingBeforeExposeAndRemoteReadsAfterIt) {
   EXPECT_EQ(Query(client, ids.client).qp_access_flags & kRemoteFlags, 0u);
 
   const std::unique_ptr<Memory> of_client = Allocate(client, 4096, Access::kRemoteRead);
-  ASSERT_TRUE(client.transport().Expose(ids.client, *of_client).ok());
+  const absl::StatusOr<RemoteMemory> announced =
+      client.transport().Announce(ids.client, *of_client);
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  EXPECT_EQ(Query(client, ids.client).qp_access_flags & kRemoteFlags, 0u);
+  const absl::StatusOr<RemoteMemory> exposed = client.transport().Expose(ids.client, *of_client);
+  ASSERT_TRUE(exposed.ok()) << exposed.status();
+  EXPECT_EQ(exposed->address, announced->address);
+  EXPECT_EQ(exposed->key, announced->key);
   EXPECT_EQ(Query(client, ids.client).qp_access_flags & kRemoteFlags,
             unsigned{IBV_ACCESS_REMOTE_READ});
 }

@@ -37,6 +37,7 @@
 #include "tools/stanzas.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
+DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
 DEFINE_int32(depth, 32, "operations in flight");
 DEFINE_uint64(samples, 2000, "operations done one at a time, for their latency");
 DEFINE_bool(progress, false, "show progress even if standard error is no terminal");
@@ -178,9 +179,13 @@ ExitStatus Run(bool verify, const std::string& path, const std::string& server) 
   Options options;
   options.deadline = kDeadline;
   options.operations_max = FLAGS_depth;
+  options.auth_key_file = FLAGS_auth_key_file;
   // The latencies are to be of the transport, not of waking this process.
   options.wait = WaitMode::kSpin;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server, options);
+  if (ReasonOf(client.status()) == Reason::kBadAuthKey) {
+    return Fail(ExitStatus::kUsage, absl::StrCat("--auth-key-file: ", client.status().message()));
+  }
   if (!client.ok()) {
     return Fail(ExitStatus::kCannotConnect,
                 absl::StrCat("cannot connect to ", server, ": ", client.status().message()));

@@ -23,6 +23,9 @@
 #include "tools/kvcli_output.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
+DEFINE_string(
+    auth_key_file, "",
+    "file with the key that the server has, too; without it, only servers that want none");
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
 DEFINE_bool(json, false, "print JSON");
 DEFINE_bool(if_absent, false, "put, mput: only if there is no such key");
@@ -114,7 +117,12 @@ int Run(const Command& command, Arguments arguments, Output& out) {
     options.connect_timeout = *timeout;
     options.deadline = *timeout;
     options.buffer_bytes_max = kBufferBytesMax;
+    options.auth_key_file = FLAGS_auth_key_file;
     absl::StatusOr<std::unique_ptr<Client>> connected = Client::Connect(*server, options);
+    if (ReasonOf(connected.status()) == Reason::kBadAuthKey) {
+      out.Error("--auth-key-file", connected.status(), "");
+      return static_cast<int>(ExitStatus::kUsage);
+    }
     if (!connected.ok()) {
       out.Error(absl::StrCat(command.name, ": cannot connect to ", *server), connected.status(),
                 "");
