@@ -59,6 +59,8 @@ class Compactor {
   // For a write that found no room for an item of `bytes`: up to kHelpBytesMax and kHelpItemsMax
   // are moved. True when there is room now. If not, later Steps go on with it.
   bool MakeRoom(uint64_t bytes, absl::Time now);
+  // Nothing is being moved. After a MakeRoom in vain: there is nothing to gain by it.
+  bool idle() const { return state_ == State::kIdle; }
 
   struct Stats {
     uint64_t moved_items = 0;

@@ -194,7 +194,11 @@ absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_
     compactor_.MakeRoom(bytes, now);
     const bool last = attempt + 1 == kAttemptsMax;
     item = items_.Begin(key, value_length, now, last ? Fit::kLoose : Fit::kTight);
-    if (is_long) break;
+    if (!is_long) continue;
+    // What is in the way of a long value may be too long itself to be moved.
+    if (!item.has_value() && lacking == 0 && compactor_.idle() && EvictTogether(bytes, key, now))
+      item = items_.Begin(key, value_length, now, Fit::kLoose);
+    break;
   }
   for (int attempt = 0; attempt < kAttemptsMax && !item.has_value() && !is_long; ++attempt) {
     if (!EvictTogether(bytes, key, now)) break;
@@ -236,9 +240,10 @@ bool Table::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time n
   if (!best.has_value()) return false;
   const uint64_t end = best->begin + best->pages * kPageBytes;
   absl::optional<uint64_t> item = space.NextItem(best->begin, end);
-  for (; item.has_value(); item = space.NextItem(*item + 1, end)) {
+  for (uint32_t evicted = 0; item.has_value() && evicted < kEvictedPerAttemptMax; ++evicted) {
     const absl::optional<Location> at = LocateItem(*item);
     if (at.has_value()) EvictKey(*at, kPromotionsPerDelete, now);
+    item = space.NextItem(*item + 1, end);
   }
   return true;
 }

@@ -253,6 +253,24 @@ TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
   EXPECT_TRUE(Has("long"));
 }
 
+// They lie in each other's way, and are too long to be moved there: enough is free, in pieces.
+TEST_F(EvictionTest, LongValuesOfAllLengthsFindRoomAmongEachOther) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = absl::StrCat("long", i);
+    const uint64_t value_bytes = (300 << 10) + random() % (2400 << 10);
+    ASSERT_TRUE(table_->MayMakeRoom(key, value_bytes));
+    absl::StatusOr<Reservation> reservation = table_->Reserve(key, value_bytes, now_);
+    for (int turn = 0; turn < 100 && !reservation.ok(); ++turn) {
+      now_ += absl::Milliseconds(10);
+      Turn();
+      reservation = table_->Reserve(key, value_bytes, now_);
+    }
+    ASSERT_TRUE(reservation.ok()) << i << ": " << value_bytes << " " << reservation.status();
+    ASSERT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
+  }
+}
+
 TEST_F(EvictionTest, OneStepEvictsBoundedlyManyAndKeepsAReserve) {
   Fill("key", 40000, 100);
   for (uint64_t i = 0; i < 2000; ++i) {
