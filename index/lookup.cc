@@ -32,10 +32,16 @@ Lookup::Step Lookup::Start() {
   return ReadWindow();
 }
 
-Lookup::Step Lookup::Resume(ByteSpan bytes, const ServerTimeBounds& time) {
+Lookup::Step Lookup::Resume(ByteSpan bytes, TimeOfRead time) {
   assert(state_ != State::kDone && bytes.size() == length_);
-  time_ = time;
+  time_of_read_ = &time;
   slots_seen_count_ = 0;
+  const Step step = Take(bytes);
+  time_of_read_ = nullptr;
+  return step;
+}
+
+Lookup::Step Lookup::Take(ByteSpan bytes) {
   switch (state_) {
     case State::kHint:
       return OnHint(bytes);
@@ -124,7 +130,9 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   return step;
 }
 
-Life Lookup::LifeOf(uint64_t cas_version, uint64_t expiry_ns) const {
+Life Lookup::LifeOf(uint64_t cas_version, uint64_t expiry_ns) {
+  if (expiry_ns == 0) return Life::kAlive;
+  if (time_of_read_ != nullptr) time_ = (*time_of_read_)();
   const bool told = options_.present_version != 0 && options_.present_version == cas_version;
   return told ? Life::kAlive : LifeAt(expiry_ns, time_);
 }

@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -111,9 +112,14 @@ class Lookup {
 
   // Each is followed by Resume with exactly the bytes asked for, while kRead is returned. `time` is
   // what is known of the server's clock during that READ (server_time.h): without it, a key that
-  // has an expiry is the server's to judge.
+  // has an expiry is the server's to judge. As a function it is called within Resume, and only for
+  // a key that has one: to look at a clock takes a good part of the time that a GET does.
+  using TimeOfRead = absl::FunctionRef<ServerTimeBounds()>;
   Step Start();
-  Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {});
+  Step Resume(ByteSpan bytes, TimeOfRead time);
+  Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {}) {
+    return Resume(bytes, [&time] { return time; });
+  }
 
   // After kReadValue: the value's bytes, private copies, in order and each once; then what they
   // make. The pieces are hashed and not kept. REQUIRES at FinishValue: all of the value was taken.
@@ -172,13 +178,14 @@ class Lookup {
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
-  Life LifeOf(uint64_t cas_version, uint64_t expiry_ns) const;
+  Life LifeOf(uint64_t cas_version, uint64_t expiry_ns);
   Step Miss();
 
   ItemReading Judge(ByteSpan item_bytes) const;
   Step ReadMore(ByteSpan bytes, uint64_t bytes_needed);
   Step ReadValue(ByteSpan head);
 
+  Step Take(ByteSpan bytes);
   Step OnHint(ByteSpan bytes);
   Step TornHint();
   Step StaleHint();
@@ -223,7 +230,9 @@ class Lookup {
   bool confirmed_early_ = false;  // a seeded bug's
   bool lengthened_ = false;       // the READ under way is the longer one of an item
   bool head_only_ = false;        // the READ under way is of header and key of a long item
-  ServerTimeBounds time_;         // of the READ that landed last; of a long item, of its head's
+  // Of the READ that landed last, if it was asked for; of a long item, of its head's.
+  ServerTimeBounds time_;
+  const TimeOfRead* time_of_read_ = nullptr;  // within Resume
 
   // Of the item whose value is being READ in pieces.
   ItemHeader head_{};
