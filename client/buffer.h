@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace osprey {
 
@@ -45,8 +46,9 @@ class Buffer {
 
 // A value that stands in a buffer.
 struct ValueInfo {
-  uint64_t length = 0;   // bytes
-  uint64_t version = 0;  // of the write that made it
+  uint64_t length = 0;                            // bytes
+  uint64_t version = 0;                           // of the write that made it
+  absl::Duration ttl = absl::InfiniteDuration();  // as Value::ttl
 };
 
 // Of a GetInto that failed as Reason::kBufferTooSmall: how long the value is. Else 0.

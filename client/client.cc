@@ -179,6 +179,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.operations_max = options.operations_max;
   engine_options.buffer_bytes_max = options.buffer_bytes_max;
   engine_options.slot_cache_bytes = options.slot_cache_bytes;
+  engine_options.clock = client::Now;
   absl::StatusOr<std::unique_ptr<client::Engine>> engine =
       client::Engine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();
@@ -222,6 +223,26 @@ absl::StatusOr<uint64_t> Client::Append(absl::string_view key, absl::string_view
                                         const WriteOptions& options) {
   return impl_->Block<uint64_t>(
       [&](auto done) { return StartAppend(key, value, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Expire(absl::string_view key, absl::Duration ttl,
+                                        const WriteOptions& options) {
+  return impl_->Block<uint64_t>(
+      [&](auto done) { return StartExpire(key, ttl, options, std::move(done)); });
+}
+
+absl::StatusOr<uint64_t> Client::Persist(absl::string_view key, const WriteOptions& options) {
+  return Expire(key, absl::InfiniteDuration(), options);
+}
+
+absl::StatusOr<absl::Duration> Client::Ttl(absl::string_view key, absl::Duration deadline) {
+  return impl_->Block<absl::Duration>(
+      [&](auto done) { return StartTtl(key, std::move(done), deadline); });
+}
+
+absl::StatusOr<uint64_t> Client::Touch(absl::string_view key, absl::Duration deadline) {
+  return impl_->Block<uint64_t>(
+      [&](auto done) { return StartTouch(key, std::move(done), deadline); });
 }
 
 absl::StatusOr<uint64_t> Client::Flush(absl::Duration deadline) {
@@ -284,6 +305,31 @@ absl::Status Client::StartAppend(absl::string_view key, absl::string_view value,
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
   return impl_->engine().StartAppend(key, value, options, *end, std::move(done));
+}
+
+absl::Status Client::StartExpire(absl::string_view key, absl::Duration ttl,
+                                 const WriteOptions& options, WriteCallback done) {
+  absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartExpire(key, ttl, options, *end, std::move(done));
+}
+
+absl::Status Client::StartPersist(absl::string_view key, const WriteOptions& options,
+                                  WriteCallback done) {
+  return StartExpire(key, absl::InfiniteDuration(), options, std::move(done));
+}
+
+absl::Status Client::StartTtl(absl::string_view key, TtlCallback done, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartTtl(key, *end, std::move(done));
+}
+
+absl::Status Client::StartTouch(absl::string_view key, WriteCallback done,
+                                absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  return impl_->engine().StartTouch(key, *end, std::move(done));
 }
 
 absl::Status Client::StartFlush(WriteCallback done, absl::Duration deadline) {

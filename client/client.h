@@ -98,11 +98,16 @@ struct Options {
 };
 
 constexpr absl::Duration kDeadlineMax() { return absl::Seconds(60); }
+// 100 years.
+constexpr absl::Duration kTtlMax() { return absl::Hours(24 * 36525); }
 
 struct Value {
   std::string bytes;
   // The version of the write that made it: never repeats for a key within a server's life.
   uint64_t version = 0;
+  // What was left of its time to live when it was read, at least; InfiniteDuration: it lives until
+  // it is deleted.
+  absl::Duration ttl = absl::InfiniteDuration();
 };
 
 // What an increment made of a value, and the version of that write.
@@ -123,6 +128,10 @@ struct WriteOptions {
   bool if_absent = false;
   // Not 0: only if this is the present version, else FAILED_PRECONDITION; NOT_FOUND if absent.
   uint64_t if_version = 0;
+  // How long the key lives, from the instant of the write on. Zero or InfiniteDuration: until it is
+  // deleted, whatever was said of it before. At most kTtlMax, in steps of about 0.1 ms, never
+  // shorter. For put alone: increment and append leave it as it is, and Expire changes it.
+  absl::Duration ttl = absl::ZeroDuration();
   // Zero: Options::deadline.
   absl::Duration deadline = absl::ZeroDuration();
 };
@@ -211,6 +220,20 @@ class Client {
   // bounded by what fits one message (some 8 KB): INVALID_ARGUMENT names the bound.
   absl::StatusOr<uint64_t> Append(absl::string_view key, absl::string_view value,
                                   const WriteOptions& options = {});
+  // Gives a key that is there `ttl` to live from now on, or until it is deleted
+  // (InfiniteDuration: as Persist). Its value and version stay; returns the version. NOT_FOUND when
+  // absent. INVALID_ARGUMENT for a `ttl` that is not above zero and at most kTtlMax.
+  absl::StatusOr<uint64_t> Expire(absl::string_view key, absl::Duration ttl,
+                                  const WriteOptions& options = {});
+  absl::StatusOr<uint64_t> Persist(absl::string_view key, const WriteOptions& options = {});
+  // What is left of the key's time to live, at least; InfiniteDuration: it lives until it is
+  // deleted. NOT_FOUND when absent. As Exists, a READ.
+  absl::StatusOr<absl::Duration> Ttl(absl::string_view key,
+                                     absl::Duration deadline = absl::ZeroDuration());
+  // Counts as a use of the key, for a server that evicts what is not used; a message, unlike Get.
+  // Nothing else changes; returns the version. NOT_FOUND when absent.
+  absl::StatusOr<uint64_t> Touch(absl::string_view key,
+                                 absl::Duration deadline = absl::ZeroDuration());
   // Deletes every key that is present when it begins and not written again before it gets there;
   // returns how many it deleted. No instant: other operations go on between its parts.
   absl::StatusOr<uint64_t> Flush(absl::Duration deadline = absl::ZeroDuration());
@@ -289,6 +312,14 @@ class Client {
                               IncrementCallback done);
   absl::Status StartAppend(absl::string_view key, absl::string_view value,
                            const WriteOptions& options, WriteCallback done);
+  absl::Status StartExpire(absl::string_view key, absl::Duration ttl, const WriteOptions& options,
+                           WriteCallback done);
+  absl::Status StartPersist(absl::string_view key, const WriteOptions& options, WriteCallback done);
+  using TtlCallback = absl::AnyInvocable<void(absl::StatusOr<absl::Duration>)>;
+  absl::Status StartTtl(absl::string_view key, TtlCallback done,
+                        absl::Duration deadline = absl::ZeroDuration());
+  absl::Status StartTouch(absl::string_view key, WriteCallback done,
+                          absl::Duration deadline = absl::ZeroDuration());
   absl::Status StartFlush(WriteCallback done, absl::Duration deadline = absl::ZeroDuration());
 
   // The buffer's bytes belong to the operation until its callback runs.

@@ -157,7 +157,7 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   if (event.kind != Event::Kind::kConnected) return Change::kNone;
   Heard(now);
   limits_ = transport_.limits(id_);
-  if (absl::Status status = SayHello(); !status.ok()) {
+  if (absl::Status status = SayHello(now); !status.ok()) {
     Fail(std::move(status));
   } else {
     state_ = State::kGreeting;
@@ -165,7 +165,8 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   return Change::kNone;
 }
 
-absl::Status Connection::SayHello() {
+absl::Status Connection::SayHello(absl::Time now) {
+  terms_.asked_at = now;
   if (limits_.frame_bytes_max < kPutFixedBytes + rdma::kKeyBytesMax) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the server takes frames of ", limits_.frame_bytes_max,
@@ -306,6 +307,7 @@ absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
   terms_.region = {body.region.address, body.region.length, body.region.key};
   terms_.requests_max = std::min(body.requests_max, kRequestsMax);
   terms_.value_bytes_max = body.value_bytes_max;
+  terms_.server_time = absl::FromUnixNanos(static_cast<int64_t>(body.server_time));
   terms_.eager_bytes_max =
       std::min<uint64_t>(body.eager_bytes_max, limits_.frame_bytes_max - kPutFixedBytes);
   return absl::OkStatus();

@@ -69,6 +69,9 @@ struct ServerTerms {
   uint32_t requests_max = 0;
   uint64_t value_bytes_max = 0;
   uint64_t eager_bytes_max = 0;  // key and value together
+  // What its clock said after `asked_at` by ours, and before Welcome was here.
+  absl::Time server_time;
+  absl::Time asked_at;
 };
 
 class Connection {
@@ -153,7 +156,7 @@ class Connection {
   Change Disconnected(const rdma::Event& event, absl::Time now);
   void Connect(absl::Time now);
   void Pause(absl::Time now);
-  absl::Status SayHello();
+  absl::Status SayHello(absl::Time now);
   // What comes before kMapping; true once that was the Welcome.
   absl::StatusOr<bool> TakeGreeting(rdma::Bytes frame);
   absl::Status TakeChallenge(rdma::Bytes frame);

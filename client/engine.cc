@@ -80,6 +80,7 @@ int Engine::Poll(absl::Time now) {
     EndPauses(now);
     BeginLookups(now);
     PostReads(now);
+    AskTime(now);
     SendRequests();
   }
   const int count = RunCallbacks();
@@ -93,9 +94,23 @@ void Engine::ReceiveEvents(absl::Time now) {
   constexpr int kRoundsMax = 8;
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t count = transport_->Poll(absl::MakeSpan(events_));
+    received_by_.reset();
     for (size_t i = 0; i < count; ++i) OnEvent(events_[i], now);
     if (count < events_.size()) return;
   }
+}
+
+// A time at which the events under way had all arrived.
+absl::Time Engine::ReceivedBy() {
+  if (!received_by_.has_value()) {
+    received_by_ = options_.clock ? std::max(options_.clock(), polled_at_) : polled_at_;
+  }
+  return *received_by_;
+}
+
+// What is known of the server's clock from the posting of a READ until the events under way.
+index::ServerTimeBounds Engine::TimeSince(absl::Time posted) {
+  return server_clock_.During(posted, ReceivedBy());
 }
 
 void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
@@ -112,7 +127,14 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
       OnFrame(event.frame, now)) {
     return;
   }
-  switch (connection_->Advance(&event, now)) {
+  const bool greeting = connection_->state() == Connection::State::kGreeting;
+  const Connection::Change change = connection_->Advance(&event, now);
+  if (greeting && connection_->state() == Connection::State::kMapping) {
+    server_clock_.Reset();
+    const ServerTerms& terms = connection_->terms();
+    server_clock_.Heard(terms.asked_at, ReceivedBy(), terms.server_time);
+  }
+  switch (change) {
     case Connection::Change::kNone:
       break;
     case Connection::Change::kReady:
@@ -129,7 +151,8 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   const bool believe = event.status.ok() && connection_->answers_count();
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
-    scans_.Done(event.cookie, believe, now);
+    scans_.Done(event.cookie, believe, now,
+                [this](absl::Time posted) { return TimeSince(posted); });
     if (!event.status.ok()) connection_->Fail(event.status);
     return;
   }
@@ -139,7 +162,8 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
     } else if (get.landed() < get.read().length) {
       get.set_state(GetOperation::State::kToRead);
     } else {
-      get.Landed();
+      get.Landed([this](absl::Time posted) { return TimeSince(posted); });
+      if (get.used_clock()) clock_used_at_ = now;
     }
     Place(get, now);
   });
@@ -186,6 +210,7 @@ void Engine::OnAnotherServer() {
 void Engine::OnLost() {
   assert(outstanding_reads() == 0 && "READs end before their connection does");
   exposures_.Clear();
+  time_asked_ = 0;
   RequeueRequests();
   scans_.OnLost();
   EndDrained();

@@ -30,6 +30,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -48,6 +49,7 @@
 #include "client/operation.h"
 #include "client/read_batches.h"
 #include "client/scans.h"
+#include "client/server_clock.h"
 #include "client/session.h"
 #include "client/slot_cache.h"
 #include "client/value_reads.h"
@@ -78,6 +80,9 @@ struct EngineOptions {
   // Key and value of a PUT that travel in the frame, at most; the server and the frame may say
   // less.
   uint64_t eager_bytes_max = kEagerBytesMax;
+  // Poll's time, read anew: Poll's argument is too old to say when something had arrived. Null:
+  // that argument is good enough, as in virtual time.
+  std::function<absl::Time()> clock;
 };
 
 class Engine : private Exposer {
@@ -99,6 +104,7 @@ class Engine : private Exposer {
   absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
+  absl::Status StartTtl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         absl::Time deadline, Client::WriteCallback done);
   // The memory's owner must carry exposer_link(). What lands there, and when it is answered:
@@ -114,6 +120,10 @@ class Engine : private Exposer {
   absl::Status StartAppend(absl::string_view key, absl::string_view value,
                            const WriteOptions& options, absl::Time deadline,
                            Client::WriteCallback done);
+  // `ttl` InfiniteDuration: it lives until it is deleted.
+  absl::Status StartExpire(absl::string_view key, absl::Duration ttl, const WriteOptions& options,
+                           absl::Time deadline, Client::WriteCallback done);
+  absl::Status StartTouch(absl::string_view key, absl::Time deadline, Client::WriteCallback done);
   absl::Status StartFlush(absl::Time deadline, Client::WriteCallback done);
   // Calls `done` in the next Poll, as an operation that has ended at once.
   void Defer(absl::AnyInvocable<void()> done);
@@ -155,6 +165,7 @@ class Engine : private Exposer {
   absl::Status CheckKey(absl::string_view key) const;
   absl::Status CheckPut(absl::string_view key, uint64_t value_length,
                         const WriteOptions& options) const;
+  absl::Status CheckChange(absl::string_view key, const WriteOptions& options) const;
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   MessageOperation& NewMessage();
@@ -162,6 +173,8 @@ class Engine : private Exposer {
   void Started(Operation& operation);
 
   void ReceiveEvents(absl::Time now);
+  absl::Time ReceivedBy();
+  index::ServerTimeBounds TimeSince(absl::Time posted);
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Event& event, absl::Time now);
   void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
@@ -186,6 +199,7 @@ class Engine : private Exposer {
     return batches_.outstanding() + value_reads_.outstanding() + scans_.outstanding();
   }
   absl::Time ReadsStuckSince() const;
+  void AskTime(absl::Time now);
   void SendRequests();
   void GatherRequests();
   bool Gather(Operation& operation, uint64_t& next_sequence);
@@ -248,6 +262,10 @@ class Engine : private Exposer {
   bool closed_ = false;
   bool polling_ = false;
   absl::Time polled_at_ = absl::InfinitePast();
+  std::optional<absl::Time> received_by_;  // of the events under way
+  ServerClock server_clock_;               // of the server of the present connection
+  absl::Time clock_used_at_ = absl::InfinitePast();
+  uint64_t time_asked_ = 0;  // the sequence of the last PING for its sake; 0: none
   absl::Time read_ended_at_ = absl::InfinitePast();
   // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
   // nothing.

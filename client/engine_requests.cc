@@ -26,6 +26,24 @@ absl::Status Hostile(absl::string_view what) {
 
 }  // namespace
 
+// What is known of the server's clock grows stale where nothing is sent. So that READs of keys with
+// an expiry go on without the server, it is asked for its time now and then, once for all of them;
+// and when a scan cannot go on. Nobody waits for that answer (OnReply takes the time out of it).
+void Engine::AskTime(absl::Time now) {
+  const absl::Duration age = server_clock_.Age(now);
+  const bool is_wanted = now - clock_used_at_ < ServerClock::kAgeMax() || scans_.wants_time();
+  if (!is_wanted || age < ServerClock::kAgeMax() / 2) return;
+  if (time_asked_ != 0 && session_.IsUnanswered(time_asked_)) return;
+  if (!session_.HasRoom() || transport_->SendRoom(connection_->id()) == 0) return;
+  const uint64_t sequence = session_.next_sequence();
+  const rdma::EmptyMessage ping(rdma::Opcode::kPing, session_.id(), sequence);
+  if (!transport_->Send(connection_->id(), {ping.bytes()}).ok()) return;  // it has just ended
+  session_.AddUnowned(now);
+  time_asked_ = sequence;
+  ++counters_.messages;
+  ++counters_.frames;
+}
+
 // All that are ready, as few frames as they fit into.
 void Engine::SendRequests() {
   while (transport_->SendRoom(connection_->id()) > 0) {
@@ -92,7 +110,7 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
 void Engine::SentRequest(Operation& operation) {
   ++counters_.messages;
   OperationQueue::Remove(operation);
-  if (operation.sequence() == 0) session_.Add(operation);
+  if (operation.sequence() == 0) session_.Add(operation, polled_at_);
   if (operation.type() == Operation::Type::kGet) {
     ++counters_.rpc_gets;
     static_cast<GetOperation&>(operation).set_state(GetOperation::State::kAsking);
@@ -135,6 +153,8 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
         Hostile(absl::StrCat("a reply to request ", header->sequence, " of session ",
                              header->session, ", which waits for none")));
   }
+  server_clock_.Heard(session_.SentAt(header->sequence), ReceivedBy(),
+                      absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
   Operation* operation = session_.Waiting(header->sequence);
   session_.Remove(header->sequence);
   if (operation == nullptr) return;  // given up at its deadline

@@ -75,6 +75,16 @@ absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
   return absl::OkStatus();
 }
 
+absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
+                              Client::TtlCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
 absl::Status Engine::StartScan(Scans::Request request) {
   if (absl::Status status = CheckRoom(); !status.ok()) return status;
   ++in_flight_;
@@ -109,7 +119,21 @@ absl::Status CheckCondition(const WriteOptions& options, bool may_be_if_absent) 
   return absl::OkStatus();
 }
 
+absl::Status CheckTtl(absl::Duration ttl) {
+  if (ttl == absl::InfiniteDuration() || (ttl > absl::ZeroDuration() && ttl <= kTtlMax()))
+    return absl::OkStatus();
+  return BadTtlError(ttl, kTtlMax());
+}
+
 }  // namespace
+
+// Of writes other than put.
+absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& options) const {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  if (status.ok() && options.ttl != absl::ZeroDuration()) status = NoTtlHereError();
+  return status;
+}
 
 absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
   Buffer buffer;
@@ -124,6 +148,7 @@ absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
                               const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
+  if (status.ok() && options.ttl != absl::ZeroDuration()) status = CheckTtl(options.ttl);
   const uint64_t known_max = connection_->value_bytes_max();
   const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
   if (status.ok() && value_length > value_bytes_max)
@@ -145,17 +170,13 @@ absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
 
 absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
                                  absl::Time deadline, Client::WriteCallback done) {
-  absl::Status status = CheckKey(key);
-  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
-  if (!status.ok()) return NotStarted(status);
+  if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
   return Start({rdma::Opcode::kDelete, key, options, deadline, std::move(done)});
 }
 
 absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
                                     absl::Time deadline, Client::IncrementCallback done) {
-  absl::Status status = CheckKey(key);
-  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
-  if (!status.ok()) return NotStarted(status);
+  if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
   MessageOperation::Request request(rdma::Opcode::kIncrement, key, options, deadline,
                                     std::move(done));
   request.by = by;
@@ -165,8 +186,7 @@ absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const Wri
 absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
                                  const WriteOptions& options, absl::Time deadline,
                                  Client::WriteCallback done) {
-  absl::Status status = CheckKey(key);
-  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  absl::Status status = CheckChange(key, options);
   const uint64_t bytes = key.size() + value.size();
   if (status.ok() && bytes > connection_->append_bytes_max())
     status = AppendTooLongError(bytes, connection_->append_bytes_max());
@@ -177,6 +197,23 @@ absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
   request.value = *std::move(copy);
   request.value_length = value.size();
   return Start(std::move(request));
+}
+
+absl::Status Engine::StartExpire(absl::string_view key, absl::Duration ttl,
+                                 const WriteOptions& options, absl::Time deadline,
+                                 Client::WriteCallback done) {
+  absl::Status status = CheckChange(key, options);
+  if (status.ok()) status = CheckTtl(ttl);
+  if (!status.ok()) return NotStarted(status);
+  MessageOperation::Request request(rdma::Opcode::kExpire, key, options, deadline, std::move(done));
+  request.ttl = ttl;
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartTouch(absl::string_view key, absl::Time deadline,
+                                Client::WriteCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  return Start({rdma::Opcode::kTouch, key, {}, deadline, std::move(done)});
 }
 
 absl::Status Engine::StartFlush(absl::Time deadline, Client::WriteCallback done) {

@@ -127,6 +127,17 @@ absl::Status BadConditionError(absl::string_view what) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBadCondition, what);
 }
 
+absl::Status BadTtlError(absl::Duration ttl, absl::Duration ttl_max) {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadTtl,
+               absl::StrCat("the time to live is ", absl::FormatDuration(ttl),
+                            "; it must be positive and at most ", absl::FormatDuration(ttl_max)));
+}
+
+absl::Status NoTtlHereError() {
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kBadTtl,
+               "WriteOptions::ttl is for put alone; Expire changes that of a key that is there");
+}
+
 absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_max) {
   return Error(
       absl::StatusCode::kInvalidArgument, Reason::kBadDeadline,

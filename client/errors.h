@@ -25,6 +25,8 @@ absl::Status KeyTooLongError(uint64_t bytes, uint64_t bytes_max);
 absl::Status ValueTooLongError(uint64_t bytes, uint64_t bytes_max);
 absl::Status AppendTooLongError(uint64_t bytes, uint64_t bytes_max);
 absl::Status BadConditionError(absl::string_view what);
+absl::Status BadTtlError(absl::Duration ttl, absl::Duration ttl_max);
+absl::Status NoTtlHereError();
 absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_max);
 absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range);

@@ -1,5 +1,6 @@
 #include "client/get_operation.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <string>
@@ -24,6 +25,13 @@ absl::string_view Text(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// What is left at `now_ns`; both are server time.
+absl::Duration TtlOf(uint64_t expiry_ns, uint64_t now_ns) {
+  if (expiry_ns == 0) return absl::InfiniteDuration();
+  if (expiry_ns <= now_ns) return absl::ZeroDuration();
+  return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(expiry_ns - now_ns, INT64_MAX)));
+}
+
 void Assign(std::string& to, absl::Span<const std::byte> bytes) {
   to.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
@@ -37,6 +45,7 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   want_value_ = want_value;
   target_ = std::move(target);
   asks_length_ = false;
+  used_clock_ = false;
   times_asked_ = 0;
   done_ = std::move(done);
   state_ = State::kNew;
@@ -55,20 +64,25 @@ void GetOperation::Begin(uint64_t read_bytes_max) {
   read_bytes_max_ = read_bytes_max;
   hint_ = cache_.Find(place_);
   if (hint_ != 0) ++counters_.hints;
-  lookup_.emplace(partition_->map, key(), hash_, hint_, ReadOptions());
+  lookup_.emplace(partition_->map, key(), hash_, hint_, ReadOptions(/*present_version=*/0));
   Follow(lookup_->Start());
 }
 
-index::LookupOptions GetOperation::ReadOptions() const {
+index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
   index::LookupOptions options;
+  options.present_version = present_version;
   options.want_value = want_value_;
   if (target_.data != nullptr) options.whole_read_bytes_max = kCopiedBytesMax;
   return options;
 }
 
-void GetOperation::Landed() {
+void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && landed_ == read_.length);
-  const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length});
+  const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length}, [&] {
+    const index::ServerTimeBounds time = time_since(posted_at_);
+    landed_ns_ = time.latest_ns;
+    return time;
+  });
   Learn(step);
   Follow(step);
 }
@@ -135,9 +149,10 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       if (step.value_length > read_bytes_max_) break;
       return BeginFetch(step);
     case index::Lookup::Kind::kHit:
-      if (!step.in_pieces) return Hit(step.value, step.version);
+      used_clock_ = step.expiry_ns != 0;
+      if (!step.in_pieces) return Hit(step.value, step.version, TtlOf(step.expiry_ns, landed_ns_));
       length_ = fetch_.length;
-      return Finish(Value{std::move(fetched_), step.version});
+      return Finish(Value{std::move(fetched_), step.version, TtlOf(step.expiry_ns, landed_ns_)});
     case index::Lookup::Kind::kMiss:
       return Finish(absl::NotFoundError("no such key"));
     case index::Lookup::Kind::kAskServer:
@@ -147,9 +162,10 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
 }
 
 // All of the value is at hand.
-void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version) {
+void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl) {
   Value value;
   value.version = version;
+  value.ttl = ttl;
   if (target_.data != nullptr) {
     if (bytes.size() > target_.size) return Finish(BufferTooSmallError(bytes.size(), target_.size));
     if (!bytes.empty()) std::memcpy(target_.data, bytes.data(), bytes.size());
@@ -194,7 +210,8 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
     return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
   const uint64_t length = reply.body.value_length;
-  if (!want_value_ || length == reply.data.size()) return Hit(reply.data, reply.body.version);
+  if (!want_value_ || length == reply.data.size())
+    return Hit(reply.data, reply.body.version, TtlOf(reply.body.expiry, reply.body.server_time));
   if (target_.data != nullptr && length > target_.size)
     return Finish(BufferTooSmallError(length, target_.size));
   if (std::exchange(asks_length_, false)) return Restart();  // it would fit, as it is now
@@ -204,7 +221,7 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
   // that is READ.
-  lookup_.emplace(partition_->map, key(), hash_, reply.body.slot, ReadOptions());
+  lookup_.emplace(partition_->map, key(), hash_, reply.body.slot, ReadOptions(reply.body.version));
   Follow(lookup_->Start());
 }
 
@@ -246,8 +263,12 @@ void GetOperation::RunCallback() {
   absl::StatusOr<Value> answer = std::move(answer_);
   if (auto* get = std::get_if<Client::GetCallback>(&moved)) return (*get)(std::move(answer));
   if (auto* into = std::get_if<Client::GetIntoCallback>(&moved)) {
-    if (answer.ok()) return (*into)(ValueInfo{length_, answer->version});
+    if (answer.ok()) return (*into)(ValueInfo{length_, answer->version, answer->ttl});
     return (*into)(answer.status());
+  }
+  if (auto* ttl = std::get_if<Client::TtlCallback>(&moved)) {
+    if (answer.ok()) return (*ttl)(answer->ttl);
+    return (*ttl)(answer.status());
   }
   auto& exists = std::get<Client::ExistsCallback>(moved);
   if (answer.ok() || absl::IsNotFound(answer.status())) return exists(answer.ok());

@@ -30,6 +30,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
@@ -53,7 +54,8 @@ class GetOperation final : public Operation {
       : Operation(Type::kGet), counters_(counters), cache_(cache) {}
 
   // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
-  using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback>;
+  using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback,
+                            Client::TtlCallback>;
   // With a `target` the value goes there.
   void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
              UserMemory target = {});
@@ -62,8 +64,10 @@ class GetOperation final : public Operation {
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(uint64_t read_bytes_max);
-  // kReading -> anything but kNew: all bytes of read() have landed in buffer().
-  void Landed();
+  // kReading -> anything but kNew: all bytes of read() have landed in buffer(). `time_since(
+  // posted)` says what is known of the server's clock from then until now.
+  using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
+  void Landed(TimeSince time_since);
   // kFetching: the next bytes of the value, in order. A copy is made where the answer needs one.
   void TakePiece(rdma::Bytes piece);
   // kFetching -> kDone, kToRead, kPaused or kToAsk: all of the value was taken.
@@ -81,6 +85,10 @@ class GetOperation final : public Operation {
   // kDone: gives the answer to the user. The operation may be started again inside.
   void RunCallback();
 
+  // kDone: a READ found the key, and it has an expiry: what is known of the server's clock was of
+  // use.
+  bool used_clock() const { return used_clock_; }
+
   State state() const { return state_; }
   void set_state(State state) {
     state_ = state;
@@ -91,6 +99,8 @@ class GetOperation final : public Operation {
   const index::ReadSpan& read() const { return read_; }
   uint32_t landed() const { return landed_; }
   void set_landed(uint32_t bytes) { landed_ = bytes; }
+  // When the first of them was posted, or a little earlier.
+  void set_posted_at(absl::Time time) { posted_at_ = time; }
   // Registered memory for read(). Elsewhere while READs are under way.
   Buffer& buffer() { return buffer_; }
   // What is in it has been looked at, and no READ into it has begun.
@@ -119,11 +129,11 @@ class GetOperation final : public Operation {
   uint32_t batch_entry = 0;
 
  private:
-  index::LookupOptions ReadOptions() const;
+  index::LookupOptions ReadOptions(uint64_t present_version) const;
   void Follow(const index::Lookup::Step& step);
   void BeginFetch(const index::Lookup::Step& step);
   void AskServer();
-  void Hit(absl::Span<const std::byte> bytes, uint64_t version);
+  void Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl);
   void Learn(const index::Lookup::Step& step);
   void DropLookup();
 
@@ -143,6 +153,9 @@ class GetOperation final : public Operation {
   std::optional<index::Lookup> lookup_;
   index::ReadSpan read_;
   uint32_t landed_ = 0;
+  absl::Time posted_at_;
+  uint64_t landed_ns_ = 0;  // server time when an item with an expiry had landed, at the latest
+  bool used_clock_ = false;
   Buffer buffer_;
   ValueFetch fetch_;
   std::string fetched_;  // of fetch_, unless there is a target

@@ -21,6 +21,12 @@ absl::string_view AsText(rdma::Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// What is above 0 stays so.
+uint64_t WireTtl(absl::Duration ttl) {
+  if (ttl == absl::InfiniteDuration()) return 0;
+  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Ceil(ttl, absl::Nanoseconds(1))));
+}
+
 }  // namespace
 
 absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id, const Buffer& buffer,
@@ -63,6 +69,7 @@ void MessageOperation::Start(Request&& request) {
   if (request.options.if_version != 0) condition_ = rdma::WireCondition::kVersionIs;
   condition_version_ = request.options.if_version;
   by_ = request.by;
+  ttl_ns_ = WireTtl(request.ttl);
   value_ = std::move(request.value);
   source_ = std::move(request.source);
   value_length_ = request.value_length;
@@ -105,6 +112,18 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
       body.value_length = value_length_;
       return AppendWrite(batch, link, sequence, body, value);
     }
+    case rdma::Opcode::kExpire: {
+      rdma::ExpireBody body;
+      body.ttl_ns = ttl_ns_;
+      return AppendWrite(batch, link, sequence, body, {});
+    }
+    case rdma::Opcode::kTouch: {
+      rdma::TouchBody body;
+      body.key_length = static_cast<uint16_t>(key().size());
+      const rdma::Message<rdma::TouchBody> touch(opcode_, link.session, sequence, body,
+                                                 key().size());
+      return AppendPieces(batch, touch.bytes(), key(), {});
+    }
     case rdma::Opcode::kFlush: {
       rdma::FlushBody body;
       body.cursor = flush_cursor_;
@@ -116,8 +135,6 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     case rdma::Opcode::kStats:
       return AppendPieces(batch, rdma::EmptyMessage(opcode_, link.session, sequence).bytes(), "",
                           {});
-    case rdma::Opcode::kExpire:
-    case rdma::Opcode::kTouch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kChallenge:
     case rdma::Opcode::kResponse:
@@ -150,6 +167,7 @@ absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const 
                                                  uint64_t sequence) {
   rdma::PutBody body;
   body.value_length = value_length_;
+  body.ttl_ns = ttl_ns_;
   // An empty value has nothing to READ, so it is always eager.
   if (value_length_ == 0 || key().size() + value_length_ <= link.eager_bytes_max) {
     return AppendWrite(batch, link, sequence, body, ValueBytes());

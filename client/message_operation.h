@@ -1,5 +1,5 @@
-// One request that is answered by message: writes, and PING and STATS, which are asked in the same
-// way.
+// One request that is answered by message: writes, and TOUCH, PING and STATS, which are asked in
+// the same way.
 //
 //   kToSend --sent--> kSent --Replied--> kDone        Finish leads from every state to kDone
 //      ^                |
@@ -66,13 +66,14 @@ class MessageOperation final : public Operation {
 
   struct Request {
     Request(rdma::Opcode o, absl::string_view k, const WriteOptions& w, absl::Time d, Done whom)
-        : opcode(o), key(k), options(w), deadline(d), done(std::move(whom)) {}
+        : opcode(o), key(k), options(w), deadline(d), done(std::move(whom)), ttl(w.ttl) {}
     rdma::Opcode opcode;
     absl::string_view key;  // copied
     WriteOptions options;   // but for its deadline
     absl::Time deadline;
     Done done;
-    int64_t by = 0;  // INCREMENT
+    absl::Duration ttl;  // PUT (that of the options), EXPIRE: zero or infinite: until it is deleted
+    int64_t by = 0;      // INCREMENT
     // PUT, APPEND: a copy, as long as its buffer or shorter; not valid() for an empty value.
     Buffer value;
     uint64_t value_length = 0;
@@ -113,8 +114,10 @@ class MessageOperation final : public Operation {
   void RunCallback();
 
   State state() const { return state_; }
+  // That it was done twice could be told from what is there afterwards.
   bool is_write() const {
-    return opcode_ != rdma::Opcode::kPing && opcode_ != rdma::Opcode::kStats;
+    return opcode_ != rdma::Opcode::kPing && opcode_ != rdma::Opcode::kStats &&
+           opcode_ != rdma::Opcode::kTouch;
   }
   bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
   // A FLUSH that has done a part: what comes next means something to the same server only.
@@ -146,6 +149,7 @@ class MessageOperation final : public Operation {
   rdma::WireCondition condition_ = rdma::WireCondition::kNone;
   uint64_t condition_version_ = 0;
   int64_t by_ = 0;
+  uint64_t ttl_ns_ = 0;
   Buffer value_;
   UserMemory source_;
   uint64_t value_length_ = 0;

@@ -66,6 +66,7 @@ enum osprey_error {
   OSPREY_ERROR_IN_CALLBACK = 111,   // a blocking call, poll, wait or close, within a callback
   OSPREY_ERROR_BAD_ADDRESS = 112,   // neither rdma://HOST[:PORT] nor shm://PATH
   OSPREY_ERROR_BAD_AUTH_KEY = 113,  // of a wrong length, or its file cannot be read, or by others
+  OSPREY_ERROR_BAD_TTL = 114,
   // 2xx: a condition did not hold, or the value is not what it must be. Nothing was changed.
   OSPREY_ERROR_ABSENT = 201,
   OSPREY_ERROR_PRESENT = 202,

@@ -44,6 +44,8 @@ constexpr Description kDescriptions[] = {
      "an address is rdma://HOST[:PORT] or shm://PATH"},
     {OSPREY_ERROR_BAD_AUTH_KEY, "OSPREY_ERROR_BAD_AUTH_KEY",
      "a key has 32 to 4096 bytes; its file must be readable by its owner alone (chmod 600)"},
+    {OSPREY_ERROR_BAD_TTL, "OSPREY_ERROR_BAD_TTL",
+     "the time to live must be above zero and at most 100 years, and of an operation that has one"},
     {OSPREY_ERROR_ABSENT, "OSPREY_ERROR_ABSENT", "there is no such key"},
     {OSPREY_ERROR_PRESENT, "OSPREY_ERROR_PRESENT", "the key is there already"},
     {OSPREY_ERROR_WRONG_VERSION, "OSPREY_ERROR_WRONG_VERSION",
@@ -135,6 +137,8 @@ int CodeOf(Reason reason) {
       return OSPREY_ERROR_APPEND_TOO_LONG;
     case Reason::kBadCondition:
       return OSPREY_ERROR_BAD_CONDITION;
+    case Reason::kBadTtl:
+      return OSPREY_ERROR_BAD_TTL;
     case Reason::kBadDeadline:
       return OSPREY_ERROR_BAD_DEADLINE;
     case Reason::kBadOption:

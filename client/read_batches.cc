@@ -23,7 +23,7 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
       // never get its turn.
       if (!buffer.valid()) break;
     }
-    AddReads(source, operation, room, chain_bytes);
+    AddReads(source, operation, room, now, chain_bytes);
   }
   if (chain_.empty()) return 0;
 
@@ -53,12 +53,13 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
 
 // As many READs as the rest of what `operation` wants needs, or as there is room for.
 void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t room,
-                           uint64_t& chain_bytes) {
+                           absl::Time now, uint64_t& chain_bytes) {
   const index::ReadSpan& wanted = operation.read();
   // The lookup promises it; a READ out of range would cost the connection.
   assert(wanted.length > 0 && wanted.length <= source.region.length &&
          wanted.offset <= source.region.length - wanted.length);
   uint32_t landed = operation.landed();
+  if (landed == 0) operation.set_posted_at(now);
   while (landed < wanted.length && chain_.size() < room) {
     const uint32_t bytes = std::min(wanted.length - landed, source.read_bytes_max);
     rdma::ReadRequest read;

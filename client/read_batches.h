@@ -67,7 +67,8 @@ class ReadBatches {
   };
   using Batch = std::vector<Entry>;
 
-  void AddReads(const Source& source, GetOperation& operation, size_t room, uint64_t& chain_bytes);
+  void AddReads(const Source& source, GetOperation& operation, size_t room, absl::Time now,
+                uint64_t& chain_bytes);
 
   rdma::Transport& transport_;
   BufferPool& buffers_;

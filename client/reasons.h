@@ -22,6 +22,7 @@ enum class Reason {
   kValueTooLong,
   kAppendTooLong,
   kBadCondition,  // conditions that exclude each other, or that this operation does not have
+  kBadTtl,        // out of range, or of an operation that has none
   kBadDeadline,
   kBadOption,
   kBadBuffer,  // no bytes of a Buffer of this Client

@@ -192,6 +192,7 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
   if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok()) return false;
   counters_.scan_reads += chain_.size();
   if (outstanding_++ == 0) progress_at_ = now;
+  if (operation.next_read == 0 && operation.next_byte == 0) operation.posted_at = now;
   ++operation.chains;
   operation.next_read = next_read;
   operation.next_byte = next_byte;
@@ -199,7 +200,7 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
   return true;
 }
 
-void Scans::Done(uint64_t cookie, bool believe, absl::Time now) {
+void Scans::Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since) {
   const size_t index = cookie & ~kCookieBit;
   Operation& operation = *operations_[index];
   assert(operation.chains > 0);
@@ -221,7 +222,10 @@ void Scans::Done(uint64_t cookie, bool believe, absl::Time now) {
     return;
   }
   if (operation.chains > 0 || operation.next_read < operation.step.reads.size()) return;
-  Follow(operation, operation.scan->Resume({operation.buffer.data(), operation.step.bytes}), now);
+  const index::ServerTimeBounds time = time_since(operation.posted_at);
+  operation.lacked_time = time.latest_ns == UINT64_MAX;
+  Follow(operation, operation.scan->Resume({operation.buffer.data(), operation.step.bytes}, time),
+         now);
 }
 
 void Scans::OnLost() {
@@ -286,6 +290,13 @@ absl::Time Scans::NextDeadline() const {
       deadline = std::min(deadline, operation->request.deadline);
   }
   return deadline;
+}
+
+bool Scans::wants_time() const {
+  return std::any_of(operations_.begin(), operations_.end(), [](const auto& operation) {
+    return operation->state == State::kPaused && !operation->scan.has_value() &&
+           operation->lacked_time;
+  });
 }
 
 absl::Time Scans::NextTimer() const {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -79,8 +80,10 @@ class Scans {
   void Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now);
   // Whether a completion with this cookie is of a scan.
   static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
-  // The chain `cookie` has ended; `believe`: well.
-  void Done(uint64_t cookie, bool believe, absl::Time now);
+  // The chain `cookie` has ended; `believe`: well. `time_since(posted)` says what is known of the
+  // server's clock from then until now.
+  using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
+  void Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since);
   // The connection is gone, with all its READs.
   void OnLost();
 
@@ -94,6 +97,8 @@ class Scans {
   // When Expire has something to do, and when Advance has.
   absl::Time NextDeadline() const;
   absl::Time NextTimer() const;
+  // A scan waits because too little is known of the server's clock.
+  bool wants_time() const;
   size_t outstanding() const { return outstanding_; }  // chains
   absl::Time progress_at() const { return progress_at_; }
 
@@ -119,6 +124,8 @@ class Scans {
     size_t next_read = 0;
     uint32_t next_byte = 0;
     uint64_t landing = 0;
+    absl::Time posted_at;  // of its first READ, or a little earlier
+    bool lacked_time = false;
     int chains = 0;  // under way
     int pauses = 0;
     absl::Time pause_end;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/buffer_pool.h"
 #include "client/operation.h"
 
@@ -46,11 +47,19 @@ class Session {
   uint64_t Room() const { return places_.size() - (next_ - first_); }
   uint64_t next_sequence() const { return next_; }
 
-  // The request next_sequence() was sent for `operation`. REQUIRES: HasRoom().
-  void Add(Operation& operation) {
+  // The request next_sequence() was sent for `operation` at `now` or later. REQUIRES: HasRoom().
+  void Add(Operation& operation, absl::Time now) {
     assert(HasRoom());
     operation.set_sequence(next_);
-    PlaceOf(next_) = Place{true, &operation, Buffer()};
+    PlaceOf(next_) = Place{true, &operation, Buffer(), now};
+    ++next_;
+    ++unanswered_;
+  }
+
+  // The same of a request whose answer nobody waits for. REQUIRES: HasRoom().
+  void AddUnowned(absl::Time now) {
+    assert(HasRoom());
+    PlaceOf(next_) = Place{true, nullptr, Buffer(), now};
     ++next_;
     ++unanswered_;
   }
@@ -63,6 +72,13 @@ class Session {
   Operation* Waiting(uint64_t sequence) const {
     assert(IsUnanswered(sequence));
     return places_[sequence % places_.size()].operation;
+  }
+
+  // It was not sent before; the first time, of one that was repeated. REQUIRES:
+  // IsUnanswered(sequence).
+  absl::Time SentAt(uint64_t sequence) const {
+    assert(IsUnanswered(sequence));
+    return places_[sequence % places_.size()].sent_at;
   }
 
   // The operation ends without an answer. `buffer` is what the server may still READ for it.
@@ -93,6 +109,7 @@ class Session {
     bool taken = false;
     Operation* operation = nullptr;
     Buffer buffer;
+    absl::Time sent_at;
   };
   Place& PlaceOf(uint64_t sequence) { return places_[sequence % places_.size()]; }
 

@@ -47,6 +47,7 @@ class ClientEngineTest : public ::testing::Test {
   void StartServer(uint64_t incarnation = 1, uint32_t partitions = 1) {
     server_ = std::make_unique<ScriptedServer>(network_, kUri, incarnation,
                                                ScriptedServer::kRegionBytes, partitions);
+    if (server_clock_) server_->clock = server_clock_;
   }
   // As kill -9.
   void KillServer() { server_.reset(); }
@@ -60,6 +61,7 @@ class ClientEngineTest : public ::testing::Test {
     options.operations_max = operations_max;
     options.buffer_bytes_max = buffer_bytes_max;
     options.slot_cache_bytes = slot_cache_bytes;
+    options.clock = clock_;
     engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
   }
   void CloseEngine() {
@@ -144,6 +146,9 @@ class ClientEngineTest : public ::testing::Test {
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   rdma::AuthKey::Pointer key_;  // of engines that are started; null: none
+  // Of the client and of the server; null: now_, as they are polled.
+  std::function<absl::Time()> clock_;
+  std::function<absl::Time()> server_clock_;
   std::unique_ptr<rdma::Domain> domain_;
   std::unique_ptr<ScriptedServer> server_;
   std::unique_ptr<client::Engine> engine_;

@@ -40,6 +40,13 @@ index::Condition ConditionOf(uint8_t condition, uint64_t version) {
   return {};
 }
 
+index::Lifetime LifetimeOf(uint64_t ttl_ns) {
+  if (ttl_ns == 0) return index::Lifetime::Forever();
+  return index::Lifetime::For(absl::Nanoseconds(static_cast<int64_t>(ttl_ns)));
+}
+
+uint64_t NanosOf(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
+
 }  // namespace
 
 ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
@@ -51,6 +58,7 @@ ScriptedServer::ScriptedServer(fake::Network& network, const std::string& uri, u
   transport_ = domain_->NewTransport({}).value();
   index::TableOptions options;
   options.hash_seed = kHashSeed;
+  options.clock = [this] { return ServerTime(); };
   for (uint32_t i = 0; i < partitions; ++i) {
     const index::PartitionSpan span = index::SpanOfPartition(region_bytes, partitions, i);
     options.incarnation = index::IncarnationOfPartition(incarnation, i);
@@ -69,9 +77,10 @@ index::Table& ScriptedServer::TableOf(absl::string_view key) {
 }
 
 void ScriptedServer::Poll(absl::Time now) {
+  polled_at_ = now;
   Event events[16];
   const size_t count = transport_->Poll(absl::MakeSpan(events));
-  for (size_t i = 0; i < count; ++i) OnEvent(events[i], now);
+  for (size_t i = 0; i < count; ++i) OnEvent(events[i]);
   while (accepts && !asking_.empty()) {
     (void)transport_->Accept(asking_.back());
     asking_.pop_back();
@@ -80,12 +89,12 @@ void ScriptedServer::Poll(absl::Time now) {
          transport_->SendRoom(connection_) > 0) {
     const std::string frame = std::move(waiting_.front());
     waiting_.pop_front();
-    Answer(frame, now);
+    Answer(frame);
   }
   SendReplies();
 }
 
-void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
+void ScriptedServer::OnEvent(const Event& event) {
   switch (event.kind) {
     case Event::Kind::kConnectRequest:
       asking_.push_back(event.connection);
@@ -140,9 +149,9 @@ void ScriptedServer::OnEvent(const Event& event, absl::Time now) {
                                      put.body.value_length);
       const rdma::FrameBytes value(scratch_->data(), put.body.value_length);
       return ReplyToWrite(
-          header,
-          TableOf(put.key).Put(put.key, value,
-                               ConditionOf(put.body.condition, put.body.condition_version), now));
+          header, TableOf(put.key).Put(put.key, value,
+                                       ConditionOf(put.body.condition, put.body.condition_version),
+                                       ServerTime(), LifetimeOf(put.body.ttl_ns)));
     }
     case Event::Kind::kConnected:
     case Event::Kind::kDisconnected:
@@ -162,6 +171,7 @@ void ScriptedServer::Welcome() {
   const rdma::RemoteMemory region = transport_->Expose(connection_, *region_).value();
   rdma::WelcomeBody body;
   body.incarnation = incarnation_;
+  body.server_time = NanosOf(ServerTime());
   body.partitions = static_cast<uint32_t>(tables_.size());
   body.region = {region.address, region.length, region.key, 0};
   body.requests_max = requests_max;
@@ -179,18 +189,18 @@ void ScriptedServer::Welcome() {
   (void)transport_->Send(connection_, {welcome.bytes()});
 }
 
-void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
+void ScriptedServer::Answer(const std::string& frame) {
   const rdma::FrameHeader header = rdma::ParseHeader(BytesOf(frame)).value();
   switch (static_cast<Opcode>(header.opcode)) {
     case Opcode::kPut:
-      return AnswerPut(header, frame, now);
+      return AnswerPut(header, frame);
     case Opcode::kDelete: {
       const rdma::DeleteRequest request = rdma::ParseDelete(BytesOf(frame)).value();
       return ReplyToWrite(
-          header,
-          TableOf(request.key)
-              .Delete(request.key,
-                      ConditionOf(request.body.condition, request.body.condition_version), now));
+          header, TableOf(request.key)
+                      .Delete(request.key,
+                              ConditionOf(request.body.condition, request.body.condition_version),
+                              ServerTime()));
     }
     case Opcode::kGet:
       return AnswerGet(header, frame);
@@ -207,8 +217,17 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
     case Opcode::kFlush:
       flushes.push_back(rdma::ParseFlush(BytesOf(frame)).value());
       return Reply(header, NextScripted());
-    case Opcode::kExpire:
+    case Opcode::kExpire: {
+      const rdma::ExpireRequest request = rdma::ParseExpire(BytesOf(frame)).value();
+      ttls_ns.push_back(request.body.ttl_ns);
+      return ReplyToWrite(
+          header, TableOf(request.key)
+                      .Expire(request.key,
+                              ConditionOf(request.body.condition, request.body.condition_version),
+                              LifetimeOf(request.body.ttl_ns), ServerTime()));
+    }
     case Opcode::kTouch:
+      return AnswerTouch(header, rdma::ParseTouch(BytesOf(frame)).value().key);
     case Opcode::kHello:
     case Opcode::kChallenge:
     case Opcode::kResponse:
@@ -222,6 +241,18 @@ void ScriptedServer::Answer(const std::string& frame, absl::Time now) {
   }
 }
 
+void ScriptedServer::AnswerTouch(const rdma::FrameHeader& header, absl::string_view key) {
+  rdma::ReplyBody body;
+  const absl::StatusOr<index::Table::View> view = TableOf(key).Find(key);
+  if (view.ok()) {
+    body.version = view->version;
+    body.expiry = view->expiry_ns;
+  } else {
+    body.status = static_cast<uint32_t>(absl::StatusCode::kNotFound);
+  }
+  Reply(header, body);
+}
+
 rdma::ReplyBody ScriptedServer::NextScripted() {
   rdma::ReplyBody body;
   if (scripted.empty()) return body;
@@ -230,12 +261,13 @@ rdma::ReplyBody ScriptedServer::NextScripted() {
   return body;
 }
 
-void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::string& frame,
-                               absl::Time now) {
+void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::string& frame) {
   const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
   const index::Condition condition = ConditionOf(put.body.condition, put.body.condition_version);
+  ttls_ns.push_back(put.body.ttl_ns);
   if (put.body.rendezvous == 0) {
-    return ReplyToWrite(header, TableOf(put.key).Put(put.key, put.value, condition, now));
+    return ReplyToWrite(header, TableOf(put.key).Put(put.key, put.value, condition, ServerTime(),
+                                                     LifetimeOf(put.body.ttl_ns)));
   }
   const rdma::WireMemory& source = put.body.source;
   const absl::Status attached =
@@ -258,6 +290,7 @@ void ScriptedServer::AnswerGet(const rdma::FrameHeader& header, const std::strin
     body.status = static_cast<uint32_t>(absl::StatusCode::kNotFound);
     return Reply(header, body);
   }
+  body.expiry = view->expiry_ns;
   body.version = view->version;
   body.slot = view->slot;
   body.value_length = view->value.size();
@@ -273,12 +306,14 @@ void ScriptedServer::ReplyToWrite(const rdma::FrameHeader& to, const index::Writ
   body.status = static_cast<uint32_t>(result.status.code());
   body.version = result.version;
   body.slot = result.slot;
+  if (result.status.ok()) body.expiry = result.expiry_ns;
   Reply(to, body);
 }
 
 void ScriptedServer::Reply(const rdma::FrameHeader& to, rdma::ReplyBody body,
                            absl::string_view data) {
   body.data_length = static_cast<uint32_t>(data.size());
+  body.server_time = NanosOf(ServerTime());
   rdma::Message<rdma::ReplyBody> reply(Opcode::kReply, to.session, to.sequence, body, data.size());
   if (tamper_reply) tamper_reply(reply.header, reply.body);
   if (!batches_replies) {

@@ -59,6 +59,10 @@ class ScriptedServer {
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
 
+  // Its clock; null: what Poll was told last.
+  std::function<absl::Time()> clock;
+  absl::Time ServerTime() const { return clock ? clock() : polled_at_; }
+
   // --- What it saw.
   int hellos = 0;
   rdma::HelloBody last_hello;
@@ -72,6 +76,7 @@ class ScriptedServer {
   std::vector<int64_t> increment_by;
   std::vector<std::string> appended;
   std::vector<rdma::FlushBody> flushes;
+  std::vector<uint64_t> ttls_ns;  // of puts and expires
 
   // --- What the test does in its place.
   index::Table& table(size_t partition = 0) { return *tables_[partition]; }
@@ -87,11 +92,12 @@ class ScriptedServer {
   size_t waiting() const { return waiting_.size(); }  // requests without an answer
 
  private:
-  void OnEvent(const rdma::Event& event, absl::Time now);
+  void OnEvent(const rdma::Event& event);
   void TakeRequest(rdma::FrameBytes frame);
   void Welcome();
-  void Answer(const std::string& frame, absl::Time now);
-  void AnswerPut(const rdma::FrameHeader& header, const std::string& frame, absl::Time now);
+  void Answer(const std::string& frame);
+  void AnswerPut(const rdma::FrameHeader& header, const std::string& frame);
+  void AnswerTouch(const rdma::FrameHeader& header, absl::string_view key);
   rdma::ReplyBody NextScripted();
   void AnswerGet(const rdma::FrameHeader& header, const std::string& frame);
   void Reply(const rdma::FrameHeader& to, rdma::ReplyBody body, absl::string_view data = "");
@@ -104,6 +110,7 @@ class ScriptedServer {
   std::unique_ptr<rdma::Transport> transport_;
   std::vector<std::unique_ptr<index::Table>> tables_;
   const uint64_t incarnation_;
+  absl::Time polled_at_ = absl::UnixEpoch();
   uint64_t last_session_ = 0;
   uint64_t session_ = 0;
   rdma::ConnectionId connection_ = rdma::ConnectionId::kNone;
