@@ -1,11 +1,14 @@
 #include "server/config.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "index/layout.h"
+#include "index/partitions.h"
 #include "index/table.h"
+#include "server/pollers.h"
 #include "server/size_flag.h"
 
 namespace osprey::server {
@@ -125,11 +128,32 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
         "connections-max",
         absl::StrCat(flags.connections_max, " is out of range; write 1 to ", kConnectionsMaxMost));
   }
+  if (flags.pollers < 1 || flags.pollers > static_cast<int64_t>(kPollersMax)) {
+    return Wrong("pollers",
+                 absl::StrCat(flags.pollers, " is out of range; write 1 to ", kPollersMax));
+  }
+  const auto pollers = static_cast<uint32_t>(flags.pollers);
+  const uint32_t partitions = std::bit_ceil(pollers);
+  const uint64_t partition_bytes = index::SpanOfPartition(*memory, partitions, 0).bytes;
+  if (partition_bytes < index::Table::RegionBytesMin()) {
+    return Wrong("memory", absl::StrCat(flags.memory, " is too small for --pollers=", pollers,
+                                        ", which cuts it into ", partitions, " parts of at least ",
+                                        FormatSize(index::Table::RegionBytesMin()), "; write ",
+                                        FormatSize(partitions * index::Table::RegionBytesMin()),
+                                        " or more, or fewer pollers"));
+  }
   const absl::StatusOr<uint64_t> value_max =
       flags.value_max.empty()
-          ? std::min(*memory, index::kValueBytesMax)
+          ? std::min(partition_bytes, index::kValueBytesMax)
           : ParseBytes("value-max", flags.value_max, kValueBytesMaxLeast, index::kValueBytesMax);
   if (!value_max.ok()) return value_max.status();
+  if (*value_max > partition_bytes && partitions > 1) {
+    return Wrong("value-max",
+                 absl::StrCat(flags.value_max, " is more than a value may have: --pollers=",
+                              pollers, " cuts --memory=", flags.memory, " into parts of ",
+                              FormatSize(partition_bytes),
+                              ", and a value lies in one; write less here, or fewer pollers"));
+  }
   if (*value_max > *memory) {
     return Wrong("value-max", absl::StrCat(flags.value_max, " is more than --memory=", flags.memory,
                                            "; raise that, or write less here"));
@@ -158,6 +182,8 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   config.connections_per_address_max = static_cast<size_t>(flags.connections_per_address_max);
   config.auth_key = *key;
   config.socket_mode = *socket_mode;
+  config.pollers = pollers;
+  config.partitions = partitions;
   return config;
 }
 

@@ -54,6 +54,7 @@ struct FlagValues {
   int64_t connections_per_address_max = 0;
   std::string auth_key_file = "";  // empty: no authentication
   std::string socket_mode = "0600";
+  int64_t pollers = 1;
 };
 
 struct Config {
@@ -67,6 +68,8 @@ struct Config {
   size_t connections_per_address_max = 0;  // 0: no bound
   rdma::AuthKey::Pointer auth_key;         // null: no authentication
   mode_t socket_mode = 0600;
+  uint32_t pollers = 1;
+  uint32_t partitions = 1;  // of the memory: pollers, rounded up to a power of two
 };
 
 // Reads the key's file; else a function of the flags. Errors: one line: the flag, what is wrong,

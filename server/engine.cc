@@ -21,6 +21,13 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
   return std::make_unique<Admission>(limits);
 }
 
+// What new sessions are called.
+std::function<uint64_t()> SessionIds(const EngineOptions& options) {
+  if (options.pollers == nullptr) return options.random;
+  return
+      [random = options.random, poller = options.poller] { return SessionIdOf(random(), poller); };
+}
+
 }  // namespace
 
 Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
@@ -32,7 +39,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
       // Twice the connections: each may have left a session behind for its client to come back to.
-      sessions_(2 * options.connections_max, options.random),
+      sessions_(2 * options.connections_max, SessionIds(options)),
       shared_{options.incarnation,
               options.value_bytes_max,
               access_,
@@ -48,8 +55,8 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);
-    states_.push_back(
-        std::make_unique<PortState>(PortState{{*port.transport, *port.region, *port.scratch}, {}}));
+    states_.push_back(std::make_unique<PortState>(
+        PortState{{*port.transport, *port.region, *port.scratch}, {}, port.by_poller}));
   }
 }
 
@@ -90,6 +97,7 @@ bool Engine::Poll(absl::Time now) {
   if (now >= next_timer_) RunTimers(now);
   worked |= Work(now);
   worked |= TendTables(now);
+  if (worked && options_.pollers != nullptr) options_.pollers->Report(options_.poller, Report());
   return worked;
 }
 
@@ -108,15 +116,42 @@ bool Engine::Work(absl::Time now) {
 // so that nobody sleeps meanwhile.
 bool Engine::TendTables(absl::Time now) {
   untended_ |= access_.TakeTouched();
-  for (uint64_t left = untended_; left != 0; left &= left - 1) {
-    const auto partition = static_cast<uint32_t>(std::countr_zero(left));
-    const LockedTable table = tables_.Lock(partition);
-    bool more = table->GrowStep(now);
-    more |= table->EvictStep(now);
-    more |= table->CompactStep(now);
-    if (!more) untended_ &= ~(uint64_t{1} << partition);
+  int steps = 0;
+  for (int left = std::popcount(untended_); left > 0 && steps < kTendedPerTurn; --left) {
+    const uint32_t partition = NextUntended();
+    if (TendTable(partition, now)) {
+      ++steps;
+    } else {
+      untended_ &= ~(uint64_t{1} << partition);
+    }
   }
   return untended_ != 0;
+}
+
+// True when it wants more.
+bool Engine::TendTable(uint32_t partition, absl::Time now) {
+  const LockedTable table = tables_.Lock(partition);
+  bool more = table->GrowStep(now);
+  more |= table->EvictStep(now);
+  more |= table->CompactStep(now);
+  return more;
+}
+
+// In turn. REQUIRES: there is one.
+uint32_t Engine::NextUntended() {
+  const int after = static_cast<int>(tended_last_) + 1;
+  const uint64_t rotated = std::rotr(untended_, after);
+  tended_last_ = static_cast<uint32_t>(after + std::countr_zero(rotated)) % 64;
+  return tended_last_;
+}
+
+// Those whose timers are this engine's business.
+uint64_t Engine::OwnPartitions() const {
+  const uint32_t pollers = options_.pollers == nullptr ? 1 : options_.pollers->count();
+  uint64_t own = 0;
+  for (uint32_t i = options_.poller; i < tables_.partitions(); i += pollers)
+    own |= uint64_t{1} << i;
+  return own;
 }
 
 // So that growth and eviction keep up with a turn full of inserts, and none of them waits for more
@@ -126,10 +161,11 @@ void Engine::GrowBetween(absl::Time now) {
   if (writes - grown_at_ < kWritesPerGrowStep) return;
   grown_at_ = writes;
   untended_ |= access_.TakeTouched();
-  for (uint64_t left = untended_; left != 0; left &= left - 1) {
-    const LockedTable table = tables_.Lock(static_cast<uint32_t>(std::countr_zero(left)));
-    table->GrowStep(now);
-    table->EvictStep(now);
+  for (int left = std::popcount(untended_); left > 0; --left) {
+    const LockedTable table = tables_.Lock(NextUntended());
+    const bool grows = table->GrowthWanted();
+    if (grows) table->GrowStep(now);
+    if (table->EvictStep(now) || grows) return;
   }
 }
 
@@ -161,8 +197,27 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
   Touched(connection);
 }
 
+// True when another poller takes the connection. Only the first listens; what the others are asked
+// has been given to them.
+bool Engine::HandOver(PortState& state, const Event& event) {
+  if (options_.pollers == nullptr || options_.poller != 0) return false;
+  const uint32_t chosen = options_.pollers->Choose(event.affinity);
+  if (chosen != 0) {
+    const absl::Status status =
+        state.port.transport.HandOver(event.connection, *state.by_poller[chosen]);
+    if (absl::IsUnavailable(status)) return true;  // it is gone
+    // Else it has too many on their way to it already: we take it ourselves.
+    if (status.ok()) options_.pollers->Given(chosen);
+    if (status.ok()) return true;
+  }
+  options_.pollers->Given(0);
+  return false;
+}
+
 // Nothing is allocated for a peer that is one too many.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
+  if (stopped_at_ == absl::InfiniteFuture() && HandOver(state, event)) return;
+  ++requests_taken_;
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
   Admission::Answer admitted;
   admitted.refusal = RejectReason::kShuttingDown;
@@ -217,7 +272,7 @@ void Engine::RunTimers(absl::Time now) {
     next = std::min(next, connection.deadline());
   });
   // What nobody uses may want something as well, once time has passed: dead space to be freed.
-  untended_ = ~uint64_t{0} >> (64 - tables_.partitions());
+  untended_ |= OwnPartitions();
   sessions_.Expire(now);
   next = std::min(next, sessions_.next_expiry());
   if (stopped_at_ != absl::InfiniteFuture()) {
@@ -259,6 +314,10 @@ std::vector<int> Engine::fds() const {
   return fds;
 }
 
+PollerReport Engine::Report() const {
+  return {counters_, connections(), sessions_.size(), sessions_.kept(), requests_taken_};
+}
+
 std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   StatsInput input;
   input.transport = transport;
@@ -267,16 +326,22 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.uptime = now - started_;
   if (options_.process_cpu) input.process_cpu = options_.process_cpu();
   input.incarnation = options_.incarnation;
-  input.connections = connections();
+  PollerReport report = Report();
+  if (options_.pollers != nullptr) {
+    report.Add(options_.pollers->SumOfOthers(options_.poller));
+    input.pollers = options_.pollers->count();
+  }
+  input.partitions = tables_.partitions();
+  input.connections = report.connections;
   input.connections_max = options_.connections_max;
   input.has_key = options_.key != nullptr;
   input.strangers = admission_.strangers();
   input.refusals = admission_.refusals();
-  input.sessions = sessions_.size();
-  input.sessions_kept = sessions_.kept();
+  input.sessions = report.sessions;
+  input.sessions_kept = report.sessions_kept;
   input.value_bytes_max = options_.value_bytes_max;
   input.table = tables_.stats();
-  return StatsText(input, counters_);
+  return StatsText(input, report.counters);
 }
 
 }  // namespace osprey::server

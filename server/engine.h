@@ -25,7 +25,9 @@
 //     if (engine.Arm()) poll(engine.fds(), until engine.next_timer());  // sleep
 //   }
 //
-// Thread rule: one thread.
+// A server may have several, each on a thread of its own (pollers.h).
+//
+// Thread rule: one thread each.
 
 #ifndef OSPREY_SERVER_ENGINE_H_
 #define OSPREY_SERVER_ENGINE_H_
@@ -47,6 +49,7 @@
 #include "rdma/transport.h"
 #include "server/admission.h"
 #include "server/connection.h"
+#include "server/pollers.h"
 #include "server/sessions.h"
 #include "server/stats.h"
 #include "server/tables.h"
@@ -59,6 +62,8 @@ inline constexpr size_t kEventsPerTurn = 64;
 // A table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
 // while all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
+// Tables that have a step made for them in a turn, of those that still want one after it.
+inline constexpr int kTendedPerTurn = 2;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
 // connections are looked at together.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
@@ -85,6 +90,9 @@ struct EngineOptions {
   std::function<absl::Duration()> process_cpu;
   // A line for people, about a client that misbehaved or vanished; may be empty.
   std::function<void(absl::string_view)> log;
+  // When there are several engines: what they share, and which this one is. Must outlive it.
+  Pollers* pollers = nullptr;
+  uint32_t poller = 0;
 };
 
 // One transport, with the memory that was registered for it. The memory must outlive the engine.
@@ -92,6 +100,9 @@ struct EnginePort {
   std::unique_ptr<rdma::Transport> transport;
   const rdma::Memory* region = nullptr;   // the tables' bytes, Access::kRemoteRead
   const rdma::Memory* scratch = nullptr;  // kLivenessBytes, Access::kLocal
+  // When there are several engines: their transports of the same domain, by poller. They outlive
+  // all use of this one.
+  std::vector<rdma::Transport*> by_poller = {};
 };
 
 class Engine {
@@ -136,31 +147,39 @@ class Engine {
   struct PortState {
     Port port;
     Connections connections;
+    std::vector<rdma::Transport*> by_poller;
   };
 
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
+  bool HandOver(PortState& state, const rdma::Event& event);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   bool TendTables(absl::Time now);
+  bool TendTable(uint32_t partition, absl::Time now);
+  uint64_t OwnPartitions() const;
+  uint32_t NextUntended();
   void GrowBetween(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>
   void ForEachConnection(Function&& function);
+  PollerReport Report() const;
   std::string Stats(const std::string& transport, absl::Time now) const;
 
   const EngineOptions options_;
   const absl::Time started_;
   Tables& tables_;
   TableAccess access_;
-  uint64_t untended_ = 0;  // partitions that may want growth or compaction, a bit each
+  uint64_t untended_ = 0;     // partitions that may want growth or compaction, a bit each
+  uint32_t tended_last_ = 0;  // a partition: the next one comes first
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared
   Admission& admission_;
   Counters counters_;
-  uint64_t grown_at_ = 0;  // writes until the last step of growth between events
+  uint64_t grown_at_ = 0;        // writes until the last step of growth between events
+  uint64_t requests_taken_ = 0;  // of peers that ask to connect
   Sessions sessions_;
   Shared shared_;
   // Connections hold spans of the table that READs may land in: the transports go first.

@@ -16,6 +16,7 @@ void Log(absl::string_view line) {
 }
 
 void ClientLog::Write(absl::string_view line, absl::Time now) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (now >= second_ + absl::Seconds(1)) {
     if (suppressed_ > 0) Log(absl::StrCat(suppressed_, " lines about clients were left out"));
     second_ = now;

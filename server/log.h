@@ -4,6 +4,7 @@
 #define OSPREY_SERVER_LOG_H_
 
 #include <cstdint>
+#include <mutex>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -14,7 +15,7 @@ namespace osprey::server {
 void Log(absl::string_view line);
 
 // For lines that clients cause: at most kLinesPerSecond, the rest is counted and told later, so
-// that a client that comes again and again cannot fill the disk. One thread.
+// that a client that comes again and again cannot fill the disk. Thread-safe.
 class ClientLog {
  public:
   static constexpr int kLinesPerSecond = 10;
@@ -22,6 +23,7 @@ class ClientLog {
   void Write(absl::string_view line, absl::Time now);
 
  private:
+  std::mutex mutex_;
   absl::Time second_ = absl::InfinitePast();  // the one in which lines_ were printed
   int lines_ = 0;
   uint64_t suppressed_ = 0;

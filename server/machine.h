@@ -22,9 +22,11 @@ Machine ThisMachine();
 
 // Descriptors beside those of connections: listeners, devices, memory, logs.
 inline constexpr uint64_t kOtherDescriptors = 64;
+// Of each poller but the first: what its transports wait for.
+inline constexpr uint64_t kPollerDescriptors = 16;
 // Over shm each connection has a socket.
 inline uint64_t DescriptorsFor(const Config& config) {
-  return config.connections_max + kOtherDescriptors;
+  return config.connections_max + kOtherDescriptors + (config.pollers - 1) * kPollerDescriptors;
 }
 
 // Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the mend.

@@ -41,6 +41,9 @@ DEFINE_string(auth_key_file, "",
 DEFINE_string(socket_mode, "0600",
               "mode of shm:// sockets, that is, who may connect: 0600 this user, 0660 its group, "
               "0666 everybody on this host [0600]");
+DEFINE_int64(pollers, 1,
+             "threads that serve, 1 to 64; writes scale with them. The memory is cut into as many "
+             "parts (rounded up to a power of two), and a value lies in one [1]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -98,7 +101,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
                   FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
-                  FLAGS_auth_key_file, FLAGS_socket_mode});
+                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

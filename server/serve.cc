@@ -1,14 +1,9 @@
 #include "server/serve.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <chrono>
@@ -30,6 +25,8 @@
 #include "server/engine.h"
 #include "server/log.h"
 #include "server/machine.h"
+#include "server/pollers.h"
+#include "server/run.h"
 #include "server/size_flag.h"
 #include "server/tables.h"
 
@@ -72,24 +69,13 @@ absl::Duration ProcessCpu() {
 
 // --- Signals ------------------------------------------------------------------------------------
 
-// Set by the handler, read by the loop. Relaxed: it guards no other memory, and the descriptor ends
-// the sleep.
-std::atomic<bool> stop_asked{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may use nothing else");
-int stop_fd = -1;
+// The handler's; lives as long as the process.
+StopBell* stop_bell = nullptr;
 
-void AskToStop(int) {
-  const int saved_errno = errno;
-  stop_asked.store(true, std::memory_order_relaxed);
-  const uint64_t one = 1;
-  // Fails only when it is readable already.
-  [[maybe_unused]] const ssize_t written = write(stop_fd, &one, sizeof(one));
-  errno = saved_errno;
-}
+void AskToStop(int) { stop_bell->Ring(); }
 
 void HandleSignals() {
-  stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  assert(stop_fd >= 0);
+  if (stop_bell == nullptr) stop_bell = new StopBell;
   struct sigaction action = {};
   action.sa_handler = AskToStop;
   sigaction(SIGTERM, &action, nullptr);
@@ -107,7 +93,7 @@ struct Place {
   rdma::Address::Scheme scheme;
   std::unique_ptr<rdma::Domain> domain;
   std::unique_ptr<rdma::Memory> region;
-  std::unique_ptr<rdma::Memory> scratch;
+  std::vector<std::unique_ptr<rdma::Memory>> scratch;  // by poller: their READs land in it
 };
 
 // In the order of dependency: destroyed from the end.
@@ -117,14 +103,15 @@ struct Server {
   std::unique_ptr<Tables> tables;
   std::unique_ptr<Admission> admission;
   ClientLog client_log;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Pollers> pollers;
+  std::vector<std::unique_ptr<Engine>> engines;  // by poller
 
   ~Server() {
-    engine.reset();
+    engines.clear();
     tables.reset();
     for (Place& place : places) {
       place.region.reset();  // … outlive what was registered in them, which `memory` outlives
-      place.scratch.reset();
+      place.scratch.clear();
     }
   }
 };
@@ -144,7 +131,7 @@ absl::Status OpenDomains(const Config& config, Server& server) {
           domain.status().code(),
           absl::StrCat("cannot listen at ", address.ToString(), ": ", domain.status().message()));
     }
-    server.places.push_back({address.scheme, *std::move(domain), nullptr, nullptr});
+    server.places.push_back({address.scheme, *std::move(domain), nullptr, {}});
   }
   return absl::OkStatus();
 }
@@ -164,31 +151,49 @@ absl::Status MakeMemory(const Config& config, Server& server) {
     absl::StatusOr<std::unique_ptr<rdma::Memory>> region =
         place.domain->Register(*server.memory, rdma::Access::kRemoteRead);
     if (!region.ok()) return region.status();
-    absl::StatusOr<std::unique_ptr<rdma::Memory>> scratch =
-        place.domain->Allocate(kLivenessBytes, rdma::Access::kLocal);
-    if (!scratch.ok()) return scratch.status();
     place.region = *std::move(region);
-    place.scratch = *std::move(scratch);
   }
   return absl::OkStatus();
 }
 
-absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server) {
-  const uint64_t incarnation = Random();
-  index::TableOptions table_options;
-  table_options.incarnation = incarnation;
-  table_options.hash_seed = Random();
-  table_options.evict = config.evict == EvictMode::kClock;
+absl::Status MakeTables(const Config& config, uint64_t incarnation, Server& server) {
+  index::TableOptions options;
+  options.incarnation = incarnation;
+  options.hash_seed = Random();
+  options.evict = config.evict == EvictMode::kClock;
   absl::StatusOr<std::unique_ptr<Tables>> tables =
-      Tables::Create({server.memory->data(), server.memory->size()}, 1, table_options);
+      Tables::Create({server.memory->data(), server.memory->size()}, config.partitions, options);
   if (!tables.ok()) return tables.status();
   server.tables = *std::move(tables);
-  std::vector<EnginePort> ports;
+  return absl::OkStatus();
+}
+
+// For each poller, a transport of each place.
+absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& config,
+                                                               Server& server) {
+  std::vector<std::vector<EnginePort>> ports(config.pollers);
   for (Place& place : server.places) {
-    absl::StatusOr<std::unique_ptr<rdma::Transport>> transport = place.domain->NewTransport({});
-    if (!transport.ok()) return transport.status();
-    ports.push_back({*std::move(transport), place.region.get(), place.scratch.get()});
+    std::vector<rdma::Transport*> by_poller;
+    for (std::vector<EnginePort>& own : ports) {
+      absl::StatusOr<std::unique_ptr<rdma::Transport>> transport = place.domain->NewTransport({});
+      if (!transport.ok()) return transport.status();
+      absl::StatusOr<std::unique_ptr<rdma::Memory>> scratch =
+          place.domain->Allocate(kLivenessBytes, rdma::Access::kLocal);
+      if (!scratch.ok()) return scratch.status();
+      place.scratch.push_back(*std::move(scratch));
+      by_poller.push_back(transport->get());
+      own.push_back({*std::move(transport), place.region.get(), place.scratch.back().get(), {}});
+    }
+    for (std::vector<EnginePort>& own : ports) own.back().by_poller = by_poller;
   }
+  return ports;
+}
+
+absl::Status MakeEngines(const Config& config, const Clock& clock, Server& server) {
+  const uint64_t incarnation = Random();
+  if (absl::Status status = MakeTables(config, incarnation, server); !status.ok()) return status;
+  absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server);
+  if (!ports.ok()) return ports.status();
   EngineOptions options;
   options.incarnation = incarnation;
   AdmissionLimits limits;
@@ -204,7 +209,15 @@ absl::Status MakeEngine(const Config& config, const Clock& clock, Server& server
   options.random = Random;
   options.process_cpu = ProcessCpu;
   options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
-  server.engine = std::make_unique<Engine>(*server.tables, std::move(ports), options, clock.Now());
+  if (config.pollers > 1) {
+    server.pollers = std::make_unique<Pollers>(config.pollers);
+    options.pollers = server.pollers.get();
+  }
+  for (std::vector<EnginePort>& own : *ports) {
+    options.poller = static_cast<uint32_t>(server.engines.size());
+    server.engines.push_back(
+        std::make_unique<Engine>(*server.tables, std::move(own), options, clock.Now()));
+  }
   return absl::OkStatus();
 }
 
@@ -214,7 +227,7 @@ absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server&
     const auto place = std::find_if(server.places.begin(), server.places.end(),
                                     [&](const Place& p) { return p.scheme == address.scheme; });
     const size_t port = static_cast<size_t>(place - server.places.begin());
-    absl::StatusOr<std::string> uri = server.engine->Listen(port, address.ToString());
+    absl::StatusOr<std::string> uri = server.engines.front()->Listen(port, address.ToString());
     if (!uri.ok()) {
       return absl::Status(uri.status().code(), absl::StrCat("cannot listen at ", address.ToString(),
                                                             ": ", uri.status().message()));
@@ -227,68 +240,17 @@ absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server&
 void Announce(const Config& config, const Server& server, const std::vector<std::string>& uris) {
   std::vector<std::string> descriptions;
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
-  Log(absl::StrCat(
-      "version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
-      "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
-      " poll=", NameOf(config.poll), " connections_max=", config.connections_max,
-      " value_max=", FormatSize(config.value_bytes_max), " evict=", NameOf(config.evict),
-      "; nothing is encrypted; ",
-      config.auth_key != nullptr ? "who has the key can read and write all"
-                                 : "no --auth-key-file: who can connect can read and write all"));
+  Log(absl::StrCat("version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
+                   "; memory=", FormatSize(config.memory_bytes),
+                   " page_bytes=", server.memory->page_size(), " poll=", NameOf(config.poll),
+                   " pollers=", config.pollers, " connections_max=", config.connections_max,
+                   " value_max=", FormatSize(config.value_bytes_max),
+                   " evict=", NameOf(config.evict), "; nothing is encrypted; ",
+                   config.auth_key != nullptr
+                       ? "who has the key can read and write all"
+                       : "no --auth-key-file: who can connect can read and write all"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());
   std::fflush(stdout);
-}
-
-// --- The loop -----------------------------------------------------------------------------------
-
-// Until a descriptor is readable or the engine's next timer is due.
-void Sleep(Engine& engine, const Clock& clock) {
-  if (!engine.Arm()) return;
-  std::vector<pollfd> waits = {{stop_fd, POLLIN, 0}};
-  for (int fd : engine.fds()) waits.push_back({fd, POLLIN, 0});
-  if (engine.next_timer() == absl::InfiniteFuture()) {
-    poll(waits.data(), waits.size(), -1);
-    return;
-  }
-  const timespec timeout =
-      absl::ToTimespec(std::max(engine.next_timer() - clock.Now(), absl::ZeroDuration()));
-  ppoll(waits.data(), waits.size(), &timeout, nullptr);
-}
-
-void ClearStopFd() {
-  uint64_t drained = 0;
-  [[maybe_unused]] const ssize_t got = read(stop_fd, &drained, sizeof(drained));
-}
-
-// Drives the engine to its end; OK when that was asked for.
-absl::Status Run(Engine& engine, PollMode mode, const Clock& clock) {
-  absl::Time worked = clock.Now();
-  bool stopping = false;
-  while (!engine.done()) {
-    const absl::Time now = clock.Now();
-    if (!stopping && (stop_asked.load(std::memory_order_relaxed) || !engine.failure().ok())) {
-      stopping = true;
-      ClearStopFd();
-      Log(engine.failure().ok() ? "ending" : absl::StrCat("ending: ", engine.failure().message()));
-      engine.Stop(now);
-      continue;
-    }
-    if (engine.Poll(now)) {
-      worked = now;
-      continue;
-    }
-    switch (mode) {
-      case PollMode::kBusy:
-        break;
-      case PollMode::kAdaptive:
-        if (now - worked >= kSpin()) Sleep(engine, clock);
-        break;
-      case PollMode::kEvent:
-        Sleep(engine, clock);
-        break;
-    }
-  }
-  return engine.failure();
 }
 
 }  // namespace
@@ -303,13 +265,16 @@ ServeResult Serve(const Config& config) {
   }
   if (absl::Status status = MakeMemory(config, server); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
-  if (absl::Status status = MakeEngine(config, clock, server); !status.ok()) {
+  if (absl::Status status = MakeEngines(config, clock, server); !status.ok()) {
     return {ServeExit::kFailed, std::move(status)};
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
   Announce(config, server, *uris);
-  absl::Status status = Run(*server.engine, config.poll, clock);
+  std::vector<Engine*> engines;
+  for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
+  absl::Status status = RunEngines(
+      engines, config.poll, [&clock] { return clock.Now(); }, *stop_bell);
   if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   Log("ended");
   return {ServeExit::kClean, absl::OkStatus()};

@@ -135,6 +135,8 @@ std::string StatsText(const StatsInput& input, const Counters& counters) {
   std::string text;
   TransportLines(text, input.transport);
   absl::StrAppend(&text, "poll=", input.poll_mode, "\n");
+  Line(text, "pollers", input.pollers);
+  Line(text, "partitions", input.partitions);
   absl::StrAppend(&text, "evict=", input.evict_mode, "\n");
   absl::StrAppendFormat(&text, "incarnation=%016x\n", input.incarnation);
   absl::StrAppendFormat(&text, "uptime_seconds=%.3f\n", absl::ToDoubleSeconds(input.uptime));

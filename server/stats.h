@@ -81,6 +81,8 @@ struct StatsInput {
   absl::Duration uptime;
   absl::Duration process_cpu;
   uint64_t incarnation = 0;
+  uint32_t pollers = 1;
+  uint32_t partitions = 1;
   size_t connections = 0;
   size_t connections_max = 0;
   bool has_key = false;

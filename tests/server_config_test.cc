@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "server/config.h"
@@ -96,9 +97,41 @@ TEST(ConfigTest, EachWrongFlagIsNamed) {
   refused("evict", [](FlagValues& f) { f.evict = ""; });
   refused("connections-max", [](FlagValues& f) { f.connections_max = -1; });
   refused("connections-max", [](FlagValues& f) { f.connections_max = kConnectionsMaxMost + 1; });
+  refused("pollers", [](FlagValues& f) { f.pollers = 0; });
+  refused("pollers", [](FlagValues& f) { f.pollers = 65; });
   refused("value-max", [](FlagValues& f) { f.value_max = "1"; });
   refused("value-max", [](FlagValues& f) { f.value_max = "2GiB"; });
   refused("value-max", [](FlagValues& f) { f.value_max = "1GiB"; });
+}
+
+TEST(ConfigTest, PollersCutTheMemoryAndWithItTheLongestValue) {
+  FlagValues flags = GoodFlags();
+  EXPECT_EQ(MakeConfig(flags)->partitions, 1);
+  flags.value_max = "";
+  for (const auto& [pollers, partitions] :
+       {std::pair(1, 1), std::pair(2, 2), std::pair(3, 4), std::pair(64, 64)}) {
+    flags.pollers = pollers;
+    const absl::StatusOr<Config> config = MakeConfig(flags);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->pollers, pollers);
+    EXPECT_EQ(config->partitions, partitions);
+    EXPECT_EQ(config->value_bytes_max, (uint64_t{512} << 20) / partitions);
+  }
+}
+
+TEST(ConfigTest, PollersThatDoNotFitAreRefusedWithTheMend) {
+  FlagValues flags = GoodFlags();
+  flags.pollers = 4;
+  flags.memory = "512KiB";
+  flags.value_max = "";
+  EXPECT_EQ(MakeConfig(flags).status().message(),
+            "--memory: 512KiB is too small for --pollers=4, which cuts it into 4 parts of at least "
+            "256KiB; write 1MiB or more, or fewer pollers");
+  flags.memory = "512MiB";
+  flags.value_max = "200MiB";
+  EXPECT_EQ(MakeConfig(flags).status().message(),
+            "--value-max: 200MiB is more than a value may have: --pollers=4 cuts --memory=512MiB "
+            "into parts of 128MiB, and a value lies in one; write less here, or fewer pollers");
 }
 
 TEST(ConfigTest, PortZeroMayBeAskedForTwice) {

@@ -61,18 +61,34 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.key = options.key;
   engine_options.admission = options.admission;
   engine_options.value_bytes_max = options.value_bytes_max;
-  engine_options.random = [this] { return ++last_session_; };
+  // With several pollers the low 9 bits are theirs.
+  const uint64_t step = options.pollers > 1 ? 512 : 1;
+  engine_options.random = [this, step] { return last_session_ += step; };
   engine_options.log = [this](absl::string_view line) { log_.emplace_back(line); };
-  std::vector<EnginePort> ports;
-  ports.push_back({server_domain_->NewTransport({}).value(), region_.get(), scratch_.get()});
-  engine_ = std::make_unique<Engine>(*tables_, std::move(ports), engine_options, now_);
-  EXPECT_EQ(engine_->Listen(0, kServerUri).value(), kServerUri);
+  if (options.pollers > 1) {
+    pollers_ = std::make_unique<Pollers>(options.pollers);
+    engine_options.pollers = pollers_.get();
+  }
+  std::vector<std::unique_ptr<rdma::Transport>> transports;
+  std::vector<rdma::Transport*> by_poller;
+  for (uint32_t i = 0; i < options.pollers; ++i) {
+    transports.push_back(server_domain_->NewTransport({}).value());
+    by_poller.push_back(transports.back().get());
+  }
+  for (uint32_t i = 0; i < options.pollers; ++i) {
+    std::vector<EnginePort> ports;
+    ports.push_back({std::move(transports[i]), region_.get(), scratch_.get(), by_poller});
+    engine_options.poller = i;
+    engines_.push_back(std::make_unique<Engine>(*tables_, std::move(ports), engine_options, now_));
+  }
+  EXPECT_EQ(engine().Listen(0, kServerUri).value(), kServerUri);
 }
 
 ServerHarness::~ServerHarness() { EXPECT_TRUE(clients_.empty()); }
 
 bool ServerHarness::Turn() {
-  bool worked = engine_->Poll(now_);
+  bool worked = false;
+  for (const auto& one : engines_) worked |= one->Poll(now_);
   for (RawClient* client : clients_) worked |= client->Poll();
   return worked;
 }
@@ -119,7 +135,7 @@ RawClient::~RawClient() {
   all.erase(std::find(all.begin(), all.end(), this));
 }
 
-void RawClient::Connect() {
+void RawClient::Connect(uint32_t affinity) {
   connected_ = got_goodbye_ = false;
   disconnected_.reset();
   welcome_.reset();
@@ -127,7 +143,7 @@ void RawClient::Connect() {
   refused_.reset();
   replies_.clear();
   reply_frames_ = 0;
-  id_ = transport_->Connect(kServerUri).value();
+  id_ = transport_->Connect(kServerUri, affinity).value();
 }
 
 void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation) {
@@ -154,7 +170,7 @@ void RawClient::Respond(const rdma::AuthKey& key) {
 }
 
 void RawClient::Establish(uint64_t resume_session, uint64_t resume_incarnation) {
-  Connect();
+  Connect(static_cast<uint32_t>(resume_session));
   server_.Settle();
   ASSERT_TRUE(connected_);
   Hello(resume_session, resume_incarnation);

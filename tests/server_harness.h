@@ -25,6 +25,7 @@
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/engine.h"
+#include "server/pollers.h"
 #include "server/tables.h"
 #include "tests/fake_transport.h"
 
@@ -47,6 +48,7 @@ struct HarnessOptions {
   bool evict = false;
   rdma::AuthKey::Pointer key;  // null: nobody needs to prove anything
   Admission* admission = nullptr;
+  uint32_t pollers = 1;
   fake::NetworkOptions network;
 };
 
@@ -62,8 +64,8 @@ class ServerHarness {
   // Time passes in steps, with turns between.
   void Advance(absl::Duration duration, absl::Duration step = absl::Milliseconds(50));
 
-  Engine& engine() { return *engine_; }
-  const Counters& counters() const { return engine_->counters(); }
+  Engine& engine(size_t poller = 0) { return *engines_[poller]; }
+  const Counters& counters(size_t poller = 0) const { return engines_[poller]->counters(); }
   Tables& tables() { return *tables_; }
   // The first, which is all there is by default. One thread, so without a lock.
   index::Table& table() { return *tables_->Lock(0); }
@@ -87,7 +89,8 @@ class ServerHarness {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   uint64_t last_session_ = 0x5E5500;
   std::unique_ptr<Tables> tables_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Pollers> pollers_;
+  std::vector<std::unique_ptr<Engine>> engines_;  // by poller
   std::vector<RawClient*> clients_;
 };
 
@@ -106,7 +109,7 @@ class RawClient {
   ~RawClient();
 
   // Starts to connect; `connected` after a Settle.
-  void Connect();
+  void Connect(uint32_t affinity = 0);
   // Sends Hello.
   void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0);
   // Sends the response to the challenge that came, made with `key`.
