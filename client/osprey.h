@@ -170,8 +170,9 @@ void osprey_options_set_backoff_us(osprey_options* options, int64_t first_us, in
 void osprey_options_set_buffer_bytes_max(osprey_options* options, uint64_t bytes);
 void osprey_options_set_slot_cache_bytes(osprey_options* options, uint64_t bytes);
 // The key that the server must have, too: the path of a file that only its owner can read, or 32 to
-// 4096 bytes; at most one of the two. OSPREY_OK, OSPREY_ERROR_NULL_ARGUMENT or
-// OSPREY_ERROR_OUT_OF_MEMORY.
+// 4096 bytes; at most one of the two. OSPREY_OK, OSPREY_ERROR_OUT_OF_MEMORY, or
+// OSPREY_ERROR_NULL_ARGUMENT or OSPREY_ERROR_BAD_AUTH_KEY where none was given: then osprey_connect
+// fails likewise, instead of connecting without a key.
 int osprey_options_set_auth_key_file(osprey_options* options, const char* path);
 int osprey_options_set_auth_key(osprey_options* options, const void* key, size_t key_length);
 

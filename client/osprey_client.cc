@@ -20,6 +20,7 @@ using osprey::capi::Take;
 struct osprey_options {
   osprey::Options options;
   int wait_mode = OSPREY_WAIT_ADAPTIVE;
+  int key_error = OSPREY_OK;  // of the last try to set one
 };
 
 namespace osprey::capi {
@@ -84,6 +85,8 @@ absl::Status WithReason(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Client>> Connect(const char* uri, const osprey_options* options) {
   if (uri == nullptr) return Error(OSPREY_ERROR_NULL_ARGUMENT, "`uri` must not be NULL");
+  if (options != nullptr && options->key_error != OSPREY_OK)
+    return Error(options->key_error, "the key could not be set: it is NULL, empty or too long");
   Options chosen = options == nullptr ? Options() : options->options;
   const int mode = options == nullptr ? static_cast<int>(OSPREY_WAIT_ADAPTIVE) : options->wait_mode;
   if (absl::Status status = SetWait(mode, chosen); !status.ok()) return status;
@@ -136,25 +139,35 @@ void osprey_options_set_slot_cache_bytes(osprey_options* options, uint64_t bytes
 
 namespace {
 
-int SetBytes(std::string& to, const void* data, size_t length) noexcept {
-  try {
-    to.assign(static_cast<const char*>(data), length);
-  } catch (const std::bad_alloc&) {
-    return OSPREY_ERROR_OUT_OF_MEMORY;
+// An empty key would be none, and what was to be authenticated would not be: also for who does not
+// look at the error, osprey_connect fails with it.
+int SetKey(osprey_options* options, std::string osprey::Options::*key, const void* data,
+           size_t length) noexcept {
+  if (options == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;
+  options->key_error = OSPREY_OK;
+  if (data == nullptr) {
+    options->key_error = OSPREY_ERROR_NULL_ARGUMENT;
+  } else if (length == 0) {
+    options->key_error = OSPREY_ERROR_BAD_AUTH_KEY;
+  } else {
+    try {
+      (options->options.*key).assign(static_cast<const char*>(data), length);
+    } catch (...) {
+      options->key_error = OSPREY_ERROR_OUT_OF_MEMORY;
+    }
   }
-  return OSPREY_OK;
+  return options->key_error;
 }
 
 }  // namespace
 
 int osprey_options_set_auth_key_file(osprey_options* options, const char* path) {
-  if (options == nullptr || path == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;
-  return SetBytes(options->options.auth_key_file, path, std::strlen(path));
+  return SetKey(options, &osprey::Options::auth_key_file, path,
+                path == nullptr ? 0 : std::strlen(path));
 }
 
 int osprey_options_set_auth_key(osprey_options* options, const void* key, size_t key_length) {
-  if (options == nullptr || key == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;
-  return SetBytes(options->options.auth_key, key, key_length);
+  return SetKey(options, &osprey::Options::auth_key, key, key_length);
 }
 
 int osprey_connect(const char* uri, const osprey_options* options, osprey_client** client,

@@ -143,6 +143,14 @@ absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string
   return rest;
 }
 
+absl::Status CheckNotEmpty(const char* name) {
+  const gflags::CommandLineFlagInfo info = gflags::GetCommandLineFlagInfoOrDie(name);
+  if (info.is_default || !info.current_value.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}),
+                   ": it is given and empty; write its value, or leave the flag away"));
+}
+
 std::vector<std::string> ArgumentsOf(int argc, char** argv) {
   std::vector<std::string> args;
   for (int i = 1; i < argc; ++i) args.emplace_back(argv[i]);

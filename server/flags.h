@@ -32,6 +32,11 @@ namespace osprey {
 // cannot be read. The message names the flag. Flags before the wrong one are set.
 absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string> args);
 
+// For flags of which "" means that they were not given. Errors: INVALID_ARGUMENT: this one was
+// given all the same, as by --auth-key-file=$NAME where there is no NAME. What it asks for must not
+// be left away without a word.
+absl::Status CheckNotEmpty(const char* name);
+
 // argv[1 …] as ParseFlags takes it.
 std::vector<std::string> ArgumentsOf(int argc, char** argv);
 

@@ -98,6 +98,8 @@ int Main(int argc, char** argv) {
     return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
                                          "' means nothing here; flags start with --"));
   }
+  if (const absl::Status status = CheckNotEmpty("auth_key_file"); !status.ok())
+    return Fail(kExitUsage, status.message());
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
                   FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,

@@ -233,12 +233,29 @@ TEST_F(CApiTest, AKeyIsTakenAsBytesOrAsAFileAndSaysWhatIsWrong) {
   EXPECT_EQ(failure(), OSPREY_ERROR_BAD_AUTH_KEY);
   EXPECT_EQ(osprey_options_set_auth_key_file(options, "/no/such/file"), OSPREY_OK);
   EXPECT_EQ(failure(), OSPREY_ERROR_BAD_OPTION);  // both
-  EXPECT_EQ(osprey_options_set_auth_key(options, "", 0), OSPREY_OK);
-  EXPECT_EQ(failure(), OSPREY_ERROR_BAD_AUTH_KEY);
-  EXPECT_EQ(osprey_options_set_auth_key(options, nullptr, 0), OSPREY_ERROR_NULL_ARGUMENT);
-  EXPECT_EQ(osprey_options_set_auth_key_file(options, nullptr), OSPREY_ERROR_NULL_ARGUMENT);
-  EXPECT_EQ(osprey_options_set_auth_key(nullptr, "", 0), OSPREY_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(osprey_options_set_auth_key(nullptr, "k", 1), OSPREY_ERROR_NULL_ARGUMENT);
   osprey_options_free(options);
+}
+
+// As by a variable of the environment that is not set: to go on without a key would be worse.
+TEST_F(CApiTest, AKeyThatCouldNotBeSetIsNotLeftAway) {
+  const auto failure = [&](auto set) {
+    osprey_options* options = osprey_options_new();
+    const int told = set(options);
+    osprey_client* client = nullptr;
+    EXPECT_EQ(osprey_connect(server_->uri().c_str(), options, &client, nullptr), told);
+    EXPECT_EQ(client, nullptr);
+    osprey_options_free(options);
+    return told;
+  };
+  EXPECT_EQ(failure([](auto* o) { return osprey_options_set_auth_key(o, "", 0); }),
+            OSPREY_ERROR_BAD_AUTH_KEY);
+  EXPECT_EQ(failure([](auto* o) { return osprey_options_set_auth_key(o, nullptr, 0); }),
+            OSPREY_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(failure([](auto* o) { return osprey_options_set_auth_key_file(o, ""); }),
+            OSPREY_ERROR_BAD_AUTH_KEY);
+  EXPECT_EQ(failure([](auto* o) { return osprey_options_set_auth_key_file(o, nullptr); }),
+            OSPREY_ERROR_NULL_ARGUMENT);
 }
 
 TEST_F(CApiTest, EveryWaitModeWaits) {

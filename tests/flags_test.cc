@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 
 DEFINE_string(some_text, "none", "text for the test");
+DEFINE_string(some_path, "", "a file for the test");
+DEFINE_string(some_other_path, "", "another");
 DEFINE_bool(some_switch, false, "a switch for the test");
 DEFINE_uint64(some_number, 0, "a number for the test");
 
@@ -122,6 +124,15 @@ TEST_F(FlagsTest, WrongFlagsAreRefusedByTheNameTheUserWrote) {
   EXPECT_THAT(ErrorOf({"--flagfile"}), HasSubstr("needs a value"));
   // gflags' own.
   EXPECT_THAT(ErrorOf({"--undefok=x"}), HasSubstr("unknown flag --undefok"));
+}
+
+TEST_F(FlagsTest, AFlagThatIsGivenAndEmptyIsNotTakenForOneThatIsNot) {
+  Parse({"--some-path="});  // as a script's unset variable does
+  EXPECT_EQ(CheckNotEmpty("some_path").message(),
+            "--some-path: it is given and empty; write its value, or leave the flag away");
+  Parse({"--some-path=x"});
+  EXPECT_TRUE(CheckNotEmpty("some_path").ok());
+  EXPECT_TRUE(CheckNotEmpty("some_other_path").ok());
 }
 
 TEST_F(FlagsTest, HelpNamesTheFlagsOfOneFileOnly) {

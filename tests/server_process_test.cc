@@ -124,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"--socket-mode: '0x1ff' is no mode", "--socket-mode=0x1ff"},
         std::vector<std::string>{"--socket-mode: 0466 lets not even", "--socket-mode=0466"},
         std::vector<std::string>{"--auth-key-file: key file /no/such", "--auth-key-file=/no/such"},
+        std::vector<std::string>{"--auth-key-file: it is given and empty", "--auth-key-file="},
         std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
         std::vector<std::string>{"argument 'start'", "start"}));
 

@@ -218,6 +218,8 @@ ExitStatus Main(int argc, char** argv) {
     return Fail(ExitStatus::kUsage,
                 absl::StrFormat("--depth=%d is not 1 to %d", FLAGS_depth, kDepthMax));
   }
+  if (const absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
+    return Fail(ExitStatus::kUsage, key.message());
   const char* environment = std::getenv("OSPREY_SERVER");
   const std::string server =
       !FLAGS_server.empty() || environment == nullptr ? FLAGS_server : environment;

@@ -110,6 +110,8 @@ int Run(const Command& command, Arguments arguments, Output& out) {
   if (command.needs_server) {
     absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
     if (!timeout.ok()) return UsageError(out, command.name, timeout.status());
+    if (absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
+      return UsageError(out, command.name, key);
     absl::StatusOr<std::string> server = ServerUri();
     if (!server.ok()) return UsageError(out, command.name, server.status());
 
