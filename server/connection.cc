@@ -246,6 +246,12 @@ size_t Connection::ReplyDataMax() const {
   return limits_.frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);
 }
 
+// Now, and not when the turn began: whatever is answered had come by then, which is what tells the
+// client the time.
+uint64_t Connection::ServerTimeNs() const {
+  return static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+}
+
 void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
   if (state_ == State::kClosing) return;
   ++shared_.counters.answers[answer.body.status];
@@ -255,6 +261,7 @@ void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) 
   rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
                                          data.size());
   message.body.data_length = static_cast<uint32_t>(data.size());
+  message.body.server_time = ServerTimeNs();
   if (data.empty()) return SendOrQueue({message.bytes()}, now);
   SendOrQueue({message.bytes(), data}, now);
 }

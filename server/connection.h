@@ -193,6 +193,8 @@ class Connection {
   void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeGoodbye(rdma::FrameBytes frame);
@@ -209,6 +211,7 @@ class Connection {
   void LivenessReadDone(const absl::Status& status, absl::Time now);
 
   // Sending. Replies wait in outbox_ for credits, and for the end of the Batch that they answer.
+  uint64_t ServerTimeNs() const;
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
   void FlushOutbox(absl::Time now);

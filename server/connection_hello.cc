@@ -115,6 +115,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   body.requests_max = kRequestsMax;
   body.resumed = resumed ? 1 : 0;
   body.value_bytes_max = shared_.value_bytes_max;
+  body.server_time = ServerTimeNs();
   body.partitions = shared_.tables.partitions();
   body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.eager_bytes_max = limits_.frame_bytes_max -

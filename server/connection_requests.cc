@@ -72,6 +72,10 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
       return TakeFlush(header, frame, now);
     case rdma::Opcode::kGet:
       return TakeGet(header, frame, now);
+    case rdma::Opcode::kExpire:
+      return TakeExpire(header, frame, now);
+    case rdma::Opcode::kTouch:
+      return TakeTouch(header, frame, now);
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
       return TakeQuestion(header, frame, now);
@@ -79,8 +83,6 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
       return TakeHints(header, frame);
     case rdma::Opcode::kGoodbye:
       return TakeGoodbye(frame);
-    case rdma::Opcode::kExpire:
-    case rdma::Opcode::kTouch:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kChallenge:
@@ -161,6 +163,26 @@ void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes fra
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   AnswerWrite(header.sequence, answer, now);
+}
+
+void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::ExpireRequest> request = rdma::ParseExpire(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.expires;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  AnswerWrite(header.sequence, ExecuteExpire(*shared_.tables.For(request->key), *request, now),
+              now);
+}
+
+// As reading: repeated, it says once more that the key is in use.
+void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                           absl::Time now) {
+  const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.touches;
+  if (Refused(header.sequence, now)) return;
+  Reply(header.sequence, ExecuteTouch(*shared_.tables.For(request->key), *request), now);
 }
 
 // Reading may be repeated at will: its answer is not remembered.

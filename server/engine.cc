@@ -36,6 +36,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       started_(now),
       tables_(tables),
       access_(tables),
+      sweep_at_(tables.partitions(), absl::InfiniteFuture()),
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
       // Twice the connections: each may have left a session behind for its client to come back to.
@@ -112,8 +113,8 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
-// Growth, eviction and compaction, step by step, of what was used. True while there is more to do,
-// so that nobody sleeps meanwhile.
+// Growth, sweeps, eviction and compaction, step by step, of what was used. True while there is more
+// to do, so that nobody sleeps meanwhile.
 bool Engine::TendTables(absl::Time now) {
   untended_ |= access_.TakeTouched();
   int steps = 0;
@@ -131,9 +132,16 @@ bool Engine::TendTables(absl::Time now) {
 // True when it wants more.
 bool Engine::TendTable(uint32_t partition, absl::Time now) {
   const LockedTable table = tables_.Lock(partition);
+  // Another poller was quicker, and goes on with it.
+  const bool is_others = now >= sweep_at_[partition] && now < table->next_sweep() &&
+                         (OwnPartitions() >> partition & 1) == 0;
   bool more = table->GrowStep(now);
+  more |= table->SweepStep(now);
   more |= table->EvictStep(now);
   more |= table->CompactStep(now);
+  sweep_at_[partition] = is_others ? absl::InfiniteFuture() : table->next_sweep();
+  if (!more)
+    next_timer_ = std::min(next_timer_, std::max(sweep_at_[partition], now + kTimerStep()));
   return more;
 }
 
@@ -273,6 +281,14 @@ void Engine::RunTimers(absl::Time now) {
   });
   // What nobody uses may want something as well, once time has passed: dead space to be freed.
   untended_ |= OwnPartitions();
+  // Keys that were given an expiry here expire by the timer of this engine, whosever table it is.
+  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
+    if (now < sweep_at_[i]) {
+      next = std::min(next, sweep_at_[i]);
+    } else {
+      untended_ |= uint64_t{1} << i;  // which says when to come again
+    }
+  }
   sessions_.Expire(now);
   next = std::min(next, sessions_.next_expiry());
   if (stopped_at_ != absl::InfiniteFuture()) {

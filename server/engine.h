@@ -173,6 +173,8 @@ class Engine {
   const absl::Time started_;
   Tables& tables_;
   TableAccess access_;
+  // By partition: when a sweep for what has expired is due; InfiniteFuture: not here.
+  std::vector<absl::Time> sweep_at_;
   uint64_t untended_ = 0;     // partitions that may want growth or compaction, a bit each
   uint32_t tended_last_ = 0;  // a partition: the next one comes first
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared

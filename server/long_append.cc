@@ -40,7 +40,9 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     copied_ += bytes;
   }
   if (copied_ < present->value.size()) return absl::nullopt;
-  return Finish(table, now);
+  Answer answer = Finish(table, now);
+  if (ExpiredMeanwhile(answer, body_.condition)) return absl::nullopt;  // the next step begins anew
+  return answer;
 }
 
 absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,
@@ -69,8 +71,9 @@ Answer LongAppend::Finish(const LockedTable& table, absl::Time now) {
   const uint64_t length = space_.value().size();
   if (!addition_.empty())
     std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
-  Answer answer = AnswerOf(
-      table->Publish(space_.Take(table), {index::Condition::Kind::kVersionIs, version_}, now));
+  Answer answer =
+      AnswerOf(table->Publish(space_.Take(table), {index::Condition::Kind::kVersionIs, version_},
+                              now, index::Lifetime::Kept()));
   if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
   return answer;
 }

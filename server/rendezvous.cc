@@ -92,7 +92,8 @@ Answer Rendezvous::Finish(absl::Time now) {
   }
   const LockedTable table = tables_.For(key_);
   return AnswerOf(table->Publish(space_.Take(table),
-                                 ConditionOf(body_.condition, body_.condition_version), now));
+                                 ConditionOf(body_.condition, body_.condition_version), now,
+                                 LifetimeOf(body_.ttl_ns)));
 }
 
 }  // namespace osprey::server

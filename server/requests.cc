@@ -102,6 +102,11 @@ Answer Refusal(absl::StatusCode code, absl::string_view text, WireReason reason,
 
 }  // namespace
 
+bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition) {
+  return answer.code() == absl::StatusCode::kNotFound &&
+         static_cast<rdma::WireCondition>(wire_condition) == rdma::WireCondition::kNone;
+}
+
 rdma::FrameBytes Answer::data() const { return value.empty() ? BytesOf(text) : value; }
 
 Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
@@ -136,6 +141,7 @@ Result ResultOf(const Answer& answer) {
   result.value_length = answer.body.value_length;
   result.number = answer.number;
   result.has_number = answer.has_number;
+  result.expiry = answer.body.expiry;
   result.reason = answer.reason();
   return result;
 }
@@ -146,7 +152,14 @@ Answer AnswerOf(const Result& result) {
   answer.body.version = result.version;
   answer.body.slot = result.slot;
   answer.body.value_length = result.value_length;
+  answer.body.expiry = result.expiry;
   return answer;
+}
+
+index::Lifetime LifetimeOf(uint64_t ttl_ns) {
+  if (ttl_ns == 0) return index::Lifetime::Forever();
+  // 292 years are as good as any more.
+  return index::Lifetime::For(absl::Nanoseconds(std::min<uint64_t>(ttl_ns, INT64_MAX)));
 }
 
 index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
@@ -175,7 +188,7 @@ Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t
     return ValueTooLong(request.value.size(), value_bytes_max);
   return AnswerOf(table.Put(request.key, request.value,
                             ConditionOf(request.body.condition, request.body.condition_version),
-                            now));
+                            now, LifetimeOf(request.body.ttl_ns)));
 }
 
 Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now) {
@@ -183,8 +196,18 @@ Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, ab
       request.key, ConditionOf(request.body.condition, request.body.condition_version), now));
 }
 
-Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request,
-                        absl::Time now) {
+Answer ExecuteExpire(index::Table& table, const rdma::ExpireRequest& request, absl::Time now) {
+  const index::WriteResult result =
+      table.Expire(request.key, ConditionOf(request.body.condition, request.body.condition_version),
+                   LifetimeOf(request.body.ttl_ns), now);
+  Answer answer = AnswerOf(result);
+  answer.body.expiry = result.expiry_ns;
+  return answer;
+}
+
+namespace {
+
+Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request, absl::Time now) {
   const rdma::IncrementBody& body = request.body;
   const absl::StatusOr<index::Table::View> present = table.Find(request.key);
   if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
@@ -214,15 +237,15 @@ Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& reque
   }
   const std::string text = absl::StrCat(*sum);
   const index::WriteResult result =
-      table.Put(request.key, BytesOf(text), ConditionOn(present), now);
+      table.Put(request.key, BytesOf(text), ConditionOn(present), now, index::Lifetime::Kept());
   if (!result.status.ok()) return AnswerOf(result);
   Answer answer = AnswerOfNumber(*sum, result.version);
   answer.body.slot = result.slot;
   return answer;
 }
 
-absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
-                                     uint64_t value_bytes_max, absl::Time now) {
+absl::optional<Answer> AppendOnce(index::Table& table, const rdma::AppendRequest& request,
+                                  uint64_t value_bytes_max, absl::Time now) {
   const rdma::AppendBody& body = request.body;
   absl::StatusOr<index::Table::View> present = table.Find(request.key);
   if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
@@ -236,9 +259,26 @@ absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequ
   value.reserve(length);
   if (present.ok()) value.append(TextOf(present->value).data(), old_length);
   value.append(TextOf(request.value).data(), request.value.size());
-  Answer answer = AnswerOf(table.Put(request.key, BytesOf(value), ConditionOn(present), now));
+  Answer answer = AnswerOf(
+      table.Put(request.key, BytesOf(value), ConditionOn(present), now, index::Lifetime::Kept()));
   if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
   return answer;
+}
+
+}  // namespace
+
+Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request,
+                        absl::Time now) {
+  Answer answer = IncrementOnce(table, request, now);
+  if (!ExpiredMeanwhile(answer, request.body.condition)) return answer;
+  return IncrementOnce(table, request, now);
+}
+
+absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                                     uint64_t value_bytes_max, absl::Time now) {
+  absl::optional<Answer> answer = AppendOnce(table, request, value_bytes_max, now);
+  if (!answer.has_value() || !ExpiredMeanwhile(*answer, request.body.condition)) return answer;
+  return AppendOnce(table, request, value_bytes_max, now);
 }
 
 // The client's cursor: the table's own, which has 41 bits, and the table's number.
@@ -272,6 +312,7 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
   Answer answer;
   answer.body.version = view->version;
   answer.body.slot = view->slot;
+  answer.body.expiry = view->expiry_ns;
   answer.body.value_length = view->value.size();
   if (request.body.want_value == 0) return answer;
   if (view->value.size() <= data_bytes_max) {
@@ -281,6 +322,16 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
   const absl::Duration lease = LeaseOf(view->value.size());
   table.Lease(view->slot, LeaseEnd(lease, now));
   answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(lease));
+  return answer;
+}
+
+Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request) {
+  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
+  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  table.Touch(request.key);
+  Answer answer;
+  answer.body.version = view->version;
+  answer.body.expiry = view->expiry_ns;
   return answer;
 }
 
@@ -301,6 +352,10 @@ absl::string_view KeyOf(rdma::FrameBytes frame) {
       return key(rdma::ParseAppend(frame));
     case rdma::Opcode::kGet:
       return key(rdma::ParseGet(frame));
+    case rdma::Opcode::kExpire:
+      return key(rdma::ParseExpire(frame));
+    case rdma::Opcode::kTouch:
+      return key(rdma::ParseTouch(frame));
     default:
       return {};
   }

@@ -64,6 +64,9 @@ Answer AnswerOfNumber(int64_t number, uint64_t version);
 Result ResultOf(const Answer& answer);
 Answer AnswerOf(const Result& result);
 
+// Of the ttl_ns of a request; 0: forever.
+index::Lifetime LifetimeOf(uint64_t ttl_ns);
+
 index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
 
 // The value came in the frame. INVALID_ARGUMENT when it is longer than `value_bytes_max`.
@@ -71,6 +74,11 @@ Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t
                   absl::Time now);
 Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now);
 Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request, absl::Time now);
+// Whether a write that reads before it writes was answered so because the key expired in between:
+// then it is made again, of a key that is absent. (With a condition, NOT_FOUND is the answer.)
+bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition);
+// A lifetime for the value that is there. OK: the expiry says until when.
+Answer ExecuteExpire(index::Table& table, const rdma::ExpireRequest& request, absl::Time now);
 // Nothing, and nothing was done, when the new value would be longer than kAppendAtOnceBytesMax and
 // nothing else is wrong: that is for LongAppend.
 absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
@@ -82,6 +90,9 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
 // for LeaseOf it at least.
 Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
                   absl::Time now);
+
+// The key is in use: it stays longer where cold keys make room. OK: version and expiry.
+Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request);
 
 // The key that a request is about, if its frame is one of a request with a key; empty else. For
 // asking the memory for it before: nothing else of the frame has been checked.

@@ -156,11 +156,13 @@ absl::Status MakeMemory(const Config& config, Server& server) {
   return absl::OkStatus();
 }
 
-absl::Status MakeTables(const Config& config, uint64_t incarnation, Server& server) {
+absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock& clock,
+                        Server& server) {
   index::TableOptions options;
   options.incarnation = incarnation;
   options.hash_seed = Random();
   options.evict = config.evict == EvictMode::kClock;
+  options.clock = [&clock] { return clock.Now(); };
   absl::StatusOr<std::unique_ptr<Tables>> tables =
       Tables::Create({server.memory->data(), server.memory->size()}, config.partitions, options);
   if (!tables.ok()) return tables.status();
@@ -191,7 +193,8 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
 
 absl::Status MakeEngines(const Config& config, const Clock& clock, Server& server) {
   const uint64_t incarnation = Random();
-  if (absl::Status status = MakeTables(config, incarnation, server); !status.ok()) return status;
+  if (absl::Status status = MakeTables(config, incarnation, clock, server); !status.ok())
+    return status;
   absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server);
   if (!ports.ok()) return ports.status();
   EngineOptions options;

@@ -51,7 +51,7 @@ inline constexpr absl::Duration kSessionKept() { return absl::Seconds(60); }
 // The requests that a session may have unanswered. As many fit in one Batch.
 inline constexpr uint32_t kRequestsMax = 128;
 
-// Answers remembered for each session (12 KiB). More than kRequestsMax, since one slow request (a
+// Answers remembered for each session (14 KiB). More than kRequestsMax, since one slow request (a
 // large value) may stay unanswered while later ones come and go: a client's oldest unanswered write
 // may be this many numbers behind its newest.
 inline constexpr uint32_t kResultsKept = 256;
@@ -65,6 +65,7 @@ struct Result {
   int64_t number = 0;  // has_number: what an increment made
   bool has_number = false;
   rdma::WireReason reason = rdma::WireReason::kNone;
+  uint64_t expiry = 0;
 };
 
 // The answers to the last writes of a session, by sequence.

@@ -22,6 +22,8 @@ void TransportLines(std::string& text, absl::string_view description) {
 void TableLines(std::string& text, const index::Table::Stats& table) {
   Line(text, "keys", table.keys);
   Line(text, "keys_inline", table.inline_keys);
+  Line(text, "keys_expiring", table.expiring_keys);
+  Line(text, "expiries", table.expiries);
   Line(text, "key_bytes", table.key_bytes);
   Line(text, "value_bytes", table.value_bytes);
   Line(text, "region_bytes", table.region_bytes);
@@ -49,13 +51,15 @@ void RequestLines(std::string& text, const Counters& counters) {
   // Pings and questions for statistics are the tools' own, so they are no part of the sum.
   Line(text, "requests",
        counters.puts + counters.deletes + counters.increments + counters.appends + counters.gets +
-           counters.flushes);
+           counters.flushes + counters.expires + counters.touches);
   Line(text, "requests_put", counters.puts);
   Line(text, "requests_delete", counters.deletes);
   Line(text, "requests_increment", counters.increments);
   Line(text, "requests_append", counters.appends);
   Line(text, "requests_get", counters.gets);
   Line(text, "requests_flush", counters.flushes);
+  Line(text, "requests_expire", counters.expires);
+  Line(text, "requests_touch", counters.touches);
   Line(text, "requests_ping", counters.pings);
   Line(text, "requests_stats", counters.stats);
   Line(text, "batches", counters.batches);

@@ -42,6 +42,8 @@ struct Counters {
   uint64_t increments = 0;
   uint64_t appends = 0;
   uint64_t flushes = 0;  // parts of them
+  uint64_t expires = 0;
+  uint64_t touches = 0;
   uint64_t pings = 0;
   uint64_t stats = 0;
 

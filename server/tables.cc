@@ -31,6 +31,7 @@ void PartitionLock::lock() {
 Tables::Tables(uint32_t partitions, const index::TableOptions& options)
     : hash_seed_(options.hash_seed),
       evicts_(options.evict),
+      clock_(options.clock),
       counter_(options.cas_version, partitions) {}
 
 absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -27,6 +28,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "index/partitions.h"
 #include "index/table.h"
@@ -68,7 +70,8 @@ class Tables {
  public:
   // Lays out `partitions` empty tables in `region` (zeroed, 4 KiB aligned), which must outlive
   // this. `options` are for all of them: incarnation and cas_version are the server's, cas_counter
-  // null. REQUIRES: index::IsPartitionCount(partitions). Errors: Table::Create's, of one partition.
+  // null, and the clock is read by all threads that use them. REQUIRES:
+  // index::IsPartitionCount(partitions). Errors: Table::Create's, of one partition.
   static absl::StatusOr<std::unique_ptr<Tables>> Create(absl::Span<std::byte> region,
                                                         uint32_t partitions,
                                                         const index::TableOptions& options);
@@ -81,6 +84,9 @@ class Tables {
   bool evicts() const { return evicts_; }
   // Waits until nobody else holds it. REQUIRES: this thread holds none.
   LockedTable Lock(uint32_t partition);
+
+  // By which keys expire: the clock of `options`.
+  absl::Time ServerTime() const { return clock_(); }
 
   // The last version that any of them gave out.
   uint64_t newest_cas_version() const { return counter_.last(); }
@@ -98,6 +104,7 @@ class Tables {
 
   const uint64_t hash_seed_;
   const bool evicts_;
+  const std::function<absl::Time()> clock_;
   index::CasCounter counter_;
   std::vector<std::unique_ptr<Part>> parts_;
 };
@@ -111,6 +118,7 @@ class TableAccess {
   uint32_t partitions() const { return tables_.partitions(); }
   bool evicts() const { return tables_.evicts(); }
   uint64_t newest_cas_version() const { return tables_.newest_cas_version(); }
+  absl::Time ServerTime() const { return tables_.ServerTime(); }
   uint32_t PartitionOf(absl::string_view key) const { return tables_.PartitionOf(key); }
   LockedTable At(uint32_t partition) {
     touched_ |= uint64_t{1} << partition;

@@ -51,6 +51,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   index::TableOptions table_options;
   table_options.incarnation = kIncarnation;
   table_options.hash_seed = 42;
+  table_options.clock = [this] { return clock_ ? clock_() : now_; };
   table_options.cas_version = options.cas_version;
   table_options.evict = options.evict;
   tables_ =

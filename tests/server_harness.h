@@ -12,9 +12,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -72,6 +74,8 @@ class ServerHarness {
   fake::Network& network() { return network_; }
   rdma::Domain& client_domain() { return *client_domain_; }
   absl::Time now() const { return now_; }
+  // The clock by which keys expire; by default now().
+  void set_clock(std::function<absl::Time()> clock) { clock_ = std::move(clock); }
   uint64_t closed(CloseReason reason) const {
     return counters().connections_closed[static_cast<size_t>(reason)];
   }
@@ -87,6 +91,7 @@ class ServerHarness {
   std::unique_ptr<rdma::Memory> region_, scratch_;
   std::vector<std::string> log_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::function<absl::Time()> clock_;
   uint64_t last_session_ = 0x5E5500;
   std::unique_ptr<Tables> tables_;
   std::unique_ptr<Pollers> pollers_;
