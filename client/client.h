@@ -178,6 +178,7 @@ struct Counters {
   uint64_t rpc_gets = 0;     // GETs sent to the server as messages, as the last resort
   uint64_t messages = 0;     // requests sent
   uint64_t frames = 0;       // SENDs that carried them: those that are ready together share one
+  uint64_t told_hits = 0;    // of the hits, those of which a server that evicts was told
   uint64_t connects = 0;     // connections made
   double reads_per_get() const {
     return gets == 0 ? 0 : static_cast<double>(reads) / static_cast<double>(gets);

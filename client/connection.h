@@ -72,6 +72,7 @@ struct ServerTerms {
   // What its clock said after `asked_at` by ours, and before Welcome was here.
   absl::Time server_time;
   absl::Time asked_at;
+  bool wants_hints = false;  // it evicts
 };
 
 class Connection {

@@ -50,6 +50,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       transport_(std::move(transport)),
       exposures_(*transport_, value_buffers_),
       slot_cache_(options.slot_cache_bytes),
+      sampler_(options.connection.seed),
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_),
@@ -81,7 +82,7 @@ int Engine::Poll(absl::Time now) {
     BeginLookups(now);
     PostReads(now);
     AskTime(now);
-    SendRequests();
+    SendRequests(now);
   }
   const int count = RunCallbacks();
   polling_ = false;
@@ -187,6 +188,7 @@ void Engine::OnReady() {
   ++counters_.connects;
   const ServerTerms& terms = connection_->terms();
   batch_.emplace(connection_->limits().frame_bytes_max);
+  sampler_.set_on(terms.wants_hints);
   if (terms.resumed) return;
   while (!to_resend_.empty()) {
     End(static_cast<MessageOperation&>(*to_resend_.first()), ServerGoneError());
@@ -198,6 +200,7 @@ void Engine::OnReady() {
 // What was known of the old one means nothing here.
 void Engine::OnAnotherServer() {
   slot_cache_.Clear();
+  sampler_.Forget();
   for (Operation* next = to_send_.first(); next != nullptr;) {
     Operation& operation = *next;
     next = OperationQueue::Next(operation);

@@ -45,6 +45,7 @@
 #include "client/client.h"
 #include "client/connection.h"
 #include "client/get_operation.h"
+#include "client/hit_sampler.h"
 #include "client/message_operation.h"
 #include "client/operation.h"
 #include "client/read_batches.h"
@@ -87,6 +88,10 @@ struct EngineOptions {
 
 class Engine : private Exposer {
  public:
+  // Hits are told beside requests once there are so many, which a frame's header is worth, or after
+  // so long; alone at most so often.
+  static constexpr size_t kToldTogether = 16;
+  static constexpr absl::Duration kTellEvery() { return absl::Seconds(1); }
   // READs that do not end within this, no other having ended meanwhile, end the connection.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
@@ -200,8 +205,9 @@ class Engine : private Exposer {
   }
   absl::Time ReadsStuckSince() const;
   void AskTime(absl::Time now);
-  void SendRequests();
+  void SendRequests(absl::Time now);
   void GatherRequests();
+  bool GatherHits(absl::Time now);
   bool Gather(Operation& operation, uint64_t& next_sequence);
   void SentRequest(Operation& operation);
   void Watch(absl::Time now);
@@ -233,6 +239,8 @@ class Engine : private Exposer {
   Session session_;
   Exposures exposures_;
   SlotCache slot_cache_;
+  HitSampler sampler_;
+  absl::Time told_at_ = absl::InfinitePast();  // when the server was last told of hits
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
   ValueReads value_reads_;

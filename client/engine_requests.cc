@@ -45,15 +45,21 @@ void Engine::AskTime(absl::Time now) {
 }
 
 // All that are ready, as few frames as they fit into.
-void Engine::SendRequests() {
+void Engine::SendRequests(absl::Time now) {
   while (transport_->SendRoom(connection_->id()) > 0) {
     GatherRequests();
+    const bool tells = GatherHits(now);
     if (batch_->empty()) return;
     const absl::Status status =
         transport_->Send(connection_->id(), {batch_->Finish(session_.id())});
     if (absl::IsUnavailable(status))
       return;  // the connection has just ended: wait for its last event
     ++counters_.frames;
+    if (tells) {
+      if (status.ok()) counters_.told_hits += sampler_.notes().size();
+      sampler_.Clear();
+      told_at_ = now;
+    }
     for (Operation* operation : gathered_)
       status.ok() ? SentRequest(*operation) : End(*operation, status);
   }
@@ -71,6 +77,25 @@ void Engine::GatherRequests() {
       if (!Gather(operation, next_sequence)) return;
     }
   }
+}
+
+// What was sampled of the hits goes along with requests, where there is room for all of it; without
+// them it goes alone, but seldom. True when it is in the frame.
+bool Engine::GatherHits(absl::Time now) {
+  static_assert(HitSampler::kNotesMax <= rdma::kHintsMax);
+  const absl::Span<const uint64_t> notes = sampler_.notes();
+  const bool is_time = now - told_at_ >= kTellEvery();
+  if (notes.empty() || (!is_time && (batch_->empty() || notes.size() < kToldTogether)))
+    return false;
+  const rdma::FrameBytes words(reinterpret_cast<const std::byte*>(notes.data()),
+                               notes.size() * sizeof(uint64_t));
+  rdma::HintsBody body;
+  body.count = static_cast<uint32_t>(notes.size());
+  const rdma::Message<rdma::HintsBody> message(rdma::Opcode::kHints, session_.id(), 0, body,
+                                               words.size());
+  if (!batch_->Fits(message.bytes().size() + words.size())) return false;
+  batch_->Append({message.bytes(), words});
+  return true;
 }
 
 // False: the frame is full, or the session, or the connection has ended.

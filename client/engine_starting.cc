@@ -25,7 +25,7 @@ absl::Status Engine::CheckKey(absl::string_view key) const {
 
 GetOperation& Engine::NewGet() {
   if (free_gets_.empty()) {
-    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_));
+    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_, sampler_));
     free_gets_.push_back(gets_.back().get());
   }
   GetOperation& get = *free_gets_.back();

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/errors.h"
+#include "index/access_hint.h"
 
 namespace osprey::client {
 
@@ -126,6 +127,11 @@ void GetOperation::Learn(const index::Lookup::Step& step) {
   for (const index::Lookup::SlotSeen& seen : lookup_->slots_seen())
     cache_.Saw(partition_->offset + seen.line, seen.slot);
   const bool hit = step.kind == index::Lookup::Kind::kHit;
+  if (hit && sampler_.Hit()) {
+    index::AccessHint access = index::AccessHint::Unpack(step.access);
+    access.partition = partition_->number;
+    sampler_.Note(access.Pack());
+  }
   if (hit && step.line != 0) {
     cache_.Used(place_, partition_->offset + step.line, step.slot);
   } else if (hit && step.slot != 0) {

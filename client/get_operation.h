@@ -35,6 +35,7 @@
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
 #include "client/client.h"
+#include "client/hit_sampler.h"
 #include "client/operation.h"
 #include "client/partition_maps.h"
 #include "client/registered_memory.h"
@@ -50,8 +51,8 @@ class GetOperation final : public Operation {
  public:
   enum class State { kNew, kToRead, kReading, kFetching, kPaused, kToAsk, kAsking, kDone };
 
-  GetOperation(Counters& counters, SlotCache& cache)
-      : Operation(Type::kGet), counters_(counters), cache_(cache) {}
+  GetOperation(Counters& counters, SlotCache& cache, HitSampler& sampler)
+      : Operation(Type::kGet), counters_(counters), cache_(cache), sampler_(sampler) {}
 
   // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
   using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback,
@@ -139,6 +140,7 @@ class GetOperation final : public Operation {
 
   Counters& counters_;
   SlotCache& cache_;
+  HitSampler& sampler_;
   State state_ = State::kDone;
   bool want_value_ = true;
   bool asks_after_pause_ = false;

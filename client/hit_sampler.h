@@ -5,6 +5,7 @@
 // thinned out instead of growing: they stay an even sample of all hits since they were last taken.
 //
 //   HitSampler sampler(seed);
+//   sampler.set_on(welcome.wants_hints);
 //   if (sampler.Hit()) sampler.Note(hint);       // at each hit
 //   Send(sampler.notes()); sampler.Clear();
 //
@@ -33,9 +34,11 @@ class HitSampler {
     Draw();
   }
 
+  // Off, nothing is noted.
+  void set_on(bool on) { on_ = on; }
   // Whether this hit is to be noted.
   bool Hit() {
-    if (--distance_ > 0) return false;
+    if (!on_ || --distance_ > 0) return false;
     Draw();
     return true;
   }
@@ -72,6 +75,7 @@ class HitSampler {
 
   const uint32_t stride_least_;
   uint32_t stride_;
+  bool on_ = false;
   uint32_t distance_ = 1;
   uint64_t random_;  // xorshift64
   size_t count_ = 0;

@@ -11,7 +11,8 @@ PartitionMaps::PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32
   for (uint32_t i = 0; i < partitions; ++i) {
     const index::PartitionSpan span = index::SpanOfPartition(region_bytes, partitions, i);
     partitions_.push_back(
-        {span.offset, index::RegionMap(index::IncarnationOfPartition(incarnation, i), span.bytes)});
+        {i, span.offset,
+         index::RegionMap(index::IncarnationOfPartition(incarnation, i), span.bytes)});
   }
 }
 

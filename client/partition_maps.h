@@ -21,6 +21,7 @@
 namespace osprey::client {
 
 struct MappedPartition {
+  uint32_t number;
   uint64_t offset;  // in the region
   index::RegionMap map;
 

@@ -149,6 +149,7 @@ class Store {
     options.incarnation = kTestIncarnation;
     options.hash_seed = kTestSeed;
     options.evict = evict;
+    sampler_.set_on(FLAGS_stride > 0);
     table_ = *Table::Create({data_, bytes_}, options);
     map_ = std::make_unique<RegionMap>(kTestIncarnation, bytes_);
     FillMap(*map_, data_);
@@ -167,7 +168,7 @@ class Store {
     }
     if (step.kind == Lookup::Kind::kMiss) return false;
     if (step.kind != Lookup::Kind::kHit) std::fprintf(stderr, "no answer\n"), std::exit(1);
-    if (FLAGS_stride > 0 && sampler_.Hit()) sampler_.Note(step.access);
+    if (sampler_.Hit()) sampler_.Note(step.access);
     return true;
   }
   // A message, with what was sampled; and a turn of the server.

@@ -162,6 +162,12 @@ void ScriptedServer::OnEvent(const Event& event) {
 
 void ScriptedServer::TakeRequest(rdma::FrameBytes frame) {
   const rdma::FrameHeader header = rdma::ParseHeader(frame).value();
+  if (static_cast<Opcode>(header.opcode) == Opcode::kHints) {
+    const rdma::HintsMessage message = rdma::ParseHints(frame).value();
+    hints.emplace_back(message.count);
+    std::memcpy(hints.back().data(), message.words.data(), message.words.size());
+    return;
+  }
   requests.push_back(static_cast<Opcode>(header.opcode));
   sequences.push_back(header.sequence);
   waiting_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());

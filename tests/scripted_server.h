@@ -76,7 +76,8 @@ class ScriptedServer {
   std::vector<int64_t> increment_by;
   std::vector<std::string> appended;
   std::vector<rdma::FlushBody> flushes;
-  std::vector<uint64_t> ttls_ns;  // of puts and expires
+  std::vector<uint64_t> ttls_ns;             // of puts and expires
+  std::vector<std::vector<uint64_t>> hints;  // a vector a message
 
   // --- What the test does in its place.
   index::Table& table(size_t partition = 0) { return *tables_[partition]; }
