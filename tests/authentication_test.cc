@@ -148,7 +148,7 @@ TEST_F(AuthenticationTest, AClientAuthenticatesAnewWithARestartedServer) {
 }
 
 TEST_F(AuthenticationTest, OneAddressHasAsManyConnectionsAsItMay) {
-  StartServerWithKey({"--connections-per-address-max=2"});
+  StartServerWithKey({"--connections-per-address-max=2", "--pollers=2"});  // of both together
   absl::StatusOr<std::unique_ptr<Client>> first = Connect(key_file_), second = Connect(key_file_);
   ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
   Options options;

@@ -161,15 +161,15 @@ class VerbsAuthenticationTest : public testing::Test {
  protected:
   void SetUp() override {
     key_ = rdma::AuthKey::FromBytes(std::string(40, 'k')).value();
-    const std::string path = NewTemporaryDirectory() + "/key";
-    std::ofstream(path) << std::string(40, 'k');
-    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    key_file_ = NewTemporaryDirectory() + "/key";
+    std::ofstream(key_file_) << std::string(40, 'k');
+    ASSERT_EQ(chmod(key_file_.c_str(), 0600), 0);
     absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(NewListenAddress(), {"--auth-key-file=" + path});
+        ServerProcess::Start(NewListenAddress(), {"--auth-key-file=" + key_file_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     Options options;
-    options.auth_key_file = path;
+    options.auth_key_file = key_file_;
     options.deadline = absl::Seconds(20);
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
     ASSERT_TRUE(client.ok()) << client.status();
@@ -195,6 +195,7 @@ class VerbsAuthenticationTest : public testing::Test {
   }
 
   rdma::AuthKey::Pointer key_;
+  std::string key_file_;
   std::unique_ptr<ServerProcess> server_;
   std::unique_ptr<Client> client_;
 };
@@ -224,6 +225,36 @@ TEST_F(VerbsAuthenticationTest, AReadAfterAWrongResponseIsRefused) {
   EXPECT_FALSE(stranger.Read(region).ok());
   EXPECT_TRUE(stranger.ReadNothing());
   EXPECT_TRUE(stranger.Until([&] { return stranger.disconnected(); }));
+}
+
+TEST_F(VerbsAuthenticationTest, AFloodFromOneAddressLeavesTheOthersRoom) {
+  const char* const flooder = std::getenv("LAB_IP");
+  const char* const other = std::getenv("LAB_IP6");
+  if (other == nullptr) GTEST_SKIP() << "the device has one address only";
+  const std::string flooded = absl::StrCat("rdma://", flooder, ":17411");
+  absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(absl::StrCat("rdma://[", other, "]:0,", flooded),
+                           {"--auth-key-file=" + key_file_, "--connections-max=64"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<std::unique_ptr<Peer>> strangers;
+  int held = 0;
+  for (int i = 0; i < 12; ++i) {
+    strangers.push_back(std::make_unique<Peer>(flooded));
+    Peer& stranger = *strangers.back();
+    ASSERT_TRUE(stranger.Until([&] { return stranger.connected() || stranger.disconnected(); }));
+    held += stranger.connected() ? 1 : 0;
+  }
+  EXPECT_GE(held, 8);
+  EXPECT_LT(held, 12);  // the first may be let go by then, and make room
+  Options options;
+  options.auth_key_file = key_file_;
+  options.connect_timeout = absl::Seconds(20);
+  options.deadline = absl::Seconds(20);
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri(), options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*client)->Put("planet", "saturn").ok());
+  const std::string stats = (*client)->ServerStats().value();
+  EXPECT_EQ(StatIn(stats, "connections_rejected_unauthenticated"), absl::StrCat(12 - held));
 }
 
 TEST_F(VerbsAuthenticationTest, WhoIsAuthenticatedStillCannotWriteNorDoAtomics) {
