@@ -202,6 +202,42 @@ TEST_F(KvcliTest, AppendWritesBehindWhatIsThere) {
   Kvcli({"del", "log"});
 }
 
+TEST_F(KvcliTest, AKeyLivesForAsLongAsItWasPutForOrSetToExpire) {
+  const std::string version = Kvcli({"put", "session", "u17", "--ttl=7200"}).out;
+  const std::string ttl = Kvcli({"ttl", "session"}).out;
+  EXPECT_THAT(ttl, MatchesRegex("[0-9]+\\.[0-9][0-9][0-9]\n"));
+  EXPECT_GT(std::stod(ttl), 3600);
+  EXPECT_LE(std::stod(ttl), 7200);
+  EXPECT_LE(Json::parse(Kvcli({"get", "session", "--json"}).out)["ttl"], 7200);
+  EXPECT_EQ(Kvcli({"persist", "session"}).out, version) << "the version stays";
+  EXPECT_EQ(Kvcli({"ttl", "session"}).out, "none\n");
+  EXPECT_TRUE(Json::parse(Kvcli({"ttl", "session", "--json"}).out)["ttl"].is_null());
+  EXPECT_FALSE(Json::parse(Kvcli({"get", "session", "--json"}).out).contains("ttl"));
+  EXPECT_EQ(Kvcli({"touch", "session"}).out, version);
+  EXPECT_EQ(Kvcli({"expire", "session", "24h"}).out, version);
+  EXPECT_LE(Json::parse(Kvcli({"ttl", "session", "--json"}).out)["ttl"], 86400);
+  EXPECT_EQ(Kvcli({"expire", "session", "0.05"}).exit_status, 0);
+  // A process takes longer to start, or nearly so.
+  int status = 0;
+  for (int i = 0; i < 100 && status == 0; ++i) status = Kvcli({"get", "session"}).exit_status;
+  EXPECT_EQ(status, 1);
+  for (const std::string command : {"ttl", "persist", "touch"})
+    EXPECT_EQ(Kvcli({command, "session"}).exit_status, 1);
+  EXPECT_EQ(Kvcli({"expire", "session", "60"}).exit_status, 1);
+}
+
+TEST_F(KvcliTest, ATimeToLiveThatCannotBeIsAUsageError) {
+  ExpectUsageError(Kvcli({"put", "a", "b", "--ttl=0"}), "--ttl=0");
+  ExpectUsageError(Kvcli({"put", "a", "b", "--ttl=-1"}), "--ttl=-1");
+  ExpectUsageError(Kvcli({"put", "a", "b", "--ttl=soon"}), "soon");
+  ExpectUsageError(Kvcli({"put", "a", "b", "--ttl=nan"}), "nan");
+  ExpectUsageError(Kvcli({"mput", "a", "b", "--ttl=1e30"}), "100 years");
+  ExpectUsageError(Kvcli({"get", "a", "--ttl=1"}), "--ttl");
+  ExpectUsageError(Kvcli({"expire", "a"}), "SECONDS");
+  ExpectUsageError(Kvcli({"expire", "a", "0"}), "above 0");
+  EXPECT_EQ(Kvcli({"exists", "a"}).exit_status, 1);
+}
+
 TEST_F(KvcliTest, SeveralKeysAreAnsweredEachByItself) {
   const ProgramResult put = Kvcli({"mput", "m1", "one", "m2", "tab\t", "m3", "-"}, kBinary);
   EXPECT_EQ(put.exit_status, 0) << put.err;

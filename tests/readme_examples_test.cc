@@ -43,7 +43,7 @@ int Blocks(const std::string& path) {
 
 TEST_F(ReadmeExamplesTest, EveryExampleIsCompiled) {
   EXPECT_EQ(Blocks("README.md"), 1);
-  EXPECT_EQ(Blocks("client/README.md"), 6);
+  EXPECT_EQ(Blocks("client/README.md"), 7);
 }
 
 TEST_F(ReadmeExamplesTest, TheFirstProgramSaysWhatItGot) {
@@ -78,6 +78,10 @@ TEST_F(ReadmeExamplesTest, ThreadsHaveLanesOfTheirOwn) {
 TEST_F(ReadmeExamplesTest, AScanFindsEveryKey) {
   Run("client_readme_example_2");
   EXPECT_EQ(Run("client_readme_example_6"), "100 moons of 100 keys\n");
+}
+
+TEST_F(ReadmeExamplesTest, ASessionLivesForHalfAnHourUnlessItIsUsed) {
+  EXPECT_EQ(Run("client_readme_example_7"), "saturn, 30 minutes\n");
 }
 
 }  // namespace

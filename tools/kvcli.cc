@@ -29,7 +29,9 @@ DEFINE_string(
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
 DEFINE_bool(json, false, "print JSON");
 DEFINE_bool(if_absent, false, "put, mput: only if there is no such key");
-DEFINE_uint64(if_version, 0, "put, del, incr, append: only if this is the present version");
+DEFINE_uint64(if_version, 0,
+              "put, del, incr, append, expire, persist: only if this is the present version");
+DEFINE_string(ttl, "", "put, mput: how long the keys live, in seconds (or as 200ms, 24h)");
 DEFINE_string(prefix, "", "scan, count: only keys that start so");
 DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
 DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
@@ -65,6 +67,7 @@ CommandOptions OptionsFromFlags() {
   options.if_absent = FLAGS_if_absent;
   options.values = FLAGS_values;
   if (IsGiven("if_version")) options.if_version = FLAGS_if_version;
+  if (IsGiven("ttl")) options.ttl = FLAGS_ttl;
   if (IsGiven("prefix")) options.prefix = FLAGS_prefix;
   if (IsGiven("limit")) options.limit = FLAGS_limit;
   if (IsGiven("cursor")) options.cursor = FLAGS_cursor;

@@ -103,11 +103,13 @@ ExitStatus RunHelp(CommandContext& context, Arguments arguments) {
 constexpr Command kCommands[] = {
     {.name = "put",
      .arguments = "KEY VALUE",
-     .summary = "store VALUE; with --if-absent or --if-version=N only then",
+     .summary =
+         "store VALUE, with --ttl=SECONDS for so long; with --if-absent or --if-version=N only "
+         "then",
      .arguments_min = 2,
      .arguments_max = 2,
      .needs_server = true,
-     .flags = kIfAbsent | kIfVersion,
+     .flags = kIfAbsent | kIfVersion | kTtl,
      .run = RunPut},
     {.name = "get",
      .arguments = "KEY",
@@ -149,6 +151,38 @@ constexpr Command kCommands[] = {
      .needs_server = true,
      .flags = kIfVersion,
      .run = RunAppend},
+    {.name = "expire",
+     .arguments = "KEY SECONDS",
+     .summary = "let a key that is there live for so long from now on",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .run = RunExpire},
+    {.name = "persist",
+     .arguments = "KEY",
+     .summary = "let a key that is there live until it is deleted",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .run = RunPersist},
+    {.name = "ttl",
+     .arguments = "KEY",
+     .summary = "print how many seconds the key has left to live, or none: until it is deleted",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .run = RunTtl},
+    {.name = "touch",
+     .arguments = "KEY",
+     .summary = "count as a use of the key, for a server that evicts what is not used",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .run = RunTouch},
     {.name = "mget",
      .arguments = "KEY…",
      .summary = "print keys and values that are there: piped, KEY, tab, VALUE, in C escapes",
@@ -163,7 +197,7 @@ constexpr Command kCommands[] = {
      .arguments_min = 2,
      .arguments_max = kAnyNumber,
      .needs_server = true,
-     .flags = kIfAbsent,
+     .flags = kIfAbsent | kTtl,
      .run = RunMultiPut},
     {.name = "scan",
      .arguments = "",
@@ -244,6 +278,7 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
       {kLimit, options.limit.has_value(), "--limit"},
       {kCursor, options.cursor.has_value(), "--cursor"},
       {kValues, options.values, "--values"},
+      {kTtl, options.ttl.has_value(), "--ttl"},
   };
   for (const auto& [flag, given, name] : flags) {
     if (given && (command.flags & flag) == 0)
@@ -256,6 +291,10 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
     return absl::InvalidArgumentError("--if-version=0: versions start at 1");
   if (options.if_version && command.arguments_max == kAnyNumber && arguments.size() > 1)
     return absl::InvalidArgumentError("--if-version is of one key; give one");
+  if (options.ttl.has_value()) {
+    const absl::StatusOr<absl::Duration> ttl = ParseTtl("--ttl=", *options.ttl);
+    if (!ttl.ok()) return ttl.status();
+  }
   if (options.limit == uint64_t{0})
     return absl::InvalidArgumentError("--limit=0: ask for 1 at least");
   return absl::OkStatus();

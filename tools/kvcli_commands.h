@@ -1,5 +1,6 @@
 // kvcli's commands: one table, from which running, checking and `help` all come. A new command is
-// an entry here and a function (kvcli_keys.cc: of one key; kvcli_many.cc: of many).
+// an entry here and a function (kvcli_keys.cc: of one key; kvcli_lifetime.cc: of
+// its time to live; kvcli_many.cc: of many).
 //
 // Thread rule: one thread at a time.
 
@@ -26,6 +27,7 @@ namespace osprey {
 struct CommandOptions {
   bool if_absent = false;
   std::optional<uint64_t> if_version = std::nullopt;
+  std::optional<std::string> ttl = std::nullopt;
   std::optional<std::string> prefix = std::nullopt;
   std::optional<uint64_t> limit = std::nullopt;
   std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
@@ -52,6 +54,7 @@ enum CommandFlag : unsigned {
   kLimit = 8,
   kCursor = 16,
   kValues = 32,
+  kTtl = 64,
 };
 
 inline constexpr size_t kAnyNumber = SIZE_MAX;

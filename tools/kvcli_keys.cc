@@ -82,6 +82,7 @@ WriteOptions WriteOptionsOf(const CommandOptions& options) {
   WriteOptions write;
   write.if_absent = options.if_absent;
   write.if_version = options.if_version.value_or(0);
+  if (options.ttl.has_value()) write.ttl = ParseTtl("--ttl=", *options.ttl).value();
   return write;
 }
 
@@ -112,7 +113,7 @@ ExitStatus RunGet(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   const absl::StatusOr<Value> value = context.client->Get(key);
   if (!value.ok()) return Fail(context, Quoted("get", key), value.status());
-  context.out->Value(key, value->bytes, value->version);
+  context.out->Value(key, value->bytes, value->version, value->ttl);
   return ExitStatus::kDone;
 }
 

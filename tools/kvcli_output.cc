@@ -88,7 +88,8 @@ void Output::JsonOnly(const Json& json) {
   if (form_ == Form::kJson) PrintJson(json);
 }
 
-void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t version) {
+void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t version,
+                   absl::Duration ttl) {
   switch (form_) {
     case Form::kPeople:
       out_ << ForTerminal(bytes) << '\n';
@@ -102,6 +103,7 @@ void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t vers
       SetBytes(json, "value", bytes);
       json["bytes"] = bytes.size();
       json["version"] = version;
+      if (ttl != absl::InfiniteDuration()) json["ttl"] = absl::ToDoubleSeconds(ttl);
       PrintJson(json);
       return;
   }

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 
 namespace osprey {
@@ -42,8 +43,10 @@ class Output {
   void Results(absl::string_view people, absl::string_view plain, const Json& json);
   // What only JSON tells.
   void JsonOnly(const Json& json);
-  // A stored value. Plain: exactly its bytes.
-  void Value(absl::string_view key, absl::string_view bytes, uint64_t version);
+  // A stored value. Plain: exactly its bytes. `ttl`: what is left of its time to live, if it has
+  // one.
+  void Value(absl::string_view key, absl::string_view bytes, uint64_t version,
+             absl::Duration ttl = absl::InfiniteDuration());
   // A table of names and values. Plain: lines name=value. In JSON, whole numbers are numbers.
   void Table(absl::string_view title, const std::vector<std::pair<std::string, std::string>>& rows);
 

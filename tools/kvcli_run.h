@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
 
@@ -23,6 +24,16 @@ ExitStatus RunGet(CommandContext& context, Arguments arguments);
 ExitStatus RunExists(CommandContext& context, Arguments arguments);
 ExitStatus RunIncrement(CommandContext& context, Arguments arguments);
 ExitStatus RunAppend(CommandContext& context, Arguments arguments);
+
+// kvcli_lifetime.cc
+ExitStatus RunExpire(CommandContext& context, Arguments arguments);
+ExitStatus RunPersist(CommandContext& context, Arguments arguments);
+ExitStatus RunTouch(CommandContext& context, Arguments arguments);
+ExitStatus RunTtl(CommandContext& context, Arguments arguments);
+
+// A time to live as users write it: seconds, or a duration with its unit. `name` is what the error
+// calls it. Errors: INVALID_ARGUMENT.
+absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::string& text);
 
 // kvcli_many.cc
 ExitStatus RunDelete(CommandContext& context, Arguments arguments);
@@ -44,6 +55,7 @@ std::string Quoted(absl::string_view verb, absl::string_view key);
 // VALUE as users write it: itself, - (all of `in`) or @FILE.
 absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in);
 
+// REQUIRES: CheckUsage was OK with them.
 WriteOptions WriteOptionsOf(const CommandOptions& options);
 
 // The result of a write: plain, the version alone, as --if-version takes it.

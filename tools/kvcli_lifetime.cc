@@ -1,0 +1,85 @@
+// kvcli's commands on how long keys live.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "tools/kvcli_run.h"
+
+namespace osprey {
+namespace {
+
+// Milliseconds are enough; for people and scripts alike.
+std::string SecondsOf(absl::Duration ttl) {
+  return absl::StrFormat("%.3f", absl::ToDoubleSeconds(ttl));
+}
+
+ExitStatus RunWith(CommandContext& context, absl::string_view verb, const std::string& key,
+                   absl::string_view people, const absl::StatusOr<uint64_t>& version) {
+  if (!version.ok()) return Fail(context, Quoted(verb, key), version.status());
+  PrintWritten(context, absl::StrCat(ForTerminal(key), " ", people), key, *version);
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::string& text) {
+  double seconds = 0;
+  absl::Duration ttl;
+  if (absl::SimpleAtod(text, &seconds)) {
+    ttl = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &ttl)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, text, " is no time; examples: 60, 0.5, 200ms, 24h"));
+  }
+  // Written so that NaN is refused, too.
+  if (!(ttl > absl::ZeroDuration() && ttl <= kTtlMax())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, text, " is not above 0 and at most 100 years"));
+  }
+  return ttl;
+}
+
+ExitStatus RunExpire(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<absl::Duration> ttl = ParseTtl("SECONDS ", arguments[1]);
+  if (!ttl.ok()) {
+    context.out->Error(Quoted("expire", key), ttl.status(), "`kvcli help` shows how");
+    return ExitStatus::kUsage;
+  }
+  return RunWith(context, "expire", key, absl::StrCat("expires in ", SecondsOf(*ttl), " s"),
+                 context.client->Expire(key, *ttl, WriteOptionsOf(context.options)));
+}
+
+ExitStatus RunPersist(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  return RunWith(context, "persist", key, "lives until it is deleted",
+                 context.client->Persist(key, WriteOptionsOf(context.options)));
+}
+
+ExitStatus RunTouch(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  return RunWith(context, "touch", key, "counts as used now", context.client->Touch(key));
+}
+
+ExitStatus RunTtl(CommandContext& context, Arguments arguments) {
+  const std::string& key = arguments[0];
+  const absl::StatusOr<absl::Duration> ttl = context.client->Ttl(key);
+  if (!ttl.ok()) return Fail(context, Quoted("ttl", key), ttl.status());
+  Json json;
+  SetBytes(json, "key", key);
+  if (*ttl == absl::InfiniteDuration()) {
+    json["ttl"] = nullptr;
+    context.out->Result(absl::StrCat(ForTerminal(key), " lives until it is deleted"), "none", json);
+  } else {
+    json["ttl"] = absl::ToDoubleSeconds(*ttl);
+    context.out->Result(absl::StrCat(ForTerminal(key), " expires in ", SecondsOf(*ttl), " s"),
+                        SecondsOf(*ttl), json);
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace osprey
