@@ -55,6 +55,8 @@ inline constexpr uint32_t kSmallItemsPercent = 11;
 // Keys that one FlushStep deletes at most, and lines at which it looks.
 inline constexpr uint64_t kFlushKeysMax = 1024;
 inline constexpr uint32_t kFlushLinesMax = 1024;
+// … and entries of lines at which it looks, but that it ends a line that it began.
+inline constexpr uint64_t kFlushLooksMax = 4096;
 
 // A sweep looks for what has expired. One SweepStep looks at so many lines, and ends so many keys.
 inline constexpr uint32_t kSweepLinesMax = 64;
@@ -228,6 +230,14 @@ class Table {
   bool EvictStep(absl::Time now);
   bool evicts() const { return options_.evict; }
   uint64_t evictions() const { return counts_.evictions; }  // since the start
+  // What was done since the start beside the writes themselves, in microseconds or so: items moved
+  // or evicted to make room, items looked at by flushes.
+  uint64_t effort() const {
+    constexpr uint64_t kBytesPerUnit = 8192;  // copied and hashed
+    constexpr uint64_t kLooksPerUnit = 8;
+    return compactor_.stats().moved_items + compactor_.stats().moved_bytes / kBytesPerUnit +
+           counts_.evictions + flush_looks_ / kLooksPerUnit;
+  }
   // Whether a Reserve of that size that found no room may find some when it is tried again, since
   // each attempt and each step makes more: it fits beside what must stay.
   bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;
@@ -453,7 +463,7 @@ class Table {
   void Poison(DirectoryEntry old);
   bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
                  FlushResult& result, absl::Status& status);
-  bool FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) const;
+  bool FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key);
 
   RegionWriter writer_;
   RegionSpace space_;
@@ -472,6 +482,7 @@ class Table {
   uint64_t hand_ = 0;                 // of eviction: a line, as LineLives numbers them
   uint64_t lines_in_vain_ = 0;        // that it passed since it evicted a key
   uint64_t place_ = 0;                // in item space: where neighbours are looked for next
+  uint64_t flush_looks_ = 0;          // at entries, by flushes
   Stats counts_;                      // what is counted as it happens; stats() fills in the rest
   Sweep sweep_;
 };

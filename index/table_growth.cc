@@ -241,7 +241,8 @@ absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t ve
   uint32_t line = static_cast<uint32_t>(from % kLinesPerUnit);
   FlushResult result;
   absl::Status status;
-  for (uint32_t looked = 0; looked < kFlushLinesMax; ++looked) {
+  const uint64_t looks_end = flush_looks_ + kFlushLooksMax;
+  for (uint32_t looked = 0; looked < kFlushLinesMax && flush_looks_ < looks_end; ++looked) {
     if (position > 0xffffffff) return result;
     const DirectoryEntry entry = directory_.At(ReverseBits(static_cast<uint32_t>(position)));
     const uint64_t offset = UnitOffset(entry.unit) + line * kLineBytes;
@@ -274,7 +275,7 @@ bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, 
 }
 
 // The first key in a line, or in the chain after it, of a version up to the bound.
-bool Table::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) const {
+bool Table::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) {
   for (uint64_t at = line; at != 0;) {
     const Line& bytes = LineAt(writer_, at);
     for (LineCursor cursor(bytes); cursor.Next();) {
@@ -283,6 +284,7 @@ bool Table::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) c
     }
     for (LineCursor cursor(bytes); cursor.Next();) {
       const LineEntry& entry = cursor.entry();
+      ++flush_looks_;
       if (entry.kind == WordKind::kInline) {
         if (InlineHead::Unpack(entry.head).cas_version > version_bound) continue;
         key.assign(entry.key.data(), entry.key.size());

@@ -167,7 +167,7 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 }
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
-  if (state_ != State::kDraining || UnderWay() > 0 || !outbox_.empty()) return;
+  if (state_ != State::kDraining || UnderWay() > 0 || !outbox_.empty() || !backlog_.empty()) return;
   state_ = State::kLeaving;
   leaving_since_ = now;
   const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, session_->id, 0);
@@ -183,6 +183,7 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   }
   outbox_.Clear();
   appends_.clear();
+  backlog_.clear();
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
   blocked_since_ = absl::InfiniteFuture();

@@ -77,6 +77,12 @@ inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100)
 // alone. So clients that are slow, or lie about their values, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
+// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
+// full Batches of small writes, or one part of a flush. What goes beyond waits.
+inline constexpr uint64_t kTurnCostMax = 256;
+// Frames that wait so.
+inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
+
 inline constexpr uint64_t kLivenessBytes = 8;
 
 // What the connections of an engine share. Outlives them.
@@ -90,6 +96,8 @@ struct Shared {
   std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
   // For people; may be empty.
   std::function<void(absl::string_view)> log;
+  // Counts the engine's turns.
+  uint64_t turn = 0;
   // The frames of the Batch that is being executed. Kept for its memory.
   std::vector<rdma::FrameBytes> batch = {};
   // Likewise the access hints for one partition.
@@ -158,9 +166,9 @@ class Connection {
   absl::Time deadline() const;
   // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
   bool blocked() const { return !outbox_.empty(); }
-  // A long write goes on here, or waits for room that is being made, and not for the client: Work
-  // is wanted in each turn, a bounded step.
-  bool busy() const { return !appends_.empty() || awaits_room_; }
+  // A long write goes on here, or waits for room that is being made, or requests wait for a turn of
+  // their own, and not for the client: Work is wanted in each turn, a bounded step.
+  bool busy() const { return !appends_.empty() || awaits_room_ || !backlog_.empty(); }
   void Work(absl::Time now);
   State state() const { return state_; }
 
@@ -198,6 +206,15 @@ class Connection {
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeGoodbye(rdma::FrameBytes frame);
+  void StepAppend(absl::Time now);
+
+  // connection_turns.cc
+  void EnterTurn();
+  bool TurnIsOver();
+  void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void Defer(rdma::FrameBytes frame);
+  void WorkOffBacklog(absl::Time now);
+
   size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
   bool Settled(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
@@ -254,6 +271,9 @@ class Connection {
   // The next rendezvous waits for room for its value: it is tried again in the next turn, or then.
   bool awaits_room_ = false;
   absl::Time room_retry_at_ = absl::InfiniteFuture();
+  uint64_t turn_ = 0;                // for which spent_ counts
+  uint64_t spent_ = 0;               // of kTurnCostMax
+  std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow
   absl::Time blocked_since_ = absl::InfiniteFuture();

@@ -37,8 +37,15 @@ void Connection::AdvanceRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
+  EnterTurn();
   for (size_t i = 0; i < rendezvous_.size() && state_ != State::kClosing;) {
     Rendezvous& rendezvous = *rendezvous_[i];
+    // Making room may be dear. It goes on with a turn of its own.
+    spent_ += shared_.tables.TakeEffort();
+    if (spent_ >= kTurnCostMax) {
+      awaits_room_ = true;
+      return;
+    }
     absl::optional<Answer> answer;
     if (rendezvous.landed()) {
       answer = FinishRendezvous(rendezvous, now);

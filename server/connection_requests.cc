@@ -36,7 +36,8 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   if (!header.ok()) return Malformed(header.status().message());
   if (header->session != session_->id) return Malformed("session is not this connection's");
   if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
-  TakeRequest(*header, frame, now);
+  if (TurnIsOver()) return Defer(frame);
+  Execute(*header, frame, now);
 }
 
 // One by one, in order; their replies leave together. A malformed one ends the connection when it
@@ -47,10 +48,14 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
     return Malformed(status.message());
   ++shared_.counters.batches;
   shared_.counters.batched_requests += frames.size();
-  PrefetchKeys(shared_.tables, frames);
+  if (!TurnIsOver()) PrefetchKeys(shared_.tables, frames);
   in_batch_ = true;
   for (rdma::FrameBytes request : frames) {
-    TakeRequest(rdma::ParseHeader(request).value(), request, now);
+    if (TurnIsOver()) {
+      Defer(request);
+    } else {
+      Execute(rdma::ParseHeader(request).value(), request, now);
+    }
     if (state_ == State::kClosing) break;
   }
   in_batch_ = false;
@@ -140,10 +145,7 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
   appends_.push_back(std::make_unique<LongAppend>(*request, header.sequence));
 }
 
-void Connection::Work(absl::Time now) {
-  assert(busy());
-  if (awaits_room_) AdvanceRendezvous(now);
-  if (appends_.empty()) return;
+void Connection::StepAppend(absl::Time now) {
   const absl::optional<Answer> answer =
       appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
   if (!answer.has_value()) return;

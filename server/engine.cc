@@ -85,6 +85,7 @@ void Engine::ForEachConnection(Function&& function) {
 }
 
 bool Engine::Poll(absl::Time now) {
+  ++shared_.turn;
   bool worked = false;
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));

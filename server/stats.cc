@@ -66,6 +66,7 @@ void RequestLines(std::string& text, const Counters& counters) {
   Line(text, "batched_requests", counters.batched_requests);
   Line(text, "reply_batches", counters.reply_batches);
   Line(text, "keys_flushed", counters.keys_flushed);
+  Line(text, "requests_deferred", counters.requests_deferred);
   Line(text, "writes_repeated", counters.writes_repeated);
   Line(text, "writes_forgotten", counters.writes_forgotten);
   Line(text, "long_appends", counters.long_appends);

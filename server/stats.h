@@ -52,9 +52,10 @@ struct Counters {
   uint64_t reply_batches = 0;     // frames that held several replies
   uint64_t keys_flushed = 0;
 
-  uint64_t writes_repeated = 0;   // answered from memory, not applied again
-  uint64_t writes_forgotten = 0;  // refused: their number is below the window
-  uint64_t long_appends = 0;      // of the appends, those that were not done at once
+  uint64_t requests_deferred = 0;  // to a later turn, since their client had had its share of one
+  uint64_t writes_repeated = 0;    // answered from memory, not applied again
+  uint64_t writes_forgotten = 0;   // refused: their number is below the window
+  uint64_t long_appends = 0;       // of the appends, those that were not done at once
   uint64_t rendezvous = 0;
   uint64_t rendezvous_reads = 0;
   uint64_t rendezvous_bytes = 0;  // published

@@ -53,16 +53,28 @@ class LockedTable {
   LockedTable() = default;
   LockedTable(PartitionLock& lock, index::Table& table, uint32_t partition)
       : lock_(lock), table_(&table), partition_(partition) {}
+  ~LockedTable() {
+    if (account_ != nullptr && held()) *account_ += table_->effort() - effort_before_;
+  }
+  LockedTable(LockedTable&& other) noexcept = default;
+  LockedTable& operator=(LockedTable&& other) noexcept = default;
 
   index::Table& operator*() const { return *table_; }
   index::Table* operator->() const { return table_; }
   uint32_t partition() const { return partition_; }
   bool held() const { return lock_.owns_lock(); }
+  // What the table does until this ends (Table::effort) is added to `account`, which outlives this.
+  void AccountTo(uint64_t& account) {
+    account_ = &account;
+    effort_before_ = table_->effort();
+  }
 
  private:
   std::unique_lock<PartitionLock> lock_;
   index::Table* table_ = nullptr;
   uint32_t partition_ = 0;
+  uint64_t* account_ = nullptr;
+  uint64_t effort_before_ = 0;
 };
 
 // Thread-safe.
@@ -122,19 +134,25 @@ class TableAccess {
   uint32_t PartitionOf(absl::string_view key) const { return tables_.PartitionOf(key); }
   LockedTable At(uint32_t partition) {
     touched_ |= uint64_t{1} << partition;
-    return tables_.Lock(partition);
+    LockedTable table = tables_.Lock(partition);
+    table.AccountTo(effort_);
+    return table;
   }
   // The table that holds `key`, or would.
   LockedTable For(absl::string_view key) { return At(PartitionOf(key)); }
 
   // The partitions used since the last call, a bit each.
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
+  // What the tables did for this engine's requests since the last call, in microseconds or so,
+  // beside the requests themselves.
+  uint64_t TakeEffort() { return std::exchange(effort_, 0); }
 
  private:
   static_assert(index::kPartitionsMax <= 64);
 
   Tables& tables_;
   uint64_t touched_ = 0;
+  uint64_t effort_ = 0;
 };
 
 // A Reservation that can be dropped at any time: it takes the lock for that itself. Move-only. Must

@@ -1,0 +1,193 @@
+// What one client sends, however dear or much, does not keep the others waiting: counted in turns
+// of the engine, on the fake transport.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/connection.h"
+#include "server/requests.h"
+#include "tests/server_harness.h"
+
+namespace osprey::server {
+namespace {
+
+using absl::StatusCode;
+
+// Keys to be flushed, written by `client` with the sequences 1 to `keys`.
+void Fill(RawClient& client, uint64_t keys) {
+  for (uint64_t i = 1; i <= keys; ++i) {
+    ASSERT_EQ(client.Ask(client.PutFrame(i, absl::StrCat("key", i), "value")).code,
+              StatusCode::kOk);
+  }
+}
+
+std::string Flushes(RawClient& client, uint64_t first, uint64_t count) {
+  std::vector<std::string> frames;
+  for (uint64_t i = 0; i < count; ++i) frames.push_back(client.FlushFrame(first + i, {}));
+  return client.BatchFrame(frames);
+}
+
+uint64_t RepliesOf(RawClient& client) {
+  uint64_t count = 0;
+  while (client.TakeReply().has_value()) ++count;
+  return count;
+}
+
+TEST(FairnessTest, ABatchOfFlushesLeavesOthersTheirTurns) {
+  ServerHarness server;
+  RawClient greedy(server), modest(server);
+  greedy.Establish();
+  modest.Establish();
+  Fill(modest, 2000);
+  constexpr uint64_t kFlushes = 100;
+  greedy.Send(Flushes(greedy, 1, kFlushes));
+  for (uint64_t i = 0; i < 10; ++i) {
+    modest.Send(modest.PutFrame(2001 + i, absl::StrCat("mine", i), "value"));
+    const uint64_t flushes = server.counters().flushes;
+    server.engine().Poll(server.now());
+    // At once, and the greedy one's parts of a flush on its way, and in its turn.
+    EXPECT_LE(server.counters().flushes - flushes, 2) << i;
+    EXPECT_EQ(server.counters().puts, 2001 + i);
+  }
+  EXPECT_LT(server.counters().flushes, 25);
+  server.Settle();
+  EXPECT_EQ(RepliesOf(modest), 10);
+  EXPECT_EQ(RepliesOf(greedy), kFlushes);
+  EXPECT_EQ(server.counters().flushes, kFlushes);
+  EXPECT_GT(server.counters().requests_deferred, kFlushes - 10);
+}
+
+TEST(FairnessTest, RequestsThatWaitAreExecutedInTheirOrder) {
+  ServerHarness server;
+  RawClient greedy(server), other(server);
+  greedy.Establish();
+  other.Establish();
+  Fill(other, 1000);
+  // What is behind the flushes, in the Batch and in frames after it, waits for them.
+  std::vector<std::string> frames;
+  for (uint64_t i = 1; i <= 5; ++i) frames.push_back(greedy.FlushFrame(i, {}));
+  frames.push_back(greedy.AppendFrame(6, "order", "a"));
+  greedy.Send(greedy.BatchFrame(frames));
+  greedy.Send(greedy.AppendFrame(7, "order", "b"));
+  greedy.Send(greedy.FlushFrame(8, {}));
+  greedy.Send(greedy.AppendFrame(9, "order", "c"));
+  greedy.Send(greedy.GetFrame(10, "order"));
+  server.Settle();
+  for (uint64_t i = 1; i <= 10; ++i) {
+    const std::optional<RawReply> reply = greedy.TakeReply();
+    ASSERT_TRUE(reply.has_value()) << i;
+    EXPECT_EQ(reply->sequence, i);
+    EXPECT_EQ(reply->code, StatusCode::kOk);
+    if (i == 10) {
+      EXPECT_TRUE(reply->data == "abc" || reply->data == "c") << reply->data;
+    }
+  }
+}
+
+TEST(FairnessTest, ManyGreedyClientsHaveTheirTurnsOneAfterTheOther) {
+  HarnessOptions options;
+  options.connections_max = 16;
+  ServerHarness server(options);
+  std::vector<std::unique_ptr<RawClient>> greedy;
+  for (int i = 0; i < 10; ++i) {
+    greedy.push_back(std::make_unique<RawClient>(server));
+    greedy.back()->Establish();
+  }
+  RawClient modest(server);
+  modest.Establish();
+  Fill(modest, 500);
+  for (const auto& client : greedy) client->Send(Flushes(*client, 1, 20));
+  server.engine().Poll(server.now());  // one part each, and one in turn
+  EXPECT_LE(server.counters().flushes, 12);
+  for (uint64_t turn = 0; turn < 50; ++turn) {
+    modest.Send(modest.PutFrame(501 + turn, "mine", "value"));
+    const uint64_t flushes = server.counters().flushes;
+    server.engine().Poll(server.now());
+    modest.transport();
+    EXPECT_LE(server.counters().flushes - flushes, 1);
+    EXPECT_EQ(server.counters().puts, 501 + turn);
+    if (turn % 8 == 7) server.Turn();  // credits come back
+  }
+  // None of them is ahead by more than a part or two.
+  uint64_t least = 1000, most = 0;
+  for (const auto& client : greedy) {
+    (void)client;
+    least = std::min<uint64_t>(least, client->replies());
+    most = std::max<uint64_t>(most, client->replies());
+  }
+  EXPECT_LE(most - least, 3);
+  server.Settle();
+  for (const auto& client : greedy) EXPECT_EQ(RepliesOf(*client), 20);
+}
+
+TEST(FairnessTest, SmallWritesInFullBatchesNeedNotWait) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  std::vector<std::string> frames;
+  for (uint64_t i = 1; i <= kRequestsMax; ++i)
+    frames.push_back(client.PutFrame(i, absl::StrCat("k", i), "v"));
+  client.Send(client.BatchFrame(std::vector<std::string>(frames.begin(), frames.begin() + 64)));
+  client.Send(client.BatchFrame(std::vector<std::string>(frames.begin() + 64, frames.end())));
+  server.engine().Poll(server.now());
+  EXPECT_EQ(server.counters().puts, kRequestsMax);
+  EXPECT_EQ(server.counters().requests_deferred, 0);
+}
+
+TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
+  ServerHarness server;
+  RawClient hostile(server), modest(server);
+  hostile.Establish();
+  modest.Establish();
+  Fill(modest, 500);
+  for (uint64_t i = 0; i < 3; ++i) hostile.Send(Flushes(hostile, 1 + i * 120, 120));
+  server.Settle();
+  EXPECT_TRUE(hostile.disconnected());
+  EXPECT_EQ(server.closed(CloseReason::kMalformed), 1);
+  EXPECT_EQ(modest.Ask(modest.PutFrame(501, "key", "value")).code, StatusCode::kOk);
+}
+
+// What waited is not applied once the connection is gone: its session goes on elsewhere, and the
+// client sends it again.
+TEST(FairnessTest, WhatWaitsWhenItsConnectionBreaksIsAppliedOnceAllTheSame) {
+  ServerHarness server;
+  RawClient client(server), again(server);
+  client.Establish();
+  std::vector<std::string> frames;
+  for (uint64_t i = 1; i <= 3; ++i) frames.push_back(client.FlushFrame(i, {}));
+  for (uint64_t i = 4; i <= 10; ++i) frames.push_back(client.IncrementFrame(i, "counter", 1));
+  const std::string batch = client.BatchFrame(frames);
+  client.Send(batch);
+  server.engine().Poll(server.now());
+  EXPECT_GT(server.counters().requests_deferred, 0);
+  EXPECT_EQ(server.counters().increments, 0);
+  server.network().Break(client.id());
+  server.Settle();
+  again.Establish(client.session());
+  ASSERT_EQ(again.welcome().resumed, 1);
+  EXPECT_FALSE(server.Stored("counter").has_value());
+  again.Send(batch);
+  server.Settle();
+  EXPECT_EQ(RepliesOf(again), 10);
+  EXPECT_EQ(server.Stored("counter"), "7");
+}
+
+TEST(FairnessTest, AServerThatEndsAnswersWhatWaits) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  client.Send(Flushes(client, 1, 20));
+  server.engine().Poll(server.now());
+  server.engine().Stop(server.now());
+  server.Settle();
+  EXPECT_EQ(RepliesOf(client), 20);
+  EXPECT_TRUE(client.got_goodbye());
+  server.Advance(absl::Seconds(1));
+  EXPECT_TRUE(server.engine().done());
+}
+
+}  // namespace
+}  // namespace osprey::server
