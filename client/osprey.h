@@ -134,6 +134,9 @@ const char* osprey_result_data(const osprey_result* result);
 size_t osprey_result_length(const osprey_result* result);
 // Of a value: that of the write that made it. Of a write: its own.
 uint64_t osprey_result_version(const osprey_result* result);
+// What is left of a key's time to live, at least: of values, and of osprey_ttl. -1: it lives until
+// it is deleted.
+int64_t osprey_result_ttl_us(const osprey_result* result);
 // increment: the sum; exists: 0 or 1; count, flush: how many keys; ping: nanoseconds.
 int64_t osprey_result_number(const osprey_result* result);
 
@@ -228,11 +231,12 @@ typedef struct osprey_write_options {
   size_t size;          // sizeof(osprey_write_options)
   int64_t deadline_us;  // 0: the client's; at most 60 s
   uint64_t if_version;  // not 0: only if this is the present version
+  int64_t ttl_us;       // how long the key lives; 0: until it is deleted. For put alone
   int32_t if_absent;    // not 0: only if the key is absent; for put alone
   int32_t reserved;     // 0
 } osprey_write_options;
 #define OSPREY_WRITE_OPTIONS \
-  { sizeof(osprey_write_options), 0, 0, 0, 0 }
+  { sizeof(osprey_write_options), 0, 0, 0, 0, 0 }
 
 typedef struct osprey_scan_options {
   size_t size;           // sizeof(osprey_scan_options)
@@ -261,6 +265,17 @@ int osprey_increment(osprey_client* client, const void* key, size_t key_length, 
                      const osprey_write_options* options, osprey_result** result);
 int osprey_append(osprey_client* client, const void* key, size_t key_length, const void* value,
                   size_t value_length, const osprey_write_options* options, osprey_result** result);
+// `ttl_us` from now on. osprey_result_version is the key's, which stays.
+int osprey_expire(osprey_client* client, const void* key, size_t key_length, int64_t ttl_us,
+                  const osprey_write_options* options, osprey_result** result);
+// Until it is deleted.
+int osprey_persist(osprey_client* client, const void* key, size_t key_length,
+                   const osprey_write_options* options, osprey_result** result);
+int osprey_ttl(osprey_client* client, const void* key, size_t key_length,
+               const osprey_read_options* options, osprey_result** result);
+// Counts as a use of the key, for a server that evicts.
+int osprey_touch(osprey_client* client, const void* key, size_t key_length,
+                 const osprey_read_options* options, osprey_result** result);
 int osprey_flush(osprey_client* client, const osprey_read_options* options, osprey_result** result);
 // A page of all keys: `cursor` NULL or "" begins, osprey_result_cursor of the last page goes on.
 int osprey_scan(osprey_client* client, const char* cursor, const osprey_scan_options* options,
@@ -338,6 +353,14 @@ int osprey_start_increment(osprey_client* client, const void* key, size_t key_le
 int osprey_start_append(osprey_client* client, const void* key, size_t key_length,
                         const void* value, size_t value_length, const osprey_write_options* options,
                         osprey_callback done, void* context);
+int osprey_start_expire(osprey_client* client, const void* key, size_t key_length, int64_t ttl_us,
+                        const osprey_write_options* options, osprey_callback done, void* context);
+int osprey_start_persist(osprey_client* client, const void* key, size_t key_length,
+                         const osprey_write_options* options, osprey_callback done, void* context);
+int osprey_start_ttl(osprey_client* client, const void* key, size_t key_length,
+                     const osprey_read_options* options, osprey_callback done, void* context);
+int osprey_start_touch(osprey_client* client, const void* key, size_t key_length,
+                       const osprey_read_options* options, osprey_callback done, void* context);
 int osprey_start_flush(osprey_client* client, const osprey_read_options* options,
                        osprey_callback done, void* context);
 int osprey_start_scan(osprey_client* client, const char* cursor, const osprey_scan_options* options,

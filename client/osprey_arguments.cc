@@ -14,7 +14,7 @@ namespace {
 // The structs as they were first published: programs that were compiled then pass these sizes for
 // ever.
 constexpr size_t kReadOptionsFirstBytes = 16;
-constexpr size_t kWriteOptionsFirstBytes = 32;
+constexpr size_t kWriteOptionsFirstBytes = 40;
 constexpr size_t kScanOptionsFirstBytes = 48;
 // No version of any of them will be longer: a larger size is a mistake, and what stands there not
 // ours to look at.
@@ -23,11 +23,12 @@ constexpr size_t kOptionsBytesMax = 1024;
 // What a program passes must not move between versions of the header.
 static_assert(sizeof(osprey_read_options) == 16);
 static_assert(offsetof(osprey_read_options, deadline_us) == 8);
-static_assert(sizeof(osprey_write_options) == 32);
+static_assert(sizeof(osprey_write_options) == 40);
 static_assert(offsetof(osprey_write_options, deadline_us) == 8);
 static_assert(offsetof(osprey_write_options, if_version) == 16);
-static_assert(offsetof(osprey_write_options, if_absent) == 24);
-static_assert(offsetof(osprey_write_options, reserved) == 28);
+static_assert(offsetof(osprey_write_options, ttl_us) == 24);
+static_assert(offsetof(osprey_write_options, if_absent) == 32);
+static_assert(offsetof(osprey_write_options, reserved) == 36);
 static_assert(sizeof(osprey_scan_options) == 48);
 static_assert(offsetof(osprey_scan_options, deadline_us) == 8);
 static_assert(offsetof(osprey_scan_options, prefix) == 16);
@@ -117,6 +118,7 @@ WriteOptions Arguments::Write(const osprey_write_options* options) {
   WriteOptions write;
   write.deadline = absl::Microseconds(known.deadline_us);
   write.if_version = known.if_version;
+  write.ttl = absl::Microseconds(known.ttl_us);
   write.if_absent = known.if_absent != 0;
   return write;
 }

@@ -13,12 +13,18 @@ using osprey::capi::Arguments;
 using osprey::capi::Call;
 using osprey::capi::KeyCount;
 using osprey::capi::Take;
+using osprey::capi::TimeToLive;
 
 namespace {
 
 absl::StatusOr<KeyCount> Counted(const absl::StatusOr<uint64_t>& keys) {
   if (!keys.ok()) return keys.status();
   return KeyCount{*keys};
+}
+
+absl::StatusOr<TimeToLive> Left(const absl::StatusOr<absl::Duration>& ttl) {
+  if (!ttl.ok()) return ttl.status();
+  return TimeToLive{*ttl};
 }
 
 }  // namespace
@@ -89,6 +95,50 @@ int osprey_append(osprey_client* client, const void* key, size_t key_length, con
     const osprey::WriteOptions write = arguments.Write(options);
     if (!arguments.status().ok()) return Take(answer, arguments.status());
     Take(answer, client->client->Append(key_bytes, value_bytes, write));
+  });
+}
+
+int osprey_expire(osprey_client* client, const void* key, size_t key_length, int64_t ttl_us,
+                  const osprey_write_options* options, osprey_result** result) {
+  return Call(client, result, [&](osprey_result& answer) {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const osprey::WriteOptions write = arguments.Write(options);
+    if (!arguments.status().ok()) return Take(answer, arguments.status());
+    Take(answer, client->client->Expire(key_bytes, absl::Microseconds(ttl_us), write));
+  });
+}
+
+int osprey_persist(osprey_client* client, const void* key, size_t key_length,
+                   const osprey_write_options* options, osprey_result** result) {
+  return Call(client, result, [&](osprey_result& answer) {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const osprey::WriteOptions write = arguments.Write(options);
+    if (!arguments.status().ok()) return Take(answer, arguments.status());
+    Take(answer, client->client->Persist(key_bytes, write));
+  });
+}
+
+int osprey_ttl(osprey_client* client, const void* key, size_t key_length,
+               const osprey_read_options* options, osprey_result** result) {
+  return Call(client, result, [&](osprey_result& answer) {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const absl::Duration deadline = arguments.Deadline(options);
+    if (!arguments.status().ok()) return Take(answer, arguments.status());
+    Take(answer, Left(client->client->Ttl(key_bytes, deadline)));
+  });
+}
+
+int osprey_touch(osprey_client* client, const void* key, size_t key_length,
+                 const osprey_read_options* options, osprey_result** result) {
+  return Call(client, result, [&](osprey_result& answer) {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const absl::Duration deadline = arguments.Deadline(options);
+    if (!arguments.status().ok()) return Take(answer, arguments.status());
+    Take(answer, client->client->Touch(key_bytes, deadline));
   });
 }
 

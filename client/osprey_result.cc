@@ -7,6 +7,14 @@
 
 namespace osprey::capi {
 
+namespace {
+
+int64_t TtlUs(absl::Duration left) {
+  return left == absl::InfiniteDuration() ? -1 : absl::ToInt64Microseconds(left);
+}
+
+}  // namespace
+
 osprey_result* OutOfMemory() {
   // Never destroyed, and it takes nothing from the heap.
   alignas(osprey_result) static std::byte space[sizeof(osprey_result)];
@@ -28,12 +36,14 @@ void Take(osprey_result& result, const absl::Status& error) {
 
 void Take(osprey_result& result, Value value) {
   result.version = value.version;
+  result.ttl_us = TtlUs(value.ttl);
   Take(result, std::move(value.bytes));
 }
 
 void Take(osprey_result& result, const ValueInfo& info) {
   result.length = info.length;
   result.version = info.version;
+  result.ttl_us = TtlUs(info.ttl);
 }
 
 void Take(osprey_result& result, const Number& number) {
@@ -46,6 +56,7 @@ void Take(osprey_result& result, bool exists) { result.number = exists ? 1 : 0; 
 void Take(osprey_result& result, KeyCount count) {
   result.number = static_cast<int64_t>(count.keys);
 }
+void Take(osprey_result& result, TimeToLive ttl) { result.ttl_us = TtlUs(ttl.left); }
 void Take(osprey_result& result, absl::Duration round_trip) {
   result.number = absl::ToInt64Nanoseconds(round_trip);
 }
@@ -120,6 +131,10 @@ size_t osprey_result_length(const osprey_result* result) {
 
 uint64_t osprey_result_version(const osprey_result* result) {
   return result == nullptr ? 0 : result->version;
+}
+
+int64_t osprey_result_ttl_us(const osprey_result* result) {
+  return result == nullptr ? -1 : result->ttl_us;
 }
 
 int64_t osprey_result_number(const osprey_result* result) {

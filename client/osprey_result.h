@@ -21,6 +21,7 @@ struct osprey_result {
   bool has_data = false;  // `data` is a value's
   uint64_t length = 0;
   uint64_t version = 0;
+  int64_t ttl_us = -1;  // none
   int64_t number = 0;
   std::string message;
   std::string key;
@@ -40,9 +41,13 @@ int CodeOf(const absl::Status& status);
 // The one result that needs no memory. osprey_result_free leaves it alone.
 osprey_result* OutOfMemory();
 
-// Counts and versions are both uint64_t: this one is no version.
+// Counts and versions are both uint64_t, a round trip and a time to live both durations: these are
+// the others.
 struct KeyCount {
   uint64_t keys = 0;
+};
+struct TimeToLive {
+  absl::Duration left;
 };
 
 // Each makes a result of an answer. REQUIRES: the result is as constructed.
@@ -53,6 +58,7 @@ void Take(osprey_result& result, const Number& number);
 void Take(osprey_result& result, uint64_t version);
 void Take(osprey_result& result, bool exists);
 void Take(osprey_result& result, KeyCount count);
+void Take(osprey_result& result, TimeToLive ttl);
 void Take(osprey_result& result, absl::Duration round_trip);
 void Take(osprey_result& result, std::string text);
 void Take(osprey_result& result, ScanPage page);

@@ -14,6 +14,7 @@ using osprey::capi::Arguments;
 using osprey::capi::KeyCount;
 using osprey::capi::Sink;
 using osprey::capi::Start;
+using osprey::capi::TimeToLive;
 
 namespace {
 
@@ -22,6 +23,13 @@ auto Counted(const Sink& sink) {
   return sink.With([](const absl::StatusOr<uint64_t>& keys) -> absl::StatusOr<KeyCount> {
     if (!keys.ok()) return keys.status();
     return KeyCount{*keys};
+  });
+}
+
+auto Left(const Sink& sink) {
+  return sink.With([](const absl::StatusOr<absl::Duration>& ttl) -> absl::StatusOr<TimeToLive> {
+    if (!ttl.ok()) return ttl.status();
+    return TimeToLive{*ttl};
   });
 }
 
@@ -95,6 +103,50 @@ int osprey_start_append(osprey_client* client, const void* key, size_t key_lengt
     const osprey::WriteOptions write = arguments.Write(options);
     if (!arguments.status().ok()) return arguments.status();
     return client->client->StartAppend(key_bytes, value_bytes, write, sink.Plain());
+  });
+}
+
+int osprey_start_expire(osprey_client* client, const void* key, size_t key_length, int64_t ttl_us,
+                        const osprey_write_options* options, osprey_callback done, void* context) {
+  return Start(client, done, context, [&](const Sink& sink) -> absl::Status {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const osprey::WriteOptions write = arguments.Write(options);
+    if (!arguments.status().ok()) return arguments.status();
+    return client->client->StartExpire(key_bytes, absl::Microseconds(ttl_us), write, sink.Plain());
+  });
+}
+
+int osprey_start_persist(osprey_client* client, const void* key, size_t key_length,
+                         const osprey_write_options* options, osprey_callback done, void* context) {
+  return Start(client, done, context, [&](const Sink& sink) -> absl::Status {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const osprey::WriteOptions write = arguments.Write(options);
+    if (!arguments.status().ok()) return arguments.status();
+    return client->client->StartPersist(key_bytes, write, sink.Plain());
+  });
+}
+
+int osprey_start_ttl(osprey_client* client, const void* key, size_t key_length,
+                     const osprey_read_options* options, osprey_callback done, void* context) {
+  return Start(client, done, context, [&](const Sink& sink) -> absl::Status {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const absl::Duration deadline = arguments.Deadline(options);
+    if (!arguments.status().ok()) return arguments.status();
+    return client->client->StartTtl(key_bytes, Left(sink), deadline);
+  });
+}
+
+int osprey_start_touch(osprey_client* client, const void* key, size_t key_length,
+                       const osprey_read_options* options, osprey_callback done, void* context) {
+  return Start(client, done, context, [&](const Sink& sink) -> absl::Status {
+    Arguments arguments;
+    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
+    const absl::Duration deadline = arguments.Deadline(options);
+    if (!arguments.status().ok()) return arguments.status();
+    return client->client->StartTouch(key_bytes, sink.Plain(), deadline);
   });
 }
 

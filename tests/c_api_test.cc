@@ -1,6 +1,7 @@
 // The C API as a program uses it. Over shared memory; in the lab, the same over verbs.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -135,6 +136,38 @@ TEST_F(CApiTest, EveryOperationAnswersWhatItDid) {
   EXPECT_EQ(osprey_client_counter(client(), OSPREY_COUNTER_CONNECTS), 1);
   EXPECT_GT(osprey_client_counter(client(), OSPREY_COUNTER_GETS), 0);
   EXPECT_EQ(osprey_client_counter(client(), 999), 0);
+}
+
+TEST_F(CApiTest, KeysLiveAsLongAsTheyAreGiven) {
+  const auto left = [&](const char* key) {
+    osprey_result* result = nullptr;
+    EXPECT_EQ(osprey_ttl(client(), key, 1, nullptr, &result), OSPREY_OK);
+    const Result owned(result);
+    return osprey_result_ttl_us(result);
+  };
+  constexpr int64_t kMinuteUs = 60'000'000;
+  osprey_write_options options = OSPREY_WRITE_OPTIONS;
+  options.ttl_us = kMinuteUs;
+  ASSERT_EQ(Put("k", "v", &options), OSPREY_OK);
+  EXPECT_LE(osprey_result_ttl_us(Get("k").get()), kMinuteUs);
+  EXPECT_GT(left("k"), kMinuteUs / 2);
+  osprey_result* result = nullptr;
+  ASSERT_EQ(osprey_persist(client(), "k", 1, nullptr, &result), OSPREY_OK);
+  EXPECT_EQ(osprey_result_version(result), osprey_result_version(Get("k").get()));
+  osprey_result_free(result);
+  EXPECT_EQ(left("k"), -1);
+  EXPECT_EQ(osprey_result_ttl_us(Get("k").get()), -1);
+  ASSERT_EQ(osprey_touch(client(), "k", 1, nullptr, nullptr), OSPREY_OK);
+  EXPECT_EQ(osprey_expire(client(), "k", 1, 0, nullptr, nullptr), OSPREY_ERROR_BAD_TTL);
+  EXPECT_EQ(osprey_expire(client(), "k", 1, -1, nullptr, nullptr), OSPREY_ERROR_BAD_TTL);
+  EXPECT_EQ(osprey_delete(client(), "k", 1, &options, nullptr), OSPREY_ERROR_BAD_TTL);
+  ASSERT_EQ(osprey_expire(client(), "k", 1, 10'000, nullptr, nullptr), OSPREY_OK);
+  usleep(20'000);
+  EXPECT_EQ(osprey_result_code(Get("k").get()), OSPREY_ERROR_ABSENT);
+  EXPECT_EQ(osprey_ttl(client(), "k", 1, nullptr, nullptr), OSPREY_ERROR_ABSENT);
+  EXPECT_EQ(osprey_expire(client(), "k", 1, 10'000, nullptr, nullptr), OSPREY_ERROR_ABSENT);
+  EXPECT_EQ(osprey_touch(client(), "k", 1, nullptr, nullptr), OSPREY_ERROR_ABSENT);
+  EXPECT_EQ(osprey_result_ttl_us(nullptr), -1);
 }
 
 TEST_F(CApiTest, EachFailureHasItsNumberAndSaysWhatHelps) {
@@ -435,6 +468,12 @@ TEST_F(CApiTest, EveryOperationCanBeStarted) {
                 end(osprey_start_append(c, "n", 1, "5", 1, nullptr, nullptr, nullptr)).get()),
             0);
   EXPECT_EQ(Data(Get("n").get()), "55");
+  end(osprey_start_expire(c, "n", 1, 60'000'000, nullptr, nullptr, nullptr));
+  EXPECT_GT(osprey_result_ttl_us(end(osprey_start_ttl(c, "n", 1, nullptr, nullptr, nullptr)).get()),
+            0);
+  end(osprey_start_persist(c, "n", 1, nullptr, nullptr, nullptr));
+  end(osprey_start_touch(c, "n", 1, nullptr, nullptr, nullptr));
+  EXPECT_EQ(osprey_result_ttl_us(Get("n").get()), -1);
   EXPECT_EQ(Data(osprey_result_item(
                 end(osprey_start_multi_get(c, &key, 1, nullptr, nullptr, nullptr)).get(), 0)),
             "55");

@@ -9,8 +9,8 @@ OK, ABSENT, OUT_OF_MEMORY, KEY_TOO_LONG = 0, 201, 306, 102
 
 
 class WriteOptions(Structure):
-    _fields_ = [("size", c_size_t), ("deadline_us", c_int64), ("if_version", c_uint64), ("if_absent", ctypes.c_int32),
-                ("reserved", ctypes.c_int32)]
+    _fields_ = [("size", c_size_t), ("deadline_us", c_int64), ("if_version", c_uint64), ("ttl_us", c_int64),
+                ("if_absent", ctypes.c_int32), ("reserved", ctypes.c_int32)]
 
 
 class Bytes(Structure):
