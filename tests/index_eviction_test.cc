@@ -239,6 +239,25 @@ TEST_F(EvictionTest, TheKeyThatIsWrittenIsNeverTheOneThatGoes) {
   EXPECT_GT(written, 1000u);
 }
 
+TEST_F(EvictionTest, NotEvenWhenItIsTheOnlyOneThatMayGo) {
+  const WriteResult first = Put("written", 1 << 20);
+  ASSERT_TRUE(first.status.ok());
+  uint64_t leased = 0;
+  for (; Put(absl::StrCat("leased", leased), 20000).status.ok() && Has("written"); ++leased) {
+    table_->Lease(table_->Find(absl::StrCat("leased", leased))->slot, now_ + absl::Seconds(100));
+    (void)table_->Touch("written");
+    // Before the next one must make room for itself.
+    if (table_->stats().item_space_bytes > kBytes - (600 << 10)) break;
+  }
+  const Condition unchanged{Condition::Kind::kVersionIs, first.version};
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Put("written", 2 << 20, unchanged).status.code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  ASSERT_TRUE(Has("written"));
+  EXPECT_EQ(table_->Find("written")->version, first.version);
+}
+
 TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
   Fill("key", 40000, 100);
   ASSERT_TRUE(table_->MayMakeRoom("long", kBytes / 2));
@@ -286,15 +305,19 @@ TEST_F(EvictionTest, OneStepEvictsBoundedlyManyAndKeepsAReserve) {
   EXPECT_GT(stats.keys, 20000u);
 }
 
-TEST_F(EvictionTest, WhenNothingMayGoTheServerIsNotKeptAwake) {
-  // All of it is one value, which a reader has a lease of.
-  absl::StatusOr<Reservation> reservation = table_->Reserve("long", kBytes - (600 << 10), now_);
-  ASSERT_TRUE(reservation.ok());
-  ASSERT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
-  table_->Lease(table_->Find("long")->slot, now_ + absl::Seconds(100));
+TEST_F(EvictionTest, WhatIsLeasedStaysAndTheServerIsNotKeptAwakeByIt) {
+  uint64_t stored = 0;
+  for (; Put(absl::StrCat("leased", stored), 20000).status.ok(); ++stored) {
+    table_->Lease(table_->Find(absl::StrCat("leased", stored))->slot, now_ + absl::Seconds(100));
+    ASSERT_LT(stored, 1000u);
+  }
+  EXPECT_GT(stored, 100u);
   int steps = 0;
   while (table_->EvictStep(now_)) ASSERT_LT(++steps, 100);
-  EXPECT_TRUE(Has("long"));
+  EXPECT_EQ(CountOf("leased", stored), stored);
+  EXPECT_EQ(table_->stats().evictions, 0u);
+  now_ += absl::Seconds(101);
+  EXPECT_TRUE(Put("more", 20000).status.ok());
 }
 
 // --- Hints are not to be trusted -------------------------------------------------
