@@ -69,7 +69,12 @@ std::string HelpText() {
       "usage: kvcli [--server=URI] COMMAND …   URI: rdma://HOST[:7411] or "
       "shm://PATH\n\ncommands:\n";
   for (const Command& command : Commands()) {
-    absl::StrAppendFormat(&text, "  %-19s %s\n", CommandLine(command), command.summary);
+    const std::string line = CommandLine(command);
+    // printf counts bytes, a terminal characters: those of "…" that are not its first.
+    const auto unseen =
+        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) == 0x80; });
+    absl::StrAppendFormat(&text, "  %-*s %s\n", static_cast<int>(19 + unseen), line,
+                          command.summary);
   }
   absl::StrAppend(&text, "\nflags, before or after the command (-- ends them):\n",
                   DescribeFlags("kvcli", {{"--flagfile=FILE", "more flags, one a line"}}),
