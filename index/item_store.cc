@@ -146,7 +146,7 @@ ItemHeader ItemStore::Hide(uint64_t offset) {
   ItemHeader header;
   std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
   assert(!IsBeingWritten(header.record.version));
-  writer_.Begin(offset, writer_.NextRecordVersion(offset), header.record.tag);
+  writer_.BeginVisibly(offset, writer_.NextRecordVersion(offset), header.record.tag);
   return header;
 }
 

@@ -70,8 +70,8 @@ class ItemStore {
   void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version,
                       uint64_t expiry_ns);
 
-  // W1's first store alone: no reader that fetches the item from here on believes it, until it is
-  // renewed, rewritten or killed. Returns the header that it had.
+  // W1's first store alone: no reader that fetches the item after the return believes it, until it
+  // is renewed, rewritten or killed. Returns the header that it had.
   ItemHeader Hide(uint64_t offset);
   // Shows a hidden item again, with another expiry. However long it is: its data is not looked at.
   void Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry_ns);

@@ -53,18 +53,28 @@ uint64_t RegionWriter::Word(uint64_t offset) const {
   return word;
 }
 
-void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
+std::atomic_ref<uint64_t> RegionWriter::WordToStore(uint64_t offset) {
   assert(offset % kWordBytes == 0);
   ObserveStore();
-  uint64_t* const to = reinterpret_cast<uint64_t*>(Bytes(offset, kWordBytes).data());
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(Bytes(offset, kWordBytes).data()));
+}
+
+void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
   // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
   // stored before it.
-  std::atomic_ref<uint64_t>(*to).store(word, std::memory_order_release);
+  WordToStore(offset).store(word, std::memory_order_release);
 }
 
 void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
   StoreWord(offset, HeaderWord(version | 1, tag));
+}
+
+void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag) {
+  assert(!IsBeingWritten(version));
+  // An exchange is done when it is done: unlike a store it does not wait in a buffer. Sequentially
+  // consistent, so that it also is before every later exchange, load and store of this thread.
+  WordToStore(offset).exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
 }
 
 void RegionWriter::Store(uint64_t offset, ByteSpan bytes) {

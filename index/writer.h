@@ -84,6 +84,10 @@ class RegionWriter {
   // --- Records. Offsets are multiples of 8. `version` is even throughout: Begin stores its odd
   // sister.
   void Begin(uint64_t offset, uint32_t version, uint32_t tag);
+  // As Begin; and when it returns no reader can fetch what was there before any more. (Begin's
+  // store may be delayed by the CPU beyond what follows in the program, such as a look at the
+  // clock.)
+  void BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag);
   // Stores words over the record's contents; the last word's missing bytes are zeros.
   void Store(uint64_t offset, ByteSpan bytes);
   void Store(uint64_t offset, uint64_t word) { StoreWord(offset, word); }
@@ -94,6 +98,7 @@ class RegionWriter {
   RecordPlace PlaceOf(uint64_t offset) const { return {offset, incarnation_}; }
 
  private:
+  std::atomic_ref<uint64_t> WordToStore(uint64_t offset);
   void StoreWord(uint64_t offset, uint64_t word);
 
   absl::Span<std::byte> region_;
