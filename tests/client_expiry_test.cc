@@ -229,6 +229,32 @@ TEST_F(ClientExpiryTest, TheNextServersClockIsAnother) {
   EXPECT_EQ(rpc_gets(), 0u);
 }
 
+// Both are welcomed so slowly that what is known of one's clock would do for the other's as well.
+TEST_F(ClientExpiryTest, NothingIsConcludedFromAServersClockForTheNext) {
+  const auto slowly = [this](rdma::FrameHeader&, rdma::WelcomeBody&) {
+    now_ += absl::Milliseconds(400);
+  };
+  server_clock_ = [this] { return now_; };
+  StartServer();
+  server_->tamper_welcome = slowly;
+  StartEngine();
+  BecomeReady();
+  KillServer();
+  server_clock_ = [this] { return now_ + absl::Milliseconds(200); };
+  StartServer(/*incarnation=*/2);
+  server_->tamper_welcome = slowly;
+  ASSERT_TRUE(
+      RunUntil([&] { return engine_->connection().times_ready() == 2; }, absl::Seconds(10)));
+  const absl::Duration ttl = absl::Seconds(10);
+  const index::WriteResult put =
+      server_->table().Put("planet", {}, {}, server_->ServerTime(), index::Lifetime::For(ttl));
+  ASSERT_TRUE(put.status.ok()) << put.status;
+  const absl::StatusOr<Value> value = Get("planet");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(rpc_gets(), 0u);
+  EXPECT_LE(value->ttl, ttl);
+}
+
 // --- Within a READ -------------------------------------------------------------------------------
 
 // The process is stopped within Poll, just before its READ is carried out: what Poll was told to be
