@@ -15,11 +15,14 @@ namespace {
 constexpr uint64_t kRequestCost = 1;
 constexpr uint64_t kBytesPerCost = 4096;  // parsed, stored, hashed
 constexpr uint64_t kStatsCost = 64;
+constexpr uint64_t kHintBytesPerCost = 64;  // 8 of them: each finds its key
 
 uint64_t CostOf(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
   uint64_t cost = kRequestCost + frame.size() / kBytesPerCost;
   if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kFlush)) cost += kFlushKeysPerRequest;
   if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kStats)) cost += kStatsCost;
+  if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kHints))
+    cost += frame.size() / kHintBytesPerCost;
   return cost;
 }
 

@@ -137,6 +137,28 @@ TEST(FairnessTest, SmallWritesInFullBatchesNeedNotWait) {
   EXPECT_EQ(server.counters().requests_deferred, 0);
 }
 
+TEST(FairnessTest, AFloodOfHintsLeavesOthersTheirTurns) {
+  HarnessOptions options;
+  options.evict = true;
+  ServerHarness server(options);
+  RawClient greedy(server), modest(server);
+  greedy.Establish();
+  modest.Establish();
+  const std::vector<uint64_t> hints(rdma::kHintsMax, uint64_t{1} << 62 | 12345);
+  for (int i = 0; i < 20; ++i) greedy.Send(greedy.HintsFrame(hints));
+  for (uint64_t i = 1; i <= 4; ++i) {
+    modest.Send(modest.PutFrame(i, absl::StrCat("mine", i), "value"));
+    const uint64_t taken = server.table().stats().hints;
+    server.engine().Poll(server.now());
+    // Its share when they come, and in its turn.
+    EXPECT_LE(server.table().stats().hints - taken, 8 * rdma::kHintsMax) << i;
+    EXPECT_EQ(server.counters().puts, i);
+  }
+  server.Settle();
+  EXPECT_EQ(server.table().stats().hints, 20 * rdma::kHintsMax);
+  EXPECT_FALSE(greedy.disconnected());
+}
+
 TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
   ServerHarness server;
   RawClient hostile(server), modest(server);
