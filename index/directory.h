@@ -14,6 +14,7 @@
 #ifndef OSPREY_INDEX_DIRECTORY_H_
 #define OSPREY_INDEX_DIRECTORY_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "index/layout.h"
@@ -38,6 +39,11 @@ class Directory {
   DirectoryEntry At(uint64_t hash_bits) const {
     const uint64_t mask = (uint64_t{1} << depth_) - 1;
     return DirectoryEntry::Unpack(writer_.Word(DirectoryEntryOffset(hash_bits & mask)));
+  }
+  // What At says, or said or will say in a moment: for prefetching, by any thread at any time.
+  DirectoryEntry Peek(uint64_t hash_bits) const {
+    const uint64_t mask = (uint64_t{1} << depth_.load(std::memory_order_relaxed)) - 1;
+    return DirectoryEntry::Unpack(writer_.WordNow(DirectoryEntryOffset(hash_bits & mask)));
   }
   // Where At would look, for prefetching.
   uint64_t OffsetOf(uint64_t hash_bits) const {
@@ -64,7 +70,8 @@ class Directory {
   RegionWriter& writer_;
   uint64_t hash_seed_;
   uint32_t depth_max_;
-  uint32_t depth_ = 0;
+  // Relaxed: for Peek, which may be wrong; all else is the writer's.
+  std::atomic<uint32_t> depth_{0};
   uint64_t filled_ = 0;  // entries in the region
 };
 

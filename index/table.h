@@ -260,7 +260,7 @@ class Table {
                                         absl::Time now);
 
   // Asks for the memory that a call about `key` will look at first. A batch of calls for which all
-  // memory was asked for beforehand waits once instead of once each.
+  // memory was asked for beforehand waits once instead of once each. By any thread at any time.
   void Prefetch(absl::string_view key) const;
 
   // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a

@@ -206,7 +206,8 @@ uint64_t Table::HomeOf(KeyHash hash) const {
 }
 
 void Table::Prefetch(absl::string_view key) const {
-  const uint64_t home = HomeOf(HashKey(key, options_.hash_seed));
+  const KeyHash hash = HashKey(key, options_.hash_seed);
+  const uint64_t home = UnitOffset(directory_.Peek(hash.bits).unit) + hash.home() * kLineBytes;
   const std::byte* const window = writer_.Bytes(home, kWindowBytes).data();
   for (uint64_t at = 0; at < kWindowBytes; at += 64) __builtin_prefetch(window + at);
 }

@@ -53,6 +53,13 @@ uint64_t RegionWriter::Word(uint64_t offset) const {
   return word;
 }
 
+uint64_t RegionWriter::WordNow(uint64_t offset) const {
+  assert(offset <= region_.size() && kWordBytes <= region_.size() - offset);
+  uint64_t* const word = reinterpret_cast<uint64_t*>(region_.data() + offset);
+  // Relaxed: nothing is concluded from it.
+  return std::atomic_ref<uint64_t>(*word).load(std::memory_order_relaxed);
+}
+
 std::atomic_ref<uint64_t> RegionWriter::WordToStore(uint64_t offset) {
   assert(offset % kWordBytes == 0);
   ObserveStore();

@@ -77,6 +77,8 @@ class RegionWriter {
   absl::Span<std::byte> Bytes(uint64_t offset, uint64_t bytes);
   ByteSpan Bytes(uint64_t offset, uint64_t bytes) const;
   uint64_t Word(uint64_t offset) const;
+  // A word as it is at this moment: for any thread, beside the writer's.
+  uint64_t WordNow(uint64_t offset) const;
   RecordHeader Header(uint64_t offset) const {
     return HeaderOf(Bytes(offset, sizeof(RecordHeader)));
   }

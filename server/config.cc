@@ -1,7 +1,6 @@
 #include "server/config.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -133,7 +132,7 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
                  absl::StrCat(flags.pollers, " is out of range; write 1 to ", kPollersMax));
   }
   const auto pollers = static_cast<uint32_t>(flags.pollers);
-  const uint32_t partitions = std::bit_ceil(pollers);
+  const uint32_t partitions = PartitionsFor(pollers);
   const uint64_t partition_bytes = index::SpanOfPartition(*memory, partitions, 0).bytes;
   if (partition_bytes < index::Table::RegionBytesMin()) {
     return Wrong("memory", absl::StrCat(flags.memory, " is too small for --pollers=", pollers,

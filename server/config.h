@@ -69,7 +69,7 @@ struct Config {
   rdma::AuthKey::Pointer auth_key;         // null: no authentication
   mode_t socket_mode = 0600;
   uint32_t pollers = 1;
-  uint32_t partitions = 1;  // of the memory: pollers, rounded up to a power of two
+  uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers)
 };
 
 // Reads the key's file; else a function of the flags. Errors: one line: the flag, what is wrong,

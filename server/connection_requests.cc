@@ -16,16 +16,9 @@ namespace {
 
 // So that requests wait for memory together, not one after the other.
 void PrefetchKeys(TableAccess& tables, absl::Span<const rdma::FrameBytes> requests) {
-  LockedTable table;
   for (rdma::FrameBytes request : requests) {
     const absl::string_view key = KeyOf(request);
-    if (key.empty()) continue;
-    const uint32_t partition = tables.PartitionOf(key);
-    if (!table.held() || table.partition() != partition) {
-      table = LockedTable();  // one at a time
-      table = tables.At(partition);
-    }
-    table->Prefetch(key);
+    if (!key.empty()) tables.Prefetch(key);
   }
 }
 

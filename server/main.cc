@@ -41,9 +41,10 @@ DEFINE_string(auth_key_file, "",
 DEFINE_string(socket_mode, "0600",
               "mode of shm:// sockets, that is, who may connect: 0600 this user, 0660 its group, "
               "0666 everybody on this host [0600]");
-DEFINE_int64(pollers, 1,
-             "threads that serve, 1 to 64; writes scale with them. The memory is cut into as many "
-             "parts (rounded up to a power of two), and a value lies in one [1]");
+DEFINE_int64(
+    pollers, 1,
+    "threads that serve, 1 to 64; writes are shared among them. The memory is cut into some "
+    "four parts for each, and a value lies in one [1]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {

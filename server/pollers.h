@@ -16,17 +16,28 @@
 #ifndef OSPREY_SERVER_POLLERS_H_
 #define OSPREY_SERVER_POLLERS_H_
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "index/partitions.h"
 #include "server/stats.h"
 
 namespace osprey::server {
 
 inline constexpr uint32_t kPollersMax = 64;
+
+// The partitions of a server's region. More than pollers: two that work on keys at random meet in
+// one partition of M, and N of them do N * M / (N + M - 1) times as much as one, if locks are all
+// that they wait for: with M = N it would be no more than half of what N can do.
+inline constexpr uint32_t PartitionsFor(uint32_t pollers) {
+  constexpr uint32_t kPerPoller = 4;
+  return pollers == 1 ? 1 : std::min(std::bit_ceil(pollers) * kPerPoller, index::kPartitionsMax);
+}
 
 // The poller that a session belongs to.
 inline constexpr uint32_t PollerOf(uint64_t session_id) { return session_id & 0xff; }

@@ -94,6 +94,8 @@ class Tables {
   uint32_t PartitionOf(absl::string_view key) const;
   // Whether cold keys go when memory is full.
   bool evicts() const { return evicts_; }
+  // As Table::Prefetch, without a lock.
+  void Prefetch(absl::string_view key) const { parts_[PartitionOf(key)]->table->Prefetch(key); }
   // Waits until nobody else holds it. REQUIRES: this thread holds none.
   LockedTable Lock(uint32_t partition);
 
@@ -138,6 +140,7 @@ class TableAccess {
     table.AccountTo(effort_);
     return table;
   }
+  void Prefetch(absl::string_view key) const { tables_.Prefetch(key); }
   // The table that holds `key`, or would.
   LockedTable For(absl::string_view key) { return At(PartitionOf(key)); }
 

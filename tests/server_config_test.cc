@@ -109,7 +109,7 @@ TEST(ConfigTest, PollersCutTheMemoryAndWithItTheLongestValue) {
   EXPECT_EQ(MakeConfig(flags)->partitions, 1);
   flags.value_max = "";
   for (const auto& [pollers, partitions] :
-       {std::pair(1, 1), std::pair(2, 2), std::pair(3, 4), std::pair(64, 64)}) {
+       {std::pair(1, 1), std::pair(2, 8), std::pair(3, 16), std::pair(64, 64)}) {
     flags.pollers = pollers;
     const absl::StatusOr<Config> config = MakeConfig(flags);
     ASSERT_TRUE(config.ok()) << config.status();
@@ -122,16 +122,16 @@ TEST(ConfigTest, PollersCutTheMemoryAndWithItTheLongestValue) {
 TEST(ConfigTest, PollersThatDoNotFitAreRefusedWithTheMend) {
   FlagValues flags = GoodFlags();
   flags.pollers = 4;
-  flags.memory = "512KiB";
+  flags.memory = "1MiB";
   flags.value_max = "";
   EXPECT_EQ(MakeConfig(flags).status().message(),
-            "--memory: 512KiB is too small for --pollers=4, which cuts it into 4 parts of at least "
-            "256KiB; write 1MiB or more, or fewer pollers");
+            "--memory: 1MiB is too small for --pollers=4, which cuts it into 16 parts of at least "
+            "256KiB; write 4MiB or more, or fewer pollers");
   flags.memory = "512MiB";
   flags.value_max = "200MiB";
   EXPECT_EQ(MakeConfig(flags).status().message(),
             "--value-max: 200MiB is more than a value may have: --pollers=4 cuts --memory=512MiB "
-            "into parts of 128MiB, and a value lies in one; write less here, or fewer pollers");
+            "into parts of 32MiB, and a value lies in one; write less here, or fewer pollers");
 }
 
 TEST(ConfigTest, PortZeroMayBeAskedForTwice) {

@@ -1,0 +1,290 @@
+// PUTs a second by the number of pollers: what the server can do, apart from any network and from
+// clients. Each poller has a transport of its own that hands it the same prepared Batches again and
+// again, with new sequence numbers, and throws the replies away.
+//
+//   bazel run //tests:pollers_benchmark
+//   bazel-bin/tests/pollers_benchmark --pollers=1,2 --seconds=3 --value_bytes=64
+//
+// Every poller writes keys of all partitions, as clients do.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gflags/gflags.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+#include "server/engine.h"
+#include "server/pollers.h"
+#include "server/tables.h"
+
+DEFINE_string(pollers, "1,2", "numbers of pollers to measure");
+DEFINE_double(seconds, 3, "for each");
+DEFINE_uint32(partitions, 0, "0: as many as kvserver makes");
+DEFINE_uint64(keys, 1000000, "different ones");
+DEFINE_uint64(value_bytes, 64, "");
+DEFINE_uint64(memory_mib, 1024, "of all partitions together");
+
+namespace osprey::server {
+namespace {
+
+using rdma::Bytes;
+using rdma::ConnectionId;
+using rdma::Event;
+
+constexpr size_t kConnections = 4;  // of each poller
+constexpr size_t kBatches = 512;    // different ones, of each poller
+constexpr size_t kRequestsPerBatch = 48;
+
+class PlainMemory : public rdma::Memory {
+ public:
+  explicit PlainMemory(size_t bytes)
+      : Memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)), bytes) {
+    std::memset(data(), 0, bytes);  // committed
+  }
+  ~PlainMemory() override { std::free(data()); }
+};
+
+template <typename Body>
+std::string Frame(rdma::Opcode opcode, const Body& body, absl::string_view rest = "") {
+  const rdma::Message<Body> message(opcode, 0, 0, body, rest.size());
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(message.bytes().data()),
+                                        message.bytes().size()),
+                      rest);
+}
+
+// A Batch, and where the headers of its requests begin: each begins with the session and the
+// sequence to be filled in.
+struct Replayed {
+  std::string frame;
+  std::vector<size_t> requests;
+};
+
+// Clients that are always there and have always something to send.
+class ReplayTransport : public rdma::Transport {
+ public:
+  explicit ReplayTransport(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (size_t i = 0; i < kBatches; ++i) batches_.push_back(MakeBatch(random));
+  }
+
+  size_t Poll(absl::Span<Event> events) override {
+    size_t count = 0;
+    for (size_t i = 0; i < kConnections; ++i) {
+      Event& event = events[count++];
+      event = Event();
+      event.connection = ConnectionId{i + 1};
+      Client& client = clients_[i];
+      if (client.step < 2) {
+        event.kind = client.step == 0 ? Event::Kind::kConnectRequest : Event::Kind::kConnected;
+        ++client.step;
+      } else if (client.step == 2) {
+        rdma::HelloBody hello;
+        hello.liveness.length = kLivenessBytes;
+        hello_ = Frame(rdma::Opcode::kHello, hello);
+        event.kind = Event::Kind::kReceived;
+        event.frame = AsBytes(hello_);
+        ++client.step;
+      } else if (client.session != 0) {
+        event.kind = Event::Kind::kReceived;
+        event.frame = AsBytes(Next(client).frame);
+      } else {
+        --count;
+      }
+    }
+    return count;
+  }
+  absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override {
+    Client& client = clients_[static_cast<uint64_t>(id) - 1];
+    if (client.session == 0) {
+      rdma::FrameHeader header;
+      std::memcpy(&header, pieces[0].data(), sizeof(header));
+      client.session = header.session;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t) override {
+    return std::string(uri);
+  }
+  absl::StatusOr<ConnectionId> Connect(absl::string_view, uint32_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status Accept(ConnectionId) override { return absl::OkStatus(); }
+  void Reject(ConnectionId, rdma::RejectReason) override { std::abort(); }
+  absl::Status HandOver(ConnectionId, rdma::Transport&) override {
+    return absl::ResourceExhaustedError("");  // each keeps its own
+  }
+  absl::StatusOr<rdma::RemoteMemory> Expose(ConnectionId, const rdma::Memory& memory) override {
+    return rdma::RemoteMemory{0, memory.size(), 1};
+  }
+  absl::StatusOr<rdma::RemoteMemory> Announce(ConnectionId id,
+                                              const rdma::Memory& memory) override {
+    return Expose(id, memory);
+  }
+  void Withdraw(ConnectionId, const rdma::Memory&) override {}
+  absl::Status Attach(ConnectionId, const rdma::RemoteMemory&) override { return absl::OkStatus(); }
+  absl::Status PostReads(ConnectionId, absl::Span<const rdma::ReadRequest>, uint64_t) override {
+    return absl::UnavailableError("");
+  }
+  size_t ReadRoom(ConnectionId) const override { return 0; }
+  size_t SendRoom(ConnectionId) const override { return 32; }
+  void Disconnect(ConnectionId) override {}
+  bool Arm() override { return false; }
+  int fd() const override { return -1; }
+  rdma::ConnectionLimits limits(ConnectionId) const override {
+    rdma::ConnectionLimits limits;
+    limits.frame_bytes_max = 8192;
+    limits.send_credits_max = 32;
+    return limits;
+  }
+  std::string Describe(ConnectionId) const override { return "transport=replay"; }
+  Resources resources() const override { return {}; }
+
+ private:
+  struct Client {
+    int step = 0;
+    uint64_t session = 0;
+    uint64_t sequence = 0;
+    size_t next = 0;
+  };
+
+  static Bytes AsBytes(const std::string& text) {
+    return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+  }
+
+  static Replayed MakeBatch(std::mt19937_64& random) {
+    const std::string value(FLAGS_value_bytes, 'v');
+    Replayed batch;
+    std::string requests;
+    for (size_t i = 0; i < kRequestsPerBatch; ++i) {
+      const std::string key = absl::StrCat("key", random() % FLAGS_keys);
+      rdma::PutBody body;
+      body.key_length = static_cast<uint16_t>(key.size());
+      body.value_length = value.size();
+      batch.requests.push_back(sizeof(rdma::FrameHeader) + requests.size());
+      requests += Frame(rdma::Opcode::kPut, body, key + value);
+    }
+    rdma::EmptyMessage header(rdma::Opcode::kBatch, 0, 0);
+    header.header.length += static_cast<uint32_t>(requests.size());
+    batch.frame = absl::StrCat(
+        absl::string_view(reinterpret_cast<const char*>(&header.header), sizeof(header.header)),
+        requests);
+    return batch;
+  }
+
+  // Each connection walks through the batches on its own; within one Poll they are different.
+  Replayed& Next(Client& client) {
+    const size_t own = static_cast<size_t>(&client - clients_);
+    Replayed& batch = batches_[(client.next++ * kConnections + own) % kBatches];
+    const auto set = [&](size_t at, uint64_t sequence) {
+      std::memcpy(batch.frame.data() + at + offsetof(rdma::FrameHeader, session), &client.session,
+                  sizeof(client.session));
+      std::memcpy(batch.frame.data() + at + offsetof(rdma::FrameHeader, sequence), &sequence,
+                  sizeof(sequence));
+    };
+    set(0, 0);
+    for (size_t at : batch.requests) set(at, ++client.sequence);
+    return batch;
+  }
+
+  std::vector<Replayed> batches_;
+  std::string hello_;
+  Client clients_[kConnections];
+};
+
+double Measure(uint32_t pollers) {
+  const uint32_t partitions = FLAGS_partitions == 0 ? PartitionsFor(pollers) : FLAGS_partitions;
+  PlainMemory region(FLAGS_memory_mib << 20);
+  index::TableOptions table_options;
+  table_options.incarnation = 7;
+  table_options.hash_seed = 42;
+  const std::unique_ptr<Tables> tables =
+      Tables::Create({region.data(), region.size()}, partitions, table_options).value();
+  Pollers shared(pollers);
+  std::vector<std::unique_ptr<PlainMemory>> scratch;
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (uint32_t i = 0; i < pollers; ++i) {
+    scratch.push_back(std::make_unique<PlainMemory>(4096));
+    std::vector<EnginePort> ports;
+    ports.push_back({std::make_unique<ReplayTransport>(i + 1), &region, scratch.back().get(),
+                     std::vector<rdma::Transport*>(pollers, nullptr)});
+    EngineOptions options;
+    options.incarnation = 7;
+    auto random = std::make_shared<std::mt19937_64>(i);
+    options.random = [random] { return (*random)(); };
+    if (pollers > 1) options.pollers = &shared;
+    options.poller = i;
+    for (rdma::Transport*& transport : ports[0].by_poller) transport = ports[0].transport.get();
+    engines.push_back(std::make_unique<Engine>(*tables, std::move(ports), options, absl::Now()));
+  }
+  std::atomic<bool> counting{false}, stop{false};
+  std::vector<uint64_t> counts(pollers);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < pollers; ++i) {
+    threads.emplace_back([&, i] {
+      bool began = false;
+      uint64_t before = 0;
+      while (!stop.load(std::memory_order_relaxed)) {
+        engines[i]->Poll(absl::Now());
+        if (!began && counting.load(std::memory_order_relaxed)) {
+          began = true;
+          before = engines[i]->counters().puts;
+        }
+      }
+      counts[i] = engines[i]->counters().puts - before;
+      if (engines[i]->counters().answers[0] != engines[i]->counters().puts) std::abort();
+    });
+  }
+  absl::SleepFor(absl::Seconds(FLAGS_seconds / 2));  // the table has its size then
+  const absl::Time start = absl::Now();
+  counting.store(true);
+  absl::SleepFor(absl::Seconds(FLAGS_seconds));
+  stop.store(true);
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  for (std::thread& thread : threads) thread.join();
+  uint64_t sum = 0;
+  for (uint64_t count : counts) sum += count;
+  return static_cast<double>(sum) / seconds;
+}
+
+int Main() {
+  std::printf("%u cores; %lu keys, values of %lu B, Batches of %zu\n",
+              std::thread::hardware_concurrency(), FLAGS_keys, FLAGS_value_bytes,
+              kRequestsPerBatch);
+  double first = 0;
+  for (absl::string_view text : absl::StrSplit(FLAGS_pollers, ',')) {
+    uint32_t pollers = 0;
+    if (!absl::SimpleAtoi(text, &pollers) || pollers < 1 || pollers > kPollersMax) {
+      std::fprintf(stderr, "--pollers: write numbers from 1 to %u\n", kPollersMax);
+      return 2;
+    }
+    const double rate = Measure(pollers);
+    if (first == 0) first = rate;
+    std::printf("%2u pollers: %.2f million PUTs/s, %.2f times the first\n", pollers, rate / 1e6,
+                rate / first);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace osprey::server
+
+int main(int argc, char** argv) {
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  return osprey::server::Main();
+}
