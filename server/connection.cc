@@ -181,8 +181,9 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   if (reason != CloseReason::kPeer && reason != CloseReason::kStopping) {
     Log(absl::StrCat("closed (", NameOf(reason), "): ", detail));
   }
+  // appends_ go with the rest: to give their space back takes a lock, which may be held just now,
+  // for a GET whose reply is one too many.
   outbox_.Clear();
-  appends_.clear();
   backlog_.clear();
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
@@ -202,6 +203,7 @@ Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Tim
     ++shared_.counters.rendezvous_aborted;
   }
   rendezvous_.clear();
+  appends_.clear();
   if (session_ == nullptr) return nullptr;
   // W9: from here on nothing of this connection can happen any more, so its session may go on
   // elsewhere.

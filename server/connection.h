@@ -168,7 +168,9 @@ class Connection {
   bool blocked() const { return !outbox_.empty(); }
   // A long write goes on here, or waits for room that is being made, or requests wait for a turn of
   // their own, and not for the client: Work is wanted in each turn, a bounded step.
-  bool busy() const { return !appends_.empty() || awaits_room_ || !backlog_.empty(); }
+  bool busy() const {
+    return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
+  }
   void Work(absl::Time now);
   State state() const { return state_; }
 

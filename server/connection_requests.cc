@@ -99,9 +99,9 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   ++shared_.counters.puts;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
-  AnswerWrite(header.sequence,
-              ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now),
-              now);
+  const Answer answer =
+      ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
+  AnswerWrite(header.sequence, answer, now);  // without the lock
 }
 
 void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -110,8 +110,8 @@ void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes fr
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.deletes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteDelete(*shared_.tables.For(request->key), *request, now),
-              now);
+  const Answer answer = ExecuteDelete(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -120,8 +120,8 @@ void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.increments;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteIncrement(*shared_.tables.For(request->key), *request, now),
-              now);
+  const Answer answer = ExecuteIncrement(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -166,8 +166,8 @@ void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes fr
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.expires;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  AnswerWrite(header.sequence, ExecuteExpire(*shared_.tables.For(request->key), *request, now),
-              now);
+  const Answer answer = ExecuteExpire(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
 }
 
 // As reading: repeated, it says once more that the key is in use.
@@ -177,7 +177,8 @@ void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes fra
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.touches;
   if (Refused(header.sequence, now)) return;
-  Reply(header.sequence, ExecuteTouch(*shared_.tables.For(request->key), *request), now);
+  const Answer answer = ExecuteTouch(*shared_.tables.For(request->key), *request);
+  Reply(header.sequence, answer, now);
 }
 
 // Reading may be repeated at will: its answer is not remembered.

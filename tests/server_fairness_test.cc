@@ -172,6 +172,39 @@ TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
   EXPECT_EQ(modest.Ask(modest.PutFrame(501, "key", "value")).code, StatusCode::kOk);
 }
 
+// It is let go in the middle of a GET, for which the table is held, while a long append has space
+// reserved in the same one.
+TEST(FairnessTest, WhoTakesNoRepliesIsLetGoWhateverIsUnderWayForHim) {
+  ServerHarness server;
+  RawClient hostile(server), modest(server);
+  hostile.Establish();
+  modest.Establish();
+  ASSERT_EQ(hostile.Ask(hostile.RendezvousFrame(1, "key", Large(900'000))).code, StatusCode::kOk);
+  const uint64_t item_bytes = server.table().stats().item_bytes;
+  hostile.set_asleep(true);
+  for (uint64_t i = 2; i < 40; ++i) {  // until it has no credits for replies
+    if (hostile.transport().SendRoom(hostile.id()) < 4) break;
+    hostile.Send(hostile.GetFrame(i, "key", false));
+    server.engine().Poll(server.now());
+  }
+  // A step of the append is made in this turn, and no more.
+  hostile.Send(hostile.AppendFrame(40, "key", "more"));
+  server.engine().Poll(server.now());
+  EXPECT_GT(server.table().stats().item_bytes, item_bytes);
+  for (uint64_t first : {100, 200}) {
+    std::vector<std::string> gets;
+    for (uint64_t i = 0; i < 80; ++i) gets.push_back(hostile.GetFrame(first + i, "key", false));
+    hostile.Send(hostile.BatchFrame(gets));
+  }
+  server.engine().Poll(server.now());
+  EXPECT_EQ(server.closed(CloseReason::kBlocked), 1);
+  hostile.set_asleep(false);
+  server.Settle();
+  EXPECT_TRUE(hostile.disconnected());
+  EXPECT_EQ(server.table().stats().item_bytes, item_bytes);
+  EXPECT_EQ(modest.Ask(modest.PutFrame(1, "key", "value")).code, StatusCode::kOk);
+}
+
 // What waited is not applied once the connection is gone: its session goes on elsewhere, and the
 // client sends it again.
 TEST(FairnessTest, WhatWaitsWhenItsConnectionBreaksIsAppliedOnceAllTheSame) {
