@@ -178,7 +178,10 @@ bool ShmTransport::SocketsAreDue() {
 size_t ShmTransport::Poll(absl::Span<Event> events) {
   frame_buffers_used_ = 0;
   if (SocketsAreDue()) CheckSockets();
-  size_t count = DeliverQueued(events, 0);
+  // Half of the room is the frames': each READ that ends may be followed by another at once, so
+  // that there is no end to them while large values are fetched.
+  const size_t frames_room = receiving_.empty() ? 0 : events.size() / 2;
+  size_t count = DeliverQueued(events.first(events.size() - frames_room), 0);
   count = DeliverFrames(events, count);
   // What the frames brought about: a broken ring, or the end of a drained one.
   return DeliverQueued(events, count);
@@ -190,6 +193,7 @@ size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
     ShmConnection* connection = Find(pending.event.connection);
     assert(connection != nullptr);
     connection->reads_in_flight -= pending.reads;
+    if (pending.event.kind == Event::Kind::kConnected) connection->announced = true;
     if (pending.event.kind == Event::Kind::kDisconnected) Erase(connection);
     events[count] = std::move(pending.event);
     queue_.pop_front();
@@ -198,15 +202,16 @@ size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
 }
 
 size_t ShmTransport::DeliverFrames(absl::Span<Event> events, size_t count) {
-  // Events that are queued come first: kConnected before the first frame.
-  if (!queue_.empty() || receiving_.empty()) return count;
+  if (receiving_.empty()) return count;
   // End() takes a connection out of receiving_ and puts the last one in its place, which is then
   // looked at next time.
   const size_t turns = receiving_.size();
   for (size_t turn = 0; turn < turns && !receiving_.empty(); ++turn) {
     if (count == events.size() || frame_buffers_used_ == kFramesPerPollMax) break;
     if (receive_next_ >= receiving_.size()) receive_next_ = 0;
-    count = DeliverFramesOf(receiving_[receive_next_++], events, count);
+    ShmConnection* const connection = receiving_[receive_next_++];
+    // Its kConnected comes before the first frame.
+    if (connection->announced) count = DeliverFramesOf(connection, events, count);
   }
   return count;
 }

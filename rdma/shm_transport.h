@@ -100,7 +100,8 @@ struct ShmConnection {
   std::vector<ShmExposed> exposed;
   uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;
-  bool bye = false;  // the peer took its leave before it hung up
+  bool announced = false;  // kConnected was delivered
+  bool bye = false;        // the peer took its leave before it hung up
 };
 
 class ShmTransport : public Transport {

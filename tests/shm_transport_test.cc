@@ -101,6 +101,33 @@ TEST_P(ShmTransportTest, ACreditThatComesBackWakesTheSenderThatLackedIt) {
 }
 
 // A peer that polls is never sent a wake-up: the socket between the two stays silent.
+// As a server does that is sent large values: each READ that ends makes room for the next.
+TEST_P(ShmTransportTest, FramesArriveHoweverManyReadsEndInEachPoll) {
+  Side server(*fixture_), large(*fixture_), small(*fixture_);
+  const std::string uri = Listen(server);
+  const Ids large_ids = Join(server, large, uri);
+  const Ids small_ids = Join(server, small, uri);
+  const std::unique_ptr<Memory> source = Allocate(large, 4096, Access::kRemoteRead);
+  const std::unique_ptr<Memory> buffer = Allocate(server, 4096, Access::kLocal);
+  const RemoteMemory remote = Share(large, large_ids.client, server, large_ids.server, *source);
+  ReadRequest read;
+  read.remote_address = remote.address;
+  read.remote_key = remote.key;
+  read.segments[0] = {buffer->data(), 64, buffer.get()};
+  constexpr size_t kEventsMax = 64;
+  const size_t room = server.transport().ReadRoom(large_ids.server) - kEventsMax;
+  for (size_t i = 0; i < kEventsMax; ++i)
+    ASSERT_TRUE(server.Post(large_ids.server, {read}, 1).ok());
+  ASSERT_TRUE(small.Send(small_ids.client, "hello").ok());
+  server.Forget();
+  for (int turn = 0; turn < 10 && server.Find(Kind::kReceived) == nullptr; ++turn) {
+    server.Pump(kEventsMax);
+    while (server.transport().ReadRoom(large_ids.server) > room)
+      ASSERT_TRUE(server.Post(large_ids.server, {read}, 1).ok());
+  }
+  EXPECT_NE(server.Find(Kind::kReceived, small_ids.server), nullptr);
+}
+
 TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   Side server(*fixture_);
   const std::string uri = Listen(server);
