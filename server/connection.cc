@@ -7,6 +7,16 @@
 #include "absl/strings/str_cat.h"
 
 namespace osprey::server {
+namespace {
+
+// As short as the frames of a connection may be: what clients want themselves, for the longest key.
+constexpr size_t kFrameBytesLeast =
+    sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
+static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::WelcomeBody));
+static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::ChallengeBody));
+static_assert(kFrameBytesLeast > sizeof(rdma::FrameHeader) + sizeof(rdma::ReplyBody));
+
+}  // namespace
 
 Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
                        Admission::Ticket ticket, absl::Time now)
@@ -45,6 +55,11 @@ void Connection::InAccepting(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kConnected:
       limits_ = port_.transport.limits(id_);
+      // It says so itself, and nothing that we answer may be longer.
+      if (limits_.frame_bytes_max < kFrameBytesLeast) {
+        return Malformed(absl::StrCat("it takes frames of ", limits_.frame_bytes_max,
+                                      " bytes at most; ", kFrameBytesLeast, " are the least"));
+      }
       state_ = State::kAwaitingHello;
       return;
     case Input::Kind::kStop:

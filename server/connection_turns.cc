@@ -61,7 +61,7 @@ void Connection::Work(absl::Time now) {
   turn_ = shared_.turn;
   spent_ = 0;
   if (awaits_room_) AdvanceRendezvous(now);
-  if (!appends_.empty()) StepAppend(now);
+  if (!appends_.empty() && state_ != State::kClosing) StepAppend(now);
   WorkOffBacklog(now);
 }
 

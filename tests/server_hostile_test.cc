@@ -70,6 +70,27 @@ std::string Changed(std::string frame, std::mt19937_64& random) {
   return frame;
 }
 
+// Too short for what it is answered.
+TEST(ServerHostileTest, APeerThatTakesTinyFramesOnlyIsLetGo) {
+  for (const uint32_t bytes : {1, 72, 100, 127, 128, 200}) {
+    for (const bool authenticates : {false, true}) {
+      HarnessOptions options;
+      if (authenticates) options.key = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
+      ServerHarness server(options);
+      rdma::TransportOptions tiny;
+      tiny.frame_bytes_max = bytes;
+      RawClient hostile(server, tiny), other(server);
+      hostile.Connect();
+      server.Settle();
+      if (bytes >= 72 && !hostile.disconnected()) hostile.Hello();
+      server.Settle();
+      EXPECT_TRUE(hostile.disconnected()) << bytes;
+      EXPECT_EQ(server.closed(CloseReason::kMalformed), 1);
+      if (!authenticates) other.Establish();
+    }
+  }
+}
+
 TEST(ServerHostileTest, RandomChangesToFramesHarmTheirSenderAlone) {
   std::mt19937_64 random(Seed());
   ServerHarness server;
