@@ -29,23 +29,31 @@ bool TakeFlag(std::byte* ring, size_t offset) {
 
 }  // namespace
 
-uint32_t RingProducer::Room() const {
+// What was told here is kept, so that Push, next, holds to it whatever the peer stores meanwhile.
+uint32_t RingProducer::Room() {
   // Pairs with the store in RingConsumer::Release.
-  const uint32_t used = tail_ - Word(ring_, kHead).load(std::memory_order_acquire);
-  return used > shape_.slots ? 0 : shape_.slots - used;
+  return SeeHead(Word(ring_, kHead).load(std::memory_order_acquire))
+             ? shape_.slots - (tail_ - head_seen_)
+             : 0;
+}
+
+// False when the ring is broken: `head` has overtaken us, or went back.
+bool RingProducer::SeeHead(uint32_t head) {
+  if (head - head_seen_ > tail_ - head_seen_) return false;
+  head_seen_ = head;
+  return true;
 }
 
 RingProducer::Result RingProducer::Push(absl::Span<const Bytes> pieces, uint32_t length) {
   if (tail_ - head_seen_ >= shape_.slots) {
     // Pairs with the store in RingConsumer::Release.
-    head_seen_ = Word(ring_, kHead).load(std::memory_order_acquire);
+    if (!SeeHead(Word(ring_, kHead).load(std::memory_order_acquire))) return Result::kBroken;
     if (tail_ - head_seen_ == shape_.slots) {
       // Raised before the second look, so that a slot freed in between is seen here or the flag is
       // seen there (seq_cst on both sides: "sleeping" in the header).
       Word(ring_, kProducerWaits).store(1, std::memory_order_seq_cst);
-      head_seen_ = Word(ring_, kHead).load(std::memory_order_seq_cst);
+      if (!SeeHead(Word(ring_, kHead).load(std::memory_order_seq_cst))) return Result::kBroken;
     }
-    if (tail_ - head_seen_ > shape_.slots) return Result::kBroken;
     if (tail_ - head_seen_ == shape_.slots) return Result::kFull;
   }
   std::byte* to = slot() + RingShape::kSlotHeaderBytes;

@@ -55,8 +55,8 @@ class RingProducer {
   RingProducer() = default;
   RingProducer(std::byte* ring, const RingShape& shape) : ring_(ring), shape_(shape) {}
 
-  // Frames that Push would take now; 0 when the ring is broken.
-  uint32_t Room() const;
+  // Frames that Push takes from now on, whatever the consumer does; 0 when the ring is broken.
+  uint32_t Room();
   // Publishes the concatenation of `pieces`, which has 1 … frame_bytes_max bytes, `length` in all.
   // After kFull the consumer will ask for a wake-up of this side (RingConsumer::Release) as soon as
   // it has freed a slot.
@@ -66,6 +66,7 @@ class RingProducer {
 
  private:
   std::byte* slot() const { return ring_ + RingShape::kControlBytes + slot_ * shape_.slot_bytes(); }
+  bool SeeHead(uint32_t head);
 
   std::byte* ring_ = nullptr;
   RingShape shape_;

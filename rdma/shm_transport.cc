@@ -153,7 +153,7 @@ absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces)
 }
 
 size_t ShmTransport::SendRoom(ConnectionId id) const {
-  const ShmConnection* connection = Find(id);
+  ShmConnection* connection = Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return 0;
   return connection->out.Room();
 }

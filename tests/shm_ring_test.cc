@@ -162,6 +162,18 @@ TEST(ShmRingTest, AHostileHeadBreaksTheRingAndOverwritesNothing) {
 
 // The two ends on two threads; each frame carries its number. ThreadSanitizer sees both, as here
 // they share the mapping.
+// The server sends when there is room, and relies on it.
+TEST(ShmRingTest, RoomThatWasToldIsThereWhateverTheConsumerStoresMeanwhile) {
+  Ring ring({4, 16});
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(ring.Push("frame"), Pushed::kDone);
+  ring.word(kHead).store(2);
+  ASSERT_EQ(ring.producer.Room(), 2u);
+  ring.word(kHead).store(0);
+  EXPECT_EQ(ring.Push("frame"), Pushed::kDone);
+  EXPECT_EQ(ring.Push("frame"), Pushed::kDone);
+  EXPECT_EQ(ring.Push("frame"), Pushed::kBroken);
+}
+
 TEST(ShmRingTest, TwoThreadsPassFramesInOrder) {
   constexpr uint64_t kFrames = 20000;
   Ring ring({5, 64});
