@@ -133,12 +133,14 @@ TEST(PollersProcessTest, PollersWithIdleClientsSleep) {
 TEST(PollersProcessTest, AServerInTheMiddleOfWritesEndsCleanly) {
   const std::unique_ptr<ServerProcess> server = Start("4");
   std::atomic<bool> stop{false};
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int c = 0; c < kClients; ++c) clients.push_back(Connect(server->uri()));
   std::vector<std::thread> threads;
   for (int c = 0; c < kClients; ++c) {
     threads.emplace_back([&, c] {
-      const std::unique_ptr<Client> client = Connect(server->uri());
       for (int i = 0; !stop.load(); ++i) {
-        (void)client->Put(absl::StrCat("key", c, i % 100), "value", {.deadline = absl::Seconds(1)});
+        (void)clients[c]->Put(absl::StrCat("key", c, i % 100), "value",
+                              {.deadline = absl::Seconds(1)});
       }
     });
   }
