@@ -96,10 +96,13 @@ bool Engine::Poll(absl::Time now) {
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
-  if (now >= next_timer_) RunTimers(now);
+  const bool timers = now >= next_timer_;
+  if (timers) RunTimers(now);
   worked |= Work(now);
   worked |= TendTables(now);
-  if (worked && options_.pollers != nullptr) options_.pollers->Report(options_.poller, Report());
+  // Sessions end by time alone.
+  if ((worked || timers) && options_.pollers != nullptr)
+    options_.pollers->Report(options_.poller, Report());
   return worked;
 }
 

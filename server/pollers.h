@@ -10,8 +10,8 @@
 // A session belongs to one poller for life: the low 8 bits of its id say to which. A client that
 // comes back for one says so when it asks to connect, by the low 32 bits of the id (the affinity).
 //
-// What each has counted is reported at the end of each turn in which something happened, so that
-// STATS, answered by any of them, tells of all.
+// What each has counted is reported at the end of each turn in which something happened, or a timer
+// was due, so that STATS, answered by any of them, tells of all.
 
 #ifndef OSPREY_SERVER_POLLERS_H_
 #define OSPREY_SERVER_POLLERS_H_

@@ -137,6 +137,24 @@ TEST(PollersTest, StatisticsTellOfAllPollersWhoeverIsAsked) {
   }
 }
 
+TEST(PollersTest, WhatTimeAloneBringsAboutIsReported) {
+  ServerHarness server(Options(2, 2));
+  RawClient first(server);
+  first.Establish();
+  {
+    RawClient second(server);
+    second.Establish();
+    second.transport().Disconnect(second.id());
+    server.Settle();
+  }
+  const auto stats = [&](uint64_t sequence) {
+    return first.Ask(first.EmptyFrame(rdma::Opcode::kStats, sequence)).data;
+  };
+  EXPECT_TRUE(absl::StrContains(stats(1), "\nsessions_kept=1\n"));
+  server.Advance(kSessionKept() + absl::Seconds(1));
+  EXPECT_TRUE(absl::StrContains(stats(2), "\nsessions=1\nsessions_kept=0\n")) << stats(3);
+}
+
 TEST(PollersTest, AllPollersEndAndRefuseWhoComesMeanwhile) {
   ServerHarness server(Options(2, 2));
   RawClient first(server), second(server), late(server);
