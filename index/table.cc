@@ -181,17 +181,17 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
     return result;
   }
   const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
+  // Making room may have ended the very key.
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
+    if (item.has_value()) items_.Discard(*item);
+    return *refusal;
+  }
   if (!item.has_value()) {
     // What makes no item cannot be judged twice, and has no expiry.
     if (expiry_ns != 0 || Prolongs(condition, at, expiry_ns)) return Full();
     const uint64_t version = writer_.NextCasVersion();
     if (PutInlineEvicting(key, value, version, now)) return Outcome(absl::OkStatus(), version);
     return Full();
-  }
-  // Making room may have ended the very key.
-  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
-    items_.Discard(*item);
-    return *refusal;
   }
   items_.Fill(*item, value);
   if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) {

@@ -355,6 +355,50 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
   table_->TakeHints(hints);
 }
 
+// --- Time to live ------------------------------------------------------------
+
+// Where items find no room, a small key takes the place of others in its line: not when it expired
+// while room was sought, and the condition was that it is there.
+TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSought) {
+  constexpr uint64_t kSmallBytes = 256 << 10;
+  RegionMemory memory(kSmallBytes);
+  const absl::Time start = TestTime(0);
+  absl::Time expiry = absl::InfiniteFuture();
+  int looks_left = 0;  // until the expiry has come
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  options.evict = true;
+  options.clock = [&] {
+    return looks_left-- > 0 ? start : std::min(expiry, start + absl::Hours(1));
+  };
+  const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+  looks_left = INT32_MAX;
+  const WriteResult old = table->Put("key", BytesOf(std::string(500, 'v')), {}, start,
+                                     Lifetime::For(absl::Seconds(10)));
+  ASSERT_TRUE(old.status.ok());
+  table->Lease(old.slot, start + absl::Seconds(10));
+  // All item space is others', and leased; the key's line is full.
+  for (int i = 0; i < 1000; ++i) {
+    const WriteResult other =
+        table->Put(absl::StrCat("leased", i), BytesOf(std::string(500, 'v')), {}, start);
+    if (!other.status.ok()) break;
+    table->Lease(other.slot, start + absl::Hours(1));
+  }
+  for (int i = 0; i < 1200; ++i)
+    (void)table->Put(absl::StrCat("small", i), BytesOf("value"), {}, start);
+  ASSERT_TRUE(table->Find("key").ok());
+  const uint64_t evictions = table->evictions();
+  expiry = absl::FromUnixNanos(static_cast<int64_t>(old.expiry_ns));
+  looks_left = 1;
+  const WriteResult result = table->Put("key", BytesOf(std::string(20, 'n')),
+                                        {Condition::Kind::kVersionIs, old.version}, start);
+  EXPECT_TRUE(absl::IsNotFound(result.status)) << result.status;
+  EXPECT_FALSE(table->Find("key").ok());
+  EXPECT_EQ(table->stats().expiries, 1u);
+  EXPECT_EQ(table->evictions(), evictions) << "nobody else went for it";
+}
+
 // --- Against a model -------------------------------------------------------------
 
 // A key may vanish at any time, but what is found is what was put last, and what has vanished does
