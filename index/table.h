@@ -231,12 +231,15 @@ class Table {
   bool evicts() const { return options_.evict; }
   uint64_t evictions() const { return counts_.evictions; }  // since the start
   // What was done since the start beside the writes themselves, in microseconds or so: items moved
-  // or evicted to make room, items looked at by flushes.
+  // or evicted to make room, lines looked at for that, keys that had expired, items looked at by
+  // flushes.
   uint64_t effort() const {
     constexpr uint64_t kBytesPerUnit = 8192;  // copied and hashed
     constexpr uint64_t kLooksPerUnit = 8;
+    constexpr uint64_t kPassedPerUnit = 32;
     return compactor_.stats().moved_items + compactor_.stats().moved_bytes / kBytesPerUnit +
-           counts_.evictions + flush_looks_ / kLooksPerUnit;
+           counts_.evictions + counts_.expiries + lines_looked_ / kPassedPerUnit +
+           flush_looks_ / kLooksPerUnit;
   }
   // Whether a Reserve of that size that found no room may find some when it is tried again, since
   // each attempt and each step makes more: it fits beside what must stay.
@@ -481,6 +484,7 @@ class Table {
   uint64_t occupied_words_ = 0;       // of segments' lines, links apart
   uint64_t hand_ = 0;                 // of eviction: a line, as LineLives numbers them
   uint64_t lines_in_vain_ = 0;        // that it passed since it evicted a key
+  uint64_t lines_looked_ = 0;         // that it passed since the start
   uint64_t place_ = 0;                // in item space: where neighbours are looked for next
   uint64_t flush_looks_ = 0;          // at entries, by flushes
   Stats counts_;                      // what is counted as it happens; stats() fills in the rest

@@ -90,12 +90,16 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   victims.spared = spared;
   victims.of_any_kind = EvictionsForced() > 0;
   victims.time_ns = counts_.expiring_keys > 0 ? ServerTimeNs() : 0;
-  for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < 2 * lines_max;) {
-    if (lives_.count() == 0) break;
+  // After so many passes nobody has more than one life, and after one more all were asked: where
+  // there are few lines, that is soon.
+  const uint64_t all_lines = lives_.count();
+  lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kLivesMax * all_lines));
+  const uint64_t looks_max = lines_max + std::min<uint64_t>(lines_max, all_lines);
+  for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < looks_max;) {
     // All have many lives, and the write cannot wait: one of those that have the fewest.
     victims.lives_max = looked < lines_max || keys > 0 ? 1 : kLivesMax;
     if (looked >= lines_max && keys > 0) break;
-    if (hand_ >= lives_.count()) hand_ = 0;
+    if (hand_ >= all_lines) hand_ = 0;
     const uint64_t line = lives_.OffsetOf(hand_);
     Lives lives = lives_.Of(line);
     if (lives.AnyLast() || victims.lives_max > 1) {
@@ -111,6 +115,7 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
     lives_.Set(line, lives);
     ++hand_;
     ++looked;
+    ++lines_looked_;
     ++lines_in_vain_;
   }
   return evicted_bytes;

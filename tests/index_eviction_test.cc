@@ -399,6 +399,20 @@ TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSough
   EXPECT_EQ(table->evictions(), evictions) << "nobody else went for it";
 }
 
+TEST_F(EvictionTest, AWriteForWhichNobodyMayGoSaysWhatItTookAndSoonKnows) {
+  for (int i = 0; i < 10000; ++i) {
+    const WriteResult result = Put(absl::StrCat("leased", i), 3000);
+    if (!result.status.ok()) break;
+    table_->Lease(result.slot, now_ + absl::Hours(1));
+  }
+  // Some passes over all the lines that there are.
+  const uint64_t lines = table_->stats().segments * kLinesPerUnit;
+  const uint64_t effort = table_->effort();
+  EXPECT_EQ(Put("more", 3000).status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GE(table_->effort() - effort, lines / 32);
+  EXPECT_LE(table_->effort() - effort, 80 * lines / 32);
+}
+
 // --- Against a model -------------------------------------------------------------
 
 // A key may vanish at any time, but what is found is what was put last, and what has vanished does
