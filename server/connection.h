@@ -225,6 +225,7 @@ class Connection {
   // connection_rendezvous.cc
   void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
   void AdvanceRendezvous(absl::Time now);
+  void StepRendezvous(absl::Time now);
   Answer FinishRendezvous(Rendezvous& rendezvous, absl::Time now);
   bool PostReads(Rendezvous& rendezvous);
   void LivenessReadDone(const absl::Status& status, absl::Time now);

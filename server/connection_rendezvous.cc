@@ -34,10 +34,15 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
 // The oldest first: finishes those that have landed, reserves space for those that may have some,
 // and posts the READs for which there is room. Whoever waits for room lets those behind him wait.
 void Connection::AdvanceRendezvous(absl::Time now) {
+  EnterTurn();
+  StepRendezvous(now);
+  spent_ += shared_.tables.TakeEffort();  // or the next request of anyone would be charged with it
+}
+
+void Connection::StepRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
-  EnterTurn();
   for (size_t i = 0; i < rendezvous_.size() && state_ != State::kClosing;) {
     Rendezvous& rendezvous = *rendezvous_[i];
     // Making room may be dear. It goes on with a turn of its own.

@@ -62,6 +62,7 @@ void Connection::Work(absl::Time now) {
   spent_ = 0;
   if (awaits_room_) AdvanceRendezvous(now);
   if (!appends_.empty() && state_ != State::kClosing) StepAppend(now);
+  spent_ += shared_.tables.TakeEffort();
   WorkOffBacklog(now);
 }
 

@@ -159,6 +159,38 @@ TEST(FairnessTest, AFloodOfHintsLeavesOthersTheirTurns) {
   EXPECT_FALSE(greedy.disconnected());
 }
 
+TEST(FairnessTest, NobodyIsChargedWithTheRoomThatIsMadeForAnother) {
+  HarnessOptions options;
+  options.evict = true;
+  ServerHarness server(options);
+  RawClient greedy(server), modest(server);
+  greedy.Establish();
+  modest.Establish();
+  uint64_t sequence = 0;
+  const auto batch = [&](absl::string_view name) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < 20; ++i) {
+      ++sequence;
+      frames.push_back(modest.PutFrame(sequence, absl::StrCat(name, sequence), Large(100)));
+    }
+    return modest.BatchFrame(frames);
+  };
+  for (int i = 0; i < 10000 && server.table().stats().evictions == 0; ++i) {
+    modest.Send(batch("fill"));
+    server.Settle();
+  }
+  ASSERT_GT(server.table().stats().evictions, 0);
+  ASSERT_EQ(server.counters().requests_deferred, 0);
+  greedy.Send(greedy.RendezvousFrame(1, "large", Large(1 << 20)));
+  for (int turn = 0; turn < 5; ++turn) {
+    modest.Send(batch("mine"));
+    server.Turn();
+  }
+  EXPECT_EQ(server.counters().requests_deferred, 0);
+  server.Settle();
+  EXPECT_TRUE(server.Stored("large") == Large(1 << 20));
+}
+
 TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
   ServerHarness server;
   RawClient hostile(server), modest(server);
