@@ -157,6 +157,7 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   if (event.kind != Event::Kind::kConnected) return Change::kNone;
   Heard(now);
   limits_ = transport_.limits(id_);
+  if (limits_.frame_bytes_max == 0) return Change::kNone;  // gone already: kDisconnected follows
   if (absl::Status status = SayHello(now); !status.ok()) {
     Fail(std::move(status));
   } else {

@@ -60,7 +60,7 @@ State Written(const Operation& op, std::string value, int64_t from, int64_t to) 
   state.version = op.outcome == Outcome::kOk ? op.version : 0;
   if (op.ttl != 0) {
     state.expires_from = Plus(from, op.ttl);
-    state.expires_to = Plus(to, op.ttl);
+    state.expires_to = Plus(to, op.ttl + op.ttl_slack);
   }
   return state;
 }
@@ -121,7 +121,9 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
     case Kind::kIncrement: {
       int64_t number = 0;
       int64_t sum = 0;
-      if ((state.present && !absl::SimpleAtoi(state.value, &number)) ||
+      // Numbers are written in one way.
+      if ((state.present &&
+           (!absl::SimpleAtoi(state.value, &number) || absl::StrCat(number) != state.value)) ||
           __builtin_add_overflow(number, op.by, &sum)) {
         if (answered(Outcome::kWrong)) unchanged();
         return;
@@ -143,6 +145,9 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       after.push_back(std::move(state_after));
       return;
     }
+    case Kind::kLoss:
+      after.push_back(State());
+      return;
     case Kind::kExpire:
     case Kind::kPersist:
       if (!state.present) {
@@ -152,7 +157,7 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       if (!answered(Outcome::kOk) || !VersionAgrees(op.version, state.version)) return;
       unchanged();
       after.back().expires_from = Plus(from, op.ttl);
-      after.back().expires_to = Plus(to, op.ttl);
+      after.back().expires_to = Plus(to, op.ttl + op.ttl_slack);
       if (op.kind == Kind::kPersist)
         after.back().expires_from = after.back().expires_to = Operation::kNever;
       return;
@@ -322,6 +327,8 @@ const char* NameOf(Kind kind) {
       return "expire";
     case Kind::kPersist:
       return "persist";
+    case Kind::kLoss:
+      return "loss";
   }
   return "?";
 }

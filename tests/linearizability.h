@@ -33,6 +33,7 @@ struct Operation {
     kAppend,           // value
     kExpire,           // ttl
     kPersist,
+    kLoss,  // no operation: all keys went, as the server did
   };
   enum class Outcome {
     kOk,         // GET: `answer` was the value. INCREMENT: the new number
@@ -48,7 +49,8 @@ struct Operation {
   std::string value;
   int64_t by = 0;
   uint64_t if_version = 0;
-  int64_t ttl = 0;  // 0: lives until deleted
+  int64_t ttl = 0;        // 0: lives until deleted
+  int64_t ttl_slack = 0;  // by which it may live longer
 
   Outcome outcome = Outcome::kUnknown;
   std::string answer;
@@ -71,7 +73,7 @@ struct Verdict {
 
 // `history` in any order; at most 64 operations may be pending at once, unknown ones included. The
 // key is absent at first.
-Verdict CheckLinearizable(std::vector<Operation> history, size_t configurations_max = 1 << 20);
+Verdict CheckLinearizable(std::vector<Operation> history, size_t configurations_max = 1 << 16);
 
 }  // namespace osprey
 

@@ -1,0 +1,53 @@
+// The server and its clients, the engines that ship, in one process on the fake transport: virtual
+// time, everything that can go wrong, and a judge. All of it follows from one seed.
+//
+//   SimulationReport report = Simulate({.seed = 17});
+//   report.wrong                       "" when every answer was right
+//
+// What happens between any two steps of anybody is chance: READs are copied in pieces of 1, 8, 16
+// or 64 bytes, or whole, in any order, and while one is copied the server and other clients go on;
+// connections break, or are cut and nobody is told; READs fail, or hang; the server is killed and
+// started again, empty; clients are ended and come back; clocks of clients are wrong by hours and
+// run too fast or too slow. In a program with the hooks of index/test_hooks.h clients go on between
+// any two stores of the server, too.
+//
+// Judged is: that the history of each key is linearizable (tests/linearizability.h), where writes
+// that are said to be unknown may have happened, once, and those said to be not applied have not;
+// that every operation is answered, and not long after its deadline.
+
+#ifndef OSPREY_TESTS_SIMULATION_H_
+#define OSPREY_TESTS_SIMULATION_H_
+
+#include <cstdint>
+#include <string>
+
+namespace osprey {
+
+struct SimulationOptions {
+  uint64_t seed = 1;
+  int operations = 400;  // of all clients together
+};
+
+struct SimulationReport {
+  std::string wrong;       // what is wrong, for people
+  uint64_t undecided = 0;  // keys whose histories were too much for the checker
+  // What happened.
+  uint64_t operations = 0;
+  uint64_t unknown = 0;  // writes
+  uint64_t gets = 0;
+  uint64_t torn = 0;
+  uint64_t retries = 0;
+  uint64_t stale_hints = 0;
+  uint64_t rpc_gets = 0;
+  uint64_t connects = 0;
+  uint64_t server_starts = 0;
+  uint64_t splits = 0;
+  uint64_t chained = 0;
+  uint64_t expired = 0;
+};
+
+SimulationReport Simulate(const SimulationOptions& options);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SIMULATION_H_
