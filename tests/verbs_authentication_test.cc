@@ -92,7 +92,7 @@ class Peer {
   void Strike(ibv_wr_opcode opcode, const rdma::WireMemory& region) {
     ibv_qp* const queue_pair = static_cast<rdma::VerbsTransport&>(*transport_).queue_pair(id_);
     const rdma::MemoryRegion local(
-        ibv_reg_mr(queue_pair->pd, into_->data(), 4096, IBV_ACCESS_LOCAL_WRITE));
+        ibv_reg_mr(queue_pair->pd, into_->data(), 4096, int{IBV_ACCESS_LOCAL_WRITE}));
     ASSERT_NE(local, nullptr);
     ibv_sge segment = {reinterpret_cast<uintptr_t>(into_->data()), 8, local->lkey};
     ibv_send_wr request = {};
