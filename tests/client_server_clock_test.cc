@@ -111,7 +111,7 @@ TEST(ServerClockTest, NoTimeThatAServerNamesDoesHarm) {
   for (const int64_t nanos : {INT64_MIN, int64_t{-1}, int64_t{0}, INT64_MAX}) {
     ServerClock clock;
     clock.Heard(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(nanos));
-    clock.Heard(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(-nanos / 2));
+    clock.Heard(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(-(nanos / 2)));
     const std::optional<ServerClock::Bounds> bounds = clock.At(kStart + absl::Seconds(2));
     ASSERT_TRUE(bounds.has_value());
     EXPECT_LE(bounds->earliest, bounds->latest);
