@@ -144,7 +144,7 @@ absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& vi
       // Its space would not be free before the lease ends, and a reader would start over.
       if (items_.space().IsLeased(item, now)) continue;
       if (!victims.spared.empty() && items_.At(item).key == victims.spared) continue;
-      // What has expired goes before all others.
+      // What has expired goes before the others of its line.
       if (slot.has_expiry && items_.At(item).expiry_ns <= victims.time_ns) {
         found = entry;
         break;

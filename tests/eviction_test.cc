@@ -9,7 +9,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
@@ -35,14 +34,10 @@ class EvictionTest : public ::testing::Test {
     return *std::move(client);
   }
   uint64_t Stat(absl::string_view name) {
-    const absl::StatusOr<std::string> text = client_->ServerStats();
-    for (absl::string_view line : absl::StrSplit(text.value_or(""), '\n')) {
-      const std::vector<absl::string_view> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      uint64_t value = 0;
-      if (pair[0] == name && absl::SimpleAtoi(pair.back(), &value)) return value;
-    }
-    ADD_FAILURE() << "no statistic " << name;
-    return 0;
+    uint64_t value = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(StatIn(client_->ServerStats().value_or(""), name), &value))
+        << name;
+    return value;
   }
   // `count` keys, many in flight.
   uint64_t PutMany(const std::string& prefix, uint64_t count, uint64_t value_bytes) {

@@ -142,6 +142,12 @@ TEST(LinearizabilityTest, VersionsAreWhatWasWritten) {
                        PutIf(5, 2, 9, "c", 0, Outcome::kWrong)}));
 }
 
+TEST(LinearizabilityTest, AServerThatIsLostTakesAllWithIt) {
+  const Operation loss = Op(Kind::kLoss, 2, 3, Outcome::kOk);
+  EXPECT_TRUE(Accepts({Put(0, 1, "a"), loss, Miss(4, 5)}));
+  EXPECT_FALSE(Accepts({Put(0, 1, "a"), loss, Get(4, 5, "a")}));
+}
+
 TEST(LinearizabilityTest, PutIfAbsentHasOneWinner) {
   Operation a = Put(0, 10, "a", 1);
   Operation b = Put(0, 10, "b", 2);

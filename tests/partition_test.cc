@@ -13,7 +13,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/client.h"
@@ -63,13 +62,9 @@ class PartitionTest : public ::testing::Test {
   static uint64_t Stat(Client& client, const std::string& name) {
     const absl::StatusOr<std::string> text = client.ServerStats(absl::Seconds(10));
     EXPECT_TRUE(text.ok()) << text.status();
-    for (absl::string_view line : absl::StrSplit(text.value_or(""), '\n')) {
-      const std::vector<absl::string_view> pair = absl::StrSplit(line, absl::MaxSplits('=', 1));
-      uint64_t value = 0;
-      if (pair[0] == name && absl::SimpleAtoi(pair.back(), &value)) return value;
-    }
-    ADD_FAILURE() << "no " << name << " in " << text.value_or("");
-    return 0;
+    uint64_t value = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(StatIn(text.value_or(""), name), &value)) << name;
+    return value;
   }
 
   static size_t OpenDescriptors() {

@@ -21,6 +21,7 @@
 #include "server/engine.h"
 #include "server/tables.h"
 #include "tests/fake_transport.h"
+#include "tests/index_test_util.h"
 #include "tests/linearizability.h"
 
 namespace osprey {
@@ -36,15 +37,15 @@ constexpr int64_t kLateMax = 700'000'000;
 // Expiries are kept in steps, rounded up.
 constexpr int64_t kTtlSlack = 1 << 16;
 
-// Keys that share windows, so that there are chains, and two of one fingerprint: found once.
+// Keys that share windows, so that there are chains.
 std::vector<std::string> CrowdedKeys() {
+  constexpr uint32_t kHome = 77;
+  const std::vector<std::string> of_home = index::KeysOfHome(kHome, 45, false, kHashSeed);
+  const std::vector<std::string> of_next = index::KeysOfHome(kHome + 1, 45, false, kHashSeed);
   std::vector<std::string> keys;
-  uint32_t home = 0;
-  for (uint64_t i = 0; keys.size() < 90; ++i) {
-    std::string key = absl::StrCat("c", i);
-    const index::KeyHash hash = index::HashKey(key, kHashSeed);
-    if (keys.empty()) home = hash.home();
-    if (hash.home() - home <= 1) keys.push_back(std::move(key));
+  for (size_t i = 0; i < of_home.size(); ++i) {
+    keys.push_back(of_home[i]);
+    keys.push_back(of_next[i]);
   }
   return keys;
 }
