@@ -36,6 +36,8 @@ DEFINE_string(prefix, "", "scan, count: only keys that start so");
 DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
 DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
 DEFINE_bool(values, false, "scan: print values, too");
+DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
+DEFINE_string(memory, "1GiB", "doctor: what kvserver --memory would be");
 
 namespace osprey {
 namespace {
@@ -71,6 +73,8 @@ CommandOptions OptionsFromFlags() {
   if (IsGiven("prefix")) options.prefix = FLAGS_prefix;
   if (IsGiven("limit")) options.limit = FLAGS_limit;
   if (IsGiven("cursor")) options.cursor = FLAGS_cursor;
+  if (IsGiven("peer")) options.doctor.peer = FLAGS_peer;
+  if (IsGiven("memory")) options.doctor.memory = FLAGS_memory;
   return options;
 }
 
@@ -109,12 +113,15 @@ int Run(const Command& command, Arguments arguments, Output& out) {
   if (absl::Status usage = CheckUsage(command, arguments, context.options); !usage.ok()) {
     return UsageError(out, command.name, usage);
   }
+  absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
+  if (!timeout.ok()) return UsageError(out, command.name, timeout.status());
+  if (absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
+    return UsageError(out, command.name, key);
+  context.server = ServerFromFlags();
+  context.timeout = *timeout;
+  context.auth_key_file = FLAGS_auth_key_file;
   std::unique_ptr<Client> client;
   if (command.needs_server) {
-    absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
-    if (!timeout.ok()) return UsageError(out, command.name, timeout.status());
-    if (absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
-      return UsageError(out, command.name, key);
     absl::StatusOr<std::string> server = ServerUri();
     if (!server.ok()) return UsageError(out, command.name, server.status());
 

@@ -245,6 +245,14 @@ constexpr Command kCommands[] = {
      .needs_server = true,
      .flags = kNoFlags,
      .run = RunStats},
+    {.name = "doctor",
+     .arguments = "",
+     .summary = "whether RDMA works here, and what mends it; with --peer=URI how a server answers",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = false,
+     .flags = kDoctor,
+     .run = RunDoctor},
     {.name = "help",
      .arguments = "[COMMAND]",
      .summary = "this text",
@@ -284,6 +292,8 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
       {kCursor, options.cursor.has_value(), "--cursor"},
       {kValues, options.values, "--values"},
       {kTtl, options.ttl.has_value(), "--ttl"},
+      {kDoctor, options.doctor.peer.has_value(), "--peer"},
+      {kDoctor, options.doctor.memory.has_value(), "--memory"},
   };
   for (const auto& [flag, given, name] : flags) {
     if (given && (command.flags & flag) == 0)
@@ -302,7 +312,7 @@ absl::Status CheckUsage(const Command& command, Arguments arguments,
   }
   if (options.limit == uint64_t{0})
     return absl::InvalidArgumentError("--limit=0: ask for 1 at least");
-  return absl::OkStatus();
+  return CheckDoctorFlags(options.doctor);
 }
 
 }  // namespace osprey

@@ -16,12 +16,19 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_output.h"
 
 namespace osprey {
+
+// The flags of doctor, as the user gave them.
+struct DoctorFlags {
+  std::optional<std::string> peer = std::nullopt;
+  std::optional<std::string> memory = std::nullopt;
+};
 
 // The flags that belong to single commands, as the user gave them.
 struct CommandOptions {
@@ -32,12 +39,16 @@ struct CommandOptions {
   std::optional<uint64_t> limit = std::nullopt;
   std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
   bool values = false;
+  DoctorFlags doctor;
 };
 
 // What a command works with. Nothing is owned.
 struct CommandContext {
   Client* client = nullptr;  // null for commands that need no server
   std::string server;        // as the user wrote it
+  // For commands that connect by themselves.
+  absl::Duration timeout = absl::Seconds(5);
+  std::string auth_key_file;
   CommandOptions options;
   std::istream* in = nullptr;
   Output* out = nullptr;
@@ -55,6 +66,7 @@ enum CommandFlag : unsigned {
   kCursor = 16,
   kValues = 32,
   kTtl = 64,
+  kDoctor = 128,
 };
 
 inline constexpr size_t kAnyNumber = SIZE_MAX;

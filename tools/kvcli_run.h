@@ -43,6 +43,11 @@ ExitStatus RunScan(CommandContext& context, Arguments arguments);
 ExitStatus RunCount(CommandContext& context, Arguments arguments);
 ExitStatus RunFlush(CommandContext& context, Arguments arguments);
 
+// kvcli_doctor.cc
+ExitStatus RunDoctor(CommandContext& context, Arguments arguments);
+// Errors: INVALID_ARGUMENT.
+absl::Status CheckDoctorFlags(const DoctorFlags& flags);
+
 // What helps, where the message does not say so itself; else empty.
 absl::string_view MendOf(const absl::Status& status);
 

@@ -1,0 +1,81 @@
+// The machine as kvcli doctor sees it: files, devices, a few commands. The checks (doctor_checks.h)
+// know nothing else, so that tests show them machines that are not there.
+//
+// Thread rule: one thread at a time.
+
+#ifndef OSPREY_TOOLS_DOCTOR_MACHINE_H_
+#define OSPREY_TOOLS_DOCTOR_MACHINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace osprey::doctor {
+
+struct VerbsPort {
+  int number = 0;     // from 1
+  int mtu_bytes = 0;  // active
+};
+
+// A device as libibverbs sees it: one that is in sysfs and not here has no provider library.
+struct VerbsDevice {
+  std::string name;
+  std::string error;  // why it cannot be opened; empty if it can
+  std::vector<VerbsPort> ports;
+  int64_t queue_pairs_max = 0;
+};
+
+// What becomes of registered memory when a process forks.
+enum class ForkSupport { kUnneeded, kEnabled, kDisabled };
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  // Paths are absolute. At most kFileBytesMax of the file, without white space at its ends; nullopt
+  // when it cannot be read.
+  virtual std::optional<std::string> Read(const std::string& path) const = 0;
+  // Names in a folder, sorted; empty when there is none.
+  virtual std::vector<std::string> List(const std::string& path) const = 0;
+  // What a symbolic link says; nullopt if it is none.
+  virtual std::optional<std::string> Link(const std::string& path) const = 0;
+  // 0: opens for reading and writing (and is closed again); else the errno.
+  virtual int OpenError(const std::string& path) const = 0;
+  bool Exists(const std::string& path) const;
+
+  virtual std::vector<VerbsDevice> VerbsDevices() const = 0;
+  virtual ForkSupport Fork() const = 0;
+  // Standard output of a command that ended with status 0 within kCommandTimeMax; nullopt
+  // otherwise.
+  virtual std::optional<std::string> Run(const std::vector<std::string>& args) const = 0;
+
+  static constexpr size_t kFileBytesMax = 4 << 20;
+  static constexpr int kCommandMsMax = 3000;
+};
+
+// Files below `root`. A base for tests; with "" it is this machine's.
+class RootedMachine : public Machine {
+ public:
+  explicit RootedMachine(std::string root) : root_(std::move(root)) {}
+  std::optional<std::string> Read(const std::string& path) const override;
+  std::vector<std::string> List(const std::string& path) const override;
+  std::optional<std::string> Link(const std::string& path) const override;
+  int OpenError(const std::string& path) const override;
+
+ private:
+  const std::string root_;
+};
+
+// The one that this process runs on.
+class ThisMachine : public RootedMachine {
+ public:
+  ThisMachine() : RootedMachine("") {}
+  std::vector<VerbsDevice> VerbsDevices() const override;
+  ForkSupport Fork() const override;
+  std::optional<std::string> Run(const std::vector<std::string>& args) const override;
+};
+
+}  // namespace osprey::doctor
+
+#endif  // OSPREY_TOOLS_DOCTOR_MACHINE_H_

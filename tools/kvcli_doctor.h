@@ -1,0 +1,32 @@
+// kvcli doctor: its flags, and what it prints.
+//
+//   people   PASS  devices   rxe0
+//            FAIL  memlock   a table of 1GiB pins …
+//                  mend: ulimit -l 1114112
+//   plain    the same, with tabs between: outcome, check, reason, mends
+//   json     {"worst": "FAIL", "findings": [{"outcome", "check", "reason", "mends": []}]}
+//
+// Exit status: 0 nothing but PASS (and SKIP: could not be looked at); 1 a WARN; 4 a FAIL; 2 usage;
+// 3 the server, or the other end of the self-test, cannot be reached.
+//
+// Thread rule: one thread at a time.
+
+#ifndef OSPREY_TOOLS_KVCLI_DOCTOR_H_
+#define OSPREY_TOOLS_KVCLI_DOCTOR_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/doctor_checks.h"
+#include "tools/exit_status.h"
+#include "tools/kvcli_output.h"
+
+namespace osprey {
+
+void PrintFindings(Output& out, const std::vector<doctor::Finding>& findings);
+ExitStatus ExitStatusOf(doctor::Outcome worst);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_KVCLI_DOCTOR_H_
