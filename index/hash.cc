@@ -3,9 +3,13 @@
 #include <cassert>
 
 #include "xxhash.h"
-
-// The library is linked, not inlined: with gcc and clang alike XXH_INLINE_ALL measured the same
-// within the noise (7 ns for 16 B, 11 ns for 112 B, 16 GB/s at 1 MiB).
+#ifdef __x86_64__
+// Makes the functions below those that choose, by what the CPU has, among SSE2, AVX2 and AVX-512,
+// for inputs longer than 240 B: on a Zen 5, 1 KiB in 18 ns instead of 44, 64 KiB at 106 GB/s
+// instead of 24. Shorter ones take as long either way (6 ns for 64 B), and inlining all of it gains
+// nothing on top.
+#include "xxh_x86dispatch.h"
+#endif
 
 namespace osprey::index {
 

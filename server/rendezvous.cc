@@ -12,12 +12,9 @@ Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uin
       body_(request.body),
       key_(request.key.data(), request.key.size()),
       sequence_(sequence),
-      number_(number),
-      hash_(XXH3_createState()) {
+      number_(number) {
   assert(body_.rendezvous == 1 && body_.value_length > 0);
   assert(number != 0 && number >> (64 - kCookieBits) == 0);
-  assert(hash_ != nullptr);
-  XXH3_64bits_reset(hash_.get());
 }
 
 Rendezvous::~Rendezvous() { assert(!reading()); }
@@ -75,7 +72,7 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
     if (!landed_.test(place)) break;
     landed_.reset(place);
     const uint64_t length = PieceLength(hashed_);
-    XXH3_64bits_update(hash_.get(), space_.value().data() + hashed_, length);
+    hasher_.Update(space_.value().subspan(hashed_, length));
     space_.Hash(length);
     hashed_ += length;
   }
@@ -84,7 +81,7 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
 Answer Rendezvous::Finish(absl::Time now) {
   assert(landed() && !reading());
   // W6: a client that died may have reused its buffer before the READ fetched it.
-  if (XXH3_64bits_digest(hash_.get()) != body_.value_hash) {
+  if (hasher_.Digest() != body_.value_hash) {
     return AnswerOf(
         absl::StatusCode::kDataLoss,
         "the value's bytes are not those that value_hash was made of; nothing was written",

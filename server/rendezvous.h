@@ -16,17 +16,15 @@
 #ifndef OSPREY_SERVER_RENDEZVOUS_H_
 #define OSPREY_SERVER_RENDEZVOUS_H_
 
-#include <xxhash.h>
-
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "index/hash.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/requests.h"
@@ -81,9 +79,6 @@ class Rendezvous {
   bool landed() const { return reserved() && hashed_ == value_length(); }
 
  private:
-  struct FreeHash {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
   static constexpr int kCookieBits = 8;  // of the piece's place in landed_
   static_assert(kPiecesInFlightMax <= 1 << kCookieBits);
 
@@ -103,7 +98,7 @@ class Rendezvous {
   uint64_t hashed_ = 0;
   size_t reading_ = 0;                      // READs that have not ended
   std::bitset<kPiecesInFlightMax> landed_;  // by the piece's number, modulo
-  std::unique_ptr<XXH3_state_t, FreeHash> hash_;
+  index::BytesHasher hasher_;               // of the value alone
 };
 
 }  // namespace osprey::server
