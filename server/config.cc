@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "index/layout.h"
@@ -27,7 +28,8 @@ absl::StatusOr<std::vector<rdma::Address>> ParseListen(absl::string_view text) {
     // Port 0 asks for any free port: twice is two ports.
     const bool any_port = address->scheme == rdma::Address::Scheme::kRdma && address->port == 0;
     if (!any_port && std::find(seen.begin(), seen.end(), normal) != seen.end()) {
-      return Wrong("listen", absl::StrCat(normal, " is given twice; name each address once"));
+      return Wrong("listen",
+                   absl::StrCat(absl::CEscape(normal), " is given twice; name each address once"));
     }
     seen.push_back(normal);
     addresses.push_back(*std::move(address));
@@ -39,14 +41,15 @@ absl::StatusOr<PollMode> ParsePoll(absl::string_view text) {
   for (PollMode mode : {PollMode::kBusy, PollMode::kAdaptive, PollMode::kEvent}) {
     if (text == NameOf(mode)) return mode;
   }
-  return Wrong("poll", absl::StrCat("'", text, "' is none of busy, adaptive, event"));
+  return Wrong("poll",
+               absl::StrCat("'", absl::CEscape(text), "' is none of busy, adaptive, event"));
 }
 
 absl::StatusOr<EvictMode> ParseEvict(absl::string_view text) {
   for (EvictMode mode : {EvictMode::kNone, EvictMode::kClock}) {
     if (text == NameOf(mode)) return mode;
   }
-  return Wrong("evict", absl::StrCat("'", text, "' is none of none, clock"));
+  return Wrong("evict", absl::StrCat("'", absl::CEscape(text), "' is none of none, clock"));
 }
 
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view text, uint64_t least,
@@ -71,7 +74,7 @@ absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
     mode = mode * 8 + static_cast<mode_t>(digit - '0');
   }
   if (!octal || mode > 0777) {
-    return Wrong("socket-mode", absl::StrCat("'", text,
+    return Wrong("socket-mode", absl::StrCat("'", absl::CEscape(text),
                                              "' is no mode of a file; write 0600 (this user), 0660 "
                                              "(and the group) or 0666 (everybody on this host)"));
   }

@@ -1,6 +1,7 @@
 #include "server/size_flag.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -35,8 +36,9 @@ absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
   uint64_t number = 0;
   const int shift = ShiftOf(text.substr(digits));
   if (digits == 0 || shift < 0 || !absl::SimpleAtoi(text.substr(0, digits), &number)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is no size: write a whole number and a unit, such as 512MiB or 4GiB"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", absl::CEscape(text),
+                     "' is no size: write a whole number and a unit, such as 512MiB or 4GiB"));
   }
   if (number > UINT64_MAX >> shift) {
     return absl::InvalidArgumentError(
