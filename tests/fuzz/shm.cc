@@ -1,0 +1,502 @@
+// The shared-memory transport facing a peer that is hostile through and through: its packets, the
+// descriptors that come with them, what it stores in the rings and when it goes. The bytes are a
+// script for one end that is honest, server or client, and a raw socket at the other. What must
+// hold: events as rdma/transport.h promises them, frames within their limits, no fault (descriptors
+// may be of anything, and change), and not one descriptor or mapping left when the peer is gone.
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/handshake.h"
+#include "rdma/shm_domain.h"
+#include "rdma/shm_mapping.h"
+#include "rdma/shm_ring.h"
+#include "rdma/shm_socket.h"
+#include "rdma/transport.h"
+#include "tests/fuzz/input.h"
+
+namespace osprey::rdma {
+namespace {
+
+constexpr uint32_t kFrameBytesMax = 256;
+constexpr uint16_t kCredits = 4;
+constexpr uint16_t kReadsMax = 8;
+constexpr size_t kPeerBytes = 64 << 10;
+constexpr size_t kRawMappingMax = 1 << 20;
+
+size_t OpenDescriptors() {
+  size_t count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// What does not depend on the input: made once.
+struct House {
+  House() {
+    const char* tmp = std::getenv("TMPDIR");
+    folder = absl::StrCat(tmp == nullptr ? "/tmp" : tmp, "/osprey-fuzz-XXXXXX");
+    OSPREY_MUST(mkdtemp(folder.data()) != nullptr, "a folder");
+    std::atexit([] { The().Clear(); });
+    domain = OpenShmDomain().value();
+    TransportOptions options;
+    options.receive_credits = kCredits;
+    options.frame_bytes_max = kFrameBytesMax;
+    options.reads_in_flight_max = kReadsMax;
+    server = domain->NewTransport(options).value();
+    client = domain->NewTransport(options).value();
+    uri = server->Listen(absl::StrCat("shm://", folder, "/server"), 7).value();
+    exposed = domain->Allocate(4096, Access::kRemoteRead).value();
+    sink = domain->Allocate(kPeerBytes, Access::kLocal).value();
+    raw_path = absl::StrCat(folder, "/raw");
+    raw_listener = NewSocket().value();
+    const sockaddr_un address = SocketAddress(raw_path).value();
+    OSPREY_MUST(bind(raw_listener.get(), reinterpret_cast<const sockaddr*>(&address),
+                     sizeof(address)) == 0 &&
+                    listen(raw_listener.get(), 8) == 0,
+                "a raw listener");
+    page_path = absl::StrCat(folder, "/page");
+    UniqueFd page(open(page_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    const uint64_t words[] = {0x4E52434E49505253, 7};
+    OSPREY_MUST(ftruncate(page.get(), 4096) == 0 &&
+                    pwrite(page.get(), words, sizeof(words), 0) == sizeof(words),
+                "a page");
+  }
+  static House& The() {
+    static House* const house = new House;
+    return *house;
+  }
+  void Clear() {
+    client.reset();
+    server.reset();
+    for (const char* name : {"/server", "/server.incarnation", "/server.lock", "/raw", "/page"})
+      unlink(absl::StrCat(folder, name).c_str());
+    if (DIR* rest = opendir(folder.c_str()); rest != nullptr) {
+      while (const dirent* entry = readdir(rest))
+        unlink(absl::StrCat(folder, "/", entry->d_name).c_str());
+      closedir(rest);
+    }
+    rmdir(folder.c_str());
+  }
+
+  std::string folder, uri, raw_path, page_path;
+  std::unique_ptr<Domain> domain;
+  std::unique_ptr<Transport> server, client;
+  std::unique_ptr<Memory> exposed, sink;
+  UniqueFd raw_listener;
+};
+
+class Script {
+ public:
+  Script(fuzz::Input& input, bool victim_is_server)
+      : input_(input),
+        victim_is_server_(victim_is_server),
+        victim_(victim_is_server ? *House::The().server : *House::The().client) {}
+
+  void Run() {
+    Open();
+    if (input_.Flag()) Establish();
+    // Each turn makes at most a few system calls; a script is as long as its input.
+    while (!input_.empty()) Turn();
+    Close();
+  }
+
+ private:
+  // --- The hostile end
+
+  void Open() {
+    House& house = House::The();
+    if (victim_is_server_) {
+      socket_ = NewSocket().value();
+      (void)ConnectSocket(socket_.get(),
+                          SocketAddress(house.uri.substr(std::strlen("shm://"))).value());
+    } else {
+      const absl::StatusOr<ConnectionId> id =
+          victim_.Connect(absl::StrCat("shm://", house.raw_path));
+      OSPREY_MUST(id.ok(), "connecting");
+      known_.insert(*id);
+      last_ = *id;
+      socket_.reset(
+          accept4(house.raw_listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    }
+  }
+
+  // As an honest peer would.
+  void Establish() {
+    if (victim_is_server_) {
+      Send(Greeting(), {});
+      Poll();
+      AcceptAll();
+      Poll();
+      TakePackets();
+    } else {
+      Answer(true);
+      for (int i = 0; i < 3; ++i) Poll();
+    }
+  }
+
+  ShmPacket Greeting() {
+    ShmPacket packet;
+    packet.connect.receive_credits = kCredits;
+    packet.connect.frame_bytes_max =
+        input_.OneIn(4) ? static_cast<uint32_t>(input_.Number()) : kFrameBytesMax;
+    packet.connect.reads_in_flight_max = 1;
+    if (input_.OneIn(4)) packet.connect.receive_credits = static_cast<uint16_t>(input_.Number());
+    packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+    packet.incarnation = 7;
+    return packet;
+  }
+
+  // A raw server's to a client's request.
+  void Answer(bool honest) {
+    const bool right = honest || input_.Flag();
+    // The client's rings and ours: at most as much as both shapes take.
+    const size_t bytes = right ? kRawMappingMax : input_.UpTo(kRawMappingMax);
+    UniqueFd rings =
+        Memfd(bytes, right ? F_SEAL_SHRINK | F_SEAL_GROW : static_cast<int>(input_.Byte() & 7));
+    MapRings(rings.get(), bytes);
+    UniqueFd page(open(House::The().page_path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!right && input_.Flag()) page = AnyDescriptor();
+    const int fds[] = {rings.get(), page.get()};
+    ShmPacket packet = Greeting();
+    if (input_.OneIn(8)) packet.connect.reason = input_.Byte();
+    if (input_.OneIn(8)) packet.incarnation = input_.Byte();
+    const size_t count = right ? 2 : input_.Choice(3);
+    Send(packet, absl::MakeConstSpan(fds, count));
+  }
+
+  static UniqueFd Memfd(size_t bytes, int seals) {
+    UniqueFd fd(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    (void)!ftruncate(fd.get(), static_cast<off_t>(bytes));
+    (void)fcntl(fd.get(), F_ADD_SEALS, seals);
+    return fd;
+  }
+  UniqueFd AnyDescriptor() {
+    switch (input_.Choice(8)) {
+      case 0:
+        return Memfd(kPeerBytes, 0);  // not sealed
+      case 1:
+        return Memfd(input_.Byte(), F_SEAL_SHRINK | F_SEAL_GROW);
+      case 2:
+        return UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
+      case 3: {
+        int ends[2];
+        (void)!pipe2(ends, O_CLOEXEC);
+        UniqueFd other(ends[1]);
+        return UniqueFd(ends[0]);
+      }
+      case 4:  // longer than any address space, and empty
+        return Memfd(size_t{1} << (30 + input_.Choice(32)), F_SEAL_SHRINK | F_SEAL_GROW);
+      case 5:
+        return UniqueFd(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+      default:
+        return Memfd(kPeerBytes, F_SEAL_SHRINK | F_SEAL_GROW);
+    }
+  }
+  void MapRings(int fd, size_t bytes) {
+    if (rings_ != nullptr) munmap(rings_, rings_bytes_);
+    rings_ = nullptr;
+    rings_bytes_ = std::min(bytes, kRawMappingMax);
+    if (rings_bytes_ < 4096) return;
+    void* data = mmap(nullptr, rings_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    rings_ = data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+  }
+
+  void Send(const ShmPacket& packet, absl::Span<const int> fds, size_t bytes = sizeof(ShmPacket)) {
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+    iovec data = {const_cast<ShmPacket*>(&packet), std::min(bytes, sizeof(packet))};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (!fds.empty()) {
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+      cmsghdr* part = CMSG_FIRSTHDR(&message);
+      part->cmsg_level = SOL_SOCKET;
+      part->cmsg_type = SCM_RIGHTS;
+      part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+      std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
+    }
+    (void)!sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+  void SendAny() {
+    ShmPacket packet;
+    packet.kind = 1 + input_.Choice(6);
+    packet.key = 1 + input_.Choice(4);
+    packet.length = input_.Flag() ? kPeerBytes : input_.Number();
+    if (packet.kind == static_cast<uint32_t>(PacketKind::kConnect))
+      packet.connect = Greeting().connect;
+    if (input_.OneIn(8)) {
+      auto* bytes = reinterpret_cast<uint8_t*>(&packet);
+      bytes[input_.Byte() % sizeof(packet)] = input_.Byte();
+    }
+    // An Expose comes with one; more, fewer and others are all wrong.
+    uint32_t count = packet.kind == static_cast<uint32_t>(PacketKind::kExpose) ? 1 : 0;
+    if (input_.OneIn(8)) count = input_.Choice(5);
+    std::vector<UniqueFd> fds;
+    std::vector<int> numbers;
+    for (; count > 0; --count) {
+      fds.push_back(AnyDescriptor());
+      if (!fds.back().valid()) return;
+      numbers.push_back(fds.back().get());
+    }
+    Send(packet, numbers, input_.OneIn(8) ? input_.Byte() % 64 : sizeof(packet));
+    // Kept, and changed later on.
+    if (!fds.empty() && input_.Flag()) kept_ = std::move(fds.front());
+  }
+
+  void ChangeKept() {
+    if (!kept_.valid()) return;
+    switch (input_.Choice(3)) {
+      case 0:
+        (void)!ftruncate(kept_.get(), input_.Byte());
+        return;
+      case 1:
+        (void)!fallocate(kept_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPeerBytes);
+        return;
+      case 2:
+        (void)fcntl(kept_.get(), F_ADD_SEALS, F_SEAL_WRITE);
+        return;
+    }
+  }
+
+  // Takes what the victim sends: its acceptance brings the rings.
+  void TakePackets() {
+    ReceivedPacket received;
+    for (int i = 0; i < 8 && ReceivePacket(socket_.get(), &received) == ReceiveResult::kPacket;
+         ++i) {
+      if (received.packet.kind == static_cast<uint32_t>(PacketKind::kConnect) &&
+          received.fd_count == 2) {
+        const off_t bytes = lseek(received.fds[0].get(), 0, SEEK_END);
+        MapRings(received.fds[0].get(), static_cast<size_t>(std::max<off_t>(bytes, 0)));
+      }
+    }
+  }
+
+  void StoreWord() {
+    if (rings_ == nullptr) return;
+    // Of both rings: the counters, flags and first lengths, which is where harm could be done.
+    const RingShape shape{kCredits, kFrameBytesMax};
+    const size_t ring = input_.Flag() ? shape.bytes() : 0;
+    constexpr size_t kWords[] = {0, 4, 64, 68};
+    size_t at = ring + (input_.Flag() ? kWords[input_.Choice(4)]
+                                      : RingShape::kControlBytes +
+                                            input_.Choice(kCredits) * shape.slot_bytes());
+    if (input_.OneIn(8)) at = input_.Any<uint16_t>() & ~size_t{3};
+    if (at + 4 > rings_bytes_) return;
+    const uint32_t value =
+        input_.Flag() ? input_.Choice(8) : static_cast<uint32_t>(input_.Number());
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(rings_ + at)).store(value);
+  }
+
+  // A frame in the victim's ring as it should be: length, bytes, tail.
+  void PushFrame() {
+    const RingShape shape{kCredits, kFrameBytesMax};
+    const size_t ring = victim_is_server_ ? 0 : shape.bytes();
+    if (rings_ == nullptr || ring + shape.bytes() > rings_bytes_) return;
+    std::byte* const slot =
+        rings_ + ring + RingShape::kControlBytes + pushed_ % kCredits * shape.slot_bytes();
+    const uint32_t length = 1 + input_.Byte() % kFrameBytesMax;
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(slot)).store(length);
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(rings_ + ring)).store(++pushed_);
+  }
+
+  // --- The victim
+
+  void Poll() {
+    Event events[8];
+    const size_t count = victim_.Poll(absl::MakeSpan(events, 1 + input_.Byte() % 8));
+    OSPREY_MUST(count <= 8, "more events than asked for");
+    for (size_t i = 0; i < count; ++i) Take(events[i]);
+  }
+  void Take(const Event& event) {
+    const ConnectionId id = event.connection;
+    switch (event.kind) {
+      case Event::Kind::kConnectRequest:
+        OSPREY_MUST(victim_is_server_ && known_.insert(id).second, "a request that came before");
+        asking_.push_back(id);
+        last_ = id;
+        return;
+      case Event::Kind::kConnected:
+        OSPREY_MUST(known_.count(id) != 0 && connected_.insert(id).second, "connected twice");
+        return;
+      case Event::Kind::kReceived: {
+        OSPREY_MUST(connected_.count(id) != 0, "a frame of no connection");
+        OSPREY_MUST(!event.frame.empty() && event.frame.size() <= kFrameBytesMax,
+                    "a frame that is too long");
+        uint8_t sum = 0;
+        for (std::byte byte : event.frame)
+          sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(byte));
+        sum_ = sum;
+        return;
+      }
+      case Event::Kind::kReadsDone: {
+        const auto posted = reads_.find(event.cookie);
+        OSPREY_MUST(posted != reads_.end() && posted->second == id, "a READ that was not posted");
+        reads_.erase(posted);
+        return;
+      }
+      case Event::Kind::kDisconnected:
+        OSPREY_MUST(known_.erase(id) == 1, "an end of no connection");
+        connected_.erase(id);
+        for (const auto& [cookie, reader] : reads_)
+          OSPREY_MUST(reader != id, "READs that have not ended");
+        std::erase(asking_, id);
+        return;
+      case Event::Kind::kDeviceLost:
+        OSPREY_MUST(false, "a device");
+    }
+  }
+  void AcceptAll() {
+    for (ConnectionId id : std::exchange(asking_, {})) (void)victim_.Accept(id);
+  }
+
+  void Act() {
+    RemoteMemory remote;
+    remote.key = 1 + input_.Choice(4);
+    remote.length = input_.Flag() ? kPeerBytes : input_.Number();
+    if (input_.OneIn(4)) remote.address = input_.Number();
+    House& house = House::The();
+    switch (input_.Choice(9)) {
+      case 0:
+        return AcceptAll();
+      case 1:
+        if (!asking_.empty()) victim_.Reject(asking_.back(), RejectReason::kTooManyConnections);
+        return;
+      case 2:
+        (void)victim_.Attach(last_, remote);
+        return;
+      case 3: {
+        ReadRequest read;
+        read.remote_key = remote.key;
+        read.remote_address = remote.address;
+        const uint32_t length =
+            input_.Flag() ? 4096 : static_cast<uint32_t>(input_.UpTo(kPeerBytes));
+        read.segments[0] = {house.sink->data(), length, house.sink.get()};
+        const uint64_t cookie = ++cookies_;
+        if (victim_.PostReads(last_, {&read, 1}, cookie).ok()) reads_[cookie] = last_;
+        return;
+      }
+      case 4: {
+        const std::string frame(1 + input_.Byte(), 'f');
+        const Bytes piece(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+        (void)victim_.SendRoom(last_);
+        (void)victim_.Send(last_, {piece});
+        return;
+      }
+      case 5:
+        (void)victim_.Expose(last_, *house.exposed);
+        return;
+      case 6:
+        victim_.Withdraw(last_, *house.exposed);
+        return;
+      case 7:
+        if (input_.OneIn(4)) victim_.Disconnect(last_);
+        return;
+      case 8:
+        (void)victim_.Arm();
+        return;
+    }
+  }
+
+  void Turn() {
+    enum {
+      kPoll,
+      kPoll2,
+      kSend,
+      kSend2,
+      kStore,
+      kPush,
+      kAct,
+      kAct2,
+      kTake,
+      kChange,
+      kHangUp,
+      kAnswer,
+      kTurns
+    };
+    switch (input_.Choice(kTurns)) {
+      case kPoll:
+      case kPoll2:
+        return Poll();
+      case kSend:
+      case kSend2:
+        return SendAny();
+      case kStore:
+        return StoreWord();
+      case kPush:
+        return PushFrame();
+      case kAct:
+      case kAct2:
+        return Act();
+      case kTake:
+        return TakePackets();
+      case kChange:
+        return ChangeKept();
+      case kHangUp:
+        if (input_.OneIn(4)) socket_.reset();
+        if (!socket_.valid() && input_.Flag() && victim_is_server_) Open();
+        return;
+      case kAnswer:
+        if (!victim_is_server_) return Answer(false);
+        Send(Greeting(), {});
+        return;
+    }
+  }
+
+  void Close() {
+    socket_.reset();
+    kept_.reset();
+    if (rings_ != nullptr) munmap(rings_, rings_bytes_);
+    const std::vector<ConnectionId> open(known_.begin(), known_.end());
+    for (ConnectionId id : open) victim_.Disconnect(id);
+    // A look at the sockets comes once in 64 Polls.
+    for (int i = 0; i < 200; ++i) Poll();
+    OSPREY_MUST(known_.empty() && reads_.empty(), "something is left of a peer that is gone");
+    const Transport::Resources resources = victim_.resources();
+    OSPREY_MUST(resources.connections == 0 && resources.peer_mappings == 0, "a connection is left");
+  }
+
+  fuzz::Input& input_;
+  const bool victim_is_server_;
+  Transport& victim_;
+  UniqueFd socket_, kept_;
+  std::byte* rings_ = nullptr;
+  size_t rings_bytes_ = 0;
+  uint32_t pushed_ = 0;
+  std::set<ConnectionId> known_, connected_;  // of the victim; not yet disconnected
+  std::vector<ConnectionId> asking_;
+  ConnectionId last_ = ConnectionId::kNone;
+  std::map<uint64_t, ConnectionId> reads_;
+  uint64_t cookies_ = 0;
+  volatile uint8_t sum_ = 0;
+};
+
+}  // namespace
+}  // namespace osprey::rdma
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  osprey::rdma::House::The();
+  const size_t before = osprey::rdma::OpenDescriptors();
+  osprey::fuzz::Input input(data, size);
+  const bool victim_is_server = input.Flag();
+  osprey::rdma::Script(input, victim_is_server).Run();
+  OSPREY_MUST(osprey::rdma::OpenDescriptors() == before, "a descriptor is left open");
+  return 0;
+}
