@@ -93,9 +93,12 @@ void Connection::Connect(absl::Time now) {
   }
   id_ = *id;
   state_ = State::kConnecting;
+  attempted_at_ = now;
   timer_ = now + kAttemptMax();
 }
 
+// An attempt that nobody answered has lasted longer than any pause: another one then follows nearly
+// at once, so that one is under way soon after the network is back.
 void Connection::Pause(absl::Time now) {
   if (now - ready_at_ >= options_.backoff_last)
     pauses_ = 0;                       // it lasted: begin with short pauses again
@@ -105,7 +108,10 @@ void Connection::Pause(absl::Time now) {
   const absl::Duration pause =
       std::min(options_.backoff_first * (int64_t{1} << std::min(pauses_++, kDoublingsMax)),
                options_.backoff_last);
-  timer_ = now + pause * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  const absl::Duration waited = std::max(now - attempted_at_, absl::ZeroDuration());
+  attempted_at_ = absl::InfiniteFuture();
+  timer_ = now + std::max(pause - waited, options_.backoff_first) * part;
   state_ = State::kBackoff;
 }
 
@@ -338,6 +344,7 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
     Heard(now);
     state_ = State::kReady;
     ready_at_ = now;
+    attempted_at_ = absl::InfiniteFuture();
     ++times_ready_;
     return Change::kReady;
   }

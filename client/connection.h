@@ -50,7 +50,7 @@ namespace osprey::client {
 struct ConnectionOptions {
   std::string uri;
   // The pause before the first attempt after a loss, doubled up to the last; each is shortened by
-  // up to a half at random.
+  // up to a half at random. Time that an attempt took in vain counts as pause.
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   uint64_t seed = 1;
@@ -191,6 +191,7 @@ class Connection {
   uint64_t times_ready_ = 0;
   absl::Time heard_at_ = absl::InfinitePast();
   absl::Time ready_at_ = absl::InfinitePast();
+  absl::Time attempted_at_ = absl::InfiniteFuture();  // the attempt under way
   absl::Time timer_ =
       absl::InfinitePast();  // end of the attempt, the pause, the leaving; or of the probe
 };

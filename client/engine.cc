@@ -96,6 +96,8 @@ void Engine::ReceiveEvents(absl::Time now) {
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t count = transport_->Poll(absl::MakeSpan(events_));
     received_by_.reset();
+    if (count > 0 && options_.coarse_clock && options_.coarse_clock() >= next_deadline_)
+      ExpireOperations(ReceivedBy());
     for (size_t i = 0; i < count; ++i) OnEvent(events_[i], now);
     if (count < events_.size()) return;
   }

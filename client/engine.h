@@ -16,7 +16,8 @@
 // are repeated under their old sequence, else they end as UNKNOWN. Writes that were never sent just
 // wait.
 //
-// R4: deadlines are looked at before events, so that no answer is believed after its deadline.
+// R4: deadlines are looked at before events, so that no answer is believed after its deadline; and
+//     once more when events have come, as the process may have been stopped in between.
 // R5: an operation with a READ under way is answered at its deadline at once: READs land in buffers
 //     of the engine, and the buffer of this one stays out of use until the READ has ended. (In
 //     memory of the user: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
@@ -84,6 +85,10 @@ struct EngineOptions {
   // Poll's time, read anew: Poll's argument is too old to say when something had arrived. Null:
   // that argument is good enough, as in virtual time.
   std::function<absl::Time()> clock;
+  // The same, cheaper and up to some ms behind. Looked at when something has arrived: deadlines
+  // that passed since Poll's argument was read, as the process was stopped meanwhile, count. Null:
+  // they do not.
+  std::function<absl::Time()> coarse_clock;
 };
 
 class Engine : private Exposer {

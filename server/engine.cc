@@ -185,7 +185,9 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
   if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
   if (event.kind == Event::Kind::kDeviceLost) {
-    failure_ = absl::UnavailableError("the RDMA device is going away");
+    failure_ = absl::UnavailableError(
+        "the RDMA device is being removed, or has failed; start kvserver again when it is back (it "
+        "will be empty)");
     return;
   }
   auto it = state.connections.find(event.connection);

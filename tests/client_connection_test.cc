@@ -1,7 +1,9 @@
 // The engine's connection: made, refused, lost, watched and made again, in virtual time.
 
+#include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -52,6 +54,26 @@ TEST_F(ClientEngineTest, AnAttemptThatNobodyAnswersEndsAndIsMadeAgain) {
   EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kTimeout);
   server_->accepts = true;
   BecomeReady();
+}
+
+// A network that is back finds an attempt under way, or one that begins in a moment.
+TEST_F(ClientEngineTest, AfterAttemptsThatNobodyAnswersThereIsHardlyAPause) {
+  StartServer();
+  server_->accepts = false;
+  StartEngine();
+  RunFor(absl::Seconds(60));  // pauses would have reached their longest
+  absl::Duration longest, pause;
+  for (int i = 0; i < 20000; ++i) {
+    pause = state() == Connection::State::kBackoff ? pause + absl::Milliseconds(1)
+                                                   : absl::ZeroDuration();
+    longest = std::max(longest, pause);
+    RunFor(absl::Milliseconds(1));
+  }
+  EXPECT_LE(longest, absl::Milliseconds(20));
+  server_->accepts = true;
+  const absl::Time back = now_;
+  ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(10)));
+  EXPECT_LE(now_ - back, Connection::kAttemptMax() + absl::Milliseconds(100));
 }
 
 TEST_F(ClientEngineTest, AnAttemptWithoutAWelcomeEndsAndIsMadeAgain) {
@@ -158,6 +180,41 @@ TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnectio
   now_ += absl::Hours(1);
   EXPECT_TRUE(absl::IsNotFound(Get("nobody").status()));
   EXPECT_EQ(engine_->counters().connects, 1u);
+}
+
+// The process is stopped within Poll, after that was told the time: what has arrived meanwhile is
+// there when it goes on, and comes too late.
+TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
+  const absl::Duration stop = absl::Seconds(5);
+  absl::Duration stopped;
+  clock_ = coarse_clock_ = [&] { return now_ + stopped; };
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+
+  network_.before_reads = [&](rdma::ConnectionId) {
+    stopped = stop;
+    network_.before_reads = nullptr;
+  };
+  Outcome<Value> get;
+  ASSERT_TRUE(StartGet("planet", get).ok());
+  ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Milliseconds(10)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(get.status())) << get.status();
+  now_ += std::exchange(stopped, absl::ZeroDuration());
+  EXPECT_EQ(Get("planet")->bytes, "saturn");
+
+  Outcome<uint64_t> put;
+  const size_t requests = server_->requests.size();
+  ASSERT_TRUE(StartPut("planet", "jupiter", put).ok());
+  ASSERT_TRUE(RunUntil([&] { return server_->requests.size() > requests; }));
+  stopped = stop;
+  Step();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(put.status())) << put.status();
+  EXPECT_TRUE(MayBeApplied(put.status()));
+  now_ += std::exchange(stopped, absl::ZeroDuration());
+  EXPECT_EQ(Get("planet")->bytes, "jupiter");
+  EXPECT_TRUE(engine_->connection().ready());
 }
 
 TEST_F(ClientEngineTest, TheDevicesLossIsToldToThoseWhoWait) {

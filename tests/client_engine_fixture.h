@@ -62,6 +62,7 @@ class ClientEngineTest : public ::testing::Test {
     options.buffer_bytes_max = buffer_bytes_max;
     options.slot_cache_bytes = slot_cache_bytes;
     options.clock = clock_;
+    options.coarse_clock = coarse_clock_;
     engine_ = client::Engine::Create(*domain_, domain_->NewTransport({}).value(), options).value();
   }
   void CloseEngine() {
@@ -148,6 +149,7 @@ class ClientEngineTest : public ::testing::Test {
   rdma::AuthKey::Pointer key_;  // of engines that are started; null: none
   // Of the client and of the server; null: now_, as they are polled.
   std::function<absl::Time()> clock_;
+  std::function<absl::Time()> coarse_clock_;  // null: as in virtual time
   std::function<absl::Time()> server_clock_;
   std::unique_ptr<rdma::Domain> domain_;
   std::unique_ptr<ScriptedServer> server_;
