@@ -1,0 +1,76 @@
+// What a process of the fault tests asked of a server, and what it was told: a file that outlives
+// the process, whatever ends it.
+//
+// It is a mapping of a file in memory (tmpfs). A call is written down before the operation starts,
+// and its return when it has ended. So what was under way when the process was killed stands there
+// as called and not returned: it may have happened. Times are of the machine's steady clock, which
+// all its processes share.
+//
+//   +--------+-------+-------+- - -
+//   | header | entry | entry |          kEntries of them; the file is sparse
+//   +--------+-------+-------+- - -
+
+#ifndef OSPREY_TESTS_FAULT_JOURNAL_H_
+#define OSPREY_TESTS_FAULT_JOURNAL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/linearizability.h"
+
+namespace osprey {
+
+// One operation. Values and keys go by their numbers (fault_value.h).
+struct JournalRecord {
+  uint16_t key = 0;
+  uint8_t client = 0;  // of this process, which has several
+  Operation::Kind kind = Operation::Kind::kGet;
+  Operation::Outcome outcome = Operation::Outcome::kUnknown;
+  bool returned = false;
+  bool failed = false;       // it was not told what it wanted to know
+  bool damaged = false;      // the value that it got is none that anybody wrote to this key
+  bool server_gone = false;  // failed: the server that had it is gone
+  int64_t call_ns = 0;
+  int64_t returned_ns = 0;
+  int64_t deadline_ns = 0;  // from the call on
+  int64_t written = 0;      // the value; of an increment, what it adds
+  int64_t answer = 0;       // the value; of a counter, the number
+  uint64_t version = 0;
+  uint64_t if_version = 0;
+};
+
+// Thread rule: thread-safe, but each record belongs to one thread.
+class Journal {
+ public:
+  static constexpr size_t kEntries = 1 << 20;
+
+  // Makes the file. Errors: INTERNAL.
+  static absl::StatusOr<std::unique_ptr<Journal>> Create(const std::string& path);
+  // What is in the file, whole calls only. Errors: INTERNAL.
+  static absl::StatusOr<std::vector<JournalRecord>> Read(const std::string& path);
+  ~Journal();
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  // A place for a call; nullptr when it is full.
+  JournalRecord* Call(const JournalRecord& call);
+  // `record` is what the last Call returned, filled in.
+  static void Return(JournalRecord* record);
+
+ private:
+  struct Entry;
+  struct Header;
+  explicit Journal(void* mapping) : mapping_(mapping) {}
+  static size_t Bytes();
+  static Entry* EntriesOf(void* mapping);
+
+  void* const mapping_;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_FAULT_JOURNAL_H_

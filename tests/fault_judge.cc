@@ -1,0 +1,186 @@
+#include "tests/fault_judge.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/fault_value.h"
+
+namespace osprey {
+namespace {
+
+using Kind = Operation::Kind;
+using Outcome = Operation::Outcome;
+
+constexpr size_t kExplanationsMax = 3;
+constexpr size_t kConfigurationsMax = 1 << 19;
+
+bool IsRegister(const JournalRecord& record) { return record.key < kRegisters; }
+
+bool WritesValue(const JournalRecord& record) {
+  return record.kind == Kind::kPut || record.kind == Kind::kPutIfAbsent ||
+         record.kind == Kind::kPutIfVersion;
+}
+
+// As the checker wants it.
+Operation ToOperation(const JournalRecord& record, int client) {
+  Operation operation;
+  operation.kind = record.kind;
+  if (WritesValue(record)) operation.value = absl::StrCat(record.written);
+  if (record.kind == Kind::kIncrement) operation.by = record.written;
+  operation.if_version = record.if_version;
+  operation.call = record.call_ns;
+  operation.client = client;
+  operation.outcome = record.returned ? record.outcome : Outcome::kUnknown;
+  operation.returned = record.returned ? record.returned_ns : Operation::kNever;
+  if (operation.outcome != Outcome::kOk) return operation;
+  operation.version = record.version;
+  if (record.kind == Kind::kGet || record.kind == Kind::kIncrement)
+    operation.answer = absl::StrCat(record.answer);
+  return operation;
+}
+
+class Judging {
+ public:
+  Judging(const std::vector<ClientProcess>& processes, const FaultTimes& times)
+      : processes_(processes), times_(times) {}
+
+  Judgement Run() {
+    for (const ClientProcess& process : processes_) LookAtTimes(process);
+    for (const ClientProcess& process : processes_) LookAtRecovery(process);
+    FindWritesOfTheDead();
+    for (uint16_t key = 0; key < kFaultKeys; ++key) CheckKey(key);
+    return result_;
+  }
+
+ private:
+  void Wrong(std::string explanation) {
+    ++result_.wrong;
+    if (result_.explanations.size() < kExplanationsMax)
+      result_.explanations.push_back(std::move(explanation));
+  }
+
+  void LookAtTimes(const ClientProcess& process) {
+    uint64_t& failed_here = result_.failed_by_process.emplace_back(0);
+    for (const JournalRecord& record : process.records) {
+      ++result_.operations;
+      if (!record.returned) {
+        result_.unknown += record.kind != Kind::kGet;
+        continue;
+      }
+      if (record.damaged) {
+        Wrong(absl::StrCat("a GET of key ", record.key, " at ", record.call_ns,
+                           " answered what nobody wrote there"));
+      }
+      result_.failed += record.failed;
+      failed_here += record.failed;
+      result_.unknown +=
+          record.failed && record.kind != Kind::kGet && record.outcome == Outcome::kUnknown;
+      const int64_t deadline = record.call_ns + record.deadline_ns;
+      if (!record.failed) {
+        result_.believed_late_ns =
+            std::max(result_.believed_late_ns, record.returned_ns - deadline);
+      }
+      int64_t due = deadline;
+      for (const Interval& stop : process.stops) {
+        if (record.call_ns < stop.second && deadline >= stop.first)
+          due = std::max(due, stop.second);
+      }
+      result_.overrun_ns = std::max(result_.overrun_ns, record.returned_ns - due);
+    }
+  }
+
+  void LookAtRecovery(const ClientProcess& process) {
+    if (process.killed || times_.end_ns == 0) return;
+    std::map<int, int64_t> first_done, last_failed;
+    for (const JournalRecord& record : process.records) {
+      const int client = record.client;
+      first_done.emplace(client, Operation::kNever);
+      if (!record.returned || record.returned_ns < times_.end_ns) continue;
+      if (record.failed) {
+        last_failed[client] = std::max(last_failed[client], record.returned_ns);
+      } else {
+        first_done[client] = std::min(first_done[client], record.returned_ns);
+      }
+    }
+    if (first_done.empty()) result_.recovery_ns = -1;
+    for (const auto& [client, done] : first_done) {
+      if (done == Operation::kNever) result_.recovery_ns = -1;
+      if (result_.recovery_ns < 0) return;
+      result_.recovery_ns =
+          std::max(result_.recovery_ns, std::max(done, last_failed[client]) - times_.end_ns);
+    }
+  }
+
+  // A write that ended as "the server that had it is gone" must not be found in the next one.
+  void FindWritesOfTheDead() {
+    for (const Interval& loss : times_.losses) {
+      std::set<std::pair<uint16_t, int64_t>> gone;
+      for (const ClientProcess& process : processes_) {
+        for (const JournalRecord& record : process.records) {
+          if (record.server_gone && WritesValue(record) && record.call_ns < loss.first)
+            gone.emplace(record.key, record.written);
+        }
+      }
+      for (const ClientProcess& process : processes_) {
+        for (const JournalRecord& record : process.records) {
+          if (record.kind == Kind::kGet && record.returned && record.outcome == Outcome::kOk &&
+              record.call_ns > loss.second && gone.count({record.key, record.answer}) > 0) {
+            Wrong(absl::StrCat("value ", record.answer, " of key ", record.key,
+                               " was written to a server that is gone, and is in the next one"));
+          }
+        }
+      }
+    }
+  }
+
+  void CheckKey(uint16_t key) {
+    std::vector<Operation> all, without_unseen;
+    std::set<int64_t> seen;
+    for (const ClientProcess& process : processes_) {
+      for (const JournalRecord& record : process.records) {
+        if (record.key == key && record.kind == Kind::kGet && record.outcome == Outcome::kOk)
+          seen.insert(record.answer);
+      }
+    }
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      for (const JournalRecord& record : processes_[i].records) {
+        if (record.key != key || record.damaged) continue;
+        all.push_back(ToOperation(record, static_cast<int>(i * 100 + record.client)));
+        const bool unseen = IsRegister(record) && all.back().outcome == Outcome::kUnknown &&
+                            (!WritesValue(record) || seen.count(record.written) == 0);
+        if (!unseen) without_unseen.push_back(all.back());
+      }
+    }
+    for (const Interval& loss : times_.losses) {
+      Operation lost;
+      lost.kind = Kind::kLoss;
+      lost.outcome = Outcome::kOk;
+      lost.call = loss.first;
+      lost.returned = loss.second;
+      all.push_back(lost);
+      without_unseen.push_back(lost);
+    }
+    // What may not have happened and was not seen is most easily left out: an order without it is
+    // an order. Only if there is none, all is looked at.
+    const Verdict quick = CheckLinearizable(std::move(without_unseen), kConfigurationsMax);
+    if (quick.linearizable && quick.decided) return;
+    const Verdict verdict = CheckLinearizable(std::move(all), kConfigurationsMax);
+    if (!verdict.decided) ++result_.undecided;
+    if (!verdict.linearizable) Wrong(absl::StrCat("key ", key, ": ", verdict.explanation));
+  }
+
+  const std::vector<ClientProcess>& processes_;
+  const FaultTimes& times_;
+  Judgement result_;
+};
+
+}  // namespace
+
+Judgement Judge(const std::vector<ClientProcess>& processes, const FaultTimes& times) {
+  return Judging(processes, times).Run();
+}
+
+}  // namespace osprey

@@ -1,0 +1,408 @@
+// A client process of the fault tests: some clients, each with a thread of its own and several
+// operations in flight, that read and write the same few keys, and write down in a journal what
+// they asked and were told (fault_journal.h). fault_judge judges it.
+//
+//   fault_load --server=URI --journal=FILE --prefix=P --number=N
+//
+// Prints "up" when all its clients have had an operation done. Goes on until "end" comes on its
+// standard input: the fault is over. From then on each client goes on until nothing has failed
+// for a second (or the time for that is up), reads every key once more, and ends. With "quit" it
+// ends at once.
+// Prints at its end "connections N", how many it made; "left open N …", how many more files are
+// open than when it was up, all clients being connected, and which; "starved S", by how
+// many seconds a thread that only sleeps woke too late, at most; and the errors that it met, a line
+// each with their number. Exit status 0, or 4: it could not connect, or its journal is full.
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/reasons.h"
+#include "gflags/gflags.h"
+#include "tests/fault_journal.h"
+#include "tests/fault_value.h"
+
+DEFINE_string(server, "", "the server's URI");
+DEFINE_string(journal, "", "the file to write to");
+DEFINE_string(prefix, "", "of all keys");
+DEFINE_int32(number, 0, "of this process; no two that use the same keys have the same");
+DEFINE_int32(clients, 2, "clients, each with a thread");
+DEFINE_int32(lanes, 4, "operations that each client has in flight");
+DEFINE_int32(deadline_ms, 1000, "of each operation");
+
+namespace osprey {
+namespace {
+
+using Kind = Operation::Kind;
+using Outcome = Operation::Outcome;
+
+constexpr absl::Duration kConnectMax = absl::Seconds(20);
+constexpr int64_t kSteadyNs = 1'000'000'000;
+constexpr int64_t kSteadyMaxNs = 12'000'000'000;
+constexpr absl::Duration kSweepDeadline = absl::Seconds(5);
+constexpr size_t kErrorsMax = 50;
+
+int64_t NowNs() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What the threads share.
+struct Shared {
+  std::unique_ptr<Journal> journal;
+  std::atomic<int64_t> end_ns{0};
+  std::atomic<int> up{0};
+  std::atomic<int64_t> values{0};
+  std::atomic<uint64_t> connections{0};
+  std::atomic<int> waiting{0};  // clients that are done, and wait for the others
+  std::atomic<bool> quit{false};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;
+  // Under the mutex.
+  std::map<std::string, int> errors;
+  std::multiset<std::string> open_at_end;
+};
+
+Outcome OutcomeOf(const absl::Status& status, Kind kind) {
+  switch (ReasonOf(status)) {
+    case Reason::kAbsent:
+      return Outcome::kNotFound;
+    case Reason::kPresent:
+      return Outcome::kExists;
+    case Reason::kWrongVersion:
+    case Reason::kNotANumber:
+    case Reason::kOverflow:
+      return Outcome::kWrong;
+    default:
+      return kind == Kind::kGet || MayBeApplied(status) ? Outcome::kUnknown : Outcome::kUnapplied;
+  }
+}
+
+// What this process has open, but for the folder that tells it, and for registered memory, of which
+// a client takes more as it is used (Options::buffer_bytes_max).
+std::multiset<std::string> OpenFiles() {
+  std::multiset<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    const bool counts = target.rfind("/proc/", 0) != 0 && target.rfind("/memfd:", 0) != 0;
+    if (!gone && counts) files.insert(target);
+  }
+  return files;
+}
+
+class LoadClient {
+ public:
+  LoadClient(Shared& shared, int index)
+      : shared_(shared), index_(index), random_(std::random_device()()) {}
+
+  void Run() {
+    if (!Connect()) return;
+    while (!Finished()) {
+      while (in_flight_ < FLAGS_lanes && StartOne()) {
+      }
+      client_->Wait(absl::Milliseconds(20));
+    }
+    const absl::Time until = absl::Now() + absl::Seconds(10);
+    while (in_flight_ > 0 && absl::Now() < until) client_->Wait(absl::Milliseconds(20));
+    if (!shared_.quit) Sweep();
+    shared_.connections += client_->counters().connects;
+    // All of them are still connected when the last one counts.
+    if (++shared_.waiting == FLAGS_clients) {
+      const std::lock_guard<std::mutex> lock(shared_.mutex);
+      shared_.open_at_end = OpenFiles();
+    }
+    while (shared_.waiting < FLAGS_clients && !shared_.failed)
+      absl::SleepFor(absl::Milliseconds(5));
+  }
+
+ private:
+  bool Connect() {
+    absl::Status status;
+    for (const absl::Time until = absl::Now() + kConnectMax; absl::Now() < until;) {
+      absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(FLAGS_server);
+      if (client.ok()) {
+        client_ = *std::move(client);
+        return true;
+      }
+      status = client.status();
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+    Remember(status);
+    shared_.failed = true;
+    return false;
+  }
+
+  bool Finished() const {
+    if (shared_.quit || shared_.failed) return true;
+    const int64_t end = shared_.end_ns;
+    if (end == 0) return false;
+    const int64_t now = NowNs();
+    const bool steady =
+        last_done_ns_ > end && now - last_failed_ns_ > kSteadyNs && now - end > kSteadyNs / 2;
+    return steady || now > end + kSteadyMaxNs;
+  }
+
+  // Reads every key, so that what was acknowledged is looked for even where nobody has since.
+  void Sweep() {
+    for (uint16_t key = static_cast<uint16_t>(index_); key < kFaultKeys;
+         key = static_cast<uint16_t>(key + FLAGS_clients)) {
+      JournalRecord call = NewCall(key, Kind::kGet);
+      call.deadline_ns = absl::ToInt64Nanoseconds(kSweepDeadline);
+      JournalRecord* const record = Call(call);
+      if (record == nullptr) return;
+      TakeValue(record, client_->Get(FaultKey(FLAGS_prefix, key), kSweepDeadline));
+    }
+  }
+
+  JournalRecord NewCall(uint16_t key, Kind kind) const {
+    JournalRecord call;
+    call.key = key;
+    call.client = static_cast<uint8_t>(index_);
+    call.kind = kind;
+    call.deadline_ns = int64_t{FLAGS_deadline_ms} * 1'000'000;
+    return call;
+  }
+
+  JournalRecord* Call(JournalRecord call) {
+    call.call_ns = NowNs();
+    JournalRecord* const record = shared_.journal->Call(call);
+    if (record == nullptr) {
+      Remember(absl::ResourceExhaustedError("the journal is full"));
+      shared_.failed = true;
+    }
+    return record;
+  }
+
+  // False: no more now.
+  bool StartOne() {
+    const auto key = static_cast<uint16_t>(random_() % kFaultKeys);
+    const uint32_t choice = random_() % 100;
+    if (key >= kRegisters) return choice < 50 ? StartIncrement(key) : StartGet(key);
+    if (choice < 45) return StartGet(key);
+    if (choice < 75) return StartPut(key, Kind::kPut);
+    if (choice < 82) return StartPut(key, Kind::kPutIfAbsent);
+    if (choice < 92 && versions_[key] != 0) return StartPut(key, Kind::kPutIfVersion);
+    return StartDelete(key, versions_[key] != 0 && choice % 2 == 0);
+  }
+
+  bool StartGet(uint16_t key) {
+    JournalRecord* const record = Call(NewCall(key, Kind::kGet));
+    if (record == nullptr) return false;
+    return Started(record, client_->StartGet(
+                               FaultKey(FLAGS_prefix, key),
+                               [this, record](absl::StatusOr<Value> value) {
+                                 --in_flight_;
+                                 TakeValue(record, value);
+                               },
+                               Deadline()));
+  }
+
+  bool StartPut(uint16_t key, Kind kind) {
+    JournalRecord call = NewCall(key, kind);
+    call.written = int64_t{FLAGS_number} << 40 | ++shared_.values;
+    WriteOptions options = Options();
+    options.if_absent = kind == Kind::kPutIfAbsent;
+    if (kind == Kind::kPutIfVersion) options.if_version = call.if_version = versions_[key];
+    JournalRecord* const record = Call(call);
+    if (record == nullptr) return false;
+    return Started(record,
+                   client_->StartPut(FaultKey(FLAGS_prefix, key), FaultValue(key, call.written),
+                                     options, WhenWritten(record)));
+  }
+
+  bool StartDelete(uint16_t key, bool if_version) {
+    JournalRecord call = NewCall(key, if_version ? Kind::kDeleteIfVersion : Kind::kDelete);
+    WriteOptions options = Options();
+    if (if_version) options.if_version = call.if_version = versions_[key];
+    JournalRecord* const record = Call(call);
+    if (record == nullptr) return false;
+    return Started(record,
+                   client_->StartDelete(FaultKey(FLAGS_prefix, key), options, WhenWritten(record)));
+  }
+
+  bool StartIncrement(uint16_t key) {
+    JournalRecord call = NewCall(key, Kind::kIncrement);
+    call.written = static_cast<int64_t>(1 + random_() % 9);
+    JournalRecord* const record = Call(call);
+    if (record == nullptr) return false;
+    return Started(record,
+                   client_->StartIncrement(FaultKey(FLAGS_prefix, key), call.written, Options(),
+                                           [this, record](absl::StatusOr<Number> number) {
+                                             --in_flight_;
+                                             if (number.ok()) {
+                                               record->answer = number->value;
+                                               record->version = number->version;
+                                             }
+                                             Return(record, number.status());
+                                           }));
+  }
+
+  absl::Duration Deadline() const { return absl::Milliseconds(FLAGS_deadline_ms); }
+  WriteOptions Options() const {
+    WriteOptions options;
+    options.deadline = Deadline();
+    return options;
+  }
+
+  Client::WriteCallback WhenWritten(JournalRecord* record) {
+    return [this, record](absl::StatusOr<uint64_t> version) {
+      --in_flight_;
+      const bool deleted = record->kind == Kind::kDelete || record->kind == Kind::kDeleteIfVersion;
+      if (version.ok() && !deleted) record->version = versions_[record->key] = *version;
+      Return(record, version.status());
+    };
+  }
+
+  bool Started(JournalRecord* record, const absl::Status& status) {
+    if (status.ok()) {
+      ++in_flight_;
+    } else {
+      Return(record, status);
+    }
+    return status.ok();
+  }
+
+  void TakeValue(JournalRecord* record, const absl::StatusOr<Value>& value) {
+    if (value.ok()) {
+      record->version = versions_[record->key] = value->version;
+      absl::optional<int64_t> number;
+      int64_t count = 0;
+      if (record->key < kRegisters) {
+        number = NumberOfFaultValue(record->key, value->bytes);
+      } else if (absl::SimpleAtoi(value->bytes, &count)) {
+        number = count;
+      }
+      record->damaged = !number.has_value();
+      record->answer = number.value_or(0);
+    }
+    Return(record, value.status());
+  }
+
+  void Return(JournalRecord* record, const absl::Status& status) {
+    record->outcome = status.ok() ? Outcome::kOk : OutcomeOf(status, record->kind);
+    record->failed = record->outcome == Outcome::kUnknown || record->outcome == Outcome::kUnapplied;
+    record->server_gone = ReasonOf(status) == Reason::kServerGone;
+    record->returned_ns = NowNs();
+    Journal::Return(record);
+    if (record->failed) {
+      last_failed_ns_ = record->returned_ns;
+      Remember(status);
+      return;
+    }
+    if (last_done_ns_ == 0) ++shared_.up;
+    last_done_ns_ = record->returned_ns;
+  }
+
+  void Remember(const absl::Status& status) {
+    const std::lock_guard<std::mutex> lock(shared_.mutex);
+    if (shared_.errors.size() < kErrorsMax) ++shared_.errors[status.ToString()];
+  }
+
+  Shared& shared_;
+  const int index_;
+  std::minstd_rand random_;
+  std::unique_ptr<Client> client_;
+  int in_flight_ = 0;
+  int64_t last_done_ns_ = 0;
+  int64_t last_failed_ns_ = 0;
+  uint64_t versions_[kFaultKeys] = {};  // that this client saw last
+};
+
+// "end" or "quit", or the end of the input.
+// Returns what was open when all were up.
+std::multiset<std::string> AwaitEnd(Shared& shared) {
+  std::multiset<std::string> open;
+  while (shared.end_ns == 0 && !shared.failed) {
+    if (open.empty() && shared.up == FLAGS_clients) {
+      std::puts("up");
+      std::fflush(stdout);
+      open = OpenFiles();
+    }
+    pollfd input = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, 20) <= 0) continue;
+    char letter = 'q';
+    shared.quit = read(STDIN_FILENO, &letter, 1) != 1 || letter == 'q';
+    shared.end_ns = NowNs();
+  }
+  return open;
+}
+
+// How late a thread that has nothing to do is: what is later than that is not the machine's fault.
+// Not the time that the process was stopped, which a sleep ends in as well.
+class Canary {
+ public:
+  Canary() : thread_([this] { Run(); }) {}
+  // In seconds, at most.
+  double End() {
+    ended_ = true;
+    thread_.join();
+    return static_cast<double>(late_ns_) / 1e9;
+  }
+
+ private:
+  void Run() {
+    constexpr int64_t kSleepNs = 5'000'000;
+    while (!ended_) {
+      const int64_t began = NowNs();
+      absl::SleepFor(absl::Nanoseconds(kSleepNs));
+      late_ns_ = std::max(late_ns_, NowNs() - began - kSleepNs);
+    }
+  }
+
+  std::atomic<bool> ended_{false};
+  int64_t late_ns_ = 0;
+  std::thread thread_;
+};
+
+int Main() {
+  Shared shared;
+  absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Create(FLAGS_journal);
+  if (!journal.ok()) {
+    std::fprintf(stderr, "fault_load: %s\n", journal.status().ToString().c_str());
+    return 4;
+  }
+  shared.journal = *std::move(journal);
+  Canary canary;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < FLAGS_clients; ++i)
+    threads.emplace_back([&shared, i] { LoadClient(shared, i).Run(); });
+  const std::multiset<std::string> before = AwaitEnd(shared);
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::string> more;
+  std::set_difference(shared.open_at_end.begin(), shared.open_at_end.end(), before.begin(),
+                      before.end(), std::back_inserter(more));
+  std::printf("starved %.3f\n", canary.End());
+  std::printf("connections %lu\nleft open %zu %s\n", shared.connections.load(), more.size(),
+              absl::StrJoin(more, " ").c_str());
+  for (const auto& [error, count] : shared.errors) std::printf("%d %s\n", count, error.c_str());
+  return shared.failed ? 4 : 0;
+}
+
+}  // namespace
+}  // namespace osprey
+
+int main(int argc, char** argv) {
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  return osprey::Main();
+}

@@ -1,0 +1,37 @@
+// Values that say of themselves what they are, so that whoever gets one can tell whether somebody
+// wrote it, to this key, whole.
+//
+//   number 8 B | key's number 8 B | length 8 B | filling, from the number | XXH3 of all before 8 B
+//
+// A key is "PREFIX/rN" or, of a counter, "PREFIX/nN".
+//
+// Thread rule: pure functions.
+
+#ifndef OSPREY_TESTS_FAULT_VALUE_H_
+#define OSPREY_TESTS_FAULT_VALUE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace osprey {
+
+// Keys [0, kRegisters) hold values, the others numbers. So few that operations meet, so many that
+// no key has more writes of unknown end than its history can be judged with.
+inline constexpr uint16_t kRegisters = 40;
+inline constexpr uint16_t kFaultKeys = 52;
+
+std::string FaultKey(absl::string_view prefix, uint16_t key);
+
+// `number` is not 0. Its low bits choose the length: most fit the index or a frame, some are
+// fetched by the server, a few are READ in pieces.
+std::string FaultValue(uint16_t key, int64_t number);
+
+// The number of a value that FaultValue made for `key`; nothing if it did not.
+absl::optional<int64_t> NumberOfFaultValue(uint16_t key, absl::string_view value);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_FAULT_VALUE_H_
