@@ -101,5 +101,65 @@ TEST(HistogramTest, BucketsAscendAndHoldEveryValue) {
   EXPECT_EQ(buckets[1].count, 2u);
 }
 
+TEST(HistogramTest, OneThatWasClearedIsEmptyAndUsable) {
+  Histogram histogram;
+  histogram.Record(70'000);
+  histogram.Clear();
+  EXPECT_EQ(histogram.count(), 0u);
+  EXPECT_EQ(histogram.max(), 0u);
+  EXPECT_TRUE(histogram.Buckets().empty());
+  histogram.Record(5);
+  EXPECT_EQ(histogram.min(), 5u);
+  EXPECT_EQ(histogram.ValueAt(1), 5u);
+}
+
+TEST(HistogramTest, AnEmptyOneAddsNothing) {
+  Histogram histogram;
+  histogram.Add(Histogram());
+  EXPECT_EQ(histogram.count(), 0u);
+  EXPECT_EQ(histogram.ValueAt(0.5), 0u);
+  histogram.Record(7);
+  histogram.Add(Histogram());
+  EXPECT_EQ(histogram.min(), 7u);
+  EXPECT_EQ(histogram.count(), 1u);
+}
+
+TEST(HistogramTest, TheStandardDeviationIsThatOfTheValues) {
+  Histogram histogram;
+  EXPECT_EQ(histogram.standard_deviation(), 0);
+  for (const uint64_t value : {2, 4, 4, 4, 5, 5, 7, 9}) histogram.Record(value);
+  EXPECT_DOUBLE_EQ(histogram.standard_deviation(), 2);
+  EXPECT_DOUBLE_EQ(histogram.sum(), 40);
+}
+
+TEST(HistogramTest, OneIsRestoredFromWhatItSaidOfItself) {
+  Histogram histogram;
+  for (uint64_t value = 1; value < UINT64_MAX / 3; value = value * 3 + 1) histogram.Record(value);
+  histogram.Record(UINT64_MAX);
+  Histogram restored;
+  ASSERT_TRUE(
+      restored.Restore(histogram.Buckets(), histogram.min(), histogram.max(), histogram.sum()));
+  EXPECT_EQ(restored.count(), histogram.count());
+  EXPECT_EQ(restored.min(), histogram.min());
+  EXPECT_EQ(restored.max(), histogram.max());
+  EXPECT_EQ(restored.mean(), histogram.mean());
+  for (const double quantile : {0.0, 0.3, 0.5, 0.99, 1.0})
+    EXPECT_EQ(restored.ValueAt(quantile), histogram.ValueAt(quantile));
+  EXPECT_TRUE(restored.Restore({}, 0, 0, 0));
+  EXPECT_EQ(restored.count(), 0u);
+}
+
+TEST(HistogramTest, WhatCannotBeOfOneHistogramIsNotRestored) {
+  Histogram histogram;
+  EXPECT_FALSE(histogram.Restore({{7, 1}, {5, 1}}, 5, 7, 12));
+  EXPECT_FALSE(histogram.Restore({{5, 1}, {5, 1}}, 5, 5, 10));
+  EXPECT_FALSE(histogram.Restore({{5, 0}}, 5, 5, 0));
+  EXPECT_FALSE(histogram.Restore({{5, 1}}, 4, 5, 5));
+  EXPECT_FALSE(histogram.Restore({{5, 1}}, 5, 600, 5));
+  EXPECT_FALSE(histogram.Restore({{5, 1}}, 5, 5, -1));
+  EXPECT_FALSE(histogram.Restore({{5, UINT64_MAX}, {6, 1}}, 5, 6, 11));
+  EXPECT_EQ(histogram.count(), 0u);
+}
+
 }  // namespace
 }  // namespace osprey

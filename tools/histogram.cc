@@ -18,24 +18,27 @@ constexpr size_t kBuckets = kExact + kOctavesAbove * kParts;
 
 }  // namespace
 
-Histogram::Histogram() : counts_(kBuckets) {}
-
 size_t Histogram::IndexOf(uint64_t value) {
   if (value < kExact) return value;
   const int shift = static_cast<int>(std::bit_width(value)) - kPrecisionBits;
   return kExact + static_cast<size_t>(shift - 1) * kParts + ((value >> shift) - kParts);
 }
 
-uint64_t Histogram::HighestOf(size_t index) {
+uint64_t Histogram::LowestOf(size_t index) {
   if (index < kExact) return index;
   const size_t above = index - kExact;
   const int shift = static_cast<int>(above / kParts) + 1;
-  const uint64_t lowest = (kParts + above % kParts) << shift;
-  return lowest + ((uint64_t{1} << shift) - 1);
+  return (kParts + above % kParts) << shift;
+}
+
+uint64_t Histogram::HighestOf(size_t index) {
+  // The last bucket's is the greatest number.
+  return index + 1 == kBuckets ? UINT64_MAX : LowestOf(index + 1) - 1;
 }
 
 void Histogram::RecordMany(uint64_t value, uint64_t times) {
   if (times == 0) return;
+  if (counts_.empty()) counts_.resize(kBuckets);
   counts_[IndexOf(value)] += times;
   count_ += times;
   min_ = std::min(min_, value);
@@ -44,14 +47,37 @@ void Histogram::RecordMany(uint64_t value, uint64_t times) {
 }
 
 void Histogram::Add(const Histogram& other) {
-  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+  if (other.count_ == 0) return;
+  counts_.resize(kBuckets);
+  for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
   count_ += other.count_;
   min_ = std::min(min_, other.min_);
   max_ = std::max(max_, other.max_);
   sum_ += other.sum_;
 }
 
+void Histogram::Clear() {
+  std::fill(counts_.begin(), counts_.end(), 0);
+  count_ = 0;
+  min_ = UINT64_MAX;
+  max_ = 0;
+  sum_ = 0;
+}
+
 double Histogram::mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+
+double Histogram::standard_deviation() const {
+  if (count_ == 0) return 0;
+  double squares = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    if (counts_[i] == 0) continue;
+    const uint64_t low = LowestOf(i);
+    const uint64_t width = HighestOf(i) - low;
+    const double middle = static_cast<double>(low) + static_cast<double>(width) / 2;
+    squares += (middle - mean()) * (middle - mean()) * static_cast<double>(counts_[i]);
+  }
+  return std::sqrt(squares / static_cast<double>(count_));
+}
 
 uint64_t Histogram::ValueAt(double quantile) const {
   assert(quantile >= 0 && quantile <= 1);
@@ -71,6 +97,35 @@ std::vector<Histogram::Bucket> Histogram::Buckets() const {
     if (counts_[i] != 0) buckets.push_back({HighestOf(i), counts_[i]});
   }
   return buckets;
+}
+
+bool Histogram::Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64_t max,
+                        double sum) {
+  Clear();
+  bool good = std::isfinite(sum) && sum >= 0;
+  size_t least = 0;  // of the next bucket
+  counts_.resize(kBuckets);
+  for (const Bucket& bucket : buckets) {
+    const size_t index = IndexOf(bucket.highest);
+    good = good && index >= least && bucket.count > 0 && bucket.count <= UINT64_MAX - count_;
+    if (!good) break;
+    counts_[index] = bucket.count;
+    count_ += bucket.count;
+    least = index + 1;
+  }
+  if (good && !buckets.empty()) {
+    good = min <= max && IndexOf(min) == IndexOf(buckets.front().highest) &&
+           IndexOf(max) == IndexOf(buckets.back().highest);
+  }
+  if (!good) {
+    Clear();
+    return false;
+  }
+  if (count_ == 0) return true;
+  min_ = min;
+  max_ = max;
+  sum_ = sum;
+  return true;
 }
 
 }  // namespace osprey

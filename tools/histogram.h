@@ -23,20 +23,22 @@ namespace osprey {
 
 class Histogram {
  public:
-  // 128 parts an octave: at most 0.8 % from the value, in 58 KiB.
+  // 128 parts an octave: at most 0.8 % from the value, in 58 KiB, taken when the first is recorded.
   static constexpr int kPrecisionBits = 8;
-
-  Histogram();
 
   void Record(uint64_t value) { RecordMany(value, 1); }
   void RecordMany(uint64_t value, uint64_t times);
   void Add(const Histogram& other);
+  void Clear();
 
   uint64_t count() const { return count_; }
   // 0 when empty; exact.
   uint64_t min() const { return count_ == 0 ? 0 : min_; }
   uint64_t max() const { return max_; }
+  double sum() const { return sum_; }
   double mean() const;
+  // Of the middles of the buckets, as HdrHistogram has it; so to within the precision of values.
+  double standard_deviation() const;
 
   // The smallest value such that at least `quantile` (0 … 1) of all values are no greater; as an
   // upper bound of its bucket, but never above max(). 0 when empty.
@@ -49,11 +51,17 @@ class Histogram {
   // Ascending.
   std::vector<Bucket> Buckets() const;
 
+  // A histogram as it was, from what it said of itself: to keep one in a file. False, and the
+  // histogram is empty, if these cannot be of one histogram: buckets out of order or with a count
+  // of 0, bounds that lie in other buckets, a sum that is none, counts that overflow.
+  bool Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64_t max, double sum);
+
  private:
   static size_t IndexOf(uint64_t value);
+  static uint64_t LowestOf(size_t index);
   static uint64_t HighestOf(size_t index);
 
-  std::vector<uint64_t> counts_;
+  std::vector<uint64_t> counts_;  // none while nothing is recorded
   uint64_t count_ = 0;
   uint64_t min_ = UINT64_MAX;
   uint64_t max_ = 0;
