@@ -1,0 +1,489 @@
+// kvbench: YCSB's core workloads on an Osprey server. `kvbench --help` says how.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "gflags/gflags.h"
+#include "server/flags.h"
+#include "server/size_flag.h"
+#include "tools/bench/environment.h"
+#include "tools/bench/outputs.h"
+#include "tools/bench/report_text.h"
+#include "tools/bench/result.h"
+#include "tools/bench/runner.h"
+#include "tools/bench/workload.h"
+#include "tools/exit_status.h"
+
+DEFINE_string(server, "",
+              "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER. null: is no "
+              "server at all: what the load alone costs");
+DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
+DEFINE_string(
+    workload, "",
+    "a, b, c, d, e or f, as YCSB has them, or etc: sizes and mix of the Facebook ETC pool");
+DEFINE_uint64(records, 100000, "records that are there, or to be loaded (recordcount)");
+DEFINE_uint64(operations, 1000000,
+              "of a run, after the warm-up; with --duration alone as many as fit (operationcount)");
+DEFINE_string(duration, "", "how long a run is at most, in seconds or as 5m (maxexecutiontime)");
+DEFINE_string(warmup, "0", "how long a run goes on before it is measured, in seconds or as 500ms");
+DEFINE_uint64(threads, 1, "threads, each with a client of its own (threadcount)");
+DEFINE_uint32(depth, 1, "operations in flight in each thread");
+DEFINE_string(value_size, "", "one field of so many bytes, as 64 or 4KiB, instead of 10 of 100");
+DEFINE_double(target, 0,
+              "operations a second of all threads together, started at their time whatever the "
+              "store does (open loop); 0: each as soon as one has ended (closed loop)");
+DEFINE_string(
+    arrivals, "poisson",
+    "when the operations of an open loop are meant to start: poisson, fixed, or etc (gaps "
+    "as in the Facebook ETC pool, scaled to the target)");
+DEFINE_bool(
+    verify, false,
+    "check every value that is read: that kvbench wrote it for this key, whole, and that it "
+    "is no older than what the thread had seen of the key (dataintegrity)");
+DEFINE_uint64(seed, 0, "of the random numbers; 0: another one each time. The report tells it");
+DEFINE_string(timeout, "1", "deadline of an operation, in seconds or as 200ms");
+DEFINE_string(
+    wait, "adaptive",
+    "how a client waits: adaptive, spin (lowest latency, a core for each thread) or event");
+DEFINE_string(slot_cache, "16MiB",
+              "memory of each client for where items are; 0: every GET begins at the index");
+DEFINE_string(json, "", "file for everything, the full histograms too; merge reads it");
+DEFINE_string(hdr, "",
+              "HdrHistogram percentile files: --hdr=out.hdr writes out.READ.hdr, out.UPDATE.hdr …");
+DEFINE_string(series, "", "file for a line a second (CSV)");
+DEFINE_string(plot, "", "file for a picture (SVG): latency by percentile; rate and p99 over time");
+DEFINE_bool(status, false,
+            "a line a second on standard error even if that is no terminal; also -s");
+
+namespace osprey {
+namespace {
+
+using bench::Facts;
+using bench::Properties;
+using bench::RunResult;
+
+constexpr uint32_t kDepthMax = 16'384;
+constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
+constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
+constexpr char kNullServer[] = "null:";
+
+constexpr char kUsage[] =
+    R"(usage: kvbench load|run [--workload=a…f|etc] [FLAGS] [-p NAME=VALUE]… [-P FILE]…
+       kvbench merge A.json B.json … [--json=FILE] [--hdr=FILE] [--series=FILE] [--plot=FILE]
+
+load writes the records, run does operations on them, merge adds up the results of several
+processes that ran side by side. The report, in YCSB's lines, goes to standard output.
+
+  kvbench load --server=shm:///tmp/osprey.sock --records=100000
+  kvbench run --server=shm:///tmp/osprey.sock --records=100000 --workload=b --threads=2 --depth=16
+
+)";
+
+constexpr char kMoreHelp[] = R"(
+Properties (-p, and -P in Java's syntax, of which YCSB's workload files are examples). The workload
+comes first, then files, then -p, then flags; the later one counts.
+
+  recordcount operationcount threadcount target maxexecutiontime dataintegrity status
+  readproportion updateproportion insertproportion scanproportion readmodifywriteproportion
+  requestdistribution=uniform|zipfian|latest|hotspot|sequential|exponential
+  hotspotdatafraction hotspotopnfraction exponential.percentile exponential.frac
+  insertstart insertcount insertorder=hashed|ordered zeropadding
+  fieldcount fieldlength minfieldlength fieldlengthdistribution=constant|uniform|zipfian
+  writeallfields readallfields sizes=ycsb|etc
+  minscanlength maxscanlength scanlengthdistribution=uniform|zipfian
+  measurement.interval=op|intended|both hdrhistogram.percentiles=50,95,99,99.9 status.interval
+
+A record is one value: its fields, one after the other. An update writes the whole value;
+with writeallfields=false it reads it, changes one field and writes it back. A scan goes on where
+the last one of its thread ended, since keys have no order, and fetches the values.
+
+Exit status: 0 done; 2 usage; 3 cannot connect; 4 anything else: operations that failed, or
+with --verify a value that was wrong. Ctrl-C ends a run early, with the report of what was done.
+)";
+
+std::atomic<bool> interrupted = false;
+
+void Interrupt(int) { interrupted = true; }
+
+int Fail(ExitStatus status, absl::string_view message) {
+  std::cerr << "kvbench: " << message << '\n';
+  return static_cast<int>(status);
+}
+
+bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
+
+absl::StatusOr<absl::Duration> ParseTime(const char* flag, const std::string& text,
+                                         absl::Duration least, absl::Duration most) {
+  double seconds = 0;
+  absl::Duration time;
+  if (absl::SimpleAtod(text, &seconds)) {
+    time = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &time)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", text, " is no time; examples: 5, 0.5, 200ms, 5m"));
+  }
+  // Written so that NaN is refused, too.
+  if (!(time >= least && time <= most)) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ",
+                                                   absl::FormatDuration(least), " to ",
+                                                   absl::FormatDuration(most)));
+  }
+  return time;
+}
+
+// What -p, -P and -s ask for, in their order, taken out of the command line.
+struct YcsbArguments {
+  Properties files;
+  Properties given;
+  std::vector<std::string> rest;
+};
+
+absl::StatusOr<YcsbArguments> TakeYcsbArguments(const std::vector<std::string>& args) {
+  YcsbArguments taken;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "-s") {
+      taken.rest.push_back("--status");
+    } else if (arg == "-p" || arg == "-P") {
+      if (++i == args.size())
+        return absl::InvalidArgumentError(
+            absl::StrCat(arg, arg == "-p" ? " needs NAME=VALUE" : " needs a file"));
+      const absl::Status status = arg == "-p" ? bench::ParseAssignment(args[i], taken.given)
+                                              : bench::ReadPropertiesFile(args[i], taken.files);
+      if (!status.ok()) return status;
+    } else {
+      taken.rest.push_back(arg);
+    }
+  }
+  return taken;
+}
+
+// The workload, then files, then -p, then flags.
+absl::StatusOr<Properties> AllProperties(bool load, const YcsbArguments& ycsb) {
+  Properties all;
+  if (!FLAGS_workload.empty()) {
+    absl::StatusOr<Properties> preset = bench::PresetWorkload(FLAGS_workload);
+    if (!preset.ok()) return preset.status();
+    all = *std::move(preset);
+  } else if (!load && ycsb.files.empty() && ycsb.given.empty()) {
+    return absl::InvalidArgumentError(
+        "no workload given; use --workload=a (to f, or etc), -P FILE or -p NAME=VALUE");
+  }
+  for (const Properties* more : {&ycsb.files, &ycsb.given}) {
+    for (const auto& [name, value] : *more) all[name] = value;
+  }
+  const auto flag = [&](const char* name, const char* property, const std::string& value,
+                        bool by_default) {
+    if (IsGiven(name) || (by_default && all.count(property) == 0)) all[property] = value;
+  };
+  flag("records", "recordcount", absl::StrCat(FLAGS_records), true);
+  flag("threads", "threadcount", absl::StrCat(FLAGS_threads), false);
+  flag("target", "target", absl::StrCat(FLAGS_target), false);
+  flag("verify", "dataintegrity", FLAGS_verify ? "true" : "false", false);
+  flag("status", "status", FLAGS_status ? "true" : "false", false);
+  if (IsGiven("duration")) {
+    const absl::StatusOr<absl::Duration> duration =
+        ParseTime("duration", FLAGS_duration, absl::Milliseconds(1), absl::Hours(7 * 24));
+    if (!duration.ok()) return duration.status();
+    all["maxexecutiontime"] = absl::StrCat(absl::ToDoubleSeconds(*duration));
+  }
+  flag("operations", "operationcount", absl::StrCat(FLAGS_operations),
+       all.count("maxexecutiontime") == 0);
+  if (IsGiven("value_size")) {
+    const absl::StatusOr<uint64_t> bytes = server::ParseSize(FLAGS_value_size);
+    if (!bytes.ok())
+      return absl::InvalidArgumentError(absl::StrCat("--value-size: ", bytes.status().message()));
+    all["fieldcount"] = "1";
+    all["fieldlength"] = absl::StrCat(*bytes);
+    all["fieldlengthdistribution"] = "constant";
+  }
+  return all;
+}
+
+struct Plan {
+  bench::RunnerOptions run;
+  Options client;
+  std::string server;
+  bench::OutputPaths outputs;
+  std::vector<std::string> notes;
+};
+
+absl::StatusOr<Options> ClientOptions(const bench::Workload& workload) {
+  Options options;
+  const absl::StatusOr<absl::Duration> timeout =
+      ParseTime("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
+  if (!timeout.ok()) return timeout.status();
+  options.deadline = *timeout;
+  options.auth_key_file = FLAGS_auth_key_file;
+  if (FLAGS_wait == "spin") {
+    options.wait = WaitMode::kSpin;
+  } else if (FLAGS_wait == "event") {
+    options.wait = WaitMode::kEvent;
+  } else if (FLAGS_wait != "adaptive") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wait=", FLAGS_wait, " is not one of adaptive, spin, event"));
+  }
+  const absl::StatusOr<uint64_t> cache = server::ParseSize(FLAGS_slot_cache);
+  if (!cache.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--slot-cache: ", cache.status().message()));
+  if (*cache > kSlotCacheBytesMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--slot-cache=", FLAGS_slot_cache, " is above 1TiB"));
+  options.slot_cache_bytes = *cache;
+  // One that ends and the one that follows it may overlap.
+  options.operations_max = static_cast<int>(2 * FLAGS_depth);
+  const uint64_t buffers =
+      2 * FLAGS_depth * std::bit_ceil(std::max<uint64_t>(1, workload.value_bytes_max()));
+  // Values of the ETC pool are 1 MiB at most, and nearly never so long.
+  if (buffers > kBufferBytesMax && workload.sizes != bench::Sizes::kEtc) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--depth=%d with values of %d bytes needs %s of buffers in each thread; at most %s are had",
+        FLAGS_depth, workload.value_bytes_max(), server::FormatSize(buffers),
+        server::FormatSize(kBufferBytesMax)));
+  }
+  options.buffer_bytes_max = std::clamp(buffers, options.buffer_bytes_max, kBufferBytesMax);
+  return options;
+}
+
+absl::StatusOr<std::string> ServerUri() {
+  const char* environment = std::getenv("OSPREY_SERVER");
+  std::string server = FLAGS_server.empty() && environment != nullptr ? environment : FLAGS_server;
+  if (server.empty()) {
+    return absl::InvalidArgumentError(
+        "no server given; use --server=rdma://HOST:7411 or --server=shm://PATH, or set "
+        "OSPREY_SERVER");
+  }
+  if (server != kNullServer && !absl::StartsWith(server, "rdma://") &&
+      !absl::StartsWith(server, "shm://")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server '", server, "' starts neither with rdma:// nor with shm://, and is not null:"));
+  }
+  return server;
+}
+
+bench::OutputPaths Outputs() { return {FLAGS_json, FLAGS_hdr, FLAGS_series, FLAGS_plot}; }
+
+absl::StatusOr<bench::Arrivals> ParseArrivals() {
+  if (FLAGS_arrivals == "poisson") return bench::Arrivals::kPoisson;
+  if (FLAGS_arrivals == "fixed") return bench::Arrivals::kFixed;
+  if (FLAGS_arrivals == "etc") return bench::Arrivals::kEtc;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--arrivals=", FLAGS_arrivals, " is not one of poisson, fixed, etc"));
+}
+
+// Everything that the command line says, checked before anything is connected to.
+absl::StatusOr<Plan> MakePlan(bool load, const YcsbArguments& ycsb) {
+  Plan plan;
+  for (const char* flag : {"auth_key_file", "json", "hdr", "series", "plot"}) {
+    if (const absl::Status status = CheckNotEmpty(flag); !status.ok()) return status;
+  }
+  absl::StatusOr<Properties> properties = AllProperties(load, ycsb);
+  if (!properties.ok()) return properties.status();
+  absl::StatusOr<bench::Workload> workload = bench::ParseWorkload(*properties, plan.notes);
+  if (!workload.ok()) return workload.status();
+  plan.run.workload = *std::move(workload);
+  plan.run.workload.name = FLAGS_workload.empty() ? "custom" : FLAGS_workload;
+  plan.run.phase =
+      load ? bench::OperationSource::Phase::kLoad : bench::OperationSource::Phase::kRun;
+  if (FLAGS_depth < 1 || FLAGS_depth > kDepthMax) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--depth=%d is not 1 to %d", FLAGS_depth, kDepthMax));
+  }
+  if (FLAGS_depth * plan.run.workload.threads > bench::InsertCounter::kWindow / 2) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--threads × --depth is %d; at most %d operations can be in flight",
+        FLAGS_depth * plan.run.workload.threads, bench::InsertCounter::kWindow / 2));
+  }
+  plan.run.depth = FLAGS_depth;
+  const absl::StatusOr<bench::Arrivals> arrivals = ParseArrivals();
+  if (!arrivals.ok()) return arrivals.status();
+  plan.run.arrivals = *arrivals;
+  const absl::StatusOr<absl::Duration> warm_up =
+      ParseTime("warmup", FLAGS_warmup, absl::ZeroDuration(), absl::Hours(24));
+  if (!warm_up.ok()) return warm_up.status();
+  plan.run.warm_up = load ? absl::ZeroDuration() : *warm_up;
+  plan.run.seed = FLAGS_seed != 0 ? FLAGS_seed : 1 + std::random_device{}();
+  plan.run.interrupted = &interrupted;
+  absl::StatusOr<Options> client = ClientOptions(plan.run.workload);
+  if (!client.ok()) return client.status();
+  plan.client = *std::move(client);
+  absl::StatusOr<std::string> server = ServerUri();
+  if (!server.ok()) return server.status();
+  plan.server = *std::move(server);
+  if (plan.server == kNullServer && plan.run.workload.verify)
+    return absl::InvalidArgumentError("--verify wants a server; null: returns no values");
+  plan.outputs = Outputs();
+  if (const absl::Status files = bench::CheckOutputs(plan.outputs); !files.ok()) return files;
+  return plan;
+}
+
+Facts Settings(const Plan& plan) {
+  const bench::Workload& workload = plan.run.workload;
+  const bool load = plan.run.phase == bench::OperationSource::Phase::kLoad;
+  Facts facts = {
+      {"workload", workload.name},
+      {"records", absl::StrCat(workload.records)},
+      {"value_bytes",
+       workload.sizes == bench::Sizes::kEtc ? "etc" : absl::StrCat(workload.value_bytes_max())},
+      {"threads", absl::StrCat(workload.threads)},
+      {"depth", absl::StrCat(plan.run.depth)},
+      {"loop", workload.target > 0
+                   ? absl::StrCat("open target=", workload.target, "/s arrivals=", FLAGS_arrivals)
+                   : "closed"},
+      {"wait", FLAGS_wait},
+      {"slot_cache", FLAGS_slot_cache},
+      {"verify", workload.verify ? "true" : "false"},
+      {"seed", absl::StrCat(plan.run.seed)}};
+  if (load) return facts;
+  facts.emplace_back("operations",
+                     workload.operations == 0 ? "unbounded" : absl::StrCat(workload.operations));
+  if (workload.duration > absl::ZeroDuration())
+    facts.emplace_back("duration", absl::FormatDuration(workload.duration));
+  facts.emplace_back("warmup", absl::FormatDuration(plan.run.warm_up));
+  return facts;
+}
+
+// What a reader of the figures must not miss.
+void AddNotes(const Plan& plan, RunResult& result) {
+  const bench::Workload& workload = plan.run.workload;
+  result.notes = plan.notes;
+  if (plan.run.phase == bench::OperationSource::Phase::kLoad) return;
+  if (workload.share(bench::OperationKind::kScan) > 0) {
+    result.notes.push_back(
+        "SCAN: keys have no order here, so a scan goes on where the thread's last one ended, and "
+        "not from a chosen key");
+  }
+  if (workload.share(bench::OperationKind::kUpdate) +
+          workload.share(bench::OperationKind::kReadModifyWrite) >
+      0) {
+    result.notes.push_back(workload.write_all_fields
+                               ? "UPDATE: writes the whole value"
+                               : "UPDATE: reads the value, changes one field, writes it back");
+  }
+}
+
+// The report, and what went wrong.
+int Report(const RunResult& result, const bench::OutputPaths& outputs) {
+  std::cout << bench::YcsbText(result) << std::flush;
+  const bool written = std::cout.good();
+  const absl::Status files = bench::WriteOutputs(result, outputs);
+  const bench::Measurements& measured = result.measured;
+  if (!written) return Fail(ExitStatus::kFailed, "standard output cannot be written");
+  if (!files.ok()) return Fail(ExitStatus::kFailed, files.message());
+  if (const uint64_t wrong = measured.wrong + measured.stale; wrong > 0) {
+    return Fail(ExitStatus::kFailed,
+                absl::StrFormat(
+                    "%d of %d values were wrong (%d were not what kvbench wrote, %d too "
+                    "old); the first: %s",
+                    wrong, measured.checked, measured.wrong, measured.stale, measured.first_wrong));
+  }
+  if (measured.failed() > 0) {
+    return Fail(ExitStatus::kFailed, absl::StrFormat("%d operations failed; the first: %s",
+                                                     measured.failed(), measured.first_failure));
+  }
+  if (const uint64_t missing = measured.Returned(absl::StatusCode::kNotFound); missing > 0) {
+    std::cerr << absl::StreamFormat(
+        "kvbench: %d operations found no value; was the table loaded with the same --records?\n",
+        missing);
+  }
+  return static_cast<int>(ExitStatus::kDone);
+}
+
+int RunPlan(Plan& plan) {
+  plan.run.connect = [&]() -> absl::StatusOr<std::unique_ptr<bench::Store>> {
+    if (plan.server == kNullServer) return bench::NullStore();
+    return bench::ConnectStore(plan.server, plan.client);
+  };
+  if (plan.run.workload.status || isatty(STDERR_FILENO) != 0)
+    plan.run.status = [](const std::string& line) { std::cerr << line << std::endl; };
+  // Once: the second one ends the process as usual.
+  struct sigaction action = {};
+  action.sa_handler = Interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  const Facts machine = bench::DescribeMachine();
+  absl::StatusOr<RunResult> result = bench::RunWorkload(plan.run);
+  if (ReasonOf(result.status()) == Reason::kBadAuthKey)
+    return Fail(ExitStatus::kUsage, absl::StrCat("--auth-key-file: ", result.status().message()));
+  if (!result.ok()) {
+    return Fail(ExitStatus::kCannotConnect,
+                absl::StrCat("cannot connect to ", plan.server, ": ", result.status().message()));
+  }
+  result->environment.insert(result->environment.end(), machine.begin(), machine.end());
+  result->settings = Settings(plan);
+  AddNotes(plan, *result);
+  return Report(*result, plan.outputs);
+}
+
+int MergeFiles(const std::vector<std::string>& paths) {
+  if (paths.empty()) return Fail(ExitStatus::kUsage, "merge: which results? Name their JSON files");
+  std::vector<RunResult> results;
+  for (const std::string& path : paths) {
+    absl::StatusOr<RunResult> result = bench::ReadResult(path);
+    if (!result.ok()) return Fail(ExitStatus::kUsage, result.status().message());
+    results.push_back(*std::move(result));
+  }
+  const absl::StatusOr<RunResult> merged = bench::Merge(results);
+  if (!merged.ok()) return Fail(ExitStatus::kUsage, merged.status().message());
+  if (const absl::Status files = bench::CheckOutputs(Outputs()); !files.ok())
+    return Fail(ExitStatus::kUsage, files.message());
+  return Report(*merged, Outputs());
+}
+
+int Main(int argc, char** argv) {
+  const absl::StatusOr<YcsbArguments> ycsb = TakeYcsbArguments(ArgumentsOf(argc, argv));
+  if (!ycsb.ok()) return Fail(ExitStatus::kUsage, ycsb.status().message());
+  const absl::StatusOr<std::vector<std::string>> words = ParseFlags(ycsb->rest);
+  if (!words.ok()) return Fail(ExitStatus::kUsage, words.status().message());
+  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true" ||
+      (words->size() == 1 && words->front() == "help")) {
+    std::cout << kUsage
+              << DescribeFlags("kvbench.cc",
+                               {{"-p NAME=VALUE", "a property; may be given again"},
+                                {"-P FILE", "a file of properties; may be given again"},
+                                {"--flagfile=FILE", "flags, one a line"}})
+              << kMoreHelp << std::flush;
+    return static_cast<int>(std::cout.good() ? ExitStatus::kDone : ExitStatus::kFailed);
+  }
+  if (words->empty())
+    return Fail(ExitStatus::kUsage, "load, run or merge? `kvbench --help` shows how");
+  const std::string& command = words->front();
+  if (command == "merge") return MergeFiles({words->begin() + 1, words->end()});
+  if (command != "load" && command != "run") {
+    return Fail(ExitStatus::kUsage,
+                absl::StrCat("there is no command '", command, "'; it is load, run or merge"));
+  }
+  if (words->size() > 1) {
+    return Fail(ExitStatus::kUsage,
+                absl::StrCat(command, " takes flags alone; what is '", (*words)[1], "'?"));
+  }
+  absl::StatusOr<Plan> plan = MakePlan(command == "load", *ycsb);
+  if (!plan.ok()) return Fail(ExitStatus::kUsage, plan.status().message());
+  return RunPlan(*plan);
+}
+
+}  // namespace
+}  // namespace osprey
+
+int main(int argc, char** argv) { return osprey::Main(argc, argv); }
