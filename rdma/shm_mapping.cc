@@ -1,8 +1,10 @@
 #include "rdma/shm_mapping.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +18,8 @@ namespace osprey::rdma {
 namespace {
 
 constexpr int kSealsNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+// What rounding up to the largest pages adds. All of a file is mapped, whatever of it is claimed.
+constexpr uint64_t kUnclaimedBytesMax = uint64_t{1} << 30;
 
 absl::Status Exhausted(absl::string_view call, uint64_t bytes) {
   const int error = errno;
@@ -62,9 +66,18 @@ absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access) {
     return absl::InvalidArgumentError(
         absl::StrCat("the peer's memory is shorter than the ", bytes, " bytes it claims"));
   }
+  if (static_cast<uint64_t>(info.st_size) - bytes >= kUnclaimedBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's memory has ", info.st_size, " bytes and claims ", bytes));
+  }
   // All of it: a part of a file on huge pages could be mapped, but not unmapped again.
   return Map(fd, static_cast<uint64_t>(info.st_size),
              access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+bool IsOnHugePages(int fd) {
+  struct statfs info;
+  return fstatfs(fd, &info) == 0 && info.f_type == HUGETLBFS_MAGIC;
 }
 
 absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner) {

@@ -40,9 +40,13 @@ enum class MapAccess { kRead, kReadWrite };
 
 // Maps `fd`, which has at least `bytes`, for sharing.
 // Errors: INVALID_ARGUMENT when the file is not a memfd sealed against shrinking and growing
-// (whoever else holds it could truncate it, and the next load here would be a SIGBUS) or is too
-// short; RESOURCE_EXHAUSTED when it cannot be mapped.
+// (whoever else holds it could truncate it, and the next load here would be a SIGBUS), is too
+// short, or by 1 GiB too long; RESOURCE_EXHAUSTED when it cannot be mapped.
 absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access);
+
+// Whether `fd` is a memfd on huge pages. Its seals are not enough then: whoever else holds it can
+// punch a hole and take the system's last huge page, and the next load here would be a SIGBUS.
+bool IsOnHugePages(int fd);
 
 // As MapSealed, for reading, of an ordinary file (the incarnation page) that the process trusts not
 // to be truncated: INVALID_ARGUMENT unless it is a regular file of at least `bytes` that belongs to

@@ -26,6 +26,11 @@ constexpr size_t kPeerMemoriesMax = 64;
 // mapped at once, for which no descriptor stays open: a peer may expose many before the frame that
 // tells of them arrives.
 constexpr size_t kUnattachedMax = 16;
+// What the memories of one peer may take of our 2^47 addresses, be there pages behind them or not:
+// without addresses nobody else could be served, nor anything allocated. A server (its region) may
+// take more of a client's than each of a thousand clients of a server's.
+constexpr uint64_t kServerBytesMax = uint64_t{1} << 42;
+constexpr uint64_t kClientBytesMax = uint64_t{1} << 36;
 
 // What the peer exposed under that key, if `remote` lies within it: a part of it will do.
 ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& remote) {
@@ -39,7 +44,18 @@ ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& rem
 }
 
 // So that its descriptor need not stay open.
-absl::Status Map(ShmPeerMemory& memory) {
+absl::Status Map(const ShmConnection& connection, ShmPeerMemory& memory) {
+  const bool from_client = !connection.page.mapped();
+  const uint64_t bytes_max = from_client ? kClientBytesMax : kServerBytesMax;
+  uint64_t bytes = 0;
+  for (const ShmPeerMemory& other : connection.peer_memories) bytes += other.mapping.size();
+  if (bytes > bytes_max || memory.length > bytes_max - bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the peer's memories have more than the ",
+                                                   bytes_max, " bytes that are mapped for one"));
+  }
+  if (from_client && IsOnHugePages(memory.fd.get()))
+    return absl::InvalidArgumentError(
+        "the peer's memory is on huge pages, which it could take back");
   absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
   if (!mapping.ok()) return mapping.status();
   memory.mapping = *std::move(mapping);
@@ -206,7 +222,8 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
   memory.length = received.packet.length;
   memory.fd = std::move(received.fds[0]);
   if (unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
-    if (absl::Status mapped = Map(memory); !mapped.ok()) return End(connection, mapped);
+    if (absl::Status mapped = Map(*connection, memory); !mapped.ok())
+      return End(connection, mapped);
   }
   memories.push_back(std::move(memory));
 }
@@ -235,7 +252,7 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
     return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
                                                    " bytes under the key ", remote.key));
   }
-  return memory->mapping.mapped() ? absl::OkStatus() : Map(*memory);
+  return memory->mapping.mapped() ? absl::OkStatus() : Map(*connection, *memory);
 }
 
 }  // namespace osprey::rdma

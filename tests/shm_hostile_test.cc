@@ -252,6 +252,47 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
   ExpectUndisturbed();
 }
 
+// Files without pages cost their owner nothing, and whoever maps them addresses.
+TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
+  constexpr uint64_t kTiB = uint64_t{1} << 40;
+  struct Case {
+    uint64_t bytes, claimed;
+  };
+  for (const Case& c :
+       {Case{32 * kTiB, 32 * kTiB}, Case{32 * kTiB, 4096}, Case{kTiB / 32, kTiB / 32}}) {
+    RawClient client = Intrude();
+    const UniqueFd fd = Memfd(static_cast<off_t>(c.bytes), kSealed);
+    uint64_t mapped = 0;
+    for (uint32_t key = 1; key <= 8; ++key) {
+      ShmPacket expose = Packet(PacketKind::kExpose);
+      expose.key = key;
+      expose.length = c.claimed;
+      client.Send(expose, {fd.get()});
+      if (server_->transport().Attach(client.server_id, RemoteMemory{0, c.claimed, key}).ok())
+        mapped += c.bytes;
+    }
+    EXPECT_LE(mapped, kTiB / 16) << c.bytes;
+    ExpectUndisturbed();
+  }
+}
+
+// On huge pages a hole that is punched may have no page to fill it when it is read.
+TEST_P(ShmHostileTest, MemoryOnHugePagesIsNotTakenFromAClient) {
+  const UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  constexpr off_t kHugePageBytes = 2 << 20;
+  if (!fd.valid() || ftruncate(fd.get(), kHugePageBytes) != 0)
+    GTEST_SKIP() << "this system has no huge pages";
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, kSealed), 0);
+  RawClient client = Intrude();
+  ShmPacket expose = Packet(PacketKind::kExpose);
+  expose.key = 1;
+  expose.length = 4096;
+  client.Send(expose, {fd.get()});
+  EXPECT_EQ(server_->transport().Attach(client.server_id, RemoteMemory{0, 4096, 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ExpectUndisturbed();
+}
+
 TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
   RawClient client = Intrude();
   ShmPacket expose = Packet(PacketKind::kExpose);
