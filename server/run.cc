@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
+#include "server/service_manager.h"
 
 namespace osprey::server {
 
@@ -69,8 +70,10 @@ void RunOne(const Runner& runner) {
       stopping = true;
       if (!engine.failure().ok()) {
         Log(absl::StrCat("ending: ", engine.failure().message()));
+        TellServiceManager(absl::StrCat("STOPPING=1\nSTATUS=ending: ", engine.failure().message()));
       } else if (runner.first) {
         Log("ending");
+        TellServiceManager("STOPPING=1\nSTATUS=ending");
       }
       engine.Stop(now);
       continue;

@@ -27,6 +27,7 @@
 #include "server/machine.h"
 #include "server/pollers.h"
 #include "server/run.h"
+#include "server/service_manager.h"
 #include "server/size_flag.h"
 #include "server/tables.h"
 
@@ -254,6 +255,8 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
                        : "no --auth-key-file: who can connect can read and write all"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());
   std::fflush(stdout);
+  TellServiceManager(absl::StrCat("READY=1\nSTATUS=ready at ", absl::StrJoin(uris, ", "),
+                                  ", memory ", FormatSize(config.memory_bytes)));
 }
 
 }  // namespace

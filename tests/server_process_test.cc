@@ -2,6 +2,8 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -40,6 +42,28 @@ ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& s
 std::string ShmUri(const std::string& directory, const std::string& name = "s") {
   return absl::StrCat("shm://", directory, "/", name);
 }
+
+// What `bytes` of datagrams a service manager was sent, one after the other.
+class NotifySocket {
+ public:
+  explicit NotifySocket(const std::string& path) : fd_(socket(AF_UNIX, SOCK_DGRAM, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~NotifySocket() { close(fd_); }
+  std::vector<std::string> Received() const {
+    std::vector<std::string> messages;
+    char text[1024];
+    for (ssize_t count = 0; (count = recv(fd_, text, sizeof(text), MSG_DONTWAIT)) > 0;)
+      messages.emplace_back(text, static_cast<size_t>(count));
+    return messages;
+  }
+
+ private:
+  const int fd_;
+};
 
 // CPU time of a process so far.
 absl::Duration CpuOf(pid_t pid) {
@@ -302,6 +326,34 @@ TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {
   const int64_t used = SharedKib((*server)->pid());
   EXPECT_GT(used - at_start, 40 << 10);
   EXPECT_LT(used - at_start, 80 << 10);
+}
+
+TEST(ServerProcess, TellsSystemdWhenItIsReadyAndThatItEnds) {
+  const std::string directory = NewTemporaryDirectory();
+  const NotifySocket manager(directory + "/notify");
+  ProgramOptions options;
+  options.environment = {absl::StrCat("NOTIFY_SOCKET=", directory, "/notify")};
+  const std::string uri = ShmUri(directory);
+  const ProgramResult result = RunProgram({"timeout", "--preserve-status", "--signal=TERM", "1",
+                                           "server/kvserver", "--listen=" + uri, "--memory=64MiB"},
+                                          options);
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(manager.Received(),
+              testing::ElementsAre(absl::StrCat("READY=1\nSTATUS=ready at ", uri, ", memory 64MiB"),
+                                   "STOPPING=1\nSTATUS=ending"));
+}
+
+TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {
+  const std::string directory = NewTemporaryDirectory();
+  for (const char* socket : {"/nowhere/notify", "relative", "", "/"}) {
+    ProgramOptions options;
+    options.environment = {absl::StrCat("NOTIFY_SOCKET=", socket)};
+    const ProgramResult result =
+        RunProgram({"timeout", "--preserve-status", "--signal=TERM", "0.5", "server/kvserver",
+                    "--listen=" + ShmUri(directory), "--memory=64MiB"},
+                   options);
+    EXPECT_EQ(result.exit_status, 0) << socket << result.err;
+  }
 }
 
 }  // namespace
