@@ -81,8 +81,11 @@ double Histogram::standard_deviation() const {
 
 uint64_t Histogram::ValueAt(double quantile) const {
   assert(quantile >= 0 && quantile <= 1);
-  const double wanted = std::ceil(quantile * static_cast<double>(count_));
-  const uint64_t rank = std::max(uint64_t{1}, static_cast<uint64_t>(wanted));
+  // A double may be rounded up to above what there is, 2^64 included.
+  const auto all = static_cast<double>(count_);
+  const double wanted = std::ceil(quantile * all);
+  const uint64_t rank =
+      wanted >= all ? count_ : std::max(uint64_t{1}, static_cast<uint64_t>(wanted));
   uint64_t seen = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     seen += counts_[i];

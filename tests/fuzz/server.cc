@@ -39,6 +39,7 @@ using rdma::Opcode;
 
 constexpr char kUri[] = "rdma://server:7411";
 constexpr uint64_t kIncarnation = 0xABCDEF;
+constexpr uint64_t kHashSeed = 42;
 constexpr uint64_t kValueBytesMax = 80 << 10;
 constexpr size_t kSourceBytes = 96 << 10;  // of a hostile client's memory
 constexpr int kHostiles = 3;
@@ -205,9 +206,10 @@ class Script {
     scratch_ = server_domain_->Allocate(kLivenessBytes, Access::kLocal).value();
     index::TableOptions table;
     table.incarnation = kIncarnation;
-    table.hash_seed = 42;
+    table.hash_seed = kHashSeed;
     table.clock = [this] { return now_; };
     table.evict = input.Flag();
+    if (input.OneIn(4)) table.split_percent = 0;  // after every insertion
     if (input.OneIn(16)) table.cas_version = index::kCasVersionMax - input.Byte();
     tables_ =
         Tables::Create({region_->data(), region_->size()}, kPartitions[input.Choice(3)], table)
@@ -320,10 +322,25 @@ class Script {
 
   // --- Hostile frames
 
+  // Keys of one home, of which no window holds all.
+  static const std::vector<std::string>& MeetingKeys() {
+    static const auto* const keys = [] {
+      auto* found = new std::vector<std::string>;
+      for (int i = 0; found->size() < 64; ++i) {
+        std::string key = absl::StrCat("meet", i);
+        const index::KeyHash hash = index::HashKey(key, kHashSeed);
+        if (hash.home() == 7 && hash.directory_index(3) == 5) found->push_back(std::move(key));
+      }
+      return found;
+    }();
+    return *keys;
+  }
+
   std::string AnyKey() {
     constexpr const char* kKeys[] = {"a", "b", "planet", "mine",
                                      "a key that is too long for a line of 128 bytes"};
     if (input_.OneIn(16)) return std::string(input_.UpTo(rdma::kKeyBytesMax), 'k');
+    if (input_.OneIn(8)) return MeetingKeys()[input_.Byte() % MeetingKeys().size()];
     if (input_.OneIn(4)) return absl::StrCat("key", input_.Byte());
     return kKeys[input_.Choice(5)];
   }
@@ -494,7 +511,7 @@ class Script {
     const uint64_t bytes = region_->size();
     const uint64_t at = input_.Any<uint16_t>() * uint64_t{8} % bytes;
     const uint64_t offset = input_.Flag() ? at : index::UnitsOffset(bytes) + at / 128 * 128;
-    const index::KeyHash hash = index::HashKey("a", 42);
+    const index::KeyHash hash = index::HashKey("a", kHashSeed);
     return uint64_t{input_.Flag() ? 1u : 3u} << 62 | uint64_t{hash.fingerprint()} << 46 |
            uint64_t{input_.Byte() % 8u} << index::kOffsetBits | offset / 8;
   }
@@ -652,10 +669,11 @@ class Script {
 
   // So many keys that memory runs out.
   void Fill(Peer& peer) {
+    const bool meet = input_.OneIn(4);
     const size_t value_bytes = size_t{1} << input_.Choice(13);
     for (uint32_t i = 0; i < 64; ++i) {
       rdma::PutBody body;
-      const std::string key = absl::StrCat("fill", i, "of", value_bytes);
+      const std::string key = meet ? MeetingKeys()[i] : absl::StrCat("fill", i, "of", value_bytes);
       body.key_length = static_cast<uint16_t>(key.size());
       body.value_length = value_bytes - 1;
       const std::string payload = key + std::string(value_bytes - 1, 'f');

@@ -59,6 +59,7 @@ struct House {
     options.frame_bytes_max = kFrameBytesMax;
     options.reads_in_flight_max = kReadsMax;
     server = domain->NewTransport(options).value();
+    other_server = domain->NewTransport(options).value();
     client = domain->NewTransport(options).value();
     uri = server->Listen(absl::StrCat("shm://", folder, "/server"), 7).value();
     exposed = domain->Allocate(4096, Access::kRemoteRead).value();
@@ -83,6 +84,7 @@ struct House {
   }
   void Clear() {
     client.reset();
+    other_server.reset();
     server.reset();
     for (const char* name : {"/server", "/server.incarnation", "/server.lock", "/raw", "/page"})
       unlink(absl::StrCat(folder, name).c_str());
@@ -96,7 +98,7 @@ struct House {
 
   std::string folder, uri, raw_path, page_path;
   std::unique_ptr<Domain> domain;
-  std::unique_ptr<Transport> server, client;
+  std::unique_ptr<Transport> server, other_server, client;
   std::unique_ptr<Memory> exposed, sink;
   UniqueFd raw_listener;
 };
@@ -129,7 +131,7 @@ class Script {
       const absl::StatusOr<ConnectionId> id =
           victim_.Connect(absl::StrCat("shm://", house.raw_path));
       OSPREY_MUST(id.ok(), "connecting");
-      known_.insert(*id);
+      known_[*id] = &victim_;
       last_ = *id;
       socket_.reset(
           accept4(house.raw_listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -320,16 +322,21 @@ class Script {
   // --- The victim
 
   void Poll() {
-    Event events[8];
-    const size_t count = victim_.Poll(absl::MakeSpan(events, 1 + input_.Byte() % 8));
-    OSPREY_MUST(count <= 8, "more events than asked for");
-    for (size_t i = 0; i < count; ++i) Take(events[i]);
+    PollOne(victim_);
+    if (victim_is_server_) PollOne(*House::The().other_server);
   }
-  void Take(const Event& event) {
+  void PollOne(Transport& transport) {
+    Event events[8];
+    const size_t count = transport.Poll(absl::MakeSpan(events, 1 + input_.Byte() % 8));
+    OSPREY_MUST(count <= 8, "more events than asked for");
+    for (size_t i = 0; i < count; ++i) Take(events[i], transport);
+  }
+  void Take(const Event& event, Transport& transport) {
     const ConnectionId id = event.connection;
     switch (event.kind) {
       case Event::Kind::kConnectRequest:
-        OSPREY_MUST(victim_is_server_ && known_.insert(id).second, "a request that came before");
+        OSPREY_MUST(victim_is_server_ && known_.emplace(id, &transport).second,
+                    "a request that came before");
         asking_.push_back(id);
         last_ = id;
         return;
@@ -364,7 +371,7 @@ class Script {
     }
   }
   void AcceptAll() {
-    for (ConnectionId id : std::exchange(asking_, {})) (void)victim_.Accept(id);
+    for (ConnectionId id : std::exchange(asking_, {})) (void)Of(id).Accept(id);
   }
 
   void Act() {
@@ -373,14 +380,16 @@ class Script {
     remote.length = input_.Flag() ? kPeerBytes : input_.Number();
     if (input_.OneIn(4)) remote.address = input_.Number();
     House& house = House::The();
-    switch (input_.Choice(9)) {
+    Transport& transport = Of(last_);
+    switch (input_.Choice(10)) {
       case 0:
         return AcceptAll();
       case 1:
-        if (!asking_.empty()) victim_.Reject(asking_.back(), RejectReason::kTooManyConnections);
+        if (!asking_.empty())
+          Of(asking_.back()).Reject(asking_.back(), RejectReason::kTooManyConnections);
         return;
       case 2:
-        (void)victim_.Attach(last_, remote);
+        (void)transport.Attach(last_, remote);
         return;
       case 3: {
         ReadRequest read;
@@ -390,29 +399,47 @@ class Script {
             input_.Flag() ? 4096 : static_cast<uint32_t>(input_.UpTo(kPeerBytes));
         read.segments[0] = {house.sink->data(), length, house.sink.get()};
         const uint64_t cookie = ++cookies_;
-        if (victim_.PostReads(last_, {&read, 1}, cookie).ok()) reads_[cookie] = last_;
+        if (transport.PostReads(last_, {&read, 1}, cookie).ok()) reads_[cookie] = last_;
         return;
       }
       case 4: {
         const std::string frame(1 + input_.Byte(), 'f');
         const Bytes piece(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
-        (void)victim_.SendRoom(last_);
-        (void)victim_.Send(last_, {piece});
+        (void)transport.SendRoom(last_);
+        (void)transport.Send(last_, {piece});
         return;
       }
       case 5:
-        (void)victim_.Expose(last_, *house.exposed);
+        (void)transport.Expose(last_, *house.exposed);
         return;
       case 6:
-        victim_.Withdraw(last_, *house.exposed);
+        transport.Withdraw(last_, *house.exposed);
         return;
       case 7:
-        if (input_.OneIn(4)) victim_.Disconnect(last_);
+        if (input_.OneIn(4)) transport.Disconnect(last_);
         return;
       case 8:
-        (void)victim_.Arm();
+        (void)transport.Arm();
         return;
+      case 9:
+        return HandOver();
     }
+  }
+
+  // The one that asks is gone here, and asks there.
+  void HandOver() {
+    House& house = House::The();
+    if (asking_.empty()) return;
+    const ConnectionId id = asking_.back();
+    Transport& from = Of(id);
+    Transport& to = &from == house.server.get() ? *house.other_server : *house.server;
+    if (!from.HandOver(id, to).ok()) return;
+    asking_.pop_back();
+    known_.erase(id);
+  }
+  Transport& Of(ConnectionId id) {
+    const auto found = known_.find(id);
+    return found == known_.end() ? victim_ : *found->second;
   }
 
   void Turn() {
@@ -464,10 +491,13 @@ class Script {
     socket_.reset();
     kept_.reset();
     if (rings_ != nullptr) munmap(rings_, rings_bytes_);
-    const std::vector<ConnectionId> open(known_.begin(), known_.end());
-    for (ConnectionId id : open) victim_.Disconnect(id);
-    // A look at the sockets comes once in 64 Polls.
-    for (int i = 0; i < 200; ++i) Poll();
+    // What was handed over on the way may ask there meanwhile.
+    for (int round = 0; round < 2; ++round) {
+      const std::map<ConnectionId, Transport*> open = known_;
+      for (const auto& [id, transport] : open) transport->Disconnect(id);
+      // A look at the sockets comes once in 64 Polls.
+      for (int i = 0; i < 100; ++i) Poll();
+    }
     OSPREY_MUST(known_.empty() && reads_.empty(), "something is left of a peer that is gone");
     const Transport::Resources resources = victim_.resources();
     OSPREY_MUST(resources.connections == 0 && resources.peer_mappings == 0, "a connection is left");
@@ -480,7 +510,8 @@ class Script {
   std::byte* rings_ = nullptr;
   size_t rings_bytes_ = 0;
   uint32_t pushed_ = 0;
-  std::set<ConnectionId> known_, connected_;  // of the victim; not yet disconnected
+  std::map<ConnectionId, Transport*> known_;  // not yet disconnected, and whose they are
+  std::set<ConnectionId> connected_;
   std::vector<ConnectionId> asking_;
   ConnectionId last_ = ConnectionId::kNone;
   std::map<uint64_t, ConnectionId> reads_;

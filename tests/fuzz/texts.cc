@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/client.h"
 #include "client/scans.h"
 #include "gflags/gflags.h"
@@ -23,6 +24,7 @@
 #include "server/number.h"
 #include "server/size_flag.h"
 #include "tests/fuzz/input.h"
+#include "tools/histogram.h"
 #include "tools/kvcli_run.h"
 #include "tools/stanzas.h"
 
@@ -97,14 +99,31 @@ void TakeTtl(const std::string& text) {
               "a time out of range");
 }
 
-void TakeFlags(const std::string& text) {
+void TakeFlags(fuzz::Input& input) {
+  constexpr const char* kWords[] = {"--fuzz-text",
+                                    "--fuzz_text=",
+                                    "-fuzz-text=a",
+                                    "--fuzz-switch",
+                                    "--nofuzz_switch",
+                                    "--fuzz-switch=no",
+                                    "--fuzz-number=",
+                                    "--fuzz-ratio",
+                                    "--",
+                                    "-",
+                                    "-5",
+                                    "--help",
+                                    "--unknown=1",
+                                    "#"};
   std::vector<std::string> words;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line) && words.size() < 32;) {
+  while (!input.empty() && words.size() < 16) {
+    std::string word = input.Flag() ? kWords[input.Choice(std::size(kWords))] : "";
+    if (input.Flag()) word += input.Text(20);
     // A file that may have no end is the user's own affair; ours is the one below.
-    if (absl::StrContains(line, "flagfile")) line = absl::StrCat("--flagfile=", File());
-    words.push_back(line);
+    if (input.OneIn(8) || absl::StrContains(word, "flagfile"))
+      word = absl::StrCat("--flagfile=", File());
+    words.push_back(std::move(word));
   }
+  const std::string text = absl::StrJoin(words, "\n");
   Write(text, 0600);
   gflags::FlagSaver saver;
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(words);
@@ -189,6 +208,25 @@ void TakeValue(const std::string& text, fuzz::Input& input) {
   OSPREY_MUST(value.ok() && *value == text, "another value than was given");
 }
 
+void TakeHistogram(fuzz::Input& input) {
+  std::vector<Histogram::Bucket> buckets;
+  for (uint32_t count = input.Byte() % 16; count > 0; --count)
+    buckets.push_back({input.Number(), input.Number()});
+  const uint64_t min = input.Number(), max = input.Number();
+  Histogram histogram;
+  if (!histogram.Restore(buckets, min, max, static_cast<double>(input.Number()))) {
+    OSPREY_MUST(histogram.count() == 0 && histogram.Buckets().empty(), "half of a histogram");
+    return;
+  }
+  Histogram again;
+  OSPREY_MUST(
+      again.Restore(histogram.Buckets(), histogram.min(), histogram.max(), histogram.sum()) &&
+          again.count() == histogram.count(),
+      "a histogram that is another one when kept again");
+  for (const double quantile : {0.0, 0.5, 0.999, 1.0})
+    OSPREY_MUST(histogram.ValueAt(quantile) <= histogram.max(), "a quantile above all values");
+}
+
 void One(fuzz::Input input) {
   enum {
     kAddress,
@@ -201,6 +239,7 @@ void One(fuzz::Input input) {
     kStanzas,
     kCursor,
     kValue,
+    kHistogram,
     kKinds
   };
   switch (input.Choice(kKinds)) {
@@ -215,7 +254,7 @@ void One(fuzz::Input input) {
     case kTtl:
       return TakeTtl(input.Rest());
     case kFlags:
-      return TakeFlags(input.Rest());
+      return TakeFlags(input);
     case kConfig:
       return TakeConfig(input);
     case kKeyFile:
@@ -224,6 +263,8 @@ void One(fuzz::Input input) {
       return TakeStanzas(input.Rest());
     case kCursor:
       return TakeCursor(input.Rest());
+    case kHistogram:
+      return TakeHistogram(input);
     case kValue: {
       const std::string text = input.Text(300);
       return TakeValue(text, input);
