@@ -260,6 +260,16 @@ absl::StatusOr<absl::Duration> Client::Ping(absl::Duration deadline) {
   return Now() - start;
 }
 
+absl::StatusOr<absl::Duration> Client::MeasureRead(uint32_t bytes, absl::Duration deadline) {
+  absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
+  if (!end.ok()) return end.status();
+  const absl::Time start = Now();
+  absl::StatusOr<Value> answer = impl_->Block<Value>(
+      [&](auto done) { return impl_->engine().StartMeasure(bytes, *end, std::move(done)); });
+  if (!answer.ok()) return answer.status();
+  return Now() - start;
+}
+
 absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
@@ -356,6 +366,8 @@ int Client::Wait(absl::Duration timeout) {
 }
 
 int Client::in_flight() const { return impl_->engine().in_flight(); }
+bool Client::connected() const { return impl_->engine().connection().ready(); }
+uint64_t Client::incarnation() const { return impl_->engine().connection().terms().incarnation; }
 const Counters& Client::counters() const { return impl_->engine().counters(); }
 std::string Client::Describe() const { return impl_->engine().Describe(); }
 

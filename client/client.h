@@ -144,6 +144,9 @@ struct ScanOptions {
   uint64_t limit = 1000;
   // With the values. Long ones (over 64 KiB) are fetched one by one.
   bool values = false;
+  // Long values above this are left out, as has_value says: so a page of many of them needs no more
+  // memory than one likes.
+  uint64_t value_bytes_max = UINT64_MAX;
   // Zero: Options::deadline. A page that is not full by then is returned as it is; with values, to
   // fetch the long ones takes up to as much again.
   absl::Duration deadline = absl::ZeroDuration();
@@ -152,8 +155,12 @@ struct ScanOptions {
 struct ScanItem {
   std::string key;
   std::string value;  // ScanOptions::values
+  bool has_value = false;
+  bool is_inline = false;  // it takes a place in the index, and none besides
   uint64_t value_length = 0;
   uint64_t version = 0;
+  // What was left of its time to live when it was found, at least, as in Value.
+  absl::Duration ttl = absl::InfiniteDuration();
 };
 
 struct ScanPage {
@@ -292,6 +299,12 @@ class Client {
 
   // The time of a message there and back.
   absl::StatusOr<absl::Duration> Ping(absl::Duration deadline = absl::ZeroDuration());
+  // The time of one READ of `bytes` (1 to kMeasureBytesMax) at the region's beginning: what the
+  // device, or shared memory, needs below a Get on the same connection. It goes the way of a Get's
+  // READ, and nothing is looked up, checked or copied. INVALID_ARGUMENT for other sizes.
+  static constexpr uint32_t kMeasureBytesMax = 64 << 10;
+  absl::StatusOr<absl::Duration> MeasureRead(uint32_t bytes,
+                                             absl::Duration deadline = absl::ZeroDuration());
   // The server's statistics: lines "name=value".
   absl::StatusOr<std::string> ServerStats(absl::Duration deadline = absl::ZeroDuration());
 
@@ -357,6 +370,11 @@ class Client {
   int Wait(absl::Duration timeout);
   int in_flight() const;
 
+  // Whether operations could go on their way now, as far as the last Poll or call saw.
+  bool connected() const;
+  // Of the server that it was connected to last: another number is another life of the server,
+  // which began empty.
+  uint64_t incarnation() const;
   const Counters& counters() const;
   // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411".
   std::string Describe() const;

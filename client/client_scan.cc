@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "client/client_impl.h"
 #include "client/scans.h"
+#include "client/server_clock.h"
 
 namespace osprey {
 
@@ -22,15 +24,19 @@ struct Page {
   Client::ScanCallback done;
 };
 
-std::shared_ptr<Page> PageOf(Found found, bool values, Client::ScanCallback done) {
+// Without the values above `value_bytes_max`, or none if that is empty.
+std::shared_ptr<Page> PageOf(Found found, absl::optional<uint64_t> value_bytes_max,
+                             Client::ScanCallback done) {
   auto page = std::make_shared<Page>();
   page->done = std::move(done);
   page->page.cursor = found.next.Text();
   page->page.items.reserve(found.entries.size());
   for (index::ScanEntry& entry : found.entries) {
-    if (values && !entry.has_value) page->missing.push_back(page->page.items.size());
-    page->page.items.push_back(
-        {std::move(entry.key), std::move(entry.value), entry.value_length, entry.version});
+    if (value_bytes_max.has_value() && !entry.has_value && entry.value_length <= *value_bytes_max)
+      page->missing.push_back(page->page.items.size());
+    page->page.items.push_back({std::move(entry.key), std::move(entry.value), entry.has_value,
+                                entry.is_inline, entry.value_length, entry.version,
+                                client::TtlOf(entry.expiry_ns, found.now_ns)});
   }
   return page;
 }
@@ -50,6 +56,8 @@ void Complete(Page& page, std::vector<absl::StatusOr<Value>> values) {
     item.version = values[i]->version;
     item.value_length = values[i]->bytes.size();
     item.value = std::move(values[i]->bytes);
+    item.has_value = true;
+    item.ttl = values[i]->ttl;
   }
   page.done(std::move(page.page));
 }
@@ -77,10 +85,12 @@ absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& opti
   request.limit = std::max<uint64_t>(options.limit, 1);
   request.values = options.values;
   request.deadline = *end;
-  request.done = [this, values = options.values, deadline = options.deadline,
+  absl::optional<uint64_t> value_bytes_max;
+  if (options.values) value_bytes_max = options.value_bytes_max;
+  request.done = [this, value_bytes_max, deadline = options.deadline,
                   done = std::move(done)](absl::StatusOr<Found> found) mutable {
     if (!found.ok()) return done(found.status());
-    const std::shared_ptr<Page> page = PageOf(*std::move(found), values, std::move(done));
+    const std::shared_ptr<Page> page = PageOf(*std::move(found), value_bytes_max, std::move(done));
     if (page->missing.empty()) return page->done(std::move(page->page));
     std::vector<absl::string_view> keys;
     for (const size_t i : page->missing) keys.push_back(page->page.items[i].key);

@@ -141,6 +141,8 @@ class Engine : private Exposer {
   absl::Status CheckRoom() const;
   // At its deadline with what it has found, if anything (client/scans.h).
   absl::Status StartScan(Scans::Request request);
+  // One READ of the region's first `bytes`: 1 to Client::kMeasureBytesMax.
+  absl::Status StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
   absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
   absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/engine.h"
 #include "client/errors.h"
 #include "rdma/protocol.h"
@@ -80,6 +81,19 @@ absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = NewGet();
   get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
+  if (bytes < 1 || bytes > Client::kMeasureBytesMax) {
+    return BadOptionError("bytes", absl::StrCat(bytes),
+                          absl::StrCat("1 to ", Client::kMeasureBytesMax));
+  }
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.StartMeasure(bytes, deadline, std::move(done));
   new_.PushBack(get);
   Started(get);
   return absl::OkStatus();

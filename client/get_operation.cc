@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/errors.h"
+#include "client/server_clock.h"
 #include "index/access_hint.h"
 
 namespace osprey::client {
@@ -26,13 +27,6 @@ absl::string_view Text(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What is left at `now_ns`; both are server time.
-absl::Duration TtlOf(uint64_t expiry_ns, uint64_t now_ns) {
-  if (expiry_ns == 0) return absl::InfiniteDuration();
-  if (expiry_ns <= now_ns) return absl::ZeroDuration();
-  return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(expiry_ns - now_ns, INT64_MAX)));
-}
-
 void Assign(std::string& to, absl::Span<const std::byte> bytes) {
   to.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
@@ -45,6 +39,7 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   StartOperation(key, deadline);
   want_value_ = want_value;
   target_ = std::move(target);
+  measured_bytes_ = 0;
   asks_length_ = false;
   used_clock_ = false;
   times_asked_ = 0;
@@ -52,8 +47,14 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   state_ = State::kNew;
 }
 
+void GetOperation::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
+  Start("", /*want_value=*/false, deadline, std::move(done));
+  measured_bytes_ = bytes;
+}
+
 void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
+  if (measured_bytes_ != 0) return;
   hash_ = index::HashKey(key(), maps.hash_seed());
   partition_ = &maps.Of(hash_);
   place_ = {partition_->HomeOf(hash_), hash_.fingerprint()};
@@ -61,7 +62,14 @@ void GetOperation::Prepare(PartitionMaps& maps) {
 }
 
 void GetOperation::Begin(uint64_t read_bytes_max) {
-  assert(state_ == State::kNew && partition_ != nullptr);
+  assert(state_ == State::kNew);
+  if (measured_bytes_ != 0) {
+    read_ = {0, measured_bytes_};
+    landed_ = 0;
+    state_ = State::kToRead;
+    return;
+  }
+  assert(partition_ != nullptr);
   read_bytes_max_ = read_bytes_max;
   hint_ = cache_.Find(place_);
   if (hint_ != 0) ++counters_.hints;
@@ -79,6 +87,7 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 
 void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && landed_ == read_.length);
+  if (measured_bytes_ != 0) return Finish(Value());
   const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length}, [&] {
     const index::ServerTimeBounds time = time_since(posted_at_);
     landed_ns_ = time.latest_ns;
@@ -250,9 +259,11 @@ void GetOperation::DropLookup() {
 void GetOperation::Finish(absl::StatusOr<Value> answer) {
   assert(state_ != State::kDone);
   DropLookup();
-  ++counters_.gets;
-  if (answer.ok()) ++counters_.hits;
-  if (absl::IsNotFound(answer.status())) ++counters_.misses;
+  if (measured_bytes_ == 0) {
+    ++counters_.gets;
+    if (answer.ok()) ++counters_.hits;
+    if (absl::IsNotFound(answer.status())) ++counters_.misses;
+  }
   answer_ = std::move(answer);
   if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
   fetched_ = std::string();

@@ -60,6 +60,10 @@ class GetOperation final : public Operation {
   // With a `target` the value goes there.
   void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
              UserMemory target = {});
+  // kDone -> kNew, of no key: one READ of the region's first `bytes`, of which nothing is looked
+  // at.
+  void StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
+  bool is_measure() const { return measured_bytes_ != 0; }
   // Before Begin, with the maps of the present connection: begins to fetch what Begin needs.
   void Prepare(PartitionMaps& maps);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
@@ -143,6 +147,7 @@ class GetOperation final : public Operation {
   HitSampler& sampler_;
   State state_ = State::kDone;
   bool want_value_ = true;
+  uint32_t measured_bytes_ = 0;  // 0: a GET
   bool asks_after_pause_ = false;
   bool asks_length_ = false;  // the value seemed too long for the target: the server knows
   int attempt_ = 0;

@@ -10,6 +10,7 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
   const size_t room = transport_.ReadRoom(source.connection);
   chain_.clear();
   entries_.clear();
+  get_reads_ = get_read_bytes_ = 0;
   uint64_t chain_bytes = 0;
   for (Operation* next = to_read.first(); next != nullptr; next = OperationQueue::Next(*next)) {
     auto& operation = static_cast<GetOperation&>(*next);
@@ -36,8 +37,8 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
   // comes.
   if (!transport_.PostReads(source.connection, chain_, index + 1).ok()) return 0;
   free_.pop_back();
-  counters_.reads += chain_.size();
-  counters_.read_bytes += chain_bytes;
+  counters_.reads += get_reads_;
+  counters_.read_bytes += get_read_bytes_;
   if (outstanding_++ == 0) progress_at_ = now;
   batches_[index].swap(entries_);
   for (uint32_t i = 0; i < batches_[index].size(); ++i) {
@@ -59,6 +60,8 @@ void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t
   assert(wanted.length > 0 && wanted.length <= source.region.length &&
          wanted.offset <= source.region.length - wanted.length);
   uint32_t landed = operation.landed();
+  const size_t chain_before = chain_.size();
+  const uint64_t bytes_before = chain_bytes;
   if (landed == 0) operation.set_posted_at(now);
   while (landed < wanted.length && chain_.size() < room) {
     const uint32_t bytes = std::min(wanted.length - landed, source.read_bytes_max);
@@ -71,6 +74,9 @@ void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t
     chain_bytes += bytes;
   }
   entries_.push_back({&operation, Buffer(), landed});
+  if (operation.is_measure()) return;
+  get_reads_ += chain_.size() - chain_before;
+  get_read_bytes_ += chain_bytes - bytes_before;
 }
 
 void ReadBatches::Abandon(GetOperation& operation) {

@@ -80,6 +80,8 @@ class ReadBatches {
   // The chain that is being put together.
   std::vector<rdma::ReadRequest> chain_;
   std::vector<Entry> entries_;
+  uint64_t get_reads_ = 0;  // in it, without what only measures
+  uint64_t get_read_bytes_ = 0;
 };
 
 template <typename Landed>

@@ -224,6 +224,7 @@ void Scans::Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_s
   if (operation.chains > 0 || operation.next_read < operation.step.reads.size()) return;
   const index::ServerTimeBounds time = time_since(operation.posted_at);
   operation.lacked_time = time.latest_ns == UINT64_MAX;
+  if (!operation.lacked_time) operation.found.now_ns = time.latest_ns;
   Follow(operation, operation.scan->Resume({operation.buffer.data(), operation.step.bytes}, time),
          now);
 }

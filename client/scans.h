@@ -57,6 +57,7 @@ class Scans {
   struct Found {
     std::vector<index::ScanEntry> entries;
     uint64_t count = 0;
+    uint64_t now_ns = 0;  // server time when the last entry with an expiry was found, at the latest
     ScanPlace next;
   };
   struct Request {

@@ -96,6 +96,13 @@ class ServerClock {
   absl::Time heard_at_ = absl::InfinitePast();
 };
 
+// What is left of an expiry (0: there is none) at `now_ns`; both are server time.
+inline absl::Duration TtlOf(uint64_t expiry_ns, uint64_t now_ns) {
+  if (expiry_ns == 0) return absl::InfiniteDuration();
+  if (expiry_ns <= now_ns) return absl::ZeroDuration();
+  return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(expiry_ns - now_ns, INT64_MAX)));
+}
+
 }  // namespace osprey::client
 
 #endif  // OSPREY_CLIENT_SERVER_CLOCK_H_

@@ -340,7 +340,7 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes) {
     item.value = entry.value;
     item.value_length = entry.value.size();
     item.cas_version = InlineHead::Unpack(entry.head).cas_version;
-    TakeEntry(index, HashKey(item.key, map_.hash_seed()).fingerprint(), item);
+    TakeEntry(index, HashKey(item.key, map_.hash_seed()).fingerprint(), item, /*is_inline=*/true);
   }
   nonsense_ |= cursor.malformed();
   // The link of a line that is only the second of a window leads to others' chain.
@@ -427,7 +427,7 @@ bool Scan::BelongsTo(const LineCopy& line, KeyHash hash) const {
   return hash.home() == line.number || hash.home() + 1 == line.number;
 }
 
-void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item) {
+void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item, bool is_inline) {
   const KeyHash hash = HashKey(item.key, map_.hash_seed());
   if (!BelongsTo(lines_[line], hash) || hash.fingerprint() != fingerprint) {
     // Another item than the one that the line led to: the line has changed.
@@ -456,6 +456,7 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
   found.entry.value_length = item.value_length;
   found.entry.version = item.cas_version;
   found.entry.expiry_ns = item.expiry_ns;
+  found.entry.is_inline = is_inline;
   found.entry.has_value = options_.want_values && item.value.size() == item.value_length;
   if (found.entry.has_value) {
     found.entry.value.assign(reinterpret_cast<const char*>(item.value.data()), item.value.size());

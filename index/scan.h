@@ -62,6 +62,7 @@ struct ScanEntry {
   std::string key;
   std::string value;  // with want_values, of items up to kScanWholeBytesMax
   bool has_value = false;
+  bool is_inline = false;  // a line holds it, and no item
   uint64_t value_length = 0;
   uint64_t version = 0;
   uint64_t expiry_ns = 0;  // server time at which the key expires; 0: never
@@ -174,7 +175,8 @@ class Scan {
   void TakeChainLine(Chain& chain, ByteSpan bytes);
   void TakeItem(Item item, ByteSpan bytes);
   void WantItem(Item item, uint64_t bytes);
-  void TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item);
+  void TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item,
+                 bool is_inline = false);
   bool BelongsTo(const LineCopy& line, KeyHash hash) const;
   bool IsSettled(uint32_t home) const;
 

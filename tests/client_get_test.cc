@@ -92,6 +92,54 @@ TEST_F(ClientGetTest, MoreGetsThanTheConnectionTakesReadsAreAllAnswered) {
   for (const Outcome<Value>& get : gets) EXPECT_EQ(get.value->value().bytes, "saturn");
 }
 
+// --- Measuring
+
+TEST_F(ClientGetTest, AMeasuredReadIsOneReadAndCountsAsNoGet) {
+  int chains = 0;
+  network_.before_reads = [&](rdma::ConnectionId) { ++chains; };
+  for (const uint32_t bytes : {1u, 8u, 256u, Client::kMeasureBytesMax}) {
+    Outcome<Value> measure;
+    ASSERT_TRUE(engine_->StartMeasure(bytes, now_ + absl::Seconds(1), measure.Callback()).ok());
+    ASSERT_TRUE(RunUntil([&] { return measure.done(); }));
+    EXPECT_TRUE(measure.status().ok()) << measure.status();
+  }
+  EXPECT_EQ(chains, 4);
+  EXPECT_EQ(engine_->counters().gets, 0u);
+  EXPECT_EQ(engine_->counters().hits, 0u);
+  EXPECT_EQ(reads(), 0u);
+  EXPECT_EQ(engine_->counters().read_bytes, 0u);
+  EXPECT_TRUE(server_->requests.empty());
+  Store("planet", "saturn");
+  EXPECT_EQ(Get("planet")->bytes, "saturn") << "an operation is used again for a GET";
+  EXPECT_EQ(reads(), 1u);
+}
+
+TEST_F(ClientGetTest, AMeasuredReadOfNothingOrOfTooMuchIsRefused) {
+  Outcome<Value> measure;
+  for (const uint32_t bytes : {0u, Client::kMeasureBytesMax + 1}) {
+    const absl::Status status =
+        engine_->StartMeasure(bytes, now_ + absl::Seconds(1), measure.Callback());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+  EXPECT_FALSE(measure.done());
+}
+
+TEST_F(ClientGetTest, AMeasuredReadEndsAtItsDeadlineOrGoesOnWithTheNextConnection) {
+  network_.HoldReads(id(), true);
+  Outcome<Value> late;
+  ASSERT_TRUE(engine_->StartMeasure(8, now_ + absl::Milliseconds(50), late.Callback()).ok());
+  ASSERT_TRUE(RunUntil([&] { return late.done(); }));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+  network_.HoldReads(id(), false);
+  Outcome<Value> measure;
+  ASSERT_TRUE(engine_->StartMeasure(8, now_ + absl::Seconds(5), measure.Callback()).ok());
+  KillServer();
+  RunFor(absl::Milliseconds(50));
+  StartServer(2);
+  ASSERT_TRUE(RunUntil([&] { return measure.done(); }, absl::Seconds(6)));
+  EXPECT_TRUE(measure.status().ok()) << measure.status();
+}
+
 // --- Deadlines (R4, R5)
 
 TEST_F(ClientGetTest, WithoutAConnectionItFailsAtItsDeadlineAndSaysWhy) {

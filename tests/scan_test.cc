@@ -122,6 +122,35 @@ TEST_F(ScanTest, AskedForAPrefixOrFewItFindsThose) {
   EXPECT_TRUE(All(options, [] {}).empty());
 }
 
+TEST_F(ScanTest, LongValuesAreLeftOutWhereThatIsAskedAndItemsSayWhatTheyAre) {
+  WriteOptions expiring;
+  expiring.ttl = absl::Hours(1);
+  ASSERT_TRUE(client_->Put("small", "s").ok());
+  ASSERT_TRUE(client_->Put("expiring", "e", expiring).ok());
+  ASSERT_TRUE(client_->Put("middle", std::string(100'000, 'm'), expiring).ok());
+  ASSERT_TRUE(client_->Put("long", std::string(100'001, 'l')).ok());
+  ScanOptions options;
+  options.values = true;
+  options.value_bytes_max = 100'000;
+  std::map<std::string, ScanItem> found = All(options, [] {});
+  EXPECT_TRUE(found["small"].has_value && found["small"].is_inline);
+  EXPECT_EQ(found["small"].ttl, absl::InfiniteDuration());
+  EXPECT_TRUE(found["expiring"].has_value && !found["expiring"].is_inline);
+  EXPECT_TRUE(found["middle"].has_value);
+  EXPECT_EQ(found["middle"].value.size(), 100'000u);
+  for (const char* key : {"expiring", "middle"}) {
+    EXPECT_LE(found[key].ttl, absl::Hours(1));
+    EXPECT_GT(found[key].ttl, absl::Minutes(50));
+  }
+  EXPECT_FALSE(found["long"].has_value);
+  EXPECT_EQ(found["long"].value, "");
+  EXPECT_EQ(found["long"].value_length, 100'001u);
+  options.values = false;
+  found = All(options, [] {});
+  EXPECT_FALSE(found["small"].has_value);
+  EXPECT_GT(found["expiring"].ttl, absl::Minutes(50));
+}
+
 TEST_F(ScanTest, ACursorThatIsNoneOrOfAnEarlierServerIsRefused) {
   PutMany(0, 2000);
   ScanOptions options;
