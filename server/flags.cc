@@ -164,8 +164,11 @@ std::string DescribeFlags(absl::string_view file_part,
   std::vector<std::pair<std::string, std::string>> lines;
   for (const gflags::CommandLineFlagInfo& info : flags) {
     if (!absl::StrContains(info.filename, file_part) || !IsOwnFlag(info)) continue;
-    std::string name = absl::StrCat("--", absl::StrReplaceAll(info.name, {{"_", "-"}}));
-    if (info.type != "bool") absl::StrAppend(&name, info.type == "string" ? "=TEXT" : "=N");
+    const bool is_letter = info.name.size() == 1;
+    std::string name =
+        absl::StrCat(is_letter ? "-" : "--", absl::StrReplaceAll(info.name, {{"_", "-"}}));
+    if (info.type != "bool")
+      absl::StrAppend(&name, is_letter ? " " : "=", info.type == "string" ? "TEXT" : "N");
     lines.emplace_back(std::move(name), info.description);
   }
   std::move(more.begin(), more.end(), std::back_inserter(lines));

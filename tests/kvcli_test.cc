@@ -386,7 +386,7 @@ TEST_F(KvcliTest, TheServerMayComeFromTheEnvironmentOrAFlagfile) {
 }
 
 TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
-  ExpectUsageError(Bare({}), "no command");
+  ExpectUsageError(Bare({}), "OSPREY_SERVER");
   ExpectUsageError(Kvcli({"gett", "x"}), "'gett'");
   ExpectUsageError(Kvcli({"get"}), "KEY");
   ExpectUsageError(Kvcli({"put", "a", "b", "c"}), "KEY VALUE");
@@ -402,6 +402,151 @@ TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
   ExpectUsageError(Kvcli({"del", "a", "b", "--if-version=7"}), "one key");
   ExpectUsageError(Kvcli({"get", "a", "--prefix=x"}), "--prefix");
   ExpectUsageError(Kvcli({"get", ""}), "key");
+  ExpectUsageError(Kvcli({"get", "a", "-r", "0"}), "-r 0");
+  ExpectUsageError(Kvcli({"put", "a", "-", "-r", "2"}), "only once");
+  ExpectUsageError(Kvcli({"get", "a", "-i", "soon"}), "soon");
+  ExpectUsageError(Kvcli({"get", "a", "-r", "2", "-i", "-1"}), "-i -1");
+  ExpectUsageError(Kvcli({"bigkeys", "--top=0"}), "--top");
+  ExpectUsageError(Kvcli({"latency", "--size=1000000000"}), "--size");
+  ExpectUsageError(Kvcli({"latency", "--count=0"}), "--count");
+  ExpectUsageError(Kvcli({"latency", "--duration=0"}), "--duration");
+  ExpectUsageError(Kvcli({"get", "a", "--yes"}), "--yes");
+}
+
+TEST_F(KvcliTest, ArgumentsAreJudgedBeforeThereIsAConnection) {
+  const auto nowhere = [](std::vector<std::string> args) {
+    args.insert(args.begin(), "--server=shm:///nowhere/socket");
+    return Bare(args);
+  };
+  ExpectUsageError(nowhere({"incr", "a", "one"}), "'one'");
+  ExpectUsageError(nowhere({"expire", "a", "soon"}), "soon");
+  ExpectUsageError(nowhere({"mput", "a", "1", "b"}), "no value");
+  ExpectUsageError(nowhere({"mput", "a", "-", "b", "-"}), "standard input");
+  ExpectUsageError(nowhere({"export", "x", "--format=xml"}), "xml");
+  ExpectUsageError(nowhere({"export", "/tmp/never/was", "--resume", "--format=xml"}), "xml");
+  ExpectUsageError(nowhere({"export", "-", "--resume"}), "--resume");
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"put", "a", "@/nowhere/x"},
+                                               {"append", "a", "@/nowhere/x"},
+                                               {"mput", "b", "1", "a", "@/nowhere/x"},
+                                               {"import", "/nowhere/x"},
+                                               {"export", "/nowhere/x"}}) {
+    const ProgramResult result = nowhere(args);
+    EXPECT_EQ(result.exit_status, 4) << args[0];
+    EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/nowhere"))) << args[0];
+    EXPECT_EQ(result.err.find("connect"), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(KvcliTest, JsonTellsWhatAnOperationCost) {
+  Put("cost", "x");
+  const Json got = Json::parse(Kvcli({"get", "cost", "--json"}).out);
+  EXPECT_EQ(got["reads"], 1);
+  EXPECT_EQ(got["messages"], 0);
+  EXPECT_GT(got["us"], 0);
+  const Json put = Json::parse(Kvcli({"put", "cost", "y", "--json"}).out);
+  EXPECT_EQ(put["reads"], 0);
+  EXPECT_EQ(put["messages"], 1);
+}
+
+TEST_F(KvcliTest, ACommandIsRepeatedAsOftenAsIsAsked) {
+  Kvcli({"del", "repeated"});
+  EXPECT_EQ(Kvcli({"incr", "repeated", "-r", "3"}).out, "1\n2\n3\n");
+  const ProgramResult some = Kvcli({"get", "not repeated", "-r", "2", "-i", "10ms"});
+  EXPECT_EQ(some.exit_status, 1);
+  Kvcli({"del", "repeated"});
+}
+
+TEST_F(KvcliTest, LatencyMeasuresAllKindsAndLeavesNoKeyBehind) {
+  const std::string count = Kvcli({"count"}).out;
+  const Json before = Json::parse(Kvcli({"stats", "--json"}).out);
+  const ProgramResult result = Kvcli({"latency", "--count=50", "--size=100", "--json"});
+  ASSERT_EQ(result.exit_status, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_FALSE(json["transport"].get<std::string>().empty());
+  EXPECT_EQ(json["value_bytes"], 100);
+  for (const char* kind : {"get", "put", "ping", "read_8", "read_256"}) {
+    const Json& row = json[kind];
+    EXPECT_EQ(row["count"], 50) << kind;
+    double last = 0;
+    for (const char* name : {"min_us", "p50_us", "p90_us", "p99_us", "p99.9_us", "max_us"}) {
+      EXPECT_GE(row[name], last) << kind << " " << name;
+      last = row[name];
+    }
+    EXPECT_GT(last, 0) << kind;
+  }
+  EXPECT_EQ(json["reads_per_get"], 1.0) << "the place of the key is known";
+  // A GET does more than a READ of what is not longer.
+  EXPECT_GE(json["get"]["p50_us"].get<double>(), json["read_8"]["min_us"].get<double>());
+  EXPECT_EQ(Kvcli({"count"}).out, count);
+  const Json after = Json::parse(Kvcli({"stats", "--json"}).out);
+  EXPECT_EQ(after["requests_get"], before["requests_get"]) << "GETs are READs";
+
+  const ProgramResult plain = Kvcli({"latency", "--duration=0.1"});
+  EXPECT_EQ(plain.exit_status, 0) << plain.err;
+  EXPECT_THAT(plain.out, AllOf(HasSubstr("transport="), HasSubstr("\nget count="),
+                               HasSubstr("\nread_256 count="), HasSubstr("reads_per_get=1.0000")));
+  EXPECT_EQ(Kvcli({"count"}).out, count);
+}
+
+TEST_F(KvcliTest, StatIsALineAnInterval) {
+  const ProgramResult stat = Kvcli({"--stat", "-r", "22", "-i", "0.01"});
+  EXPECT_EQ(stat.exit_status, 0) << stat.err;
+  const std::vector<std::string> lines = absl::StrSplit(stat.out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 24u) << "22 lines and a header every 20";
+  EXPECT_THAT(lines[0], AllOf(HasSubstr("keys"), HasSubstr("put/s"), HasSubstr("evict/s")));
+  EXPECT_EQ(lines[21], lines[0]);
+  const ProgramResult json = Kvcli({"stat", "--json", "-r", "1", "-i", "10ms"});
+  EXPECT_TRUE(Json::parse(json.out).contains("put/s")) << json.out;
+}
+
+TEST_F(KvcliTest, BigKeysTellsTheLongestAndHowTheyAreStored) {
+  Kvcli({"flush"});
+  Put("small", "s");
+  Put("middle", std::string(5000, 'm'));
+  Put("long", std::string(400'000, 'l'));
+  Put(std::string(300, 'k'), "v");
+  const ProgramResult plain = Kvcli({"bigkeys", "--top=2"});
+  ASSERT_EQ(plain.exit_status, 0) << plain.err;
+  EXPECT_EQ(plain.out,
+            absl::StrCat("value\t400000\t4\tlong\nvalue\t5000\t6\tmiddle\n", "key\t1\t300\t",
+                         std::string(300, 'k'), "\nkey\t5000\t6\tmiddle\n",
+                         "storage\tinline\t1\t5\t1\t1\n", "storage\titem\t2\t306\t5001\t5000\n",
+                         "storage\tpieces\t1\t4\t400000\t400000\n"));
+  const ProgramResult json = Kvcli({"bigkeys", "--top=1", "--json"});
+  EXPECT_EQ(Json::parse(json.out.substr(0, json.out.find('\n')))["key"], "long");
+  Kvcli({"flush"});
+}
+
+TEST_F(KvcliTest, LinesOfStandardInputAreCommands) {
+  const ProgramResult result = Kvcli({},
+                                     "# a comment\n\nput \"a \\x62\" 'it\\'s'\nget 'a b'\n"
+                                     "incr n 5\nget n --json\nexists 'a b'\ndel 'a b' n");
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(result.out,
+              MatchesRegex("[0-9]+\nit's\n5\n\\{\"key\":\"n\"[^\n]*\\}\nyes\n[0-9]+\n[0-9]+\n"));
+  EXPECT_THAT(result.err, IsEmpty());
+}
+
+TEST_F(KvcliTest, LinesGoOnAfterErrorsAndEndWithTheHighestStatus) {
+  Kvcli({"del", "after"});
+  const ProgramResult result = Kvcli(
+      {}, "get absent\nput \"open\nnonsense\nget x --server=shm:///y\nput after -\nput after 1\n");
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("absent"), HasSubstr("line 2: a \" is not closed"),
+                    HasSubstr("'nonsense'"), HasSubstr("--server"), HasSubstr("standard input")));
+  EXPECT_EQ(Kvcli({"get", "after"}).out, "1");
+  EXPECT_EQ(Kvcli({}, "get absent\nput after 2\nquit\nnonsense\n").exit_status, 1);
+  EXPECT_EQ(Kvcli({"get", "after"}).out, "2");
+  EXPECT_EQ(Kvcli({}, "").exit_status, 0);
+}
+
+TEST_F(KvcliTest, LinesEndWhereTheServerCannotBeReached) {
+  ProgramOptions options;
+  options.input = "get a\nput b 1\n";
+  const ProgramResult result = Bare({"--server=shm:///nowhere/socket", "--timeout=0.2"}, options);
+  EXPECT_EQ(result.exit_status, 3);
+  EXPECT_THAT(result.err, HasSubstr("line 1: the commands end here"));
 }
 
 TEST_F(KvcliTest, HelpNeedsNoServer) {
@@ -410,7 +555,11 @@ TEST_F(KvcliTest, HelpNeedsNoServer) {
   EXPECT_THAT(help.out, AllOf(HasSubstr("put KEY VALUE"), HasSubstr("--if-version"),
                               HasSubstr("exit status")));
   EXPECT_EQ(Bare({"--help"}).out, help.out);
-  EXPECT_EQ(Bare({"help", "put"}).exit_status, 0);
+  const ProgramResult put = Bare({"help", "put"});
+  EXPECT_EQ(put.exit_status, 0);
+  EXPECT_THAT(put.out, AllOf(HasSubstr("--ttl=SECONDS"),
+                             HasSubstr("example: kvcli put planet saturn --ttl=3600")));
+  EXPECT_EQ(Json::parse(Bare({"help", "put", "--json"}).out)["command"], "put");
 }
 
 TEST_F(KvcliTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {

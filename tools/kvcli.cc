@@ -1,10 +1,13 @@
-// kvcli: one command on an Osprey server. `kvcli help` says which.
+// kvcli: one command on an Osprey server, or a shell. `kvcli help` says which.
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,61 +23,106 @@
 #include "server/flags.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
+#include "tools/kvcli_connection.h"
+#include "tools/kvcli_interrupt.h"
 #include "tools/kvcli_output.h"
+#include "tools/kvcli_shell.h"
 
 DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
 DEFINE_string(
     auth_key_file, "",
     "file with the key that the server has, too; without it, only servers that want none");
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
-DEFINE_bool(json, false, "print JSON");
-DEFINE_bool(if_absent, false, "put, mput: only if there is no such key");
+DEFINE_bool(json, false, "print JSON, errors too");
+DEFINE_int64(r, 1, "run the command so often; -1: until Ctrl-C");
+DEFINE_string(i, "0", "with -r: seconds (or as 200ms) in between; with --stat 1 by default");
+DEFINE_bool(stat, false, "as the command stat");
+DEFINE_bool(if_absent, false, "put, mput, import: only if there is no such key");
 DEFINE_uint64(if_version, 0,
               "put, del, incr, append, expire, persist: only if this is the present version");
 DEFINE_string(ttl, "", "put, mput: how long the keys live, in seconds (or as 200ms, 24h)");
-DEFINE_string(prefix, "", "scan, count: only keys that start so");
+DEFINE_string(prefix, "", "scan, count, bigkeys, export: only keys that start so");
 DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
 DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
 DEFINE_bool(values, false, "scan: print values, too");
+DEFINE_uint64(top, 10, "bigkeys: so many of each kind");
+DEFINE_string(format, "",
+              "import, export: csv, jsonl or binary; else as the file's name ends, else jsonl");
+DEFINE_bool(resume, false, "export: go on with what was interrupted");
+DEFINE_uint64(skip, 0, "import: without the first so many records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
 DEFINE_string(memory, "1GiB", "doctor: what kvserver --memory would be");
+DEFINE_bool(yes, false, "flush: do not ask");
+DEFINE_uint64(size, 64, "latency: bytes of the values");
+DEFINE_uint64(count, 0, "latency: measure so many of each");
+DEFINE_string(duration, "5", "latency: measure for so many seconds (or as 200ms)");
 
 namespace osprey {
 namespace {
 
 // The longest value, 1 GiB, takes up to twice that on its way. Only what is needed is taken.
 constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
+// Of -i.
+constexpr absl::Duration kIntervalMax() { return absl::Hours(24); }
+
+absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view name, const std::string& text) {
+  double seconds = 0;
+  absl::Duration time;
+  if (absl::SimpleAtod(text, &seconds)) {
+    time = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &time)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, text, " is no time; examples: 5, 0.5, 200ms"));
+  }
+  return time;
+}
 
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
-  double seconds = 0;
-  absl::Duration timeout;
-  if (absl::SimpleAtod(text, &seconds)) {
-    timeout = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &timeout)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--timeout=", text, " is no time; examples: 5, 0.5, 200ms"));
-  }
+  const absl::StatusOr<absl::Duration> timeout = ParseSeconds("--timeout=", text);
+  if (!timeout.ok()) return timeout;
   // Written so that NaN is refused, too.
-  if (!(timeout > absl::ZeroDuration() && timeout <= kDeadlineMax())) {
+  if (!(*timeout > absl::ZeroDuration() && *timeout <= kDeadlineMax())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--timeout=", text, " is not above 0 and at most ", absl::FormatDuration(kDeadlineMax())));
   }
   return timeout;
 }
 
+absl::StatusOr<absl::Duration> ParseInterval(const std::string& text) {
+  const absl::StatusOr<absl::Duration> interval = ParseSeconds("-i ", text);
+  if (!interval.ok()) return interval;
+  if (!(*interval >= absl::ZeroDuration() && *interval <= kIntervalMax()))
+    return absl::InvalidArgumentError(absl::StrCat("-i ", text, " is not from 0 to 24 hours"));
+  return interval;
+}
+
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
-CommandOptions OptionsFromFlags() {
+absl::StatusOr<CommandOptions> OptionsFromFlags() {
   CommandOptions options;
   options.if_absent = FLAGS_if_absent;
   options.values = FLAGS_values;
+  options.yes = FLAGS_yes;
+  options.resume = FLAGS_resume;
   if (IsGiven("if_version")) options.if_version = FLAGS_if_version;
   if (IsGiven("ttl")) options.ttl = FLAGS_ttl;
   if (IsGiven("prefix")) options.prefix = FLAGS_prefix;
   if (IsGiven("limit")) options.limit = FLAGS_limit;
   if (IsGiven("cursor")) options.cursor = FLAGS_cursor;
+  if (IsGiven("format")) options.format = FLAGS_format;
+  if (IsGiven("skip")) options.skip = FLAGS_skip;
+  if (IsGiven("top")) options.top = FLAGS_top;
+  if (IsGiven("size")) options.size = FLAGS_size;
+  if (IsGiven("count")) options.count = FLAGS_count;
+  if (IsGiven("duration")) options.duration = FLAGS_duration;
   if (IsGiven("peer")) options.doctor.peer = FLAGS_peer;
   if (IsGiven("memory")) options.doctor.memory = FLAGS_memory;
+  if (IsGiven("r")) options.repeat = FLAGS_r;
+  if (IsGiven("i")) {
+    const absl::StatusOr<absl::Duration> interval = ParseInterval(FLAGS_i);
+    if (!interval.ok()) return interval.status();
+    options.interval = *interval;
+  }
   return options;
 }
 
@@ -100,75 +148,160 @@ absl::StatusOr<std::string> ServerUri() {
   return server;
 }
 
-int UsageError(Output& out, absl::string_view what, const absl::Status& status) {
-  out.Error(what, status, "`kvcli help` shows how");
-  return static_cast<int>(ExitStatus::kUsage);
+// Not connected yet. Errors: INVALID_ARGUMENT.
+absl::StatusOr<KvcliConnection> ConnectionFromFlags() {
+  const absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
+  if (!timeout.ok()) return timeout.status();
+  if (absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok()) return key;
+  absl::StatusOr<std::string> server = ServerUri();
+  if (!server.ok()) return server.status();
+  Options options;
+  options.connect_timeout = *timeout;
+  options.deadline = *timeout;
+  options.buffer_bytes_max = kBufferBytesMax;
+  options.auth_key_file = FLAGS_auth_key_file;
+  return KvcliConnection(*std::move(server), options);
 }
 
-int Run(const Command& command, Arguments arguments, Output& out) {
-  CommandContext context;
-  context.options = OptionsFromFlags();
-  context.in = &std::cin;
-  context.out = &out;
-  if (absl::Status usage = CheckUsage(command, arguments, context.options); !usage.ok()) {
-    return UsageError(out, command.name, usage);
+Output OutputFromFlags() {
+  const bool people = isatty(STDOUT_FILENO) != 0;
+  return Output(
+      FLAGS_json ? Output::Form::kJson : (people ? Output::Form::kPeople : Output::Form::kPlain),
+      std::cout, std::cerr);
+}
+
+ExitStatus UsageError(Output& out, absl::string_view what, const absl::Status& status) {
+  out.Error(what, status, "`kvcli help` shows how");
+  return ExitStatus::kUsage;
+}
+
+ExitStatus ConnectError(Output& out, absl::string_view what, const std::string& server,
+                        const absl::Status& status) {
+  if (ReasonOf(status) == Reason::kBadAuthKey) {
+    out.Error("--auth-key-file", status, "");
+    return ExitStatus::kUsage;
   }
-  absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
-  if (!timeout.ok()) return UsageError(out, command.name, timeout.status());
+  out.Error(absl::StrCat(what, what.empty() ? "" : ": ", "cannot connect to ", server), status, "");
+  return ExitStatus::kCannotConnect;
+}
+
+// As often as -r says; the highest exit status of all.
+ExitStatus Repeat(const Command& command, CommandContext& context, Arguments arguments) {
+  const int64_t times = command.repeats_itself ? 1 : context.options.repeat.value_or(1);
+  if (times == 1) return command.run(context, arguments);
+  const CatchInterrupts catching;
+  ExitStatus worst = ExitStatus::kDone;
+  for (int64_t i = 0; (times < 0 || i < times) && !Interrupted(); ++i) {
+    if (i > 0) SleepUnlessInterrupted(context.options.interval.value_or(absl::ZeroDuration()));
+    if (Interrupted()) break;
+    worst = std::max(worst, command.run(context, arguments));
+    if (!context.out->Flush()) break;
+  }
+  return worst;
+}
+
+// One command, whose flags are set. `connection` may be null: then it is made if need be.
+ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* connection,
+                      std::istream* in, Output& out) {
+  const Command* command = FindCommand(words.front());
+  if (command == nullptr) {
+    return UsageError(
+        out, "",
+        absl::InvalidArgumentError(absl::StrCat("there is no command '", words.front(), "'")));
+  }
+  const Arguments arguments = Arguments(words).subspan(1);
+  CommandContext context;
+  context.in = in;
+  context.out = &out;
+  const absl::StatusOr<CommandOptions> options = OptionsFromFlags();
+  if (!options.ok()) return UsageError(out, command->name, options.status());
+  context.options = *options;
+  context.draws_out = out.form() == Output::Form::kPeople;
+  context.draws_err = isatty(STDERR_FILENO) != 0 && !FLAGS_json;
+  context.may_ask = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 &&
+                    out.form() == Output::Form::kPeople;
+  if (absl::Status usage = CheckUsage(*command, arguments, context.options); !usage.ok()) {
+    if (absl::IsInvalidArgument(usage)) return UsageError(out, command->name, usage);
+    out.Error(command->name, usage, "");
+    return ExitStatus::kFailed;
+  }
+  const absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
+  if (!timeout.ok()) return UsageError(out, command->name, timeout.status());
   if (absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
-    return UsageError(out, command.name, key);
+    return UsageError(out, command->name, key);
   context.server = ServerFromFlags();
   context.timeout = *timeout;
   context.auth_key_file = FLAGS_auth_key_file;
-  std::unique_ptr<Client> client;
-  if (command.needs_server) {
-    absl::StatusOr<std::string> server = ServerUri();
-    if (!server.ok()) return UsageError(out, command.name, server.status());
-
-    Options options;
-    options.connect_timeout = *timeout;
-    options.deadline = *timeout;
-    options.buffer_bytes_max = kBufferBytesMax;
-    options.auth_key_file = FLAGS_auth_key_file;
-    absl::StatusOr<std::unique_ptr<Client>> connected = Client::Connect(*server, options);
-    if (ReasonOf(connected.status()) == Reason::kBadAuthKey) {
-      out.Error("--auth-key-file", connected.status(), "");
-      return static_cast<int>(ExitStatus::kUsage);
+  std::optional<KvcliConnection> own;
+  if (command->needs_server) {
+    if (connection == nullptr) {
+      absl::StatusOr<KvcliConnection> made = ConnectionFromFlags();
+      if (!made.ok()) return UsageError(out, command->name, made.status());
+      connection = &own.emplace(*std::move(made));
     }
-    if (!connected.ok()) {
-      out.Error(absl::StrCat(command.name, ": cannot connect to ", *server), connected.status(),
-                "");
-      return static_cast<int>(ExitStatus::kCannotConnect);
-    }
-    client = *std::move(connected);
-    context.client = client.get();
-    context.server = *std::move(server);
+    connection->TellBefore(out);
+    const absl::StatusOr<Client*> client = connection->Connect();
+    if (!client.ok())
+      return ConnectError(out, command->name, connection->server(), client.status());
+    context.client = *client;
+    context.server = connection->server();
   }
-  return static_cast<int>(command.run(context, arguments));
+  const ExitStatus status = Repeat(*command, context, arguments);
+  if (command->needs_server) connection->TellAfter(out);
+  return status;
+}
+
+// One line of the shell. Its flags are its own; those of kvcli's start hold unless it says others.
+ExitStatus RunLine(const std::vector<std::string>& words, KvcliConnection& connection) {
+  const gflags::FlagSaver flags_of_start;
+  const std::string before = FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout;
+  absl::StatusOr<std::vector<std::string>> rest = ParseFlags(words);
+  Output out = OutputFromFlags();
+  out.set_values_are_lines();
+  if (rest.ok() && FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout != before) {
+    rest = absl::InvalidArgumentError(
+        "--server, --auth-key-file and --timeout belong to the start of kvcli, not into a line");
+  }
+  if (!rest.ok()) return UsageError(out, "", rest.status());
+  if (rest->empty()) return UsageError(out, "", absl::InvalidArgumentError("no command given"));
+  return RunCommand(*rest, &connection, nullptr, out);
+}
+
+ExitStatus RunShell(Output& out) {
+  absl::StatusOr<KvcliConnection> connection = ConnectionFromFlags();
+  if (!connection.ok()) return UsageError(out, "", connection.status());
+  const auto run = [&](const std::vector<std::string>& words) {
+    return RunLine(words, *connection);
+  };
+  const auto prompt = [&]() -> std::string {
+    if (connection->client() != nullptr) connection->client()->Poll();
+    return connection->is_connected() ? "osprey> " : "osprey (not connected)> ";
+  };
+  if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
+    return RunLines({run, prompt, out}, std::cin);
+  if (const absl::StatusOr<Client*> client = connection->Connect(); client.ok()) {
+    std::cout << (*client)->Describe() << "\n`help` lists the commands; Ctrl-D ends\n"
+              << std::flush;
+  } else {
+    ConnectError(out, "", connection->server(), client.status());
+  }
+  return RunOnTerminal({run, prompt, out});
 }
 
 int Main(int argc, char** argv) {
   absl::StatusOr<std::vector<std::string>> words = ParseFlags(ArgumentsOf(argc, argv));
-  const bool people = isatty(STDOUT_FILENO) != 0;
-  Output out(
-      FLAGS_json ? Output::Form::kJson : (people ? Output::Form::kPeople : Output::Form::kPlain),
-      std::cout, std::cerr);
-  if (!words.ok()) return UsageError(out, "", words.status());
+  Output out = OutputFromFlags();
+  if (!words.ok()) return static_cast<int>(UsageError(out, "", words.status()));
   if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") *words = {"help"};
-  if (words->empty()) return UsageError(out, "", absl::InvalidArgumentError("no command given"));
-
-  const Command* command = FindCommand(words->front());
-  if (command == nullptr)
-    return UsageError(
-        out, "",
-        absl::InvalidArgumentError(absl::StrCat("there is no command '", words->front(), "'")));
-  const int status = Run(*command, Arguments(*words).subspan(1), out);
-  if (!out.Flush() && status == 0) {
-    std::cerr << "kvcli: " << command->name
-              << ": standard output cannot be written; is the disk full?\n";
+  if (FLAGS_stat && words->empty()) *words = {"stat"};
+  const ExitStatus status =
+      words->empty() ? RunShell(out) : RunCommand(*words, nullptr, &std::cin, out);
+  if (!out.Flush() && status == ExitStatus::kDone) {
+    std::cerr << "kvcli: " << (words->empty() ? "" : words->front() + ": ")
+              << "standard output cannot be written; is the disk full?\n";
     return static_cast<int>(ExitStatus::kFailed);
   }
-  return status;
+  return static_cast<int>(status);
 }
 
 }  // namespace

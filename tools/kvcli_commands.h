@@ -1,6 +1,6 @@
-// kvcli's commands: one table, from which running, checking and `help` all come. A new command is
-// an entry here and a function (kvcli_keys.cc: of one key; kvcli_lifetime.cc: of
-// its time to live; kvcli_many.cc: of many).
+// kvcli's commands: one table, from which running, checking, completing and `help` all come. A new
+// command is an entry in kvcli_table.cc and a function (kvcli_keys.cc: of one key;
+// kvcli_lifetime.cc: of its time to live; kvcli_many.cc: of many; others have a file of their own).
 //
 // Thread rule: one thread at a time.
 
@@ -39,7 +39,18 @@ struct CommandOptions {
   std::optional<uint64_t> limit = std::nullopt;
   std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
   bool values = false;
+  bool yes = false;
+  std::optional<std::string> format = std::nullopt;
+  bool resume = false;
+  std::optional<uint64_t> skip = std::nullopt;
+  std::optional<uint64_t> top = std::nullopt;
+  std::optional<uint64_t> size = std::nullopt;
+  std::optional<uint64_t> count = std::nullopt;
+  std::optional<std::string> duration = std::nullopt;
   DoctorFlags doctor;
+  // Of any command: how often it is run (-1: until it is interrupted), and the time in between.
+  std::optional<int64_t> repeat = std::nullopt;
+  std::optional<absl::Duration> interval = std::nullopt;
 };
 
 // What a command works with. Nothing is owned.
@@ -50,8 +61,11 @@ struct CommandContext {
   absl::Duration timeout = absl::Seconds(5);
   std::string auth_key_file;
   CommandOptions options;
-  std::istream* in = nullptr;
+  std::istream* in = nullptr;  // standard input; null in the shell, which reads its lines there
   Output* out = nullptr;
+  bool may_ask = false;    // somebody sits there who can be asked
+  bool draws_out = false;  // standard output is a terminal, on which lines can be redrawn
+  bool draws_err = false;  // likewise standard error
 };
 
 using Arguments = absl::Span<const std::string>;
@@ -66,8 +80,25 @@ enum CommandFlag : unsigned {
   kCursor = 16,
   kValues = 32,
   kTtl = 64,
-  kDoctor = 128,
+  kYes = 128,
+  kFormat = 256,
+  kResume = 512,
+  kSkip = 1024,
+  kTop = 2048,
+  kSize = 4096,
+  kSamples = 8192,
+  kDuration = 16384,
+  kPeer = 32768,
+  kMemory = 65536,
 };
+
+// How a flag of CommandFlag is written.
+struct FlagName {
+  unsigned flag;
+  const char* name;   // "--ttl"
+  const char* value;  // what stands behind its =, for help: "SECONDS"; "": it is a switch
+};
+absl::Span<const FlagName> FlagNames();
 
 inline constexpr size_t kAnyNumber = SIZE_MAX;
 
@@ -75,12 +106,17 @@ struct Command {
   const char* name;
   const char* arguments;  // for help: "KEY VALUE"
   const char* summary;    // one line
+  const char* example;    // without "kvcli "
   size_t arguments_min;
   size_t arguments_max;
   bool needs_server;
   unsigned flags;  // of CommandFlag
+  // What can be said of the arguments before there is a connection. May be null. Errors:
+  // INVALID_ARGUMENT, a usage error; any other, the command would fail.
+  absl::Status (*check)(Arguments arguments, const CommandOptions& options);
   // REQUIRES: CheckUsage is OK. Prints its result, or its error.
   ExitStatus (*run)(CommandContext& context, Arguments arguments);
+  bool repeats_itself = false;  // -r and -i are its own business
 };
 
 absl::Span<const Command> Commands();
@@ -88,8 +124,17 @@ absl::Span<const Command> Commands();
 // Null when there is none of that name.
 const Command* FindCommand(absl::string_view name);
 
+// "put KEY VALUE".
+std::string CommandLine(const Command& command);
+
+// `help` and `help COMMAND`, as text and as JSON: what a command is called, takes and does, its
+// flags, and an example.
+std::string HelpText();
+std::string HelpText(const Command& command);
+Json HelpJson(const Command& command);
+
 // Errors: INVALID_ARGUMENT: too few or too many arguments, or a flag that the command does not
-// know.
+// know; and those of Command::check.
 absl::Status CheckUsage(const Command& command, Arguments arguments, const CommandOptions& options);
 
 }  // namespace osprey

@@ -28,6 +28,16 @@ absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
   return bytes;
 }
 
+// A directory opens, and only reading it fails.
+absl::Status Opened(std::ifstream& file, const std::string& path) {
+  if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
+    return absl::UnknownError(
+        absl::StrCat("file '", path, "' cannot be read: ", std::strerror(errno)));
+  }
+  file.clear();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view MendOf(const absl::Status& status) {
@@ -64,18 +74,38 @@ std::string Quoted(absl::string_view verb, absl::string_view key) {
                       shown.size() > 100 ? absl::StrCat(shown.substr(0, 100), "…") : shown);
 }
 
-absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in) {
-  if (argument == "-") return ReadAll(in, "standard input");
+absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream* in) {
+  if (argument == "-") {
+    if (in == nullptr) {
+      return absl::InvalidArgumentError(
+          "- is standard input, where the shell reads its commands; write the value, or @FILE");
+    }
+    return ReadAll(*in, "standard input");
+  }
   if (!absl::StartsWith(argument, "@")) return argument;
   const std::string path = argument.substr(1);
   std::ifstream file(path, std::ios::binary);
-  // A directory opens, and only reading it fails.
-  if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
-    return absl::UnknownError(
-        absl::StrCat("file '", path, "' cannot be read: ", std::strerror(errno)));
-  }
-  file.clear();
+  if (absl::Status opened = Opened(file, path); !opened.ok()) return opened;
   return ReadAll(file, path);
+}
+
+ExitStatus FailToRead(CommandContext& context, absl::string_view what, const absl::Status& status) {
+  context.out->Error(what, status, "nothing was stored");
+  return absl::IsInvalidArgument(status) ? ExitStatus::kUsage : ExitStatus::kFailed;
+}
+
+absl::Status CheckPut(Arguments arguments, const CommandOptions& /*options*/) {
+  const std::string& value = arguments[1];
+  if (!absl::StartsWith(value, "@")) return absl::OkStatus();
+  std::ifstream file(value.substr(1), std::ios::binary);
+  return Opened(file, value.substr(1));
+}
+
+absl::Status CheckIncrement(Arguments arguments, const CommandOptions& /*options*/) {
+  int64_t by = 0;
+  if (arguments.size() < 2 || absl::SimpleAtoi(arguments[1], &by)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("N is '", arguments[1], "', which is no whole number of 64 bits"));
 }
 
 WriteOptions WriteOptionsOf(const CommandOptions& options) {
@@ -96,13 +126,11 @@ void PrintWritten(CommandContext& context, absl::string_view people, const std::
 
 ExitStatus RunPut(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<std::string> value = ReadValue(arguments[1], *context.in);
-  if (!value.ok()) {
-    context.out->Error(Quoted("put", key), value.status(), "nothing was stored");
-    return ExitStatus::kFailed;
-  }
-  const absl::StatusOr<uint64_t> version =
-      context.client->Put(key, *value, WriteOptionsOf(context.options));
+  const absl::StatusOr<std::string> value = ReadValue(arguments[1], context.in);
+  if (!value.ok()) return FailToRead(context, Quoted("put", key), value.status());
+  const absl::StatusOr<uint64_t> version = Timed(context, [&](Client& client) {
+    return client.Put(key, *value, WriteOptionsOf(context.options));
+  });
   if (!version.ok()) return Fail(context, Quoted("put", key), version.status());
   PrintWritten(context, absl::StrCat("stored ", ForTerminal(key), ": ", value->size(), " bytes"),
                key, *version);
@@ -111,7 +139,8 @@ ExitStatus RunPut(CommandContext& context, Arguments arguments) {
 
 ExitStatus RunGet(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<Value> value = context.client->Get(key);
+  const absl::StatusOr<Value> value =
+      Timed(context, [&](Client& client) { return client.Get(key); });
   if (!value.ok()) return Fail(context, Quoted("get", key), value.status());
   context.out->Value(key, value->bytes, value->version, value->ttl);
   return ExitStatus::kDone;
@@ -119,7 +148,8 @@ ExitStatus RunGet(CommandContext& context, Arguments arguments) {
 
 ExitStatus RunExists(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<bool> exists = context.client->Exists(key);
+  const absl::StatusOr<bool> exists =
+      Timed(context, [&](Client& client) { return client.Exists(key); });
   if (!exists.ok()) return Fail(context, Quoted("exists", key), exists.status());
   Json json;
   SetBytes(json, "key", key);
@@ -132,15 +162,10 @@ ExitStatus RunExists(CommandContext& context, Arguments arguments) {
 ExitStatus RunIncrement(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   int64_t by = 1;
-  if (arguments.size() > 1 && !absl::SimpleAtoi(arguments[1], &by)) {
-    context.out->Error(Quoted("incr", key),
-                       absl::InvalidArgumentError(absl::StrCat(
-                           "N is '", arguments[1], "', which is no whole number of 64 bits")),
-                       "`kvcli help` shows how");
-    return ExitStatus::kUsage;
-  }
-  const absl::StatusOr<Number> counted =
-      context.client->Increment(key, by, WriteOptionsOf(context.options));
+  if (arguments.size() > 1) (void)absl::SimpleAtoi(arguments[1], &by);  // CheckIncrement did
+  const absl::StatusOr<Number> counted = Timed(context, [&](Client& client) {
+    return client.Increment(key, by, WriteOptionsOf(context.options));
+  });
   if (!counted.ok()) return Fail(context, Quoted("incr", key), counted.status());
   Json json;
   SetBytes(json, "key", key);
@@ -154,13 +179,11 @@ ExitStatus RunIncrement(CommandContext& context, Arguments arguments) {
 
 ExitStatus RunAppend(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<std::string> value = ReadValue(arguments[1], *context.in);
-  if (!value.ok()) {
-    context.out->Error(Quoted("append", key), value.status(), "nothing was stored");
-    return ExitStatus::kFailed;
-  }
-  const absl::StatusOr<uint64_t> version =
-      context.client->Append(key, *value, WriteOptionsOf(context.options));
+  const absl::StatusOr<std::string> value = ReadValue(arguments[1], context.in);
+  if (!value.ok()) return FailToRead(context, Quoted("append", key), value.status());
+  const absl::StatusOr<uint64_t> version = Timed(context, [&](Client& client) {
+    return client.Append(key, *value, WriteOptionsOf(context.options));
+  });
   if (!version.ok()) return Fail(context, Quoted("append", key), version.status());
   PrintWritten(context,
                absl::StrCat("appended to ", ForTerminal(key), ": ", value->size(), " bytes"), key,

@@ -43,31 +43,38 @@ absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::strin
   return ttl;
 }
 
+absl::Status CheckExpire(Arguments arguments, const CommandOptions& /*options*/) {
+  return ParseTtl("SECONDS ", arguments[1]).status();
+}
+
 ExitStatus RunExpire(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   const absl::StatusOr<absl::Duration> ttl = ParseTtl("SECONDS ", arguments[1]);
-  if (!ttl.ok()) {
-    context.out->Error(Quoted("expire", key), ttl.status(), "`kvcli help` shows how");
-    return ExitStatus::kUsage;
-  }
+  if (!ttl.ok()) return ExitStatus::kUsage;  // CheckExpire said so
   return RunWith(context, "expire", key, absl::StrCat("expires in ", SecondsOf(*ttl), " s"),
-                 context.client->Expire(key, *ttl, WriteOptionsOf(context.options)));
+                 Timed(context, [&](Client& client) {
+                   return client.Expire(key, *ttl, WriteOptionsOf(context.options));
+                 }));
 }
 
 ExitStatus RunPersist(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   return RunWith(context, "persist", key, "lives until it is deleted",
-                 context.client->Persist(key, WriteOptionsOf(context.options)));
+                 Timed(context, [&](Client& client) {
+                   return client.Persist(key, WriteOptionsOf(context.options));
+                 }));
 }
 
 ExitStatus RunTouch(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  return RunWith(context, "touch", key, "counts as used now", context.client->Touch(key));
+  return RunWith(context, "touch", key, "counts as used now",
+                 Timed(context, [&](Client& client) { return client.Touch(key); }));
 }
 
 ExitStatus RunTtl(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<absl::Duration> ttl = context.client->Ttl(key);
+  const absl::StatusOr<absl::Duration> ttl =
+      Timed(context, [&](Client& client) { return client.Ttl(key); });
   if (!ttl.ok()) return Fail(context, Quoted("ttl", key), ttl.status());
   Json json;
   SetBytes(json, "key", key);

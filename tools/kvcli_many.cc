@@ -1,20 +1,17 @@
+// kvcli's commands on several keys.
+
 #include <algorithm>
+#include <iostream>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tools/kvcli_run.h"
+#include "tools/kvcli_walk.h"
 
 namespace osprey {
 namespace {
-
-// Keys of one page of a scan.
-constexpr uint64_t kPageKeys = 1000;
-
-// A key or value as a field of a line: no tab, no line break, and still told apart from all others.
-std::string Field(absl::string_view bytes) { return absl::Utf8SafeCHexEscape(bytes); }
 
 std::vector<absl::string_view> KeysOf(Arguments arguments) {
   return std::vector<absl::string_view>(arguments.begin(), arguments.end());
@@ -54,11 +51,11 @@ void PrintFound(CommandContext& context, const ScanItem& item) {
   Json json = KeyJson(item.key);
   json["bytes"] = item.value_length;
   json["version"] = item.version;
-  std::string people = ForTerminal(item.key), plain = Field(item.key);
+  std::string people = ForTerminal(item.key), plain = EscapedField(item.key);
   if (context.options.values) {
     SetBytes(json, "value", item.value);
     absl::StrAppend(&people, "  ", ForTerminal(item.value));
-    absl::StrAppend(&plain, "\t", Field(item.value));
+    absl::StrAppend(&plain, "\t", EscapedField(item.value));
   }
   context.out->Result(people, plain, json);
 }
@@ -104,22 +101,25 @@ ExitStatus RunDelete(CommandContext& context, Arguments arguments) {
   return PrintVersions(context, "del", "deleted", keys, context.client->MultiDelete(keys));
 }
 
-ExitStatus RunMultiPut(CommandContext& context, Arguments arguments) {
+absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options) {
   if (arguments.size() % 2 != 0) {
-    context.out->Error("mput",
-                       absl::InvalidArgumentError(
-                           absl::StrCat("the last key, ", arguments.back(), ", has no value")),
-                       "it is: kvcli mput KEY VALUE [KEY VALUE …]");
-    return ExitStatus::kUsage;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the last key, ", arguments.back(), ", has no value"));
   }
+  if (std::count(arguments.begin(), arguments.end(), "-") > 1)
+    return absl::InvalidArgumentError("standard input (-) can be one value, not several");
+  for (size_t i = 0; i < arguments.size(); i += 2) {
+    if (absl::Status pair = CheckPut(arguments.subspan(i, 2), options); !pair.ok()) return pair;
+  }
+  return absl::OkStatus();
+}
+
+ExitStatus RunMultiPut(CommandContext& context, Arguments arguments) {
   std::vector<absl::string_view> keys;
   std::vector<std::string> values;
   for (size_t i = 0; i < arguments.size(); i += 2) {
-    absl::StatusOr<std::string> value = ReadValue(arguments[i + 1], *context.in);
-    if (!value.ok()) {
-      context.out->Error(Quoted("mput", arguments[i]), value.status(), "nothing was stored");
-      return ExitStatus::kFailed;
-    }
+    absl::StatusOr<std::string> value = ReadValue(arguments[i + 1], context.in);
+    if (!value.ok()) return FailToRead(context, Quoted("mput", arguments[i]), value.status());
     keys.push_back(arguments[i]);
     values.push_back(*std::move(value));
   }
@@ -144,7 +144,8 @@ ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
     const std::string& bytes = values[i]->bytes;
     absl::StrAppend(&people, people.empty() ? "" : "\n", ForTerminal(keys[i]), "  ",
                     ForTerminal(bytes));
-    absl::StrAppend(&plain, plain.empty() ? "" : "\n", Field(keys[i]), "\t", Field(bytes));
+    absl::StrAppend(&plain, plain.empty() ? "" : "\n", EscapedField(keys[i]), "\t",
+                    EscapedField(bytes));
     Json json = KeyJson(keys[i]);
     SetBytes(json, "value", bytes);
     json["version"] = values[i]->version;
@@ -154,8 +155,26 @@ ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
   return outcome.exit();
 }
 
+// Asks on the terminal, since nothing brings back what was flushed.
+static bool Confirmed(CommandContext& context) {
+  if (!context.may_ask || context.options.yes) return true;
+  const absl::StatusOr<uint64_t> count = context.client->Count();
+  context.out->Ask(absl::StrCat("delete all ", count.ok() ? absl::StrCat(*count, " ") : "",
+                                "keys at ", context.server, "? Type yes: "));
+  std::string answer;
+  std::getline(std::cin, answer);
+  std::cin.clear();  // Ctrl-D is no, too
+  return answer == "yes";
+}
+
 ExitStatus RunFlush(CommandContext& context, Arguments /*arguments*/) {
-  const absl::StatusOr<uint64_t> deleted = context.client->Flush();
+  if (!Confirmed(context)) {
+    context.out->Error("flush", absl::FailedPreconditionError("not confirmed; nothing was deleted"),
+                       "");
+    return ExitStatus::kNo;
+  }
+  const absl::StatusOr<uint64_t> deleted =
+      Timed(context, [](Client& client) { return client.Flush(); });
   if (!deleted.ok()) return Fail(context, "flush", deleted.status());
   context.out->Result(absl::StrCat("deleted ", *deleted, *deleted == 1 ? " key" : " keys"),
                       absl::StrCat(*deleted), Json{{"deleted", *deleted}});
@@ -163,47 +182,48 @@ ExitStatus RunFlush(CommandContext& context, Arguments /*arguments*/) {
 }
 
 ExitStatus RunScan(CommandContext& context, Arguments /*arguments*/) {
-  uint64_t left = context.options.limit.value_or(UINT64_MAX);
-  std::string cursor = context.options.cursor.value_or("");
+  Walk walk;
+  walk.prefix = context.options.prefix.value_or("");
+  walk.values = context.options.values;
+  walk.limit = context.options.limit.value_or(UINT64_MAX);
+  walk.cursor = context.options.cursor.value_or("");
   uint64_t found = 0;
-  do {
-    ScanOptions scan;
-    scan.prefix = context.options.prefix.value_or("");
-    scan.values = context.options.values;
-    scan.limit = std::min(kPageKeys, left);
-    const absl::StatusOr<ScanPage> page = context.client->Scan(cursor, scan);
-    if (!page.ok()) return Fail(context, "scan", page.status());
-    // A page may hold a few more than were asked for, and the cursor is behind them.
-    for (const ScanItem& item : page->items) PrintFound(context, item);
-    found += page->items.size();
-    left -= std::min<uint64_t>(left, page->items.size());
-    cursor = page->cursor;
-  } while (!cursor.empty() && left > 0 && context.out->Flush());
-  if (!cursor.empty()) context.out->Note(absl::StrCat("there may be more: --cursor=", cursor));
-  context.out->JsonOnly(Json{{"keys", found}, {"cursor", cursor}});
+  const absl::Status walked = WalkKeys(
+      *context.client, walk,
+      [&](const ScanItem& item) {
+        PrintFound(context, item);
+        ++found;
+        return absl::OkStatus();
+      },
+      [&] { return context.out->Flush(); });
+  if (!walked.ok()) return Fail(context, "scan", walked);
+  if (!walk.cursor.empty())
+    context.out->Note(absl::StrCat("there may be more: --cursor=", walk.cursor));
+  context.out->JsonOnly(Json{{"keys", found}, {"cursor", walk.cursor}});
   return ExitStatus::kDone;
 }
 
 ExitStatus RunCount(CommandContext& context, Arguments /*arguments*/) {
-  const std::string prefix = context.options.prefix.value_or("");
-  uint64_t count = 0;
-  if (prefix.empty()) {
-    const absl::StatusOr<uint64_t> all = context.client->Count();
-    if (!all.ok()) return Fail(context, "count", all.status());
-    count = *all;
-  } else {
-    std::string cursor;
-    do {
-      ScanOptions scan;
-      scan.prefix = prefix;
-      const absl::StatusOr<ScanPage> page = context.client->Scan(cursor, scan);
-      if (!page.ok()) return Fail(context, "count", page.status());
-      count += page->items.size();
-      cursor = page->cursor;
-    } while (!cursor.empty());
-  }
-  context.out->Result(absl::StrCat(count, count == 1 ? " key" : " keys"), absl::StrCat(count),
-                      Json{{"count", count}});
+  Walk walk;
+  walk.prefix = context.options.prefix.value_or("");
+  const absl::StatusOr<uint64_t> count =
+      Timed(context, [&](Client& client) -> absl::StatusOr<uint64_t> {
+        if (walk.prefix.empty()) return client.Count();
+        uint64_t found = 0;
+        const absl::Status walked = WalkKeys(
+            client, walk,
+            [&](const ScanItem&) {
+              ++found;
+              return absl::OkStatus();
+            },
+            [] { return true; });
+        if (walked.ok() && !walk.cursor.empty()) return absl::CancelledError("interrupted");
+        if (!walked.ok()) return walked;
+        return found;
+      });
+  if (!count.ok()) return Fail(context, "count", count.status());
+  context.out->Result(absl::StrCat(*count, *count == 1 ? " key" : " keys"), absl::StrCat(*count),
+                      Json{{"count", *count}});
   return ExitStatus::kDone;
 }
 

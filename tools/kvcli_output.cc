@@ -1,6 +1,7 @@
 #include "tools/kvcli_output.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -39,6 +40,19 @@ Json NumberOrText(const std::string& text) {
   return text;
 }
 
+std::string Plural(uint64_t number, absl::string_view thing) {
+  return absl::StrCat(number, " ", thing, number == 1 ? "" : "s");
+}
+
+// "1 READ, 24.8 µs"
+std::string Text(const Cost& cost) {
+  std::string text;
+  if (cost.reads > 0) absl::StrAppend(&text, Plural(cost.reads, "READ"), ", ");
+  if (cost.messages > 0) absl::StrAppend(&text, Plural(cost.messages, "message"), ", ");
+  absl::StrAppendFormat(&text, "%.1f µs", absl::ToDoubleMicroseconds(cost.time));
+  return text;
+}
+
 }  // namespace
 
 bool IsUtf8(absl::string_view bytes) {
@@ -55,13 +69,20 @@ std::string ForTerminal(absl::string_view bytes) {
   return absl::StrCat("\"", absl::CHexEscape(bytes), "\"");
 }
 
+std::string EscapedField(absl::string_view bytes) { return absl::Utf8SafeCHexEscape(bytes); }
+
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes) {
   const bool text = IsUtf8(bytes);
   json[name] = text ? std::string(bytes) : absl::Base64Escape(bytes);
   json[name + "_encoding"] = text ? "utf-8" : "base64";
 }
 
-void Output::PrintJson(const Json& json) {
+void Output::PrintJson(Json json) {
+  if (cost_.has_value()) {
+    json["reads"] = cost_->reads;
+    json["messages"] = cost_->messages;
+    json["us"] = absl::ToDoubleMicroseconds(cost_->time);
+  }
   // Messages may quote a key that is not UTF-8.
   out_ << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
@@ -69,15 +90,18 @@ void Output::PrintJson(const Json& json) {
 void Output::Result(absl::string_view people, absl::string_view plain, const Json& json) {
   switch (form_) {
     case Form::kPeople:
-      out_ << people << '\n';
-      return;
+      out_ << people;
+      if (cost_.has_value()) out_ << " (" << Text(*cost_) << ")";
+      out_ << '\n';
+      break;
     case Form::kPlain:
       out_ << plain << '\n';
-      return;
+      break;
     case Form::kJson:
       PrintJson(json);
-      return;
+      break;
   }
+  cost_.reset();
 }
 
 void Output::Results(absl::string_view people, absl::string_view plain, const Json& json) {
@@ -93,10 +117,18 @@ void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t vers
   switch (form_) {
     case Form::kPeople:
       out_ << ForTerminal(bytes) << '\n';
-      return;
+      if (cost_.has_value()) {
+        out_ << absl::StrCat("(", Plural(bytes.size(), "byte"), ", version ", version, ", ",
+                             ttl == absl::InfiniteDuration()
+                                 ? "lives until it is deleted"
+                                 : absl::StrFormat("expires in %.3f s", absl::ToDoubleSeconds(ttl)),
+                             "; ", Text(*cost_), ")\n");
+      }
+      break;
     case Form::kPlain:
       out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      return;
+      if (values_are_lines_) out_ << '\n';
+      break;
     case Form::kJson:
       Json json;
       SetBytes(json, "key", key);
@@ -104,9 +136,10 @@ void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t vers
       json["bytes"] = bytes.size();
       json["version"] = version;
       if (ttl != absl::InfiniteDuration()) json["ttl"] = absl::ToDoubleSeconds(ttl);
-      PrintJson(json);
-      return;
+      PrintJson(std::move(json));
+      break;
   }
+  cost_.reset();
 }
 
 void Output::Table(absl::string_view title,
@@ -136,6 +169,11 @@ void Output::Note(absl::string_view text) {
   if (form_ != Form::kJson) err_ << "kvcli: " << text << '\n';
 }
 
+void Output::Ask(absl::string_view question) {
+  out_.flush();
+  err_ << question << std::flush;
+}
+
 void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view mend) {
   const std::string message = absl::StrReplaceAll(status.message(), {{"\n", " "}});
   err_ << absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", message, mend.empty() ? "" : "; ",
@@ -143,6 +181,7 @@ void Output::PartError(absl::string_view what, const absl::Status& status, absl:
 }
 
 void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+  cost_.reset();
   PartError(what, status, mend);
   if (form_ != Form::kJson) return;
   Json json;

@@ -15,6 +15,8 @@
 #ifndef OSPREY_TOOLS_KVCLI_OUTPUT_H_
 #define OSPREY_TOOLS_KVCLI_OUTPUT_H_
 
+#include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -30,12 +32,27 @@ namespace osprey {
 // Ordered: people read it too.
 using Json = nlohmann::ordered_json;
 
+// What an operation took.
+struct Cost {
+  uint64_t reads = 0;     // one-sided READs
+  uint64_t messages = 0;  // requests to the server
+  absl::Duration time;
+};
+
 class Output {
  public:
   enum class Form { kPeople, kPlain, kJson };
 
   // REQUIRES: the streams outlive it.
   Output(Form form, std::ostream& out, std::ostream& err) : form_(form), out_(out), err_(err) {}
+
+  Form form() const { return form_; }
+
+  // Plain values end with a line end, too: where several commands write one behind the other.
+  void set_values_are_lines() { values_are_lines_ = true; }
+
+  // Of what is printed next; told to people behind it, and in its JSON.
+  void set_cost(const Cost& cost) { cost_ = cost; }
 
   // One result. `people` and `plain` are lines without their end.
   void Result(absl::string_view people, absl::string_view plain, const Json& json);
@@ -44,7 +61,7 @@ class Output {
   // What only JSON tells.
   void JsonOnly(const Json& json);
   // A stored value. Plain: exactly its bytes. `ttl`: what is left of its time to live, if it has
-  // one.
+  // one. People are told of all that behind it, if it is known what it cost.
   void Value(absl::string_view key, absl::string_view bytes, uint64_t version,
              absl::Duration ttl = absl::InfiniteDuration());
   // A table of names and values. Plain: lines name=value. In JSON, whole numbers are numbers.
@@ -53,6 +70,9 @@ class Output {
   // Something worth knowing besides the result: a line on the second stream. Not in JSON, where the
   // result says it.
   void Note(absl::string_view text);
+
+  // A question, whose answer is typed behind it.
+  void Ask(absl::string_view question);
 
   // "kvcli: WHAT: MESSAGE; MEND" on one line. `mend` may be empty.
   void Error(absl::string_view what, const absl::Status& status, absl::string_view mend);
@@ -63,15 +83,20 @@ class Output {
   bool Flush();
 
  private:
-  void PrintJson(const Json& json);
+  void PrintJson(Json json);
 
-  Form form_;
+  const Form form_;
   std::ostream& out_;
   std::ostream& err_;
+  std::optional<Cost> cost_;
+  bool values_are_lines_ = false;
 };
 
 // Adds `bytes` as the field `name`, and the field that tells their encoding.
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
+
+// A key or value as a field of a line: no tab, no line break, and still told apart from all others.
+std::string EscapedField(absl::string_view bytes);
 
 bool IsUtf8(absl::string_view bytes);
 

@@ -6,8 +6,12 @@
 #ifndef OSPREY_TOOLS_KVCLI_RUN_H_
 #define OSPREY_TOOLS_KVCLI_RUN_H_
 
+#include <chrono>
+#include <cstdint>
 #include <istream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +39,33 @@ ExitStatus RunTtl(CommandContext& context, Arguments arguments);
 // calls it. Errors: INVALID_ARGUMENT.
 absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::string& text);
 
+// kvcli_server.cc
+ExitStatus RunPing(CommandContext& context, Arguments arguments);
+ExitStatus RunStats(CommandContext& context, Arguments arguments);
+ExitStatus RunHelp(CommandContext& context, Arguments arguments);
+
+// "name=value", one behind the other, with `separator` between them.
+std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view text, char separator);
+
+// kvcli_stat.cc, kvcli_latency.cc, kvcli_bigkeys.cc, kvcli_export.cc, kvcli_import.cc
+ExitStatus RunStat(CommandContext& context, Arguments arguments);
+ExitStatus RunLatency(CommandContext& context, Arguments arguments);
+ExitStatus RunBigKeys(CommandContext& context, Arguments arguments);
+ExitStatus RunExport(CommandContext& context, Arguments arguments);
+ExitStatus RunImport(CommandContext& context, Arguments arguments);
+
+// What Command::check is for: of these commands' arguments.
+absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
+absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
+absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
+absl::Status CheckExpire(Arguments arguments, const CommandOptions& options);
+absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);
+absl::Status CheckExport(Arguments arguments, const CommandOptions& options);
+absl::Status CheckImport(Arguments arguments, const CommandOptions& options);
+
+// Of --top.
+inline constexpr uint64_t kTopMax = 10'000;
+
 // kvcli_many.cc
 ExitStatus RunDelete(CommandContext& context, Arguments arguments);
 ExitStatus RunMultiGet(CommandContext& context, Arguments arguments);
@@ -57,8 +88,28 @@ ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Sta
 // "VERB KEY", the key cut to what fits on a line.
 std::string Quoted(absl::string_view verb, absl::string_view key);
 
-// VALUE as users write it: itself, - (all of `in`) or @FILE.
-absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream& in);
+// VALUE as users write it: itself, - (all of `in`) or @FILE. Errors: INVALID_ARGUMENT: - without
+// `in`.
+absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream* in);
+
+// Prints that `what` stored nothing since its VALUE could not be read.
+ExitStatus FailToRead(CommandContext& context, absl::string_view what, const absl::Status& status);
+
+// Runs a blocking call of the Client, and notes what it cost, for the result that is printed next.
+template <typename Call>
+auto Timed(CommandContext& context, Call call) {
+  const Counters before = context.client->counters();
+  const auto start = std::chrono::steady_clock::now();
+  auto result = call(*context.client);
+  const auto took = std::chrono::steady_clock::now() - start;
+  const Counters& after = context.client->counters();
+  Cost cost;
+  cost.reads = after.reads + after.scan_reads - before.reads - before.scan_reads;
+  cost.messages = after.messages - before.messages;
+  cost.time = absl::Nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  context.out->set_cost(cost);
+  return result;
+}
 
 // REQUIRES: CheckUsage was OK with them.
 WriteOptions WriteOptionsOf(const CommandOptions& options);

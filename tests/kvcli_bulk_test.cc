@@ -1,0 +1,335 @@
+// Export and import as scripts use them: nothing is lost or changed on the way there and back, what
+// was interrupted goes on, and the server's CPU takes no part in an export.
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/pty_process.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+constexpr const char* kFormats[] = {"jsonl", "csv", "binary"};
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+bool Exists(const std::string& path) { return std::ifstream(path).is_open(); }
+
+class KvcliBulkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = NewTemporaryDirectory();
+    Start(NewListenAddress());
+    Options options;
+    options.deadline = absl::Seconds(30);
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  void Start(const std::string& listen, const std::string& memory = "512MiB") {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(listen, {"--memory=" + memory});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::vector<std::string> Command(std::vector<std::string> args) const {
+    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
+    return args;
+  }
+  ProgramResult Kvcli(std::vector<std::string> args, const std::string& input = "") {
+    ProgramOptions options;
+    options.input = input;
+    return RunProgram(Command(std::move(args)), options);
+  }
+  std::string Path(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
+
+  // Random keys and values of any bytes; some values are empty, some have 1 MiB, some keys expire.
+  void Fill(int keys, int megabytes) {
+    std::mt19937_64 random(29);
+    const auto bytes = [&](size_t length) {
+      std::string text(length, '\0');
+      for (char& c : text) c = static_cast<char>(random());
+      return text;
+    };
+    for (int i = 0; i < keys; ++i) {
+      const size_t length = i < megabytes ? 1 << 20 : i % 10 == 0 ? 0 : random() % 200;
+      // Some are text, so that both ways of writing them are met.
+      values_[absl::StrCat(i, i % 3 == 0 ? "," : bytes(random() % 20))] =
+          i % 4 == 0 ? std::string(length, "x\n\",\\"[i % 5]) : bytes(length);
+    }
+    std::vector<KeyValue> items, expiring;
+    int number = 0;
+    for (const auto& [key, value] : values_)
+      (number++ % 5 == 0 ? expiring : items).push_back({key, value});
+    for (const KeyValue& item : expiring) expiring_[std::string(item.key)] = true;
+    WriteOptions options;
+    for (const auto& version : client_->MultiPut(items, options))
+      ASSERT_TRUE(version.ok()) << version.status();
+    options.ttl = absl::Hours(10);
+    for (const auto& version : client_->MultiPut(expiring, options))
+      ASSERT_TRUE(version.ok()) << version.status();
+  }
+
+  void ExpectAllThere() {
+    std::map<std::string, bool> found;
+    ScanOptions options;
+    options.values = true;
+    std::string cursor;
+    do {
+      const absl::StatusOr<ScanPage> page = client_->Scan(cursor, options);
+      ASSERT_TRUE(page.ok()) << page.status();
+      for (const ScanItem& item : page->items) {
+        found[item.key] = true;
+        const auto value = values_.find(item.key);
+        ASSERT_NE(value, values_.end()) << item.key;
+        ASSERT_TRUE(value->second == item.value) << item.key;
+        if (expiring_.count(item.key) > 0) {
+          ASSERT_LE(item.ttl, absl::Hours(10));
+          ASSERT_GT(item.ttl, absl::Hours(9));
+        } else {
+          ASSERT_EQ(item.ttl, absl::InfiniteDuration());
+        }
+      }
+      cursor = page->cursor;
+    } while (!cursor.empty());
+    EXPECT_EQ(found.size(), values_.size());
+  }
+
+  std::string Stat(absl::string_view name) {
+    return StatIn(client_->ServerStats().value_or(""), name);
+  }
+
+  std::string directory_;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<Client> client_;
+  std::map<std::string, std::string> values_;
+  std::map<std::string, bool> expiring_;
+};
+
+TEST_F(KvcliBulkTest, WhatIsExportedAndImportedIsTheSameInEveryFormat) {
+  Fill(InLab() ? 2000 : 100'000, InLab() ? 2 : 20);
+  for (const char* format : kFormats) {
+    const std::string path = Path(format);
+    const std::string requests = Stat("requests");
+    const ProgramResult exported = Kvcli({"export", path, absl::StrCat("--format=", format)});
+    ASSERT_EQ(exported.exit_status, 0) << exported.err;
+    EXPECT_THAT(exported.out, HasSubstr(absl::StrCat("records=", values_.size())));
+    EXPECT_EQ(Stat("requests"), requests) << "an export is READs alone";
+    EXPECT_FALSE(Exists(path + ".part"));
+    EXPECT_FALSE(Exists(path + ".part.state"));
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    ASSERT_EQ(client_->Count().value(), 0u);
+    const ProgramResult imported = Kvcli({"import", path, absl::StrCat("--format=", format)});
+    EXPECT_EQ(imported.exit_status, 0) << imported.err;
+    EXPECT_THAT(imported.out,
+                HasSubstr(absl::StrCat("stored=", values_.size(), " present=0 errors=0")));
+    ExpectAllThere();
+  }
+}
+
+TEST_F(KvcliBulkTest, PipesTakeAndGiveWhatFilesDo) {
+  Fill(300, 1);
+  for (const char* format : kFormats) {
+    const std::string flag = absl::StrCat("--format=", format);
+    const ProgramResult exported = Kvcli({"export", "-", flag});
+    ASSERT_EQ(exported.exit_status, 0) << exported.err;
+    EXPECT_THAT(exported.err, HasSubstr("exported 300 records"));
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    const ProgramResult imported = Kvcli({"import", "-", flag}, exported.out);
+    EXPECT_EQ(imported.exit_status, 0) << imported.err;
+    ExpectAllThere();
+  }
+}
+
+TEST_F(KvcliBulkTest, APrefixIsExportedAlone) {
+  Kvcli({"mput", "a/1", "x", "a/2", "y", "b/1", "z"});
+  const ProgramResult exported = Kvcli({"export", "-", "--prefix=a/"});
+  EXPECT_THAT(exported.out, AllOf(HasSubstr("a/1"), HasSubstr("a/2"), Not(HasSubstr("b/1"))));
+}
+
+TEST_F(KvcliBulkTest, TheLaterOfTwoRecordsOfAKeyStays) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i)
+    absl::StrAppend(&text, "{\"key\":\"k", i % 3, "\",\"value\":\"", i, "\"}\n");
+  ASSERT_EQ(Kvcli({"import", "-"}, text).exit_status, 0);
+  EXPECT_EQ(Kvcli({"mget", "k0", "k1", "k2"}).out, "k0\t2997\nk1\t2998\nk2\t2999\n");
+}
+
+TEST_F(KvcliBulkTest, IfAbsentLeavesWhatIsThere) {
+  Kvcli({"put", "b", "old"});
+  const ProgramResult imported =
+      Kvcli({"import", "-", "--if-absent", "--format=csv"}, "key,value\na,new\nb,new\n");
+  EXPECT_EQ(imported.exit_status, 0) << imported.err;
+  EXPECT_EQ(imported.out, "records=2 stored=1 present=1 errors=0\n");
+  EXPECT_EQ(Kvcli({"mget", "a", "b"}).out, "a\tnew\nb\told\n");
+}
+
+TEST_F(KvcliBulkTest, ErrorsAreCountedListedWithTheirLinesAndDoNotStopTheRest) {
+  std::string text;
+  for (int i = 0; i < 20; ++i)
+    absl::StrAppend(&text, "{\"key\":\"k", i, "\",\"value\":\"v\"}\nnonsense ", i, "\n");
+  absl::StrAppend(&text, "{\"key\":\"\",\"value\":\"v\"}\n");
+  const ProgramResult imported = Kvcli({"import", "-"}, text);
+  EXPECT_EQ(imported.exit_status, 4);
+  EXPECT_EQ(imported.out, "records=41 stored=20 present=0 errors=21\n");
+  const std::vector<std::string> lines = absl::StrSplit(imported.err, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 11u) << imported.err;
+  EXPECT_THAT(lines[0], HasSubstr("line 2: it is no JSON object"));
+  EXPECT_THAT(lines[9], HasSubstr("line 20: "));
+  EXPECT_THAT(lines[10], HasSubstr("21 records failed; the first 10 are listed"));
+  const Json json =
+      Json::parse(Kvcli({"import", "-", "--json"}, "{\"key\":\"\",\"value\":\"v\"}\n").out);
+  EXPECT_EQ(json["errors"], 1);
+  EXPECT_EQ(json["errors_listed"][0]["place"], "line 1");
+  EXPECT_EQ(json["errors_listed"][0]["error"], "INVALID_ARGUMENT");
+}
+
+TEST_F(KvcliBulkTest, AFullServerIsSaidAndKeepsWhatItHas) {
+  server_.reset();
+  Start(NewListenAddress(), "8MiB");
+  std::string text = "key,value\n";
+  for (int i = 0; i < 200; ++i) absl::StrAppend(&text, i, ",", std::string(100'000, 'v'), "\n");
+  const ProgramResult imported = Kvcli({"import", "-", "--format=csv"}, text);
+  EXPECT_EQ(imported.exit_status, 4);
+  EXPECT_THAT(imported.err, HasSubstr("--memory"));
+  EXPECT_NE(Kvcli({"count"}).out, "0\n");
+}
+
+TEST_F(KvcliBulkTest, SkippedRecordsAreNotStored) {
+  const ProgramResult imported =
+      Kvcli({"import", "-", "--format=csv", "--skip=2"}, "key,value\na,1\nb,2\nc,3\n");
+  EXPECT_EQ(imported.exit_status, 0) << imported.err;
+  EXPECT_EQ(Kvcli({"scan"}).out, "c\n");
+}
+
+TEST_F(KvcliBulkTest, ADamagedBinaryFileIsNotImportedBeyondTheDamage) {
+  Fill(100, 0);
+  const std::string path = Path("export.bin");
+  ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
+  std::string bytes = Contents(path);
+  ASSERT_EQ(bytes.substr(0, 8), "OSPREYKV");
+  bytes[bytes.size() - 200] ^= 1;
+  std::ofstream(path, std::ios::binary) << bytes;
+  // Found out by its first bytes, whatever it is called.
+  ASSERT_EQ(std::rename(path.c_str(), Path("export").c_str()), 0);
+  const ProgramResult imported = Kvcli({"import", Path("export")});
+  EXPECT_EQ(imported.exit_status, 4);
+  EXPECT_THAT(imported.err, MatchesRegex("kvcli: import [^\n]*damaged[^\n]*\n"));
+}
+
+TEST_F(KvcliBulkTest, AnInterruptedImportTellsHowToGoOnAndThenAllIsThere) {
+  Fill(3000, 0);
+  const std::string path = Path("all.bin");
+  ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
+  ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+  // Through a pipe that stays open: the rest does not come before the interrupt.
+  const std::string bytes = Contents(path);
+  std::ofstream(Path("part"), std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+  std::vector<std::string> command = Command({"import", "-"});
+  std::string line;
+  for (const std::string& word : command) absl::StrAppend(&line, " ", word);
+  auto started =
+      PtyProcess::Start({"bash", "-c", absl::StrCat("(cat ", Path("part"), "; sleep 30) |", line)});
+  ASSERT_TRUE(started.ok()) << started.status();
+  PtyProcess& process = **started;
+  ASSERT_TRUE(process.Await("records  ")) << process.screen();  // the progress
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (client_->Count().value() < 1000 && absl::Now() < end)
+    absl::SleepFor(absl::Milliseconds(5));
+  process.Type("\x03");
+  ASSERT_TRUE(process.Await("go on with the same input and --skip=")) << process.screen();
+  ASSERT_TRUE(process.Await("\r\n"));
+  const std::string& screen = process.screen();
+  const std::string skip = screen.substr(screen.rfind("--skip=") + 7);
+  const int skipped = std::atoi(skip.c_str());
+  EXPECT_GT(skipped, 1000);
+  EXPECT_LT(skipped, 3000);
+  EXPECT_EQ(client_->Count().value(), static_cast<uint64_t>(skipped));
+  const ProgramResult rest = Kvcli({"import", path, absl::StrCat("--skip=", skipped)});
+  EXPECT_EQ(rest.exit_status, 0) << rest.err;
+  ExpectAllThere();
+}
+
+TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
+  Fill(InLab() ? 1000 : 5000, 3);
+  for (const char* format : kFormats) {
+    const std::string path = Path(absl::StrCat("resumed.", format));
+    // Standard error to a terminal; stopped as soon as it has begun.
+    auto started = PtyProcess::Start(Command({"export", path, absl::StrCat("--format=", format)}));
+    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_TRUE((*started)->Await("export [")) << (*started)->screen();
+    kill((*started)->pid(), SIGINT);
+    const int status = (*started)->AwaitEnd();
+    if (status == 4) {
+      EXPECT_FALSE(Exists(path));
+      EXPECT_TRUE(Exists(path + ".part"));
+      EXPECT_THAT((*started)->screen(), HasSubstr(" --resume"));
+      // What came behind the last page before it stopped is written once more.
+      std::ofstream(path + ".part", std::ios::binary | std::ios::app) << "half a record";
+      const ProgramResult resumed = Kvcli({"export", path, "--resume"});
+      ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
+    } else {
+      EXPECT_EQ(status, 0) << "it was done before the signal came";
+    }
+    EXPECT_FALSE(Exists(path + ".part"));
+    EXPECT_FALSE(Exists(path + ".part.state"));
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    const ProgramResult imported = Kvcli({"import", path, absl::StrCat("--format=", format)});
+    ASSERT_EQ(imported.exit_status, 0) << imported.err;
+    ExpectAllThere();
+  }
+  EXPECT_EQ(Kvcli({"export", Path("never"), "--resume"}).exit_status, 2);
+}
+
+TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsName) {
+  Fill(100, 0);
+  ProgramOptions options;
+  options.out_file = "/dev/full";
+  const ProgramResult full = RunProgram(Command({"export", "-"}), options);
+  EXPECT_EQ(full.exit_status, 4);
+  EXPECT_THAT(full.err, HasSubstr("standard output cannot be written"));
+}
+
+TEST_F(KvcliBulkTest, ARestartedServerEndsAResumedExportWithTheMend) {
+  Fill(50, 0);
+  const std::string path = Path("stale");
+  std::ofstream(path + ".part") << "x";
+  std::ofstream(path + ".part.state")
+      << R"({"format":"jsonl","prefix_hex":"","cursor":"000000000000000700000000101","records":1,"bytes":1})";
+  const ProgramResult resumed = Kvcli({"export", path, "--resume"});
+  EXPECT_EQ(resumed.exit_status, 4);
+  EXPECT_THAT(resumed.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("without --resume")));
+  EXPECT_FALSE(Exists(path));
+}
+
+}  // namespace
+}  // namespace osprey

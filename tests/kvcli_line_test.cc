@@ -1,0 +1,117 @@
+#include "tools/kvcli_line.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/kvcli_commands.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::vector<std::string> Split(absl::string_view line) {
+  const absl::StatusOr<std::vector<std::string>> words = SplitLine(line);
+  EXPECT_TRUE(words.ok()) << line << ": " << words.status();
+  return words.value_or(std::vector<std::string>());
+}
+
+std::string Error(absl::string_view line) {
+  const absl::Status status = SplitLine(line).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << line << ": " << status;
+  return std::string(status.message());
+}
+
+std::vector<std::string> Complete(absl::string_view line) { return CompleteLine(line).words; }
+
+TEST(KvcliLineTest, BlanksSeparateWords) {
+  EXPECT_THAT(Split("put planet saturn"), ElementsAre("put", "planet", "saturn"));
+  EXPECT_THAT(Split("  get \t planet\r"), ElementsAre("get", "planet"));
+  EXPECT_THAT(Split(""), IsEmpty());
+  EXPECT_THAT(Split("get grüße"), ElementsAre("get", "grüße"));
+}
+
+TEST(KvcliLineTest, DoubleQuotesTakeEscapesOfAnyByte) {
+  EXPECT_THAT(Split(R"(put "a key" "x\x00\xfF\n\r\t\b\a\"\\\q")"),
+              ElementsAre("put", "a key", std::string("x\0\xff\n\r\t\b\a\"\\q", 11)));
+  EXPECT_THAT(Split(R"("\x41b")"), ElementsAre("Ab"));
+  EXPECT_THAT(Split(R"(put k "")"), ElementsAre("put", "k", ""));
+}
+
+TEST(KvcliLineTest, SingleQuotesTakeAllAsItIsButAnEscapedQuote) {
+  EXPECT_THAT(Split(R"('a\nb' 'it\'s' '' '"')"), ElementsAre("a\\nb", "it's", "", "\""));
+}
+
+TEST(KvcliLineTest, QuotesMayBeginWithinAWord) {
+  EXPECT_THAT(Split(R"(scan --prefix="a b")"), ElementsAre("scan", "--prefix=a b"));
+}
+
+TEST(KvcliLineTest, WrongQuotesSayWhatIsWrong) {
+  EXPECT_THAT(Error(R"(put "a)"), HasSubstr("not closed"));
+  EXPECT_THAT(Error(R"(put "a\)"), HasSubstr("not closed"));
+  EXPECT_THAT(Error("put 'a"), HasSubstr("not closed"));
+  EXPECT_THAT(Error(R"(put "a"b)"), HasSubstr("no blank"));
+  EXPECT_THAT(Error(R"(put 'a'"b")"), HasSubstr("no blank"));
+  EXPECT_THAT(Error(R"(put "\x4")"), HasSubstr("hexadecimal"));
+  EXPECT_THAT(Error(R"(put "\x")"), HasSubstr("hexadecimal"));
+  EXPECT_THAT(Error(R"(put "\x+1")"), HasSubstr("hexadecimal"));
+  EXPECT_THAT(Error(R"(put "\x 1")"), HasSubstr("hexadecimal"));
+}
+
+TEST(KvcliLineTest, EmptyLinesAndCommentsAreNoCommands) {
+  EXPECT_TRUE(IsNoCommand(""));
+  EXPECT_TRUE(IsNoCommand(" \t\r"));
+  EXPECT_TRUE(IsNoCommand("  # put a b"));
+  EXPECT_FALSE(IsNoCommand("put # b"));
+}
+
+TEST(KvcliLineTest, TheFirstWordIsCompletedToCommands) {
+  EXPECT_THAT(Complete("ge"), ElementsAre("get"));
+  EXPECT_THAT(Complete("ex"), ElementsAre("exists", "exit", "expire", "export"));
+  EXPECT_EQ(CompleteLine("  ge").from, 2u);
+  EXPECT_EQ(Complete("").size(), Commands().size() + 2);
+  EXPECT_THAT(Complete("nonsense"), IsEmpty());
+}
+
+TEST(KvcliLineTest, BehindACommandItsFlagsAreCompletedAndNoOthers) {
+  EXPECT_THAT(Complete("put planet saturn --"),
+              ElementsAre("--if-absent", "--if-version=", "--json", "--ttl="));
+  EXPECT_THAT(Complete("scan --pre"), ElementsAre("--prefix="));
+  EXPECT_THAT(Complete("get planet --"), Not(Contains("--ttl=")));
+  EXPECT_THAT(Complete("get planet -"), Contains("-r"));
+  EXPECT_THAT(Complete("nonsense --"), IsEmpty());
+  EXPECT_THAT(Complete("get pla"), IsEmpty());
+}
+
+TEST(KvcliLineTest, BehindHelpCommandsAreCompletedAndWithinQuotesNothing) {
+  EXPECT_THAT(Complete("help ge"), ElementsAre("get"));
+  EXPECT_THAT(Complete("help get ge"), IsEmpty());
+  EXPECT_THAT(Complete("put \"planet --"), IsEmpty());
+}
+
+TEST(KvcliLineTest, WhatCandidatesHaveInCommonIsTheirBeginning) {
+  EXPECT_EQ(CommonBeginning({"exists", "expire", "export"}), "ex");
+  EXPECT_EQ(CommonBeginning({"get"}), "get");
+  EXPECT_EQ(CommonBeginning({}), "");
+  EXPECT_EQ(CommonBeginning({"a", "ab", "b"}), "");
+}
+
+TEST(KvcliLineTest, EveryCommandHasASummaryAndAnExampleThatItTakes) {
+  for (const Command& command : Commands()) {
+    const std::vector<std::string> words = Split(command.example);
+    ASSERT_FALSE(words.empty()) << command.name;
+    EXPECT_EQ(words[0], command.name);
+    EXPECT_THAT(HelpText(command), HasSubstr(command.example));
+    EXPECT_EQ(HelpJson(command)["example"], std::string("kvcli ") + command.example);
+    EXPECT_STRNE(command.summary, "");
+  }
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,261 @@
+// kvcli as somebody on a terminal uses it.
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/pty_process.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class KvcliShellTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = NewTemporaryDirectory();
+    history_ = directory_ + "/history";
+    listen_ = NewListenAddress();
+    StartServer(listen_);
+  }
+  void StartServer(const std::string& listen) {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::unique_ptr<PtyProcess> Start(std::vector<std::string> args = {}) {
+    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
+    absl::StatusOr<std::unique_ptr<PtyProcess>> shell =
+        PtyProcess::Start(args, {"OSPREY_HISTORY=" + history_, "TERM=xterm", "LC_ALL=C"});
+    EXPECT_TRUE(shell.ok()) << shell.status();
+    return shell.ok() ? *std::move(shell) : nullptr;
+  }
+  std::unique_ptr<PtyProcess> StartShell(std::vector<std::string> args = {}) {
+    std::unique_ptr<PtyProcess> shell = Start(std::move(args));
+    EXPECT_TRUE(shell->Await("osprey> ")) << shell->screen();
+    return shell;
+  }
+  std::string Kvcli(std::vector<std::string> args) {
+    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
+    return RunProgram(args).out;
+  }
+
+  std::string directory_;
+  std::string history_;
+  std::string listen_;
+  std::unique_ptr<ServerProcess> server_;
+};
+
+#define EXPECT_AWAIT(shell, text) \
+  EXPECT_TRUE((shell)->Await(text)) << text << ":\n" << (shell)->screen()
+
+TEST_F(KvcliShellTest, PeopleAreToldValueVersionTimeToLiveReadsAndMicroseconds) {
+  const auto shell = StartShell();
+  EXPECT_THAT(shell->screen(), HasSubstr("transport="));
+  shell->Type("put planet saturn --ttl=3600\n");
+  EXPECT_AWAIT(shell, "stored planet: 6 bytes, version ");
+  EXPECT_AWAIT(shell, "(1 message, ");
+  EXPECT_AWAIT(shell, " µs)");
+  shell->Type("get planet\n");
+  EXPECT_AWAIT(shell, "\r\nsaturn\r\n(6 bytes, version ");
+  EXPECT_AWAIT(shell, ", expires in 3");
+  EXPECT_AWAIT(shell, " s; 1 READ, ");
+  EXPECT_AWAIT(shell, " µs)");
+  shell->Type("persist planet\nget planet\n");
+  EXPECT_AWAIT(shell, "lives until it is deleted; 1 READ");
+  shell->Type("\x04");
+  EXPECT_EQ(shell->AwaitEnd(), 0);
+}
+
+TEST_F(KvcliShellTest, ErrorsDoNotEndIt) {
+  const auto shell = StartShell();
+  shell->Type("get nothing\n");
+  EXPECT_AWAIT(shell, "no such key");
+  shell->Type("nonsense\n");
+  EXPECT_AWAIT(shell, "there is no command 'nonsense'");
+  shell->Type("get \"x\n");
+  EXPECT_AWAIT(shell, "not closed");
+  shell->Type("help put\n");
+  EXPECT_AWAIT(shell, "example: kvcli put planet saturn");
+  shell->Type("get nothing --json\n");
+  EXPECT_AWAIT(shell, "{\"error\":\"NOT_FOUND\"");
+  shell->Type("exit\n");
+  EXPECT_EQ(shell->AwaitEnd(), 0);
+}
+
+TEST_F(KvcliShellTest, TheTabulatorCompletesCommandsAndFlags) {
+  const auto shell = StartShell();
+  shell->Type("pu\tplanet saturn --if-a\t\n");
+  EXPECT_AWAIT(shell, "stored planet");
+  shell->Type("exp\t");
+  EXPECT_AWAIT(shell, "expire  export");
+  shell->Type("ire planet 60\n");
+  EXPECT_AWAIT(shell, "planet expires in 60.000 s");
+}
+
+TEST_F(KvcliShellTest, CtrlCDropsTheLineAndEndsACommandButNotTheShell) {
+  const auto shell = StartShell();
+  shell->Type("put dropped x");
+  EXPECT_AWAIT(shell, "put dropped x");
+  shell->Type("\x03");
+  EXPECT_AWAIT(shell, "osprey> ");
+  shell->Type("exists dropped\n");
+  EXPECT_AWAIT(shell, "no (");
+  shell->Type("ping -r -1 -i 0.01\n");
+  EXPECT_AWAIT(shell, "pong after");
+  EXPECT_AWAIT(shell, "pong after");
+  shell->Type("\x03");
+  EXPECT_AWAIT(shell, "osprey> ");
+  shell->Type("exists still\n");
+  EXPECT_AWAIT(shell, "no (");
+  shell->Type("\x04");
+  EXPECT_EQ(shell->AwaitEnd(), 0);
+}
+
+TEST_F(KvcliShellTest, HistoryIsKeptForItsOwnerAlone) {
+  {
+    const auto shell = StartShell();
+    shell->Type("put grüße \"a b\"\n");
+    EXPECT_AWAIT(shell, "stored grüße");
+    for (int i = 0; i < 2; ++i) {
+      shell->Type("count\n");
+      EXPECT_AWAIT(shell, "1 key (");
+      EXPECT_AWAIT(shell, "osprey> ");
+    }
+    shell->Type("\x04");
+    EXPECT_EQ(shell->AwaitEnd(), 0);
+  }
+  EXPECT_EQ(Contents(history_), "put grüße \"a b\"\ncount\n");
+  struct stat status = {};
+  ASSERT_EQ(stat(history_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  const auto shell = StartShell();
+  shell->Type("\x1b[A\x1b[A");  // up, up
+  EXPECT_AWAIT(shell, "put grüße \"a b\"");
+  shell->Type("\n");
+  EXPECT_AWAIT(shell, "stored grüße");
+}
+
+TEST_F(KvcliShellTest, WithoutAHistoryFileNoneIsKeptAndABadOneIsSaid) {
+  history_ = "";
+  {
+    const auto shell = StartShell();
+    shell->Type("count\nexit\n");
+    EXPECT_EQ(shell->AwaitEnd(), 0);
+    EXPECT_THAT(shell->screen(), Not(HasSubstr("history")));
+  }
+  history_ = directory_;
+  const auto shell = Start();
+  EXPECT_AWAIT(shell, "kvcli: history file");
+  shell->Type("count\n");
+  EXPECT_AWAIT(shell, "0 keys");
+}
+
+TEST_F(KvcliShellTest, AHistoryThatGrewTooLongIsCut) {
+  {
+    std::ofstream file(history_);
+    for (int i = 0; i < 2500; ++i) file << "get key" << i << "\n";
+  }
+  {
+    const auto shell = StartShell();
+    shell->Type("\x04");
+    EXPECT_EQ(shell->AwaitEnd(), 0);
+  }
+  const std::string kept = Contents(history_);
+  EXPECT_THAT(kept, HasSubstr("get key2499\n"));
+  EXPECT_THAT(kept, Not(HasSubstr("get key1499\n")));
+}
+
+TEST_F(KvcliShellTest, ARestartedServerIsConnectedToAgainAndThatIsSaid) {
+  const auto shell = StartShell({"--timeout=20"});
+  shell->Type("put planet saturn\n");
+  EXPECT_AWAIT(shell, "stored planet");
+  const std::string uri = server_->uri();
+  EXPECT_EQ(server_->Stop(), 0);
+  StartServer(uri);
+  shell->Type("get planet\n");
+  EXPECT_AWAIT(shell, "no such key");
+  EXPECT_AWAIT(shell, "again; the server was started again, and began empty");
+  shell->Type("put planet saturn\n");
+  EXPECT_AWAIT(shell, "stored planet");
+}
+
+TEST_F(KvcliShellTest, WithoutAServerItWaitsForOne) {
+  const std::string uri = server_->uri();
+  EXPECT_EQ(server_->Stop(), 0);
+  const auto shell = Start({"--timeout=0.3"});
+  EXPECT_AWAIT(shell, "cannot connect to ");
+  EXPECT_AWAIT(shell, "osprey (not connected)> ");
+  StartServer(uri);
+  shell->Type("count\n");
+  EXPECT_AWAIT(shell, "0 keys");
+  EXPECT_AWAIT(shell, "osprey> ");
+}
+
+TEST_F(KvcliShellTest, FlushAsksFirstAndYesAlone) {
+  Kvcli({"put", "precious", "x"});
+  {
+    const auto shell = StartShell();
+    shell->Type("flush\n");
+    EXPECT_AWAIT(shell, "delete all 1 keys at ");
+    EXPECT_AWAIT(shell, "Type yes: ");
+    shell->Type("y\n");
+    EXPECT_AWAIT(shell, "not confirmed");
+    shell->Type("exists precious\n");
+    EXPECT_AWAIT(shell, "yes (");
+    shell->Type("flush\n");
+    EXPECT_AWAIT(shell, "Type yes: ");
+    shell->Type("yes\n");
+    EXPECT_AWAIT(shell, "deleted 1 key");
+  }
+  Kvcli({"put", "precious", "x"});
+  const auto once = Start({"flush"});
+  EXPECT_AWAIT(once, "Type yes: ");
+  once->Type("no\n");
+  EXPECT_EQ(once->AwaitEnd(), 1);
+  EXPECT_EQ(Kvcli({"count"}), "1\n");
+  const auto sure = Start({"flush", "--yes"});
+  EXPECT_EQ(sure->AwaitEnd(), 0);
+  EXPECT_EQ(Kvcli({"count"}), "0\n");
+}
+
+TEST_F(KvcliShellTest, LatencyIsDrawnAnewAndCtrlCLeavesNoKeyBehind) {
+  Kvcli({"put", "mine", "x"});
+  const auto latency = Start({"latency", "--duration=60"});
+  EXPECT_AWAIT(latency, "bare READ of 256 B");
+  EXPECT_AWAIT(latency, "\x1b[J");  // drawn over
+  EXPECT_AWAIT(latency, "p99.9");
+  latency->Type("\x03");
+  EXPECT_EQ(latency->AwaitEnd(), 0);
+  EXPECT_THAT(latency->screen(), HasSubstr("█"));
+  EXPECT_EQ(Kvcli({"scan"}), "mine\n");
+}
+
+TEST_F(KvcliShellTest, AfterSigtermNoKeyIsLeftEither) {
+  const auto latency = Start({"latency", "--duration=60"});
+  EXPECT_AWAIT(latency, "p99.9");
+  EXPECT_EQ(kill(latency->pid(), SIGTERM), 0);
+  EXPECT_EQ(latency->AwaitEnd(), 0);
+  EXPECT_EQ(Kvcli({"count"}), "0\n");
+}
+
+}  // namespace
+}  // namespace osprey

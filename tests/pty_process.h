@@ -1,0 +1,51 @@
+// A program on a terminal of its own, as if somebody sat there.
+
+#ifndef OSPREY_TESTS_PTY_PROCESS_H_
+#define OSPREY_TESTS_PTY_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace osprey {
+
+class PtyProcess {
+ public:
+  // Runs args[0] in a terminal of 100 columns, with NAME=VALUE of `environment` besides the test's.
+  static absl::StatusOr<std::unique_ptr<PtyProcess>> Start(
+      const std::vector<std::string>& args, const std::vector<std::string>& environment = {});
+  // Killed if it still runs.
+  ~PtyProcess();
+  PtyProcess(const PtyProcess&) = delete;
+  PtyProcess& operator=(const PtyProcess&) = delete;
+
+  // Types. "\n" is the return key; "\x03" Ctrl-C, "\x04" Ctrl-D, "\t" the tabulator.
+  void Type(const std::string& keys);
+  // Waits until `text` stands in what has come since the last call that found its text; false if it
+  // does not come in time.
+  bool Await(const std::string& text, absl::Duration most = absl::Seconds(20));
+  // All that came, from the beginning.
+  const std::string& screen() const { return screen_; }
+  // Waits for its end: the exit status, 128 + N for signal N; -1 if it does not end in time.
+  int AwaitEnd(absl::Duration most = absl::Seconds(20));
+  pid_t pid() const { return pid_; }
+
+ private:
+  PtyProcess() = default;
+  // False: there is no more.
+  bool ReadSome(absl::Duration most);
+
+  int fd_ = -1;
+  pid_t pid_ = -1;
+  std::string screen_;
+  size_t seen_ = 0;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_PTY_PROCESS_H_

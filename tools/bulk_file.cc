@@ -1,0 +1,198 @@
+#include "tools/bulk_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tools/kvcli_interrupt.h"
+
+namespace osprey {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 20;
+constexpr std::streamsize kStateBytesMax = 64 << 10;
+
+using Json = nlohmann::ordered_json;
+
+absl::Status ErrnoError(absl::string_view what, const std::string& path) {
+  return absl::UnknownError(absl::StrCat(path, " cannot be ", what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+// --- State
+
+std::string ExportState::Text() const {
+  Json json;
+  json["format"] = format;
+  std::string hex;
+  for (const char c : prefix)
+    absl::StrAppend(&hex, absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+  json["prefix_hex"] = hex;  // any bytes
+  json["cursor"] = cursor;
+  json["records"] = records;
+  json["bytes"] = bytes;
+  return json.dump() + "\n";
+}
+
+absl::StatusOr<ExportState> ExportState::Parse(absl::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto has_text = [&](const char* name) {
+    return json.contains(name) && json[name].is_string();
+  };
+  const auto has_number = [&](const char* name) {
+    return json.contains(name) && json[name].is_number_unsigned();
+  };
+  const absl::Status bad = absl::InvalidArgumentError("this is no state of an export");
+  if (!json.is_object() || !has_text("format") || !has_text("prefix_hex") || !has_text("cursor") ||
+      !has_number("records") || !has_number("bytes"))
+    return bad;
+  ExportState state;
+  state.format = json["format"].get<std::string>();
+  const auto hex = json["prefix_hex"].get<std::string>();
+  if (hex.size() % 2 != 0 || hex.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return bad;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    state.prefix.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  state.cursor = json["cursor"].get<std::string>();
+  state.records = json["records"].get<uint64_t>();
+  state.bytes = json["bytes"].get<uint64_t>();
+  return state;
+}
+
+absl::StatusOr<ExportState> ExportFile::ReadState(const std::string& path) {
+  std::ifstream file(StateOf(path), std::ios::binary);
+  std::string text(kStateBytesMax, '\0');
+  if (!file || (file.read(text.data(), kStateBytesMax), file.bad())) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume: there is no ", StateOf(path),
+                                                   ", so no export to it was interrupted"));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  absl::StatusOr<ExportState> state = ExportState::Parse(text);
+  if (!state.ok())
+    return absl::InvalidArgumentError(absl::StrCat(StateOf(path), ": ", state.status().message()));
+  return state;
+}
+
+// --- Export
+
+ExportFile::~ExportFile() {
+  if (fd_ >= 0 && !is_stdout()) close(fd_);
+}
+
+absl::Status ExportFile::Error(absl::string_view what) const {
+  return ErrnoError(what, is_stdout() ? "standard output" : PartOf(path_));
+}
+
+absl::Status ExportFile::Open(uint64_t bytes) {
+  if (is_stdout()) {
+    fd_ = STDOUT_FILENO;
+    return absl::OkStatus();
+  }
+  const int how = O_WRONLY | O_CLOEXEC | O_CREAT | (bytes == 0 ? O_TRUNC : 0);
+  fd_ = open(PartOf(path_).c_str(), how, 0666);
+  if (fd_ < 0) return Error("written");
+  if (bytes == 0) {
+    std::remove(StateOf(path_).c_str());  // of an earlier one
+    return absl::OkStatus();
+  }
+  struct stat status = {};
+  if (fstat(fd_, &status) != 0) return Error("looked at");
+  if (static_cast<uint64_t>(status.st_size) < bytes) {
+    return absl::DataLossError(absl::StrCat(
+        PartOf(path_), " is shorter than its state says: ", "export without --resume"));
+  }
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0 || lseek(fd_, 0, SEEK_END) < 0)
+    return Error("gone on with");
+  written_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ExportFile::Write(absl::string_view bytes) {
+  buffer_.append(bytes.data(), bytes.size());
+  return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
+}
+
+absl::Status ExportFile::Flush() {
+  absl::Status status = WriteNow(buffer_);
+  buffer_.clear();
+  return status;
+}
+
+absl::Status ExportFile::WriteNow(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) {
+      // A pipe that nobody reads must not hold up who wants to end.
+      if (is_stdout() && Interrupted()) return absl::CancelledError("interrupted");
+      continue;
+    }
+    if (count < 0) return Error("written");
+    written_ += static_cast<uint64_t>(count);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExportFile::SaveState(const ExportState& state) {
+  if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
+  if (is_stdout()) return absl::OkStatus();
+  const std::string part = StateOf(path_) + ".part";
+  {
+    std::ofstream file(part, std::ios::binary | std::ios::trunc);
+    file << state.Text() << std::flush;
+    if (!file) return ErrnoError("written", part);
+  }
+  if (std::rename(part.c_str(), StateOf(path_).c_str()) != 0) return ErrnoError("renamed", part);
+  return absl::OkStatus();
+}
+
+absl::Status ExportFile::Finish() {
+  if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
+  if (is_stdout()) return absl::OkStatus();
+  if (fsync(fd_) != 0 && errno != EINVAL) return Error("written");
+  if (close(std::exchange(fd_, -1)) != 0) return Error("written");
+  if (std::rename(PartOf(path_).c_str(), path_.c_str()) != 0) return Error("renamed");
+  std::remove(StateOf(path_).c_str());
+  return absl::OkStatus();
+}
+
+// --- Import
+
+ImportFile::~ImportFile() {
+  if (fd_ > STDIN_FILENO) close(fd_);
+}
+
+absl::Status ImportFile::Open(const std::string& path) {
+  path_ = path == "-" ? "standard input" : path;
+  fd_ = path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) return ErrnoError("read", path_);
+  struct stat status = {};
+  if (fstat(fd_, &status) != 0) return ErrnoError("read", path_);
+  if (S_ISDIR(status.st_mode))
+    return absl::UnknownError(absl::StrCat(path_, " cannot be read: it is a folder"));
+  if (S_ISREG(status.st_mode)) bytes_ = static_cast<uint64_t>(status.st_size);
+  return absl::OkStatus();
+}
+
+BulkInput::Source ImportFile::Source() {
+  return [this](char* data, size_t bytes) -> absl::StatusOr<size_t> {
+    while (!Interrupted()) {
+      const ssize_t count = read(fd_, data, bytes);
+      if (count >= 0) return static_cast<size_t>(count);
+      if (errno != EINTR) return ErrnoError("read", path_);
+    }
+    return absl::CancelledError("interrupted");
+  };
+}
+
+}  // namespace osprey

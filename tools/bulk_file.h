@@ -1,0 +1,92 @@
+// The files behind export and import.
+//
+//   FILE             is there when an export is complete, and not before
+//   FILE.part        what an export has written so far
+//   FILE.part.state  where it can go on (JSON): written now and then, and when it is interrupted
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_TOOLS_BULK_FILE_H_
+#define OSPREY_TOOLS_BULK_FILE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tools/bulk_format.h"
+
+namespace osprey {
+
+// Where an interrupted export can go on.
+struct ExportState {
+  std::string format;
+  std::string prefix;
+  std::string cursor;
+  uint64_t records = 0;  // before it
+  uint64_t bytes = 0;    // of FILE.part that they take
+
+  std::string Text() const;
+  // Errors: INVALID_ARGUMENT.
+  static absl::StatusOr<ExportState> Parse(absl::string_view text);
+};
+
+class ExportFile {
+ public:
+  // "-": standard output.
+  explicit ExportFile(std::string path) : path_(std::move(path)) {}
+  ~ExportFile();
+  ExportFile(const ExportFile&) = delete;
+  ExportFile& operator=(const ExportFile&) = delete;
+
+  static std::string PartOf(const std::string& path) { return path + ".part"; }
+  static std::string StateOf(const std::string& path) { return path + ".part.state"; }
+  // Of an interrupted one. Errors: INVALID_ARGUMENT: there is none.
+  static absl::StatusOr<ExportState> ReadState(const std::string& path);
+
+  // Anew, or behind the first `bytes` of what is there.
+  absl::Status Open(uint64_t bytes);
+  // Buffered.
+  absl::Status Write(absl::string_view bytes);
+  absl::Status Flush();
+  uint64_t bytes() const { return written_ + buffer_.size(); }
+  // Flushes, too.
+  absl::Status SaveState(const ExportState& state);
+  // All is written: gives it its name.
+  absl::Status Finish();
+
+ private:
+  bool is_stdout() const { return path_ == "-"; }
+  absl::Status WriteNow(absl::string_view bytes);
+  absl::Status Error(absl::string_view what) const;
+
+  const std::string path_;
+  int fd_ = -1;
+  std::string buffer_;
+  uint64_t written_ = 0;
+};
+
+class ImportFile {
+ public:
+  ImportFile() = default;
+  ~ImportFile();
+  ImportFile(const ImportFile&) = delete;
+  ImportFile& operator=(const ImportFile&) = delete;
+
+  // "-": standard input. Errors: UNKNOWN, why it cannot be read.
+  absl::Status Open(const std::string& path);
+  // 0: not known.
+  uint64_t bytes() const { return bytes_; }
+  // Reads. CANCELLED when it was interrupted (kvcli_interrupt.h).
+  BulkInput::Source Source();
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_BULK_FILE_H_

@@ -1,0 +1,160 @@
+#include "tools/bulk_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/client.h"
+#include "tools/bulk_text.h"
+#include "tools/kvcli_output.h"
+
+namespace osprey {
+namespace {
+
+constexpr size_t kBufferBytes = 256 << 10;
+
+}  // namespace
+
+absl::StatusOr<BulkFormat> BulkFormatOf(absl::string_view name, absl::string_view path) {
+  if (name == "csv") return BulkFormat::kCsv;
+  if (name == "jsonl") return BulkFormat::kJsonl;
+  if (name == "binary") return BulkFormat::kBinary;
+  if (!name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format=", name, " is none of csv, jsonl and binary"));
+  }
+  if (absl::EndsWith(path, ".csv")) return BulkFormat::kCsv;
+  if (absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".osprey")) return BulkFormat::kBinary;
+  return BulkFormat::kJsonl;
+}
+
+absl::string_view NameOf(BulkFormat format) {
+  switch (format) {
+    case BulkFormat::kJsonl:
+      return "jsonl";
+    case BulkFormat::kCsv:
+      return "csv";
+    case BulkFormat::kBinary:
+      return "binary";
+  }
+  return "";
+}
+
+std::unique_ptr<BulkWriter> NewBulkWriter(BulkFormat format, uint64_t records) {
+  switch (format) {
+    case BulkFormat::kJsonl:
+      return NewJsonlWriter();
+    case BulkFormat::kCsv:
+      return NewCsvWriter();
+    case BulkFormat::kBinary:
+      return NewBinaryWriter(records);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<BulkReader> NewBulkReader(BulkFormat format, BulkInput& input) {
+  switch (format) {
+    case BulkFormat::kJsonl:
+      return NewJsonlReader(input);
+    case BulkFormat::kCsv:
+      return NewCsvReader(input);
+    case BulkFormat::kBinary:
+      return NewBinaryReader(input);
+  }
+  return nullptr;
+}
+
+// --- Input
+
+BulkInput::BulkInput(Source source) : source_(std::move(source)), buffer_(kBufferBytes, '\0') {}
+
+void BulkInput::Fill() {
+  if (!status_.ok()) return;
+  offset_ += filled_;
+  position_ = filled_ = 0;
+  const absl::StatusOr<size_t> count = source_(buffer_.data(), buffer_.size());
+  if (!count.ok()) {
+    status_ = count.status();
+  } else {
+    filled_ = *count;
+  }
+}
+
+absl::string_view BulkInput::First() {
+  if (position_ == filled_) Fill();
+  return absl::string_view(buffer_).substr(0, filled_);
+}
+
+bool BulkInput::Line(std::string& line, uint64_t bytes_max, bool& is_too_long) {
+  is_too_long = false;
+  bool any = false;
+  while (Peek() >= 0) {
+    any = true;
+    const char* begin = buffer_.data() + position_;
+    const size_t room = filled_ - position_;
+    const auto* end = static_cast<const char*>(std::memchr(begin, '\n', room));
+    const size_t length = end == nullptr ? room : static_cast<size_t>(end - begin);
+    is_too_long |= line.size() + length > bytes_max;
+    if (!is_too_long) line.append(begin, length);
+    position_ += length + (end == nullptr ? 0 : 1);
+    if (end != nullptr) break;
+  }
+  return any;
+}
+
+// By and by: what a header says of lengths may be anything.
+bool BulkInput::Exactly(uint64_t bytes, std::string& to) {
+  while (bytes > 0 && Peek() >= 0) {
+    const size_t count = std::min<uint64_t>(bytes, filled_ - position_);
+    to.append(buffer_.data() + position_, count);
+    position_ += count;
+    bytes -= count;
+  }
+  return bytes == 0;
+}
+
+// --- Text
+
+bool IsBulkText(absl::string_view bytes) {
+  const auto is_control = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7F;
+  };
+  return std::none_of(bytes.begin(), bytes.end(), is_control) && IsUtf8(bytes);
+}
+
+absl::Status CheckBulkText(const BulkRecord& record) {
+  if (record.value.size() <= kBulkTextValueBytesMax) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("the value of ", ForTerminal(record.key), " has ",
+                                            record.value.size(),
+                                            " bytes, and text takes 64 MiB: use --format=binary"));
+}
+
+std::string BulkTtl(absl::Duration ttl) {
+  return absl::StrFormat("%.3f", std::max(absl::ToDoubleSeconds(ttl), 0.001));
+}
+
+std::string DecodeBulk(absl::string_view name, absl::string_view encoding, std::string field,
+                       std::string& bytes) {
+  if (encoding.empty() || encoding == "utf-8") {
+    bytes = std::move(field);
+    return "";
+  }
+  if (encoding != kBase64)
+    return absl::StrCat("its ", name, " is encoded as neither utf-8 nor base64");
+  if (!absl::Base64Unescape(field, &bytes)) return absl::StrCat("its ", name, " is no base64");
+  return "";
+}
+
+std::string DecodeBulkTtl(double seconds, absl::Duration& ttl) {
+  ttl = absl::Seconds(seconds);
+  if (!(seconds > 0) || ttl > kTtlMax()) return "its ttl is not above 0 and at most 100 years";
+  return "";
+}
+
+}  // namespace osprey

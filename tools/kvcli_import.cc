@@ -1,0 +1,244 @@
+// `kvcli import`: the records of a file into the server, many at a time.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "tools/bulk_file.h"
+#include "tools/bulk_format.h"
+#include "tools/kvcli_interrupt.h"
+#include "tools/kvcli_progress.h"
+#include "tools/kvcli_run.h"
+#include "tools/kvcli_units.h"
+
+namespace osprey {
+namespace {
+
+// On their way to the server. (A single longer value may be, too.)
+constexpr uint64_t kBytesInFlightMax = 64 << 20;
+constexpr int kPutsInFlightMax = 256;
+constexpr size_t kErrorsListed = 10;
+// Between looks whether it was interrupted.
+constexpr absl::Duration kWaitStep() { return absl::Milliseconds(100); }
+
+// Whether it is the server's absence that failed: then records to come would fail, too.
+bool IsOfConnection(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsUnknown(status) || absl::IsCancelled(status) ||
+         absl::IsDeadlineExceeded(status);
+}
+
+absl::StatusOr<BulkFormat> FormatOf(const CommandOptions& options, const std::string& path,
+                                    absl::string_view first_bytes) {
+  if (!options.format.has_value() && absl::StartsWith(first_bytes, kBulkMagic))
+    return BulkFormat::kBinary;
+  return BulkFormatOf(options.format.value_or(""), path);
+}
+
+class Import {
+ public:
+  Import(CommandContext& context, std::string path)
+      : context_(context), client_(*context.client), path_(std::move(path)) {}
+
+  ExitStatus Run() {
+    if (absl::Status opened = file_.Open(path_); !opened.ok())
+      return Report(absl::UnknownError(opened.message()));
+    progress_.emplace(context_.draws_err, "import", file_.bytes());
+    incarnation_ = client_.incarnation();
+    BulkInput input(file_.Source());
+    const absl::StatusOr<BulkFormat> format = FormatOf(context_.options, path_, input.First());
+    if (!format.ok()) return Report(format.status());
+    const std::unique_ptr<BulkReader> reader = NewBulkReader(*format, input);
+    absl::Status status = PutAll(*reader, input);
+    // Each put ends by its deadline.
+    while (client_.in_flight() > 0) client_.Wait(kWaitStep());
+    if (status.ok()) status = lost_;
+    if (status.ok() && client_.incarnation() != incarnation_) status = AnotherServer();
+    return Report(status);
+  }
+
+ private:
+  static absl::Status AnotherServer() {
+    return absl::AbortedError(
+        "the server was started again meanwhile, and began empty: import all of it once more");
+  }
+
+  absl::Status PutAll(BulkReader& reader, const BulkInput& input) {
+    const uint64_t skip = context_.options.skip.value_or(0);
+    BulkRecord record;
+    while (true) {
+      if (Interrupted()) return absl::CancelledError("interrupted");
+      if (!lost_.ok()) return lost_;
+      if (client_.incarnation() != incarnation_) return AnotherServer();
+      switch (reader.Next(record)) {
+        case BulkReader::Result::kEnd:
+          return absl::OkStatus();
+        case BulkReader::Result::kBroken:
+          if (Interrupted()) return absl::CancelledError("interrupted");
+          return absl::DataLossError(absl::StrCat(reader.place(), ": ", reader.error()));
+        case BulkReader::Result::kBadRecord:
+          if (next_++ >= skip) Failed(reader.place(), absl::InvalidArgumentError(reader.error()));
+          break;
+        case BulkReader::Result::kRecord:
+          if (next_++ >= skip) Put(record, reader.place());
+          break;
+      }
+      progress_->Update(input.offset(), next_, bytes_);
+    }
+  }
+
+  void Put(const BulkRecord& record, std::string place) {
+    const uint64_t bytes = record.key.size() + record.value.size();
+    // The later of two records of one key must be the one that stays.
+    AwaitRoom([&] {
+      return client_.in_flight() < kPutsInFlightMax && keys_.count(record.key) == 0 &&
+             (bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= kBytesInFlightMax);
+    });
+    WriteOptions options;
+    options.if_absent = context_.options.if_absent;
+    options.ttl = record.ttl;
+    const uint64_t number = next_ - 1;
+    auto done = [this, number, bytes, key = record.key, place](absl::StatusOr<uint64_t> version) {
+      keys_.erase(key);
+      bytes_in_flight_ -= bytes;
+      Ended(number, place, bytes, version.status());
+    };
+    const absl::Status started =
+        client_.StartPut(record.key, record.value, options, std::move(done));
+    if (!started.ok()) return Ended(number, place, bytes, started);
+    keys_.insert(record.key);
+    bytes_in_flight_ += bytes;
+  }
+
+  template <typename HasRoom>
+  void AwaitRoom(HasRoom has_room) {
+    client_.Poll();
+    // Operations end by their deadlines at the latest, so this does, too.
+    while (!has_room() && client_.in_flight() > 0) client_.Wait(kWaitStep());
+  }
+
+  void Ended(uint64_t number, const std::string& place, uint64_t bytes,
+             const absl::Status& status) {
+    if (status.ok()) {
+      ++stored_;
+      bytes_ += bytes;
+    } else if (absl::IsAlreadyExists(status)) {
+      ++present_;
+    } else if (IsOfConnection(status)) {
+      if (lost_.ok()) lost_ = status;
+      lost_records_.insert(number);
+    } else {
+      Failed(place, status);
+    }
+  }
+
+  void Failed(const std::string& place, const absl::Status& status) {
+    if (errors_++ >= kErrorsListed) return;
+    progress_->Clear();
+    const std::string what = absl::StrCat("import ", ForTerminal(path_), " ", place);
+    context_.out->PartError(what, status, MendOf(status));
+    Json json;
+    json["place"] = place;
+    json["error"] = absl::StatusCodeToString(status.code());
+    json["message"] = std::string(status.message());
+    listed_.push_back(std::move(json));
+  }
+
+  // How many records from the first on need not be done again.
+  uint64_t RecordsDone() const { return lost_records_.empty() ? next_ : *lost_records_.begin(); }
+
+  ExitStatus Report(const absl::Status& status) {
+    const absl::Duration elapsed = progress_.has_value() ? progress_->elapsed() : absl::Seconds(1);
+    if (progress_.has_value()) progress_->Clear();
+    if (errors_ > kErrorsListed) {
+      context_.out->Note(
+          absl::StrCat(errors_, " records failed; the first ", kErrorsListed, " are listed above"));
+    }
+    Json json;
+    SetBytes(json, "file", path_);
+    json["records"] = next_;
+    json["stored"] = stored_;
+    json["present"] = present_;
+    json["errors"] = errors_;
+    json["bytes"] = bytes_;
+    json["seconds"] = absl::ToDoubleSeconds(elapsed);
+    json["errors_listed"] = listed_;
+    if (!status.ok()) {
+      // The server that began empty needs all of them; a broken file has no more.
+      const bool can_go_on = !absl::IsAborted(status) && !absl::IsDataLoss(status) && next_ > 0;
+      std::string mend(MendOf(status));
+      if (can_go_on && path_ == "-") {
+        mend = absl::StrCat("go on with the same input and --skip=", RecordsDone());
+      } else if (can_go_on) {
+        mend = absl::StrCat("go on with: kvcli --server=", context_.server, " import ", path_,
+                            " --skip=", RecordsDone());
+      }
+      json["skip"] = RecordsDone();
+      context_.out->PartError(absl::StrCat("import ", ForTerminal(path_), " at ", context_.server),
+                              status, mend);
+      json["error"] = absl::StatusCodeToString(status.code());
+      json["message"] = std::string(status.message());
+    }
+    const double seconds = absl::ToDoubleSeconds(elapsed);
+    context_.out->Result(
+        absl::StrFormat("imported %d records of %d, %s in %.1f s (%s records/s)%s%s", stored_,
+                        next_, ShortBytes(static_cast<double>(bytes_)), seconds,
+                        ShortNumber(static_cast<double>(stored_) / seconds),
+                        present_ == 0 ? "" : absl::StrCat("; ", present_, " were there already"),
+                        errors_ == 0 ? "" : absl::StrCat("; ", errors_, " failed")),
+        absl::StrCat("records=", next_, " stored=", stored_, " present=", present_,
+                     " errors=", errors_),
+        json);
+    return status.ok() && errors_ == 0 ? ExitStatus::kDone : ExitStatus::kFailed;
+  }
+
+  CommandContext& context_;
+  Client& client_;
+  const std::string path_;
+  ImportFile file_;
+  std::optional<Progress> progress_;
+  uint64_t incarnation_ = 0;
+  uint64_t next_ = 0;  // records read, those skipped and bad ones included
+  uint64_t stored_ = 0;
+  uint64_t present_ = 0;
+  uint64_t errors_ = 0;
+  uint64_t bytes_ = 0;  // stored
+  uint64_t bytes_in_flight_ = 0;
+  absl::flat_hash_set<std::string> keys_;  // in flight
+  absl::Status lost_;
+  std::set<uint64_t> lost_records_;  // at most those in flight
+  Json listed_ = Json::array();
+};
+
+}  // namespace
+
+absl::Status CheckImport(Arguments arguments, const CommandOptions& options) {
+  const std::string& path = arguments[0];
+  const absl::StatusOr<BulkFormat> format = BulkFormatOf(options.format.value_or(""), path);
+  if (!format.ok()) return format.status();
+  if (path == "-") return absl::OkStatus();
+  ImportFile file;
+  return file.Open(path);
+}
+
+ExitStatus RunImport(CommandContext& context, Arguments arguments) {
+  if (arguments[0] == "-" && context.in == nullptr) {
+    context.out->Error("import -",
+                       absl::InvalidArgumentError("standard input is where the shell reads its "
+                                                  "commands"),
+                       "name a FILE");
+    return ExitStatus::kUsage;
+  }
+  const CatchInterrupts catching;
+  return Import(context, arguments[0]).Run();
+}
+
+}  // namespace osprey

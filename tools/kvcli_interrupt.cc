@@ -1,0 +1,53 @@
+#include "tools/kvcli_interrupt.h"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/time/clock.h"
+
+namespace osprey {
+namespace {
+
+std::atomic<bool> interrupted{false};
+std::atomic<bool> terminated{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler stores to it");
+int catching = 0;
+struct sigaction int_before, term_before;
+
+void Note(int number) { (number == SIGTERM ? terminated : interrupted) = true; }
+
+}  // namespace
+
+CatchInterrupts::CatchInterrupts() {
+  if (catching++ > 0) return;
+  struct sigaction action = {};
+  action.sa_handler = Note;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &int_before);
+  sigaction(SIGTERM, &action, &term_before);
+}
+
+CatchInterrupts::~CatchInterrupts() {
+  if (--catching > 0) return;
+  sigaction(SIGINT, &int_before, nullptr);
+  sigaction(SIGTERM, &term_before, nullptr);
+}
+
+bool Interrupted() { return interrupted || terminated; }
+bool Terminated() { return terminated; }
+void ForgetInterrupt() { interrupted = false; }
+
+void SleepUnlessInterrupted(absl::Duration time) {
+  // In steps, since a signal may come just before the call.
+  const absl::Time end = absl::Now() + time;
+  for (absl::Duration left = time; left > absl::ZeroDuration() && !Interrupted();
+       left = end - absl::Now()) {
+    const timespec step = absl::ToTimespec(std::min(left, absl::Milliseconds(100)));
+    ppoll(nullptr, 0, &step, nullptr);
+  }
+}
+
+}  // namespace osprey

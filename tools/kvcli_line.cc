@@ -1,0 +1,177 @@
+#include "tools/kvcli_line.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tools/kvcli_commands.h"
+
+namespace osprey {
+namespace {
+
+bool IsBlank(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)); }
+
+// Flags that every command takes in a line of the shell.
+constexpr const char* kFlagsOfAll[] = {"--json", "-i", "-r"};
+
+// Takes what stands between double quotes, up to and with the second.
+absl::Status TakeQuoted(absl::string_view& text, std::string& word) {
+  while (!text.empty()) {
+    const char c = text[0];
+    text.remove_prefix(1);
+    if (c == '"') return absl::OkStatus();
+    if (c != '\\' || text.empty()) {
+      word.push_back(c);
+      continue;
+    }
+    const char escape = text[0];
+    text.remove_prefix(1);
+    switch (escape) {
+      case 'n':
+        word.push_back('\n');
+        break;
+      case 'r':
+        word.push_back('\r');
+        break;
+      case 't':
+        word.push_back('\t');
+        break;
+      case 'b':
+        word.push_back('\b');
+        break;
+      case 'a':
+        word.push_back('\a');
+        break;
+      case 'x': {
+        const absl::string_view digits = text.substr(0, 2);
+        unsigned byte = 0;
+        const auto is_digit = [](char d) {
+          return absl::ascii_isxdigit(static_cast<unsigned char>(d));
+        };
+        if (digits.size() < 2 || !std::all_of(digits.begin(), digits.end(), is_digit) ||
+            !absl::SimpleHexAtoi(digits, &byte)) {
+          return absl::InvalidArgumentError(
+              "\\x without two hexadecimal digits behind it; \\\\x is a backslash and an x");
+        }
+        word.push_back(static_cast<char>(byte));
+        text.remove_prefix(2);
+        break;
+      }
+      default:
+        word.push_back(escape);
+    }
+  }
+  return absl::InvalidArgumentError("a \" is not closed");
+}
+
+absl::Status TakeSingleQuoted(absl::string_view& text, std::string& word) {
+  while (!text.empty()) {
+    const char c = text[0];
+    if (absl::StartsWith(text, "\\'")) {
+      word.push_back('\'');
+      text.remove_prefix(2);
+      continue;
+    }
+    text.remove_prefix(1);
+    if (c == '\'') return absl::OkStatus();
+    word.push_back(c);
+  }
+  return absl::InvalidArgumentError("a ' is not closed");
+}
+
+// REQUIRES: text begins with no blank.
+absl::Status TakeWord(absl::string_view& text, std::string& word) {
+  while (!text.empty() && !IsBlank(text[0])) {
+    const char c = text[0];
+    text.remove_prefix(1);
+    if (c != '"' && c != '\'') {
+      word.push_back(c);
+      continue;
+    }
+    absl::Status taken = c == '"' ? TakeQuoted(text, word) : TakeSingleQuoted(text, word);
+    if (!taken.ok()) return taken;
+    if (!text.empty() && !IsBlank(text[0])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("behind a closing ", absl::string_view(&c, 1), " stands no blank"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> CommandNames() {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) names.emplace_back(command.name);
+  return names;
+}
+
+// As they are typed: with = where a value belongs behind it.
+std::vector<std::string> FlagsOf(const Command& command) {
+  std::vector<std::string> flags(std::begin(kFlagsOfAll), std::end(kFlagsOfAll));
+  for (const FlagName& flag : FlagNames()) {
+    if ((command.flags & flag.flag) != 0)
+      flags.push_back(absl::StrCat(flag.name, flag.value[0] == '\0' ? "" : "="));
+  }
+  return flags;
+}
+
+// What may stand behind the words `before`.
+std::vector<std::string> Candidates(const std::vector<std::string>& before,
+                                    absl::string_view word) {
+  if (before.empty()) {
+    std::vector<std::string> names = CommandNames();
+    names.insert(names.end(), {"exit", "quit"});
+    return names;
+  }
+  const Command* command = FindCommand(before[0]);
+  if (command == nullptr) return {};
+  if (absl::StartsWith(word, "-")) return FlagsOf(*command);
+  if (before[0] == "help" && before.size() == 1) return CommandNames();
+  return {};
+}
+
+}  // namespace
+
+bool IsNoCommand(absl::string_view line) {
+  line = absl::StripLeadingAsciiWhitespace(line);
+  return line.empty() || line[0] == '#';
+}
+
+absl::StatusOr<std::vector<std::string>> SplitLine(absl::string_view line) {
+  std::vector<std::string> words;
+  while (true) {
+    while (!line.empty() && IsBlank(line[0])) line.remove_prefix(1);
+    if (line.empty()) return words;
+    words.emplace_back();
+    if (absl::Status taken = TakeWord(line, words.back()); !taken.ok()) return taken;
+  }
+}
+
+Completions CompleteLine(absl::string_view line) {
+  Completions completions;
+  completions.from = line.size();
+  while (completions.from > 0 && !IsBlank(line[completions.from - 1])) --completions.from;
+  const absl::string_view word = line.substr(completions.from);
+  const absl::StatusOr<std::vector<std::string>> before =
+      SplitLine(line.substr(0, completions.from));
+  if (!before.ok()) return completions;  // within quotes
+  for (std::string& candidate : Candidates(*before, word)) {
+    if (absl::StartsWith(candidate, word)) completions.words.push_back(std::move(candidate));
+  }
+  std::sort(completions.words.begin(), completions.words.end());
+  return completions;
+}
+
+std::string CommonBeginning(const std::vector<std::string>& words) {
+  if (words.empty()) return "";
+  std::string common = words[0];
+  for (const std::string& word : words) {
+    const auto [end, other] = std::mismatch(common.begin(), common.end(), word.begin(), word.end());
+    common.erase(end, common.end());
+  }
+  return common;
+}
+
+}  // namespace osprey

@@ -1,0 +1,51 @@
+// How far an import or export has come: a line on standard error that is drawn anew a few times a
+// second, when that is a terminal.
+//
+//   import [#########.............]  41 %  410k records  52.1k/s  7.20MiB/s  12 s left
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_TOOLS_KVCLI_PROGRESS_H_
+#define OSPREY_TOOLS_KVCLI_PROGRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace osprey {
+
+class Progress {
+ public:
+  // `total`: of what `done` counts; 0: not known.
+  Progress(bool draws, std::string verb, uint64_t total);
+  ~Progress() { Clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // All since the beginning.
+  void Update(uint64_t done, uint64_t records, uint64_t bytes);
+  // Wipes the line, so that others can be written.
+  void Clear();
+  absl::Duration elapsed() const;
+
+  struct State {
+    double part = -1;  // 0 … 1; less: not known
+    uint64_t records = 0;
+    uint64_t bytes = 0;
+    absl::Duration elapsed;
+  };
+  static std::string Line(const std::string& verb, const State& state);
+
+ private:
+  const bool draws_;
+  const std::string verb_;
+  const uint64_t total_;
+  const absl::Time start_;
+  absl::Time drawn_ = absl::InfinitePast();
+  bool is_drawn_ = false;
+};
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_KVCLI_PROGRESS_H_

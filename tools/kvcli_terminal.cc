@@ -1,0 +1,231 @@
+#include "tools/kvcli_terminal.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cwchar>
+#include <deque>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tools/kvcli_interrupt.h"
+#include "tools/kvcli_line.h"
+
+namespace osprey {
+namespace {
+
+// A longer line of a history file is none of ours.
+constexpr size_t kHistoryLineBytesMax = 64 << 10;
+
+absl::Status FileError(absl::string_view what, const std::string& path) {
+  return absl::UnknownError(absl::StrCat("history file ", path, " ", what, ": ",
+                                         std::strerror(errno), "; OSPREY_HISTORY names another"));
+}
+
+}  // namespace
+
+class LineEditor::Impl {
+ public:
+  explicit Impl(std::string history_file);
+  ~Impl();
+  const absl::Status& history_status() const { return history_status_; }
+  Read ReadLine(const std::string& prompt, std::string& line);
+
+ private:
+  static Impl& Of(EditLine* editor);
+  static char* Prompt(EditLine* editor) { return Of(editor).prompt_.data(); }
+  static int ReadCharacter(EditLine* editor, wchar_t* character);
+  static unsigned char Complete(EditLine* editor, int character);
+
+  absl::Status LoadHistory();
+  absl::Status OpenHistory();
+  absl::Status Rewrite(const std::deque<std::string>& lines);
+  void Remember(const std::string& line);
+
+  const std::string history_file_;
+  absl::Status history_status_;
+  int history_fd_ = -1;
+  std::string last_;
+  std::string prompt_;
+  bool interrupted_ = false;
+  History* history_ = nullptr;
+  EditLine* editor_ = nullptr;
+};
+
+LineEditor::Impl::Impl(std::string history_file) : history_file_(std::move(history_file)) {
+  // Keys may be any UTF-8 in whatever locale.
+  if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
+  history_ = history_init();
+  HistEvent event;
+  history(history_, &event, H_SETSIZE, kHistoryLinesMax);
+  history(history_, &event, H_SETUNIQUE, 1);
+  editor_ = el_init("kvcli", stdin, stdout, stderr);
+  el_set(editor_, EL_CLIENTDATA, this);
+  el_set(editor_, EL_PROMPT, Prompt);
+  el_set(editor_, EL_EDITOR, "emacs");
+  el_set(editor_, EL_SIGNAL, 0);
+  el_set(editor_, EL_HIST, history, history_);
+  el_set(editor_, EL_GETCFN, ReadCharacter);
+  el_set(editor_, EL_ADDFN, "kvcli-complete", "completes a command or flag", Complete);
+  el_set(editor_, EL_BIND, "^I", "kvcli-complete", nullptr);
+  el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  if (!history_file_.empty()) history_status_ = LoadHistory();
+}
+
+LineEditor::Impl::~Impl() {
+  el_end(editor_);
+  history_end(history_);
+  if (history_fd_ >= 0) close(history_fd_);
+}
+
+LineEditor::Impl& LineEditor::Impl::Of(EditLine* editor) {
+  void* impl = nullptr;
+  el_get(editor, EL_CLIENTDATA, &impl);
+  return *static_cast<Impl*>(impl);
+}
+
+// libedit's own goes on reading after the first signal; this one lets Ctrl-C end the line.
+int LineEditor::Impl::ReadCharacter(EditLine* editor, wchar_t* character) {
+  std::mbstate_t state = {};
+  while (true) {
+    char byte = 0;
+    const ssize_t count = read(STDIN_FILENO, &byte, 1);
+    if (count == 0) return 0;
+    if (count < 0) {
+      if (errno == EINTR && !Interrupted()) {
+        el_resize(editor);  // the window's size, most likely
+        continue;
+      }
+      Of(editor).interrupted_ = Interrupted();
+      return -1;
+    }
+    // A Ctrl-D that was typed while a command ran is one no more: the terminal took it for the end
+    // of a line without a byte, and left this.
+    if (byte == '\0') byte = 'D' & 0x1F;
+    const size_t length = std::mbrtowc(character, &byte, 1, &state);
+    if (length == static_cast<size_t>(-2)) continue;  // there is more of it
+    if (length == static_cast<size_t>(-1)) {
+      state = {};  // not UTF-8: not taken
+      continue;
+    }
+    return 1;
+  }
+}
+
+unsigned char LineEditor::Impl::Complete(EditLine* editor, int /*character*/) {
+  const LineInfo* info = el_line(editor);
+  const absl::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+  const Completions found = CompleteLine(line);
+  if (found.words.empty()) return CC_REFRESH_BEEP;
+  std::string more = CommonBeginning(found.words).substr(line.size() - found.from);
+  if (found.words.size() == 1 && found.words[0].back() != '=') more.push_back(' ');
+  if (!more.empty()) return el_insertstr(editor, more.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  std::fputc('\n', stdout);
+  for (const std::string& word : found.words) std::fprintf(stdout, "%s  ", word.c_str());
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  return CC_REDISPLAY;
+}
+
+// A file that has grown far beyond what is offered is cut.
+absl::Status LineEditor::Impl::LoadHistory() {
+  if (absl::Status opened = OpenHistory(); !opened.ok()) return opened;
+  std::deque<std::string> lines;
+  size_t count = 0;
+  std::ifstream file(history_file_);
+  for (std::string line; std::getline(file, line); ++count) {
+    if (line.empty() || line.size() > kHistoryLineBytesMax) continue;
+    lines.push_back(std::move(line));
+    if (lines.size() > kHistoryLinesMax) lines.pop_front();
+  }
+  HistEvent event;
+  for (const std::string& line : lines) history(history_, &event, H_ENTER, line.c_str());
+  if (!lines.empty()) last_ = lines.back();
+  return count > 2 * kHistoryLinesMax ? Rewrite(lines) : absl::OkStatus();
+}
+
+absl::Status LineEditor::Impl::OpenHistory() {
+  history_fd_ = open(history_file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  if (history_fd_ < 0) return FileError("cannot be written", history_file_);
+  struct stat status = {};
+  if (fstat(history_fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(std::exchange(history_fd_, -1));
+    return absl::UnknownError(
+        absl::StrCat("history file ", history_file_, " is no file; OSPREY_HISTORY names another"));
+  }
+  if ((status.st_mode & 0077) != 0 && fchmod(history_fd_, 0600) != 0)
+    return FileError("can be read by others", history_file_);
+  return absl::OkStatus();
+}
+
+absl::Status LineEditor::Impl::Rewrite(const std::deque<std::string>& lines) {
+  const std::string part = absl::StrCat(history_file_, ".part");
+  std::remove(part.c_str());
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return FileError("cannot be shortened", history_file_);
+  std::string text;
+  for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  if (!written || std::rename(part.c_str(), history_file_.c_str()) != 0) {
+    std::remove(part.c_str());
+    return FileError("cannot be shortened", history_file_);
+  }
+  close(history_fd_);
+  return OpenHistory();
+}
+
+void LineEditor::Impl::Remember(const std::string& line) {
+  if (line.empty() || line == last_) return;
+  last_ = line;
+  HistEvent event;
+  history(history_, &event, H_ENTER, line.c_str());
+  const std::string text = absl::StrCat(line, "\n");
+  // One write, so that lines of two shells do not mix. A full disk costs the line its place.
+  if (history_fd_ >= 0 && write(history_fd_, text.data(), text.size()) < 0) return;
+}
+
+LineEditor::Read LineEditor::Impl::ReadLine(const std::string& prompt, std::string& line) {
+  prompt_ = prompt;
+  interrupted_ = false;
+  el_resize(editor_);
+  int count = 0;
+  const char* text = el_gets(editor_, &count);
+  if (text == nullptr || count <= 0) {
+    std::fputs(interrupted_ ? "^C\n" : "\n", stdout);
+    std::fflush(stdout);
+    return interrupted_ ? Read::kInterrupted : Read::kEnd;
+  }
+  line.assign(text, static_cast<size_t>(count));
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  Remember(line);
+  return Read::kLine;
+}
+
+LineEditor::LineEditor(std::string history_file)
+    : impl_(std::make_unique<Impl>(std::move(history_file))) {}
+LineEditor::~LineEditor() = default;
+const absl::Status& LineEditor::history_status() const { return impl_->history_status(); }
+LineEditor::Read LineEditor::ReadLine(const std::string& prompt, std::string& line) {
+  return impl_->ReadLine(prompt, line);
+}
+
+std::string HistoryFile() {
+  const char* given = std::getenv("OSPREY_HISTORY");
+  if (given != nullptr) return given;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || home[0] == '\0') return "";
+  return absl::StrCat(home, "/.osprey_history");
+}
+
+}  // namespace osprey

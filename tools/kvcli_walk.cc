@@ -1,0 +1,57 @@
+#include "tools/kvcli_walk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/kvcli_interrupt.h"
+
+namespace osprey {
+namespace {
+
+// Keys of one page. With values, a page is 16 MiB at most.
+constexpr uint64_t kPageKeys = 1000;
+constexpr uint64_t kPageKeysWithValues = (16 << 20) / Walk::kTogetherBytesMax;
+
+// Fetches what the page has left out. False: the key is gone meanwhile.
+absl::StatusOr<bool> Complete(Client& client, ScanItem& item) {
+  absl::StatusOr<Value> value = client.Get(item.key);
+  if (absl::IsNotFound(value.status())) return false;
+  if (!value.ok()) return value.status();
+  item.value = std::move(value->bytes);
+  item.value_length = item.value.size();
+  item.has_value = true;
+  item.version = value->version;
+  item.ttl = value->ttl;
+  return true;
+}
+
+}  // namespace
+
+absl::Status WalkKeys(Client& client, Walk& walk,
+                      absl::FunctionRef<absl::Status(const ScanItem& item)> each,
+                      absl::FunctionRef<bool()> after_page) {
+  uint64_t left = walk.limit;
+  do {
+    ScanOptions options;
+    options.prefix = walk.prefix;
+    options.values = walk.values;
+    options.value_bytes_max = Walk::kTogetherBytesMax;
+    options.limit = std::min(walk.values ? kPageKeysWithValues : kPageKeys, left);
+    absl::StatusOr<ScanPage> page = client.Scan(walk.cursor, options);
+    if (!page.ok()) return page.status();
+    for (ScanItem& item : page->items) {
+      if (walk.values && !item.has_value) {
+        const absl::StatusOr<bool> there = Complete(client, item);
+        if (!there.ok()) return there.status();
+        if (!*there) continue;
+      }
+      if (absl::Status status = each(item); !status.ok()) return status;
+    }
+    // A page may hold a few more than were asked for, and the cursor is behind them.
+    left -= std::min<uint64_t>(left, page->items.size());
+    walk.cursor = std::move(page->cursor);
+  } while (after_page() && !walk.cursor.empty() && left > 0 && !Interrupted());
+  return absl::OkStatus();
+}
+
+}  // namespace osprey
