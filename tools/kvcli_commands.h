@@ -47,7 +47,7 @@ struct CommandOptions {
   std::optional<uint64_t> size = std::nullopt;
   std::optional<uint64_t> count = std::nullopt;
   std::optional<std::string> duration = std::nullopt;
-  DoctorFlags doctor;
+  DoctorFlags doctor = {};
   // Of any command: how often it is run (-1: until it is interrupted), and the time in between.
   std::optional<int64_t> repeat = std::nullopt;
   std::optional<absl::Duration> interval = std::nullopt;
