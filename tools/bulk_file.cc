@@ -186,7 +186,7 @@ absl::Status ImportFile::Open(const std::string& path) {
 
 BulkInput::Source ImportFile::Source() {
   return [this](char* data, size_t bytes) -> absl::StatusOr<size_t> {
-    while (!Interrupted()) {
+    while (AwaitReadable(fd_)) {
       const ssize_t count = read(fd_, data, bytes);
       if (count >= 0) return static_cast<size_t>(count);
       if (errno != EINTR) return ErrnoError("read", path_);

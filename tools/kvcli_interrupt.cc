@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 
 #include "absl/time/clock.h"
 
@@ -39,6 +40,24 @@ CatchInterrupts::~CatchInterrupts() {
 bool Interrupted() { return interrupted || terminated; }
 bool Terminated() { return terminated; }
 void ForgetInterrupt() { interrupted = false; }
+
+bool AwaitReadable(int fd) {
+  // Both signals come within ppoll or not at all.
+  sigset_t both, before;
+  sigemptyset(&both);
+  sigaddset(&both, SIGINT);
+  sigaddset(&both, SIGTERM);
+  sigprocmask(SIG_BLOCK, &both, &before);
+  pollfd waiting = {fd, POLLIN, 0};
+  int ready = 0;
+  while (!Interrupted() && ready <= 0) {
+    ready = ppoll(&waiting, 1, nullptr, &before);
+    if (ready < 0 && errno != EINTR) break;  // read will say what is wrong
+  }
+  const bool interrupted_now = Interrupted();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return !interrupted_now;
+}
 
 void SleepUnlessInterrupted(absl::Duration time) {
   // In steps, since a signal may come just before the call.

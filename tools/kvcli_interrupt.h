@@ -29,6 +29,9 @@ bool Interrupted();
 bool Terminated();
 // Of SIGINT alone.
 void ForgetInterrupt();
+// Waits until `fd` can be read, or is at its end; false: it was interrupted, be it just before. Not
+// for a call of read, which misses a signal that comes a moment too early.
+bool AwaitReadable(int fd);
 // Sleeps for `time`, or until a signal comes.
 void SleepUnlessInterrupted(absl::Duration time);
 

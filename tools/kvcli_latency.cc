@@ -34,7 +34,9 @@ constexpr absl::Duration kDurationMax() { return absl::Hours(24); }
 constexpr absl::Duration kKeyOutlives() { return absl::Minutes(1); }
 constexpr absl::Duration kRedrawEvery() { return absl::Milliseconds(250); }
 // Of each kind, not counted: caches and branch predictors learn.
-constexpr int kWarmup = 20;
+constexpr uint64_t kWarmup = 20;
+// So many of a kind in a row.
+constexpr uint64_t kTurn = 16;
 constexpr uint32_t kWordBytes = 8;
 constexpr uint32_t kWindowBytes = 256;  // what a GET READs first
 
@@ -97,15 +99,15 @@ class Latency {
   }
 
   absl::Status Measure() {
-    for (int i = 0; i < kWarmup; ++i) {
-      if (absl::Status status = Round(nullptr); !status.ok()) return status;
-    }
+    if (absl::Status status = Turns(kWarmup, nullptr); !status.ok()) return status;
     before_ = client_.counters();
     const absl::Time start = absl::Now();
     absl::Time drawn = start;
-    const uint64_t count = context_.options.count.value_or(kCountMax);
-    for (uint64_t i = 0; i < count && !Interrupted(); ++i) {
-      if (absl::Status status = Round(&times_); !status.ok()) return status;
+    uint64_t left = context_.options.count.value_or(kCountMax);
+    while (left > 0 && !Interrupted()) {
+      const uint64_t times = std::min(left, kTurn);
+      if (absl::Status status = Turns(times, &times_); !status.ok()) return status;
+      left -= times;
       const absl::Time now = absl::Now();
       if (now - start >= end_after_) break;
       if (!context_.draws_out || now - drawn < kRedrawEvery()) continue;
@@ -115,38 +117,46 @@ class Latency {
     return absl::OkStatus();
   }
 
-  template <typename Call>
-  absl::Status Time(Kind kind, std::array<Histogram, kKinds>* times, Call call) {
-    const auto start = std::chrono::steady_clock::now();
-    const absl::Status status = call();
-    const auto took = std::chrono::steady_clock::now() - start;
-    if (status.ok() && times != nullptr) {
-      (*times)[kind].Record(static_cast<uint64_t>(
-          std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()));
+  // A turn of each kind, in random order.
+  absl::Status Turns(uint64_t times, std::array<Histogram, kKinds>* measured) {
+    std::array<Kind, kKinds> order = {kGet, kPut, kPing, kReadWord, kReadWindow};
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const Kind kind : order) {
+      // The first pays for what went before it, and is not counted.
+      for (uint64_t i = 0; i <= times; ++i) {
+        const uint64_t reads = client_.counters().reads;
+        const auto start = std::chrono::steady_clock::now();
+        const absl::Status status = Do(kind);
+        const auto took = std::chrono::steady_clock::now() - start;
+        if (!status.ok()) return status;
+        if (measured == nullptr || i == 0) continue;
+        (*measured)[kind].Record(static_cast<uint64_t>(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()));
+        if (kind == kGet) get_reads_ += client_.counters().reads - reads;
+      }
     }
-    return status;
+    return absl::OkStatus();
   }
 
-  // One of each.
-  absl::Status Round(std::array<Histogram, kKinds>* times) {
-    absl::Status status = Time(kPut, times, [&] {
-      const absl::StatusOr<uint64_t> version = client_.Put(key_, value_, Options());
-      if (version.ok()) version_ = *version;
-      return version.status();
-    });
-    if (status.ok()) {
-      const uint64_t before = client_.counters().reads;
-      status = Time(kGet, times, [&] { return client_.Get(key_).status(); });
-      if (times != nullptr) get_reads_ += client_.counters().reads - before;
+  absl::Status Do(Kind kind) {
+    switch (kind) {
+      case kGet:
+        return client_.Get(key_).status();
+      case kPut: {
+        const absl::StatusOr<uint64_t> version = client_.Put(key_, value_, Options());
+        if (version.ok()) version_ = *version;
+        return version.status();
+      }
+      case kPing:
+        return client_.Ping().status();
+      case kReadWord:
+        return client_.MeasureRead(kWordBytes).status();
+      case kReadWindow:
+        return client_.MeasureRead(kWindowBytes).status();
+      case kKinds:
+        break;
     }
-    if (status.ok()) status = Time(kPing, times, [&] { return client_.Ping().status(); });
-    if (status.ok()) {
-      status = Time(kReadWord, times, [&] { return client_.MeasureRead(kWordBytes).status(); });
-    }
-    if (status.ok()) {
-      status = Time(kReadWindow, times, [&] { return client_.MeasureRead(kWindowBytes).status(); });
-    }
-    return status;
+    return absl::OkStatus();
   }
 
   struct Row {
@@ -268,6 +278,7 @@ class Latency {
   std::array<Histogram, kKinds> times_;
   uint64_t get_reads_ = 0;
   Counters before_;
+  std::minstd_rand random_{std::random_device()()};
   int lines_drawn_ = 0;
 };
 

@@ -94,21 +94,18 @@ LineEditor::Impl& LineEditor::Impl::Of(EditLine* editor) {
   return *static_cast<Impl*>(impl);
 }
 
-// libedit's own goes on reading after the first signal; this one lets Ctrl-C end the line.
+// libedit's own goes on reading after a signal; this one lets Ctrl-C end the line.
 int LineEditor::Impl::ReadCharacter(EditLine* editor, wchar_t* character) {
   std::mbstate_t state = {};
   while (true) {
-    char byte = 0;
-    const ssize_t count = read(STDIN_FILENO, &byte, 1);
-    if (count == 0) return 0;
-    if (count < 0) {
-      if (errno == EINTR && !Interrupted()) {
-        el_resize(editor);  // the window's size, most likely
-        continue;
-      }
-      Of(editor).interrupted_ = Interrupted();
+    if (!AwaitReadable(STDIN_FILENO)) {
+      Of(editor).interrupted_ = true;
       return -1;
     }
+    char byte = 0;
+    const ssize_t count = read(STDIN_FILENO, &byte, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return static_cast<int>(count);
     // A Ctrl-D that was typed while a command ran is one no more: the terminal took it for the end
     // of a line without a byte, and left this.
     if (byte == '\0') byte = 'D' & 0x1F;

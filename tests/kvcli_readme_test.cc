@@ -1,0 +1,120 @@
+// What tools/README.md shows of kvcli is what it prints: every command there is run, and numbers
+// may be others.
+//
+//   console  lines "$ COMMAND" and what they print, piped
+//   kvcli    lines "osprey> COMMAND", as typed into the shell, and what it prints on a terminal
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/pty_process.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kUri[] = "shm:///tmp/osprey.sock";
+
+struct Step {
+  std::string command;
+  std::string output;
+};
+
+// The steps of all blocks of one kind.
+std::vector<Step> StepsOf(const std::string& kind, const std::string& prompt) {
+  std::ifstream file("tools/README.md");
+  EXPECT_TRUE(file.is_open());
+  std::vector<Step> steps;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "```")) {
+      inside = line == "```" + kind;
+    } else if (inside && absl::StartsWith(line, prompt)) {
+      steps.push_back({line.substr(prompt.size()), ""});
+    } else if (inside && !steps.empty()) {
+      absl::StrAppend(&steps.back().output, line, "\n");
+    }
+  }
+  return steps;
+}
+
+// Every number is N, blanks between words are one, and the address is what the page has.
+std::string Normal(const std::string& text, const std::string& uri) {
+  const std::string all = absl::StrReplaceAll(text, {{uri, kUri}, {"\r\n", "\n"}});
+  std::string normal;
+  for (size_t i = 0; i < all.size();) {
+    if (all[i] >= '0' && all[i] <= '9') {
+      while (i < all.size() && ((all[i] >= '0' && all[i] <= '9') || all[i] == '.')) ++i;
+      // 1.23KiB or 123B, by what there is; likewise thousands.
+      for (const char* unit : {"KiB", "MiB", "B", "k", "M"}) {
+        if (absl::StartsWith(absl::string_view(all).substr(i), unit)) {
+          i += std::string(unit).size();
+          break;
+        }
+      }
+      normal.push_back('N');
+    } else if (all[i] == ' ') {
+      while (i < all.size() && all[i] == ' ') ++i;
+      normal.push_back(' ');
+    } else {
+      normal.push_back(all[i++]);
+    }
+  }
+  return normal;
+}
+
+class KvcliReadmeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = NewTemporaryDirectory();
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(absl::StrCat("shm://", directory_, "/socket"));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::string directory_;
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(KvcliReadmeTest, EveryCommandPrintsWhatThePageSays) {
+  const std::vector<Step> steps = StepsOf("console", "$ ");
+  EXPECT_GE(steps.size(), 8u);
+  for (const Step& step : steps) {
+    const ProgramResult result =
+        RunProgram({"bash", "-c",
+                    absl::StrCat("PATH=$PWD/tools:$PATH; export OSPREY_SERVER=", server_->uri(),
+                                 "; cd ", directory_, "; { ", step.command, "; } 2>&1")});
+    EXPECT_EQ(Normal(result.out, server_->uri()), Normal(step.output, server_->uri()))
+        << step.command;
+  }
+}
+
+TEST_F(KvcliReadmeTest, TheSessionInTheShellIsAsItIsPrinted) {
+  const std::vector<Step> steps = StepsOf("kvcli", "osprey> ");
+  EXPECT_GE(steps.size(), 6u);
+  absl::StatusOr<std::unique_ptr<PtyProcess>> shell = PtyProcess::Start(
+      {"tools/kvcli", "--server=" + server_->uri()}, {"OSPREY_HISTORY=", "TERM=xterm"});
+  ASSERT_TRUE(shell.ok()) << shell.status();
+  ASSERT_TRUE((*shell)->Await("osprey> "));
+  for (const Step& step : steps) {
+    const size_t before = (*shell)->screen().size();
+    (*shell)->Type(step.command + "\n");
+    ASSERT_TRUE((*shell)->Await("\r\nosprey> ")) << step.command;
+    EXPECT_THAT(Normal((*shell)->screen().substr(before), server_->uri()),
+                HasSubstr("\n" + Normal(step.output, server_->uri()) + "osprey> "))
+        << step.command;
+  }
+}
+
+}  // namespace
+}  // namespace osprey
