@@ -16,7 +16,8 @@ import sys
 TIMEOUT_S = 20
 TEXT_COLUMNS = 70
 
-FLAG = re.compile(r"^  --([a-z][a-z0-9-]*)(?:=(\S+))?(?:\s+(\S.*))?$")
+# "--name=VALUE  what", or "-n VALUE  what".
+FLAG = re.compile(r"^  (--[a-z][a-z0-9-]*|-[a-z](?= ))(?:[= ]([^\s-]\S*)(?=\s|$))?(?:\s+(\S.*))?$")
 # Up to an empty line.
 EXIT_STATUS = re.compile(r"^exit status: ((?:.+\n?)+)", re.IGNORECASE | re.MULTILINE)
 CONTINUED = re.compile(r"^ {8,}(\S.*)$")
@@ -107,7 +108,7 @@ def parse_help(text):
     for line in text.splitlines():
         flag, continued = FLAG.match(line), CONTINUED.match(line)
         if flag:
-            current = [flag[1], flag[2], flag[3] or ""]
+            current = [flag[1].removeprefix("--"), flag[2], flag[3] or ""]
             flags.append(current)
             rest = []
         elif current and continued:
@@ -171,7 +172,10 @@ def flag_items(flags):
     items = [".Bl -tag -width Ds"]
     for name, value, description in flags:
         dashed = name.replace("-", r"\-")
-        items.append(rf".It Fl \-{dashed}" + (f" Ns = Ns Ar {value}" if value else ""))
+        if name.startswith("-"):
+            items.append(f".It Fl {name[1:]} Ar {value}")
+        else:
+            items.append(rf".It Fl \-{dashed}" + (f" Ns = Ns Ar {value}" if value else ""))
         items.append(sentences(description))
     return "\n".join(items + [".El"])
 
@@ -258,7 +262,7 @@ complete -F _osprey_@NAME@ @NAME@
 def completion(name, program):
     _, flags, _ = parse_help(run(program, "--help"))
     commands = [command["command"] for command in commands_of(program)] if name == "kvcli" else []
-    names = [f"--{flag}" + ("=" if value else "") for flag, value, _ in flags]
+    names = [flag if flag[0] == "-" else f"--{flag}" + ("=" if value else "") for flag, value, _ in flags]
     if "--self-test=" in names:
         names.append("--self-test")  # stands with a value and without
     text = COMPLETION.replace("@NAME@", name).replace("@COMMANDS@", " ".join(commands))
