@@ -1,5 +1,7 @@
 // kvcli doctor as people run it. Over shared memory; in the lab, the same over verbs.
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,13 +90,30 @@ TEST(KvcliDoctorTest, AServerThatIsNotThereIsStatusThree) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("FAIL\tpeer\t"), HasSubstr("/nowhere/socket")));
 }
 
+TEST(KvcliDoctorTest, WithoutADeviceASelfTestSaysSoInOneLine) {
+  if (InLab() || access("/dev/infiniband/rdma_cm", F_OK) == 0) GTEST_SKIP() << "there is a device";
+  const ProgramResult here = Doctor({"--self-test"});
+  EXPECT_EQ(here.exit_status, 4);
+  EXPECT_THAT(here.out, ::testing::MatchesRegex("FAIL\tdevice\tthis machine has no RDMA [^\n]+\n"));
+  EXPECT_EQ(Doctor({"--self-test=10.0.0.7"}).out, here.out);
+  const ProgramResult serve = Doctor({"--self-test=serve", "--bind=10.0.0.7"});
+  EXPECT_EQ(serve.exit_status, 4);
+  EXPECT_THAT(serve.err, ::testing::MatchesRegex("kvcli: [^\n]+no RDMA device[^\n]+\n"));
+}
+
 TEST(KvcliDoctorTest, WrongFlagsAreStatusTwoAndOneLine) {
-  for (const char* flag : {"--memory=lots", "--limit=3", "--peer=", "--peer=10.0.0.7"}) {
+  for (const char* flag :
+       {"--memory=lots", "--limit=3", "--peer=", "--peer=10.0.0.7", "--self-test=serve",
+        "--self-test=", "--gid-index=1", "--device=rxe0", "--bind=10.0.0.7"}) {
     const ProgramResult result = Doctor({flag});
     EXPECT_EQ(result.exit_status, 2) << flag;
     EXPECT_THAT(result.err, ::testing::MatchesRegex("kvcli: [^\n]+\n"));
   }
   EXPECT_EQ(RunProgram({"tools/kvcli", "--peer=shm:///x", "ping"}).exit_status, 2);
+  EXPECT_EQ(Doctor({"--self-test", "--gid-index=256"}).exit_status, 2);
+  EXPECT_EQ(Doctor({"--self-test", "--ib-port=0"}).exit_status, 2);
+  EXPECT_EQ(Doctor({"--self-test", "--peer=shm:///x"}).exit_status, 2);
+  EXPECT_EQ(Doctor({"--self-test=serve", "--bind=127.0.0.1"}).exit_status, 2);
 }
 
 }  // namespace

@@ -56,6 +56,14 @@ DEFINE_bool(yes, false, "flush: do not ask");
 DEFINE_uint64(size, 64, "latency: bytes of the values");
 DEFINE_uint64(count, 0, "latency: measure so many of each");
 DEFINE_string(duration, "5", "latency: measure for so many seconds (or as 200ms)");
+DEFINE_string(
+    self_test, "",
+    "doctor: move bytes by every layer of RDMA: within this process (no value), as the end "
+    "that waits (serve), or with one that serves at HOST[:PORT]");
+DEFINE_string(bind, "", "doctor --self-test=serve: the HOST[:PORT] of this machine to wait at");
+DEFINE_string(device, "", "doctor --self-test: the RDMA device, as `rdma link` shows it");
+DEFINE_int32(ib_port, 0, "doctor --self-test: the port of the device");
+DEFINE_int32(gid_index, 0, "doctor --self-test: which GID of the port");
 
 namespace osprey {
 namespace {
@@ -123,6 +131,11 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
     if (!interval.ok()) return interval.status();
     options.interval = *interval;
   }
+  if (IsGiven("self_test")) options.doctor.self_test = FLAGS_self_test;
+  if (IsGiven("bind")) options.doctor.bind = FLAGS_bind;
+  if (IsGiven("device")) options.doctor.device = FLAGS_device;
+  if (IsGiven("ib_port")) options.doctor.ib_port = FLAGS_ib_port;
+  if (IsGiven("gid_index")) options.doctor.gid_index = FLAGS_gid_index;
   return options;
 }
 
@@ -251,11 +264,20 @@ ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* co
   return status;
 }
 
+// gflags knows no flag that may stand without its value.
+std::vector<std::string> WithSelfTestValue(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (argument == "--self-test" || argument == "--self_test") argument += "=here";
+  }
+  return arguments;
+}
+
 // One line of the shell. Its flags are its own; those of kvcli's start hold unless it says others.
 ExitStatus RunLine(const std::vector<std::string>& words, KvcliConnection& connection) {
   const gflags::FlagSaver flags_of_start;
   const std::string before = FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout;
-  absl::StatusOr<std::vector<std::string>> rest = ParseFlags(words);
+  absl::StatusOr<std::vector<std::string>> rest = ParseFlags(WithSelfTestValue(words));
   Output out = OutputFromFlags();
   out.set_values_are_lines();
   if (rest.ok() && FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout != before) {
@@ -289,7 +311,8 @@ ExitStatus RunShell(Output& out) {
 }
 
 int Main(int argc, char** argv) {
-  absl::StatusOr<std::vector<std::string>> words = ParseFlags(ArgumentsOf(argc, argv));
+  absl::StatusOr<std::vector<std::string>> words =
+      ParseFlags(WithSelfTestValue(ArgumentsOf(argc, argv)));
   Output out = OutputFromFlags();
   if (!words.ok()) return static_cast<int>(UsageError(out, "", words.status()));
   if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") *words = {"help"};

@@ -49,6 +49,11 @@ unsigned GivenFlags(const CommandOptions& options) {
   add(options.duration.has_value(), kDuration);
   add(options.doctor.peer.has_value(), kPeer);
   add(options.doctor.memory.has_value(), kMemory);
+  add(options.doctor.self_test.has_value(), kSelfTest);
+  add(options.doctor.bind.has_value(), kBind);
+  add(options.doctor.device.has_value(), kDevice);
+  add(options.doctor.ib_port.has_value(), kIbPort);
+  add(options.doctor.gid_index.has_value(), kGidIndex);
   return given;
 }
 

@@ -28,6 +28,12 @@ namespace osprey {
 struct DoctorFlags {
   std::optional<std::string> peer = std::nullopt;
   std::optional<std::string> memory = std::nullopt;
+  // "here", "serve", or the other end's HOST[:PORT].
+  std::optional<std::string> self_test = std::nullopt;
+  std::optional<std::string> bind = std::nullopt;  // HOST[:PORT]
+  std::optional<std::string> device = std::nullopt;
+  std::optional<int> ib_port = std::nullopt;
+  std::optional<int> gid_index = std::nullopt;
 };
 
 // The flags that belong to single commands, as the user gave them.
@@ -90,6 +96,11 @@ enum CommandFlag : unsigned {
   kDuration = 16384,
   kPeer = 32768,
   kMemory = 65536,
+  kSelfTest = 131072,
+  kBind = 262144,
+  kDevice = 524288,
+  kIbPort = 1048576,
+  kGidIndex = 2097152,
 };
 
 // How a flag of CommandFlag is written.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/client.h"
+#include "rdma/selftest/selftest.h"
 #include "server/size_flag.h"
 #include "tools/doctor_peer.h"
 #include "tools/kvcli_run.h"
@@ -22,6 +23,10 @@ using doctor::Outcome;
 
 // The longest of `check`: "huge pages".
 constexpr int kCheckColumns = 10;
+
+// Values of --self-test that are no address.
+constexpr char kHere[] = "here";
+constexpr char kServe[] = "serve";
 
 std::string ForPeople(const std::vector<Finding>& findings) {
   std::vector<std::string> lines;
@@ -67,6 +72,52 @@ ExitStatus RunPeer(CommandContext& context, const std::string& uri) {
   return ExitStatusOf(WorstOf(findings));
 }
 
+// How long an end that serves waits for the other.
+constexpr absl::Duration kServeWait = absl::Seconds(60);
+
+std::vector<Finding> FindingsOf(const rdma::selftest::Report& report) {
+  std::vector<Finding> findings;
+  for (const rdma::selftest::Step& step : report) {
+    Finding finding{Outcome::kPass, step.layer, step.detail, {}};
+    if (step.outcome == rdma::selftest::Outcome::kSkip) finding.outcome = Outcome::kSkip;
+    if (step.outcome == rdma::selftest::Outcome::kFail) finding.outcome = Outcome::kFail;
+    if (!step.hint.empty()) finding.mends.push_back(step.hint);
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+absl::StatusOr<rdma::selftest::Report> Serve(CommandContext& context, const std::string& address,
+                                             const rdma::selftest::Options& options) {
+  absl::StatusOr<rdma::selftest::Server> server = rdma::selftest::Server::Listen(address, options);
+  if (!server.ok()) return server.status();
+  context.out->Note(
+      absl::StrCat("self-test: waiting for `kvcli doctor --self-test=", server->address(), "`"));
+  return server->ServeOne(kServeWait);
+}
+
+ExitStatus RunSelfTest(CommandContext& context, const DoctorFlags& flags) {
+  rdma::selftest::Options options;
+  options.device = flags.device.value_or("");
+  options.port = flags.ib_port.value_or(0);
+  options.gid_index = flags.gid_index.value_or(-1);
+  absl::StatusOr<rdma::selftest::Report> report =
+      *flags.self_test == kHere    ? rdma::selftest::RunHere(options)
+      : *flags.self_test == kServe ? Serve(context, *flags.bind, options)
+                                   : rdma::selftest::RunWith(*flags.self_test, options);
+  if (!report.ok()) {
+    context.out->Error("doctor --self-test", report.status(), "");
+    if (absl::IsInvalidArgument(report.status())) return ExitStatus::kUsage;
+    return absl::IsDeadlineExceeded(report.status()) ? ExitStatus::kCannotConnect
+                                                     : ExitStatus::kFailed;
+  }
+  // Where nobody answered there is one step, of the only layer that is not RDMA.
+  const bool reached = report->size() > 1 || report->front().layer != "tcp";
+  const std::vector<Finding> findings = FindingsOf(*report);
+  PrintFindings(*context.out, findings);
+  return reached ? ExitStatusOf(WorstOf(findings)) : ExitStatus::kCannotConnect;
+}
+
 }  // namespace
 
 void PrintFindings(Output& out, const std::vector<Finding>& findings) {
@@ -109,11 +160,38 @@ absl::Status CheckDoctorFlags(const DoctorFlags& flags) {
     if (!size.ok())
       return absl::InvalidArgumentError(absl::StrCat("--memory: ", size.status().message()));
   }
+  const bool about_self_test = flags.bind.has_value() || flags.device.has_value() ||
+                               flags.ib_port.has_value() || flags.gid_index.has_value();
+  if (!flags.self_test.has_value()) {
+    if (about_self_test) {
+      return absl::InvalidArgumentError(
+          "--bind, --device, --ib-port and --gid-index mean nothing without --self-test");
+    }
+    return absl::OkStatus();
+  }
+  if (flags.peer.has_value() || flags.memory.has_value())
+    return absl::InvalidArgumentError("--self-test stands without --peer and --memory");
+  if (flags.self_test->empty()) {
+    return absl::InvalidArgumentError(
+        "--self-test=: write --self-test, --self-test=serve or --self-test=HOST[:PORT]");
+  }
+  if (flags.bind.has_value() != (*flags.self_test == kServe)) {
+    return absl::InvalidArgumentError(
+        "--self-test=serve wants --bind=HOST[:PORT], and nothing else does: an address of this "
+        "machine's RDMA device");
+  }
+  constexpr int kPortMax = 255;
+  constexpr int kGidMax = 255;
+  if (flags.ib_port.has_value() && (*flags.ib_port < 1 || *flags.ib_port > kPortMax))
+    return absl::InvalidArgumentError("--ib-port is 1 to 255");
+  if (flags.gid_index.has_value() && (*flags.gid_index < 0 || *flags.gid_index > kGidMax))
+    return absl::InvalidArgumentError("--gid-index is 0 to 255");
   return absl::OkStatus();
 }
 
 ExitStatus RunDoctor(CommandContext& context, Arguments /*arguments*/) {
   const DoctorFlags& flags = context.options.doctor;
+  if (flags.self_test.has_value()) return RunSelfTest(context, flags);
   if (flags.peer.has_value()) return RunPeer(context, *flags.peer);
   return RunChecks(context, flags);
 }

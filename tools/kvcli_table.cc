@@ -240,12 +240,13 @@ constexpr Command kCommands[] = {
      .repeats_itself = true},
     {.name = "doctor",
      .arguments = "",
-     .summary = "whether RDMA works here, and what mends it; with --peer=URI how a server answers",
+     .summary = "whether RDMA works here, and what mends it; --peer=URI: how a server answers; "
+                "--self-test: move bytes by every layer",
      .example = "doctor --memory=4GiB",
      .arguments_min = 0,
      .arguments_max = 0,
      .needs_server = false,
-     .flags = kPeer | kMemory,
+     .flags = kPeer | kMemory | kSelfTest | kBind | kDevice | kIbPort | kGidIndex,
      .check = nullptr,
      .run = RunDoctor},
     {.name = "help",
@@ -278,6 +279,11 @@ constexpr FlagName kFlagNames[] = {
     {kDuration, "--duration", "SECONDS"},
     {kPeer, "--peer", "URI"},
     {kMemory, "--memory", "SIZE"},
+    {kSelfTest, "--self-test", "serve|HOST[:PORT]"},
+    {kBind, "--bind", "HOST[:PORT]"},
+    {kDevice, "--device", "NAME"},
+    {kIbPort, "--ib-port", "N"},
+    {kGidIndex, "--gid-index", "N"},
 };
 
 }  // namespace

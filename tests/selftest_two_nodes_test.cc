@@ -1,0 +1,106 @@
+// The self-test between two machines: node 2 serves at port 7412, one after the other
+// (tools/test.d/second-node).
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "rdma/selftest/selftest.h"
+#include "tests/subprocess.h"
+
+namespace osprey::rdma::selftest {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kTriesMax = 40;
+
+// With an end that serves; it takes a moment until the next does.
+Report RunWithNodeTwo() {
+  const std::string peer = absl::StrCat(std::getenv("LAB_PEER_IP"), ":7412");
+  Report report;
+  for (int attempt = 0; attempt < kTriesMax; ++attempt) {
+    absl::StatusOr<Report> got = RunWith(peer, {});
+    EXPECT_TRUE(got.ok()) << got.status();
+    report = *std::move(got);
+    if (report.size() > 1) return report;
+    absl::SleepFor(absl::Milliseconds(500));
+  }
+  return report;
+}
+
+std::string TextOf(const Report& report) {
+  std::string text;
+  for (const Step& step : report)
+    absl::StrAppend(&text, static_cast<int>(step.outcome), " ", step.layer, ": ", step.detail, "; ",
+                    step.hint, "\n");
+  return text;
+}
+
+std::string FailuresOf(const Report& report, const std::string& layer) {
+  std::string text;
+  for (const Step& step : report) {
+    if (step.outcome == Outcome::kFail && step.layer == layer)
+      absl::StrAppend(&text, step.detail, " (", step.hint, ")\n");
+  }
+  return text;
+}
+
+// What comes in at this node and matches is dropped, while this lives.
+class Drop {
+ public:
+  explicit Drop(const std::vector<std::string>& match) {
+    Tc({"qdisc", "add", "dev", netdev_, "ingress"});
+    std::vector<std::string> filter = {"filter",   "add", "dev",  netdev_, "ingress",
+                                       "protocol", "ip",  "prio", "1",     "u32"};
+    filter.insert(filter.end(), match.begin(), match.end());
+    filter.insert(filter.end(), {"action", "drop"});
+    Tc(filter);
+  }
+  ~Drop() { Tc({"qdisc", "del", "dev", netdev_, "ingress"}); }
+
+ private:
+  static void Tc(std::vector<std::string> args) {
+    args.insert(args.begin(), "tc");
+    const ProgramResult result = RunProgram(args);
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+  }
+  const std::string netdev_ = std::getenv("LAB_NETDEV");
+};
+
+const std::vector<std::string> kRoce = {"match", "ip", "protocol", "17",   "0xff",
+                                        "match", "ip", "dport",    "4791", "0xffff"};
+
+TEST(SelftestTwoNodes, MovesBytesByBothLayers) {
+  const Report report = RunWithNodeTwo();
+  EXPECT_TRUE(Passed(report)) << TextOf(report);
+}
+
+TEST(SelftestTwoNodes, WhereUdp4791IsBlockedTcpPassesAndBothLayersPointToIt) {
+  const Drop drop(kRoce);
+  const Report report = RunWithNodeTwo();
+  EXPECT_EQ(FailuresOf(report, "tcp"), "") << TextOf(report);
+  EXPECT_THAT(FailuresOf(report, "verbs"), AllOf(HasSubstr("SEND"), HasSubstr("UDP 4791")));
+  EXPECT_THAT(FailuresOf(report, "rdma_cm"), AllOf(HasSubstr("connection"), HasSubstr("UDP 4791")));
+}
+
+TEST(SelftestTwoNodes, WhereLongPacketsAreLostTheSizesPointToTheMtu) {
+  std::vector<std::string> match = kRoce;
+  // The length of the IP packet: 4,096 to 8,191 bytes.
+  match.insert(match.end(), {"match", "u16", "0x1000", "0xf000", "at", "2"});
+  const Drop drop(match);
+  const Report report = RunWithNodeTwo();
+  EXPECT_THAT(FailuresOf(report, "verbs"),
+              AllOf(HasSubstr("of 4096 B"), HasSubstr("64 B came through"), HasSubstr("MTU")))
+      << TextOf(report);
+}
+
+}  // namespace
+}  // namespace osprey::rdma::selftest
