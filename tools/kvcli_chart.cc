@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr int kColumnsMin = 40;
-constexpr double kQuantileShown = 0.999;
+constexpr double kQuantileShown = 0.99;
 
 class Axis {
  public:

@@ -24,7 +24,7 @@ struct ChartRow {
 };
 
 // As many lines as rows, and the axis in microseconds; each line without its end, of `columns`
-// characters at most (at least 40). From the least value to the greatest of the 99.9th percentiles:
+// characters at most (at least 40). From the least value to the greatest of the 99th percentiles:
 // what lies beyond is in the last column. Heights are relative to each row's own highest; what is
 // not empty is at least the lowest block. Empty without values.
 std::vector<std::string> Chart(const std::vector<ChartRow>& rows, int columns);
