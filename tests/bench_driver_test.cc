@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/allocation_count.h"
 #include "tools/bench/driver.h"
 #include "tools/bench/pacing.h"
 
@@ -363,6 +364,28 @@ TEST_F(DriverTest, AValueOlderThanOneSeenBeforeIsFoundUnlessTheServerIsAnother) 
       EXPECT_THAT(measured.first_wrong, HasSubstr("version 8 although version 9"));
     }
   }
+}
+
+// What is left is the store's: its copies of key and value.
+TEST_F(DriverTest, AnOperationTakesNoMemory) {
+  SetMix("0.6", "0.2", "0", "0", "0.2");
+  std::unique_ptr<Store> nothing = NullStore();
+  std::vector<std::string> notes;
+  workload_ = *ParseWorkload(properties_, notes);
+  keys_ = std::make_unique<SharedKeys>(workload_);
+  std::vector<uint64_t> taken;
+  for (const uint64_t operations : {1000, 20'000}) {
+    DriverOptions options;
+    options.operations = operations;
+    options.depth = 4;
+    options.seed = 5;
+    driver_ = std::make_unique<Driver>(options, workload_, *keys_, *nothing, clock_, state_);
+    const uint64_t before = AllocationsSoFar();
+    driver_->Run();
+    taken.push_back(AllocationsSoFar() - before);
+    EXPECT_EQ(driver_->measurements().operations, operations);
+  }
+  EXPECT_LE(taken[1], taken[0] + 2);
 }
 
 TEST(PacerTest, FixedArrivalsAreEvenlySpacedAndThreadsTakeTurns) {

@@ -1,6 +1,7 @@
 // kvbench: YCSB's core workloads on an Osprey server. `kvbench --help` says how.
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -118,15 +120,34 @@ with writeallfields=false it reads it, changes one field and writes it back. A s
 the last one of its thread ended, since keys have no order, and fetches the values.
 
 Exit status: 0 done; 2 usage; 3 cannot connect; 4 anything else: operations that failed, or
-with --verify a value that was wrong. Ctrl-C ends a run early, with the report of what was done.
+with --verify a value that was wrong. Ctrl-C ends a run early, with the report of what was
+done; once more, without it.
 )";
 
 std::atomic<bool> interrupted = false;
 
-void Interrupt(int) { interrupted = true; }
+// The first asks for the report; another one later, from somebody who does not wait for it, ends
+// the process. One that comes at once is the same one: timeout(1), for instance, signals a process
+// and its group.
+void Interrupt(int signal) {
+  constexpr int64_t kSameNs = 500'000'000;
+  static std::atomic<int64_t> first_ns = 0;
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  if (!interrupted.exchange(true)) {
+    first_ns = now_ns;
+  } else if (now_ns - first_ns > kSameNs) {
+    _exit(128 + signal);
+  }
+}
 
+// One line, whatever a message quotes.
 int Fail(ExitStatus status, absl::string_view message) {
-  std::cerr << "kvbench: " << message << '\n';
+  std::string line(message);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }, '?');
+  std::cerr << "kvbench: " << line << '\n';
   return static_cast<int>(status);
 }
 
@@ -216,6 +237,7 @@ absl::StatusOr<Properties> AllProperties(bool load, const YcsbArguments& ycsb) {
     all["fieldcount"] = "1";
     all["fieldlength"] = absl::StrCat(*bytes);
     all["fieldlengthdistribution"] = "constant";
+    all["sizes"] = "ycsb";
   }
   return all;
 }
@@ -384,9 +406,10 @@ void AddNotes(const Plan& plan, RunResult& result) {
 
 // The report, and what went wrong.
 int Report(const RunResult& result, const bench::OutputPaths& outputs) {
+  // Files first: who reads standard output may close it early, as `head` does.
+  const absl::Status files = bench::WriteOutputs(result, outputs);
   std::cout << bench::YcsbText(result) << std::flush;
   const bool written = std::cout.good();
-  const absl::Status files = bench::WriteOutputs(result, outputs);
   const bench::Measurements& measured = result.measured;
   if (!written) return Fail(ExitStatus::kFailed, "standard output cannot be written");
   if (!files.ok()) return Fail(ExitStatus::kFailed, files.message());
@@ -416,10 +439,9 @@ int RunPlan(Plan& plan) {
   };
   if (plan.run.workload.status || isatty(STDERR_FILENO) != 0)
     plan.run.status = [](const std::string& line) { std::cerr << line << std::endl; };
-  // Once: the second one ends the process as usual.
   struct sigaction action = {};
   action.sa_handler = Interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   const Facts machine = bench::DescribeMachine();
