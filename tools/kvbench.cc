@@ -20,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -28,6 +27,7 @@
 #include "gflags/gflags.h"
 #include "server/flags.h"
 #include "server/size_flag.h"
+#include "tools/bench/arguments.h"
 #include "tools/bench/environment.h"
 #include "tools/bench/outputs.h"
 #include "tools/bench/report_text.h"
@@ -35,6 +35,7 @@
 #include "tools/bench/runner.h"
 #include "tools/bench/workload.h"
 #include "tools/exit_status.h"
+#include "tools/kvbench_help.h"
 
 DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER. null: is no "
@@ -43,32 +44,36 @@ DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
 DEFINE_string(
     workload, "",
     "a, b, c, d, e or f, as YCSB has them, or etc: sizes and mix of the Facebook ETC pool");
-DEFINE_uint64(records, 100000, "records that are there, or to be loaded (recordcount)");
+DEFINE_uint64(records, 100000,
+              "records that are there, or to be loaded (recordcount); default 100000");
 DEFINE_uint64(operations, 1000000,
-              "of a run, after the warm-up; with --duration alone as many as fit (operationcount)");
+              "of a run, after the warm-up (operationcount); default 1000000, with --duration as "
+              "many as fit");
 DEFINE_string(duration, "", "how long a run is at most, in seconds or as 5m (maxexecutiontime)");
-DEFINE_string(warmup, "0", "how long a run goes on before it is measured, in seconds or as 500ms");
-DEFINE_uint64(threads, 1, "threads, each with a client of its own (threadcount)");
-DEFINE_uint32(depth, 1, "operations in flight in each thread");
+DEFINE_string(warmup, "0",
+              "how long a run goes on before it is measured, in seconds or as 500ms; default 0");
+DEFINE_uint64(threads, 1, "threads, each with a client of its own (threadcount); default 1");
+DEFINE_uint32(depth, 1, "operations in flight in each thread; default 1");
 DEFINE_string(value_size, "", "one field of so many bytes, as 64 or 4KiB, instead of 10 of 100");
 DEFINE_double(target, 0,
               "operations a second of all threads together, started at their time whatever the "
               "store does (open loop); 0: each as soon as one has ended (closed loop)");
 DEFINE_string(
     arrivals, "poisson",
-    "when the operations of an open loop are meant to start: poisson, fixed, or etc (gaps "
-    "as in the Facebook ETC pool, scaled to the target)");
+    "when the operations of an open loop are meant to start: poisson (default), fixed, or etc "
+    "(gaps as in the Facebook ETC pool, scaled to the target)");
 DEFINE_bool(
     verify, false,
     "check every value that is read: that kvbench wrote it for this key, whole, and that it "
     "is no older than what the thread had seen of the key (dataintegrity)");
 DEFINE_uint64(seed, 0, "of the random numbers; 0: another one each time. The report tells it");
-DEFINE_string(timeout, "1", "deadline of an operation, in seconds or as 200ms");
+DEFINE_string(timeout, "1", "deadline of an operation, in seconds or as 200ms; default 1");
+DEFINE_string(wait, "adaptive",
+              "how a client waits: adaptive (default), spin (lowest latency, a core for each "
+              "thread) or event");
 DEFINE_string(
-    wait, "adaptive",
-    "how a client waits: adaptive, spin (lowest latency, a core for each thread) or event");
-DEFINE_string(slot_cache, "16MiB",
-              "memory of each client for where items are; 0: every GET begins at the index");
+    slot_cache, "16MiB",
+    "memory of each client for where items are; default 16MiB. 0: every GET begins at the index");
 DEFINE_string(json, "", "file for everything, the full histograms too; merge reads it");
 DEFINE_string(hdr, "",
               "HdrHistogram percentile files: --hdr=out.hdr writes out.READ.hdr, out.UPDATE.hdr …");
@@ -88,41 +93,6 @@ constexpr uint32_t kDepthMax = 16'384;
 constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
 constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
 constexpr char kNullServer[] = "null:";
-
-constexpr char kUsage[] =
-    R"(usage: kvbench load|run [--workload=a…f|etc] [FLAGS] [-p NAME=VALUE]… [-P FILE]…
-       kvbench merge A.json B.json … [--json=FILE] [--hdr=FILE] [--series=FILE] [--plot=FILE]
-
-load writes the records, run does operations on them, merge adds up the results of several
-processes that ran side by side. The report, in YCSB's lines, goes to standard output.
-
-  kvbench load --server=shm:///tmp/osprey.sock --records=100000
-  kvbench run --server=shm:///tmp/osprey.sock --records=100000 --workload=b --threads=2 --depth=16
-
-)";
-
-constexpr char kMoreHelp[] = R"(
-Properties (-p, and -P in Java's syntax, of which YCSB's workload files are examples). The workload
-comes first, then files, then -p, then flags; the later one counts.
-
-  recordcount operationcount threadcount target maxexecutiontime dataintegrity status
-  readproportion updateproportion insertproportion scanproportion readmodifywriteproportion
-  requestdistribution=uniform|zipfian|latest|hotspot|sequential|exponential
-  hotspotdatafraction hotspotopnfraction exponential.percentile exponential.frac
-  insertstart insertcount insertorder=hashed|ordered zeropadding
-  fieldcount fieldlength minfieldlength fieldlengthdistribution=constant|uniform|zipfian
-  writeallfields readallfields sizes=ycsb|etc
-  minscanlength maxscanlength scanlengthdistribution=uniform|zipfian
-  measurement.interval=op|intended|both hdrhistogram.percentiles=50,95,99,99.9 status.interval
-
-A record is one value: its fields, one after the other. An update writes the whole value;
-with writeallfields=false it reads it, changes one field and writes it back. A scan goes on where
-the last one of its thread ended, since keys have no order, and fetches the values.
-
-Exit status: 0 done; 2 usage; 3 cannot connect; 4 anything else: operations that failed, or
-with --verify a value that was wrong. Ctrl-C ends a run early, with the report of what was
-done; once more, without it.
-)";
 
 std::atomic<bool> interrupted = false;
 
@@ -153,54 +123,8 @@ int Fail(ExitStatus status, absl::string_view message) {
 
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
-absl::StatusOr<absl::Duration> ParseTime(const char* flag, const std::string& text,
-                                         absl::Duration least, absl::Duration most) {
-  double seconds = 0;
-  absl::Duration time;
-  if (absl::SimpleAtod(text, &seconds)) {
-    time = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &time)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", text, " is no time; examples: 5, 0.5, 200ms, 5m"));
-  }
-  // Written so that NaN is refused, too.
-  if (!(time >= least && time <= most)) {
-    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ",
-                                                   absl::FormatDuration(least), " to ",
-                                                   absl::FormatDuration(most)));
-  }
-  return time;
-}
-
-// What -p, -P and -s ask for, in their order, taken out of the command line.
-struct YcsbArguments {
-  Properties files;
-  Properties given;
-  std::vector<std::string> rest;
-};
-
-absl::StatusOr<YcsbArguments> TakeYcsbArguments(const std::vector<std::string>& args) {
-  YcsbArguments taken;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& arg = args[i];
-    if (arg == "-s") {
-      taken.rest.push_back("--status");
-    } else if (arg == "-p" || arg == "-P") {
-      if (++i == args.size())
-        return absl::InvalidArgumentError(
-            absl::StrCat(arg, arg == "-p" ? " needs NAME=VALUE" : " needs a file"));
-      const absl::Status status = arg == "-p" ? bench::ParseAssignment(args[i], taken.given)
-                                              : bench::ReadPropertiesFile(args[i], taken.files);
-      if (!status.ok()) return status;
-    } else {
-      taken.rest.push_back(arg);
-    }
-  }
-  return taken;
-}
-
 // The workload, then files, then -p, then flags.
-absl::StatusOr<Properties> AllProperties(bool load, const YcsbArguments& ycsb) {
+absl::StatusOr<Properties> AllProperties(bool load, const bench::YcsbArguments& ycsb) {
   Properties all;
   if (!FLAGS_workload.empty()) {
     absl::StatusOr<Properties> preset = bench::PresetWorkload(FLAGS_workload);
@@ -223,8 +147,8 @@ absl::StatusOr<Properties> AllProperties(bool load, const YcsbArguments& ycsb) {
   flag("verify", "dataintegrity", FLAGS_verify ? "true" : "false", false);
   flag("status", "status", FLAGS_status ? "true" : "false", false);
   if (IsGiven("duration")) {
-    const absl::StatusOr<absl::Duration> duration =
-        ParseTime("duration", FLAGS_duration, absl::Milliseconds(1), absl::Hours(7 * 24));
+    const absl::StatusOr<absl::Duration> duration = bench::ParseTimeFlag(
+        "duration", FLAGS_duration, absl::Milliseconds(1), absl::Hours(7 * 24));
     if (!duration.ok()) return duration.status();
     all["maxexecutiontime"] = absl::StrCat(absl::ToDoubleSeconds(*duration));
   }
@@ -253,18 +177,13 @@ struct Plan {
 absl::StatusOr<Options> ClientOptions(const bench::Workload& workload) {
   Options options;
   const absl::StatusOr<absl::Duration> timeout =
-      ParseTime("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
+      bench::ParseTimeFlag("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
   if (!timeout.ok()) return timeout.status();
   options.deadline = *timeout;
   options.auth_key_file = FLAGS_auth_key_file;
-  if (FLAGS_wait == "spin") {
-    options.wait = WaitMode::kSpin;
-  } else if (FLAGS_wait == "event") {
-    options.wait = WaitMode::kEvent;
-  } else if (FLAGS_wait != "adaptive") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--wait=", FLAGS_wait, " is not one of adaptive, spin, event"));
-  }
+  const absl::StatusOr<WaitMode> wait = bench::ParseWait(FLAGS_wait);
+  if (!wait.ok()) return wait.status();
+  options.wait = *wait;
   const absl::StatusOr<uint64_t> cache = server::ParseSize(FLAGS_slot_cache);
   if (!cache.ok())
     return absl::InvalidArgumentError(absl::StrCat("--slot-cache: ", cache.status().message()));
@@ -305,16 +224,8 @@ absl::StatusOr<std::string> ServerUri() {
 
 bench::OutputPaths Outputs() { return {FLAGS_json, FLAGS_hdr, FLAGS_series, FLAGS_plot}; }
 
-absl::StatusOr<bench::Arrivals> ParseArrivals() {
-  if (FLAGS_arrivals == "poisson") return bench::Arrivals::kPoisson;
-  if (FLAGS_arrivals == "fixed") return bench::Arrivals::kFixed;
-  if (FLAGS_arrivals == "etc") return bench::Arrivals::kEtc;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--arrivals=", FLAGS_arrivals, " is not one of poisson, fixed, etc"));
-}
-
 // Everything that the command line says, checked before anything is connected to.
-absl::StatusOr<Plan> MakePlan(bool load, const YcsbArguments& ycsb) {
+absl::StatusOr<Plan> MakePlan(bool load, const bench::YcsbArguments& ycsb) {
   Plan plan;
   for (const char* flag : {"auth_key_file", "json", "hdr", "series", "plot"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok()) return status;
@@ -337,11 +248,11 @@ absl::StatusOr<Plan> MakePlan(bool load, const YcsbArguments& ycsb) {
         FLAGS_depth * plan.run.workload.threads, bench::InsertCounter::kWindow / 2));
   }
   plan.run.depth = FLAGS_depth;
-  const absl::StatusOr<bench::Arrivals> arrivals = ParseArrivals();
+  const absl::StatusOr<bench::Arrivals> arrivals = bench::ParseArrivals(FLAGS_arrivals);
   if (!arrivals.ok()) return arrivals.status();
   plan.run.arrivals = *arrivals;
   const absl::StatusOr<absl::Duration> warm_up =
-      ParseTime("warmup", FLAGS_warmup, absl::ZeroDuration(), absl::Hours(24));
+      bench::ParseTimeFlag("warmup", FLAGS_warmup, absl::ZeroDuration(), absl::Hours(24));
   if (!warm_up.ok()) return warm_up.status();
   plan.run.warm_up = load ? absl::ZeroDuration() : *warm_up;
   plan.run.seed = FLAGS_seed != 0 ? FLAGS_seed : 1 + std::random_device{}();
@@ -474,7 +385,8 @@ int MergeFiles(const std::vector<std::string>& paths) {
 }
 
 int Main(int argc, char** argv) {
-  const absl::StatusOr<YcsbArguments> ycsb = TakeYcsbArguments(ArgumentsOf(argc, argv));
+  const absl::StatusOr<bench::YcsbArguments> ycsb =
+      bench::TakeYcsbArguments(ArgumentsOf(argc, argv));
   if (!ycsb.ok()) return Fail(ExitStatus::kUsage, ycsb.status().message());
   const absl::StatusOr<std::vector<std::string>> words = ParseFlags(ycsb->rest);
   if (!words.ok()) return Fail(ExitStatus::kUsage, words.status().message());
