@@ -86,6 +86,11 @@ void Compactor::Rest(absl::Time now) {
   given_up_in_a_row_ = 0;
 }
 
+bool Compactor::StepWanted(absl::Time now) {
+  return state_ != State::kIdle || CompactionForced() || space_.IsDue(now) ||
+         space_.LargestFreeRun() < PagesWanted(now);
+}
+
 bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
   CompactionBound left = bound;

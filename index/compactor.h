@@ -53,6 +53,8 @@ class Compactor {
   // Both must outlive this.
   Compactor(RegionWriter& writer, ItemStore& items, Replace replace);
 
+  // Whether Step may have something to do now.
+  bool StepWanted(absl::Time now);
   // One step, if large runs have become rare. True when there is more to do now.
   bool Step(absl::Time now, const CompactionBound& bound);
 

@@ -73,6 +73,11 @@ class ItemSpace {
   size_t leases() const { return lease_order_.size(); }
   // Frees what waits and is not leased, as want of memory does.
   void EndGrace(absl::Time now);
+  // Whether FreeDue has something to do.
+  bool IsDue(absl::Time now) const {
+    return (!waiting_.empty() && waiting_.front().until <= now) ||
+           (!lease_order_.empty() && lease_order_.front().until <= now);
+  }
   // Frees a few items whose time has come, as each Allocate does. True when there was one.
   bool FreeDue(absl::Time now);
 

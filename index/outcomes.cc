@@ -37,7 +37,8 @@ absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
   return absl::OkStatus();
 }
 
-absl::Status CheckVersionsLeft(const RegionWriter& writer) {
+absl::Status CheckVersionsLeft(RegionWriter& writer) {
+  writer.BeginWrite();
   if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
   absl::Status status = absl::ResourceExhaustedError(
       "the server has used up its 2^48 versions; restart it to write again");

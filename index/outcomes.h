@@ -15,7 +15,7 @@ WriteResult Outcome(absl::Status status, uint64_t version = 0);
 WriteResult NoSuchKey();
 WriteResult Full();
 absl::Status CheckLengths(uint64_t key_length, uint64_t value_length);
-absl::Status CheckVersionsLeft(const RegionWriter& writer);
+absl::Status CheckVersionsLeft(RegionWriter& writer);
 
 }  // namespace osprey::index
 

@@ -157,7 +157,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   const uint64_t expiry_ns = ExpiryOf(lifetime, at);
   if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
-  lines_in_vain_ = 0;
+  if (lines_in_vain_ != 0) lines_in_vain_ = 0;
   if (expiry_ns == 0 && MayBeInline(key, value) && !at.chained) {
     const absl::optional<uint64_t> line = InlineRoom(at, InlineWords(key.size(), value.size()));
     if (line.has_value()) {
@@ -173,7 +173,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
     const uint64_t version = writer_.NextCasVersion();
     Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
     NoteExpiry(at, expiry_ns);
-    ++counts_.in_place_updates;
+    ++writer_.hot().in_place_updates;
     items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
     WriteResult result = Outcome(absl::OkStatus(), version);
     result.slot = at.entry.head;

@@ -19,6 +19,7 @@
 #ifndef OSPREY_INDEX_TABLE_H_
 #define OSPREY_INDEX_TABLE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -163,7 +164,7 @@ class Reservation {
   std::unique_ptr<BytesHasher> hasher_;  // of the item's data
 };
 
-class Table {
+class alignas(128) Table {
  public:
   // Lays an empty table out in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which
   // must outlive it. Errors: INVALID_ARGUMENT (too small, too large; with the bound).
@@ -200,6 +201,11 @@ class Table {
   absl::Time next_sweep() const;
 
   absl::Time ServerTime() const { return options_.clock(); }
+
+  // A word for whoever lets several threads use the table, one at a time: 0 at first, and nothing
+  // to the table itself. It is on the cache line that each write changes anyway: one line is
+  // fetched from another core, and not two one after the other.
+  std::atomic<uint32_t>& lock_word() { return writer_.hot().lock_word; }
 
   // One bounded step of making free item space contiguous, when room for large items has become
   // rare. True when there is more to do now. Any call on the table may come in between.
@@ -264,7 +270,15 @@ class Table {
 
   // Asks for the memory that a call about `key` will look at first. A batch of calls for which all
   // memory was asked for beforehand waits once instead of once each. By any thread at any time.
-  void Prefetch(absl::string_view key) const;
+  // `hash`: HashKey of the key, with TableOptions::hash_seed.
+  void Prefetch(KeyHash hash) const;
+  void Prefetch(absl::string_view key) const { Prefetch(HashKey(key, options_.hash_seed)); }
+  // Likewise for what each write changes.
+  void PrefetchHot() const { writer_.PrefetchHot(); }
+
+  // Whether one of the steps (GrowStep, SweepStep, EvictStep, CompactStep) may have something to do
+  // now.
+  bool StepWanted(absl::Time now);
 
   // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a
   // reader was sent there).
@@ -284,7 +298,7 @@ class Table {
     uint64_t directory_depth = 0;
     uint64_t overflow_lines = 0;
     double load_factor = 0;      // occupied words over all words of segments
-    uint64_t cas_version = 0;    // the last given out, by whoever shares the counter
+    uint64_t cas_version = 0;    // the last that this table used
     uint64_t expiring_keys = 0;  // that have an expiry, whether or not it has passed
     uint64_t expiries = 0;       // keys ended because it had, since the start
     // Since the start: how often a key moved between its forms and places.
@@ -338,6 +352,7 @@ class Table {
     uint64_t value_bytes = 0;
     uint32_t small_items = 0;
     uint32_t expiring = 0;
+    bool operator==(const Account&) const = default;
   };
 
   // What is known of a unit that is a segment.
@@ -481,13 +496,14 @@ class Table {
   std::vector<Segment> segments_;  // by unit
   std::vector<uint64_t> segments_of_depth_;
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
-  uint64_t occupied_words_ = 0;       // of segments' lines, links apart
-  uint64_t hand_ = 0;                 // of eviction: a line, as LineLives numbers them
-  uint64_t lines_in_vain_ = 0;        // that it passed since it evicted a key
-  uint64_t lines_looked_ = 0;         // that it passed since the start
-  uint64_t place_ = 0;                // in item space: where neighbours are looked for next
-  uint64_t flush_looks_ = 0;          // at entries, by flushes
-  Stats counts_;                      // what is counted as it happens; stats() fills in the rest
+  // From here on what writes change.
+  alignas(64) uint64_t occupied_words_ = 0;  // of segments' lines, links apart
+  uint64_t hand_ = 0;                        // of eviction: a line, as LineLives numbers them
+  uint64_t lines_in_vain_ = 0;               // that it passed since it evicted a key
+  uint64_t lines_looked_ = 0;                // that it passed since the start
+  uint64_t place_ = 0;                       // in item space: where neighbours are looked for next
+  uint64_t flush_looks_ = 0;                 // at entries, by flushes
+  Stats counts_;  // what is counted as it happens; stats() fills in the rest
   Sweep sweep_;
 };
 

@@ -26,6 +26,8 @@ Table::Account Table::AccountOf(const Location& at) const {
 
 // `before` is what the key was, asked for while that could still be seen.
 void Table::Recount(const Location& at, const Account& before, const Account& after) {
+  // The most frequent case: nothing is written, and no other core's copy made worthless.
+  if (after == before) return;
   counts_.keys += after.keys - before.keys;
   counts_.inline_keys += after.inline_keys - before.inline_keys;
   counts_.key_bytes += after.key_bytes - before.key_bytes;
@@ -78,6 +80,7 @@ void Table::Stats::Add(const Stats& other) {
 Table::Stats Table::stats() const {
   Stats stats = counts_;
   const ItemSpace::Stats items = items_.space().stats();
+  stats.in_place_updates = writer_.hot().in_place_updates;
   stats.region_bytes = writer_.region_bytes();
   stats.index_bytes = space_.units_used() * kUnitBytes;
   stats.item_bytes = items.used_bytes;
@@ -90,7 +93,7 @@ Table::Stats Table::stats() const {
   stats.compaction_bytes = compactor_.stats().moved_bytes;
   stats.compaction_windows = compactor_.stats().windows_emptied;
   stats.compaction_windows_given_up = compactor_.stats().windows_given_up;
-  stats.cas_version = writer_.newest_cas_version();
+  stats.cas_version = writer_.cas_version();
   stats.load_factor = static_cast<double>(occupied_words_) /
                       static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);
   return stats;

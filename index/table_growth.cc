@@ -80,6 +80,7 @@ bool Table::MayDouble() const {
 }
 
 bool Table::GrowStep(absl::Time now) {
+  if (!GrowthWanted()) return false;
   if (!writer_.CasVersionsLeft(kCasVersionsPerStepMax)) return false;
   if (directory_.doubling()) {
     directory_.DoubleStep();
@@ -205,8 +206,7 @@ uint64_t Table::HomeOf(KeyHash hash) const {
   return UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
 }
 
-void Table::Prefetch(absl::string_view key) const {
-  const KeyHash hash = HashKey(key, options_.hash_seed);
+void Table::Prefetch(KeyHash hash) const {
   const uint64_t home = UnitOffset(directory_.Peek(hash.bits).unit) + hash.home() * kLineBytes;
   const std::byte* const window = writer_.Bytes(home, kWindowBytes).data();
   for (uint64_t at = 0; at < kWindowBytes; at += 64) __builtin_prefetch(window + at);

@@ -73,6 +73,11 @@ bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
   return compactor_.Step(now, bound);
 }
 
+bool Table::StepWanted(absl::Time now) {
+  return GrowthWanted() || now >= next_sweep() || EvictionWanted() || EvictionsForced() > 0 ||
+         compactor_.StepWanted(now);
+}
+
 // A new item. When there is no room, room is made; since any item may move or end then, the key is
 // located anew if `at` is given.
 absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_length,

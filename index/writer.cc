@@ -17,22 +17,51 @@ constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
 
 }  // namespace
 
+CasCounter::Block CasCounter::Draw() {
+  uint64_t after = last_.load();
+  uint64_t last = 0;
+  do {
+    assert(after < kCasVersionMax);
+    last = std::min(after + kBlock, kCasVersionMax);
+  } while (!last_.compare_exchange_weak(after, last));
+  return {after, last};
+}
+
+// A writer that draws may leave up to a block unused.
+bool CasCounter::Left(uint64_t count, uint64_t own) const {
+  const uint64_t left = kCasVersionMax - last_.load();
+  return writers_ == 1 ? left + own >= count : left >= (count + kBlock) * writers_;
+}
+
+uint64_t CasCounter::Close() {
+  const uint64_t bound = last_.load();
+  // Acquired by closed(): who learnt of the bound, and writes then, sees it.
+  uint64_t closed = closed_.load();
+  while (closed < bound && !closed_.compare_exchange_weak(closed, bound)) {
+  }
+  return bound;
+}
+
 RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, uint64_t cas_version,
                            CasCounter* counter)
     : region_(region),
       incarnation_(incarnation),
       own_counter_(counter == nullptr ? std::make_unique<CasCounter>(cas_version) : nullptr),
-      counter_(counter == nullptr ? own_counter_.get() : counter),
-      cas_version_(counter_->last()) {}
+      counter_(counter == nullptr ? own_counter_.get() : counter) {
+  hot_.cas_version = hot_.block_last = counter_->Last();
+}
 
 uint64_t RegionWriter::NextCasVersion() {
-  cas_version_ = counter_->Next();
-  assert(cas_version_ <= kCasVersionMax);
-  return cas_version_;
+  if (hot_.cas_version == hot_.block_last) {
+    const CasCounter::Block block = counter_->Draw();
+    hot_.cas_version = block.after;
+    hot_.block_last = block.last;
+  }
+  return ++hot_.cas_version;
 }
 
 uint32_t RegionWriter::NextRecordVersion(uint64_t offset) {
-  const uint32_t version = RecordVersion(cas_version_);
+  const uint32_t version = RecordVersion(hot_.cas_version);
   if ((Header(offset).version & ~1u) != version) return version;
   return RecordVersion(NextCasVersion());
 }

@@ -32,20 +32,41 @@
 namespace osprey::index {
 
 // Where cas versions come from: one for all tables of a server. Thread-safe.
+//
+// Each writer draws a block of them at a time, so that the counter's cache line does not go from
+// core to core with every write. So versions are unique and those of one table grow, but what was
+// written earlier in one table may have a higher version than what is written later in another: up
+// to Close, which parts all writes before it from those after it.
 class CasCounter {
  public:
+  static constexpr uint64_t kBlock = 256;
+
   // `last` counts as used. `writers` RegionWriters will draw.
   explicit CasCounter(uint64_t last = 0, uint32_t writers = 1) : last_(last), writers_(writers) {}
 
-  // The last given out. Sequentially consistent, as Next is: whatever was acknowledged before this
-  // call, by any thread, has a version that is not above it.
-  uint64_t last() const { return last_.load(); }
-  uint64_t Next() { return last_.fetch_add(1) + 1; }
-  // Whether each of the writers can draw `count` more, all at the same time.
-  bool Left(uint64_t count) const { return kCasVersionMax - last() >= count * writers_; }
+  // The next block: all above `after`, up to `last`. REQUIRES: some are left.
+  struct Block {
+    uint64_t after = 0;
+    uint64_t last = 0;
+  };
+  Block Draw();
+  // Whether each of the writers can draw `count` more, all at the same time. `own`: what the asking
+  // one has left of its block.
+  bool Left(uint64_t count, uint64_t own) const;
+
+  // The last that was drawn.
+  uint64_t Last() const { return last_.load(); }
+  // Returns a bound: every version given out before is at most that, and every write that begins
+  // after the return gets one above it (RegionWriter::BeginWrite). Sequentially consistent, as Draw
+  // is.
+  uint64_t Close();
+  // What Close returned last; 0: never called.
+  uint64_t closed() const { return closed_.load(std::memory_order_acquire); }
 
  private:
-  std::atomic<uint64_t> last_;
+  // On a line of its own: `closed_`, looked at by every write, is hardly ever changed.
+  alignas(64) std::atomic<uint64_t> last_;
+  alignas(64) std::atomic<uint64_t> closed_{0};
   const uint64_t writers_;
 };
 
@@ -60,12 +81,17 @@ class RegionWriter {
   uint64_t region_bytes() const { return region_.size(); }
 
   // --- Versions.
-  // The last that this writer drew.
-  uint64_t cas_version() const { return cas_version_; }
-  // The last that anybody drew from the counter.
-  uint64_t newest_cas_version() const { return counter_->last(); }
+  // The last that this writer used.
+  uint64_t cas_version() const { return hot_.cas_version; }
   // Whether `count` more can be drawn. They never wrap.
-  bool CasVersionsLeft(uint64_t count) const { return counter_->Left(count); }
+  bool CasVersionsLeft(uint64_t count) const {
+    const uint64_t own = hot_.block_last - hot_.cas_version;
+    return own >= count || counter_->Left(count, own);
+  }
+  // A write begins: what it draws is above what the counter was closed at before.
+  void BeginWrite() {
+    if (counter_->closed() > hot_.cas_version) hot_.block_last = hot_.cas_version;
+  }
   // REQUIRES: CasVersionsLeft(1).
   uint64_t NextCasVersion();
   // An even version for a record at `offset`, other than the one that is there: of the current cas
@@ -99,6 +125,20 @@ class RegionWriter {
 
   RecordPlace PlaceOf(uint64_t offset) const { return {offset, incarnation_}; }
 
+  // What each write changes, or most of them, on a cache line that has nothing else. (All other
+  // members of this are read by any thread, for prefetching.)
+  struct alignas(64) Hot {
+    uint64_t cas_version = 0;
+    uint64_t block_last = 0;        // up to here versions were drawn from the counter
+    uint64_t in_place_updates = 0;  // Table's
+    std::atomic<uint32_t> lock_word{0};
+  };
+  static_assert(sizeof(Hot) == 64);
+  Hot& hot() { return hot_; }
+  const Hot& hot() const { return hot_; }
+  // Asks for it, to be written. By any thread.
+  void PrefetchHot() const { __builtin_prefetch(&hot_, 1); }
+
  private:
   std::atomic_ref<uint64_t> WordToStore(uint64_t offset);
   void StoreWord(uint64_t offset, uint64_t word);
@@ -107,7 +147,7 @@ class RegionWriter {
   uint64_t incarnation_;
   std::unique_ptr<CasCounter> own_counter_;
   CasCounter* counter_;
-  uint64_t cas_version_;
+  Hot hot_;
 };
 
 }  // namespace osprey::index

@@ -45,6 +45,7 @@
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/admission.h"
+#include "server/gather.h"
 #include "server/long_append.h"
 #include "server/outbox.h"
 #include "server/rendezvous.h"
@@ -92,6 +93,8 @@ struct Shared {
   TableAccess& tables;
   Sessions& sessions;
   Counters& counters;
+  // Requests that are to be executed together …
+  Gather& gather;
   // The text of STATS, as this connection is told.
   std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
   // For people; may be empty.
@@ -104,6 +107,8 @@ struct Shared {
   std::vector<uint64_t> hints = {};
   // Null: nobody needs to prove anything.
   rdma::AuthKey::Pointer key = nullptr;
+  // … and what executes them. Never empty.
+  std::function<void(absl::Time now)> execute_gathered = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.
   std::function<uint64_t()> random = nullptr;
 };
@@ -172,6 +177,12 @@ class Connection {
     return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
   }
   void Work(absl::Time now);
+
+  // One of the requests that it has gathered, whose table is held (TableAccess::Hold): its reply
+  // waits until EndGathered.
+  void ExecuteGathered(const Gather::Request& request, absl::Time now);
+  // It has none left.
+  void EndGathered(absl::Time now);
   State state() const { return state_; }
 
  private:
@@ -214,7 +225,9 @@ class Connection {
   void EnterTurn();
   bool TurnIsOver();
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void Defer(rdma::FrameBytes frame);
+  void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void Defer(rdma::FrameBytes frame, absl::Time now);
+  void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);
 
   size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
@@ -276,6 +289,8 @@ class Connection {
   absl::Time room_retry_at_ = absl::InfiniteFuture();
   uint64_t turn_ = 0;                // for which spent_ counts
   uint64_t spent_ = 0;               // of kTurnCostMax
+  size_t gathered_ = 0;              // requests in shared_.gather
+  uint64_t gathered_cost_ = 0;       // of these
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow

@@ -12,25 +12,13 @@
 #include "server/connection.h"
 
 namespace osprey::server {
-namespace {
-
-// So that requests wait for memory together, not one after the other.
-void PrefetchKeys(TableAccess& tables, absl::Span<const rdma::FrameBytes> requests) {
-  for (rdma::FrameBytes request : requests) {
-    const absl::string_view key = KeyOf(request);
-    if (!key.empty()) tables.Prefetch(key);
-  }
-}
-
-}  // namespace
 
 void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return Malformed(header.status().message());
   if (header->session != session_->id) return Malformed("session is not this connection's");
   if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
-  if (TurnIsOver()) return Defer(frame);
-  Execute(*header, frame, now);
+  Take(*header, frame, now);
 }
 
 // One by one, in order; their replies leave together. A malformed one ends the connection when it
@@ -41,14 +29,9 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
     return Malformed(status.message());
   ++shared_.counters.batches;
   shared_.counters.batched_requests += frames.size();
-  if (!TurnIsOver()) PrefetchKeys(shared_.tables, frames);
   in_batch_ = true;
   for (rdma::FrameBytes request : frames) {
-    if (TurnIsOver()) {
-      Defer(request);
-    } else {
-      Execute(rdma::ParseHeader(request).value(), request, now);
-    }
+    Take(rdma::ParseHeader(request).value(), request, now);
     if (state_ == State::kClosing) break;
   }
   in_batch_ = false;

@@ -37,7 +37,45 @@ void Connection::EnterTurn() {
 // True when it has done what it may do in this turn, or would overtake what waits already.
 bool Connection::TurnIsOver() {
   EnterTurn();
-  return !backlog_.empty() || spent_ >= kTurnCostMax;
+  return !backlog_.empty() || spent_ + gathered_cost_ >= kTurnCostMax;
+}
+
+// Now if there is no other way, else together with others.
+void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  if (TurnIsOver()) return Defer(frame, now);
+  const absl::string_view key = GatheredBy(frame);
+  if (key.empty()) {
+    shared_.execute_gathered(now);
+    if (state_ == State::kClosing) return;
+    // What was gathered may have been more than was thought.
+    return TurnIsOver() ? Keep(frame) : Execute(header, frame, now);
+  }
+  if (gathered_++ == 0) shared_.gather.AddConnection(*this);
+  gathered_cost_ += CostOf(header, frame);
+  const index::KeyHash hash = shared_.tables.HashOf(key);
+  const uint32_t partition = shared_.tables.PartitionOf(hash);
+  shared_.tables.Prefetch(partition, hash);
+  shared_.gather.Add({this, header, frame, Gather::kNone}, partition);
+  if (shared_.gather.full()) shared_.execute_gathered(now);
+}
+
+void Connection::ExecuteGathered(const Gather::Request& request, absl::Time now) {
+  assert(gathered_ > 0);
+  const uint64_t cost = CostOf(request.header, request.frame);
+  --gathered_;
+  gathered_cost_ -= cost;
+  if (state_ == State::kClosing) return;
+  // Others of its requests turned out to be dear.
+  if (!backlog_.empty() || spent_ >= kTurnCostMax) return Keep(request.frame);
+  const bool was_in_batch = std::exchange(in_batch_, true);
+  Execute(request.header, request.frame, now);
+  in_batch_ = was_in_batch;
+}
+
+void Connection::EndGathered(absl::Time now) {
+  assert(gathered_ == 0 && gathered_cost_ == 0);
+  if (state_ == State::kClosing) return;
+  if (!in_batch_) FlushOutbox(now);
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
@@ -46,8 +84,15 @@ void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame
   spent_ += cost + shared_.tables.TakeEffort();
 }
 
+// For a turn of its own. What was gathered is executed before: some of it may have to wait as well,
+// and comes first.
+void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
+  if (gathered_ > 0) shared_.execute_gathered(now);
+  Keep(frame);
+}
+
 // The frame is copied: it is the transport's until the next turn only.
-void Connection::Defer(rdma::FrameBytes frame) {
+void Connection::Keep(rdma::FrameBytes frame) {
   if (state_ == State::kClosing) return;
   // Who keeps to requests_max has never more than that unanswered; hints come on top.
   if (backlog_.size() >= kBacklogMax)

@@ -1,7 +1,6 @@
 #include "server/engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -36,6 +35,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       started_(now),
       tables_(tables),
       access_(tables),
+      own_partitions_(OwnPartitions()),
       sweep_at_(tables.partitions(), absl::InfiniteFuture()),
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
@@ -46,11 +46,13 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
               access_,
               sessions_,
               counters_,
+              gather_,
               [this](const std::string& transport, absl::Time at) { return Stats(transport, at); },
               options.log},
       ports_(std::move(ports)),
       events_(kEventsPerTurn),
       next_timer_(absl::InfiniteFuture()) {
+  shared_.execute_gathered = [this](absl::Time at) { ExecuteGathered(at); };
   shared_.key = options.key;
   shared_.random = options.random;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
@@ -90,9 +92,12 @@ bool Engine::Poll(absl::Time now) {
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     for (size_t i = 0; i < count; ++i) {
+      // Whatever else happens to a connection, it happens after what it has sent.
+      if (events_[i].kind != Event::Kind::kReceived) ExecuteGathered(now);
       Handle(*state, events_[i], now);
       GrowBetween(now);
     }
+    ExecuteGathered(now);  // while the frames are there
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
@@ -115,70 +120,6 @@ bool Engine::Work(absl::Time now) {
   if (connection.busy()) connection.Work(now);
   Touched(connection);
   return true;
-}
-
-// Growth, sweeps, eviction and compaction, step by step, of what was used. True while there is more
-// to do, so that nobody sleeps meanwhile.
-bool Engine::TendTables(absl::Time now) {
-  untended_ |= access_.TakeTouched();
-  int steps = 0;
-  for (int left = std::popcount(untended_); left > 0 && steps < kTendedPerTurn; --left) {
-    const uint32_t partition = NextUntended();
-    if (TendTable(partition, now)) {
-      ++steps;
-    } else {
-      untended_ &= ~(uint64_t{1} << partition);
-    }
-  }
-  return untended_ != 0;
-}
-
-// True when it wants more.
-bool Engine::TendTable(uint32_t partition, absl::Time now) {
-  const LockedTable table = tables_.Lock(partition);
-  // Another poller was quicker, and goes on with it.
-  const bool is_others = now >= sweep_at_[partition] && now < table->next_sweep() &&
-                         (OwnPartitions() >> partition & 1) == 0;
-  bool more = table->GrowStep(now);
-  more |= table->SweepStep(now);
-  more |= table->EvictStep(now);
-  more |= table->CompactStep(now);
-  sweep_at_[partition] = is_others ? absl::InfiniteFuture() : table->next_sweep();
-  if (!more)
-    next_timer_ = std::min(next_timer_, std::max(sweep_at_[partition], now + kTimerStep()));
-  return more;
-}
-
-// In turn. REQUIRES: there is one.
-uint32_t Engine::NextUntended() {
-  const int after = static_cast<int>(tended_last_) + 1;
-  const uint64_t rotated = std::rotr(untended_, after);
-  tended_last_ = static_cast<uint32_t>(after + std::countr_zero(rotated)) % 64;
-  return tended_last_;
-}
-
-// Those whose timers are this engine's business.
-uint64_t Engine::OwnPartitions() const {
-  const uint32_t pollers = options_.pollers == nullptr ? 1 : options_.pollers->count();
-  uint64_t own = 0;
-  for (uint32_t i = options_.poller; i < tables_.partitions(); i += pollers)
-    own |= uint64_t{1} << i;
-  return own;
-}
-
-// So that growth and eviction keep up with a turn full of inserts, and none of them waits for more
-// than a step.
-void Engine::GrowBetween(absl::Time now) {
-  const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
-  if (writes - grown_at_ < kWritesPerGrowStep) return;
-  grown_at_ = writes;
-  untended_ |= access_.TakeTouched();
-  for (int left = std::popcount(untended_); left > 0; --left) {
-    const LockedTable table = tables_.Lock(NextUntended());
-    const bool grows = table->GrowthWanted();
-    if (grows) table->GrowStep(now);
-    if (table->EvictStep(now) || grows) return;
-  }
 }
 
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
@@ -286,7 +227,7 @@ void Engine::RunTimers(absl::Time now) {
     next = std::min(next, connection.deadline());
   });
   // What nobody uses may want something as well, once time has passed: dead space to be freed.
-  untended_ |= OwnPartitions();
+  untended_ |= own_partitions_;
   // Keys that were given an expiry here expire by the timer of this engine, whosever table it is.
   for (uint32_t i = 0; i < tables_.partitions(); ++i) {
     if (now < sweep_at_[i]) {

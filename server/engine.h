@@ -4,14 +4,16 @@
 //     |
 //     |-- each port: Transport::Poll, at most kEventsPerTurn events
 //     |     kConnectRequest  -> room? a Connection : Reject
-//     |     kReceived        -> Connection: Hello, or a request, executed and answered at once
-//     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
-//     |     kDisconnected    -> its session is kept; the Connection ends
+//     |     kReceived        -> Connection: Hello; or a request, gathered with others (gather.h),
+//     or |                         executed and answered at once, after those |     kReadsDone ->
+//     Connection: a piece of a large value has landed, or the peer lives |     kDisconnected    ->
+//     its session is kept; the Connection ends |   then what was gathered is executed, partition by
+//     partition, and answered
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
-//     |-- for each table that was used, and with the timers for all: a step of growth, while it is
-//     wanted (and one between two |     events when there were kWritesPerGrowStep writes since the
-//     last); a step of compaction
+//     |-- for each table that was used and wants it, and with the timers for all: a step of growth
+//     |   (and one in between when there were kWritesPerGrowStep writes since the last), of a
+//     sweep, |   of eviction, of compaction
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
@@ -49,6 +51,7 @@
 #include "rdma/transport.h"
 #include "server/admission.h"
 #include "server/connection.h"
+#include "server/gather.h"
 #include "server/pollers.h"
 #include "server/sessions.h"
 #include "server/stats.h"
@@ -62,6 +65,8 @@ inline constexpr size_t kEventsPerTurn = 64;
 // A table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
 // while all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
+// Gathered requests that are executed under one hold of a partition's lock: some 10 us.
+inline constexpr size_t kRequestsPerHold = 64;
 // Tables that have a step made for them in a turn, of those that still want one after it.
 inline constexpr int kTendedPerTurn = 2;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
@@ -157,10 +162,14 @@ class Engine {
   void Touched(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
+  // engine_tables.cc
+  void ExecuteGathered(absl::Time now);
+  bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   bool TendTables(absl::Time now);
   bool TendTable(uint32_t partition, absl::Time now);
   uint64_t OwnPartitions() const;
   uint32_t NextUntended();
+  void AwaitSweep(uint32_t partition, absl::Time now);
   void GrowBetween(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -173,6 +182,7 @@ class Engine {
   const absl::Time started_;
   Tables& tables_;
   TableAccess access_;
+  const uint64_t own_partitions_;
   // By partition: when a sweep for what has expired is due; InfiniteFuture: not here.
   std::vector<absl::Time> sweep_at_;
   uint64_t untended_ = 0;     // partitions that may want growth or compaction, a bit each
@@ -183,6 +193,7 @@ class Engine {
   uint64_t grown_at_ = 0;        // writes until the last step of growth between events
   uint64_t requests_taken_ = 0;  // of peers that ask to connect
   Sessions sessions_;
+  Gather gather_;
   Shared shared_;
   // Connections hold spans of the table that READs may land in: the transports go first.
   std::vector<std::unique_ptr<PortState>> states_;

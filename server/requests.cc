@@ -1,6 +1,7 @@
 #include "server/requests.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -286,8 +287,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   constexpr int kPartitionShift = 56;
   constexpr uint64_t kCursorMask = (uint64_t{1} << kPartitionShift) - 1;
   Answer answer;
-  answer.body.version =
-      request.version_bound != 0 ? request.version_bound : tables.newest_cas_version();
+  answer.body.version = request.version_bound != 0 ? request.version_bound : tables.CloseVersions();
   if (answer.body.version == 0) return answer;  // nothing was ever written
   const uint64_t partition = request.cursor >> kPartitionShift;
   if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
@@ -335,15 +335,18 @@ Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request) {
   return answer;
 }
 
-absl::string_view KeyOf(rdma::FrameBytes frame) {
+absl::string_view GatheredBy(rdma::FrameBytes frame) {
   const auto key = [](const auto& request) {
     return request.ok() ? request->key : absl::string_view();
   };
-  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return {};
-  switch (static_cast<rdma::Opcode>(header->opcode)) {
-    case rdma::Opcode::kPut:
-      return key(rdma::ParsePut(frame));
+  rdma::FrameHeader header;
+  assert(frame.size() >= sizeof(header));
+  std::memcpy(&header, frame.data(), sizeof(header));
+  switch (static_cast<rdma::Opcode>(header.opcode)) {
+    case rdma::Opcode::kPut: {
+      const absl::StatusOr<rdma::PutRequest> put = rdma::ParsePut(frame);
+      return put.ok() && put->body.rendezvous == 0 ? put->key : absl::string_view();
+    }
     case rdma::Opcode::kDelete:
       return key(rdma::ParseDelete(frame));
     case rdma::Opcode::kIncrement:

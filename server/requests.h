@@ -94,9 +94,9 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
 // The key is in use: it stays longer where cold keys make room. OK: version and expiry.
 Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request);
 
-// The key that a request is about, if its frame is one of a request with a key; empty else. For
-// asking the memory for it before: nothing else of the frame has been checked.
-absl::string_view KeyOf(rdma::FrameBytes frame);
+// The key that a request is about, if it is well-formed and one of those above that are executed on
+// the table of that key and need nothing else; empty for all others.
+absl::string_view GatheredBy(rdma::FrameBytes frame);
 
 Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 

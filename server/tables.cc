@@ -11,6 +11,7 @@ namespace {
 // Some microseconds: most requests take less. A step of growth takes some 100 us, for which a
 // waiting thread had better sleep.
 constexpr int kLockSpins = 200;
+constexpr int kPausesMax = 8;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -21,11 +22,14 @@ void Pause() {
 }  // namespace
 
 void PartitionLock::lock() {
+  int pauses = 1;
   for (int i = 0; i < kLockSpins; ++i) {
-    if (mutex_.try_lock()) return;
-    Pause();
+    if (try_lock()) return;
+    for (int pause = 0; pause < pauses; ++pause) Pause();
+    pauses = std::min(2 * pauses, kPausesMax);
   }
-  mutex_.lock();
+  // Acquires what unlock released.
+  while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) word_.wait(kAwaited);
 }
 
 Tables::Tables(uint32_t partitions, const index::TableOptions& options)
@@ -47,21 +51,23 @@ absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> reg
     absl::StatusOr<std::unique_ptr<index::Table>> table =
         index::Table::Create(region.subspan(span.offset, span.bytes), own);
     if (!table.ok()) return table.status();
-    tables->parts_.push_back(std::make_unique<Part>());
-    tables->parts_.back()->table = *std::move(table);
+    tables->parts_.push_back(*std::move(table));
   }
   return tables;
 }
 
-uint32_t Tables::PartitionOf(absl::string_view key) const {
-  if (partitions() == 1) return 0;
-  return index::PartitionOf(index::HashKey(key, hash_seed_), partitions());
-}
-
 LockedTable Tables::Lock(uint32_t partition) {
   assert(partition < partitions());
-  Part& part = *parts_[partition];
-  return LockedTable(part.lock, *part.table, partition);
+  index::Table& table = *parts_[partition];
+  PartitionLock(table.lock_word()).lock();
+  return LockedTable(table, partition, /*owns=*/true);
+}
+
+LockedTable Tables::TryLock(uint32_t partition) {
+  assert(partition < partitions());
+  index::Table& table = *parts_[partition];
+  if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
+  return LockedTable(table, partition, /*owns=*/true);
 }
 
 index::Table::Stats Tables::stats() {
@@ -74,6 +80,27 @@ index::Table::Stats Tables::stats() {
   }
   sum.load_factor = loaded / static_cast<double>(sum.segments);
   return sum;
+}
+
+LockedTable TableAccess::At(uint32_t partition) {
+  touched_ |= uint64_t{1} << partition;
+  assert(!held_.held() || held_.partition() == partition);
+  LockedTable table =
+      held_.held() ? LockedTable(*held_, partition, /*owns=*/false) : tables_.Lock(partition);
+  table.AccountTo(effort_);
+  return table;
+}
+
+bool TableAccess::Hold(uint32_t partition, bool wait) {
+  assert(!held_.held());
+  held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
+  return held_.held();
+}
+
+void TableAccess::LetGo(bool wants_nothing) {
+  assert(held_.held());
+  if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
+  held_ = LockedTable();
 }
 
 TableSpace& TableSpace::operator=(TableSpace&& other) noexcept {

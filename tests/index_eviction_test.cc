@@ -1,5 +1,6 @@
 // A table that evicts: what goes, what stays, and that nothing else is lost or made up.
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -505,6 +506,54 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest, testing::Range(uint64_t{1}, uint64_t{13}));
+
+// So a server may leave a table alone that wants nothing.
+TEST(StepWantedTest, AStepThatIsNotWantedDoesNothing) {
+  for (const bool evict : {false, true}) {
+    RegionMemory memory(kBytes);
+    absl::Time now = TestTime(0);
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.evict = evict;
+    options.clock = [&now] { return now; };
+    const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+    std::mt19937_64 random(evict);
+    int wanted = 0, unwanted = 0;
+    for (int i = 0; i < 40000; ++i) {
+      now += absl::Microseconds(random() % 200);
+      const std::string key = absl::StrCat("key", random() % 20000);
+      if (random() % 4 == 0) {
+        table->Delete(key, {}, now);
+      } else {
+        const Lifetime lifetime =
+            random() % 8 == 0 ? Lifetime::For(absl::Milliseconds(300)) : Lifetime::Forever();
+        table->Put(key, BytesOf(std::string(random() % (i % 100 == 0 ? 20000 : 200), 'v')), {}, now,
+                   lifetime);
+      }
+      if (table->StepWanted(now)) {
+        ++wanted;
+        table->GrowStep(now);
+        table->SweepStep(now);
+        table->EvictStep(now);
+        table->CompactStep(now);
+        continue;
+      }
+      ++unwanted;
+      const Table::Stats before = table->stats();
+      EXPECT_FALSE(table->GrowStep(now));
+      EXPECT_FALSE(table->SweepStep(now));
+      EXPECT_FALSE(table->EvictStep(now));
+      EXPECT_FALSE(table->CompactStep(now));
+      const Table::Stats after = table->stats();
+      ASSERT_EQ(std::memcmp(&before, &after, sizeof(before)), 0) << "write " << i;
+    }
+    EXPECT_GT(wanted, 100) << evict;
+    EXPECT_GT(unwanted, 1000) << evict;
+    EXPECT_GT(table->stats().expiries, 100u);
+    EXPECT_GT(table->stats().splits, 0u);
+  }
+}
 
 }  // namespace
 }  // namespace osprey::index

@@ -7,7 +7,11 @@
 //
 // Every poller writes keys of all partitions, as clients do. A machine that does something else
 // beside gives the pollers fewer cores than they have threads: the last figure tells that apart.
+// The machine ceiling is what as many servers of one poller make at the same time: cores that share
+// what they are made of, or their memory, have less to give together than one by one.
 
+#include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -25,6 +29,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gflags/gflags.h"
@@ -41,6 +46,7 @@ DEFINE_uint64(keys, 1000000, "different ones");
 DEFINE_uint64(value_bytes, 64, "");
 DEFINE_uint64(batch, 48, "PUTs in a frame");
 DEFINE_uint64(memory_mib, 1024, "of all partitions together");
+DEFINE_bool(ceiling, true, "also measure as many servers of one poller at the same time");
 
 namespace osprey::server {
 namespace {
@@ -50,7 +56,11 @@ using rdma::ConnectionId;
 using rdma::Event;
 
 constexpr size_t kConnections = 4;  // of each poller
-constexpr size_t kBatches = 512;    // different ones, of each poller
+// Requests that a connection sends for one turn: what a client may have unanswered, in as many
+// frames as a transport hands out at once.
+constexpr size_t kRequestsPerTurn = kRequestsMax;
+constexpr size_t kFramesPerTurnMax = 16;
+constexpr size_t kBatches = 512;  // different ones, of each poller
 
 class PlainMemory : public rdma::Memory {
  public:
@@ -80,32 +90,29 @@ struct Replayed {
 class ReplayTransport : public rdma::Transport {
  public:
   explicit ReplayTransport(uint64_t seed) {
+    rdma::HelloBody hello;
+    hello.liveness.length = kLivenessBytes;
+    hello_ = Frame(rdma::Opcode::kHello, hello);
     std::mt19937_64 random(seed);
     for (size_t i = 0; i < kBatches; ++i) batches_.push_back(MakeBatch(random));
   }
 
   size_t Poll(absl::Span<Event> events) override {
+    const size_t frames = std::clamp<size_t>(kRequestsPerTurn / FLAGS_batch, 1, kFramesPerTurnMax);
     size_t count = 0;
     for (size_t i = 0; i < kConnections; ++i) {
-      Event& event = events[count++];
-      event = Event();
-      event.connection = ConnectionId{i + 1};
       Client& client = clients_[i];
-      if (client.step < 2) {
-        event.kind = client.step == 0 ? Event::Kind::kConnectRequest : Event::Kind::kConnected;
-        ++client.step;
-      } else if (client.step == 2) {
-        rdma::HelloBody hello;
-        hello.liveness.length = kLivenessBytes;
-        hello_ = Frame(rdma::Opcode::kHello, hello);
+      for (size_t frame = 0; frame < frames; ++frame) {
+        Event& event = events[count];
+        event = Event();
+        event.connection = ConnectionId{i + 1};
         event.kind = Event::Kind::kReceived;
-        event.frame = AsBytes(hello_);
-        ++client.step;
-      } else if (client.session != 0) {
-        event.kind = Event::Kind::kReceived;
+        if (client.session == 0) {
+          count += Introduce(client, event);
+          break;
+        }
         event.frame = AsBytes(Next(client).frame);
-      } else {
-        --count;
+        ++count;
       }
     }
     return count;
@@ -169,6 +176,23 @@ class ReplayTransport : public rdma::Transport {
     return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
   }
 
+  // One step on the way to a session. False: there is nothing to do but wait for the Welcome.
+  bool Introduce(Client& client, Event& event) {
+    switch (client.step++) {
+      case 0:
+        event.kind = Event::Kind::kConnectRequest;
+        return true;
+      case 1:
+        event.kind = Event::Kind::kConnected;
+        return true;
+      case 2:
+        event.frame = AsBytes(hello_);
+        return true;
+      default:
+        return false;
+    }
+  }
+
   static Replayed MakeBatch(std::mt19937_64& random) {
     const std::string value(FLAGS_value_bytes, 'v');
     Replayed batch;
@@ -220,37 +244,71 @@ struct Measured {
   double cores = 0;  // that the machine gave, all pollers together
 };
 
-Measured Measure(uint32_t pollers) {
-  const uint32_t partitions = FLAGS_partitions == 0 ? PartitionsFor(pollers) : FLAGS_partitions;
-  PlainMemory region(FLAGS_memory_mib << 20);
-  index::TableOptions table_options;
-  table_options.incarnation = 7;
-  table_options.hash_seed = 42;
-  const std::unique_ptr<Tables> tables =
-      Tables::Create({region.data(), region.size()}, partitions, table_options).value();
-  Pollers shared(pollers);
-  std::vector<std::unique_ptr<PlainMemory>> scratch;
-  std::vector<std::unique_ptr<Engine>> engines;
-  for (uint32_t i = 0; i < pollers; ++i) {
-    scratch.push_back(std::make_unique<PlainMemory>(4096));
-    std::vector<EnginePort> ports;
-    ports.push_back({std::make_unique<ReplayTransport>(i + 1), &region, scratch.back().get(),
-                     std::vector<rdma::Transport*>(pollers, nullptr)});
-    EngineOptions options;
-    options.incarnation = 7;
-    auto random = std::make_shared<std::mt19937_64>(i);
-    options.random = [random] { return (*random)(); };
-    if (pollers > 1) options.pollers = &shared;
-    options.poller = i;
-    for (rdma::Transport*& transport : ports[0].by_poller) transport = ports[0].transport.get();
-    engines.push_back(std::make_unique<Engine>(*tables, std::move(ports), options, absl::Now()));
+// A server as far as its pollers go.
+class Server {
+ public:
+  explicit Server(uint32_t pollers) : region_(FLAGS_memory_mib << 20), shared_(pollers) {
+    const uint32_t partitions = FLAGS_partitions == 0 ? PartitionsFor(pollers) : FLAGS_partitions;
+    index::TableOptions table_options;
+    table_options.incarnation = 7;
+    table_options.hash_seed = 42;
+    tables_ = Tables::Create({region_.data(), region_.size()}, partitions, table_options).value();
+    for (uint32_t i = 0; i < pollers; ++i) {
+      scratch_.push_back(std::make_unique<PlainMemory>(4096));
+      std::vector<EnginePort> ports;
+      ports.push_back({std::make_unique<ReplayTransport>(i + 1), &region_, scratch_.back().get(),
+                       std::vector<rdma::Transport*>(pollers, nullptr)});
+      EngineOptions options;
+      options.incarnation = 7;
+      auto random = std::make_shared<std::mt19937_64>(i);
+      options.random = [random] { return (*random)(); };
+      if (pollers > 1) options.pollers = &shared_;
+      options.poller = i;
+      for (rdma::Transport*& transport : ports[0].by_poller) transport = ports[0].transport.get();
+      engines_.push_back(
+          std::make_unique<Engine>(*tables_, std::move(ports), options, absl::Now()));
+    }
+  }
+
+  const std::vector<std::unique_ptr<Engine>>& engines() const { return engines_; }
+
+ private:
+  PlainMemory region_;
+  Pollers shared_;
+  std::unique_ptr<Tables> tables_;
+  std::vector<std::unique_ptr<PlainMemory>> scratch_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+};
+
+// The thread stays on one core, as far as there are enough: else the scheduler of a busy machine
+// puts two of them on one.
+void StayOnCore(size_t number) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  number %= static_cast<size_t>(CPU_COUNT(&allowed));
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || number-- != 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+    return;
+  }
+}
+
+// All engines of all these servers at the same time, each on a thread of its own.
+Measured Measure(const std::vector<std::unique_ptr<Server>>& servers) {
+  std::vector<Engine*> engines;
+  for (const auto& server : servers) {
+    for (const auto& engine : server->engines()) engines.push_back(engine.get());
   }
   std::atomic<bool> counting{false}, stop{false};
-  std::vector<uint64_t> counts(pollers);
-  std::vector<double> cpu_seconds(pollers);
+  std::vector<uint64_t> counts(engines.size());
+  std::vector<double> cpu_seconds(engines.size());
   std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < pollers; ++i) {
+  for (size_t i = 0; i < engines.size(); ++i) {
     threads.emplace_back([&, i] {
+      StayOnCore(i);
       bool began = false;
       uint64_t before = 0;
       double cpu_before = 0;
@@ -275,15 +333,32 @@ Measured Measure(uint32_t pollers) {
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (std::thread& thread : threads) thread.join();
   Measured measured;
-  for (uint32_t i = 0; i < pollers; ++i) {
+  for (size_t i = 0; i < engines.size(); ++i) {
     measured.rate += static_cast<double>(counts[i]) / seconds;
     measured.cores += cpu_seconds[i] / seconds;
   }
   return measured;
 }
 
+Measured MeasureServers(uint32_t servers, uint32_t pollers) {
+  std::vector<std::unique_ptr<Server>> made;
+  for (uint32_t i = 0; i < servers; ++i) made.push_back(std::make_unique<Server>(pollers));
+  return Measure(made);
+}
+
+void Print(const std::string& what, const Measured& measured, double first) {
+  std::printf("%s: %.2f million PUTs/s (%.2f times the first) on %.2f cores: %.2f a core\n",
+              what.c_str(), measured.rate / 1e6, measured.rate / first, measured.cores,
+              measured.rate / measured.cores / 1e6);
+  std::fflush(stdout);
+}
+
 int Main() {
-  std::printf("%u cores; %lu keys, values of %lu B, Batches of %lu\n",
+  if (FLAGS_batch < 1 || FLAGS_batch > kRequestsPerTurn) {
+    std::fprintf(stderr, "--batch: write a number from 1 to %zu\n", kRequestsPerTurn);
+    return 2;
+  }
+  std::printf("%u cores; %lu keys, values of %lu B, %lu PUTs in a frame\n",
               std::thread::hardware_concurrency(), FLAGS_keys, FLAGS_value_bytes, FLAGS_batch);
   double first = 0;
   for (absl::string_view text : absl::StrSplit(FLAGS_pollers, ',')) {
@@ -292,13 +367,13 @@ int Main() {
       std::fprintf(stderr, "--pollers: write numbers from 1 to %u\n", kPollersMax);
       return 2;
     }
-    const Measured measured = Measure(pollers);
+    const Measured measured = MeasureServers(1, pollers);
     if (first == 0) first = measured.rate;
-    std::printf(
-        "%2u pollers: %.2f million PUTs/s (%.2f times the first) on %.2f cores: %.2f a core\n",
-        pollers, measured.rate / 1e6, measured.rate / first, measured.cores,
-        measured.rate / measured.cores / 1e6);
-    std::fflush(stdout);
+    Print(absl::StrFormat("%2u pollers", pollers), measured, first);
+    if (pollers == 1 || !FLAGS_ceiling) continue;
+    // What the machine has to give: as many servers of one poller, which share nothing.
+    Print(absl::StrFormat("   machine ceiling, %u servers of 1 poller", pollers),
+          MeasureServers(pollers, 1), first);
   }
   return 0;
 }

@@ -87,6 +87,100 @@ TEST(FairnessTest, RequestsThatWaitAreExecutedInTheirOrder) {
   }
 }
 
+// More than fits into a turn, of keys in several partitions: what is gathered, what must wait, and
+// what comes behind it.
+TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred) {
+  HarnessOptions options;
+  options.partitions = 8;
+  ServerHarness server(options);
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  std::vector<std::string> expected(16);
+  uint64_t sequence = 0;
+  const auto append = [&] {
+    const size_t key = ++sequence * 7 % expected.size();
+    const std::string piece = absl::StrCat(sequence, " ");
+    expected[key] += piece;
+    return client.AppendFrame(sequence, absl::StrCat("key", key), piece);
+  };
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < 60; ++i) frames.push_back(append());
+    client.Send(client.BatchFrame(frames));
+    client.Send(append());
+    // Not one that is gathered: it parts them, and uses the turn up.
+    if (round > 0) client.Send(client.FlushFrame(++sequence, {uint64_t{7} << 56, 1}));
+    client.Send(append());
+    other.Send(other.PutFrame(round + 1, "mine", "value"));
+    server.Turn();
+  }
+  server.Settle();
+  EXPECT_GT(server.counters().requests_deferred, 0);
+  EXPECT_EQ(server.counters().appends, 3 * 62);
+  for (size_t key = 0; key < expected.size(); ++key)
+    EXPECT_EQ(server.Stored(absl::StrCat("key", key)), expected[key]) << key;
+  EXPECT_EQ(RepliesOf(client), sequence);
+  EXPECT_EQ(RepliesOf(other), 3);
+}
+
+// Some turn out to be dear when they are executed: what else was gathered waits, in its order.
+TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
+  HarnessOptions options;
+  options.region_bytes = 1 << 20;
+  options.evict = true;
+  ServerHarness server(options);
+  RawClient client(server), other(server);
+  other.Establish();
+  for (uint64_t i = 1; server.table().evictions() == 0; ++i) {
+    ASSERT_LT(i, 20000);
+    other.Ask(other.PutFrame(i, absl::StrCat("cold", i), std::string(60, 'v')));
+  }
+  client.Establish();
+  // Each evicts some dozens of others.
+  constexpr uint64_t kDear = 25;
+  uint64_t sequence = 0;
+  while (sequence < kDear) {
+    ++sequence;
+    client.Send(client.PutFrame(sequence, absl::StrCat("dear", sequence), Large(7000)));
+  }
+  std::string expected;
+  for (const int appends : {78, 20}) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < appends; ++i) {
+      const std::string piece(1, static_cast<char>('a' + ++sequence % 26));
+      expected += piece;
+      frames.push_back(client.AppendFrame(sequence, "order", piece));
+    }
+    client.Send(client.BatchFrame(frames));
+  }
+  const uint64_t evictions = server.table().evictions();
+  server.engine().Poll(server.now());
+  EXPECT_GT(server.table().evictions() - evictions, 100);
+  EXPECT_GT(server.counters().requests_deferred, 50);
+  server.Settle();
+  EXPECT_FALSE(client.disconnected());
+  EXPECT_EQ(server.Stored("order"), expected);
+}
+
+// A malformed request ends the connection; what came before it has been executed, as ever.
+TEST(FairnessTest, WhatWasGatheredBeforeAMalformedRequestIsExecuted) {
+  ServerHarness server;
+  RawClient client(server), other(server);
+  client.Establish();
+  other.Establish();
+  other.Send(other.PutFrame(1, "other", "value"));
+  client.Send(client.PutFrame(1, "before", "value"));
+  client.Send(client.PutFrame(2, "", "value"));
+  client.Send(client.PutFrame(3, "after", "value"));
+  server.Settle();
+  EXPECT_TRUE(client.disconnected());
+  EXPECT_EQ(server.Stored("before"), "value");
+  EXPECT_EQ(server.Stored("after"), std::nullopt);
+  EXPECT_EQ(server.Stored("other"), "value");
+  EXPECT_EQ(RepliesOf(other), 1);
+}
+
 TEST(FairnessTest, ManyGreedyClientsHaveTheirTurnsOneAfterTheOther) {
   HarnessOptions options;
   options.connections_max = 16;

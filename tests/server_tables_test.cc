@@ -1,6 +1,7 @@
 // The tables of a server: partitions, their locks, and several threads on them.
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -69,7 +70,7 @@ TEST(TablesTest, AReaderFindsEveryKeyInThePartitionThatItsHashNames) {
     }
     EXPECT_EQ(found, 500u);
     EXPECT_EQ(tables->stats().keys, 500u);
-    EXPECT_EQ(tables->stats().cas_version, tables->newest_cas_version());
+    EXPECT_LE(tables->stats().cas_version, tables->CloseVersions());
     EXPECT_LE(tables->stats().region_bytes, memory.size());
   }
 }
@@ -148,7 +149,75 @@ TEST(TablesTest, AllPartitionsTogetherNeverGiveOutMoreThanTheLastVersion) {
     refused += index::IsVersionsUsedUp(result.status);
   }
   EXPECT_GT(refused, 0);
-  EXPECT_LE(tables->newest_cas_version(), index::kCasVersionMax);
+  EXPECT_LE(tables->CloseVersions(), index::kCasVersionMax);
+}
+
+// The bound of a flush, whichever tables are written: each draws versions from blocks of its own.
+TEST(TablesTest, ClosedVersionsPartWhatWasWrittenBeforeFromWhatIsWrittenAfter) {
+  for (uint32_t partitions : {1u, 8u}) {
+    RegionMemory memory(8 << 20);
+    const std::unique_ptr<Tables> tables = Make(memory, partitions);
+    TableAccess access(*tables);
+    uint64_t bound = 0;
+    std::vector<uint64_t> last(100);  // by key
+    for (int round = 0; round < 5; ++round) {
+      uint64_t newest = bound;
+      for (int i = 0; i < 100 + round; ++i) {
+        const std::string key = absl::StrCat("key", i % 100);
+        const uint64_t version = access.For(key)->Put(key, Bytes("value"), {}, kNow).version;
+        EXPECT_GT(version, bound);
+        EXPECT_GT(version, last[i % 100]);
+        last[i % 100] = version;
+        newest = std::max(newest, version);
+      }
+      bound = tables->CloseVersions();
+      EXPECT_GE(bound, newest);
+      EXPECT_EQ(tables->CloseVersions(), bound);  // nothing was written meanwhile
+    }
+    EXPECT_LT(bound, 64 * index::CasCounter::kBlock);
+  }
+}
+
+TEST(TablesTest, ATableThatIsHeldIsUsedWithoutBeingLockedAgainAndNobodyElseGetsIt) {
+  RegionMemory memory(2 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, 4);
+  TableAccess access(*tables);
+  ASSERT_TRUE(access.Hold(2, /*wait=*/true));
+  EXPECT_FALSE(tables->TryLock(2).held());
+  access.At(2)->Put("key", Bytes("value"), {}, kNow);
+  EXPECT_FALSE(tables->TryLock(2).held());  // still
+  EXPECT_TRUE(tables->TryLock(1).held());
+  std::thread other([&] { EXPECT_FALSE(TableAccess(*tables).Hold(2, /*wait=*/false)); });
+  other.join();
+  EXPECT_EQ(access.held().stats().keys, 1u);
+  access.LetGo(/*wants_nothing=*/true);
+  EXPECT_TRUE(tables->TryLock(2).held());
+  EXPECT_EQ(access.TakeTouched(), 0u);
+  ASSERT_TRUE(access.Hold(2, /*wait=*/false));
+  access.At(2);
+  access.LetGo(/*wants_nothing=*/false);
+  EXPECT_EQ(access.TakeTouched(), 0b100u);
+}
+
+// Longer than a thread spins.
+TEST(TablesTest, WhoWaitsForALockThatIsHeldForLongGetsItInTheEnd) {
+  RegionMemory memory(1 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, 1);
+  int written = 0;  // under the lock
+  std::vector<std::thread> threads;
+  {
+    const LockedTable held = tables->Lock(0);
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        const LockedTable table = tables->Lock(0);
+        ++written;
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(written, 0);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(written, 3);
 }
 
 // Increments of shared counters, by threads that each may write every partition; beside them

@@ -1,0 +1,76 @@
+// Requests that have come and wait for a moment, so that those about keys of one partition are
+// executed together: their memory is asked for together, and the partition's lock, and all that a
+// table keeps for itself, go to this engine's core once for all of them.
+//
+//   partition 0:   Put a -> Get a -> Put f         in the order in which they came
+//   partition 1:   Delete c
+//   partition 2:
+//   partition 3:   Put b -> Put d
+//
+// Only the order of requests about different partitions is lost: nobody can tell, since none of
+// them has been answered. Pure memory. Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_GATHER_H_
+#define OSPREY_SERVER_GATHER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "index/partitions.h"
+#include "rdma/protocol.h"
+
+namespace osprey::server {
+
+class Connection;
+
+// Requests that wait so at most: what they look at first is 256 B each, which a core's second cache
+// has room for.
+inline constexpr size_t kGatheredMax = 256;
+
+class Gather {
+ public:
+  static constexpr uint16_t kNone = 0xffff;
+
+  struct Request {
+    Connection* connection = nullptr;
+    rdma::FrameHeader header;
+    rdma::FrameBytes frame;  // the transport's
+    uint16_t next = kNone;   // of its partition: for Gather
+  };
+
+  Gather();
+
+  // REQUIRES: !full().
+  void Add(const Request& request, uint32_t partition);
+  bool full() const { return requests_.size() == kGatheredMax; }
+  bool empty() const { return requests_.empty(); }
+  void Clear();
+
+  // Those that have requests, a bit each.
+  uint64_t partitions() const { return partitions_; }
+  // The requests of one partition, one by one: null after the last.
+  const Request* First(uint32_t partition) const;
+  const Request* Next(const Request& request) const {
+    return request.next == kNone ? nullptr : &requests_[request.next];
+  }
+  // Whose they are; each once.
+  const std::vector<Connection*>& connections() const { return connections_; }
+  // REQUIRES: it has none here yet.
+  void AddConnection(Connection& connection) { connections_.push_back(&connection); }
+
+ private:
+  static_assert(kGatheredMax < kNone && index::kPartitionsMax <= 64);
+
+  std::vector<Request> requests_;
+  uint64_t partitions_ = 0;
+  // By partition; meaningful where partitions_ has a bit.
+  std::array<uint16_t, index::kPartitionsMax> first_;
+  std::array<uint16_t, index::kPartitionsMax> last_;
+  std::vector<Connection*> connections_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_GATHER_H_
