@@ -292,6 +292,31 @@ TEST_F(KvcliBulkTest, AnInterruptedImportTellsHowToGoOnAndThenAllIsThere) {
   ExpectAllThere();
 }
 
+TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
+  SKIP_IN_LAB();
+  std::string text;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "{\"key\":\"k", i, "\",\"value\":\"v\"}\n");
+  std::ofstream(Path("part")) << text;
+  std::ofstream(Path("rest")) << text;
+  std::string line;
+  for (const std::string& word : Command({"import", "-"})) absl::StrAppend(&line, " ", word);
+  auto started = PtyProcess::Start(
+      {"bash", "-c",
+       absl::StrCat("(cat ", Path("part"), "; for i in {1..400}; do sleep 0.05; [ -e ", Path("go"),
+                    " ] && break; done; cat ", Path("rest"), ") |", line)});
+  ASSERT_TRUE(started.ok()) << started.status();
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (client_->Count().value_or(0) < 1000 && absl::Now() < end)
+    absl::SleepFor(absl::Milliseconds(5));
+  const std::string uri = server_->uri();
+  ASSERT_EQ(server_->Stop(), 0);
+  Start(uri);
+  std::ofstream(Path("go")) << "go";
+  EXPECT_TRUE((*started)->Await("began empty: import all of it once more")) << (*started)->screen();
+  EXPECT_EQ((*started)->AwaitEnd(), 4);
+  EXPECT_THAT((*started)->screen(), Not(HasSubstr("--skip")));
+}
+
 TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
   Fill(InLab() ? 1000 : 5000, 3);
   for (const char* format : kFormats) {

@@ -61,7 +61,8 @@ class Import {
     // Each put ends by its deadline.
     while (client_.in_flight() > 0) client_.Wait(kWaitStep());
     if (status.ok()) status = lost_;
-    if (status.ok() && client_.incarnation() != incarnation_) status = AnotherServer();
+    // Whatever else went wrong: what was stored before is gone.
+    if (client_.incarnation() != incarnation_) status = AnotherServer();
     return Report(status);
   }
 
@@ -181,6 +182,8 @@ class Import {
         mend = absl::StrCat("go on with: kvcli --server=", context_.server, " import ", path_,
                             " --skip=", RecordsDone());
       }
+      if (can_go_on && IsOfConnection(status) && !absl::IsCancelled(status))
+        absl::StrAppend(&mend, " (all of it, if the server was started again: it began empty)");
       json["skip"] = RecordsDone();
       context_.out->PartError(absl::StrCat("import ", ForTerminal(path_), " at ", context_.server),
                               status, mend);
