@@ -67,7 +67,8 @@ uint64_t HostileRegion::AnyLineOffset() {
 uint64_t HostileRegion::AnySlot() {
   if (input_.OneIn(16)) return input_.Any<uint64_t>();
   index::Slot slot;
-  slot.fingerprint = index::HashKey(AnyKey(), shape_.hash_seed).fingerprint();
+  const std::string& key = AnyKey();
+  slot.fingerprint = index::HashKey(key, shape_.hash_seed).fingerprint();
   if (input_.OneIn(16)) slot.fingerprint ^= 1;
   slot.has_expiry = input_.OneIn(4);
   const uint64_t room = PartBytes() - std::min(PartBytes(), ItemsOffset());
@@ -84,6 +85,11 @@ uint64_t HostileRegion::AnySlot() {
   slot.offset = slot.offset / index::kItemAlignmentBytes * index::kItemAlignmentBytes;
   slot.offset &= index::kOffsetMask * 8;
   slot.length_class = input_.OneIn(4) ? input_.Byte() : 5 + input_.Byte() % 16;
+  // One that comes in pieces.
+  const bool is_long = input_.OneIn(4);
+  if (is_long) slot.length_class = index::LengthClassOf(300 << 10) + input_.Byte() % 8;
+  if (promised_.size() > kRecordsMax) promised_.clear();
+  promised_[slot.offset] = {key, is_long};
   return slot.Pack();
 }
 
@@ -239,12 +245,14 @@ std::byte HostileRegion::ByteOf(const Item& item, uint64_t at) {
 
 HostileRegion::Item HostileRegion::MakeItem(uint32_t partition, uint64_t offset) {
   Item item;
-  item.key = AnyKey();
+  const auto promised = promised_.find(offset);
+  const bool keeps_it = promised != promised_.end() && !input_.OneIn(8);
+  item.key = keeps_it ? promised->second.key : AnyKey();
   if (input_.OneIn(16)) item.key = input_.Text(300);
   item.pattern = input_.Byte();
   const uint64_t room = PartBytes() - offset;
   index::ItemFields fields;
-  switch (input_.Choice(4)) {
+  switch (keeps_it && promised->second.is_long ? 1 : input_.Choice(4)) {
     case 0:
       fields.value_length = input_.Byte();
       break;

@@ -80,6 +80,12 @@ class HostileRegion {
   std::vector<std::string> keys_;
   uint32_t depth_ = 0;
   uint32_t version_ = 2;
+  // By offset, what slots say of items.
+  struct Promise {
+    std::string key;
+    bool is_long = false;  // READ in pieces
+  };
+  std::map<uint64_t, Promise> promised_;
   std::map<uint64_t, index::Line> lines_;  // by partition << 48 | offset, as items_
   std::map<uint64_t, Item> items_;
 };
