@@ -4,16 +4,18 @@
 //     |
 //     |-- each port: Transport::Poll, at most kEventsPerTurn events
 //     |     kConnectRequest  -> room? a Connection : Reject
-//     |     kReceived        -> Connection: Hello; or a request, gathered with others (gather.h),
-//     or |                         executed and answered at once, after those |     kReadsDone ->
-//     Connection: a piece of a large value has landed, or the peer lives |     kDisconnected    ->
-//     its session is kept; the Connection ends |   then what was gathered is executed, partition by
-//     partition, and answered
+//     |     kReceived        -> Connection: Hello; or a request: gathered with others (gather.h),
+//     |                         or executed at once, after those
+//     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
+//     |     kDisconnected    -> its session is kept; the Connection ends
+//     |   then what was gathered is executed, partition by partition, and answered
+//     |
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
 //     |-- for each table that was used and wants it, and with the timers for all: a step of growth
-//     |   (and one in between when there were kWritesPerGrowStep writes since the last), of a
-//     sweep, |   of eviction, of compaction
+//     |   (one more in between when there were kWritesPerGrowStep writes), of a sweep, of eviction,
+//     |   of compaction
+//     |
 //     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
