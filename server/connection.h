@@ -78,9 +78,10 @@ inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100)
 // alone. So clients that are slow, or lie about their values, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
-// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
-// full Batches of small writes, or one part of a flush. What goes beyond waits.
-inline constexpr uint64_t kTurnCostMax = 256;
+// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): a
+// frame full of small writes, or one part of a flush. What goes beyond waits. One that floods us
+// makes the others wait so long; a quarter of it would not hold the Batches that clients send.
+inline constexpr uint64_t kTurnCostMax = 64;
 // Frames that wait so.
 inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
 

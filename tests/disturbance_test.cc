@@ -1,0 +1,218 @@
+// What rude clients do to the latency of others, over verbs. Needs the lab.
+//
+// The guest has two CPUs, which are emulated and shared with whatever else the host does. So a
+// client that floods a server takes CPU from everybody on this machine, whatever the server does
+// about it, and a host that is busy adds more than that. To measure the server and not those, there
+// are two servers, of which one has the rude clients; the modest client asks now this one, now that
+// one, within the same half millisecond, so that all else befalls both alike. What the other server
+// takes is the quiet value. Compared are the p99 of all operations of some rounds, in each of which
+// the rude clients begin anew: of one round it would be what the host did to seven of them.
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "gtest/gtest.h"
+#include "tests/light_clients.h"
+#include "tests/subprocess.h"
+#include "tools/histogram.h"
+
+namespace osprey {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr int kOperations = 700;  // of each kind in a round
+constexpr absl::Duration kRoundMax = absl::Seconds(3);
+constexpr absl::Duration kPace = absl::Microseconds(200);  // between two operations
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr double kTimesQuietMax = 2;
+
+uint64_t NanosecondsOf(const std::function<absl::Status()>& operation) {
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = operation();
+  const auto end = std::chrono::steady_clock::now();
+  EXPECT_TRUE(status.ok()) << status;
+  return static_cast<uint64_t>(std::chrono::nanoseconds(end - begin).count());
+}
+
+struct Latencies {
+  Histogram put_ns, get_ns;
+};
+
+// Begins when it is made, and ends when it is destroyed.
+class Rude {
+ public:
+  virtual ~Rude() = default;
+};
+
+class DisturbanceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (std::unique_ptr<ServerProcess>* server : {&server_, &other_}) {
+      absl::StatusOr<std::unique_ptr<ServerProcess>> started =
+          ServerProcess::Start(NewListenAddress());
+      ASSERT_TRUE(started.ok()) << started.status();
+      *server = *std::move(started);
+    }
+    modest_ = Connect(server_->uri());
+    modest_elsewhere_ = Connect(other_->uri());
+  }
+  std::unique_ptr<Client> Connect(const std::string& uri) {
+    Options options;
+    options.deadline = kPatience;
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri, options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  void RunRound(Latencies& quiet, Latencies& disturbed) {
+    const std::pair<Client*, Latencies*> sides[] = {{modest_elsewhere_.get(), &quiet},
+                                                    {modest_.get(), &disturbed}};
+    const std::string value(64, 'v');
+    const absl::Time end = absl::Now() + kRoundMax;
+    for (int i = 0; i < kOperations && absl::Now() < end; ++i) {
+      const std::string key = absl::StrCat("modest", i % 16);
+      for (int which : {i % 2, 1 - i % 2}) {
+        const auto& [client, latencies] = sides[which];
+        absl::SleepFor(kPace);
+        latencies->put_ns.Record(NanosecondsOf(
+            [client = client, &key, &value] { return client->Put(key, value).status(); }));
+        latencies->get_ns.Record(
+            NanosecondsOf([client = client, &key] { return client->Get(key).status(); }));
+      }
+    }
+  }
+
+  template <typename RudeClients>
+  void ExpectToleratedBeside() {
+    Latencies quiet, disturbed;
+    for (int round = 0; round < kRounds; ++round) {
+      const RudeClients rude(server_->uri());
+      RunRound(quiet, disturbed);
+    }
+    Compare("PUT", quiet.put_ns, disturbed.put_ns);
+    Compare("GET", quiet.get_ns, disturbed.get_ns);
+  }
+
+  static void Compare(const char* name, const Histogram& quiet, const Histogram& disturbed) {
+    const auto us = [](const Histogram& histogram, double quantile) {
+      return 1e-3 * static_cast<double>(histogram.ValueAt(quantile));
+    };
+    std::printf("%s: %.0f us quiet, %.0f us disturbed at p50; %.0f and %.0f at p99; of %d\n", name,
+                us(quiet, 0.5), us(disturbed, 0.5), us(quiet, 0.99), us(disturbed, 0.99),
+                static_cast<int>(disturbed.count()));
+    EXPECT_LE(us(disturbed, 0.99), kTimesQuietMax * us(quiet, 0.99)) << name;
+  }
+
+  std::unique_ptr<ServerProcess> server_, other_;
+  std::unique_ptr<Client> modest_, modest_elsewhere_;
+};
+
+// A thread with light clients, from the constructor's end on until `stop_`.
+class Thread : public Rude {
+ public:
+  ~Thread() override {
+    stop_.store(true);
+    thread_.join();
+  }
+
+ protected:
+  // Returns when `begun_` was set, which `run` does.
+  void Start(std::function<void()> run) {
+    thread_ = std::thread(std::move(run));
+    const absl::Time end = absl::Now() + kPatience;
+    while (!begun_.load() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(begun_.load());
+  }
+
+  std::atomic<bool> stop_{false}, begun_{false};
+
+ private:
+  std::thread thread_;
+};
+
+// As many PUTs as a Client can have under way, all the time.
+class Flood : public Thread {
+ public:
+  explicit Flood(const std::string& uri) {
+    Start([this, uri] {
+      Options options;
+      options.deadline = kPatience;
+      options.operations_max = kInFlight;
+      const std::unique_ptr<Client> client = Client::Connect(uri, options).value();
+      const std::string value(64, 'f');
+      for (uint64_t i = 0; !stop_.load();) {
+        while (client->in_flight() < kInFlight) {
+          const absl::Status started =
+              client->StartPut(absl::StrCat("flood", i++ % 1000), value, {}, [](auto) {});
+          if (!started.ok()) break;
+        }
+        client->Poll();
+        if (i > 5000) begun_.store(true);
+      }
+    });
+  }
+
+ private:
+  static constexpr int kInFlight = 256;
+};
+
+// Their connections are polled while they are made, and again when all have been let go: until then
+// the server can send nothing.
+class Deaf : public Thread {
+ public:
+  explicit Deaf(const std::string& uri) {
+    Start([this, uri] {
+      LightClients clients(uri, rdma::TransportOptions());
+      clients.Connect(kClients, kClients);
+      while (!stop_.load()) {
+        clients.Until([&] { return clients.welcomed() == kClients || stop_.load(); }, kPatience);
+        clients.SendPuts(100, std::string(4000, 'd'));
+        begun_.store(true);
+        const absl::Time end = absl::Now() + absl::Seconds(1.2);  // when the server's patience ends
+        while (absl::Now() < end && !stop_.load()) absl::SleepFor(absl::Milliseconds(10));
+        clients.Until([&] { return clients.welcomed() < kClients || stop_.load(); },
+                      absl::Milliseconds(100));
+        clients.Reconnect();
+      }
+    });
+  }
+
+ private:
+  static constexpr int kClients = 8;
+};
+
+class Silent : public Rude {
+ public:
+  explicit Silent(const std::string& uri) : clients_(uri, LightClients::kSmall) {
+    clients_.Connect(kClients, kClients, /*say_nothing=*/true);
+    EXPECT_TRUE(clients_.Until([&] { return clients_.connected() == kClients; }, kPatience));
+  }
+
+ private:
+  static constexpr int kClients = 32;
+  LightClients clients_;
+};
+
+TEST_F(DisturbanceTest, AClientThatSendsAsFastAsItCanAtMostDoublesTheLatencyOfOthers) {
+  ExpectToleratedBeside<Flood>();
+}
+
+TEST_F(DisturbanceTest, ClientsThatTakeNoRepliesAtMostDoubleTheLatencyOfOthers) {
+  ExpectToleratedBeside<Deaf>();
+}
+
+TEST_F(DisturbanceTest, ClientsThatConnectAndSayNothingAtMostDoubleTheLatencyOfOthers) {
+  ExpectToleratedBeside<Silent>();
+}
+
+}  // namespace
+}  // namespace osprey
