@@ -86,9 +86,10 @@ bool BufferPool::Grow(int order) {
     error_ = used_up_;
     return false;
   }
-  // Make do with what there is, rather than ask the system again for every operation. A shorter one
-  // it may allow.
-  if (needed >= refused_bytes_) {
+  // Make do with what there is, rather than ask the system again for every operation, but now and
+  // then: what it was short of may have come back. A shorter one it may allow in any case.
+  if (needed >= refused_bytes_ && refusals_due_ > 0) {
+    --refusals_due_;
     error_ = refusal_;
     return false;
   }
@@ -97,9 +98,15 @@ bool BufferPool::Grow(int order) {
   absl::StatusOr<std::unique_ptr<rdma::Memory>> memory = domain_.Allocate(bytes, access_);
   if (!memory.ok() && bytes > needed) memory = domain_.Allocate(bytes = needed, access_);
   if (!memory.ok()) {
-    refused_bytes_ = needed;
+    refused_bytes_ = std::min(refused_bytes_, needed);
+    refusals_ = std::clamp(2 * refusals_, 1u, kRefusalsMax);
+    refusals_due_ = refusals_;
     error_ = refusal_ = memory.status();
     return false;
+  }
+  if (needed >= refused_bytes_) {
+    refused_bytes_ = UINT64_MAX;
+    refusals_ = 0;
   }
   Slab slab;
   slab.memory = *std::move(memory);

@@ -106,8 +106,12 @@ class BufferPool {
   const rdma::Access access_;
   const uint64_t bytes_max_;
   const absl::Status used_up_;           // the error of that bound
-  uint64_t refused_bytes_ = UINT64_MAX;  // so much, or more, cannot be registered at once
+  uint64_t refused_bytes_ = UINT64_MAX;  // so much, or more, could not be registered at once
   absl::Status refusal_;                 // and why
+  // So often that is said again before the system is asked anew: twice as often each time.
+  static constexpr uint32_t kRefusalsMax = 1024;
+  uint32_t refusals_ = 0;
+  uint32_t refusals_due_ = 0;  // of these
   uint64_t registered_bytes_ = 0;
   uint64_t taken_bytes_ = 0;
   absl::Status error_;

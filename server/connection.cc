@@ -288,8 +288,9 @@ void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time no
   if (state_ == State::kClosing) return;
   if (outbox_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
     const absl::Status status = port_.transport.Send(id_, pieces);
-    // UNAVAILABLE: it has just ended, and kDisconnected will say so.
-    assert(status.ok() || absl::IsUnavailable(status));
+    // UNAVAILABLE: it has just ended, and kDisconnected will say so. Else the device has no room
+    // for it: what the client waits for would never come.
+    if (!status.ok() && !absl::IsUnavailable(status)) Close(CloseReason::kFailed, status.message());
     return;
   }
   if (outbox_.empty()) blocked_since_ = now;

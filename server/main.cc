@@ -12,6 +12,7 @@
 #include "server/config.h"
 #include "server/flags.h"
 #include "server/machine.h"
+#include "server/out_of_memory.h"
 #include "server/serve.h"
 
 // Each ends with its default, since --help prints nothing else of it.
@@ -117,4 +118,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace osprey::server
 
-int main(int argc, char** argv) { return osprey::server::Main(argc, argv); }
+int main(int argc, char** argv) {
+  osprey::EndWhenOutOfMemory("kvserver");
+  return osprey::server::Main(argc, argv);
+}

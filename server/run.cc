@@ -21,7 +21,7 @@
 
 namespace osprey::server {
 
-StopBell::StopBell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) { assert(fd_ >= 0); }
+StopBell::StopBell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 StopBell::~StopBell() { close(fd_); }
 
 void StopBell::Ring() {

@@ -19,11 +19,12 @@ namespace osprey::server {
 // called by a signal handler.
 class StopBell {
  public:
-  StopBell();
+  StopBell();  // with no descriptor to be had it is not valid(), and good for nothing
   ~StopBell();
   StopBell(const StopBell&) = delete;
   StopBell& operator=(const StopBell&) = delete;
 
+  bool valid() const { return fd_ >= 0; }
   void Ring();
   bool rung() const { return rung_.load(std::memory_order_relaxed); }
   // Readable from then on.

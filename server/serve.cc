@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -75,8 +76,13 @@ StopBell* stop_bell = nullptr;
 
 void AskToStop(int) { stop_bell->Ring(); }
 
-void HandleSignals() {
+absl::Status HandleSignals() {
   if (stop_bell == nullptr) stop_bell = new StopBell;
+  if (!stop_bell->valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot be told to end: eventfd: ", std::strerror(errno),
+                     "; allow more open files (ulimit -n)"));
+  }
   struct sigaction action = {};
   action.sa_handler = AskToStop;
   sigaction(SIGTERM, &action, nullptr);
@@ -85,6 +91,7 @@ void HandleSignals() {
   // end of the server.
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  return absl::OkStatus();
 }
 
 // --- Start --------------------------------------------------------------------------------------
@@ -262,7 +269,8 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 }  // namespace
 
 ServeResult Serve(const Config& config) {
-  HandleSignals();
+  if (absl::Status status = HandleSignals(); !status.ok())
+    return {ServeExit::kFailed, std::move(status)};
   AllowDescriptors(config);
   const Clock clock;
   Server server;

@@ -21,6 +21,7 @@
 #include "client/client.h"
 #include "gflags/gflags.h"
 #include "server/flags.h"
+#include "server/out_of_memory.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_connection.h"
@@ -330,4 +331,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace osprey
 
-int main(int argc, char** argv) { return osprey::Main(argc, argv); }
+int main(int argc, char** argv) {
+  osprey::EndWhenOutOfMemory("kvcli");
+  return osprey::Main(argc, argv);
+}
