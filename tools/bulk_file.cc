@@ -1,6 +1,7 @@
 #include "tools/bulk_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -182,6 +183,11 @@ absl::Status ImportFile::Open(const std::string& path) {
     return absl::UnknownError(absl::StrCat(path_, " cannot be read: it is a folder"));
   if (S_ISREG(status.st_mode)) bytes_ = static_cast<uint64_t>(status.st_size);
   return absl::OkStatus();
+}
+
+bool ImportFile::HasMore() const {
+  pollfd waiting = {fd_, POLLIN, 0};
+  return poll(&waiting, 1, 0) != 0;
 }
 
 BulkInput::Source ImportFile::Source() {

@@ -78,6 +78,8 @@ class ImportFile {
   absl::Status Open(const std::string& path);
   // 0: not known.
   uint64_t bytes() const { return bytes_; }
+  // Whether reading would not wait, now.
+  bool HasMore() const;
   // Reads. CANCELLED when it was interrupted (kvcli_interrupt.h).
   BulkInput::Source Source();
 

@@ -29,6 +29,8 @@ constexpr int kPutsInFlightMax = 256;
 constexpr size_t kErrorsListed = 10;
 // Between looks whether it was interrupted.
 constexpr absl::Duration kWaitStep() { return absl::Milliseconds(100); }
+// Between looks whether there is more to read.
+constexpr absl::Duration kLookStep() { return absl::Milliseconds(5); }
 
 // Whether it is the server's absence that failed: then records to come would fail, too.
 bool IsOfConnection(const absl::Status& status) {
@@ -53,7 +55,7 @@ class Import {
       return Report(absl::UnknownError(opened.message()));
     progress_.emplace(context_.draws_err, "import", file_.bytes());
     incarnation_ = client_.incarnation();
-    BulkInput input(file_.Source());
+    BulkInput input(Source());
     const absl::StatusOr<BulkFormat> format = FormatOf(context_.options, path_, input.First());
     if (!format.ok()) return Report(format.status());
     const std::unique_ptr<BulkReader> reader = NewBulkReader(*format, input);
@@ -67,6 +69,16 @@ class Import {
   }
 
  private:
+  // Of a pipe that has nothing to give at the moment, as it may for long: what is on its way comes
+  // to its end meanwhile, and not to its deadline.
+  BulkInput::Source Source() {
+    return [this, read = file_.Source()](char* data, size_t bytes) {
+      while (client_.in_flight() > 0 && !file_.HasMore() && !Interrupted())
+        client_.Wait(kLookStep());
+      return read(data, bytes);
+    };
+  }
+
   static absl::Status AnotherServer() {
     return absl::AbortedError(
         "the server was started again meanwhile, and began empty: import all of it once more");

@@ -45,7 +45,7 @@ class LineEditor::Impl {
   static Impl& Of(EditLine* editor);
   static char* Prompt(EditLine* editor) { return Of(editor).prompt_.data(); }
   static int ReadCharacter(EditLine* editor, wchar_t* character);
-  static unsigned char Complete(EditLine* editor, int character);
+  static unsigned char Complete(EditLine* editor, wint_t character);
 
   absl::Status LoadHistory();
   absl::Status OpenHistory();
@@ -76,7 +76,8 @@ LineEditor::Impl::Impl(std::string history_file) : history_file_(std::move(histo
   el_set(editor_, EL_SIGNAL, 0);
   el_set(editor_, EL_HIST, history, history_);
   el_set(editor_, EL_GETCFN, ReadCharacter);
-  el_set(editor_, EL_ADDFN, "kvcli-complete", "completes a command or flag", Complete);
+  // (el_set would copy the two texts and never free them.)
+  el_wset(editor_, EL_ADDFN, L"kvcli-complete", L"completes a command or flag", Complete);
   el_set(editor_, EL_BIND, "^I", "kvcli-complete", nullptr);
   el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   if (!history_file_.empty()) history_status_ = LoadHistory();
@@ -119,7 +120,7 @@ int LineEditor::Impl::ReadCharacter(EditLine* editor, wchar_t* character) {
   }
 }
 
-unsigned char LineEditor::Impl::Complete(EditLine* editor, int /*character*/) {
+unsigned char LineEditor::Impl::Complete(EditLine* editor, wint_t /*character*/) {
   const LineInfo* info = el_line(editor);
   const absl::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
   const Completions found = CompleteLine(line);
