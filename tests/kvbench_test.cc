@@ -114,9 +114,11 @@ TEST_F(KvbenchTest, EveryCoreWorkloadReadsWhatWasWritten) {
   Load();
   for (const std::string workload : {"a", "b", "c", "d", "e", "f"}) {
     SCOPED_TRACE(workload);
+    // Two clients and a server on the two processors of a guest, beside soft-RoCE's own work, take
+    // many times as long as one client.
     const ProgramResult run =
-        Kvbench({"run", "--workload", workload, "--records=500", "--operations=1000", "--threads=2",
-                 "--depth=4", "--verify"});
+        Kvbench({"run", "--workload", workload, "--records=500", "--operations=1000",
+                 InLab() ? "--threads=1" : "--threads=2", "--depth=4", "--verify"});
     EXPECT_EQ(run.exit_status, 0) << run.err;
     EXPECT_THAT(run.err, IsEmpty());
     EXPECT_EQ(Figure(run.out, "[OVERALL], Operations"), 1000);
