@@ -128,9 +128,10 @@ struct WriteOptions {
   bool if_absent = false;
   // Not 0: only if this is the present version, else FAILED_PRECONDITION; NOT_FOUND if absent.
   uint64_t if_version = 0;
-  // How long the key lives, from the instant of the write on. Zero or InfiniteDuration: until it is
-  // deleted, whatever was said of it before. At most kTtlMax, in steps of about 0.1 ms, never
-  // shorter. For put alone: increment and append leave it as it is, and Expire changes it.
+  // How long the key lives, from when the server begins to carry the write out. Zero or
+  // InfiniteDuration: until it is deleted, whatever was said of it before. At most kTtlMax, in
+  // steps of about 0.1 ms, never shorter. For put alone: increment and append leave it as it is,
+  // and Expire changes it.
   absl::Duration ttl = absl::ZeroDuration();
   // Zero: Options::deadline.
   absl::Duration deadline = absl::ZeroDuration();

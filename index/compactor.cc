@@ -93,7 +93,7 @@ bool Compactor::StepWanted(absl::Time now) {
 
 bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
-  CompactionBound left = bound;
+  CompactionBound left{bound.items, CompactionBytesMax(bound.bytes)};
   bool freed = false;
   for (int i = 0; i < kFreeDuePerStep; ++i) freed |= space_.FreeDue(now);
   switch (state_) {

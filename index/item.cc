@@ -16,8 +16,9 @@ constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
 
 // A sum of bijections, each of one word: a change of one alone changes the sum.
 uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
-  const uint64_t words =
-      Mix(header.length_word ^ kLengthWordSalt) ^ Mix(header.cas_word ^ kCasWordSalt);
+  const bool without_cas = Seeded(SeededBug::kChecksumWithoutVersion);
+  const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
+  const uint64_t words = Mix(header.length_word ^ kLengthWordSalt) ^ Mix(cas_word ^ kCasWordSalt);
   return RecordChecksum(words, header.record.version, header.record.tag, place);
 }
 

@@ -95,7 +95,7 @@ Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
   if (!map_.Contains(slot.offset, sizeof(ItemHeader))) return AskServer();
   const uint64_t to_end = map_.region_bytes() - slot.offset;
   uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));
-  head_only_ = length > options_.whole_read_bytes_max;
+  head_only_ = length > WholeReadBytesMax(options_.whole_read_bytes_max);
   if (head_only_) length = ItemHeadBytes(key_.size());
   return Read(state, slot.offset, std::min(length, to_end), backoff);
 }
@@ -212,7 +212,7 @@ Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
   // Once: an item does not grow, so the next would be another item.
   if (lengthened_) return AskServer();
   lengthened_ = true;
-  head_only_ = bytes_needed > options_.whole_read_bytes_max;
+  head_only_ = bytes_needed > WholeReadBytesMax(options_.whole_read_bytes_max);
   return Read(State::kItem, offset_, head_only_ ? ItemHeadBytes(key_.size()) : bytes_needed);
 }
 

@@ -134,7 +134,7 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   }
   WriteHalf(low_half, low, expires_from_ns);
   WriteHalf(high_half, high, expires_from_ns);
-  ObserveCopiedHalves();
+  ObserveCopiedHalves(*this);
   directory_.Split(hash_bits, low, high);
   Poison(old);
   --segments_of_depth_[old.depth];

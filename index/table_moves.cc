@@ -126,8 +126,9 @@ void Table::MoveAsNobodyMay(absl::string_view key) {
     if (to.free() == 0) return;
     to.AddSlot(at.entry.head);
     PublishLine(to);
-  } else if (!chains_.Add(at.home, at.entry.head)) {
-    return;
+  } else {
+    if (!chains_.Add(at.home, at.entry.head)) return;
+    ++segments_[UnitOf(at.home)].words;
   }
   LineEditor from(writer_, lives_, at.line);
   from.Remove(at.entry.at, 1);

@@ -10,13 +10,17 @@
 #ifndef OSPREY_INDEX_TEST_HOOKS_H_
 #define OSPREY_INDEX_TEST_HOOKS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
 
 namespace osprey::index {
 
-// One mistake each; the rule that it breaks. tests/index_seeded_bugs_test.cc runs them.
+class Table;
+
+// One mistake each; the rule that it breaks. tests/mutation_test.cc runs them all in the
+// simulation, and tests/index_seeded_bugs_test.cc most of them on the table alone.
 enum class SeededBug {
   kNone,
   // Writers.
@@ -40,6 +44,7 @@ enum class SeededBug {
   kNoSecondLook,                // R8, server: a life is prolonged by the clock before the write
   // Both sides: what the checksum does not cover.
   kNoItemChecksum,
+  // Neither the record's version nor an item's cas version, which would stand in for it.
   kChecksumWithoutVersion,
   kChecksumWithoutOffset,
   kChecksumWithoutIncarnation,
@@ -57,6 +62,8 @@ enum class SeededBug {
   kGenerationUnchecked,         // R2
   kAbsentByLatestTime,          // R8: absent by the latest time that it may be
   kPresentByEarliestTime,       // R8: present by the earliest
+  // The server.
+  kAckBeforePublish,  // W8: a PUT is answered, and then carried out
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS
@@ -67,8 +74,10 @@ class StoreObserver {
  public:
   virtual ~StoreObserver() = default;
   virtual void BeforeStore() = 0;
+  // Instead, before the store of a record's first word: what readers tell its states by.
+  virtual void BeforeFirstWord() { BeforeStore(); }
   // kWriteDuringSplit only: the moment to write.
-  virtual void BetweenCopyAndPublish() {}
+  virtual void BetweenCopyAndPublish(Table&) {}
   // The stores that follow end this key.
   virtual void BeforeEviction(absl::string_view) {}
 };
@@ -83,7 +92,18 @@ inline bool compaction_forced = false;
 // So many keys go in each step, whatever they are, and whether or not memory is wanted.
 inline uint32_t evictions_forced = 0;
 
+// One step of compaction moves so many bytes at most, and a lookup READs items up to this length
+// whole; 0: as shipped.
+inline uint64_t compaction_bytes_max = 0;
+inline uint64_t whole_read_bytes_max = 0;
+
 inline bool CompactionForced() { return compaction_forced; }
+inline uint64_t CompactionBytesMax(uint64_t shipped) {
+  return compaction_bytes_max == 0 ? shipped : std::min(shipped, compaction_bytes_max);
+}
+inline uint64_t WholeReadBytesMax(uint64_t shipped) {
+  return whole_read_bytes_max == 0 ? shipped : std::min(shipped, whole_read_bytes_max);
+}
 inline uint32_t EvictionsForced() { return evictions_forced; }
 inline void ObserveEviction(absl::string_view key) {
   if (store_observer != nullptr) store_observer->BeforeEviction(key);
@@ -92,9 +112,12 @@ inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
 }
-inline void ObserveCopiedHalves() {
+inline void ObserveFirstWord() {
+  if (store_observer != nullptr) store_observer->BeforeFirstWord();
+}
+inline void ObserveCopiedHalves(Table& table) {
   if (store_observer != nullptr && Seeded(SeededBug::kWriteDuringSplit)) {
-    store_observer->BetweenCopyAndPublish();
+    store_observer->BetweenCopyAndPublish(table);
   }
 }
 
@@ -104,10 +127,13 @@ inline constexpr bool kTestHooks = false;
 
 constexpr bool CompactionForced() { return false; }
 constexpr uint32_t EvictionsForced() { return 0; }
+constexpr uint64_t CompactionBytesMax(uint64_t shipped) { return shipped; }
+constexpr uint64_t WholeReadBytesMax(uint64_t shipped) { return shipped; }
 constexpr void ObserveEviction(absl::string_view) {}
 constexpr bool Seeded(SeededBug) { return false; }
 constexpr void ObserveStore() {}
-constexpr void ObserveCopiedHalves() {}
+constexpr void ObserveFirstWord() {}
+constexpr void ObserveCopiedHalves(Table&) {}
 
 #endif
 

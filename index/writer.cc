@@ -91,11 +91,20 @@ uint64_t RegionWriter::WordNow(uint64_t offset) const {
 
 std::atomic_ref<uint64_t> RegionWriter::WordToStore(uint64_t offset) {
   assert(offset % kWordBytes == 0);
-  ObserveStore();
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(Bytes(offset, kWordBytes).data()));
 }
 
 void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
+  ObserveStore();
+  StoreUnobserved(offset, word);
+}
+
+void RegionWriter::StoreFirstWord(uint64_t offset, uint64_t word) {
+  ObserveFirstWord();
+  StoreUnobserved(offset, word);
+}
+
+void RegionWriter::StoreUnobserved(uint64_t offset, uint64_t word) {
   // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
   // stored before it.
   WordToStore(offset).store(word, std::memory_order_release);
@@ -103,11 +112,12 @@ void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
 
 void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
-  StoreWord(offset, HeaderWord(version | 1, tag));
+  StoreFirstWord(offset, HeaderWord(version | 1, tag));
 }
 
 void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
+  ObserveFirstWord();
   // An exchange is done when it is done: unlike a store it does not wait in a buffer. Sequentially
   // consistent, so that it also is before every later exchange, load and store of this thread.
   WordToStore(offset).exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
@@ -124,7 +134,7 @@ void RegionWriter::Store(uint64_t offset, ByteSpan bytes) {
 void RegionWriter::Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum) {
   assert(!IsBeingWritten(version));
   StoreWord(offset + offsetof(RecordHeader, checksum), checksum);
-  StoreWord(offset, HeaderWord(version, tag));
+  StoreFirstWord(offset, HeaderWord(version, tag));
 }
 
 void RegionWriter::WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents) {

@@ -142,6 +142,8 @@ class RegionWriter {
  private:
   std::atomic_ref<uint64_t> WordToStore(uint64_t offset);
   void StoreWord(uint64_t offset, uint64_t word);
+  void StoreFirstWord(uint64_t offset, uint64_t word);
+  void StoreUnobserved(uint64_t offset, uint64_t word);
 
   absl::Span<std::byte> region_;
   uint64_t incarnation_;

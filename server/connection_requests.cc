@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "index/access_hint.h"
+#include "index/test_hooks.h"
 #include "rdma/batch.h"
 #include "server/connection.h"
 
@@ -82,6 +83,13 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   ++shared_.counters.puts;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
+  const bool unconditional = request->body.condition == 0;
+  if (unconditional && index::Seeded(index::SeededBug::kAckBeforePublish)) {
+    AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
+    FlushOutbox(now);
+    (void)ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
+    return;
+  }
   const Answer answer =
       ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
   AnswerWrite(header.sequence, answer, now);  // without the lock

@@ -31,10 +31,7 @@ class ClientAuthenticationTest : public ClientEngineTest {
   }
   // Whether the server may READ the liveness word of the client's last Hello.
   bool LivenessIsReadable() {
-    const rdma::WireMemory& word = server_->last_hello.liveness;
-    return server_->transport()
-        .Attach(server_->connection(), {word.address, word.length, word.key})
-        .ok();
+    return network_.MayRead(server_->connection(), server_->last_hello.liveness.key);
   }
 };
 

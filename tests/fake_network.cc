@@ -15,7 +15,7 @@ namespace osprey::fake {
 
 // --- Network ------------------------------------------------------------------------------------
 
-Network::Network(const NetworkOptions& options) : options_(options), random_(options.seed) {}
+Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {}
 
 Network::~Network() { assert(transports_.empty()); }
 
@@ -33,6 +33,11 @@ const End* Network::Find(ConnectionId id) const { return const_cast<Network*>(th
 ConnectionId Network::Peer(ConnectionId id) const {
   const End* end = Find(id);
   return end == nullptr ? ConnectionId::kNone : end->peer;
+}
+
+bool Network::MayRead(ConnectionId id, uint32_t key) const {
+  const End* peer = Find(Peer(id));
+  return peer != nullptr && peer->exposed.count(key) != 0;
 }
 
 End& Network::NewEnd(FakeTransport* transport) {
@@ -85,16 +90,25 @@ void Network::LoseDevice(absl::string_view domain_name) {
   }
 }
 
-// Copies the first `bytes` of what `read` asks for, piece by piece.
-void Network::Copy(absl::Span<const std::byte> from, const ReadRequest& read, size_t bytes) {
+void Network::Haunt(ConnectionId id, const Memory& memory) {
+  if (End* end = Find(id)) end->haunted_key = static_cast<const FakeMemory&>(memory).key();
+}
+
+// Copies the first `bytes` of what `read` asks for, piece by piece. False: the memory went
+// meanwhile.
+bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadRequest& read,
+                   size_t bytes) {
   const size_t piece =
       options_.read_piece_bytes == 0 ? std::max<size_t>(bytes, 1) : options_.read_piece_bytes;
   std::vector<size_t> starts;
   for (size_t start = 0; start < bytes; start += piece) starts.push_back(start);
-  if (options_.shuffle_pieces) std::shuffle(starts.begin(), starts.end(), random_);
+  if (options_.shuffle_pieces) dice_.Shuffle(starts);
   for (size_t start : starts) {
     const size_t length = std::min(piece, bytes - start);
-    if (before_piece) before_piece(from.subspan(start, length));
+    if (before_piece) {
+      before_piece(from.subspan(start, length));
+      if (memories_.count(key) == 0) return false;
+    }
     // The local end may be split in two, anywhere.
     const size_t first = std::min<size_t>(read.segments[0].length, start + length);
     if (start < first)
@@ -105,26 +119,31 @@ void Network::Copy(absl::Span<const std::byte> from, const ReadRequest& read, si
                   start + length - rest);
     }
   }
+  return true;
 }
 
 absl::Status Network::Execute(End& end, const std::vector<ReadRequest>& reads) {
   for (const ReadRequest& read : reads) {
     const size_t bytes = ReadBytes(read);
+    const bool haunted = end.haunted_key != 0;
     End* peer = Find(end.peer);
-    if (peer == nullptr) return rdma::PeerGoneError("the peer is gone");
-    auto memory = memories_.find(read.remote_key);
-    if (memory == memories_.end() || peer->exposed.count(read.remote_key) == 0) {
+    if (peer == nullptr && !haunted) return rdma::PeerGoneError("the peer is gone");
+    const uint32_t key = haunted ? end.haunted_key : read.remote_key;
+    auto memory = memories_.find(key);
+    if (memory == memories_.end() || (!haunted && peer->exposed.count(key) == 0)) {
       return rdma::PeerGoneError("remote access error: a READ of memory that was not exposed");
     }
-    const uint64_t base = memory->second->remote_address();
+    const uint64_t base = uint64_t{read.remote_key} << kAddressKeyShift;
     const size_t size = memory->second->size();
     if (read.remote_address < base || read.remote_address - base > size ||
         size - (read.remote_address - base) < bytes) {
       return rdma::PeerGoneError("remote access error: a READ outside of what was exposed");
     }
     const bool fails = !end.fail_next_reads.ok();
-    Copy({memory->second->data() + (read.remote_address - base), bytes}, read,
-         fails ? bytes / 2 : bytes);
+    if (!Copy(key, {memory->second->data() + (read.remote_address - base), bytes}, read,
+              fails ? bytes / 2 : bytes)) {
+      return rdma::PeerGoneError("the peer is gone");
+    }
     if (fails) return std::exchange(end.fail_next_reads, absl::OkStatus());
     ++reads_executed_;
   }

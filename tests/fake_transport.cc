@@ -113,6 +113,7 @@ absl::Status FakeTransport::Accept(ConnectionId id) {
     return absl::UnavailableError("the peer is gone");
   End* peer = network_->Find(end->peer);
   if (peer == nullptr || peer->state != End::State::kConnecting || end->cut) {
+    network_->Close(*end, rdma::PeerGoneError("the peer is gone"), true);  // which says so
     return absl::UnavailableError("the peer is gone");
   }
   Open(*end, *peer->transport);
@@ -176,19 +177,22 @@ absl::StatusOr<RemoteMemory> FakeTransport::Announce(ConnectionId id, const Memo
   if (OpenEnd(id) == nullptr) return absl::UnavailableError("not connected");
   const auto& fake = static_cast<const FakeMemory&>(memory);
   assert(fake.access() == Access::kRemoteRead);
+  OpenEnd(id)->told_of.insert(fake.key());
   return RemoteMemory{fake.remote_address(), fake.size(), fake.key()};
 }
 
 void FakeTransport::Withdraw(ConnectionId id, const Memory& memory) {
   End* end = OpenEnd(id);
-  if (end != nullptr) end->exposed.erase(static_cast<const FakeMemory&>(memory).key());
+  if (end == nullptr) return;
+  end->exposed.erase(static_cast<const FakeMemory&>(memory).key());
+  end->told_of.erase(static_cast<const FakeMemory&>(memory).key());
 }
 
 absl::Status FakeTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   End* end = OpenEnd(id);
   if (end == nullptr) return absl::UnavailableError("not connected");
   const End* peer = network_->Find(end->peer);
-  if (peer != nullptr && peer->exposed.count(remote.key) == 0) {
+  if (peer != nullptr && peer->told_of.count(remote.key) == 0) {
     return absl::InvalidArgumentError("the peer did not expose this memory");
   }
   return absl::OkStatus();
@@ -260,8 +264,7 @@ bool FakeTransport::HasEvent(const End& end) const {
     case End::State::kConnecting:
       return false;
     case End::State::kOpen:
-      return end.connected_due || !end.inbox.empty() ||
-             (!end.batches.empty() && !end.reads_held && !end.cut);
+      return end.connected_due || !end.inbox.empty() || end.MayRead();
     case End::State::kClosing:
       return true;
   }
@@ -269,6 +272,7 @@ bool FakeTransport::HasEvent(const End& end) const {
 }
 
 bool FakeTransport::NextEvent(End& end, Event& event) {
+  if (!HasEvent(end)) return false;
   event = Event();
   event.connection = end.id;
   if (end.state == End::State::kRequested) {
@@ -347,10 +351,10 @@ size_t FakeTransport::Poll(absl::Span<Event> events) {
     // One batch of READs each: their event goes first, as nothing orders it against frames.
     End* end = network_->Find(id);
     if (count < events.size() && end != nullptr && end->state == End::State::kOpen &&
-        !end->batches.empty() && !end->reads_held && !end->cut) {
+        end->MayRead()) {
       if (network_->before_reads) network_->before_reads(id);
       end = network_->Find(id);
-      if (end->state == End::State::kOpen && !end->cut && !end->reads_held) {
+      if (end->state == End::State::kOpen && end->MayRead()) {
         const End::Batch batch = std::move(end->batches.front());
         end->batches.pop_front();
         end->reads_posted -= batch.reads.size();

@@ -32,7 +32,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -40,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "rdma/transport.h"
+#include "tests/dice.h"
 
 namespace osprey::fake {
 
@@ -73,6 +73,8 @@ class Network {
 
   // The other end of a connection; kNone when there is none (not yet accepted, or gone).
   rdma::ConnectionId Peer(rdma::ConnectionId id) const;
+  // Whether this end may READ the memory of that key: its peer has exposed it.
+  bool MayRead(rdma::ConnectionId id, uint32_t key) const;
   // Ends not yet kDisconnected, over all transports.
   size_t connections() const { return ends_.size(); }
   // READs carried out since the beginning, over all transports.
@@ -91,11 +93,15 @@ class Network {
   // The next batch of READs posted by this end fails with `status`, half of its bytes written, and
   // the connection breaks.
   void FailNextReads(rdma::ConnectionId id, absl::Status status);
+  // From now on the READs of this end, which was cut, are carried out in `memory`, whoever is
+  // there: as if a later life of its peer had come by the same queue pair number, packet sequence
+  // and rkey.
+  void Haunt(rdma::ConnectionId id, const rdma::Memory& memory);
   // kDeviceLost comes from every transport of this domain.
   void LoseDevice(absl::string_view domain_name);
 
   // Called before each piece of each READ is copied: `remote` is what is about to be read. A writer
-  // may run in it.
+  // may run in it; the memory may go in it, which fails the READ.
   std::function<void(absl::Span<const std::byte> remote)> before_piece;
   // Called when a batch is about to be carried out, with the end that posted it. May Break, Cut …
   std::function<void(rdma::ConnectionId reader)> before_reads;
@@ -109,11 +115,12 @@ class Network {
   const End* Find(rdma::ConnectionId id) const;
   End& NewEnd(FakeTransport* transport);
   void Close(End& end, absl::Status status, bool lose_frames);
-  void Copy(absl::Span<const std::byte> from, const rdma::ReadRequest& read, size_t bytes);
+  bool Copy(uint32_t key, absl::Span<const std::byte> from, const rdma::ReadRequest& read,
+            size_t bytes);
   absl::Status Execute(End& end, const std::vector<rdma::ReadRequest>& reads);
 
   const NetworkOptions options_;
-  std::mt19937_64 random_;
+  Dice dice_;
   uint64_t last_id_ = 0;
   uint32_t last_key_ = 0;
   uint16_t last_port_ = 40000;

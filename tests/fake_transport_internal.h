@@ -87,12 +87,16 @@ struct End {
   std::deque<Batch> batches;
   size_t reads_posted = 0;
   std::set<uint32_t> exposed;  // keys that the peer may READ
+  std::set<uint32_t> told_of;  // … and that it may be told of: announced, or exposed
   uint16_t credits = 0;        // frames that we may send now
   uint16_t credits_max = 0;
   uint32_t frame_bytes_max = 0;
   bool cut = false;
   bool reads_held = false;
+  uint32_t haunted_key = 0;  // Network::Haunt; 0: not
   absl::Status fail_next_reads;
+
+  bool MayRead() const { return !batches.empty() && !reads_held && (!cut || haunted_key != 0); }
 };
 
 class FakeDomain final : public rdma::Domain {

@@ -124,7 +124,7 @@ void Interleaving::Grow() {
 }
 
 // An inline value, so that the write needs nothing but the line that was already copied.
-void Interleaving::BetweenCopyAndPublish() {
+void Interleaving::BetweenCopyAndPublish(Table&) {
   for (Key& key : keys_) {
     const absl::StatusOr<Table::View> view = table_->Find(key.name);
     if (view.ok() && view->slot != 0) continue;

@@ -64,7 +64,7 @@ class Interleaving : public StoreObserver {
   Table::Stats table_stats() const { return table_->stats(); }
 
   void BeforeStore() override;
-  void BetweenCopyAndPublish() override;
+  void BetweenCopyAndPublish(Table& table) override;
   void BeforeEviction(absl::string_view key) override;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -15,10 +16,11 @@ using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 
 // What the key is. With a time to live: it expires at some instant from `expires_from` to
-// `expires_to`, as it was written at some instant from one to another.
+// `expires_to`. Time to live is counted from some moment of the write's call, its instant at the
+// latest.
 struct State {
   bool present = false;
-  std::string value;
+  uint32_t value = 0;    // its number in Values
   uint64_t version = 0;  // 0: that of a write whose version nobody was told
   int64_t expires_from = Operation::kNever;
   int64_t expires_to = Operation::kNever;
@@ -28,6 +30,27 @@ struct State {
   friend H AbslHashValue(H h, const State& s) {
     return H::combine(std::move(h), s.present, s.value, s.version, s.expires_from, s.expires_to);
   }
+};
+
+// Values by number, so that states are small.
+class Values {
+ public:
+  uint32_t NumberOf(const std::string& value) {
+    const auto [at, is_new] = numbers_.emplace(value, static_cast<uint32_t>(values_.size()));
+    if (is_new) values_.push_back(value);
+    return at->second;
+  }
+  const std::string& At(uint32_t number) const { return values_[number]; }
+
+ private:
+  absl::flat_hash_map<std::string, uint32_t> numbers_;
+  std::vector<std::string> values_;
+};
+
+// An operation's value and answer.
+struct Numbers {
+  uint32_t value = 0;
+  uint32_t answer = 0;
 };
 
 struct Configuration {
@@ -52,14 +75,14 @@ bool VersionAgrees(uint64_t told, uint64_t present) {
   return told == 0 || present == 0 || told == present;
 }
 
-// The state after a write at an instant from `from` to `to`.
-State Written(const Operation& op, std::string value, int64_t from, int64_t to) {
+// The state after a write at an instant up to `to`.
+State Written(const Operation& op, uint32_t value, int64_t to) {
   State state;
   state.present = true;
-  state.value = std::move(value);
+  state.value = value;
   state.version = op.outcome == Outcome::kOk ? op.version : 0;
   if (op.ttl != 0) {
-    state.expires_from = Plus(from, op.ttl);
+    state.expires_from = Plus(op.call, op.ttl);
     state.expires_to = Plus(to, op.ttl + op.ttl_slack);
   }
   return state;
@@ -67,19 +90,20 @@ State Written(const Operation& op, std::string value, int64_t from, int64_t to) 
 
 // What the operation does where the key is present as `state` says, or absent. Appends each state
 // that it may leave behind; none if it cannot have answered as it did.
-void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
-           std::vector<State>& after) {
+void Apply(const Operation& op, const Numbers& numbers, const State& state, int64_t to,
+           Values& values, std::vector<State>& after) {
   const bool unknown = op.outcome == Outcome::kUnknown;
   const auto answered = [&](Outcome outcome) { return unknown || op.outcome == outcome; };
   const auto unchanged = [&] { after.push_back(state); };
   switch (op.kind) {
     case Kind::kGet:
+    case Kind::kExists:
       if (unknown) return unchanged();
       if (!state.present) {
         if (op.outcome == Outcome::kNotFound) unchanged();
         return;
       }
-      if (op.outcome != Outcome::kOk || op.answer != state.value ||
+      if (op.outcome != Outcome::kOk || (op.kind == Kind::kGet && numbers.answer != state.value) ||
           !VersionAgrees(op.version, state.version)) {
         return;
       }
@@ -87,13 +111,13 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       if (op.version != 0) after.back().version = op.version;
       return;
     case Kind::kPut:
-      if (answered(Outcome::kOk)) after.push_back(Written(op, op.value, from, to));
+      if (answered(Outcome::kOk)) after.push_back(Written(op, numbers.value, to));
       return;
     case Kind::kPutIfAbsent:
       if (state.present) {
         if (answered(Outcome::kExists)) unchanged();
       } else if (answered(Outcome::kOk)) {
-        after.push_back(Written(op, op.value, from, to));
+        after.push_back(Written(op, numbers.value, to));
       }
       return;
     case Kind::kPutIfVersion:
@@ -106,7 +130,7 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       const bool may_agree = VersionAgrees(op.if_version, state.version);
       const bool may_differ = state.version == 0 || op.if_version != state.version;
       if (may_agree && answered(Outcome::kOk)) {
-        after.push_back(op.kind == Kind::kPutIfVersion ? Written(op, op.value, from, to) : State());
+        after.push_back(op.kind == Kind::kPutIfVersion ? Written(op, numbers.value, to) : State());
       }
       if (may_differ && answered(Outcome::kWrong)) unchanged();
       return;
@@ -122,16 +146,16 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       int64_t number = 0;
       int64_t sum = 0;
       // Numbers are written in one way.
-      if ((state.present &&
-           (!absl::SimpleAtoi(state.value, &number) || absl::StrCat(number) != state.value)) ||
+      if ((state.present && (!absl::SimpleAtoi(values.At(state.value), &number) ||
+                             absl::StrCat(number) != values.At(state.value))) ||
           __builtin_add_overflow(number, op.by, &sum)) {
         if (answered(Outcome::kWrong)) unchanged();
         return;
       }
       if (!answered(Outcome::kOk)) return;
-      std::string value = absl::StrCat(sum);
-      if (!unknown && value != op.answer) return;
-      State state_after = Written(op, std::move(value), from, to);
+      const uint32_t value = values.NumberOf(absl::StrCat(sum));
+      if (!unknown && value != numbers.answer) return;
+      State state_after = Written(op, value, to);
       state_after.expires_from = state.expires_from;
       state_after.expires_to = state.expires_to;
       after.push_back(std::move(state_after));
@@ -139,7 +163,8 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
     }
     case Kind::kAppend: {
       if (!answered(Outcome::kOk)) return;
-      State state_after = Written(op, state.value + op.value, from, to);
+      const std::string before = state.present ? values.At(state.value) : "";
+      State state_after = Written(op, values.NumberOf(before + op.value), to);
       state_after.expires_from = state.expires_from;
       state_after.expires_to = state.expires_to;
       after.push_back(std::move(state_after));
@@ -156,12 +181,28 @@ void Apply(const Operation& op, const State& state, int64_t from, int64_t to,
       }
       if (!answered(Outcome::kOk) || !VersionAgrees(op.version, state.version)) return;
       unchanged();
-      after.back().expires_from = Plus(from, op.ttl);
+      after.back().expires_from = Plus(op.call, op.ttl);
       after.back().expires_to = Plus(to, op.ttl + op.ttl_slack);
       if (op.kind == Kind::kPersist)
         after.back().expires_from = after.back().expires_to = Operation::kNever;
       return;
   }
+}
+
+// Whether an operation with this outcome leaves the key as it is, whatever it is.
+bool ChangesNothing(const Operation& op) {
+  switch (op.outcome) {
+    case Outcome::kNotFound:
+    case Outcome::kExists:
+    case Outcome::kWrong:
+      return true;
+    case Outcome::kOk:
+      return op.kind == Kind::kGet || op.kind == Kind::kExists;
+    case Outcome::kUnapplied:
+    case Outcome::kUnknown:
+      return false;
+  }
+  return false;
 }
 
 class Checker {
@@ -171,13 +212,13 @@ class Checker {
 
   Verdict Run() {
     // What did not happen says nothing. (It may have been refused for any reason.)
-    history_.erase(
-        std::remove_if(history_.begin(), history_.end(),
-                       [](const Operation& op) {
-                         return op.outcome == Outcome::kUnapplied ||
-                                (op.kind == Kind::kGet && op.outcome == Outcome::kUnknown);
-                       }),
-        history_.end());
+    history_.erase(std::remove_if(history_.begin(), history_.end(),
+                                  [](const Operation& op) {
+                                    return op.outcome == Outcome::kUnapplied ||
+                                           ((op.kind == Kind::kGet || op.kind == Kind::kExists) &&
+                                            op.outcome == Outcome::kUnknown);
+                                  }),
+                   history_.end());
     struct Moment {
       int64_t time;
       bool is_return;
@@ -198,6 +239,8 @@ class Checker {
     for (const Operation& op : history_) with_expiry_ |= op.ttl != 0;
     configurations_ = {Configuration()};
     place_of_.resize(history_.size());
+    for (const Operation& op : history_)
+      numbers_.push_back({values_.NumberOf(op.value), values_.NumberOf(op.answer)});
     for (const Moment& moment : moments) {
       if (!moment.is_return) {
         if (!Begin(moment.op)) return Undecided("more than 64 operations are pending");
@@ -225,8 +268,12 @@ class Checker {
   bool End(size_t op, int64_t now) {
     const uint64_t bit = uint64_t{1} << place_of_[op];
     Configurations reached;
-    std::vector<Configuration> to_look_at(configurations_.begin(), configurations_.end());
-    Configurations seen = std::move(configurations_);
+    std::vector<Configuration> to_look_at;
+    Configurations seen;
+    for (Configuration at : configurations_) {
+      Settle(at);
+      if (seen.insert(at).second) to_look_at.push_back(std::move(at));
+    }
     while (!to_look_at.empty()) {
       const Configuration at = std::move(to_look_at.back());
       to_look_at.pop_back();
@@ -239,6 +286,7 @@ class Checker {
       for (const size_t next : pending_) {
         if ((at.done >> place_of_[next] & 1) != 0) continue;
         for (Configuration& after : Step(at, next, now)) {
+          Settle(after);
           if (seen.size() > configurations_max_) return false;
           if (seen.insert(after).second) to_look_at.push_back(std::move(after));
         }
@@ -250,16 +298,34 @@ class Checker {
     return true;
   }
 
+  // Pending operations that only say what the key is, and say so rightly here, have their instant
+  // now: whatever comes after, it is no harder to explain without them. (Of a key that does not
+  // expire and whose version is known, so that nothing is learned.)
+  void Settle(Configuration& at) {
+    if (at.state.expires_to != Operation::kNever || (at.state.present && at.state.version == 0))
+      return;
+    for (const size_t next : pending_) {
+      const uint64_t bit = uint64_t{1} << place_of_[next];
+      if ((at.done & bit) != 0 || !ChangesNothing(history_[next])) continue;
+      after_.clear();
+      Apply(history_[next], numbers_[next], at.state, 0, values_, after_);
+      if (after_.size() != 1 || !(after_[0] == at.state)) continue;
+      at.done |= bit;
+      if (with_expiry_) at.latest = std::max(at.latest, history_[next].call);
+    }
+  }
+
   // `next` has its instant now, or as long ago as may be.
-  std::vector<Configuration> Step(const Configuration& at, size_t next, int64_t now) const {
+  std::vector<Configuration> Step(const Configuration& at, size_t next, int64_t now) {
     const Operation& op = history_[next];
     const int64_t from = with_expiry_ ? std::max(at.latest, op.call) : op.call;
     const int64_t to = std::min(op.returned, now);
     std::vector<Configuration> result;
     if (from > to) return result;
     const auto add = [&](const State& before, int64_t earliest, int64_t last) {
-      std::vector<State> after;
-      Apply(op, before, earliest, last, after);
+      std::vector<State>& after = after_;
+      after.clear();
+      Apply(op, numbers_[next], before, last, values_, after);
       for (State& state : after) {
         result.push_back(
             // Without expiry it does not matter when, and there are fewer to look at.
@@ -297,18 +363,23 @@ class Checker {
   }
 
   std::vector<Operation> history_;
+  Values values_;
+  std::vector<Numbers> numbers_;  // by place in history_
   const size_t configurations_max_;
   bool with_expiry_ = false;
   Configurations configurations_;
   std::vector<int> place_of_;
   std::vector<size_t> pending_;
-  uint64_t taken_ = 0;  // places
+  uint64_t taken_ = 0;        // places
+  std::vector<State> after_;  // of Apply; kept for its memory
 };
 
 const char* NameOf(Kind kind) {
   switch (kind) {
     case Kind::kGet:
       return "get";
+    case Kind::kExists:
+      return "exists";
     case Kind::kPut:
       return "put";
     case Kind::kPutIfAbsent:

@@ -24,6 +24,7 @@ namespace osprey {
 struct Operation {
   enum class Kind {
     kGet,
+    kExists,        // as GET, of whose answer only the version is told
     kPut,           // value, ttl
     kPutIfAbsent,   // value, ttl
     kPutIfVersion,  // value, ttl, if_version

@@ -29,8 +29,11 @@ struct SimulationOptions {
 };
 
 struct SimulationReport {
-  std::string wrong;       // what is wrong, for people
-  uint64_t undecided = 0;  // keys whose histories were too much for the checker
+  std::string wrong;        // what is wrong, for people
+  const char* aim = "";     // simulation_plan.h
+  uint64_t trace_hash = 0;  // of all answers and their times: the same for the same seed
+  uint64_t histories = 0;   // of keys
+  uint64_t undecided = 0;   // of those, too much for the checker
   // What happened.
   uint64_t operations = 0;
   uint64_t unknown = 0;  // writes
@@ -44,6 +47,10 @@ struct SimulationReport {
   uint64_t splits = 0;
   uint64_t chained = 0;
   uint64_t expired = 0;
+  uint64_t moved = 0;  // items, by compaction
+  uint64_t evicted = 0;
+  uint64_t scans = 0;   // that came to their end
+  uint64_t stalls = 0;  // READs that waited for long between two pieces
 };
 
 SimulationReport Simulate(const SimulationOptions& options);

@@ -1,0 +1,610 @@
+#include "tests/simulation_workload.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/multi.h"
+#include "client/reasons.h"
+#include "index/hash.h"
+#include "index/item.h"
+
+namespace osprey {
+namespace {
+
+using Kind = Operation::Kind;
+
+// How long after its deadline an operation may be answered: the longest step of time, and a turn.
+constexpr int64_t kLateMax = 700'000'000;
+// … and believed.
+constexpr int64_t kBelievedLateMax = 50'000'000;
+
+// Expiries are kept in steps, rounded up.
+constexpr int64_t kTtlSlack = 1 << 16;
+
+constexpr size_t kBufferBytes = 32 << 10;
+constexpr std::byte kIdle{0xE7};  // memory of the application that no operation uses
+constexpr int kBurstMax = 8;
+
+void Tell(const Value& value, Operation& operation) {
+  operation.answer = value.bytes;
+  operation.version = value.version;
+}
+void Tell(const Number& number, Operation& operation) {
+  operation.answer = absl::StrCat(number.value);
+  operation.version = number.version;
+}
+void Tell(uint64_t version, Operation& operation) { operation.version = version; }
+
+Operation::Outcome OutcomeOf(const absl::Status& status, Kind kind) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return Operation::Outcome::kOk;
+    case absl::StatusCode::kNotFound:
+      return Operation::Outcome::kNotFound;
+    case absl::StatusCode::kAlreadyExists:
+      return Operation::Outcome::kExists;
+    case absl::StatusCode::kFailedPrecondition:
+      return Operation::Outcome::kWrong;
+    default:
+      break;
+  }
+  const bool is_read = kind == Kind::kGet || kind == Kind::kExists;
+  if (is_read || MayBeApplied(status)) return Operation::Outcome::kUnknown;
+  return Operation::Outcome::kUnapplied;
+}
+
+uint64_t HashOf(absl::string_view text) {
+  return index::HashBytes({reinterpret_cast<const std::byte*>(text.data()), text.size()});
+}
+
+bool KeepsTtl(Kind kind) {
+  return kind != Kind::kPut && kind != Kind::kPutIfAbsent && kind != Kind::kPutIfVersion &&
+         kind != Kind::kExpire;
+}
+
+}  // namespace
+
+struct Workload::ScanUnderWay {
+  SimulatedClient* client = nullptr;
+  ScanHistory history;
+  client::ScanPlace place;
+  uint64_t limit = 0;
+  bool values = false;
+  int pages_left = 0;
+};
+
+Workload::Workload(World& world, int operations, SimulationReport& report)
+    : world_(world), plan_(world.plan()), operations_(operations), report_(report) {
+  const Mix& mix = plan_.mix;
+  mix_total_ = mix.get + mix.put + mix.put_if_absent + mix.put_if_version + mix.remove +
+               mix.remove_if_version + mix.increment + mix.append + mix.expire + mix.get_into +
+               mix.put_from + mix.scan + mix.touch + mix.burst;
+}
+
+Workload::~Workload() = default;
+
+// --- What is done --------------------------------------------------------------------------------
+
+const std::string& Workload::ChooseKey() {
+  // Half of all go to a few.
+  const bool hot = Chance(50);
+  return plan_.keys[Random(hot ? plan_.hot_keys : plan_.keys.size())];
+}
+
+std::string Workload::NewValue() {
+  if (plan_.distinct_values != 0) last_value_ = Random(plan_.distinct_values);
+  const uint64_t number = plan_.distinct_values != 0 ? last_value_ : ++last_value_;
+  std::string value = absl::StrCat("v", number, ".");
+  const auto& [least, most] = plan_.value_bytes[Random(plan_.value_bytes.size())];
+  const uint64_t bytes = least + Random(most + 1 - least);
+  const size_t head = value.size();
+  if (bytes <= head) return value;
+  value.resize(bytes);
+  for (size_t i = head; i < bytes; ++i) value[i] = static_cast<char>('a' + i % 26);
+  return value;
+}
+
+// A value full of records of the first key, each of which would be believed if nobody asked where
+// it lies. Keys have 16 bytes, so that with the padding a record every 128 bytes stands where items
+// of that size stand in a page.
+std::string Workload::ForgedValue() {
+  constexpr size_t kRecordBytes = 128;
+  constexpr size_t kLiesBytes = kRecordBytes - sizeof(index::ItemHeader) - 16;
+  const std::string& key = plan_.keys[0];
+  std::string record(sizeof(index::ItemHeader), '\0');
+  absl::StrAppend(&record, key, "forged", ++last_value_);
+  record.resize(kRecordBytes, '!');
+  index::ItemHeader header{};
+  header.record.version = 0x7ffffff0;
+  header.record.tag =
+      index::ItemTag{static_cast<uint32_t>(key.size()), index::ItemState::kLive}.Pack();
+  const index::ItemFields fields{kLiesBytes, 1, 0};
+  header.length_word = fields.length_word();
+  header.cas_word = fields.cas_word();
+  const absl::string_view rest = absl::string_view(record).substr(sizeof(header));
+  header.record.checksum = index::ItemChecksum(
+      index::HashBytes({reinterpret_cast<const std::byte*>(rest.data()), rest.size()}), header,
+      {0, world_.incarnation()});
+  std::memcpy(record.data(), &header, sizeof(header));
+  std::string value(kRecordBytes - sizeof(header) - key.size(), '.');
+  for (int i = 0; i < 100; ++i) value += record;
+  return value;
+}
+
+// Keys in a row: gone, or there again.
+void Workload::QueueGroup() {
+  const uint64_t from = Random(plan_.keys.size() / plan_.group + 1) * plan_.group;
+  const uint64_t to = std::min<uint64_t>(from + plan_.group, plan_.keys.size());
+  for (uint64_t i = from; i < to; ++i) queue_.emplace_back(Kind::kDelete, plan_.keys[i]);
+  for (uint64_t i = from; i < to; ++i) queue_.emplace_back(Kind::kPut, plan_.keys[i]);
+}
+
+void Workload::BeginCleaning() {
+  cleaning_ = true;
+  for (const std::string& key : plan_.keys) {
+    queue_.emplace_back(Kind::kGet, key);
+    queue_.emplace_back(Kind::kDelete, key);
+  }
+}
+
+void Workload::MayStart(SimulatedClient& client) {
+  if (wrong_.empty() && client.engine->in_flight() < client.depth) {
+    if (cleaning_ ? !queue_.empty() : started_ < operations_) StartOperation(client);
+  }
+}
+
+void Workload::StartOperation(SimulatedClient& client) {
+  // At first each key once, so that windows are full.
+  if (static_cast<size_t>(started_) < plan_.keys.size() && !cleaning_) {
+    if (plan_.first_in_order && in_flight_ > 0) return;
+    const std::string& key = plan_.keys[static_cast<size_t>(started_)];
+    ++started_;
+    StartOne(NewStart(client, key, Kind::kPut), false).IgnoreError();
+    return;
+  }
+  if (plan_.group != 0 && queue_.empty() && !cleaning_ && Chance(5)) QueueGroup();
+  // A slow client reads while others write.
+  if (!queue_.empty() && (cleaning_ || plan_.slow_factor == 1 || client.number != 0)) {
+    // In order: the deletions of a group before it is written again.
+    if (plan_.group != 0 && !cleaning_ && Chance(50)) return;
+    const auto [kind, key] = queue_.front();
+    queue_.pop_front();
+    ++started_;
+    StartOne(NewStart(client, key, kind), false).IgnoreError();
+    return;
+  }
+  ++started_;
+  uint32_t what = static_cast<uint32_t>(Random(mix_total_));
+  const Mix& mix = plan_.mix;
+  const auto is = [&what](uint32_t share) {
+    if (what < share) return true;
+    what -= share;
+    return false;
+  };
+  if (is(mix.scan)) return StartScan(client);
+  if (is(mix.burst)) return StartBurst(client);
+  Kind kind = Kind::kGet;
+  bool with_buffer = false;
+  if (is(mix.get)) {
+    kind = Kind::kGet;
+  } else if (is(mix.put)) {
+    kind = Kind::kPut;
+  } else if (is(mix.put_if_absent)) {
+    kind = Kind::kPutIfAbsent;
+  } else if (is(mix.put_if_version)) {
+    kind = Kind::kPutIfVersion;
+  } else if (is(mix.remove)) {
+    kind = Kind::kDelete;
+  } else if (is(mix.remove_if_version)) {
+    kind = Kind::kDeleteIfVersion;
+  } else if (is(mix.increment)) {
+    kind = Kind::kIncrement;
+  } else if (is(mix.append)) {
+    kind = Kind::kAppend;
+  } else if (is(mix.expire)) {
+    kind = Kind::kExpire;
+  } else if (is(mix.get_into)) {
+    kind = Kind::kGet;
+    with_buffer = true;
+  } else if (is(mix.put_from)) {
+    kind = Kind::kPut;
+    with_buffer = true;
+  } else {
+    kind = Kind::kExists;
+  }
+  const std::string key = ChooseKey();
+  // Of a version that was seen, if there is one.
+  if ((kind == Kind::kPutIfVersion || kind == Kind::kDeleteIfVersion) &&
+      versions_.count({client.number, key}) == 0) {
+    kind = Kind::kPut;
+  }
+  StartOne(NewStart(client, key, kind), with_buffer).IgnoreError();
+}
+
+Workload::Start Workload::NewStart(SimulatedClient& client, std::string key, Kind kind) {
+  Start start{client, std::move(key), std::make_shared<Operation>(), 0, {}, {}};
+  Operation& operation = *start.operation;
+  operation.kind = kind;
+  operation.client = client.number;
+  operation.call = world_.Tick();
+  const uint64_t more = Chance(50) ? 20 : plan_.deadline_ms_max;
+  start.deadline =
+      world_.now() + 1'000'000 * static_cast<int64_t>(plan_.deadline_ms_min + Random(more));
+  if (cleaning_) start.deadline = world_.now() + 2'000'000'000;
+  // The client's clock is another one, and not quite as fast.
+  start.until = world_.ClientTime(client) + absl::Nanoseconds(start.deadline - operation.call);
+  if (plan_.ttl_percent != 0 && !KeepsTtl(kind) && !cleaning_ && Chance(plan_.ttl_percent)) {
+    // Some of it passes before the write is there.
+    const uint64_t most_us = Chance(50) ? 200 : plan_.ttl_us_max;
+    operation.ttl = 1000 * static_cast<int64_t>(1 + Random(most_us));
+    operation.ttl_slack = kTtlSlack;
+    start.options.ttl = absl::Nanoseconds(operation.ttl);
+  }
+  switch (kind) {
+    case Kind::kPut:
+    case Kind::kPutIfAbsent:
+    case Kind::kPutIfVersion:
+      operation.value = plan_.forges && start.key != plan_.keys[0] ? ForgedValue() : NewValue();
+      break;
+    case Kind::kAppend:
+      operation.value = absl::StrCat("+", ++last_value_);
+      break;
+    case Kind::kIncrement:
+      operation.by = 1 + static_cast<int64_t>(Random(9));
+      break;
+    case Kind::kExpire:
+      if (operation.ttl == 0) operation.kind = Kind::kPersist;
+      break;
+    default:
+      break;
+  }
+  start.options.if_absent = kind == Kind::kPutIfAbsent;
+  if (kind == Kind::kPutIfVersion || kind == Kind::kDeleteIfVersion)
+    operation.if_version = start.options.if_version = versions_.at({client.number, start.key});
+  return start;
+}
+
+absl::Status Workload::StartOne(Start start, bool with_buffer) {
+  ++in_flight_;
+  absl::Status status;
+  if (with_buffer && start.operation->kind == Kind::kGet) {
+    status = StartGetInto(start);
+  } else if (with_buffer && start.operation->kind == Kind::kPut) {
+    status = StartPutFrom(start);
+  } else if (start.operation->kind == Kind::kGet) {
+    status = start.client.engine->StartGet(start.key, true, start.until, Ending<Value>(start));
+  } else {
+    status = StartWrite(start);
+  }
+  NoteStart(start, status);
+  return status;
+}
+
+absl::Status Workload::StartWrite(Start& start) {
+  client::Engine& engine = *start.client.engine;
+  const Operation& operation = *start.operation;
+  const absl::Time until = start.until;
+  switch (operation.kind) {
+    case Kind::kPut:
+    case Kind::kPutIfAbsent:
+    case Kind::kPutIfVersion:
+      return engine.StartPut(start.key, operation.value, start.options, until,
+                             Ending<uint64_t>(start));
+    case Kind::kDelete:
+    case Kind::kDeleteIfVersion:
+      return engine.StartDelete(start.key, start.options, until, Ending<uint64_t>(start));
+    case Kind::kIncrement:
+      return engine.StartIncrement(start.key, operation.by, start.options, until,
+                                   Ending<Number>(start));
+    case Kind::kAppend:
+      return engine.StartAppend(start.key, operation.value, start.options, until,
+                                Ending<uint64_t>(start));
+    case Kind::kExpire:
+      start.options.ttl = absl::ZeroDuration();
+      return engine.StartExpire(start.key, absl::Nanoseconds(operation.ttl), start.options, until,
+                                Ending<uint64_t>(start));
+    case Kind::kPersist:
+      return engine.StartExpire(start.key, absl::InfiniteDuration(), start.options, until,
+                                Ending<uint64_t>(start));
+    case Kind::kExists:
+      return engine.StartTouch(start.key, until, Ending<uint64_t>(start));
+    case Kind::kGet:
+    case Kind::kLoss:
+      break;
+  }
+  return absl::InternalError("no write");
+}
+
+void Workload::NoteStart(const Start& start, const absl::Status& status) {
+  if (status.ok()) {
+    histories_.keys[start.key].push_back(start.operation);
+  } else {
+    NotStarted(status);
+  }
+}
+
+void Workload::NotStarted(const absl::Status& status) {
+  --in_flight_;
+  if (cleaning_) cleaning_failed_ = true;
+  if (status.code() != absl::StatusCode::kCancelled &&
+      status.code() != absl::StatusCode::kResourceExhausted) {
+    Wrong(absl::StrCat("not started: ", status.ToString()));
+  }
+}
+
+// --- Memory of the application -------------------------------------------------------------------
+
+size_t Workload::TakeBuffer(SimulatedClient& client) {
+  for (size_t i = 0; i < client.buffers.size(); ++i) {
+    if (client.buffers[i].busy) continue;
+    client.buffers[i].busy = true;
+    return i;
+  }
+  std::unique_ptr<rdma::Memory> memory =
+      client.domain->Allocate(kBufferBytes, rdma::Access::kRemoteRead).value();
+  std::fill_n(memory->data(), kBufferBytes, kIdle);
+  client.buffers.push_back(
+      {std::make_shared<client::RegisteredMemory>(client.domain, std::move(memory), kBufferBytes,
+                                                  client.engine->exposer_link()),
+       true});
+  return client.buffers.size() - 1;
+}
+
+// From now on nothing may land there (R5): looked at when it is used again, and at the end.
+void Workload::ReturnBuffer(SimulatedClient& client, size_t number,
+                            const client::RegisteredMemory* memory) {
+  if (number >= client.buffers.size() || client.buffers[number].memory.get() != memory) return;
+  std::fill_n(memory->memory->data(), kBufferBytes, kIdle);
+  client.buffers[number].busy = false;
+}
+
+absl::Status Workload::StartGetInto(Start start) {
+  const size_t number = TakeBuffer(start.client);
+  const std::shared_ptr<client::RegisteredMemory> memory = start.client.buffers[number].memory;
+  std::byte* const data = memory->memory->data();
+  if (std::any_of(data, data + kBufferBytes, [](std::byte b) { return b != kIdle; }))
+    Wrong("something landed in memory that no operation used");
+  const size_t from = 8 * Random(100);
+  const size_t size = Chance(90) ? kBufferBytes - from - 8 : Random(2000);
+  const client::UserMemory target{data + from, size, memory};
+  const auto done = [this, start, number, memory, data, from,
+                     size](const absl::StatusOr<ValueInfo>& info) {
+    for (size_t i = 0; i < kBufferBytes; ++i) {
+      if ((i < from || i >= from + size) && data[i] != kIdle) {
+        Wrong("something landed beside the memory of a GET");
+        break;
+      }
+    }
+    absl::StatusOr<Value> value = Value();
+    if (info.ok()) {
+      value->version = info->version;
+      value->bytes.assign(reinterpret_cast<const char*>(data + from),
+                          std::min<size_t>(info->length, size));
+    } else if (info.status().code() == absl::StatusCode::kOutOfRange) {
+      value = absl::UnavailableError("the buffer is too small");  // says nothing
+    } else {
+      value = info.status();
+    }
+    ReturnBuffer(start.client, number, memory.get());
+    Ended(start, value);
+  };
+  const absl::Status status =
+      start.client.engine->StartGetInto(start.key, target, start.until, done);
+  if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
+  return status;
+}
+
+absl::Status Workload::StartPutFrom(Start start) {
+  const size_t number = TakeBuffer(start.client);
+  const std::shared_ptr<client::RegisteredMemory> memory = start.client.buffers[number].memory;
+  const std::string& value = start.operation->value;
+  std::memcpy(memory->memory->data(), value.data(), value.size());
+  const client::UserMemory source{memory->memory->data(), value.size(), memory};
+  const auto done = [this, start, number, memory](const absl::StatusOr<uint64_t>& version) {
+    ReturnBuffer(start.client, number, memory.get());
+    Ended(start, version);
+  };
+  const absl::Status status =
+      start.client.engine->StartPutFrom(start.key, source, start.options, start.until, done);
+  if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
+  return status;
+}
+
+// --- Many at once --------------------------------------------------------------------------------
+
+// As MultiGet: the answers are in the order of the keys.
+void Workload::StartBurst(SimulatedClient& client) {
+  std::vector<Start> starts;
+  for (int left = 2 + static_cast<int>(Random(kBurstMax - 1)); left > 0; --left)
+    starts.push_back(NewStart(client, ChooseKey(), Kind::kGet));
+  const size_t count = starts.size();
+  const auto start_one = [this, starts](size_t i, Client::GetCallback done) {
+    ++in_flight_;
+    auto shared = std::make_shared<Client::GetCallback>(std::move(done));
+    const absl::Status status = starts[i].client.engine->StartGet(
+        starts[i].key, true, starts[i].until,
+        [this, start = starts[i], shared](absl::StatusOr<Value> value) {
+          Ended(start, value);
+          (*shared)(std::move(value));
+        });
+    NoteStart(starts[i], status);
+    return status;
+  };
+  using Burst = client::Multi<Value, decltype(start_one)>;
+  auto burst = std::make_shared<Burst>(count, start_one);
+  burst->Advance(/*others=*/false);
+  if (burst->done()) return;
+  auto held = std::make_shared<std::shared_ptr<Burst>>(burst);
+  burst->set_on_done([this, held, starts] {
+    const std::vector<absl::StatusOr<Value>> results = (*held)->TakeResults();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].ok() && results[i]->bytes != starts[i].operation->answer)
+        Wrong("the answers of a MultiGet are not in the order of its keys");
+    }
+    held->reset();
+  });
+}
+
+// --- Scans ---------------------------------------------------------------------------------------
+
+void Workload::StartScan(SimulatedClient& client) {
+  auto scan = std::make_shared<ScanUnderWay>();
+  scan->client = &client;
+  scan->history.call = world_.Tick();
+  const bool at_once = Chance(70);
+  scan->limit = at_once ? 1000 : 1 + Random(30);
+  scan->values = Chance(at_once ? 20 : 50);
+  scan->pages_left = 400;
+  ++in_flight_;
+  NextPage(std::move(scan));
+}
+
+void Workload::NextPage(std::shared_ptr<ScanUnderWay> scan) {
+  client::Scans::Request request;
+  request.from = scan->place;
+  request.limit = scan->limit;
+  request.values = scan->values;
+  const int64_t call = world_.Tick();
+  const int64_t deadline = world_.now() + 300'000'000;
+  request.deadline = world_.ClientTime(*scan->client) + absl::Nanoseconds(deadline - call);
+  request.done = [this, scan, call](absl::StatusOr<client::Scans::Found> found) {
+    const int64_t returned = world_.Tick();
+    Trace(static_cast<uint64_t>(returned));
+    if (!found.ok()) {  // late; or the server is another one
+      --in_flight_;
+      return;
+    }
+    for (const index::ScanEntry& entry : found->entries) {
+      scan->history.keys.insert(entry.key);
+      auto seen = std::make_shared<Operation>();
+      const bool has_value = scan->values && entry.has_value;
+      seen->kind = has_value ? Kind::kGet : Kind::kExists;
+      seen->outcome = Operation::Outcome::kOk;
+      seen->answer = has_value ? entry.value : "";
+      seen->version = entry.version;
+      seen->call = call;
+      seen->returned = returned;
+      seen->client = scan->client->number;
+      histories_.keys[entry.key].push_back(std::move(seen));
+    }
+    scan->place = found->next;
+    if (scan->place.at_end()) {
+      ++report_.scans;
+      scan->history.returned = returned;
+      histories_.scans.push_back(scan->history);
+      --in_flight_;
+      return;
+    }
+    if (--scan->pages_left == 0) {
+      --in_flight_;
+      return Wrong("a scan does not come to its end");
+    }
+    NextPage(scan);
+  };
+  const absl::Status status = scan->client->engine->StartScan(std::move(request));
+  if (!status.ok()) NotStarted(status);
+}
+
+// --- What they are told --------------------------------------------------------------------------
+
+template <typename T>
+absl::AnyInvocable<void(absl::StatusOr<T>)> Workload::Ending(const Start& start) {
+  return [this, start](const absl::StatusOr<T>& answer) { Ended(start, answer); };
+}
+
+template <typename T>
+void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
+  --in_flight_;
+  ++report_.operations;
+  Operation& operation = *start.operation;
+  operation.returned = world_.Tick();
+  operation.outcome = OutcomeOf(answer.status(), operation.kind);
+  const bool is_read = operation.kind == Kind::kGet || operation.kind == Kind::kExists;
+  if (operation.outcome == Operation::Outcome::kUnknown && !is_read) ++report_.unknown;
+  if (answer.ok()) {
+    Tell(*answer, operation);
+    versions_[{start.client.number, start.key}] = operation.version;
+  } else if (cleaning_ && !absl::IsNotFound(answer.status())) {
+    cleaning_failed_ = true;
+  }
+  Trace(static_cast<uint64_t>(operation.returned));
+  Trace(static_cast<uint64_t>(operation.kind) << 8 | static_cast<uint64_t>(operation.outcome));
+  Trace(operation.version);
+  Trace(HashOf(operation.answer));
+  const absl::StatusCode code = answer.status().code();
+  if (code == absl::StatusCode::kInternal || code == absl::StatusCode::kInvalidArgument ||
+      code == absl::StatusCode::kDataLoss) {
+    Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
+  }
+  // R4, but for how long a Poll was stopped after it had looked at the clock.
+  if (answer.ok() && operation.kind == Kind::kGet &&
+      start.client.poll_began > start.deadline + kBelievedLateMax) {
+    Wrong(absl::StrCat(operation.ToString(), " was believed after its deadline"));
+  }
+  const int64_t awake = std::max(start.deadline, start.client.asleep_until);
+  const int64_t late = start.client.poll_began - awake;
+  if (late > kLateMax) {
+    Wrong(absl::StrCat(operation.ToString(), " was answered ", late / 1'000'000, " ms late"));
+  }
+}
+
+void Workload::ClientEnded(SimulatedClient& client) {
+  for (const SimulatedClient::Buffer& buffer : client.buffers) {
+    if (buffer.busy) Wrong("a client has closed, and an operation has not ended");
+    const std::byte* const data = buffer.memory->memory->data();
+    if (std::any_of(data, data + kBufferBytes, [](std::byte b) { return b != kIdle; }))
+      Wrong("something landed in memory that no operation used");
+  }
+  client.buffers.clear();
+  for (auto it = versions_.begin(); it != versions_.end();)
+    it = it->first.first == client.number ? versions_.erase(it) : std::next(it);
+}
+
+void Workload::AllLost(int64_t from) {
+  for (auto& [key, history] : histories_.keys) {
+    auto lost = std::make_shared<Operation>();
+    lost->kind = Kind::kLoss;
+    lost->outcome = Operation::Outcome::kOk;
+    lost->call = from - 1;
+    lost->returned = world_.now();
+    history.push_back(lost);
+  }
+}
+
+void Workload::Evicting(absl::string_view key) {
+  auto gone = std::make_shared<Operation>();
+  gone->kind = Kind::kLoss;
+  gone->outcome = Operation::Outcome::kOk;
+  gone->call = world_.Tick();
+  histories_.keys[std::string(key)].push_back(gone);
+  evicting_.push_back(std::move(gone));
+}
+
+void Workload::ServerTurnEnded() {
+  for (const OperationPointer& gone : evicting_) gone->returned = world_.Tick();
+  evicting_.clear();
+}
+
+void Workload::BetweenCopyAndPublish(index::Table& table) {
+  // An insertion: to write over an item that the new lines lead to, an assertion would forbid.
+  std::string key;
+  for (int i = 0; i < 20 && (key.empty() || table.Find(key).ok()); ++i) key = ChooseKey();
+  if (table.Find(key).ok()) return;
+  auto operation = std::make_shared<Operation>();
+  operation->kind = Kind::kPut;
+  operation->client = 99;
+  operation->value = NewValue();
+  operation->call = world_.Tick();
+  const std::string& value = operation->value;
+  const index::WriteResult result =
+      table.Put(key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {},
+                world_.ServerTime());
+  operation->returned = world_.Tick();
+  operation->outcome =
+      result.status.ok() ? Operation::Outcome::kOk : Operation::Outcome::kUnapplied;
+  operation->version = result.version;
+  histories_.keys[key].push_back(std::move(operation));
+}
+
+}  // namespace osprey
