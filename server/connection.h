@@ -78,10 +78,15 @@ inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100)
 // alone. So clients that are slow, or lie about their values, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
-// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): a
-// frame full of small writes, or one part of a flush. What goes beyond waits. One that floods us
-// makes the others wait so long; a quarter of it would not hold the Batches that clients send.
-inline constexpr uint64_t kTurnCostMax = 64;
+// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
+// full Batches of small writes, or one part of a flush. What goes beyond waits.
+inline constexpr uint64_t kTurnCostMax = 256;
+// The same of one that alone sends so much, while others are connected, who send little: they wait
+// for it so long. When several do it, who sends little waits for all of them in any case, and short
+// turns would cost a tenth of the writes, with two pollers a quarter.
+inline constexpr uint64_t kTurnCostBesideOthersMax = 64;
+// Who does so much in a turn sends much.
+inline constexpr uint64_t kGreedyCost = 32;
 // Frames that wait so.
 inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
 
@@ -102,6 +107,9 @@ struct Shared {
   std::function<void(absl::string_view)> log;
   // Counts the engine's turns.
   uint64_t turn = 0;
+  // What each connection may do in this one, and how many have sent much in it.
+  uint64_t turn_cost_max = kTurnCostMax;
+  uint32_t greedy = 0;
   // The frames of the Batch that is being executed. Kept for its memory.
   std::vector<rdma::FrameBytes> batch = {};
   // Likewise the access hints for one partition.
@@ -289,7 +297,8 @@ class Connection {
   bool awaits_room_ = false;
   absl::Time room_retry_at_ = absl::InfiniteFuture();
   uint64_t turn_ = 0;                // for which spent_ counts
-  uint64_t spent_ = 0;               // of kTurnCostMax
+  uint64_t spent_ = 0;               // of Shared::turn_cost_max
+  uint64_t greedy_turn_ = 0;         // the last in which it sent much
   size_t gathered_ = 0;              // requests in shared_.gather
   uint64_t gathered_cost_ = 0;       // of these
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame

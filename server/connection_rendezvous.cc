@@ -47,7 +47,7 @@ void Connection::StepRendezvous(absl::Time now) {
     Rendezvous& rendezvous = *rendezvous_[i];
     // Making room may be dear. It goes on with a turn of its own.
     spent_ += shared_.tables.TakeEffort();
-    if (spent_ >= kTurnCostMax) {
+    if (spent_ >= shared_.turn_cost_max) {
       awaits_room_ = true;
       return;
     }

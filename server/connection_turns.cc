@@ -37,7 +37,7 @@ void Connection::EnterTurn() {
 // True when it has done what it may do in this turn, or would overtake what waits already.
 bool Connection::TurnIsOver() {
   EnterTurn();
-  return !backlog_.empty() || spent_ + gathered_cost_ >= kTurnCostMax;
+  return !backlog_.empty() || spent_ + gathered_cost_ >= shared_.turn_cost_max;
 }
 
 // Now if there is no other way, else together with others.
@@ -66,7 +66,7 @@ void Connection::ExecuteGathered(const Gather::Request& request, absl::Time now)
   gathered_cost_ -= cost;
   if (state_ == State::kClosing) return;
   // Others of its requests turned out to be dear.
-  if (!backlog_.empty() || spent_ >= kTurnCostMax) return Keep(request.frame);
+  if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) return Keep(request.frame);
   const bool was_in_batch = std::exchange(in_batch_, true);
   Execute(request.header, request.frame, now);
   in_batch_ = was_in_batch;
@@ -82,6 +82,10 @@ void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame
   const uint64_t cost = CostOf(header, frame);
   TakeRequest(header, frame, now);
   spent_ += cost + shared_.tables.TakeEffort();
+  if (spent_ >= kGreedyCost && greedy_turn_ != shared_.turn) {
+    greedy_turn_ = shared_.turn;
+    ++shared_.greedy;
+  }
 }
 
 // For a turn of its own. What was gathered is executed before: some of it may have to wait as well,
@@ -103,8 +107,7 @@ void Connection::Keep(rdma::FrameBytes frame) {
 
 void Connection::Work(absl::Time now) {
   assert(busy());
-  turn_ = shared_.turn;
-  spent_ = 0;
+  EnterTurn();
   if (awaits_room_) AdvanceRendezvous(now);
   if (!appends_.empty() && state_ != State::kClosing) StepAppend(now);
   spent_ += shared_.tables.TakeEffort();
@@ -114,7 +117,7 @@ void Connection::Work(absl::Time now) {
 void Connection::WorkOffBacklog(absl::Time now) {
   if (backlog_.empty()) return;
   in_batch_ = true;
-  while (!backlog_.empty() && spent_ < kTurnCostMax) {
+  while (!backlog_.empty() && spent_ < shared_.turn_cost_max) {
     const std::string frame = std::move(backlog_.front());
     backlog_.pop_front();
     const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());

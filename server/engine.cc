@@ -88,6 +88,9 @@ void Engine::ForEachConnection(Function&& function) {
 
 bool Engine::Poll(absl::Time now) {
   ++shared_.turn;
+  const bool one_is_greedy = shared_.greedy == 1 && connections() > 1;
+  shared_.turn_cost_max = one_is_greedy ? kTurnCostBesideOthersMax : kTurnCostMax;
+  shared_.greedy = 0;
   bool worked = false;
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));

@@ -111,7 +111,10 @@ class ReplayTransport : public rdma::Transport {
           count += Introduce(client, event);
           break;
         }
+        // As a client does, it waits for answers.
+        if (client.unanswered + FLAGS_batch > kRequestsPerTurn) break;
         event.frame = AsBytes(Next(client).frame);
+        client.unanswered += FLAGS_batch;
         ++count;
       }
     }
@@ -123,7 +126,9 @@ class ReplayTransport : public rdma::Transport {
       rdma::FrameHeader header;
       std::memcpy(&header, pieces[0].data(), sizeof(header));
       client.session = header.session;
+      return absl::OkStatus();
     }
+    client.unanswered -= RepliesIn(pieces);
     return absl::OkStatus();
   }
 
@@ -169,8 +174,20 @@ class ReplayTransport : public rdma::Transport {
     int step = 0;
     uint64_t session = 0;
     uint64_t sequence = 0;
+    uint64_t unanswered = 0;
     size_t next = 0;
   };
+
+  // A Reply, or a Batch of them, whose header is a piece of its own.
+  static uint64_t RepliesIn(absl::Span<const Bytes> pieces) {
+    rdma::FrameHeader header;
+    std::memcpy(&header, pieces[0].data(), sizeof(header));
+    if (header.opcode != static_cast<uint8_t>(rdma::Opcode::kBatch)) return 1;
+    uint64_t count = 0;
+    for (size_t at = 0; at < pieces[1].size(); at += header.length, ++count)
+      std::memcpy(&header, pieces[1].data() + at, sizeof(header));
+    return count;
+  }
 
   static Bytes AsBytes(const std::string& text) {
     return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

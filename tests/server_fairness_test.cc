@@ -217,7 +217,7 @@ TEST(FairnessTest, ManyGreedyClientsHaveTheirTurnsOneAfterTheOther) {
   for (const auto& client : greedy) EXPECT_EQ(RepliesOf(*client), 20);
 }
 
-TEST(FairnessTest, AFrameFullOfSmallWritesNeedNotWaitButTheNextOneMust) {
+TEST(FairnessTest, SmallWritesInFullBatchesNeedNotWait) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -227,10 +227,53 @@ TEST(FairnessTest, AFrameFullOfSmallWritesNeedNotWaitButTheNextOneMust) {
   client.Send(client.BatchFrame(std::vector<std::string>(frames.begin(), frames.begin() + 64)));
   client.Send(client.BatchFrame(std::vector<std::string>(frames.begin() + 64, frames.end())));
   server.engine().Poll(server.now());
-  EXPECT_EQ(server.counters().requests_deferred, kRequestsMax - 64);
-  server.Settle();
   EXPECT_EQ(server.counters().puts, kRequestsMax);
-  EXPECT_EQ(RepliesOf(client), kRequestsMax);
+  EXPECT_EQ(server.counters().requests_deferred, 0);
+}
+
+// As many PUTs as a client may have unanswered, in frames that take them.
+void SendFull(RawClient& client, uint64_t first) {
+  std::vector<std::string> frames;
+  for (uint64_t i = 0; i < kRequestsMax; ++i)
+    frames.push_back(client.PutFrame(first + i, absl::StrCat("k", i), "v"));
+  const auto middle = frames.begin() + kRequestsMax / 2;
+  client.Send(client.BatchFrame(std::vector<std::string>(frames.begin(), middle)));
+  client.Send(client.BatchFrame(std::vector<std::string>(middle, frames.end())));
+}
+
+TEST(FairnessTest, WhoAloneSendsMuchHasShorterTurnsBesideOthers) {
+  ServerHarness server;
+  RawClient greedy(server), modest(server);
+  greedy.Establish();
+  modest.Establish();
+  SendFull(greedy, 1);  // by which it is known
+  server.engine().Poll(server.now());
+  EXPECT_EQ(server.counters().puts, kRequestsMax);
+
+  SendFull(greedy, 1 + kRequestsMax);
+  for (uint64_t turn = 1; turn <= 2; ++turn) {
+    const uint64_t puts = server.counters().puts;
+    modest.Send(modest.PutFrame(turn, "mine", "value"));
+    server.engine().Poll(server.now());
+    EXPECT_EQ(server.counters().puts - puts, kTurnCostBesideOthersMax + 1) << turn;
+  }
+  EXPECT_EQ(server.counters().requests_deferred, kRequestsMax - kTurnCostBesideOthersMax);
+  server.Settle();
+  EXPECT_EQ(RepliesOf(modest), 2);
+  EXPECT_EQ(RepliesOf(greedy), 2 * kRequestsMax);
+}
+
+TEST(FairnessTest, WhenSeveralSendMuchNoneHasShorterTurns) {
+  ServerHarness server;
+  RawClient one(server), two(server), modest(server);
+  for (RawClient* client : {&one, &two, &modest}) client->Establish();
+  for (uint64_t i = 0; i < 5; ++i) {
+    SendFull(one, 1 + i * kRequestsMax);
+    SendFull(two, 1 + i * kRequestsMax);
+    server.engine().Poll(server.now());
+    EXPECT_EQ(server.counters().puts, 2 * (i + 1) * kRequestsMax);
+  }
+  EXPECT_EQ(server.counters().requests_deferred, 0);
 }
 
 TEST(FairnessTest, AFloodOfHintsLeavesOthersTheirTurns) {
