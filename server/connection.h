@@ -81,12 +81,12 @@ inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 // What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
 // full Batches of small writes, or one part of a flush. What goes beyond waits.
 inline constexpr uint64_t kTurnCostMax = 256;
-// The same of one that alone sends so much, while others are connected, who send little: they wait
-// for it so long. When several do it, who sends little waits for all of them in any case, and short
-// turns would cost a tenth of the writes, with two pollers a quarter.
-inline constexpr uint64_t kTurnCostBesideOthersMax = 64;
+// The same of one that alone sends so much, while others are connected, who send little: these wait
+// for two such turns at most. When several do it, who sends little waits for all of them in any
+// case, and short turns would cost a tenth of the writes, with two pollers a quarter.
+inline constexpr uint64_t kTurnCostBesideOthersMax = 32;
 // Who does so much in a turn sends much.
-inline constexpr uint64_t kGreedyCost = 32;
+inline constexpr uint64_t kGreedyCost = kTurnCostBesideOthersMax;
 // Frames that wait so.
 inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
 
