@@ -1,6 +1,7 @@
 // The engine's connection: made, refused, lost, watched and made again, in virtual time.
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -186,33 +187,34 @@ TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnectio
 // there when it goes on, and comes too late.
 TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
   const absl::Duration stop = absl::Seconds(5);
-  absl::Duration stopped;
-  clock_ = coarse_clock_ = [&] { return now_ + stopped; };
+  // Shared with the engine, which looks at its clocks even when it is closed.
+  const auto stopped = std::make_shared<absl::Duration>();
+  clock_ = coarse_clock_ = [this, stopped] { return now_ + *stopped; };
   StartServer();
   StartEngine();
   BecomeReady();
   ASSERT_TRUE(Put("planet", "saturn").ok());
 
   network_.before_reads = [&](rdma::ConnectionId) {
-    stopped = stop;
+    *stopped = stop;
     network_.before_reads = nullptr;
   };
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get).ok());
   ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Milliseconds(10)));
   EXPECT_TRUE(absl::IsDeadlineExceeded(get.status())) << get.status();
-  now_ += std::exchange(stopped, absl::ZeroDuration());
+  now_ += std::exchange(*stopped, absl::ZeroDuration());
   EXPECT_EQ(Get("planet")->bytes, "saturn");
 
   Outcome<uint64_t> put;
   const size_t requests = server_->requests.size();
   ASSERT_TRUE(StartPut("planet", "jupiter", put).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->requests.size() > requests; }));
-  stopped = stop;
+  *stopped = stop;
   Step();
   EXPECT_TRUE(absl::IsDeadlineExceeded(put.status())) << put.status();
   EXPECT_TRUE(MayBeApplied(put.status()));
-  now_ += std::exchange(stopped, absl::ZeroDuration());
+  now_ += std::exchange(*stopped, absl::ZeroDuration());
   EXPECT_EQ(Get("planet")->bytes, "jupiter");
   EXPECT_TRUE(engine_->connection().ready());
 }
