@@ -66,9 +66,9 @@ class Client::Impl {
   absl::StatusOr<absl::Time> WriteDeadlineOf(absl::Duration deadline) const;
 
   // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns how many
-  // operations ended.
+  // operations ended. `now` is the time at its call.
   template <typename Predicate>
-  int PollUntil(Predicate is_done, absl::Time end);
+  int PollUntil(Predicate is_done, absl::Time end, absl::Time now = client::Now());
 
   // Starts with start(callback) and polls until the answer is there. It comes by the operation's
   // deadline.
@@ -76,7 +76,9 @@ class Client::Impl {
   absl::StatusOr<T> Block(Start start) {
     client::Answer<T> answer;
     if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
-    PollUntil([&] { return answer.done; }, absl::InfiniteFuture());
+    const absl::Time now = client::Now();
+    engine_->Launch(now);
+    PollUntil([&] { return answer.done; }, absl::InfiniteFuture(), now);
     return std::move(answer.value);
   }
 
@@ -90,11 +92,10 @@ class Client::Impl {
 };
 
 template <typename Predicate>
-int Client::Impl::PollUntil(Predicate is_done, absl::Time end) {
+int Client::Impl::PollUntil(Predicate is_done, absl::Time end, absl::Time now) {
   int total = 0;
   absl::Time idle_since = absl::InfiniteFuture();
-  while (true) {
-    const absl::Time now = client::Now();
+  for (;; now = client::Now()) {
     const int count = engine_->Poll(now);
     total += count;
     if (is_done() || now >= end) return total;

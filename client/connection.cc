@@ -312,6 +312,7 @@ absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
   terms_.resumed = body.resumed != 0;
   terms_.partitions = body.partitions;
   terms_.wants_hints = body.wants_hints != 0;
+  terms_.wants_reports = body.wants_reports != 0;
   terms_.region = {body.region.address, body.region.length, body.region.key};
   terms_.requests_max = std::min(body.requests_max, kRequestsMax);
   terms_.value_bytes_max = body.value_bytes_max;

@@ -72,7 +72,8 @@ struct ServerTerms {
   // What its clock said after `asked_at` by ours, and before Welcome was here.
   absl::Time server_time;
   absl::Time asked_at;
-  bool wants_hints = false;  // it evicts
+  bool wants_hints = false;    // it evicts
+  bool wants_reports = false;  // of our GETs (get_report.h)
 };
 
 class Connection {

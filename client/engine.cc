@@ -26,6 +26,10 @@ constexpr int kAskPauseDoublingsMax = 6;
 // deadline.
 constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 
+absl::Status DeadlineError() {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
@@ -51,6 +55,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       exposures_(*transport_, value_buffers_),
       slot_cache_(options.slot_cache_bytes),
       sampler_(options.connection.seed),
+      report_(counters_, options.connection.seed),
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_),
@@ -79,14 +84,23 @@ int Engine::Poll(absl::Time now) {
   Watch(now);
   if (connection_->ready()) {
     EndPauses(now);
-    BeginLookups(now);
-    PostReads(now);
-    AskTime(now);
-    SendRequests(now);
+    SendAll(now);
   }
   const int count = RunCallbacks();
   polling_ = false;
   return count;
+}
+
+void Engine::Launch(absl::Time now) {
+  assert(!polling_ && "a callback may not call a blocking operation");
+  if (connection_->ready()) SendAll(now);
+}
+
+void Engine::SendAll(absl::Time now) {
+  if (!new_.empty()) BeginLookups(now);
+  if (!to_read_.empty() || !fetching_.empty() || !scans_.idle()) PostReads(now);
+  AskTime(now);
+  if (HasRequests() || report_.IsDue(now)) SendRequests(now);
 }
 
 void Engine::ReceiveEvents(absl::Time now) {
@@ -96,8 +110,6 @@ void Engine::ReceiveEvents(absl::Time now) {
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t count = transport_->Poll(absl::MakeSpan(events_));
     received_by_.reset();
-    if (count > 0 && options_.coarse_clock && options_.coarse_clock() >= next_deadline_)
-      ExpireOperations(ReceivedBy());
     for (size_t i = 0; i < count; ++i) OnEvent(events_[i], now);
     if (count < events_.size()) return;
   }
@@ -132,6 +144,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
   }
   const bool greeting = connection_->state() == Connection::State::kGreeting;
   const Connection::Change change = connection_->Advance(&event, now);
+  next_watch_ = absl::InfinitePast();  // another state, or the end of a probe: other timers
   if (greeting && connection_->state() == Connection::State::kMapping) {
     server_clock_.Reset();
     const ServerTerms& terms = connection_->terms();
@@ -154,6 +167,8 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   const bool believe = event.status.ok() && connection_->answers_count();
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
+    // One that has ended takes in nothing more.
+    if (options_.coarse_clock) scans_.Expire(options_.coarse_clock(), DeadlineError());
     scans_.Done(event.cookie, believe, now,
                 [this](absl::Time posted) { return TimeSince(posted); });
     if (!event.status.ok()) connection_->Fail(event.status);
@@ -166,7 +181,7 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
       get.set_state(GetOperation::State::kToRead);
     } else {
       get.Landed([this](absl::Time posted) { return TimeSince(posted); });
-      if (get.used_clock()) clock_used_at_ = now;
+      if (get.used_clock()) clock_used_until_ = now + ServerClock::kAgeMax();
     }
     Place(get, now);
   });
@@ -191,6 +206,7 @@ void Engine::OnReady() {
   const ServerTerms& terms = connection_->terms();
   batch_.emplace(connection_->limits().frame_bytes_max);
   sampler_.set_on(terms.wants_hints);
+  report_.set_on(terms.wants_reports);
   if (terms.resumed) return;
   while (!to_resend_.empty()) {
     End(static_cast<MessageOperation&>(*to_resend_.first()), ServerGoneError());
@@ -203,6 +219,7 @@ void Engine::OnReady() {
 void Engine::OnAnotherServer() {
   slot_cache_.Clear();
   sampler_.Forget();
+  report_.Forget();
   for (Operation* next = to_send_.first(); next != nullptr;) {
     Operation& operation = *next;
     next = OperationQueue::Next(operation);
@@ -298,8 +315,11 @@ void Engine::BeginLookups(absl::Time now) {
     constexpr int kPreparedMax = 32;
     int prepared = 0;
     for (Operation* next = new_.first(); next != nullptr && prepared < kPreparedMax; ++prepared) {
-      static_cast<GetOperation&>(*next).Prepare(connection_->maps());
+      auto& get = static_cast<GetOperation&>(*next);
+      get.Prepare(connection_->maps());
       next = OperationQueue::Next(*next);
+      // (Of one alone there is nothing to do meanwhile.)
+      if (prepared > 0 || next != nullptr) get.Prefetch();
     }
     for (; prepared > 0; --prepared) {
       auto& get = static_cast<GetOperation&>(*new_.first());
@@ -358,6 +378,7 @@ absl::Time Engine::ReadsStuckSince() const {
 
 // Timers: of the connection, and of READs that do not end.
 void Engine::Watch(absl::Time now) {
+  if (connection_->ready() && now < next_watch_) return;
   if (connection_->answers_count() && now - ReadsStuckSince() >= kReadsStuckMax()) {
     connection_->Fail(rdma::PeerGoneError("READs did not end"));
   }
@@ -366,10 +387,21 @@ void Engine::Watch(absl::Time now) {
     connection_->Fail(rdma::ShuttingDownError(connection_->uri()));
   }
   connection_->Advance(nullptr, now);
+  // What is posted or heard from now on only puts these off; what the connection itself takes does
+  // not.
+  next_watch_ =
+      std::min(connection_->NextTimer(), std::min(ReadsStuckSince(), now) + kReadsStuckMax());
 }
 
+// R4: what has come is an answer if it is handed out by its deadline. The process may have been
+// stopped since Poll was told the time: between the completion and here, or in a callback, which is
+// why each answer has a look at the clock of its own, the last thing before it.
 int Engine::RunCallbacks() {
+  if (done_.empty() && deferred_.empty() && !scans_.has_done()) return 0;
   int count = 0;
+  const auto is_late = [&](absl::Time deadline) {
+    return options_.coarse_clock && options_.coarse_clock() >= deadline;
+  };
   // (One that is added by another is run in the same round, wherever the vector moves to.)
   for (size_t i = 0; i < deferred_.size(); ++i, ++count) {
     absl::AnyInvocable<void()> done = std::move(deferred_[i]);
@@ -381,18 +413,22 @@ int Engine::RunCallbacks() {
   for (; scans_.has_done(); ++count) {
     --in_flight_;
     ++ended_;
-    scans_.RunCallback();
+    scans_.RunCallback(is_late, DeadlineError());
   }
   for (; !done_.empty(); ++count) {
     Operation& operation = done_.PopFront();
     --in_flight_;
     ++ended_;
+    const bool late = operation.is_answered() && is_late(operation.deadline());
     if (operation.type() == Operation::Type::kGet) {
       auto& get = static_cast<GetOperation&>(operation);
+      if (late) get.Disbelieve(DeadlineError());
       free_gets_.push_back(&get);
+      if (get.begun_at() != absl::InfinitePast()) report_.Lasted(NowAnew() - get.begun_at());
       get.RunCallback();
     } else {
       auto& message = static_cast<MessageOperation&>(operation);
+      if (late) message.Disbelieve(DeadlineError());
       free_messages_.push_back(&message);
       message.RunCallback();
     }
@@ -442,7 +478,7 @@ absl::Status Engine::LateError(bool never_sent) const {
                  absl::StrCat("no connection to ", connection_->uri(), " by the deadline",
                               last.ok() ? "" : ": ", last.message()));
   }
-  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
+  return DeadlineError();
 }
 
 void Engine::End(GetOperation& get, absl::Status error) {
@@ -484,6 +520,7 @@ void Engine::Close() {
   polling_ = true;
   RunCallbacks();
   polling_ = false;
+  SendLastReport();
   connection_->Close();
 }
 

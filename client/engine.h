@@ -17,7 +17,7 @@
 // wait.
 //
 // R4: deadlines are looked at before events, so that no answer is believed after its deadline; and
-//     once more when events have come, as the process may have been stopped in between.
+//     once more when answers are handed out, as the process may have been stopped in between.
 // R5: an operation with a READ under way is answered at its deadline at once: READs land in buffers
 //     of the engine, and the buffer of this one stays out of use until the READ has ended. (In
 //     memory of the user: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
@@ -46,6 +46,7 @@
 #include "client/client.h"
 #include "client/connection.h"
 #include "client/get_operation.h"
+#include "client/get_report.h"
 #include "client/hit_sampler.h"
 #include "client/message_operation.h"
 #include "client/operation.h"
@@ -85,7 +86,7 @@ struct EngineOptions {
   // Poll's time, read anew: Poll's argument is too old to say when something had arrived. Null:
   // that argument is good enough, as in virtual time.
   std::function<absl::Time()> clock;
-  // The same, cheaper and up to some ms behind. Looked at when something has arrived: deadlines
+  // The same, cheaper and up to some ms behind. Looked at when answers are handed out: deadlines
   // that passed since Poll's argument was read, as the process was stopped meanwhile, count. Null:
   // they do not.
   std::function<absl::Time()> coarse_clock;
@@ -146,6 +147,9 @@ class Engine : private Exposer {
   absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
   absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 
+  // Sends what was just started on its way; no callback runs. Poll does it as well, but looks for
+  // what has arrived first: who waits for this one operation alone would wait for that, too.
+  void Launch(absl::Time now);
   // Makes progress, runs callbacks, returns how many. `now` never goes back.
   int Poll(absl::Time now);
   // When Poll must be called at the latest, though no event comes. Not meaningful after a Poll
@@ -180,6 +184,7 @@ class Engine : private Exposer {
   absl::Status CheckChange(absl::string_view key, const WriteOptions& options) const;
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
+  void Started(GetOperation& get);
   MessageOperation& NewMessage();
   absl::Status Start(MessageOperation::Request request);
   void Started(Operation& operation);
@@ -207,6 +212,10 @@ class Engine : private Exposer {
   void PostReadsOfAll(absl::Time now);
   bool ReclaimBuffers();
   void PostValueReads(const ReadBatches::Source& source, absl::Time now);
+  void SendAll(absl::Time now);
+  bool HasRequests() const {
+    return !to_send_.empty() || !to_resend_.empty() || !sampler_.notes().empty();
+  }
   size_t outstanding_reads() const {
     return batches_.outstanding() + value_reads_.outstanding() + scans_.outstanding();
   }
@@ -215,10 +224,13 @@ class Engine : private Exposer {
   void SendRequests(absl::Time now);
   void GatherRequests();
   bool GatherHits(absl::Time now);
+  bool GatherReport(absl::Time now);
+  void SendLastReport();
   bool Gather(Operation& operation, uint64_t& next_sequence);
   void SentRequest(Operation& operation);
   void Watch(absl::Time now);
   int RunCallbacks();
+  absl::Time NowAnew() const { return options_.clock ? options_.clock() : polled_at_; }
 
   void Withdraw(const rdma::Memory& memory) override;
   bool IsInUserMemory(const Operation& operation) const;
@@ -248,6 +260,7 @@ class Engine : private Exposer {
   SlotCache slot_cache_;
   HitSampler sampler_;
   absl::Time told_at_ = absl::InfinitePast();  // when the server was last told of hits
+  GetReport report_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
   ValueReads value_reads_;
@@ -279,13 +292,16 @@ class Engine : private Exposer {
   absl::Time polled_at_ = absl::InfinitePast();
   std::optional<absl::Time> received_by_;  // of the events under way
   ServerClock server_clock_;               // of the server of the present connection
-  absl::Time clock_used_at_ = absl::InfinitePast();
+  // An item with an expiry was READ so lately that the server's time is still asked for.
+  absl::Time clock_used_until_ = absl::InfinitePast();
   uint64_t time_asked_ = 0;  // the sequence of the last PING for its sake; 0: none
   absl::Time read_ended_at_ = absl::InfinitePast();
   // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
   // nothing.
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Time next_pause_end_ = absl::InfiniteFuture();
+  // While the connection is ready, Watch has nothing to do before.
+  absl::Time next_watch_ = absl::InfinitePast();
   std::array<rdma::Event, 64> events_;
 };
 

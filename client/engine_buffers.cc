@@ -18,7 +18,6 @@ absl::Status Engine::StartGetInto(absl::string_view key, UserMemory target, absl
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = NewGet();
   get.Start(key, /*want_value=*/true, deadline, std::move(done), std::move(target));
-  new_.PushBack(get);
   Started(get);
   return absl::OkStatus();
 }

@@ -30,9 +30,8 @@ absl::Status Hostile(absl::string_view what) {
 // an expiry go on without the server, it is asked for its time now and then, once for all of them;
 // and when a scan cannot go on. Nobody waits for that answer (OnReply takes the time out of it).
 void Engine::AskTime(absl::Time now) {
-  const absl::Duration age = server_clock_.Age(now);
-  const bool is_wanted = now - clock_used_at_ < ServerClock::kAgeMax() || scans_.wants_time();
-  if (!is_wanted || age < ServerClock::kAgeMax() / 2) return;
+  if (now >= clock_used_until_ && !scans_.wants_time()) return;
+  if (server_clock_.Age(now) < ServerClock::kAgeMax() / 2) return;
   if (time_asked_ != 0 && session_.IsUnanswered(time_asked_)) return;
   if (!session_.HasRoom() || transport_->SendRoom(connection_->id()) == 0) return;
   const uint64_t sequence = session_.next_sequence();
@@ -49,12 +48,14 @@ void Engine::SendRequests(absl::Time now) {
   while (transport_->SendRoom(connection_->id()) > 0) {
     GatherRequests();
     const bool tells = GatherHits(now);
+    const bool reports = GatherReport(now);
     if (batch_->empty()) return;
     const absl::Status status =
         transport_->Send(connection_->id(), {batch_->Finish(session_.id())});
     if (absl::IsUnavailable(status))
       return;  // the connection has just ended: wait for its last event
     ++counters_.frames;
+    if (reports) report_.Told(now);
     if (tells) {
       if (status.ok()) counters_.told_hits += sampler_.notes().size();
       sampler_.Clear();
@@ -96,6 +97,27 @@ bool Engine::GatherHits(absl::Time now) {
   if (!batch_->Fits(message.bytes().size() + words.size())) return false;
   batch_->Append({message.bytes(), words});
   return true;
+}
+
+// Likewise what became of the GETs, where the server wants to know it.
+bool Engine::GatherReport(absl::Time now) {
+  if (!report_.IsDue(now)) return false;
+  const rdma::Message<rdma::ReportBody> message(rdma::Opcode::kReport, session_.id(), 0,
+                                                report_.Next(), 0);
+  if (!batch_->Fits(message.bytes().size())) return false;
+  batch_->Append({message.bytes()});
+  return true;
+}
+
+// Before the Goodbye: who comes for a few GETs alone would never be heard of.
+void Engine::SendLastReport() {
+  if (!connection_->ready() || !report_.HasNews()) return;
+  // (The Goodbye needs a credit as well.)
+  if (transport_->SendRoom(connection_->id()) < 2) return;
+  const rdma::Message<rdma::ReportBody> message(rdma::Opcode::kReport, session_.id(), 0,
+                                                report_.Next(), 0);
+  if (transport_->Send(connection_->id(), {message.bytes()}).ok()) ++counters_.frames;
+  report_.Told(polled_at_);
 }
 
 // False: the frame is full, or the session, or the connection has ended.

@@ -49,6 +49,12 @@ void Engine::Started(Operation& operation) {
   next_deadline_ = std::min(next_deadline_, operation.deadline());
 }
 
+void Engine::Started(GetOperation& get) {
+  if (report_.TakesTime()) get.TakeTime(NowAnew());
+  new_.PushBack(get);
+  Started(static_cast<Operation&>(get));
+}
+
 void Engine::Defer(absl::AnyInvocable<void()> done) {
   deferred_.push_back(std::move(done));
   ++in_flight_;
@@ -61,7 +67,6 @@ absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = NewGet();
   get.Start(key, want_value, deadline, std::move(done));
-  new_.PushBack(get);
   Started(get);
   return absl::OkStatus();
 }
@@ -71,7 +76,6 @@ absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = NewGet();
   get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  new_.PushBack(get);
   Started(get);
   return absl::OkStatus();
 }
@@ -81,7 +85,6 @@ absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = NewGet();
   get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  new_.PushBack(get);
   Started(get);
   return absl::OkStatus();
 }
@@ -95,7 +98,7 @@ absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::G
   GetOperation& get = NewGet();
   get.StartMeasure(bytes, deadline, std::move(done));
   new_.PushBack(get);
-  Started(get);
+  Started(static_cast<Operation&>(get));
   return absl::OkStatus();
 }
 

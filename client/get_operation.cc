@@ -42,6 +42,7 @@ void GetOperation::Start(absl::string_view key, bool want_value, absl::Time dead
   measured_bytes_ = 0;
   asks_length_ = false;
   used_clock_ = false;
+  begun_at_ = absl::InfinitePast();
   times_asked_ = 0;
   done_ = std::move(done);
   state_ = State::kNew;
@@ -58,7 +59,10 @@ void GetOperation::Prepare(PartitionMaps& maps) {
   hash_ = index::HashKey(key(), maps.hash_seed());
   partition_ = &maps.Of(hash_);
   place_ = {partition_->HomeOf(hash_), hash_.fingerprint()};
-  cache_.Prefetch(place_);
+}
+
+void GetOperation::Prefetch() const {
+  if (measured_bytes_ == 0) cache_.Prefetch(place_);
 }
 
 void GetOperation::Begin(uint64_t read_bytes_max) {
@@ -87,7 +91,7 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 
 void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && landed_ == read_.length);
-  if (measured_bytes_ != 0) return Finish(Value());
+  if (measured_bytes_ != 0) return Answer(Value());
   const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length}, [&] {
     const index::ServerTimeBounds time = time_since(posted_at_);
     landed_ns_ = time.latest_ns;
@@ -167,9 +171,9 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       used_clock_ = step.expiry_ns != 0;
       if (!step.in_pieces) return Hit(step.value, step.version, TtlOf(step.expiry_ns, landed_ns_));
       length_ = fetch_.length;
-      return Finish(Value{std::move(fetched_), step.version, TtlOf(step.expiry_ns, landed_ns_)});
+      return Answer(Value{std::move(fetched_), step.version, TtlOf(step.expiry_ns, landed_ns_)});
     case index::Lookup::Kind::kMiss:
-      return Finish(absl::NotFoundError("no such key"));
+      return Answer(absl::NotFoundError("no such key"));
     case index::Lookup::Kind::kAskServer:
       break;
   }
@@ -182,13 +186,13 @@ void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl
   value.version = version;
   value.ttl = ttl;
   if (target_.data != nullptr) {
-    if (bytes.size() > target_.size) return Finish(BufferTooSmallError(bytes.size(), target_.size));
+    if (bytes.size() > target_.size) return Answer(BufferTooSmallError(bytes.size(), target_.size));
     if (!bytes.empty()) std::memcpy(target_.data, bytes.data(), bytes.size());
     length_ = bytes.size();
   } else if (want_value_) {
     Assign(value.bytes, bytes);
   }
-  Finish(std::move(value));
+  Answer(std::move(value));
 }
 
 // The first time at once; a server that sends us back again and again is asked less and less often.
@@ -220,18 +224,18 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   assert(state_ == State::kAsking);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
   if (code == absl::StatusCode::kOk) cache_.Wrote(place_, reply.body.slot);
-  if (code == absl::StatusCode::kNotFound) return Finish(absl::NotFoundError("no such key"));
+  if (code == absl::StatusCode::kNotFound) return Answer(absl::NotFoundError("no such key"));
   if (code != absl::StatusCode::kOk) {
-    return Finish(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
+    return Answer(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
   const uint64_t length = reply.body.value_length;
   if (!want_value_ || length == reply.data.size())
     return Hit(reply.data, reply.body.version, TtlOf(reply.body.expiry, reply.body.server_time));
   if (target_.data != nullptr && length > target_.size)
-    return Finish(BufferTooSmallError(length, target_.size));
+    return Answer(BufferTooSmallError(length, target_.size));
   if (std::exchange(asks_length_, false)) return Restart();  // it would fit, as it is now
   if (length > value_bytes_max || reply.body.slot == 0) {
-    return Finish(Error(absl::StatusCode::kInternal, Reason::kBadServer,
+    return Answer(Error(absl::StatusCode::kInternal, Reason::kBadServer,
                         "the server's reply to a GET makes no sense"));
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
@@ -256,24 +260,27 @@ void GetOperation::DropLookup() {
   lookup_.reset();
 }
 
-void GetOperation::Finish(absl::StatusOr<Value> answer) {
+void GetOperation::End(absl::StatusOr<Value> answer, bool is_answered) {
   assert(state_ != State::kDone);
   DropLookup();
-  if (measured_bytes_ == 0) {
-    ++counters_.gets;
-    if (answer.ok()) ++counters_.hits;
-    if (absl::IsNotFound(answer.status())) ++counters_.misses;
-  }
   answer_ = std::move(answer);
   if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
   fetched_ = std::string();
   target_ = UserMemory();
   state_ = State::kDone;
-  EndOperation();
+  EndOperation(is_answered);
+}
+
+void GetOperation::Count() {
+  if (measured_bytes_ != 0) return;
+  ++counters_.gets;
+  if (answer_.ok()) ++counters_.hits;
+  if (absl::IsNotFound(answer_.status())) ++counters_.misses;
 }
 
 void GetOperation::RunCallback() {
   assert(state_ == State::kDone);
+  Count();
   // Moved out first: the callback may start this very operation anew.
   Done moved = std::move(done_);
   done_ = Client::GetCallback();

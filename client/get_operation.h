@@ -64,8 +64,14 @@ class GetOperation final : public Operation {
   // at.
   void StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
   bool is_measure() const { return measured_bytes_ != 0; }
-  // Before Begin, with the maps of the present connection: begins to fetch what Begin needs.
+  // After Start: this one's time is taken, from `now` on.
+  void TakeTime(absl::Time now) { begun_at_ = now; }
+  // … since when. InfinitePast: it is not.
+  absl::Time begun_at() const { return begun_at_; }
+  // Before Begin, with the maps of the present connection.
   void Prepare(PartitionMaps& maps);
+  // After Prepare: begins to fetch what Begin needs of the cache.
+  void Prefetch() const;
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(uint64_t read_bytes_max);
@@ -85,8 +91,10 @@ class GetOperation final : public Operation {
   void EndPause();
   // any but kDone -> kNew.
   void Restart();
-  // any -> kDone, with this answer.
-  void Finish(absl::StatusOr<Value> answer);
+  // any -> kDone, with this error.
+  void Finish(absl::Status error) { End(std::move(error), /*is_answered=*/false); }
+  // kDone: what the answer was is not believed.
+  void Disbelieve(absl::Status error) { answer_ = std::move(error); }
   // kDone: gives the answer to the user. The operation may be started again inside.
   void RunCallback();
 
@@ -141,6 +149,9 @@ class GetOperation final : public Operation {
   void Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl);
   void Learn(const index::Lookup::Step& step);
   void DropLookup();
+  void Answer(absl::StatusOr<Value> answer) { End(std::move(answer), /*is_answered=*/true); }
+  void End(absl::StatusOr<Value> answer, bool is_answered);
+  void Count();
 
   Counters& counters_;
   SlotCache& cache_;
@@ -161,6 +172,7 @@ class GetOperation final : public Operation {
   index::ReadSpan read_;
   uint32_t landed_ = 0;
   absl::Time posted_at_;
+  absl::Time begun_at_ = absl::InfinitePast();
   uint64_t landed_ns_ = 0;  // server time when an item with an expiry had landed, at the latest
   bool used_clock_ = false;
   Buffer buffer_;

@@ -1,8 +1,8 @@
 // Which hits a server that evicts is told of: it does not see them.
 //
-// One hit of kStride is noted, at random distances, so that no rhythm of the application hides some
-// keys. What is noted waits for a message that goes out anyway. When none does for long, notes are
-// thinned out instead of growing: they stay an even sample of all hits since they were last taken.
+// One hit of kStride is noted, at random distances (random_stride.h). What is noted waits for a
+// message that goes out anyway. When none does for long, notes are thinned out instead of growing:
+// they stay an even sample of all hits since they were last taken.
 //
 //   HitSampler sampler(seed);
 //   sampler.set_on(welcome.wants_hints);
@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "client/random_stride.h"
 
 namespace osprey::client {
 
@@ -30,18 +31,12 @@ class HitSampler {
   static constexpr uint32_t kStrideMax = uint32_t{1} << 20;
 
   explicit HitSampler(uint64_t seed, uint32_t stride = kStride)
-      : stride_least_(stride), stride_(stride), random_(seed | 1) {
-    Draw();
-  }
+      : stride_least_(stride), sample_(seed, stride) {}
 
   // Off, nothing is noted.
   void set_on(bool on) { on_ = on; }
   // Whether this hit is to be noted.
-  bool Hit() {
-    if (!on_ || --distance_ > 0) return false;
-    Draw();
-    return true;
-  }
+  bool Hit() { return on_ && sample_.Hit(); }
   void Note(uint64_t hint) {
     if (count_ == kNotesMax) ThinOut();
     notes_[count_++] = hint;
@@ -51,33 +46,24 @@ class HitSampler {
   // They were sent.
   void Clear() {
     count_ = 0;
-    if (stride_ > stride_least_) stride_ /= 2;
+    if (sample_.stride() > stride_least_) sample_.set_stride(sample_.stride() / 2);
   }
   // They mean nothing any more: another server.
   void Forget() {
     count_ = 0;
-    stride_ = stride_least_;
+    sample_.set_stride(stride_least_);
   }
 
  private:
-  // Between 1 and 2 * stride - 1, so the mean is the stride.
-  void Draw() {
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    distance_ = 1 + static_cast<uint32_t>((random_ >> 32) * (2 * uint64_t{stride_} - 1) >> 32);
-  }
   void ThinOut() {
     for (size_t i = 0; i < kNotesMax / 2; ++i) notes_[i] = notes_[2 * i + 1];
     count_ = kNotesMax / 2;
-    if (stride_ < kStrideMax) stride_ *= 2;
+    if (sample_.stride() < kStrideMax) sample_.set_stride(sample_.stride() * 2);
   }
 
   const uint32_t stride_least_;
-  uint32_t stride_;
+  RandomStride sample_;
   bool on_ = false;
-  uint32_t distance_ = 1;
-  uint64_t random_;  // xorshift64
   size_t count_ = 0;
   uint64_t notes_[kNotesMax];
 };

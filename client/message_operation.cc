@@ -143,6 +143,7 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     case rdma::Opcode::kGoodbye:
     case rdma::Opcode::kGet:
     case rdma::Opcode::kHints:
+    case rdma::Opcode::kReport:
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kReply:
       break;
@@ -226,7 +227,8 @@ void MessageOperation::Replied(const rdma::Reply& reply) {
   // Whoever answers knows what happened, but for a write that it no longer remembers.
   const bool unknown = code == absl::StatusCode::kUnknown || is_in_mid_flush();
   const absl::Status error = ErrorOf(reply);
-  End(is_write() ? WithOutcome(error, unknown ? Outcome::kUnknown : Outcome::kNotApplied) : error);
+  End(is_write() ? WithOutcome(error, unknown ? Outcome::kUnknown : Outcome::kNotApplied) : error,
+      /*is_answered=*/true);
 }
 
 absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
@@ -258,23 +260,27 @@ void MessageOperation::Succeeded(const rdma::Reply& reply) {
       return;
     }
   }
-  End(absl::OkStatus());
+  End(absl::OkStatus(), /*is_answered=*/true);
 }
 
 void MessageOperation::Finish(const absl::Status& error) {
-  assert(!error.ok());
-  if (!is_write()) return End(error);
-  End(WithOutcome(error, ever_sent_ ? Outcome::kUnknown : Outcome::kNotApplied));
+  End(WithWhatIsKnown(error), /*is_answered=*/false);
 }
 
-void MessageOperation::End(absl::Status status) {
+absl::Status MessageOperation::WithWhatIsKnown(const absl::Status& error) const {
+  assert(!error.ok());
+  if (!is_write()) return error;
+  return WithOutcome(error, ever_sent_ ? Outcome::kUnknown : Outcome::kNotApplied);
+}
+
+void MessageOperation::End(absl::Status status, bool is_answered) {
   assert(state_ != State::kDone);
   if (is_write()) ++counters_.writes;
   status_ = std::move(status);
   value_.Reset();
   source_ = UserMemory();
   state_ = State::kDone;
-  EndOperation();
+  EndOperation(is_answered);
 }
 
 void MessageOperation::RunCallback() {

@@ -110,6 +110,8 @@ class MessageOperation final : public Operation {
   }
   // any -> kDone, with this error. A write's says in the end what is known of its effect.
   void Finish(const absl::Status& error);
+  // kDone: what the answer was is not believed. A write may have been applied then.
+  void Disbelieve(const absl::Status& error) { status_ = WithWhatIsKnown(error); }
   // kDone: gives the answer to the user. The operation may be started again inside.
   void RunCallback();
 
@@ -141,7 +143,8 @@ class MessageOperation final : public Operation {
                    rdma::Bytes value);
   absl::Status ErrorOf(const rdma::Reply& reply) const;
   void Succeeded(const rdma::Reply& reply);
-  void End(absl::Status status);
+  absl::Status WithWhatIsKnown(const absl::Status& error) const;
+  void End(absl::Status status, bool is_answered);
 
   Counters& counters_;
   State state_ = State::kDone;

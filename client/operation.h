@@ -44,6 +44,8 @@ class Operation {
   // Not OK: it has ended so, and is answered when its connection is gone (engine_buffers.cc).
   const absl::Status& last_error() const { return last_error_; }
   void set_last_error(absl::Status error) { last_error_ = std::move(error); }
+  // It ended with what was READ or said, and not with an error of this side.
+  bool is_answered() const { return is_answered_; }
 
  protected:
   ~Operation() { assert(queue_ == nullptr); }
@@ -60,8 +62,9 @@ class Operation {
     sequence_ = 0;
     last_error_ = absl::OkStatus();
     active_ = true;
+    is_answered_ = false;
   }
-  void EndOperation() { active_ = false; }
+  void EndOperation(bool is_answered) { active_ = false, is_answered_ = is_answered; }
 
  private:
   friend class OperationQueue;
@@ -70,6 +73,7 @@ class Operation {
 
   const Type type_;
   bool active_ = false;
+  bool is_answered_ = false;
   size_t key_length_ = 0;
   char short_key_[kInlineKeyBytes];
   std::string long_key_;

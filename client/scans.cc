@@ -66,6 +66,7 @@ void Scans::Start(Request request) {
   operation.found.next = request.from;
   operation.request = std::move(request);
   operation.pauses = 0;
+  operation.expired = false;
   operation.state = State::kNew;
 }
 
@@ -244,6 +245,7 @@ void Scans::Expire(absl::Time now, const absl::Status& error) {
     if (operation->scan.has_value()) TakeOut(*operation);
     Found& found = operation->found;
     const ScanPlace& from = operation->request.from;
+    operation->expired = true;
     const bool moved =
         found.next.incarnation != 0 && (found.next.partition != from.partition ||
                                         found.next.cursor.position != from.cursor.position ||
@@ -273,13 +275,15 @@ void Scans::End(Operation& operation, absl::StatusOr<Found> answer) {
   }
 }
 
-void Scans::RunCallback() {
+void Scans::RunCallback(absl::FunctionRef<bool(absl::Time deadline)> is_late,
+                        const absl::Status& late) {
   const size_t index = done_.back();
   done_.pop_back();
   Operation& operation = *operations_[index];
   // Moved out first: the callback may start this very operation anew.
   auto done = std::exchange(operation.request.done, nullptr);
   absl::StatusOr<Found> answer = std::move(operation.answer);
+  if (!operation.expired && answer.ok() && is_late(operation.request.deadline)) answer = late;
   if (operation.chains == 0) free_.push_back(index);
   done(std::move(answer));
 }

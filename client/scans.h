@@ -91,9 +91,11 @@ class Scans {
   // Ends those that are late: with what they have found, if that is anything; else with `error`.
   void Expire(absl::Time now, const absl::Status& error);
   void EndAll(const absl::Status& error);
-  bool has_done() const { return !done_.empty(); }  // somebody is to be answered
-  // Answers one. REQUIRES: has_done().
-  void RunCallback();
+  bool idle() const { return free_.size() == operations_.size(); }  // none is under way
+  bool has_done() const { return !done_.empty(); }                  // somebody is to be answered
+  // Answers one; with `late` if `is_late(deadline)` of what has come to its end. REQUIRES:
+  // has_done().
+  void RunCallback(absl::FunctionRef<bool(absl::Time deadline)> is_late, const absl::Status& late);
 
   // When Expire has something to do, and when Advance has.
   absl::Time NextDeadline() const;
@@ -118,6 +120,7 @@ class Scans {
     uint32_t partitions = 1;
     Found found;
     absl::StatusOr<Found> answer;
+    bool expired = false;  // the answer is what had been found by the deadline
     Buffer buffer;
     // Of the step: which READ is posted next, and how much of it was; where that lands; whether all
     // that ended did so well.

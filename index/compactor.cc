@@ -51,7 +51,7 @@ constexpr int kGivenUpMax = 16;
 constexpr absl::Duration kWaitingMax() { return absl::Seconds(10); }
 
 // More cas versions than are left for a server's last writes are not spent on moves.
-constexpr uint64_t kVersionsKept = 1 << 20;
+constexpr uint64_t kVersionsKept = CasCounter::kLeftMax;
 
 }  // namespace
 

@@ -11,26 +11,34 @@
 namespace osprey::index {
 namespace {
 
+// What a Close drops unused is at most such a part of what was used before it. Else a client that
+// flushes all the time would use versions up a hundred times as fast as writes do.
+constexpr uint64_t kUsedPerDropped = 16;
+
 constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
   return uint64_t{tag} << 32 | version;
 }
 
 }  // namespace
 
-CasCounter::Block CasCounter::Draw() {
+CasCounter::Block CasCounter::Draw(uint64_t count) {
+  assert(count >= 1 && count <= kBlockMax);
   uint64_t after = last_.load();
   uint64_t last = 0;
   do {
     assert(after < kCasVersionMax);
-    last = std::min(after + kBlock, kCasVersionMax);
+    last = std::min(after + count, kCasVersionMax);
   } while (!last_.compare_exchange_weak(after, last));
   return {after, last};
 }
 
-// A writer that draws may leave up to a block unused.
+// A writer that draws may leave up to a block unused. The others may have asked for more than this
+// one does, and not have drawn it yet.
 bool CasCounter::Left(uint64_t count, uint64_t own) const {
   const uint64_t left = kCasVersionMax - last_.load();
-  return writers_ == 1 ? left + own >= count : left >= (count + kBlock) * writers_;
+  assert(count <= kLeftMax);
+  if (writers_ == 1) return left + own >= count;
+  return left >= count + kBlockMax + (writers_ - 1) * (kLeftMax + kBlockMax);
 }
 
 uint64_t CasCounter::Close() {
@@ -53,9 +61,11 @@ RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, u
 
 uint64_t RegionWriter::NextCasVersion() {
   if (hot_.cas_version == hot_.block_last) {
-    const CasCounter::Block block = counter_->Draw();
+    const CasCounter::Block block = counter_->Draw(
+        std::clamp<uint64_t>(hot_.drawn / kUsedPerDropped, 1, CasCounter::kBlockMax));
     hot_.cas_version = block.after;
     hot_.block_last = block.last;
+    hot_.drawn += block.last - block.after;
   }
   return ++hot_.cas_version;
 }

@@ -34,24 +34,28 @@ namespace osprey::index {
 // Where cas versions come from: one for all tables of a server. Thread-safe.
 //
 // Each writer draws a block of them at a time, so that the counter's cache line does not go from
-// core to core with every write. So versions are unique and those of one table grow, but what was
+// core to core with every write: the longer, the more it has used since Close parted them last. So
+// versions are unique and those of one table grow, but what was
 // written earlier in one table may have a higher version than what is written later in another: up
 // to Close, which parts all writes before it from those after it.
 class CasCounter {
  public:
-  static constexpr uint64_t kBlock = 256;
+  static constexpr uint64_t kBlockMax = 256;
+  // No Left asks for more.
+  static constexpr uint64_t kLeftMax = 1 << 20;
 
   // `last` counts as used. `writers` RegionWriters will draw.
   explicit CasCounter(uint64_t last = 0, uint32_t writers = 1) : last_(last), writers_(writers) {}
 
-  // The next block: all above `after`, up to `last`. REQUIRES: some are left.
+  // The next block, of up to `count`: all above `after`, up to `last`. REQUIRES: some are left, and
+  // `count` is 1 to kBlockMax.
   struct Block {
     uint64_t after = 0;
     uint64_t last = 0;
   };
-  Block Draw();
-  // Whether each of the writers can draw `count` more, all at the same time. `own`: what the asking
-  // one has left of its block.
+  Block Draw(uint64_t count);
+  // Whether the asking writer can draw `count` more (at most kLeftMax), whatever the others may
+  // still draw who were told so. `own`: what it has left of its block.
   bool Left(uint64_t count, uint64_t own) const;
 
   // The last that was drawn.
@@ -90,7 +94,9 @@ class RegionWriter {
   }
   // A write begins: what it draws is above what the counter was closed at before.
   void BeginWrite() {
-    if (counter_->closed() > hot_.cas_version) hot_.block_last = hot_.cas_version;
+    if (counter_->closed() <= hot_.cas_version) return;
+    hot_.block_last = hot_.cas_version;
+    hot_.drawn = 0;
   }
   // REQUIRES: CasVersionsLeft(1).
   uint64_t NextCasVersion();
@@ -130,6 +136,7 @@ class RegionWriter {
   struct alignas(64) Hot {
     uint64_t cas_version = 0;
     uint64_t block_last = 0;        // up to here versions were drawn from the counter
+    uint64_t drawn = 0;             // from it, since what was left was dropped last
     uint64_t in_place_updates = 0;  // Table's
     std::atomic<uint32_t> lock_word{0};
   };

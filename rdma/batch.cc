@@ -36,8 +36,10 @@ absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames) {
     const absl::StatusOr<FrameHeader> header = ParseHeader(inner);
     if (!header.ok()) return header.status();
     // Only requests and replies have a sequence.
-    if (header->sequence == 0 && header->opcode != static_cast<uint8_t>(Opcode::kHints))
-      return Bad("opcode", header->opcode, "a request's, a reply's or that of hints");
+    const bool unanswered = header->opcode == static_cast<uint8_t>(Opcode::kHints) ||
+                            header->opcode == static_cast<uint8_t>(Opcode::kReport);
+    if (header->sequence == 0 && !unanswered)
+      return Bad("opcode", header->opcode, "a request's, a reply's, or that of hints or a report");
     if (header->session != batch.session)
       return Bad("session", header->session, absl::StrCat("the batch's, ", batch.session));
     frames.push_back(inner);

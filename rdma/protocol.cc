@@ -28,6 +28,7 @@ Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kGoodbye:
     case Opcode::kBatch:
     case Opcode::kHints:
+    case Opcode::kReport:
       return Addressing::kSession;
     case Opcode::kPut:
     case Opcode::kDelete:
@@ -209,7 +210,7 @@ absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame) {
     return Bad("partitions", partitions, absl::StrCat("a power of two up to ", kPartitionsMax));
   }
   if (body->wants_hints > 1) return Bad("wants_hints", body->wants_hints, "0 or 1");
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (body->wants_reports > 1) return Bad("wants_reports", body->wants_reports, "0 or 1");
   return body;
 }
 
@@ -325,6 +326,8 @@ absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
   }
   return HintsMessage{body->count, words};
 }
+
+absl::StatusOr<ReportBody> ParseReport(FrameBytes frame) { return WholeBody<ReportBody>(frame); }
 
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
   absl::StatusOr<GetBody> body = FixedBody<GetBody>(frame);

@@ -127,6 +127,8 @@ struct HintsMessage {
   FrameBytes words;  // `count` of 8 bytes, within the frame, without alignment
 };
 absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame);
+// Its counts may be anything.
+absl::StatusOr<ReportBody> ParseReport(FrameBytes frame);
 
 // Goodbye, Ping and Stats have no body: the frame is its header. Checks just that.
 absl::Status ParseEmpty(FrameBytes frame);

@@ -69,8 +69,14 @@ ReceiveResult ReceivePacket(int socket, ReceivedPacket* received) {
 
 int SendPacket(int socket, const ShmPacket& packet, absl::Span<const int> fds) {
   assert(fds.size() <= kPacketFdsMax);
-  alignas(cmsghdr) char control[CMSG_SPACE(kPacketFdsMax * sizeof(int))] = {};
-  iovec data = {const_cast<ShmPacket*>(&packet), sizeof(packet)};
+  return SendWithDescriptors(socket, {reinterpret_cast<const std::byte*>(&packet), sizeof(packet)},
+                             fds);
+}
+
+int SendWithDescriptors(int socket, absl::Span<const std::byte> bytes, absl::Span<const int> fds) {
+  assert(fds.size() <= kSentFdsMax);
+  alignas(cmsghdr) char control[CMSG_SPACE(kSentFdsMax * sizeof(int))] = {};
+  iovec data = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;

@@ -1,6 +1,7 @@
 // What goes over the Unix-domain socket of an shm connection: its set-up, descriptors, wake-ups and
 // the farewell. Frames do not; they go through the rings (rdma/shm_ring.h).
 //
+// clang-format off
 //   client                                       server
 //   kConnect {ConnectData}                   -->
 //                                            <-- kConnect {ConnectData, incarnation}
@@ -8,10 +9,10 @@
 //                                                or kConnect with a reason: rejected
 //   kExpose {key, length} + memfd           <-->
 //   kWithdraw {key}                         <-->  the receiver unmaps it
-//   kWake                                   <-->  the receiver had asked for it (a flag in the
-//   ring) kBye                                    <-->  the sender closes on purpose; without it
-//   the end
-//                                                 is a death
+//   kWake                                   <-->  the receiver had asked for it (a flag in the ring)
+//   kBye                                    <-->  the sender closes on purpose; without it
+//                                                 the end is a death
+// clang-format on
 //
 // Wake-ups go this way and not through eventfds: an eventfd is one open file shared by both ends,
 // so a hostile peer could clear its O_NONBLOCK and let our next write block for ever. A socket's
@@ -73,6 +74,11 @@ ReceiveResult ReceivePacket(int socket, ReceivedPacket* received);
 // Sends one packet with copies of `fds`, without blocking and without SIGPIPE. Returns 0 or an
 // errno.
 int SendPacket(int socket, const ShmPacket& packet, absl::Span<const int> fds = {});
+
+// The same of any bytes and up to kSentFdsMax descriptors: what no receiver takes, too.
+inline constexpr size_t kSentFdsMax = 4;
+static_assert(kSentFdsMax >= kPacketFdsMax);
+int SendWithDescriptors(int socket, absl::Span<const std::byte> bytes, absl::Span<const int> fds);
 
 // Errors: INVALID_ARGUMENT when `path` does not fit into a socket address (107 bytes).
 absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path);

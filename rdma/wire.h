@@ -12,7 +12,7 @@
 //                                           <--  Welcome {region, incarnation, session, limits}
 //   Put / Delete / Increment / Append /
 //   Expire / Touch / Get / Flush / Ping /
-//   Stats, Hints (not answered)             -->
+//   Stats, Hints and Reports (not answered) -->
 //                                           <--  Reply {status, version, slot} (+ value or text)
 //                                           <--  Goodbye (the server is about to end)
 //
@@ -36,6 +36,7 @@
 #ifndef OSPREY_RDMA_WIRE_H_
 #define OSPREY_RDMA_WIRE_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -73,6 +74,7 @@ enum class Opcode : uint8_t {
   kTouch = 25,
   kBatch = 32,
   kHints = 33,
+  kReport = 34,
   kReply = 64,
 };
 
@@ -138,8 +140,8 @@ struct WelcomeBody {
   uint32_t eager_bytes_max = 0;
   uint32_t partitions = 1;  // equal parts of the region: a power of two, at most kPartitionsMax
   uint64_t server_time = 0;
-  uint32_t wants_hints = 0;  // 1: the server evicts, and wants to know what is read
-  uint32_t reserved = 0;
+  uint32_t wants_hints = 0;       // 1: the server evicts, and wants to know what is read
+  uint32_t wants_reports = 0;     // 1: it is watched, and wants to know how GETs go
   uint8_t proof[kMacBytes] = {};  // that the server has the key; zero from one that has none
 };
 static_assert(sizeof(WelcomeBody) == 104);
@@ -148,6 +150,7 @@ static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 static_assert(offsetof(WelcomeBody, partitions) == 52);
 static_assert(offsetof(WelcomeBody, server_time) == 56);
+static_assert(offsetof(WelcomeBody, wants_reports) == 68);
 static_assert(offsetof(WelcomeBody, proof) == 72);
 
 // The cause of a refusal, where its status alone could have several. The message says it to people;
@@ -274,6 +277,33 @@ struct HintsBody {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(HintsBody) == 8);
+
+// How long GETs lasted, by powers of two from a quarter of a microsecond to a second.
+inline constexpr size_t kLatencyBuckets = 24;
+// The longest of a bucket. The last one has no bound.
+inline constexpr uint64_t LatencyBucketMaxNs(size_t bucket) { return uint64_t{256} << bucket; }
+inline constexpr size_t LatencyBucketOf(uint64_t ns) {
+  const auto bucket = static_cast<size_t>(ns == 0 ? 0 : std::bit_width((ns - 1) >> 8));
+  return bucket < kLatencyBuckets ? bucket : kLatencyBuckets - 1;
+}
+
+// What became of a client's GETs since it last told, if the server wants to know: it does not see
+// them. At most once a second, along with requests if there are any; and when the client leaves.
+// Not answered, and of no consequence. What counts too much for its field is told later.
+struct ReportBody {
+  uint64_t read_bytes = 0;  // that the READs asked for
+  uint64_t latency_ns = 0;  // of the GETs in `latencies`, together
+  uint32_t hits = 0;
+  uint32_t misses = 0;
+  uint32_t failures = 0;                     // GETs that ended neither so nor so
+  uint32_t reads = 0;                        // posted for GETs
+  uint32_t torn = 0;                         // of what was READ, what was being written
+  uint32_t rpc_gets = 0;                     // GETs asked of the server, as the last resort
+  uint32_t latencies[kLatencyBuckets] = {};  // a sample of the GETs, by how long they lasted
+};
+static_assert(sizeof(ReportBody) == 136);
+static_assert(offsetof(ReportBody, hits) == 16);
+static_assert(offsetof(ReportBody, latencies) == 40);
 
 struct ReplyBody {
   uint32_t status = 0;  // absl::StatusCode

@@ -93,6 +93,13 @@ absl::StatusOr<rdma::AuthKey::Pointer> ReadKey(const std::string& path) {
                       absl::StrCat("--auth-key-file: ", key.status().message()));
 }
 
+absl::StatusOr<std::optional<HttpAddress>> ParseMetrics(absl::string_view text) {
+  if (text.empty()) return std::nullopt;
+  absl::StatusOr<HttpAddress> address = ParseHttpAddress(text);
+  if (!address.ok()) return Wrong("metrics", address.status().message());
+  return *std::move(address);
+}
+
 }  // namespace
 
 absl::string_view NameOf(PollMode mode) {
@@ -173,6 +180,8 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   if (!socket_mode.ok()) return socket_mode.status();
   const absl::StatusOr<rdma::AuthKey::Pointer> key = ReadKey(flags.auth_key_file);
   if (!key.ok()) return key.status();
+  const absl::StatusOr<std::optional<HttpAddress>> metrics = ParseMetrics(flags.metrics);
+  if (!metrics.ok()) return metrics.status();
   Config config;
   config.listen = *listen;
   config.memory_bytes = *memory;
@@ -186,6 +195,7 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   config.socket_mode = *socket_mode;
   config.pollers = pollers;
   config.partitions = partitions;
+  config.metrics = *metrics;
   return config;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
+#include "server/http_address.h"
 
 namespace osprey::server {
 
@@ -55,6 +57,7 @@ struct FlagValues {
   std::string auth_key_file = "";  // empty: no authentication
   std::string socket_mode = "0600";
   int64_t pollers = 1;
+  std::string metrics = "";  // empty: none
 };
 
 struct Config {
@@ -70,6 +73,7 @@ struct Config {
   mode_t socket_mode = 0600;
   uint32_t pollers = 1;
   uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers)
+  std::optional<HttpAddress> metrics;
 };
 
 // Reads the key's file; else a function of the flags. Errors: one line: the flag, what is wrong,

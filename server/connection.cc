@@ -26,6 +26,7 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       peer_(std::move(peer)),
       ticket_(std::move(ticket)),
       hello_deadline_(now + kHelloTimeout()),
+      report_limit_(now),
       heard_(now) {}
 
 Connection::~Connection() { assert(session_ == nullptr && claimed_ == nullptr); }
@@ -77,6 +78,8 @@ void Connection::InAccepting(const Input& input, absl::Time now) {
 void Connection::InAwaitingHello(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
+      // It may end the connection of its session, of which requests may have come before.
+      shared_.execute_gathered(now);
       return TakeHello(input.frame, now);
     case Input::Kind::kStop:
       return Close(CloseReason::kStopping, "the server ends");
@@ -93,6 +96,7 @@ void Connection::InAwaitingHello(const Input& input, absl::Time now) {
 void Connection::InAwaitingResponse(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
+      shared_.execute_gathered(now);  // likewise
       return TakeResponse(input.frame, now);
     case Input::Kind::kStop:
       return Close(CloseReason::kStopping, "the server ends");
@@ -194,10 +198,17 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   state_ = State::kClosing;
   ++shared_.counters.connections_closed[static_cast<size_t>(reason)];
   if (reason != CloseReason::kPeer && reason != CloseReason::kStopping) {
-    Log(absl::StrCat("closed (", NameOf(reason), "): ", detail));
+    close_log_ = absl::StrCat("closed (", NameOf(reason), "): ", detail);
   }
-  // appends_ go with the rest: to give their space back takes a lock, which may be held just now,
-  // for a GET whose reply is one too many.
+  close_unfinished_ = true;
+  FinishClosing();
+}
+
+// What takes longer than a partition may be held. appends_ stay until the rest goes: to give their
+// space back takes a lock.
+void Connection::FinishClosing() {
+  if (locked_ || !std::exchange(close_unfinished_, false)) return;
+  if (!close_log_.empty()) Log(std::exchange(close_log_, ""));
   outbox_.Clear();
   backlog_.clear();
   awaits_room_ = false;
@@ -287,7 +298,7 @@ void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) 
 void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
   if (state_ == State::kClosing) return;
   if (outbox_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
-    const absl::Status status = port_.transport.Send(id_, pieces);
+    const absl::Status status = Send(pieces);
     // UNAVAILABLE: it has just ended, and kDisconnected will say so. Else the device has no room
     // for it: what the client waits for would never come.
     if (!status.ok() && !absl::IsUnavailable(status)) Close(CloseReason::kFailed, status.message());
@@ -316,11 +327,18 @@ void Connection::FlushOutbox(absl::Time now) {
 }
 
 absl::Status Connection::SendSlice(const Outbox::Slice& slice) {
-  if (slice.count == 1) return port_.transport.Send(id_, {slice.bytes});
+  if (slice.count == 1) return Send({slice.bytes});
   ++shared_.counters.reply_batches;
   rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
   batch.header.length += static_cast<uint32_t>(slice.bytes.size());
-  return port_.transport.Send(id_, {batch.bytes(), slice.bytes});
+  return Send({batch.bytes(), slice.bytes});
+}
+
+absl::Status Connection::Send(absl::Span<const rdma::Bytes> pieces) {
+  absl::Status status = port_.transport.Send(id_, pieces);
+  if (!status.ok()) return status;
+  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
+  return status;
 }
 
 void Connection::Log(absl::string_view what) const {

@@ -45,6 +45,7 @@
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/admission.h"
+#include "server/client_gets.h"
 #include "server/gather.h"
 #include "server/long_append.h"
 #include "server/outbox.h"
@@ -118,6 +119,8 @@ struct Shared {
   rdma::AuthKey::Pointer key = nullptr;
   // … and what executes them. Never empty.
   std::function<void(absl::Time now)> execute_gathered = nullptr;
+  // Null: nobody wants to know how clients' GETs go.
+  ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.
   std::function<uint64_t()> random = nullptr;
 };
@@ -173,7 +176,8 @@ class Connection {
   // is about to be.
   void Abandon();
 
-  // Disconnects, and counts why. Nothing more is executed for this client.
+  // Disconnects, and counts why. Nothing more is executed for this client. Under the lock of a
+  // table (locked_) that is all: the rest happens when it is free again.
   void Close(CloseReason reason, absl::string_view detail);
 
   // When Handle(kTime) is wanted.
@@ -188,8 +192,8 @@ class Connection {
   void Work(absl::Time now);
 
   // One of the requests that it has gathered, whose table is held (TableAccess::Hold): its reply
-  // waits until EndGathered.
-  void ExecuteGathered(const Gather::Request& request, absl::Time now);
+  // waits until EndGathered. Returns what it cost (kCostPerHold).
+  uint64_t ExecuteGathered(const Gather::Request& request, absl::Time now);
   // It has none left.
   void EndGathered(absl::Time now);
   State state() const { return state_; }
@@ -216,6 +220,7 @@ class Connection {
   // connection_requests.cc
   void TakeFrame(rdma::FrameBytes frame, absl::Time now);
   void TakeBatch(rdma::FrameBytes frame, absl::Time now);
+  void MalformedFrame(absl::string_view detail, absl::Time now);
   void TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
@@ -227,6 +232,7 @@ class Connection {
   void TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
+  void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeGoodbye(rdma::FrameBytes frame);
   void StepAppend(absl::Time now);
 
@@ -258,8 +264,10 @@ class Connection {
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
   void FlushOutbox(absl::Time now);
   absl::Status SendSlice(const Outbox::Slice& slice);
+  absl::Status Send(absl::Span<const rdma::Bytes> pieces);
   size_t ReplyDataMax() const;
 
+  void FinishClosing();
   void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
   void CheckLiveness(absl::Time now);  // connection_rendezvous.cc
   void LeaveWhenAnswered(absl::Time now);
@@ -273,6 +281,7 @@ class Connection {
 
   State state_ = State::kAccepting;
   absl::Time hello_deadline_;
+  ReportLimit report_limit_;
   // From Challenge to Welcome: what the proofs are over.
   struct Exchange {
     rdma::HelloBody hello;
@@ -304,6 +313,9 @@ class Connection {
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow
+  bool locked_ = false;    // a request of ours is executed while its table is held
+  bool close_unfinished_ = false;
+  std::string close_log_;  // what is to be said of the end
   absl::Time blocked_since_ = absl::InfiniteFuture();
 };
 

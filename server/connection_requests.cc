@@ -16,10 +16,17 @@ namespace osprey::server {
 
 void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return Malformed(header.status().message());
-  if (header->session != session_->id) return Malformed("session is not this connection's");
+  if (!header.ok()) return MalformedFrame(header.status().message(), now);
+  if (header->session != session_->id)
+    return MalformedFrame("session is not this connection's", now);
   if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
   Take(*header, frame, now);
+}
+
+// What came before it is executed before.
+void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
+  shared_.execute_gathered(now);
+  Malformed(detail);
 }
 
 // One by one, in order; their replies leave together. A malformed one ends the connection when it
@@ -27,7 +34,7 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
 void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
   std::vector<rdma::FrameBytes>& frames = shared_.batch;
   if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
-    return Malformed(status.message());
+    return MalformedFrame(status.message(), now);
   ++shared_.counters.batches;
   shared_.counters.batched_requests += frames.size();
   in_batch_ = true;
@@ -63,6 +70,8 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
       return TakeQuestion(header, frame, now);
     case rdma::Opcode::kHints:
       return TakeHints(header, frame);
+    case rdma::Opcode::kReport:
+      return TakeReport(header, frame, now);
     case rdma::Opcode::kGoodbye:
       return TakeGoodbye(frame);
     case rdma::Opcode::kBatch:
@@ -92,7 +101,7 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   }
   const Answer answer =
       ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
-  AnswerWrite(header.sequence, answer, now);  // without the lock
+  AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -178,9 +187,14 @@ void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame
   if (!request.ok()) return Malformed(request.status().message());
   ++shared_.counters.gets;
   if (Refused(header.sequence, now)) return;
-  // Held until the value has been copied into the reply.
-  const LockedTable table = shared_.tables.For(request->key);
-  Reply(header.sequence, ExecuteGet(*table, *request, ReplyDataMax(), now), now);
+  const bool was_locked = std::exchange(locked_, true);
+  {
+    // Held until the value has been copied into the reply.
+    const LockedTable table = shared_.tables.For(request->key);
+    Reply(header.sequence, ExecuteGet(*table, *request, ReplyDataMax(), now), now);
+  }
+  locked_ = was_locked;
+  FinishClosing();
 }
 
 void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -221,6 +235,16 @@ void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes fra
     }
     shared_.tables.At(partition)->TakeHints(shared_.hints);
   }
+}
+
+// Likewise of no consequence but for those who watch.
+void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::ReportBody> report = rdma::ParseReport(frame);
+  if (!report.ok()) return Malformed(report.status().message());
+  if (header.sequence != 0) return Malformed("a report has a sequence, though nothing answers it");
+  ++shared_.counters.report_frames;
+  if (shared_.client_gets != nullptr) shared_.client_gets->Add(report_limit_.Cut(*report, now));
 }
 
 // The client leaves for good: nobody will come back for its session.

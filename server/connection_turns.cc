@@ -1,6 +1,7 @@
 // What one connection may do in one turn, so that the others have theirs: a Batch of the dearest
 // requests, or many frames at once, wait for turns of their own, in order.
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <string>
@@ -59,21 +60,28 @@ void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, a
   if (shared_.gather.full()) shared_.execute_gathered(now);
 }
 
-void Connection::ExecuteGathered(const Gather::Request& request, absl::Time now) {
+uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time now) {
   assert(gathered_ > 0);
-  const uint64_t cost = CostOf(request.header, request.frame);
   --gathered_;
-  gathered_cost_ -= cost;
-  if (state_ == State::kClosing) return;
-  // Others of its requests turned out to be dear.
-  if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) return Keep(request.frame);
+  gathered_cost_ -= CostOf(request.header, request.frame);
+  if (state_ == State::kClosing) return kRequestCost;
+  const uint64_t before = spent_;
+  locked_ = true;
   const bool was_in_batch = std::exchange(in_batch_, true);
-  Execute(request.header, request.frame, now);
+  // Others of its requests may have turned out to be dear.
+  if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) {
+    Keep(request.frame);
+  } else {
+    Execute(request.header, request.frame, now);
+  }
   in_batch_ = was_in_batch;
+  locked_ = false;
+  return std::max(spent_ - before, kRequestCost);
 }
 
 void Connection::EndGathered(absl::Time now) {
   assert(gathered_ == 0 && gathered_cost_ == 0);
+  FinishClosing();
   if (state_ == State::kClosing) return;
   if (!in_batch_) FlushOutbox(now);
 }

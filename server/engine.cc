@@ -55,6 +55,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.execute_gathered = [this](absl::Time at) { ExecuteGathered(at); };
   shared_.key = options.key;
   shared_.random = options.random;
+  shared_.client_gets = options.client_gets;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);
@@ -142,6 +143,7 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
       connection.Handle({Input::Kind::kConnected, {}}, now);
       break;
     case Event::Kind::kReceived:
+      counters_.received_bytes += event.frame.size();
       connection.Handle({Input::Kind::kFrame, event.frame}, now);
       break;
     case Event::Kind::kReadsDone:
@@ -306,8 +308,10 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.sessions = report.sessions;
   input.sessions_kept = report.sessions_kept;
   input.value_bytes_max = options_.value_bytes_max;
+  if (options_.client_gets != nullptr) input.client_gets = options_.client_gets->Counts();
   input.table = tables_.stats();
-  return StatsText(input, report.counters);
+  input.counters = report.counters;
+  return StatsText(input);
 }
 
 }  // namespace osprey::server

@@ -52,6 +52,7 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "server/admission.h"
+#include "server/client_gets.h"
 #include "server/connection.h"
 #include "server/gather.h"
 #include "server/pollers.h"
@@ -67,8 +68,9 @@ inline constexpr size_t kEventsPerTurn = 64;
 // A table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
 // while all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
-// Gathered requests that are executed under one hold of a partition's lock: some 10 us.
-inline constexpr size_t kRequestsPerHold = 64;
+// What gathered requests may cost under one hold of a partition's lock, in the units of
+// kTurnCostMax: 64 small ones (some 10 us), or one that is dearer.
+inline constexpr uint64_t kCostPerHold = 64;
 // Tables that have a step made for them in a turn, of those that still want one after it.
 inline constexpr int kTendedPerTurn = 2;
 // Timers are looked at no more often: none of them needs to be more precise, and thousands of
@@ -100,6 +102,9 @@ struct EngineOptions {
   // When there are several engines: what they share, and which this one is. Must outlive it.
   Pollers* pollers = nullptr;
   uint32_t poller = 0;
+  // Where clients' reports of their GETs go. Shared by all engines of a server; must outlive them.
+  // Null: clients are not asked for any.
+  ClientGets* client_gets = nullptr;
 };
 
 // One transport, with the memory that was registered for it. The memory must outlive the engine.
@@ -172,6 +177,7 @@ class Engine {
   uint64_t OwnPartitions() const;
   uint32_t NextUntended();
   void AwaitSweep(uint32_t partition, absl::Time now);
+  void TakeTouched();
   void GrowBetween(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -188,6 +194,7 @@ class Engine {
   // By partition: when a sweep for what has expired is due; InfiniteFuture: not here.
   std::vector<absl::Time> sweep_at_;
   uint64_t untended_ = 0;     // partitions that may want growth or compaction, a bit each
+  uint64_t used_ = 0;         // likewise, those that were used here since sweep_at_ was set
   uint32_t tended_last_ = 0;  // a partition: the next one comes first
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared
   Admission& admission_;

@@ -45,8 +45,8 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     if (!access_.Hold(partition, wait)) return false;
     wait = true;
     index::Table& table = access_.held();
-    for (size_t i = 0; i < kRequestsPerHold && request != nullptr; ++i) {
-      request->connection->ExecuteGathered(*request, now);
+    for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
+      cost += request->connection->ExecuteGathered(*request, now);
       request = gather_.Next(*request);
     }
     const bool wants_nothing = !table.StepWanted(now);
@@ -63,7 +63,7 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
 // Growth, sweeps, eviction and compaction, step by step, of what was used. True while there is more
 // to do, so that nobody sleeps meanwhile.
 bool Engine::TendTables(absl::Time now) {
-  untended_ |= access_.TakeTouched();
+  TakeTouched();
   int steps = 0;
   for (int left = std::popcount(untended_); left > 0 && steps < kTendedPerTurn; --left) {
     const uint32_t partition = NextUntended();
@@ -76,17 +76,29 @@ bool Engine::TendTables(absl::Time now) {
   return untended_ != 0;
 }
 
+void Engine::TakeTouched() {
+  const uint64_t touched = access_.TakeTouched();
+  untended_ |= touched;
+  used_ |= touched;
+}
+
 // True when it wants more.
 bool Engine::TendTable(uint32_t partition, absl::Time now) {
   const LockedTable table = tables_.Lock(partition);
-  // Another poller was quicker, and goes on with it.
-  const bool is_others = now >= sweep_at_[partition] && now < table->next_sweep() &&
-                         (own_partitions_ >> partition & 1) == 0;
+  const bool is_used = ((own_partitions_ | used_) >> partition & 1) != 0;
+  used_ &= ~(uint64_t{1} << partition);
+  // Another poller was quicker, and goes on with it: whoever makes the next sweep another one than
+  // it was, by a sweep or by a write that makes one for want of room, sets a timer for that. Had we
+  // used the table since our own was set, it might have been us.
+  const absl::Time next_sweep = table->next_sweep();
+  const bool is_others = now >= sweep_at_[partition] && now < next_sweep && !is_used;
   bool more = table->GrowStep(now);
   more |= table->SweepStep(now);
   more |= table->EvictStep(now);
   more |= table->CompactStep(now);
-  sweep_at_[partition] = is_others ? absl::InfiniteFuture() : table->next_sweep();
+  // (So may these steps.)
+  const bool is_awaited = is_others && table->next_sweep() >= next_sweep;
+  sweep_at_[partition] = is_awaited ? absl::InfiniteFuture() : table->next_sweep();
   if (!more) AwaitSweep(partition, now);
   return more;
 }
@@ -118,9 +130,11 @@ void Engine::GrowBetween(absl::Time now) {
   const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
   if (writes - grown_at_ < kWritesPerGrowStep) return;
   grown_at_ = writes;
-  untended_ |= access_.TakeTouched();
+  TakeTouched();
   for (int left = std::popcount(untended_); left > 0; --left) {
-    const LockedTable table = tables_.Lock(NextUntended());
+    const uint32_t partition = NextUntended();
+    used_ |= uint64_t{1} << partition;
+    const LockedTable table = tables_.Lock(partition);
     const bool grows = table->GrowthWanted();
     if (grows) table->GrowStep(now);
     if (table->EvictStep(now) || grows) return;

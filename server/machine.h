@@ -20,7 +20,7 @@ struct Machine {
 
 Machine ThisMachine();
 
-// Descriptors beside those of connections: listeners, devices, memory, logs.
+// Descriptors beside those of connections: listeners, devices, memory, logs, metrics.
 inline constexpr uint64_t kOtherDescriptors = 64;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;

@@ -46,6 +46,11 @@ DEFINE_int64(
     pollers, 1,
     "threads that serve, 1 to 64; writes are shared among them. The memory is cut into some "
     "four parts for each, and a value lies in one [1]");
+DEFINE_string(
+    metrics, "",
+    "where to tell how the server is, by HTTP: HOST:PORT or PORT; without HOST on "
+    "127.0.0.1 alone. /metrics is for Prometheus, /healthz for who watches. Nobody is asked "
+    "who he is [none]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -100,12 +105,14 @@ int Main(int argc, char** argv) {
     return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
                                          "' means nothing here; flags start with --"));
   }
-  if (const absl::Status status = CheckNotEmpty("auth_key_file"); !status.ok())
-    return Fail(kExitUsage, status.message());
+  for (const char* const flag : {"auth_key_file", "metrics"}) {
+    if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
+      return Fail(kExitUsage, status.message());
+  }
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
                   FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
-                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers});
+                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

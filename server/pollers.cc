@@ -53,11 +53,14 @@ void Pollers::Report(uint32_t poller, const PollerReport& report) {
 PollerReport Pollers::SumOfOthers(uint32_t asking) const {
   PollerReport sum;
   for (uint32_t i = 0; i < count(); ++i) {
-    if (i == asking) continue;
-    const std::lock_guard<std::mutex> lock(pollers_[i]->mutex);
-    sum.Add(pollers_[i]->report);
+    if (i != asking) sum.Add(Last(i));
   }
   return sum;
+}
+
+PollerReport Pollers::Last(uint32_t poller) const {
+  const std::lock_guard<std::mutex> lock(pollers_[poller]->mutex);
+  return pollers_[poller]->report;
 }
 
 }  // namespace osprey::server

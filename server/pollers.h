@@ -76,6 +76,8 @@ class Pollers {
   void Given(uint32_t poller);
 
   void Report(uint32_t poller, const PollerReport& report);
+  // Its last report.
+  PollerReport Last(uint32_t poller) const;
   // The last reports of all but `asking`, together.
   PollerReport SumOfOthers(uint32_t asking) const;
 

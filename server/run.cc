@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
 #include "server/service_manager.h"
+#include "server/signals_blocked.h"
 
 namespace osprey::server {
 
@@ -37,6 +37,7 @@ namespace {
 
 struct Runner {
   Engine* engine = nullptr;
+  Pulse* pulse = nullptr;
   PollMode mode = PollMode::kAdaptive;
   const std::function<absl::Time()>* now = nullptr;
   StopBell* bell = nullptr;
@@ -50,6 +51,7 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
   std::vector<pollfd> waits;
   if (!stopping) waits.push_back({runner.bell->fd(), POLLIN, 0});
   for (int fd : engine.fds()) waits.push_back({fd, POLLIN, 0});
+  runner.pulse->Sleeps(engine.next_timer());
   if (engine.next_timer() == absl::InfiniteFuture()) {
     poll(waits.data(), waits.size(), -1);
     return;
@@ -63,8 +65,10 @@ void RunOne(const Runner& runner) {
   Engine& engine = *runner.engine;
   absl::Time worked = (*runner.now)();
   bool stopping = false;
+  bool busy = false;
   while (!engine.done()) {
     const absl::Time now = (*runner.now)();
+    runner.pulse->Turns(now, busy);
     if (!engine.failure().ok()) runner.bell->Ring();
     if (!stopping && runner.bell->rung()) {
       stopping = true;
@@ -78,7 +82,8 @@ void RunOne(const Runner& runner) {
       engine.Stop(now);
       continue;
     }
-    if (engine.Poll(now)) {
+    busy = engine.Poll(now);
+    if (busy) {
       worked = now;
       continue;
     }
@@ -100,13 +105,11 @@ void* Run(void* runner) {
   return nullptr;
 }
 
-// Signals are for the first thread.
 absl::Status Start(Runner& runner, size_t number) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&runner.thread, nullptr, &Run, &runner);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = [&runner] {
+    const SignalsBlocked blocked;
+    return pthread_create(&runner.thread, nullptr, &Run, &runner);
+  }();
   if (error != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot start the thread of poller ", number,
                                                      ": ", std::strerror(error),
@@ -118,11 +121,12 @@ absl::Status Start(Runner& runner, size_t number) {
 
 }  // namespace
 
-absl::Status RunEngines(absl::Span<Engine* const> engines, PollMode mode,
+absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
                         const std::function<absl::Time()>& now, StopBell& bell) {
-  assert(!engines.empty());
+  assert(!engines.empty() && engines.size() == pulses.size());
   std::vector<Runner> runners;
-  for (Engine* const engine : engines) runners.push_back({engine, mode, &now, &bell, false, {}});
+  for (size_t i = 0; i < engines.size(); ++i)
+    runners.push_back({engines[i], &pulses[i], mode, &now, &bell, false, {}});
   runners[0].first = true;
   size_t started = 1;
   absl::Status status;

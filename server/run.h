@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "server/config.h"
 #include "server/engine.h"
+#include "server/pulse.h"
 
 namespace osprey::server {
 
@@ -37,10 +38,11 @@ class StopBell {
   const int fd_;
 };
 
-// Drives the engines until `bell` rings (which one of them does if it fails) and all are done: the
-// first on this thread, each other on one of its own. `now` is thread-safe and never goes back. OK
-// when the end was asked for; else why one failed, or RESOURCE_EXHAUSTED (no thread to be had).
-absl::Status RunEngines(absl::Span<Engine* const> engines, PollMode mode,
+// Drives the engines, each with the pulse of its number, until `bell` rings (which one of them does
+// if it fails) and all are done: the first on this thread, each other on one of its own. `now` is
+// thread-safe and never goes back. OK when the end was asked for; else why one failed, or
+// RESOURCE_EXHAUSTED (no thread to be had).
+absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
                         const std::function<absl::Time()>& now, StopBell& bell);
 
 }  // namespace osprey::server

@@ -23,14 +23,20 @@
 #include "rdma/open_domain.h"
 #include "rdma/unique_fd.h"
 #include "server/admission.h"
+#include "server/client_gets.h"
 #include "server/engine.h"
+#include "server/http_door.h"
 #include "server/log.h"
 #include "server/machine.h"
+#include "server/metrics.h"
+#include "server/monitor.h"
 #include "server/pollers.h"
+#include "server/pulse.h"
 #include "server/run.h"
 #include "server/service_manager.h"
 #include "server/size_flag.h"
 #include "server/tables.h"
+#include "server/watchdog.h"
 
 namespace osprey::server {
 namespace {
@@ -43,6 +49,7 @@ class Clock {
   absl::Time Now() const {
     return wall_ + absl::FromChrono(std::chrono::steady_clock::now() - steady_);
   }
+  absl::Time Started() const { return wall_; }
 
  private:
   const absl::Time wall_ = absl::Now();
@@ -112,9 +119,14 @@ struct Server {
   std::unique_ptr<Admission> admission;
   ClientLog client_log;
   std::unique_ptr<Pollers> pollers;
+  ClientGets client_gets;
+  std::vector<Pulse> pulses;                     // by poller
   std::vector<std::unique_ptr<Engine>> engines;  // by poller
+  std::unique_ptr<Monitor> monitor;              // only with …
+  std::unique_ptr<HttpDoor> metrics;             // … this, which uses all of the above
 
   ~Server() {
+    metrics.reset();
     engines.clear();
     tables.reset();
     for (Place& place : places) {
@@ -220,10 +232,12 @@ absl::Status MakeEngines(const Config& config, const Clock& clock, Server& serve
   options.random = Random;
   options.process_cpu = ProcessCpu;
   options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
-  if (config.pollers > 1) {
+  // Those who ask for metrics are told what pollers report.
+  if (config.pollers > 1 || config.metrics.has_value()) {
     server.pollers = std::make_unique<Pollers>(config.pollers);
     options.pollers = server.pollers.get();
   }
+  if (config.metrics.has_value()) options.client_gets = &server.client_gets;
   for (std::vector<EnginePort>& own : *ports) {
     options.poller = static_cast<uint32_t>(server.engines.size());
     server.engines.push_back(
@@ -248,6 +262,58 @@ absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server&
   return uris;
 }
 
+// --- Metrics ------------------------------------------------------------------------------------
+
+HttpPage Healthz(const Server& server, absl::Time now) {
+  HttpPage page;
+  page.body = "ok\n";
+  const absl::Status status = stop_bell->rung() ? absl::UnavailableError("the server is ending")
+                                                : CheckTurning(server.pulses, now);
+  if (status.ok()) return page;
+  page.status = 503;
+  page.body = absl::StrCat(status.message(), "\n");
+  return page;
+}
+
+HttpPage MetricsPage(Server& server, const Clock& clock) {
+  const absl::Time now = clock.Now();
+  MonitorReading reading = server.monitor->Read(now);
+  reading.stats.uptime = now - clock.Started();
+  reading.stats.process_cpu = ProcessCpu();
+  HttpPage page;
+  page.content_type = kMetricsContentType;
+  page.body = MetricsText(reading);
+  return page;
+}
+
+absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& server) {
+  if (!config.metrics.has_value()) return absl::OkStatus();
+  StatsInput fixed;
+  fixed.version = std::string(kVersion);
+  fixed.poll_mode = NameOf(config.poll);
+  fixed.evict_mode = NameOf(config.evict);
+  fixed.connections_max = config.connections_max;
+  server.monitor = std::make_unique<Monitor>(*server.tables, *server.admission, *server.pollers,
+                                             server.client_gets, server.pulses, std::move(fixed));
+  const auto answer = [&server, &clock](absl::string_view path) {
+    if (path == "/metrics") return MetricsPage(server, clock);
+    if (path == "/healthz") return Healthz(server, clock.Now());
+    HttpPage page;
+    page.status = 404;
+    page.body = "there are /metrics and /healthz\n";
+    return page;
+  };
+  absl::StatusOr<std::unique_ptr<HttpDoor>> door = HttpDoor::Open(*config.metrics, answer);
+  if (!door.ok()) {
+    return absl::Status(
+        door.status().code(),
+        absl::StrCat("cannot serve metrics at ", config.metrics->ToString(), ": ",
+                     door.status().message(), "; write another address in --metrics"));
+  }
+  server.metrics = *std::move(door);
+  return absl::OkStatus();
+}
+
 void Announce(const Config& config, const Server& server, const std::vector<std::string>& uris) {
   std::vector<std::string> descriptions;
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
@@ -260,6 +326,8 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
                    config.auth_key != nullptr
                        ? "who has the key can read and write all"
                        : "no --auth-key-file: who can connect can read and write all"));
+  if (server.metrics != nullptr)
+    Log(absl::StrCat("metrics at http://", server.metrics->address().ToString(), "/metrics"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());
   std::fflush(stdout);
   TellServiceManager(absl::StrCat("READY=1\nSTATUS=ready at ", absl::StrJoin(uris, ", "),
@@ -284,11 +352,17 @@ ServeResult Serve(const Config& config) {
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
+  server.pulses = std::vector<Pulse>(server.engines.size());
+  if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
+    return {ServeExit::kCannotListen, std::move(status)};
   Announce(config, server, *uris);
   std::vector<Engine*> engines;
   for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
+  const Watchdog watchdog(Watchdog::Patience(),
+                          [&] { return CheckTurning(server.pulses, clock.Now()); });
   absl::Status status = RunEngines(
-      engines, config.poll, [&clock] { return clock.Now(); }, *stop_bell);
+      engines, absl::MakeSpan(server.pulses), config.poll, [&clock] { return clock.Now(); },
+      *stop_bell);
   if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   Log("ended");
   return {ServeExit::kClean, absl::OkStatus()};

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "index/table.h"
 #include "server/admission.h"
+#include "server/client_gets.h"
 
 namespace osprey::server {
 
@@ -61,9 +62,14 @@ struct Counters {
   uint64_t rendezvous_bytes = 0;  // published
   uint64_t rendezvous_aborted = 0;
 
-  // Heartbeats and hints, apart from the requests.
+  // Heartbeats, hints and reports, apart from the requests.
   uint64_t liveness_reads = 0;
   uint64_t hint_frames = 0;
+  uint64_t report_frames = 0;
+
+  // Frames, headers included. Values that travel by READ are not in them.
+  uint64_t received_bytes = 0;
+  uint64_t sent_bytes = 0;
 
   uint64_t connections_accepted = 0;
   uint64_t connections_rejected = 0;
@@ -76,8 +82,10 @@ struct Counters {
   std::array<uint64_t, kStatusCodes> answers = {};  // by absl::StatusCode
 };
 
-// What STATS tells besides.
+// All that there is to tell.
 struct StatsInput {
+  Counters counters;
+  std::string version;    // of the program; for the metrics
   std::string transport;  // "transport=… device=…", of the connection that asks
   absl::string_view poll_mode;
   absl::string_view evict_mode;
@@ -95,9 +103,11 @@ struct StatsInput {
   size_t sessions_kept = 0;
   uint64_t value_bytes_max = 0;
   index::Table::Stats table;
+  ClientGetCounts client_gets;
 };
 
-std::string StatsText(const StatsInput& input, const Counters& counters);
+// Its figures are those of figures.h, in that order.
+std::string StatsText(const StatsInput& input);
 
 }  // namespace osprey::server
 

@@ -71,14 +71,19 @@ LockedTable Tables::TryLock(uint32_t partition) {
 }
 
 index::Table::Stats Tables::stats() {
+  std::vector<index::Table::Stats> parts;
+  for (uint32_t i = 0; i < partitions(); ++i) parts.push_back(Lock(i)->stats());
+  return Sum(parts);
+}
+
+index::Table::Stats Tables::Sum(absl::Span<const index::Table::Stats> parts) {
   index::Table::Stats sum;
   double loaded = 0;  // segments' worth of occupied words
-  for (uint32_t i = 0; i < partitions(); ++i) {
-    const index::Table::Stats one = Lock(i)->stats();
+  for (const index::Table::Stats& one : parts) {
     sum.Add(one);
     loaded += one.load_factor * static_cast<double>(one.segments);
   }
-  sum.load_factor = loaded / static_cast<double>(sum.segments);
+  if (sum.segments > 0) sum.load_factor = loaded / static_cast<double>(sum.segments);
   return sum;
 }
 

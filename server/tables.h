@@ -12,8 +12,8 @@
 //   LockedTable table = access.For(key);
 //   table->Put(key, value, {}, now);
 //
-// Rules: a thread holds one lock at a time, for the time of kRequestsPerHold requests (engine.h) or
-// one bounded step, and does not sleep meanwhile. Readers of the region need no lock.
+// Rules: a thread holds one lock at a time, for requests of kCostPerHold together (engine.h) or one
+// bounded step, and does not sleep meanwhile. Readers of the region need no lock.
 
 #ifndef OSPREY_SERVER_TABLES_H_
 #define OSPREY_SERVER_TABLES_H_
@@ -146,9 +146,11 @@ class Tables {
   // A bound for a flush (index::CasCounter::Close): all that was written before has a version up to
   // it, and all that is written from now on has a higher one.
   uint64_t CloseVersions() { return counter_.Close(); }
-  // Of all together: sums; the deepest directory; the load factor of all their segments. Locks one
-  // after the other: what is written meanwhile may be in or not.
+  // Of all together, as Sum has it. Locks one after the other: what is written meanwhile may be in
+  // or not.
   index::Table::Stats stats();
+  // Of some, sums; the deepest directory; the load factor of all their segments.
+  static index::Table::Stats Sum(absl::Span<const index::Table::Stats> parts);
 
  private:
   Tables(uint32_t partitions, const index::TableOptions& options);

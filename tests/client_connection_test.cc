@@ -219,6 +219,53 @@ TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
   EXPECT_TRUE(engine_->connection().ready());
 }
 
+// The process is stopped while it hands out answers that had come in time.
+TEST_F(ClientEngineTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
+  const auto stopped = std::make_shared<absl::Duration>();
+  clock_ = coarse_clock_ = [this, stopped] { return now_ + *stopped; };
+  StartServer();
+  StartEngine();
+  BecomeReady();
+  ASSERT_TRUE(Put("planet", "saturn").ok());
+
+  constexpr int kGets = 40;
+  constexpr int kToldByOneLook = 8;
+  int told = 0, late = 0;
+  const auto count = [&](const absl::Status& status) {
+    late += absl::IsDeadlineExceeded(status);
+    if (++told == 1) *stopped = absl::Seconds(5);
+  };
+  for (int i = 0; i < kGets; ++i) {
+    const auto done = [&](absl::StatusOr<Value> value) { count(value.status()); };
+    ASSERT_TRUE(
+        engine_->StartGet(i % 2 == 0 ? "planet" : "none", true, now_ + absl::Seconds(1), done)
+            .ok());
+  }
+  ASSERT_TRUE(RunUntil([&] { return told > 0; }, absl::Milliseconds(10)));
+  EXPECT_EQ(told, kGets);
+  EXPECT_GE(late, kGets - kToldByOneLook);
+  EXPECT_EQ(engine_->counters().hits + engine_->counters().misses,
+            static_cast<uint64_t>(kGets - late));
+  now_ += std::exchange(*stopped, absl::ZeroDuration());
+
+  // Writes: what became of them is not told, though the server said so.
+  constexpr int kPuts = 16;  // as many as the server takes at once
+  told = late = 0;
+  int may_be_applied = 0;
+  const auto done = [&](absl::StatusOr<uint64_t> version) {
+    count(version.status());
+    may_be_applied += MayBeApplied(version.status());
+  };
+  for (int i = 0; i < kPuts; ++i)
+    ASSERT_TRUE(engine_->StartPut("planet", "mars", {}, now_ + absl::Seconds(1), done).ok());
+  ASSERT_TRUE(RunUntil([&] { return told > 0; }));
+  EXPECT_EQ(told, kPuts);
+  EXPECT_GE(late, kPuts - kToldByOneLook);
+  EXPECT_EQ(may_be_applied, late);
+  now_ += std::exchange(*stopped, absl::ZeroDuration());
+  EXPECT_EQ(Get("planet")->bytes, "mars");
+}
+
 TEST_F(ClientEngineTest, TheDevicesLossIsToldToThoseWhoWait) {
   StartServer();
   StartEngine();
@@ -251,7 +298,7 @@ TEST_F(ClientEngineTest, AWelcomeThatCannotBeIsRefused) {
       {"values beyond the layout",
        [](auto&, auto& body) { body.value_bytes_max = uint64_t{1} << 40; }},
       {"resumes what was not", [](auto&, auto& body) { body.resumed = 1; }},
-      {"reserved bytes", [](auto&, auto& body) { body.reserved = 1; }},
+      {"neither watched nor not", [](auto&, auto& body) { body.wants_reports = 2; }},
       {"magic", [](auto& header, auto&) { header.magic = 1; }},
       {"length", [](auto& header, auto&) { header.length += 1; }},
       {"opcode", [](auto& header, auto&) { header.opcode = 64; }},

@@ -2,8 +2,10 @@
 // breaks, the server is another, or their time is up.
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/reasons.h"
@@ -73,6 +75,37 @@ class ClientScanTest : public ClientEngineTest {
 
   std::set<std::string> keys_;
 };
+
+// The process is stopped in any Poll of a scan, after what has come was looked at.
+TEST_F(ClientScanTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
+  CloseEngine();
+  const auto stopped = std::make_shared<absl::Duration>();
+  coarse_clock_ = [this, stopped] { return now_ + *stopped; };
+  StartEngine();
+  BecomeReady();
+  StoreMany(10);
+  int whole_at = 0;
+  for (int stop_at = 1; stop_at < 20 && whole_at == 0; ++stop_at) {
+    SCOPED_TRACE(stop_at);
+    Outcome<Scans::Found> outcome;
+    ASSERT_TRUE(engine_->StartScan(RequestOf(outcome, "", UINT64_MAX)).ok());
+    for (int poll = 1; !outcome.done(); ++poll) {
+      ASSERT_LT(poll, 100);
+      engine_->Defer([=] {
+        if (poll == stop_at) *stopped = absl::Seconds(5);
+      });
+      Step();
+    }
+    // It had come to its end before.
+    if (*stopped == absl::ZeroDuration()) {
+      whole_at = stop_at;
+    } else {
+      EXPECT_TRUE(absl::IsDeadlineExceeded(outcome.status())) << outcome.status();
+    }
+    now_ += std::exchange(*stopped, absl::ZeroDuration());
+  }
+  EXPECT_GT(whole_at, 1);
+}
 
 TEST_F(ClientScanTest, AllKeysAreFoundInPagesOfAnySizeWithoutAMessage) {
   StoreMany(5000);

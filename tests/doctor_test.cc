@@ -54,8 +54,8 @@ class FakeMachine : public RootedMachine {
     Write(absl::StrCat(port, "/gid_attrs/ndevs/", index), "lab0");
   }
 
-  std::vector<VerbsDevice> VerbsDevices() const override { return verbs; }
-  ForkSupport Fork() const override { return fork; }
+  std::vector<rdma::VerbsDevice> VerbsDevices() const override { return verbs; }
+  rdma::ForkSupport Fork() const override { return fork; }
   std::optional<std::string> Run(const std::vector<std::string>& args) const override {
     const auto found = output.find(absl::StrJoin(args, " "));
     if (found == output.end()) return std::nullopt;
@@ -66,8 +66,8 @@ class FakeMachine : public RootedMachine {
     return found == open_errors.end() ? RootedMachine::OpenError(path) : found->second;
   }
 
-  std::vector<VerbsDevice> verbs;
-  ForkSupport fork = ForkSupport::kUnneeded;
+  std::vector<rdma::VerbsDevice> verbs;
+  rdma::ForkSupport fork = rdma::ForkSupport::kUnneeded;
   std::map<std::string, std::string> output;
   std::map<std::string, int> open_errors;
 
@@ -337,7 +337,7 @@ TEST_F(DoctorTest, ANetworkNamespaceOfItsOwnIsAWarningWhereThereIsADevice) {
 
 TEST_F(DoctorTest, UnprotectedPinnedPagesAreAWarning) {
   AddDevice();
-  machine_.fork = ForkSupport::kDisabled;
+  machine_.fork = rdma::ForkSupport::kDisabled;
   EXPECT_THAT(One("fork", Outcome::kWarn).mends, ElementsAre("export RDMAV_FORK_SAFE=1"));
 }
 

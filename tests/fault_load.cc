@@ -171,7 +171,8 @@ class LoadClient {
       call.deadline_ns = absl::ToInt64Nanoseconds(kSweepDeadline);
       JournalRecord* const record = Call(call);
       if (record == nullptr) return;
-      TakeValue(record, client_->Get(FaultKey(FLAGS_prefix, key), kSweepDeadline));
+      const absl::StatusOr<Value> value = client_->Get(FaultKey(FLAGS_prefix, key), kSweepDeadline);
+      TakeValue(record, value, NowNs());
     }
   }
 
@@ -212,8 +213,9 @@ class LoadClient {
     return Started(record, client_->StartGet(
                                FaultKey(FLAGS_prefix, key),
                                [this, record](absl::StatusOr<Value> value) {
+                                 const int64_t returned_ns = NowNs();
                                  --in_flight_;
-                                 TakeValue(record, value);
+                                 TakeValue(record, value, returned_ns);
                                },
                                Deadline()));
   }
@@ -249,12 +251,13 @@ class LoadClient {
     return Started(record,
                    client_->StartIncrement(FaultKey(FLAGS_prefix, key), call.written, Options(),
                                            [this, record](absl::StatusOr<Number> number) {
+                                             const int64_t returned_ns = NowNs();
                                              --in_flight_;
                                              if (number.ok()) {
                                                record->answer = number->value;
                                                record->version = number->version;
                                              }
-                                             Return(record, number.status());
+                                             Return(record, number.status(), returned_ns);
                                            }));
   }
 
@@ -267,10 +270,11 @@ class LoadClient {
 
   Client::WriteCallback WhenWritten(JournalRecord* record) {
     return [this, record](absl::StatusOr<uint64_t> version) {
+      const int64_t returned_ns = NowNs();
       --in_flight_;
       const bool deleted = record->kind == Kind::kDelete || record->kind == Kind::kDeleteIfVersion;
       if (version.ok() && !deleted) record->version = versions_[record->key] = *version;
-      Return(record, version.status());
+      Return(record, version.status(), returned_ns);
     };
   }
 
@@ -278,12 +282,12 @@ class LoadClient {
     if (status.ok()) {
       ++in_flight_;
     } else {
-      Return(record, status);
+      Return(record, status, NowNs());
     }
     return status.ok();
   }
 
-  void TakeValue(JournalRecord* record, const absl::StatusOr<Value>& value) {
+  void TakeValue(JournalRecord* record, const absl::StatusOr<Value>& value, int64_t returned_ns) {
     if (value.ok()) {
       record->version = versions_[record->key] = value->version;
       absl::optional<int64_t> number;
@@ -296,14 +300,16 @@ class LoadClient {
       record->damaged = !number.has_value();
       record->answer = number.value_or(0);
     }
-    Return(record, value.status());
+    Return(record, value.status(), returned_ns);
   }
 
-  void Return(JournalRecord* record, const absl::Status& status) {
+  // `returned_ns`: read first of all in the callback, since to look at a value takes a while, in
+  // which this process may be stopped.
+  void Return(JournalRecord* record, const absl::Status& status, int64_t returned_ns) {
     record->outcome = status.ok() ? Outcome::kOk : OutcomeOf(status, record->kind);
     record->failed = record->outcome == Outcome::kUnknown || record->outcome == Outcome::kUnapplied;
     record->server_gone = ReasonOf(status) == Reason::kServerGone;
-    record->returned_ns = NowNs();
+    record->returned_ns = returned_ns;
     Journal::Return(record);
     if (record->failed) {
       last_failed_ns_ = record->returned_ns;

@@ -1,135 +1,227 @@
-// What the table and a lookup cost by themselves, without a network: one core, 1 M keys.
+// What the table, a lookup and their parts cost by themselves, without a network, on one core.
+// tools/bench index runs this in rounds, and has the targets.
 //
-//   bazel run //tests:index_benchmark
+//   bazel run //tests:index_benchmark -- --benchmark_filter=Update
+//
+// Of several arguments the first is the number of keys. The value's length says which form an item
+// has: 8 B are inline, 100 B are not.
 
+#include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "benchmark/benchmark.h"
-#include "index/lookup.h"
-#include "index/table.h"
-#include "tests/index_test_util.h"
+#include "index/hash.h"
+#include "index/item.h"
+#include "index/item_space.h"
+#include "index/record.h"
+#include "index/region_space.h"
+#include "index/writer.h"
+#include "tests/dice.h"
+#include "tests/index_subjects.h"
 
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kKeys = 1'000'000;
+constexpr int64_t kMillion = 1'000'000;
 
-struct Filled {
-  explicit Filled(uint64_t value_bytes, uint64_t region_bytes)
-      : memory(region_bytes), map(kTestIncarnation, region_bytes), value(value_bytes, 'v') {
-    TableOptions options;
-    options.incarnation = kTestIncarnation;
-    options.hash_seed = kTestSeed;
-    options.reuse_grace = absl::ZeroDuration();
-    table = *Table::Create(memory.span(), options);
-    for (uint64_t i = 0; i < kKeys; ++i) keys.push_back(absl::StrCat(1000000 + i));
-  }
-  bool Put(const std::string& key) {
-    const bool done = table->Put(key, BytesOf(value), {}, TestTime(0)).status.ok();
-    table->GrowStep(TestTime(0));
-    return done;
-  }
+// --- Hashes and records ----------------------------------------------------
 
+void HashAKey(benchmark::State& state) {
+  const std::string key(static_cast<size_t>(state.range(0)), 'k');
+  for (auto _ : state) benchmark::DoNotOptimize(HashKey(key, kTestSeed));
+}
+BENCHMARK(HashAKey)->Arg(8)->Arg(32);
+
+void HashOfBytes(benchmark::State& state) {
+  const std::string bytes(static_cast<size_t>(state.range(0)), 'b');
+  for (auto _ : state) benchmark::DoNotOptimize(HashBytes(BytesOf(bytes)));
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(HashOfBytes)->Arg(112)->Arg(1024)->Arg(65536)->Arg(1 << 20);
+
+// A record of so many bytes, its header included; 128 B are a line.
+struct OneRecord {
+  explicit OneRecord(uint64_t record_bytes)
+      : bytes(record_bytes),
+        memory((record_bytes + kPageBytes) / kPageBytes * kPageBytes),
+        writer(memory.span(), kTestIncarnation, 0),
+        contents(record_bytes - sizeof(RecordHeader), std::byte{'c'}) {
+    Write();
+  }
+  void Write() { writer.WriteRecord(0, RecordVersion(writer.NextCasVersion()), 1, contents); }
+  uint64_t bytes;
   RegionMemory memory;
-  std::unique_ptr<Table> table;
-  RegionMap map;
-  std::string value;
-  std::vector<std::string> keys;
+  RegionWriter writer;
+  std::vector<std::byte> contents;
 };
 
-// The argument is the value's length: 8 B are inline, 100 B are not.
-uint64_t RegionFor(int64_t value_bytes) {
-  return value_bytes <= 8 ? uint64_t{512} << 20 : uint64_t{256} << 20;
+void PublishRecord(benchmark::State& state) {
+  OneRecord record(static_cast<uint64_t>(state.range(0)));
+  for (auto _ : state) record.Write();
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(PublishRecord)->Arg(64)->Arg(128)->Arg(1024)->Arg(65536)->Arg(1 << 20);
+
+void ValidateRecord(benchmark::State& state) {
+  OneRecord record(static_cast<uint64_t>(state.range(0)));
+  const ByteSpan bytes(record.memory.data(), record.bytes);
+  for (auto _ : state) {
+    if (!RecordIsWhole(bytes, {0, kTestIncarnation})) state.SkipWithError("not whole");
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(ValidateRecord)->Arg(64)->Arg(128)->Arg(1024)->Arg(65536)->Arg(1 << 20);
+
+// --- Item space ------------------------------------------------------------
+
+// 10,000 places in use; one is given up and another taken.
+void ItemSpaceTakeAndFree(benchmark::State& state) {
+  const uint64_t bytes = static_cast<uint64_t>(state.range(0));
+  RegionSpace space(kPageBytes, uint64_t{1} << 30);
+  ItemSpace items(space, absl::ZeroDuration());
+  std::vector<uint64_t> taken;
+  for (int i = 0; i < 10000; ++i) taken.push_back(*items.Allocate(bytes, TestTime(0)));
+  Dice dice(1);
+  for (auto _ : state) {
+    uint64_t& one = taken[dice.Below(taken.size())];
+    items.Retire(one, TestTime(0));
+    const absl::optional<uint64_t> another = items.Allocate(bytes, TestTime(0));
+    if (!another.has_value()) state.SkipWithError("full");
+    one = another.value_or(one);
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(ItemSpaceTakeAndFree)->Arg(64)->Arg(1024)->Arg(65536);
+
+// --- The table -------------------------------------------------------------
+
+// Filled once for all that measure the same, and one at a time: 10 million keys take a gigabyte.
+FilledTable& TableOf(const benchmark::State& state) {
+  static std::unique_ptr<FilledTable> table;
+  static std::vector<int64_t> made_of;
+  const std::vector<int64_t> wanted = {state.range(0), state.range(1)};
+  if (made_of != wanted) {
+    table.reset();
+    table = std::make_unique<FilledTable>(wanted[0], wanted[1]);
+    made_of = wanted;
+  }
+  return *table;
 }
 
-void Fill(benchmark::State& state) {
-  const uint64_t bytes = static_cast<uint64_t>(state.range(0));
+// From nothing; the time of splits and of doubling the directory is in it.
+void Insert(benchmark::State& state) {
+  for (auto _ : state) {
+    FilledTable filled(static_cast<uint64_t>(state.range(0)),
+                       static_cast<uint64_t>(state.range(1)));
+    const Table::Stats stats = filled.table().stats();
+    state.counters["load"] = stats.load_factor;
+    state.counters["index_bytes_per_key"] =
+        static_cast<double>(stats.index_bytes) / static_cast<double>(state.range(0));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(Insert)->Args({kMillion, 8})->Args({kMillion, 100})->Unit(benchmark::kMillisecond);
+
+// One segment: some 2,600 inline keys, or 3,200 items' slots.
+void Split(benchmark::State& state) {
+  uint64_t next = 0;
+  std::unique_ptr<FilledTable> filled;
+  const std::string value(static_cast<size_t>(state.range(0)), 'v');
   for (auto _ : state) {
     state.PauseTiming();
-    Filled filled(bytes, RegionFor(state.range(0)));
-    state.ResumeTiming();
-    for (const std::string& key : filled.keys) {
-      if (!filled.Put(key)) state.SkipWithError("full");
+    for (bool splits = false; !splits; ++next) {
+      if (filled == nullptr || next == kMillion) {
+        filled = std::make_unique<FilledTable>(0, static_cast<uint64_t>(state.range(0)), kMillion);
+        next = 0;
+      }
+      Table& table = filled->table();
+      if (!table.Put(NumberedKey(next), BytesOf(value), {}, TestTime(0)).status.ok())
+        state.SkipWithError("full");
+      if (!table.GrowthWanted()) continue;
+      const uint64_t splits_before = table.stats().splits;
+      state.ResumeTiming();
+      table.GrowStep(TestTime(0));
+      state.PauseTiming();
+      splits = table.stats().splits != splits_before;  // or else pages of a directory that doubles
     }
-    const Table::Stats stats = filled.table->stats();
-    state.counters["load"] = stats.load_factor;
-    state.counters["index_bytes_per_key"] = static_cast<double>(stats.index_bytes) / kKeys;
-    state.counters["overflow_lines"] = static_cast<double>(stats.overflow_lines);
+    state.ResumeTiming();
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * kKeys));
+  state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(Fill)->Arg(8)->Arg(100)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(Split)->Arg(8)->Arg(100)->Iterations(100)->Unit(benchmark::kMicrosecond);
+
+void Lookups(benchmark::State& state, bool hinted, bool present) {
+  FilledTable& filled = TableOf(state);
+  std::vector<uint64_t> hints;
+  for (uint64_t i = 0; i < filled.keys() && hinted; ++i) hints.push_back(filled.hint_of(i));
+  const Lookup::Kind expected = present ? Lookup::Kind::kHit : Lookup::Kind::kMiss;
+  Dice dice(1);
+  const uint64_t reads_before = filled.reads();
+  for (auto _ : state) {
+    const uint64_t i = dice.Below(filled.keys());
+    const NumberedKey key(present ? i : filled.keys() + i);
+    if (filled.Get(key, hinted ? hints[i] : 0) != expected) state.SkipWithError("not as expected");
+  }
+  state.SetItemsProcessed(state.iterations());
+  state.counters["reads_per_get"] =
+      static_cast<double>(filled.reads() - reads_before) / static_cast<double>(state.iterations());
+}
 
 void Update(benchmark::State& state) {
-  Filled filled(static_cast<uint64_t>(state.range(0)), RegionFor(state.range(0)));
-  for (const std::string& key : filled.keys) filled.Put(key);
-  std::mt19937_64 random(1);
+  FilledTable& filled = TableOf(state);
+  Dice dice(1);
   for (auto _ : state) {
-    if (!filled.Put(filled.keys[random() % kKeys])) state.SkipWithError("full");
+    if (!filled.Put(NumberedKey(dice.Below(filled.keys())))) state.SkipWithError("full");
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));
+  state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(Update)->Arg(8)->Arg(100);
 
 // As a server executes a batch: the memory of all keys is asked for before the first is written.
 void UpdateBatch(benchmark::State& state) {
-  // Benchmark calls this several times to find out how often to repeat: filled once.
-  static absl::flat_hash_map<int64_t, std::unique_ptr<Filled>> tables;
-  std::unique_ptr<Filled>& filled = tables[state.range(0)];
-  if (filled == nullptr) {
-    filled =
-        std::make_unique<Filled>(static_cast<uint64_t>(state.range(0)), RegionFor(state.range(0)));
-    for (const std::string& key : filled->keys) filled->Put(key);
-  }
-  const size_t batch = static_cast<size_t>(state.range(1));
-  std::mt19937_64 random(1);
-  std::vector<const std::string*> keys(batch);
+  FilledTable& filled = TableOf(state);
+  const size_t batch = static_cast<size_t>(state.range(2));
+  Dice dice(1);
+  std::vector<NumberedKey> keys(batch, NumberedKey(0));
   for (auto _ : state) {
-    for (const std::string*& key : keys) {
-      key = &filled->keys[random() % kKeys];
-      if (batch > 1) filled->table->Prefetch(*key);
+    for (NumberedKey& key : keys) {
+      key = NumberedKey(dice.Below(filled.keys()));
+      filled.table().Prefetch(key);
     }
-    for (const std::string* key : keys) {
-      if (!filled->Put(*key)) state.SkipWithError("full");
+    for (const NumberedKey& key : keys) {
+      if (!filled.Put(key)) state.SkipWithError("full");
     }
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * batch));
 }
-BENCHMARK(UpdateBatch)->ArgsProduct({{8, 100}, {1, 8, 32}});
 
-// The READs are plain copies, as over shared memory.
-void Read(benchmark::State& state) {
-  Filled filled(static_cast<uint64_t>(state.range(0)), RegionFor(state.range(0)));
-  for (const std::string& key : filled.keys) filled.Put(key);
-  FillMap(filled.map, filled.memory.data());
-  const bool hinted = state.range(1) != 0;
-  std::vector<uint64_t> hints(kKeys);
-  for (size_t i = 0; i < kKeys && hinted; ++i) hints[i] = filled.table->Find(filled.keys[i])->slot;
-  std::mt19937_64 random(1);
-  std::vector<std::byte> bytes(8192);
-  uint64_t reads = 0;
-  for (auto _ : state) {
-    const size_t i = random() % kKeys;
-    Lookup lookup(filled.map, filled.keys[i], hints[i]);
-    Lookup::Step step = lookup.Start();
-    while (step.kind == Lookup::Kind::kRead) {
-      std::memcpy(bytes.data(), filled.memory.data() + step.offset, step.length);
-      step = lookup.Resume(ByteSpan(bytes).first(step.length));
-      ++reads;
-    }
-    if (step.kind != Lookup::Kind::kHit) state.SkipWithError("not found");
-    benchmark::DoNotOptimize(step.value.data());
+// Those of one table together, so that each is filled once.
+void RegisterForTable(int64_t keys, int64_t value_bytes) {
+  const auto args = [=](benchmark::internal::Benchmark* benchmark) {
+    return benchmark->Args({keys, value_bytes});
+  };
+  args(benchmark::RegisterBenchmark("Lookup", Lookups, /*hinted=*/false, /*present=*/true));
+  args(benchmark::RegisterBenchmark("LookupMiss", Lookups, /*hinted=*/false, /*present=*/false));
+  if (value_bytes > 8)
+    args(benchmark::RegisterBenchmark("LookupHinted", Lookups, /*hinted=*/true, /*present=*/true));
+  args(benchmark::RegisterBenchmark("Update", Update));
+  for (const int64_t batch : {8, 32}) {
+    benchmark::RegisterBenchmark("UpdateBatch", UpdateBatch)->Args({keys, value_bytes, batch});
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));
-  state.counters["reads_per_get"] =
-      static_cast<double>(reads) / static_cast<double>(state.iterations());
 }
-BENCHMARK(Read)->Args({8, 0})->Args({100, 0})->Args({100, 1});
 
 }  // namespace
 }  // namespace osprey::index
+
+int main(int argc, char** argv) {
+  for (const int64_t keys : {1, 10}) {
+    for (const int64_t value_bytes : {8, 100})
+      osprey::index::RegisterForTable(keys * osprey::index::kMillion, value_bytes);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

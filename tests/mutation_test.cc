@@ -1,7 +1,6 @@
 // The test of the simulation: each mistake of index/test_hooks.h, made on purpose, shows as a wrong
-// answer within some seeds (but for kScanNotConfirmed, which index_scan_test has). Each is looked
-// for where its kind would show soonest, in seeds with one aim; the same seeds without the mistake
-// are among those of simulation_test, and of `simulate`.
+// answer within some seeds. Each is looked for where its kind would show soonest, in seeds with one
+// aim; the same seeds without the mistake are among those of simulation_test, and of `simulate`.
 //
 // In a process of its own: an assertion that fails is not an answer, and counts as nothing seen.
 
@@ -83,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChainMissNotConfirmed, kChain), BUG(kChainMissConfirmedTooEarly, kMiddle),
                     BUG(kGenerationOfOneLine, kGrowth), BUG(kGenerationUnchecked, kGrowth),
                     BUG(kAbsentByLatestTime, kExpiry), BUG(kPresentByEarliestTime, kExpiry),
-                    BUG(kAckBeforePublish, kOneKey)),
+                    BUG(kAckBeforePublish, kOneKey), BUG(kScanNotConfirmed, kScanRace)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

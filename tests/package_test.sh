@@ -45,7 +45,8 @@ has_what_it_promises() {
   local file
   for file in usr/bin/kvserver usr/bin/kvcli usr/include/osprey.h lib/systemd/system/osprey.service \
     etc/osprey/kvserver.flags usr/share/man/man8/kvserver.8.gz usr/share/man/man1/kvcli.1.gz \
-    usr/share/bash-completion/completions/kvcli usr/share/doc/osprey/copyright; do
+    usr/share/bash-completion/completions/kvcli usr/share/doc/osprey/copyright \
+    usr/share/doc/osprey/examples/prometheus.yml usr/share/doc/osprey/examples/prometheus-alerts.yml; do
     [[ -s $scratch/x/$file ]] || { echo "no $file"; return 1; }
   done
   [[ -n $(find "$scratch/x/usr/lib" -name libosprey.so.1) ]]
@@ -99,7 +100,7 @@ unit_is_right() {
   systemd-analyze verify "$scratch/osprey.service" || return
   # Nothing that keeps RDMA from working: memory may be locked, devices are there, netlink is.
   local line
-  for line in LimitMEMLOCK=infinity 'DeviceAllow=char-infiniband_verbs rw' Type=notify; do
+  for line in LimitMEMLOCK=infinity 'DeviceAllow=char-infiniband_verbs rw' Type=notify WatchdogSec=60; do
     grep -qx "$line" "$scratch/osprey.service" || return
   done
   grep -q '^RestrictAddressFamilies=.*AF_NETLINK' "$scratch/osprey.service"

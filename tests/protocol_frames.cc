@@ -76,6 +76,7 @@ WelcomeBody AnyWelcome() {
   body.partitions = 4;
   body.server_time = 0xB3;
   body.wants_hints = 1;
+  body.wants_reports = 1;
   for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
   return body;
 }
@@ -162,6 +163,20 @@ HintsBody AnyHints() {
   return body;
 }
 
+ReportBody AnyReport() {
+  ReportBody body;
+  body.read_bytes = 0xF1;
+  body.latency_ns = 0xF2;
+  body.hits = 0xF3;
+  body.misses = 0xF4;
+  body.failures = 0xF5;
+  body.reads = 0xF6;
+  body.torn = 0xF7;
+  body.rpc_gets = 0xF8;
+  for (uint32_t i = 0; i < kLatencyBuckets; ++i) body.latencies[i] = i + 1;
+  return body;
+}
+
 ReplyBody AnyReply() {
   ReplyBody body;
   body.version = 0xE1;
@@ -244,6 +259,10 @@ std::string HintsFrame(const HintsBody& body, const std::vector<uint64_t>& words
                            words.size() * sizeof(uint64_t)};
   const Message<HintsBody> hints(Opcode::kHints, kSession, 0, body, payload.size());
   return Join({hints.bytes(), payload});
+}
+
+std::string ReportFrame(const ReportBody& body) {
+  return Join({Message<ReportBody>(Opcode::kReport, kSession, 0, body, 0).bytes()});
 }
 
 std::string ReplyFrame(const ReplyBody& body, absl::string_view payload) {
@@ -333,6 +352,8 @@ absl::Status ParseFrame(FrameBytes frame) {
       if (hints.ok()) Touch(hints->words);
       return hints.status();
     }
+    case Opcode::kReport:
+      return ParseReport(frame).status();
     case Opcode::kBatch:
       return ParseEachOf(frame);
     case Opcode::kReply: {
@@ -368,7 +389,7 @@ std::vector<Named> EveryMessage() {
        "4f56 02 00 80000000 8877665544332211 0000000000000000"
        "b100000000000000 00200000007f0000 0000002000000000 b2000000 00000000"
        "1e000000 01000000 0000100000000000 b01f0000 04000000"
-       "b300000000000000 01000000 00000000"
+       "b300000000000000 01000000 01000000"
        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"},
       {"Put", PutFrame(EagerPut("key", "value"), "keyvalue"),
        "4f56 10 00 60000000 8877665544332211 0807060504030201"
@@ -431,6 +452,12 @@ std::vector<Named> EveryMessage() {
       {"Hints", HintsFrame(AnyHints(), {0xD8, 0xD9}),
        "4f56 21 00 30000000 8877665544332211 0000000000000000"
        "02000000 00000000 d800000000000000 d900000000000000"},
+      {"Report", ReportFrame(AnyReport()),
+       "4f56 22 00 a0000000 8877665544332211 0000000000000000"
+       "f100000000000000 f200000000000000 f3000000 f4000000 f5000000 f6000000 f7000000 f8000000"
+       "0100000002000000030000000400000005000000060000000700000008000000"
+       "090000000a0000000b0000000c0000000d0000000e0000000f00000010000000"
+       "1100000012000000130000001400000015000000160000001700000018000000"},
       {"Batch", BatchFrame({GetFrame(AnyGet(), "key"), FlushFrame(AnyFlush())}),
        "4f56 20 00 63000000 8877665544332211 0000000000000000"
        "4f56 12 00 23000000 8877665544332211 0807060504030201"

@@ -40,6 +40,7 @@ FlushBody AnyFlush();
 ExpireBody AnyExpire();
 TouchBody AnyTouch();
 HintsBody AnyHints();  // of 2
+ReportBody AnyReport();
 ReplyBody AnyReply();  // with the data "value"
 
 template <typename Body>
@@ -61,6 +62,7 @@ std::string AppendFrame(const AppendBody& body, absl::string_view payload);
 std::string FlushFrame(const FlushBody& body);
 std::string ExpireFrame(const ExpireBody& body, absl::string_view payload);
 std::string TouchFrame(const TouchBody& body, absl::string_view payload);
+std::string ReportFrame(const ReportBody& body);
 std::string HintsFrame(const HintsBody& body, const std::vector<uint64_t>& words);
 std::string ReplyFrame(const ReplyBody& body, absl::string_view payload);
 std::string EmptyFrame(Opcode opcode, uint64_t sequence);

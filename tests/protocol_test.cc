@@ -91,7 +91,7 @@ TEST(ProtocolTest, EachBadFieldOfTheHeaderIsNamed) {
   ExpectRefused("", "length");
   ExpectRefused(ping.substr(0, sizeof(FrameHeader) - 1), "length");
   ExpectRefused(WithByte(ping, 0, 0), "magic");
-  for (uint8_t opcode : {0, 7, 15, 26, 31, 34, 63, 65, 255}) {
+  for (uint8_t opcode : {0, 7, 15, 26, 31, 35, 63, 65, 255}) {
     ExpectRefused(WithByte(ping, 2, opcode), "opcode");
   }
   ExpectRefused(WithByte(ping, 3, 1), "flags");
@@ -140,7 +140,7 @@ TEST(ProtocolTest, EachBadFieldOfWelcomeIsNamed) {
   refused("partitions", [](WelcomeBody& b) { b.partitions = 3; });
   refused("partitions", [](WelcomeBody& b) { b.partitions = 2 * kPartitionsMax; });
   refused("wants_hints", [](WelcomeBody& b) { b.wants_hints = 2; });
-  refused("reserved", [](WelcomeBody& b) { b.reserved = 1; });
+  refused("wants_reports", [](WelcomeBody& b) { b.wants_reports = 2; });
 }
 
 TEST(ProtocolTest, EachBadFieldOfAnEagerPutIsNamed) {
@@ -274,6 +274,24 @@ TEST(ProtocolTest, EachBadFieldOfHintsAndRefusalsIsNamed) {
   refusal_refused("reason", [](RefusedBody& b) { b.reason = 0; });
   refusal_refused("reason", [](RefusedBody& b) { b.reason = kWireReasonMax + 1; });
   refusal_refused("reserved", [](RefusedBody& b) { b.reserved = 1; });
+}
+
+TEST(ProtocolTest, AReportIsOfItsLengthAndHasNoSequence) {
+  const std::string report = ReportFrame(AnyReport());
+  ExpectRefused(WithByte(report, 16, 1), "sequence");
+  std::string longer = report + std::string(4, '\0');
+  ExpectRefused(WithByte(longer, 4, static_cast<uint8_t>(longer.size())), "length");
+  const std::string shorter = report.substr(0, report.size() - 4);
+  ExpectRefused(WithByte(shorter, 4, static_cast<uint8_t>(shorter.size())), "length");
+}
+
+TEST(ProtocolTest, EveryLatencyHasItsBucket) {
+  EXPECT_EQ(LatencyBucketOf(0), 0u);
+  for (size_t bucket = 0; bucket + 1 < kLatencyBuckets; ++bucket) {
+    EXPECT_EQ(LatencyBucketOf(LatencyBucketMaxNs(bucket)), bucket);
+    EXPECT_EQ(LatencyBucketOf(LatencyBucketMaxNs(bucket) + 1), bucket + 1);
+  }
+  EXPECT_EQ(LatencyBucketOf(UINT64_MAX), kLatencyBuckets - 1);
 }
 
 TEST(ProtocolTest, EachBadFieldOfAReplyIsNamed) {

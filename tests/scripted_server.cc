@@ -168,6 +168,10 @@ void ScriptedServer::TakeRequest(rdma::FrameBytes frame) {
     std::memcpy(hints.back().data(), message.words.data(), message.words.size());
     return;
   }
+  if (static_cast<Opcode>(header.opcode) == Opcode::kReport) {
+    reports.push_back(rdma::ParseReport(frame).value());
+    return;
+  }
   requests.push_back(static_cast<Opcode>(header.opcode));
   sequences.push_back(header.sequence);
   waiting_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
@@ -241,6 +245,7 @@ void ScriptedServer::Answer(const std::string& frame) {
     case Opcode::kWelcome:
     case Opcode::kGoodbye:
     case Opcode::kHints:
+    case Opcode::kReport:
     case Opcode::kBatch:
     case Opcode::kReply:
       assert(false);

@@ -78,6 +78,7 @@ class ScriptedServer {
   std::vector<rdma::FlushBody> flushes;
   std::vector<uint64_t> ttls_ns;             // of puts and expires
   std::vector<std::vector<uint64_t>> hints;  // a vector a message
+  std::vector<rdma::ReportBody> reports;
 
   // --- What the test does in its place.
   index::Table& table(size_t partition = 0) { return *tables_[partition]; }

@@ -163,6 +163,43 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
   EXPECT_EQ(server.Stored("order"), expected);
 }
 
+// Other pollers may want the table.
+TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
+  ServerHarness server;
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server));
+    clients.back()->Establish();
+  }
+  // Each hold is marked as awaited, once.
+  index::Table& table = server.table();
+  int holds = 0;
+  server.set_clock([&] {
+    constexpr uint32_t kHeld = 1, kAwaited = 2;
+    uint32_t held = kHeld;
+    holds += table.lock_word().compare_exchange_strong(held, kAwaited);
+    return server.now();
+  });
+  uint64_t sequence = 0;
+  const auto holds_of = [&](size_t value_bytes) {
+    for (int i = 0; i < 20; ++i) {
+      ++sequence;
+      for (const auto& client : clients)
+        client->Send(client->PutFrame(sequence, "key", std::string(value_bytes, 'v')));
+    }
+    const uint64_t before = server.counters().puts;
+    holds = 0;
+    server.engine().Poll(server.now());
+    EXPECT_EQ(server.counters().puts, before + 60);
+    const int held = holds;
+    server.Settle();
+    return held;
+  };
+  EXPECT_EQ(holds_of(10), 1);
+  EXPECT_EQ(holds_of(8000), 2);  // each of them costs two
+  server.set_clock(nullptr);
+}
+
 // A malformed request ends the connection; what came before it has been executed, as ever.
 TEST(FairnessTest, WhatWasGatheredBeforeAMalformedRequestIsExecuted) {
   ServerHarness server;

@@ -60,12 +60,16 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.incarnation = kIncarnation;
   engine_options.connections_max = options.connections_max;
   engine_options.key = options.key;
+  engine_options.client_gets = options.client_gets;
   engine_options.admission = options.admission;
   engine_options.value_bytes_max = options.value_bytes_max;
   // With several pollers the low 9 bits are theirs.
   const uint64_t step = options.pollers > 1 ? 512 : 1;
   engine_options.random = [this, step] { return last_session_ += step; };
-  engine_options.log = [this](absl::string_view line) { log_.emplace_back(line); };
+  engine_options.log = [this](absl::string_view line) {
+    log_.emplace_back(line);
+    if (on_log_) on_log_();
+  };
   if (options.pollers > 1) {
     pollers_ = std::make_unique<Pollers>(options.pollers);
     engine_options.pollers = pollers_.get();

@@ -51,6 +51,7 @@ struct HarnessOptions {
   rdma::AuthKey::Pointer key;  // null: nobody needs to prove anything
   Admission* admission = nullptr;
   uint32_t pollers = 1;
+  ClientGets* client_gets = nullptr;  // asks clients for reports
   fake::NetworkOptions network;
 };
 
@@ -82,6 +83,8 @@ class ServerHarness {
   // What is stored, if anything.
   std::optional<std::string> Stored(absl::string_view key);
   std::vector<std::string>& log() { return log_; }
+  // Called when a line is logged.
+  void set_on_log(std::function<void()> on_log) { on_log_ = std::move(on_log); }
 
  private:
   friend class RawClient;
@@ -90,6 +93,7 @@ class ServerHarness {
   std::unique_ptr<rdma::Domain> server_domain_, client_domain_;
   std::unique_ptr<rdma::Memory> region_, scratch_;
   std::vector<std::string> log_;
+  std::function<void()> on_log_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   std::function<absl::Time()> clock_;
   uint64_t last_session_ = 0x5E5500;

@@ -70,6 +70,75 @@ std::string Changed(std::string frame, std::mt19937_64& random) {
   return frame;
 }
 
+// As if each frame were executed when it comes.
+TEST(ServerHostileTest, WhatCameBeforeAMalformedFrameIsDone) {
+  const auto other_session = [](std::string frame) {
+    frame[offsetof(rdma::FrameHeader, session)] ^= 1;
+    return frame;
+  };
+  const auto bad_batch = [](std::string frame) {
+    frame[sizeof(rdma::FrameHeader)] ^= 1;  // the first frame's magic
+    return frame;
+  };
+  for (int kind = 0; kind < 3; ++kind) {
+    SCOPED_TRACE(kind);
+    ServerHarness server;
+    RawClient client(server);
+    client.Establish();
+    client.Send(client.PutFrame(1, "before", "value"));
+    if (kind == 0)
+      client.Send("no frame at all, but as long as one has to be, or longer than that");
+    if (kind == 1) client.Send(other_session(client.PutFrame(2, "after", "value")));
+    if (kind == 2)
+      client.Send(bad_batch(client.BatchFrame({client.PutFrame(2, "after", "value")})));
+    server.Settle();
+    EXPECT_EQ(server.closed(CloseReason::kMalformed), 1);
+    EXPECT_EQ(server.Stored("before"), "value");
+    EXPECT_EQ(server.Stored("after"), std::nullopt);
+  }
+}
+
+// To log and to disconnect takes longer than others may wait for a table.
+TEST(ServerHostileTest, NobodyIsLetGoWhileATableIsHeld) {
+  HarnessOptions options;
+  options.partitions = 2;
+  ServerHarness server(options);
+  int said = 0, held = 0;
+  server.set_on_log([&] {
+    ++said;
+    for (uint32_t i = 0; i < 2; ++i) held += !server.tables().TryLock(i).held();
+  });
+  RawClient repeats(server);
+  repeats.Establish();
+  repeats.Ask(repeats.RendezvousFrame(1, "long", Large(20000)));
+  // Of a write that is under way.
+  repeats.Send(repeats.AppendFrame(2, "long", "x"));
+  repeats.Send(repeats.AppendFrame(2, "long", "x"));
+  server.Settle();
+  EXPECT_EQ(server.closed(CloseReason::kMalformed), 1);
+
+  // More replies than it may leave; at once, and when they waited for turns of their own.
+  for (const bool waits : {false, true}) {
+    SCOPED_TRACE(waits);
+    RawClient sleeper(server);
+    sleeper.Establish();
+    sleeper.Ask(sleeper.PutFrame(1, "key", std::string(1000, 'v')));
+    sleeper.set_asleep(true);
+    if (waits) sleeper.Send(sleeper.FlushFrame(2, {uint64_t{1} << 56, 1}));
+    for (uint64_t batch = 0; batch < 2; ++batch) {
+      std::vector<std::string> gets;
+      for (uint64_t i = 0; i < 100; ++i) gets.push_back(sleeper.GetFrame(3 + i, "key"));
+      sleeper.Send(sleeper.BatchFrame(gets));
+    }
+    const uint64_t deferred = server.counters().requests_deferred;
+    server.Settle();
+    EXPECT_EQ(server.closed(CloseReason::kBlocked), waits ? 2 : 1);
+    EXPECT_EQ(server.counters().requests_deferred > deferred, waits);
+  }
+  EXPECT_EQ(said, 3);
+  EXPECT_EQ(held, 0);
+}
+
 // Too short for what it is answered.
 TEST(ServerHostileTest, APeerThatTakesTinyFramesOnlyIsLetGo) {
   for (const uint32_t bytes : {1, 72, 100, 127, 128, 200}) {

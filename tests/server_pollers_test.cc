@@ -1,6 +1,9 @@
 // Several engines on one region: who takes which connection, and what each may do. On the fake
 // transport and one thread; with threads it is pollers_test.cc.
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -135,6 +138,53 @@ TEST(PollersTest, StatisticsTellOfAllPollersWhoeverIsAsked) {
       EXPECT_TRUE(absl::StrContains(text, line)) << line << text;
     }
   }
+}
+
+// A sweep is due in the very turn in which a write that found no room has made it already.
+TEST(PollersTest, KeysExpireThoughAWriteHasSweptWhenItsPollersTimerWasDue) {
+  HarnessOptions options = Options(2, 2);
+  options.region_bytes = 2 << 20;
+  ServerHarness server(options);
+  // The first poller, whose partition it is, has nobody, and no timer.
+  RawClient second(server);
+  {
+    RawClient first(server);
+    first.Establish();
+    second.Establish();
+    first.Send(first.EmptyFrame(rdma::Opcode::kGoodbye, 0));
+    server.Advance(absl::Seconds(5));
+  }
+  ASSERT_EQ(PollerOf(second.session()), 1);
+  int keys = 0;
+  const auto another = [&] {  // of partition 0
+    std::string key;
+    do {
+      key = absl::StrCat("key", ++keys);
+    } while (server.tables().PartitionOf(key) != 0);
+    return key;
+  };
+  uint64_t sequence = 0;
+  const auto put = [&](absl::string_view key, absl::Duration ttl, size_t bytes) {
+    std::string frame = second.PutFrame(++sequence, key, std::string(bytes, 'v'));
+    const uint64_t ttl_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(ttl));
+    std::memcpy(frame.data() + sizeof(rdma::FrameHeader) + offsetof(rdma::PutBody, ttl_ns), &ttl_ns,
+                sizeof(ttl_ns));
+    return second.Ask(frame).code;
+  };
+  const absl::Time soon = server.now() + absl::Milliseconds(500);
+  ASSERT_EQ(put(another(), absl::Milliseconds(500), 100), StatusCode::kOk);
+  ASSERT_EQ(put(another(), absl::Seconds(2), 100), StatusCode::kOk);
+  while (put(another(), absl::ZeroDuration(), 7000) == StatusCode::kOk) {
+  }
+  server.Advance(soon - server.now() - absl::Milliseconds(1));
+  EXPECT_EQ(server.table().stats().expiring_keys, 2);
+
+  second.Send(second.RendezvousFrame(++sequence, another(), Large(900000)));
+  server.Advance(absl::Milliseconds(10), absl::Milliseconds(10));
+  EXPECT_EQ(server.table().stats().expiring_keys, 1);
+  server.Advance(absl::Seconds(3));
+  EXPECT_EQ(server.table().stats().expiring_keys, 0);
+  EXPECT_FALSE(second.disconnected());
 }
 
 TEST(PollersTest, WhatTimeAloneBringsAboutIsReported) {

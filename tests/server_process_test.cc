@@ -2,10 +2,9 @@
 
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -22,6 +21,7 @@
 #include "client/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/notify_socket.h"
 #include "tests/subprocess.h"
 
 namespace osprey {
@@ -42,28 +42,6 @@ ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& s
 std::string ShmUri(const std::string& directory, const std::string& name = "s") {
   return absl::StrCat("shm://", directory, "/", name);
 }
-
-// What `bytes` of datagrams a service manager was sent, one after the other.
-class NotifySocket {
- public:
-  explicit NotifySocket(const std::string& path) : fd_(socket(AF_UNIX, SOCK_DGRAM, 0)) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~NotifySocket() { close(fd_); }
-  std::vector<std::string> Received() const {
-    std::vector<std::string> messages;
-    char text[1024];
-    for (ssize_t count = 0; (count = recv(fd_, text, sizeof(text), MSG_DONTWAIT)) > 0;)
-      messages.emplace_back(text, static_cast<size_t>(count));
-    return messages;
-  }
-
- private:
-  const int fd_;
-};
 
 // CPU time of a process so far.
 absl::Duration CpuOf(pid_t pid) {
@@ -147,6 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"--socket-mode: '01777' is no mode", "--socket-mode=01777"},
         std::vector<std::string>{"--socket-mode: '0x1ff' is no mode", "--socket-mode=0x1ff"},
         std::vector<std::string>{"--socket-mode: 0466 lets not even", "--socket-mode=0466"},
+        std::vector<std::string>{"--metrics: 'host:80' does not begin", "--metrics=host:80"},
+        std::vector<std::string>{"--metrics: '1.2.3.4' does not end", "--metrics=1.2.3.4"},
+        std::vector<std::string>{"--metrics: it is given and empty", "--metrics="},
         std::vector<std::string>{"--auth-key-file: key file /no/such", "--auth-key-file=/no/such"},
         std::vector<std::string>{"--auth-key-file: it is given and empty", "--auth-key-file="},
         std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
@@ -341,6 +322,29 @@ TEST(ServerProcess, TellsSystemdWhenItIsReadyAndThatItEnds) {
   EXPECT_THAT(manager.Received(),
               testing::ElementsAre(absl::StrCat("READY=1\nSTATUS=ready at ", uri, ", memory 64MiB"),
                                    "STOPPING=1\nSTATUS=ending"));
+}
+
+TEST(ServerProcess, TellsSystemdThatItLivesIfItIsToBeTold) {
+  const std::string directory = NewTemporaryDirectory();
+  const NotifySocket manager(directory + "/notify");
+  const auto told_with = [&](std::vector<std::string> environment) {
+    ProgramOptions options;
+    options.environment = std::move(environment);
+    options.environment.push_back(absl::StrCat("NOTIFY_SOCKET=", directory, "/notify"));
+    const ProgramResult result =
+        RunProgram({"timeout", "--preserve-status", "--signal=TERM", "1", "server/kvserver",
+                    "--listen=" + ShmUri(directory), "--memory=64MiB"},
+                   options);
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+    const std::vector<std::string> told = manager.Received();
+    return std::count(told.begin(), told.end(), "WATCHDOG=1");
+  };
+  EXPECT_GE(told_with({"WATCHDOG_USEC=100000"}), 1);
+  EXPECT_EQ(told_with({"WATCHDOG_USEC=100000", "WATCHDOG_PID=1"}), 0);
+  for (const char* wrong : {"WATCHDOG_USEC=", "WATCHDOG_USEC=0", "WATCHDOG_USEC=-5",
+                            "WATCHDOG_USEC=soon", "WATCHDOG_USEC=99999999999999999999"}) {
+    EXPECT_EQ(told_with({wrong}), 0) << wrong;
+  }
 }
 
 TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {

@@ -200,6 +200,22 @@ TEST(ServerRecoveryTest, FramesOfASupersededConnectionAreNotExecuted) {
   EXPECT_TRUE(new_one.welcomed());
 }
 
+TEST(ServerRecoveryTest, FramesThatCameBeforeTheirConnectionWasSupersededAreExecuted) {
+  ServerHarness server;
+  RawClient old_one(server), new_one(server);
+  old_one.Establish();
+  new_one.Connect();
+  server.Settle();
+  old_one.Send(old_one.PutFrame(1, "key", "in time"));
+  new_one.Hello(old_one.session(), kIncarnation);
+  server.Settle();
+  EXPECT_EQ(server.Stored("key"), "in time");
+  EXPECT_TRUE(old_one.disconnected());
+  ASSERT_TRUE(new_one.welcomed());
+  EXPECT_EQ(new_one.Ask(new_one.PutFrame(1, "key", "in time")).code, StatusCode::kOk);
+  EXPECT_EQ(server.counters().writes_repeated, 1);
+}
+
 TEST(ServerRecoveryTest, AValueThatLandsAfterItsConnectionWasSupersededIsNotWrittenThere) {
   ServerHarness server;
   RawClient old_one(server), new_one(server);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "index/partitions.h"
@@ -137,10 +138,28 @@ TEST(TablesTest, WhatWasUsedIsRememberedUntilItIsAskedFor) {
   EXPECT_EQ(access.TakeTouched(), 0u);
 }
 
-// The margin is that of one writer, as often as there are writers.
+// Who was told that it can draw so many can, though others go on, and were told for fewer.
+TEST(TablesTest, VersionsThatAWriterCountsOnAreLeftToIt) {
+  using index::CasCounter;
+  CasCounter counter(index::kCasVersionMax - 3 * CasCounter::kLeftMax, /*writers=*/2);
+  RegionMemory memory(1 << 20);
+  index::RegionWriter careful(memory.span(), kIncarnation, 0, &counter);
+  index::RegionWriter eager(memory.span(), kIncarnation, 0, &counter);
+  constexpr uint64_t kMany = CasCounter::kLeftMax / 2;
+  ASSERT_TRUE(careful.CasVersionsLeft(kMany));
+  uint64_t drawn = 0;
+  for (; eager.CasVersionsLeft(1); ++drawn) eager.NextCasVersion();
+  EXPECT_GT(drawn, CasCounter::kLeftMax);
+  EXPECT_GE(index::kCasVersionMax - counter.Last(), kMany);
+}
+
+// The margin is what each of the others may count on.
 TEST(TablesTest, AllPartitionsTogetherNeverGiveOutMoreThanTheLastVersion) {
   RegionMemory memory(2 << 20);
-  const std::unique_ptr<Tables> tables = Make(memory, 4, index::kCasVersionMax - 10000);
+  const std::unique_ptr<Tables> tables =
+      Make(memory, 4,
+           index::kCasVersionMax -
+               3 * (index::CasCounter::kLeftMax + index::CasCounter::kBlockMax) - 10000);
   TableAccess access(*tables);
   int refused = 0;
   for (int i = 0; i < 20000; ++i) {
@@ -174,8 +193,45 @@ TEST(TablesTest, ClosedVersionsPartWhatWasWrittenBeforeFromWhatIsWrittenAfter) {
       EXPECT_GE(bound, newest);
       EXPECT_EQ(tables->CloseVersions(), bound);  // nothing was written meanwhile
     }
-    EXPECT_LT(bound, 64 * index::CasCounter::kBlock);
+    EXPECT_LT(bound, 64 * index::CasCounter::kBlockMax);
   }
+}
+
+// A closed counter drops what is left of each table's block.
+TEST(TablesTest, FlushesUseUpFewVersionsAndTablesThatAreWrittenMuchDrawSeldom) {
+  constexpr uint32_t kPartitions = 4;
+  RegionMemory memory(4 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, kPartitions);
+  TableAccess access(*tables);
+  std::vector<std::string> keys(kPartitions);  // one of each
+  for (int i = 0; absl::c_any_of(keys, [](const auto& key) { return key.empty(); }); ++i) {
+    const std::string key = absl::StrCat("key", i);
+    keys[tables->PartitionOf(key)] = key;
+  }
+  std::vector<uint64_t> last(kPartitions);
+  uint64_t drawings = 0;
+  const auto write_each = [&] {
+    for (uint32_t i = 0; i < kPartitions; ++i) {
+      const uint64_t version = access.For(keys[i])->Put(keys[i], Bytes("v"), {}, kNow).version;
+      drawings += version != std::exchange(last[i], version) + 1;
+    }
+  };
+  // In bursts, each of which ends with a flush.
+  for (const uint64_t burst : {1, 10, 100, 1000}) {
+    SCOPED_TRACE(burst);
+    const uint64_t before = tables->CloseVersions();
+    constexpr uint64_t kBursts = 20;
+    for (uint64_t i = 0; i < kBursts; ++i) {
+      for (uint64_t k = 0; k < burst; ++k) write_each();
+      tables->CloseVersions();
+    }
+    const uint64_t written = kBursts * burst * kPartitions;
+    EXPECT_LE(tables->CloseVersions() - before, written + written / 16);
+  }
+  drawings = 0;
+  constexpr uint64_t kRounds = 10000;
+  for (uint64_t i = 0; i < kRounds; ++i) write_each();
+  EXPECT_LT(drawings, kPartitions * (kRounds / index::CasCounter::kBlockMax + 150));
 }
 
 TEST(TablesTest, ATableThatIsHeldIsUsedWithoutBeingLockedAgainAndNobodyElseGetsIt) {

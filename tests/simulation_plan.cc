@@ -334,6 +334,25 @@ void DrawRepeats(Plan& plan, Dice& dice) {
   plan.mix = {.get = 50, .put = 40, .put_if_version = 5, .remove = 5};
 }
 
+// A key is deleted, for which one comes back from the chain, and put again, into the item space
+// that it had: what a scan has READ of the window before seems to be whole.
+void DrawScanRace(Plan& plan, Dice& dice) {
+  AddKeys(plan, KeysOfOneHome(28 + dice.Below(8)));
+  plan.hot_keys = plan.keys.size();
+  plan.first_in_order = true;
+  plan.group = 1;
+  plan.group_percent = 90;
+  plan.value_bytes = {{50, 60}};
+  plan.grace_ms_max = 0;
+  plan.split_percent = index::kSplitPercent;
+  plan.clients = 3;
+  plan.slow_factor = 5 + static_cast<uint32_t>(dice.Below(30));
+  plan.cache_percent = 0;
+  plan.piece_bytes = 0;
+  plan.stores_per_10k = 20;
+  plan.mix = {.get = 20, .scan = 80};
+}
+
 }  // namespace
 
 const char* NameOf(Aim aim) {
@@ -368,6 +387,8 @@ const char* NameOf(Aim aim) {
       return "forgery";
     case Aim::kRepeats:
       return "repeats";
+    case Aim::kScanRace:
+      return "scan-race";
   }
   return "?";
 }
@@ -427,6 +448,9 @@ Plan MakePlan(Aim aim, Dice& dice) {
       break;
     case Aim::kRepeats:
       DrawRepeats(plan, dice);
+      break;
+    case Aim::kScanRace:
+      DrawScanRace(plan, dice);
       break;
   }
   if (plan.pollers > 1 && plan.partitions == 1) plan.partitions = 2;

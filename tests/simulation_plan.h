@@ -32,11 +32,12 @@ enum class Aim {
   kLives,     // the server is killed; READs are carried on in the memory of its next life
   kForgery,   // values that look like records of another place
   kRepeats,   // the same few values again and again
+  kScanRace,  // keys move while a scan is between two of its READs
 };
-inline constexpr int kAims = 15;
+inline constexpr int kAims = 16;
 
 const char* NameOf(Aim aim);
-// Of every 20 seeds six are a mixture, and one has each of the aims.
+// Of every 20 seeds five are a mixture, and one has each of the aims.
 Aim AimOf(uint64_t seed);
 
 // The share of each operation, in any unit.
@@ -103,6 +104,7 @@ struct Plan {
   std::vector<std::string> keys;
   uint64_t hot_keys = 4;        // half of all operations go to these, the first
   uint32_t group = 0;           // keys in a row that are deleted, or put, together; 0: no groups
+  uint64_t group_percent = 5;   // of operations that begin with a group
   bool first_in_order = false;  // the first write of each key waits for the one before
   // Values have a length of one of these ranges.
   std::vector<std::pair<uint32_t, uint32_t>> value_bytes;

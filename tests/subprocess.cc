@@ -142,6 +142,8 @@ absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(
   return absl::DeadlineExceededError("kvserver does not get ready");
 }
 
+std::string ServerProcess::Log() const { return ReadFile(directory_ + "/err"); }
+
 int ServerProcess::Stop() {
   assert(pid_ > 0);
   kill(pid_, SIGTERM);

@@ -48,6 +48,8 @@ class ServerProcess {
   // As its ready line says.
   const std::string& uri() const { return uri_; }
   pid_t pid() const { return pid_; }
+  // What it has written to stderr so far.
+  std::string Log() const;
 
   // SIGTERM, and waits for its end: its exit status. At most once.
   int Stop();

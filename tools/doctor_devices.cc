@@ -120,9 +120,10 @@ Finding NoDevice(const Machine& machine) {
 }
 
 void CheckProvider(const Machine& machine, const std::string& device,
-                   const std::vector<VerbsDevice>& verbs, std::vector<Finding>& findings) {
-  const auto known = std::find_if(verbs.begin(), verbs.end(),
-                                  [&](const VerbsDevice& entry) { return entry.name == device; });
+                   const std::vector<rdma::VerbsDevice>& verbs, std::vector<Finding>& findings) {
+  const auto known = std::find_if(verbs.begin(), verbs.end(), [&](const rdma::VerbsDevice& entry) {
+    return entry.name == device;
+  });
   std::string driver =
       LastPart(machine.Link(absl::StrCat(kSysDevices, "/", device, "/device/driver")).value_or(""));
   if (driver.empty() && machine.Read(absl::StrCat(kSysDevices, "/", device, "/parent")))
@@ -269,7 +270,7 @@ int LargestMtuWithin(int interface_mtu) {
   return mtu;
 }
 
-void CheckMtu(const Machine& machine, const Port& port, const VerbsPort& verbs,
+void CheckMtu(const Machine& machine, const Port& port, const rdma::VerbsPort& verbs,
               std::vector<Finding>& findings) {
   if (verbs.mtu_bytes == 0) return;
   const std::string what = absl::StrCat(port.name(), " sends packets of ", verbs.mtu_bytes, " B");
@@ -320,21 +321,21 @@ void CheckDevices(const Machine& machine, std::vector<Finding>& findings) {
     return;
   }
   findings.push_back({Outcome::kPass, "devices", absl::StrJoin(devices, ", "), {}});
-  const std::vector<VerbsDevice> verbs = machine.VerbsDevices();
+  const std::vector<rdma::VerbsDevice> verbs = machine.VerbsDevices();
   for (const std::string& device : devices) CheckProvider(machine, device, verbs, findings);
   CheckNodes(machine, findings);
 }
 
 void CheckPorts(const Machine& machine, const std::vector<Port>& ports,
                 std::vector<Finding>& findings) {
-  const std::vector<VerbsDevice> verbs = machine.VerbsDevices();
+  const std::vector<rdma::VerbsDevice> verbs = machine.VerbsDevices();
   for (const Port& port : ports) {
     CheckState(port, findings);
     CheckGids(machine, port, findings);
     CheckRoceVersion(port, findings);
-    for (const VerbsDevice& device : verbs) {
+    for (const rdma::VerbsDevice& device : verbs) {
       if (device.name != port.device) continue;
-      for (const VerbsPort& verbs_port : device.ports) {
+      for (const rdma::VerbsPort& verbs_port : device.ports) {
         if (verbs_port.number == port.number) CheckMtu(machine, port, verbs_port, findings);
       }
     }

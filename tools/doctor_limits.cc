@@ -20,7 +20,8 @@ using Json = nlohmann::json;
 using server::FormatSize;
 
 constexpr uint64_t kKiB = 1024;
-// Besides the table a server pins its connections' frames: as much as 1024 clients take.
+// Besides the table a server pins the frames of each connection (server/README.md), some 632 KiB:
+// as much as a hundred clients take, for more nobody needs to plan who asks for the first time.
 constexpr uint64_t kFramesBytes = uint64_t{64} << 20;
 // Queue pairs that are in error for a moment only are nothing to speak of.
 constexpr int kBrokenQueuePairsMax = 64;
@@ -55,7 +56,7 @@ void CheckMemlock(const Machine& machine, uint64_t bytes, size_t devices,
                   std::vector<Finding>& findings) {
   const uint64_t needed = bytes * devices + kFramesBytes;
   const std::string wanted =
-      absl::StrCat("a table of ", FormatSize(bytes), " pins ", FormatSize(needed));
+      absl::StrCat("a table of ", FormatSize(bytes), " and 100 clients pin ", FormatSize(needed));
   if (MayLockWithoutLimit(machine)) {
     findings.push_back(
         {Outcome::kPass, "memlock", absl::StrCat(wanted, ", and CAP_IPC_LOCK has no limit"), {}});
@@ -158,14 +159,14 @@ void CheckContainer(const Machine& machine, bool devices, std::vector<Finding>& 
 
 void CheckFork(const Machine& machine, std::vector<Finding>& findings) {
   switch (machine.Fork()) {
-    case ForkSupport::kUnneeded:
+    case rdma::ForkSupport::kUnneeded:
       findings.push_back(
           {Outcome::kPass, "fork", "the kernel copies pinned pages when a process forks", {}});
       return;
-    case ForkSupport::kEnabled:
+    case rdma::ForkSupport::kEnabled:
       findings.push_back({Outcome::kPass, "fork", "libibverbs protects pinned pages", {}});
       return;
-    case ForkSupport::kDisabled:
+    case rdma::ForkSupport::kDisabled:
       findings.push_back({Outcome::kWarn,
                           "fork",
                           "a client's process that forks (system, popen) may lose pages that it "
@@ -239,7 +240,7 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
     }
   }
   int64_t most = 0;
-  for (const VerbsDevice& device : machine.VerbsDevices())
+  for (const rdma::VerbsDevice& device : machine.VerbsDevices())
     most = std::max(most, device.queue_pairs_max);
   if (most > 0 && static_cast<double>(used) > kQueuePairsShareMax * static_cast<double>(most)) {
     findings.push_back({Outcome::kWarn,

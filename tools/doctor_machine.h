@@ -6,28 +6,13 @@
 #ifndef OSPREY_TOOLS_DOCTOR_MACHINE_H_
 #define OSPREY_TOOLS_DOCTOR_MACHINE_H_
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rdma/devices.h"
+
 namespace osprey::doctor {
-
-struct VerbsPort {
-  int number = 0;     // from 1
-  int mtu_bytes = 0;  // active
-};
-
-// A device as libibverbs sees it: one that is in sysfs and not here has no provider library.
-struct VerbsDevice {
-  std::string name;
-  std::string error;  // why it cannot be opened; empty if it can
-  std::vector<VerbsPort> ports;
-  int64_t queue_pairs_max = 0;
-};
-
-// What becomes of registered memory when a process forks.
-enum class ForkSupport { kUnneeded, kEnabled, kDisabled };
 
 class Machine {
  public:
@@ -44,8 +29,8 @@ class Machine {
   virtual int OpenError(const std::string& path) const = 0;
   bool Exists(const std::string& path) const;
 
-  virtual std::vector<VerbsDevice> VerbsDevices() const = 0;
-  virtual ForkSupport Fork() const = 0;
+  virtual std::vector<rdma::VerbsDevice> VerbsDevices() const = 0;
+  virtual rdma::ForkSupport Fork() const = 0;
   // Standard output of a command that ended with status 0 within kCommandTimeMax; nullopt
   // otherwise.
   virtual std::optional<std::string> Run(const std::vector<std::string>& args) const = 0;
@@ -71,8 +56,8 @@ class RootedMachine : public Machine {
 class ThisMachine : public RootedMachine {
  public:
   ThisMachine() : RootedMachine("") {}
-  std::vector<VerbsDevice> VerbsDevices() const override;
-  ForkSupport Fork() const override;
+  std::vector<rdma::VerbsDevice> VerbsDevices() const override;
+  rdma::ForkSupport Fork() const override;
   std::optional<std::string> Run(const std::vector<std::string>& args) const override;
 };
 

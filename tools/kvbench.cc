@@ -27,15 +27,15 @@
 #include "gflags/gflags.h"
 #include "server/flags.h"
 #include "server/size_flag.h"
-#include "tools/bench/arguments.h"
-#include "tools/bench/environment.h"
-#include "tools/bench/outputs.h"
-#include "tools/bench/report_text.h"
-#include "tools/bench/result.h"
-#include "tools/bench/runner.h"
-#include "tools/bench/workload.h"
 #include "tools/exit_status.h"
 #include "tools/kvbench_help.h"
+#include "tools/loadgen/arguments.h"
+#include "tools/loadgen/environment.h"
+#include "tools/loadgen/outputs.h"
+#include "tools/loadgen/report_text.h"
+#include "tools/loadgen/result.h"
+#include "tools/loadgen/runner.h"
+#include "tools/loadgen/workload.h"
 
 DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER. null: is no "
@@ -85,9 +85,9 @@ DEFINE_bool(status, false,
 namespace osprey {
 namespace {
 
-using bench::Facts;
-using bench::Properties;
-using bench::RunResult;
+using loadgen::Facts;
+using loadgen::Properties;
+using loadgen::RunResult;
 
 constexpr uint32_t kDepthMax = 16'384;
 constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
@@ -124,10 +124,10 @@ int Fail(ExitStatus status, absl::string_view message) {
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
 // The workload, then files, then -p, then flags.
-absl::StatusOr<Properties> AllProperties(bool load, const bench::YcsbArguments& ycsb) {
+absl::StatusOr<Properties> AllProperties(bool load, const loadgen::YcsbArguments& ycsb) {
   Properties all;
   if (!FLAGS_workload.empty()) {
-    absl::StatusOr<Properties> preset = bench::PresetWorkload(FLAGS_workload);
+    absl::StatusOr<Properties> preset = loadgen::PresetWorkload(FLAGS_workload);
     if (!preset.ok()) return preset.status();
     all = *std::move(preset);
   } else if (!load && ycsb.files.empty() && ycsb.given.empty()) {
@@ -147,7 +147,7 @@ absl::StatusOr<Properties> AllProperties(bool load, const bench::YcsbArguments& 
   flag("verify", "dataintegrity", FLAGS_verify ? "true" : "false", false);
   flag("status", "status", FLAGS_status ? "true" : "false", false);
   if (IsGiven("duration")) {
-    const absl::StatusOr<absl::Duration> duration = bench::ParseTimeFlag(
+    const absl::StatusOr<absl::Duration> duration = loadgen::ParseTimeFlag(
         "duration", FLAGS_duration, absl::Milliseconds(1), absl::Hours(7 * 24));
     if (!duration.ok()) return duration.status();
     all["maxexecutiontime"] = absl::StrCat(absl::ToDoubleSeconds(*duration));
@@ -167,21 +167,21 @@ absl::StatusOr<Properties> AllProperties(bool load, const bench::YcsbArguments& 
 }
 
 struct Plan {
-  bench::RunnerOptions run;
+  loadgen::RunnerOptions run;
   Options client;
   std::string server;
-  bench::OutputPaths outputs;
+  loadgen::OutputPaths outputs;
   std::vector<std::string> notes;
 };
 
-absl::StatusOr<Options> ClientOptions(const bench::Workload& workload) {
+absl::StatusOr<Options> ClientOptions(const loadgen::Workload& workload) {
   Options options;
   const absl::StatusOr<absl::Duration> timeout =
-      bench::ParseTimeFlag("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
+      loadgen::ParseTimeFlag("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
   if (!timeout.ok()) return timeout.status();
   options.deadline = *timeout;
   options.auth_key_file = FLAGS_auth_key_file;
-  const absl::StatusOr<WaitMode> wait = bench::ParseWait(FLAGS_wait);
+  const absl::StatusOr<WaitMode> wait = loadgen::ParseWait(FLAGS_wait);
   if (!wait.ok()) return wait.status();
   options.wait = *wait;
   const absl::StatusOr<uint64_t> cache = server::ParseSize(FLAGS_slot_cache);
@@ -196,7 +196,7 @@ absl::StatusOr<Options> ClientOptions(const bench::Workload& workload) {
   const uint64_t buffers =
       2 * FLAGS_depth * std::bit_ceil(std::max<uint64_t>(1, workload.value_bytes_max()));
   // Values of the ETC pool are 1 MiB at most, and nearly never so long.
-  if (buffers > kBufferBytesMax && workload.sizes != bench::Sizes::kEtc) {
+  if (buffers > kBufferBytesMax && workload.sizes != loadgen::Sizes::kEtc) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--depth=%d with values of %d bytes needs %s of buffers in each thread; at most %s are had",
         FLAGS_depth, workload.value_bytes_max(), server::FormatSize(buffers),
@@ -222,37 +222,37 @@ absl::StatusOr<std::string> ServerUri() {
   return server;
 }
 
-bench::OutputPaths Outputs() { return {FLAGS_json, FLAGS_hdr, FLAGS_series, FLAGS_plot}; }
+loadgen::OutputPaths Outputs() { return {FLAGS_json, FLAGS_hdr, FLAGS_series, FLAGS_plot}; }
 
 // Everything that the command line says, checked before anything is connected to.
-absl::StatusOr<Plan> MakePlan(bool load, const bench::YcsbArguments& ycsb) {
+absl::StatusOr<Plan> MakePlan(bool load, const loadgen::YcsbArguments& ycsb) {
   Plan plan;
   for (const char* flag : {"auth_key_file", "json", "hdr", "series", "plot"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok()) return status;
   }
   absl::StatusOr<Properties> properties = AllProperties(load, ycsb);
   if (!properties.ok()) return properties.status();
-  absl::StatusOr<bench::Workload> workload = bench::ParseWorkload(*properties, plan.notes);
+  absl::StatusOr<loadgen::Workload> workload = loadgen::ParseWorkload(*properties, plan.notes);
   if (!workload.ok()) return workload.status();
   plan.run.workload = *std::move(workload);
   plan.run.workload.name = FLAGS_workload.empty() ? "custom" : FLAGS_workload;
   plan.run.phase =
-      load ? bench::OperationSource::Phase::kLoad : bench::OperationSource::Phase::kRun;
+      load ? loadgen::OperationSource::Phase::kLoad : loadgen::OperationSource::Phase::kRun;
   if (FLAGS_depth < 1 || FLAGS_depth > kDepthMax) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--depth=%d is not 1 to %d", FLAGS_depth, kDepthMax));
   }
-  if (FLAGS_depth * plan.run.workload.threads > bench::InsertCounter::kWindow / 2) {
+  if (FLAGS_depth * plan.run.workload.threads > loadgen::InsertCounter::kWindow / 2) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--threads × --depth is %d; at most %d operations can be in flight",
-        FLAGS_depth * plan.run.workload.threads, bench::InsertCounter::kWindow / 2));
+        FLAGS_depth * plan.run.workload.threads, loadgen::InsertCounter::kWindow / 2));
   }
   plan.run.depth = FLAGS_depth;
-  const absl::StatusOr<bench::Arrivals> arrivals = bench::ParseArrivals(FLAGS_arrivals);
+  const absl::StatusOr<loadgen::Arrivals> arrivals = loadgen::ParseArrivals(FLAGS_arrivals);
   if (!arrivals.ok()) return arrivals.status();
   plan.run.arrivals = *arrivals;
   const absl::StatusOr<absl::Duration> warm_up =
-      bench::ParseTimeFlag("warmup", FLAGS_warmup, absl::ZeroDuration(), absl::Hours(24));
+      loadgen::ParseTimeFlag("warmup", FLAGS_warmup, absl::ZeroDuration(), absl::Hours(24));
   if (!warm_up.ok()) return warm_up.status();
   plan.run.warm_up = load ? absl::ZeroDuration() : *warm_up;
   plan.run.seed = FLAGS_seed != 0 ? FLAGS_seed : 1 + std::random_device{}();
@@ -266,18 +266,18 @@ absl::StatusOr<Plan> MakePlan(bool load, const bench::YcsbArguments& ycsb) {
   if (plan.server == kNullServer && plan.run.workload.verify)
     return absl::InvalidArgumentError("--verify wants a server; null: returns no values");
   plan.outputs = Outputs();
-  if (const absl::Status files = bench::CheckOutputs(plan.outputs); !files.ok()) return files;
+  if (const absl::Status files = loadgen::CheckOutputs(plan.outputs); !files.ok()) return files;
   return plan;
 }
 
 Facts Settings(const Plan& plan) {
-  const bench::Workload& workload = plan.run.workload;
-  const bool load = plan.run.phase == bench::OperationSource::Phase::kLoad;
+  const loadgen::Workload& workload = plan.run.workload;
+  const bool load = plan.run.phase == loadgen::OperationSource::Phase::kLoad;
   Facts facts = {
       {"workload", workload.name},
       {"records", absl::StrCat(workload.records)},
       {"value_bytes",
-       workload.sizes == bench::Sizes::kEtc ? "etc" : absl::StrCat(workload.value_bytes_max())},
+       workload.sizes == loadgen::Sizes::kEtc ? "etc" : absl::StrCat(workload.value_bytes_max())},
       {"threads", absl::StrCat(workload.threads)},
       {"depth", absl::StrCat(plan.run.depth)},
       {"loop", workload.target > 0
@@ -298,16 +298,16 @@ Facts Settings(const Plan& plan) {
 
 // What a reader of the figures must not miss.
 void AddNotes(const Plan& plan, RunResult& result) {
-  const bench::Workload& workload = plan.run.workload;
+  const loadgen::Workload& workload = plan.run.workload;
   result.notes = plan.notes;
-  if (plan.run.phase == bench::OperationSource::Phase::kLoad) return;
-  if (workload.share(bench::OperationKind::kScan) > 0) {
+  if (plan.run.phase == loadgen::OperationSource::Phase::kLoad) return;
+  if (workload.share(loadgen::OperationKind::kScan) > 0) {
     result.notes.push_back(
         "SCAN: keys have no order here, so a scan goes on where the thread's last one ended, and "
         "not from a chosen key");
   }
-  if (workload.share(bench::OperationKind::kUpdate) +
-          workload.share(bench::OperationKind::kReadModifyWrite) >
+  if (workload.share(loadgen::OperationKind::kUpdate) +
+          workload.share(loadgen::OperationKind::kReadModifyWrite) >
       0) {
     result.notes.push_back(workload.write_all_fields
                                ? "UPDATE: writes the whole value"
@@ -316,12 +316,12 @@ void AddNotes(const Plan& plan, RunResult& result) {
 }
 
 // The report, and what went wrong.
-int Report(const RunResult& result, const bench::OutputPaths& outputs) {
+int Report(const RunResult& result, const loadgen::OutputPaths& outputs) {
   // Files first: who reads standard output may close it early, as `head` does.
-  const absl::Status files = bench::WriteOutputs(result, outputs);
-  std::cout << bench::YcsbText(result) << std::flush;
+  const absl::Status files = loadgen::WriteOutputs(result, outputs);
+  std::cout << loadgen::YcsbText(result) << std::flush;
   const bool written = std::cout.good();
-  const bench::Measurements& measured = result.measured;
+  const loadgen::Measurements& measured = result.measured;
   if (!written) return Fail(ExitStatus::kFailed, "standard output cannot be written");
   if (!files.ok()) return Fail(ExitStatus::kFailed, files.message());
   if (const uint64_t wrong = measured.wrong + measured.stale; wrong > 0) {
@@ -344,9 +344,9 @@ int Report(const RunResult& result, const bench::OutputPaths& outputs) {
 }
 
 int RunPlan(Plan& plan) {
-  plan.run.connect = [&]() -> absl::StatusOr<std::unique_ptr<bench::Store>> {
-    if (plan.server == kNullServer) return bench::NullStore();
-    return bench::ConnectStore(plan.server, plan.client);
+  plan.run.connect = [&]() -> absl::StatusOr<std::unique_ptr<loadgen::Store>> {
+    if (plan.server == kNullServer) return loadgen::NullStore();
+    return loadgen::ConnectStore(plan.server, plan.client);
   };
   if (plan.run.workload.status || isatty(STDERR_FILENO) != 0)
     plan.run.status = [](const std::string& line) { std::cerr << line << std::endl; };
@@ -355,8 +355,8 @@ int RunPlan(Plan& plan) {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  const Facts machine = bench::DescribeMachine();
-  absl::StatusOr<RunResult> result = bench::RunWorkload(plan.run);
+  const Facts machine = loadgen::DescribeMachine();
+  absl::StatusOr<RunResult> result = loadgen::RunWorkload(plan.run);
   if (ReasonOf(result.status()) == Reason::kBadAuthKey)
     return Fail(ExitStatus::kUsage, absl::StrCat("--auth-key-file: ", result.status().message()));
   if (!result.ok()) {
@@ -373,20 +373,20 @@ int MergeFiles(const std::vector<std::string>& paths) {
   if (paths.empty()) return Fail(ExitStatus::kUsage, "merge: which results? Name their JSON files");
   std::vector<RunResult> results;
   for (const std::string& path : paths) {
-    absl::StatusOr<RunResult> result = bench::ReadResult(path);
+    absl::StatusOr<RunResult> result = loadgen::ReadResult(path);
     if (!result.ok()) return Fail(ExitStatus::kUsage, result.status().message());
     results.push_back(*std::move(result));
   }
-  const absl::StatusOr<RunResult> merged = bench::Merge(results);
+  const absl::StatusOr<RunResult> merged = loadgen::Merge(results);
   if (!merged.ok()) return Fail(ExitStatus::kUsage, merged.status().message());
-  if (const absl::Status files = bench::CheckOutputs(Outputs()); !files.ok())
+  if (const absl::Status files = loadgen::CheckOutputs(Outputs()); !files.ok())
     return Fail(ExitStatus::kUsage, files.message());
   return Report(*merged, Outputs());
 }
 
 int Main(int argc, char** argv) {
-  const absl::StatusOr<bench::YcsbArguments> ycsb =
-      bench::TakeYcsbArguments(ArgumentsOf(argc, argv));
+  const absl::StatusOr<loadgen::YcsbArguments> ycsb =
+      loadgen::TakeYcsbArguments(ArgumentsOf(argc, argv));
   if (!ycsb.ok()) return Fail(ExitStatus::kUsage, ycsb.status().message());
   const absl::StatusOr<std::vector<std::string>> words = ParseFlags(ycsb->rest);
   if (!words.ok()) return Fail(ExitStatus::kUsage, words.status().message());

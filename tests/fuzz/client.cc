@@ -2,17 +2,21 @@
 // region, its replies, and when each of them comes. The bytes are a script of what the user starts,
 // what arrives and how time passes. What must hold:
 //
-//   every READ lies within the region that was told (hostile_transport.cc); what is sent is
-//   well-formed every operation is answered once, and by its deadline (one in the user's memory:
-//   when the connection is gone, after it) an answer fits the caller's buffer; nothing lands there
-//   after the answer, and what was lent to the server stands as it was nothing is left when the
-//   client is closed
+//   every READ lies within the region that was told (hostile_transport.cc)
+//
+//   what is sent is well-formed
+//
+//   every operation is answered once, and by its deadline (one in the user's memory: when the
+//   connection is gone, after it)
+//
+//   an answer fits the caller's buffer; nothing lands there after the answer, and what was lent to
+//   the server stands as it was
+//
+//   nothing is left when the client is closed
 
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,9 +28,10 @@
 #include "client/registered_memory.h"
 #include "client/scans.h"
 #include "rdma/authentication.h"
-#include "rdma/batch.h"
 #include "rdma/protocol.h"
 #include "tests/fake_transport.h"
+#include "tests/fuzz/client_frames.h"
+#include "tests/fuzz/frame_bytes.h"
 #include "tests/fuzz/hostile_region.h"
 #include "tests/fuzz/hostile_transport.h"
 #include "tests/fuzz/input.h"
@@ -34,25 +39,13 @@
 namespace osprey::client {
 namespace {
 
+using fuzz::BytesOf;
+using fuzz::Joined;
 using rdma::Opcode;
 
-constexpr uint64_t kRegionSizes[] = {48 << 10, 1 << 20, 16 << 20, uint64_t{1} << 30};
-constexpr uint32_t kPartitions[] = {1, 1, 2, 4, 64};
-constexpr uint64_t kIncarnation = 77;
 constexpr int kOperationsMax = 32;
 constexpr uint64_t kBufferBytesMax = 4 << 20;
 constexpr std::byte kCanary{0xca};
-
-std::string Joined(std::initializer_list<rdma::FrameBytes> pieces) {
-  std::string frame;
-  for (rdma::FrameBytes piece : pieces)
-    frame.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  return frame;
-}
-
-rdma::FrameBytes BytesOf(absl::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
 
 // A request that the client waits for.
 struct Request {
@@ -158,20 +151,6 @@ class Script {
 
   const std::string& AnyKey() { return keys_[input_.Byte() % keys_.size()]; }
 
-  WriteOptions AnyOptions(bool put) {
-    WriteOptions options;
-    options.if_absent = put && input_.OneIn(8);
-    if (input_.OneIn(8)) options.if_version = input_.Number();
-    if (put && input_.OneIn(8))
-      options.ttl = absl::Nanoseconds(static_cast<int64_t>(input_.Number() >> 1));
-    return options;
-  }
-
-  std::string AnyValue() {
-    constexpr size_t kSizes[] = {0, 1, 40, 4000, 8100, 9000, 100 << 10};
-    return std::string(kSizes[input_.Choice(7)], 'v');
-  }
-
   void StartSome() {
     const std::shared_ptr<Outcome> outcome = NewOutcome();
     const absl::Time deadline = outcome->deadline;
@@ -212,27 +191,28 @@ class Script {
       case kTtl:
         return Started(outcome, engine.StartTtl(key, deadline, Callback<absl::Duration>(outcome)));
       case kPut:
-        return Started(outcome, engine.StartPut(key, AnyValue(), AnyOptions(true), deadline,
-                                                Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.StartPut(key, AnyValue(input_), AnyOptions(input_, true),
+                                                deadline, Callback<uint64_t>(outcome)));
       case kPutFrom: {
         UserMemory source = NewMemory(*outcome);
-        return Started(outcome, engine.StartPutFrom(key, std::move(source), AnyOptions(true),
-                                                    deadline, Callback<uint64_t>(outcome)));
+        return Started(
+            outcome, engine.StartPutFrom(key, std::move(source), AnyOptions(input_, true), deadline,
+                                         Callback<uint64_t>(outcome)));
       }
       case kDelete:
-        return Started(outcome, engine.StartDelete(key, AnyOptions(false), deadline,
+        return Started(outcome, engine.StartDelete(key, AnyOptions(input_, false), deadline,
                                                    Callback<uint64_t>(outcome)));
       case kIncrement:
-        return Started(
-            outcome, engine.StartIncrement(key, static_cast<int64_t>(input_.Number()),
-                                           AnyOptions(false), deadline, Callback<Number>(outcome)));
+        return Started(outcome, engine.StartIncrement(key, static_cast<int64_t>(input_.Number()),
+                                                      AnyOptions(input_, false), deadline,
+                                                      Callback<Number>(outcome)));
       case kAppend:
-        return Started(outcome, engine.StartAppend(key, AnyValue(), AnyOptions(false), deadline,
-                                                   Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.StartAppend(key, AnyValue(input_), AnyOptions(input_, false),
+                                                   deadline, Callback<uint64_t>(outcome)));
       case kExpire:
-        return Started(outcome,
-                       engine.StartExpire(key, absl::Seconds(1 + input_.Byte()), AnyOptions(false),
-                                          deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.StartExpire(key, absl::Seconds(1 + input_.Byte()),
+                                                   AnyOptions(input_, false), deadline,
+                                                   Callback<uint64_t>(outcome)));
       case kTouch:
         return Started(outcome, engine.StartTouch(key, deadline, Callback<uint64_t>(outcome)));
       case kFlush:
@@ -266,29 +246,13 @@ class Script {
   // --- What the server does
 
   void NewRegion() {
-    fuzz::RegionShape shape;
-    shape.region_bytes = kRegionSizes[input_.Choice(4)];
-    shape.partitions = kPartitions[input_.Choice(5)];
-    if (shape.region_bytes / shape.partitions < kRegionSizes[0]) shape.partitions = 1;
-    shape.incarnation = kIncarnation + (input_.OneIn(4) ? 1 : 0);
-    shape.hash_seed = 5;
-    region_ = std::make_unique<fuzz::HostileRegion>(shape, input_);
+    region_ = std::make_unique<fuzz::HostileRegion>(AnyShape(input_), input_);
     region_->set_honest(input_.Flag());
     for (const std::string& key : keys_) region_->WillBeAsked(key);
   }
 
   void Accept() {
-    constexpr uint32_t kFrameBytes[] = {8192, 8192, 4184, 4183, 1, 16384};
-    constexpr uint32_t kReadBytes[] = {1 << 20, 4096, 64 << 10, 4096 + 64};
-    constexpr uint16_t kReads[] = {128, 16, 4, 1};
-    constexpr uint16_t kCredits[] = {32, 8, 1, 2};
-    rdma::ConnectionLimits limits;
-    limits.frame_bytes_max = kFrameBytes[input_.Choice(6)];
-    limits.read_bytes_max = kReadBytes[input_.Choice(4)];
-    limits.reads_in_flight_max = kReads[input_.Choice(4)];
-    limits.read_depth = 16;
-    limits.send_credits_max = kCredits[input_.Choice(4)];
-    wire_->Accept(limits);
+    wire_->Accept(AnyLimits(input_));
     requests_.clear();
   }
 
@@ -309,46 +273,14 @@ class Script {
     body.partitions = shape.partitions;
     body.server_time = ServerTime();
     body.wants_hints = input_.Flag() ? 1 : 0;
+    body.wants_reports = body.wants_hints;
     uint64_t session = 5;
     if (input_.Flag() && hello_.resume_session != 0) {
       body.resumed = 1;
       session = hello_.resume_session;
       body.incarnation = hello_.resume_incarnation;
     }
-    if (input_.OneIn(8)) {
-      switch (input_.Choice(9)) {
-        case 0:
-          body.incarnation = input_.Number();
-          break;
-        case 1:
-          body.region.length = input_.Number();
-          break;
-        case 2:
-          body.region.address = input_.Number();
-          break;
-        case 3:
-          body.requests_max = static_cast<uint32_t>(input_.Number());
-          break;
-        case 4:
-          body.resumed = input_.Byte();
-          break;
-        case 5:
-          body.value_bytes_max = input_.Number();
-          break;
-        case 6:
-          body.eager_bytes_max = static_cast<uint32_t>(input_.Number());
-          break;
-        case 7:
-          body.partitions = static_cast<uint32_t>(input_.Number());
-          break;
-        case 8:
-          session = input_.Number();
-          break;
-      }
-      // What it lies about must not cost more memory than this process has: a directory may be a
-      // thousandth of the region.
-      if (body.region.length > uint64_t{1} << 36) body.region.length = uint64_t{1} << 36;
-    }
+    if (input_.OneIn(8)) LieInWelcome(input_, body, session);
     if (key_ != nullptr && !input_.OneIn(16)) {
       const rdma::Proof proof = rdma::ServerProof(*key_, nonces_, session, rdma::BodyBytes(body));
       std::memcpy(body.proof, proof.data(), proof.size());
@@ -363,10 +295,6 @@ class Script {
     std::memcpy(nonces_.server.data(), body.server_nonce, nonces_.server.size());
     nonces_.client = {std::byte{7}};
     return Joined({rdma::Message<rdma::ChallengeBody>(Opcode::kChallenge, 0, 0, body, 0).bytes()});
-  }
-
-  std::string EmptyFrame(Opcode opcode, uint64_t session, uint64_t sequence) {
-    return Joined({rdma::EmptyMessage(opcode, session, sequence).bytes()});
   }
 
   // As an honest server would, up to where the client is ready; the input decides where that ends.
@@ -416,38 +344,13 @@ class Script {
       case Opcode::kHints:
         OSPREY_MUST(rdma::ParseHints(frame).ok(), "the client's Hints");
         return;
+      case Opcode::kReport:
+        OSPREY_MUST(rdma::ParseReport(frame).ok(), "the client's Report");
+        return;
       case Opcode::kGoodbye:
         return;
-      case Opcode::kPut:
-        OSPREY_MUST(rdma::ParsePut(frame).ok(), "the client's Put");
-        break;
-      case Opcode::kDelete:
-        OSPREY_MUST(rdma::ParseDelete(frame).ok(), "the client's Delete");
-        break;
-      case Opcode::kGet:
-        OSPREY_MUST(rdma::ParseGet(frame).ok(), "the client's Get");
-        break;
-      case Opcode::kIncrement:
-        OSPREY_MUST(rdma::ParseIncrement(frame).ok(), "the client's Increment");
-        break;
-      case Opcode::kAppend:
-        OSPREY_MUST(rdma::ParseAppend(frame).ok(), "the client's Append");
-        break;
-      case Opcode::kFlush:
-        OSPREY_MUST(rdma::ParseFlush(frame).ok(), "the client's Flush");
-        break;
-      case Opcode::kExpire:
-        OSPREY_MUST(rdma::ParseExpire(frame).ok(), "the client's Expire");
-        break;
-      case Opcode::kTouch:
-        OSPREY_MUST(rdma::ParseTouch(frame).ok(), "the client's Touch");
-        break;
-      case Opcode::kPing:
-      case Opcode::kStats:
-        OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the client's Ping");
-        break;
       default:
-        OSPREY_MUST(false, "the client sends what only servers send");
+        MustBeRequest(opcode, frame);
     }
     OSPREY_MUST(header->sequence != 0, "a request without a number");
     requests_.push_back({opcode, header->sequence, text});
@@ -470,27 +373,7 @@ class Script {
   }
 
   std::string ReplyFrame(const Request& request) {
-    rdma::ReplyBody body;
-    std::string data;
-    constexpr absl::StatusCode kCodes[] = {
-        absl::StatusCode::kOk,          absl::StatusCode::kOk,
-        absl::StatusCode::kOk,          absl::StatusCode::kNotFound,
-        absl::StatusCode::kUnavailable, absl::StatusCode::kUnknown,
-        absl::StatusCode::kInternal,    absl::StatusCode::kFailedPrecondition};
-    body.status = static_cast<uint32_t>(kCodes[input_.Choice(8)]);
-    body.version = input_.Number();
-    body.slot = input_.Flag() ? region_->AnySlot() : input_.Number();
-    if (request.opcode == Opcode::kGet) {
-      body.value_length = input_.Flag() ? input_.Number() : input_.Byte();
-      if (input_.Flag()) data = input_.Text(200), body.value_length = data.size();
-      if (input_.OneIn(4)) body.expiry = input_.Number();
-    } else if (request.opcode == Opcode::kIncrement) {
-      data = input_.Flag() ? "-12" : input_.Text(30);
-    } else if (input_.OneIn(4)) {
-      data = input_.Text(200);
-    }
-    if (body.value_length > data.size()) body.lease_ms = input_.Byte();
-    if (body.status != 0) body.reason = input_.Byte() % (rdma::kWireReasonMax + 1);
+    auto [body, data] = AnyReply(input_, *region_, request.opcode);
     body.server_time = ServerTime();
     body.data_length = static_cast<uint32_t>(data.size());
     uint64_t session = engine_->connection().terms().session;
@@ -633,7 +516,9 @@ class Script {
         ReadSource();
         break;
       case kGoodbye:
-        wire_->Deliver(EmptyFrame(Opcode::kGoodbye, engine_->connection().terms().session, 0));
+        wire_->Deliver(
+            Joined({rdma::EmptyMessage(Opcode::kGoodbye, engine_->connection().terms().session, 0)
+                        .bytes()}));
         break;
       case kFailReads:
         wire_->FinishReads(0, false);

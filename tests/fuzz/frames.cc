@@ -113,6 +113,9 @@ void Take(FrameBytes frame, bool in_batch) {
         MustMake(frame, body, {hints->words});
       }
       return;
+    case Opcode::kReport:
+      if (auto body = ParseReport(frame); body.ok()) MustMake(frame, *body, {});
+      return;
     case Opcode::kReply:
       if (auto reply = ParseReply(frame); reply.ok()) MustMake(frame, reply->body, {reply->data});
       return;
@@ -144,7 +147,7 @@ constexpr Opcode kOpcodes[] = {
     Opcode::kHello,   Opcode::kWelcome,   Opcode::kChallenge, Opcode::kResponse, Opcode::kGoodbye,
     Opcode::kRefused, Opcode::kPut,       Opcode::kDelete,    Opcode::kGet,      Opcode::kPing,
     Opcode::kStats,   Opcode::kIncrement, Opcode::kAppend,    Opcode::kFlush,    Opcode::kExpire,
-    Opcode::kTouch,   Opcode::kBatch,     Opcode::kHints,     Opcode::kReply};
+    Opcode::kTouch,   Opcode::kBatch,     Opcode::kHints,     Opcode::kReply,    Opcode::kReport};
 
 // A frame whose header is as it should be, so that its body is looked at.
 std::string WithHeader(fuzz::Input& input, std::string body, uint64_t session) {
@@ -155,7 +158,8 @@ std::string WithHeader(fuzz::Input& input, std::string body, uint64_t session) {
   const bool greeting = opcode == Opcode::kHello || opcode == Opcode::kChallenge ||
                         opcode == Opcode::kResponse || opcode == Opcode::kRefused;
   const bool unnumbered = greeting || opcode == Opcode::kWelcome || opcode == Opcode::kGoodbye ||
-                          opcode == Opcode::kBatch || opcode == Opcode::kHints;
+                          opcode == Opcode::kBatch || opcode == Opcode::kHints ||
+                          opcode == Opcode::kReport;
   header.session = greeting ? 0 : session;
   header.sequence = unnumbered ? 0 : 1 + input.Byte();
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + body;

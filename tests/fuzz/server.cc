@@ -7,191 +7,36 @@
 //   when the others are gone, so is everything that was kept for them: connections, sessions, space
 //   the server ends when it is told to
 
-#include <xxhash.h>
-
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "index/table.h"
 #include "rdma/authentication.h"
-#include "rdma/batch.h"
 #include "rdma/protocol.h"
-#include "server/admission.h"
 #include "server/engine.h"
 #include "server/tables.h"
 #include "tests/fake_transport.h"
+#include "tests/fuzz/frame_bytes.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/server_frames.h"
+#include "tests/fuzz/server_peer.h"
 
 namespace osprey::server {
 namespace {
 
+using fuzz::BytesOf;
+using fuzz::Joined;
 using rdma::Access;
-using rdma::ConnectionId;
-using rdma::Event;
 using rdma::Opcode;
 
-constexpr char kUri[] = "rdma://server:7411";
 constexpr uint64_t kIncarnation = 0xABCDEF;
-constexpr uint64_t kHashSeed = 42;
-constexpr uint64_t kValueBytesMax = 80 << 10;
-constexpr size_t kSourceBytes = 96 << 10;  // of a hostile client's memory
 constexpr int kHostiles = 3;
 // Within so many turns a client that keeps the rules is answered, whatever the others do.
 constexpr int kTurnsToAnswer = 200;
-
-std::string Joined(std::initializer_list<rdma::FrameBytes> pieces) {
-  std::string frame;
-  for (rdma::FrameBytes piece : pieces)
-    frame.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  return frame;
-}
-
-rdma::FrameBytes BytesOf(absl::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-// One client's end, whoever drives it.
-class Peer {
- public:
-  Peer(fake::Network& network, rdma::Domain& domain, bool server_has_key)
-      : network_(network), server_has_key_(server_has_key) {
-    liveness_ = domain.Allocate(kLivenessBytes, Access::kRemoteRead).value();
-    source_ = domain.Allocate(kSourceBytes, Access::kRemoteRead).value();
-    domain_ = &domain;
-  }
-
-  void Connect(const rdma::TransportOptions& options, uint32_t affinity) {
-    transport_ = domain_->NewTransport(options).value();
-    connected_ = disconnected_ = welcomed_ = proved_ = challenged_ = false;
-    replies_ = 0;
-    sequence_ = 0;
-    // A session that is resumed has its numbers already.
-    id_ = transport_->Connect(kUri, affinity).value();
-  }
-  void Leave() {
-    if (transport_ != nullptr) transport_->Disconnect(id_);
-  }
-  bool gone() const { return transport_ == nullptr || disconnected_; }
-
-  std::string HelloFrame(uint64_t resume_session, uint64_t resume_incarnation) {
-    if (connected_ && !disconnected_) {
-      const auto liveness = transport_->Expose(id_, *liveness_);
-      const auto source = transport_->Expose(id_, *source_);
-      if (liveness.ok() && source.ok()) {
-        hello_.liveness = {liveness->address, kLivenessBytes, liveness->key, 0};
-        source_remote_ = *source;
-      }
-    }
-    hello_.resume_session = resume_session;
-    hello_.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
-    return Joined({rdma::Message<rdma::HelloBody>(Opcode::kHello, 0, 0, hello_, 0).bytes()});
-  }
-  std::string ResponseFrame(const rdma::AuthKey& key, bool right) {
-    nonces_.client = {std::byte{7}};
-    const rdma::Proof proof = rdma::ClientProof(key, nonces_, rdma::BodyBytes(hello_));
-    rdma::ResponseBody body;
-    std::memcpy(body.client_nonce, nonces_.client.data(), nonces_.client.size());
-    std::memcpy(body.mac, proof.data(), proof.size());
-    if (!right) body.mac[9] ^= 1;
-    proved_ |= right && challenged_;
-    return Joined({rdma::Message<rdma::ResponseBody>(Opcode::kResponse, 0, 0, body, 0).bytes()});
-  }
-  bool Send(absl::string_view frame) {
-    return transport_ != nullptr && !frame.empty() && transport_->Send(id_, {BytesOf(frame)}).ok();
-  }
-
-  void Poll() {
-    if (transport_ == nullptr || asleep_) return;
-    Event events[16];
-    const size_t count = transport_->Poll(absl::MakeSpan(events));
-    for (size_t i = 0; i < count; ++i) {
-      switch (events[i].kind) {
-        case Event::Kind::kConnected:
-          connected_ = true;
-          break;
-        case Event::Kind::kReceived:
-          Take(events[i].frame);
-          break;
-        case Event::Kind::kDisconnected:
-          disconnected_ = true;
-          break;
-        case Event::Kind::kReadsDone:
-        case Event::Kind::kConnectRequest:
-        case Event::Kind::kDeviceLost:
-          break;
-      }
-    }
-  }
-
-  fake::Network& network_;
-  const bool server_has_key_;
-  rdma::Domain* domain_ = nullptr;
-  std::unique_ptr<rdma::Memory> liveness_, source_;
-  std::unique_ptr<rdma::Transport> transport_;
-  ConnectionId id_ = ConnectionId::kNone;
-  rdma::RemoteMemory source_remote_;
-  rdma::HelloBody hello_;
-  rdma::Nonces nonces_;
-  uint64_t session_ = 0;
-  uint64_t sequence_ = 0;  // the last that was sent
-  bool connected_ = false, disconnected_ = false, welcomed_ = false, challenged_ = false,
-       proved_ = false;
-  bool asleep_ = false;
-  uint64_t replies_ = 0;
-  absl::StatusCode last_code_ = absl::StatusCode::kUnknown;
-
- private:
-  void Take(rdma::Bytes frame) {
-    const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-    OSPREY_MUST(header.ok(), "the server sends a header that is none");
-    const auto opcode = static_cast<Opcode>(header->opcode);
-    OSPREY_MUST(
-        !server_has_key_ || proved_ || opcode == Opcode::kChallenge || opcode == Opcode::kRefused,
-        "something was told to who has not proved that it has the key");
-    switch (opcode) {
-      case Opcode::kChallenge: {
-        const absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
-        OSPREY_MUST(challenge.ok() && !challenged_, "the server's Challenge");
-        challenged_ = true;
-        std::memcpy(nonces_.server.data(), challenge->server_nonce, nonces_.server.size());
-        return;
-      }
-      case Opcode::kRefused:
-        OSPREY_MUST(rdma::ParseRefused(frame).ok(), "the server's Refused");
-        return;
-      case Opcode::kWelcome:
-        OSPREY_MUST(rdma::ParseWelcome(frame).ok() && !welcomed_, "the server's Welcome");
-        welcomed_ = true;
-        session_ = header->session;
-        return;
-      case Opcode::kReply: {
-        const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
-        OSPREY_MUST(reply.ok() && header->session == session_, "the server's Reply");
-        ++replies_;
-        last_code_ = static_cast<absl::StatusCode>(reply->body.status);
-        return;
-      }
-      case Opcode::kBatch: {
-        std::vector<rdma::FrameBytes> frames;
-        OSPREY_MUST(rdma::ParseBatch(frame, frames).ok(), "the server's Batch");
-        for (rdma::FrameBytes inner : frames) Take(inner);
-        return;
-      }
-      case Opcode::kGoodbye:
-        OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the server's Goodbye");
-        return;
-      default:
-        OSPREY_MUST(false, "the server sends what only clients send");
-    }
-  }
-};
 
 class Script {
  public:
@@ -203,6 +48,7 @@ class Script {
     good_domain_ = network_.NewDomain("good");
     client_domain_ = network_.NewDomain("client");
     region_ = server_domain_->Allocate(kRegionBytes[input.Choice(3)], Access::kRemoteRead).value();
+    frames_ = std::make_unique<HostileFrames>(input, region_->size());
     scratch_ = server_domain_->Allocate(kLivenessBytes, Access::kLocal).value();
     index::TableOptions table;
     table.incarnation = kIncarnation;
@@ -320,230 +166,6 @@ class Script {
                 "a GET that was refused for nothing");
   }
 
-  // --- Hostile frames
-
-  // Keys of one home, of which no window holds all.
-  static const std::vector<std::string>& MeetingKeys() {
-    static const auto* const keys = [] {
-      auto* found = new std::vector<std::string>;
-      for (int i = 0; found->size() < 64; ++i) {
-        std::string key = absl::StrCat("meet", i);
-        const index::KeyHash hash = index::HashKey(key, kHashSeed);
-        if (hash.home() == 7 && hash.directory_index(3) == 5) found->push_back(std::move(key));
-      }
-      return found;
-    }();
-    return *keys;
-  }
-
-  std::string AnyKey() {
-    constexpr const char* kKeys[] = {"a", "b", "planet", "mine",
-                                     "a key that is too long for a line of 128 bytes"};
-    if (input_.OneIn(16)) return std::string(input_.UpTo(rdma::kKeyBytesMax), 'k');
-    if (input_.OneIn(8)) return MeetingKeys()[input_.Byte() % MeetingKeys().size()];
-    if (input_.OneIn(4)) return absl::StrCat("key", input_.Byte());
-    return kKeys[input_.Choice(5)];
-  }
-  std::string AnyValue() {
-    constexpr size_t kSizes[] = {0, 1, 8, 40, 100, 1000, 4000, 7900};
-    if (input_.OneIn(4)) return input_.Text(40);
-    return std::string(kSizes[input_.Choice(8)], '7');
-  }
-  uint64_t NextSequence(Peer& peer) {
-    if (!input_.OneIn(8)) return ++peer.sequence_;
-    switch (input_.Choice(4)) {
-      case 0:
-        return peer.sequence_;  // once more
-      case 1:
-        return peer.sequence_ - input_.Byte();
-      case 2:
-        return peer.sequence_ += input_.Byte() * uint64_t{3};
-      default:
-        return input_.Number();
-    }
-  }
-  template <typename Body>
-  std::string Request(Peer& peer, Opcode opcode, const Body& body, absl::string_view payload,
-                      bool numbered = true) {
-    const uint64_t sequence = numbered ? NextSequence(peer) : 0;
-    return Joined(
-        {rdma::Message<Body>(opcode, peer.session_, sequence, body, payload.size()).bytes(),
-         BytesOf(payload)});
-  }
-  template <typename Body>
-  void AnyCondition(Body& body) {
-    if (!input_.OneIn(8)) return;
-    body.condition = input_.Choice(3);
-    if (body.condition == 2) body.condition_version = input_.Number();
-  }
-
-  std::string RendezvousFrame(Peer& peer, const std::string& key) {
-    constexpr uint64_t kSizes[] = {
-        1, 9000, 60000, 70000, kValueBytesMax, kValueBytesMax + 1, kSourceBytes};
-    rdma::PutBody body;
-    body.rendezvous = 1;
-    body.key_length = static_cast<uint16_t>(key.size());
-    body.value_length = kSizes[input_.Choice(7)];
-    body.source = {peer.source_remote_.address, body.value_length, peer.source_remote_.key, 0};
-    // Hashing all of it in each input would take the most of its time.
-    if (body.value_length <= 70000)
-      body.value_hash = XXH3_64bits(peer.source_->data(), body.value_length);
-    if (input_.OneIn(8)) {
-      switch (input_.Choice(4)) {
-        case 0:
-          body.source.address += input_.Number();
-          break;
-        case 1:
-          body.source.key = static_cast<uint32_t>(input_.Number());
-          break;
-        case 2:
-          body.value_hash ^= 1;
-          break;
-        case 3:
-          body.value_length = body.source.length = input_.Number();
-          break;
-      }
-    }
-    AnyCondition(body);
-    if (input_.OneIn(8)) body.ttl_ns = input_.Number();
-    return Request(peer, Opcode::kPut, body, key);
-  }
-
-  std::string RequestFrame(Peer& peer) {
-    const std::string key = AnyKey();
-    const std::string value = AnyValue();
-    enum {
-      kPut,
-      kPut2,
-      kRendezvous,
-      kDelete,
-      kIncrement,
-      kAppend,
-      kGet,
-      kFlush,
-      kExpire,
-      kTouch,
-      kHints,
-      kPing,
-      kStats,
-      kGoodbye,
-      kKinds
-    };
-    switch (input_.Choice(kKinds)) {
-      case kPut:
-      case kPut2: {
-        rdma::PutBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        body.value_length = value.size();
-        AnyCondition(body);
-        if (input_.OneIn(4)) body.ttl_ns = input_.Number();
-        return Request(peer, Opcode::kPut, body, key + value);
-      }
-      case kRendezvous:
-        return RendezvousFrame(peer, key);
-      case kDelete: {
-        rdma::DeleteBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        AnyCondition(body);
-        return Request(peer, Opcode::kDelete, body, key);
-      }
-      case kIncrement: {
-        rdma::IncrementBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        body.by = static_cast<int64_t>(input_.Number());
-        AnyCondition(body);
-        return Request(peer, Opcode::kIncrement, body, key);
-      }
-      case kAppend: {
-        rdma::AppendBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        body.value_length = value.size();
-        AnyCondition(body);
-        return Request(peer, Opcode::kAppend, body, key + value);
-      }
-      case kGet: {
-        rdma::GetBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        body.want_value = input_.OneIn(4) ? 0 : 1;
-        return Request(peer, Opcode::kGet, body, key);
-      }
-      case kFlush: {
-        rdma::FlushBody body;
-        if (input_.Flag()) body = {input_.Number(), input_.Number()};
-        return Request(peer, Opcode::kFlush, body, "");
-      }
-      case kExpire: {
-        rdma::ExpireBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        body.ttl_ns = input_.Number();
-        AnyCondition(body);
-        return Request(peer, Opcode::kExpire, body, key);
-      }
-      case kTouch: {
-        rdma::TouchBody body;
-        body.key_length = static_cast<uint16_t>(key.size());
-        return Request(peer, Opcode::kTouch, body, key);
-      }
-      case kHints: {
-        rdma::HintsBody body;
-        std::string words;
-        body.count = 1 + input_.Byte() % (input_.OneIn(8) ? 256 : 4);
-        for (uint32_t i = 0; i < body.count; ++i) {
-          const uint64_t word = input_.Flag() ? input_.Any<uint64_t>() : AnyHint();
-          words.append(reinterpret_cast<const char*>(&word), sizeof(word));
-        }
-        return Request(peer, Opcode::kHints, body, words, input_.OneIn(32));
-      }
-      case kGoodbye:
-        if (input_.OneIn(4))
-          return Joined({rdma::EmptyMessage(Opcode::kGoodbye, peer.session_, 0).bytes()});
-        [[fallthrough]];
-      case kPing:
-      case kStats:
-        break;
-    }
-    const Opcode opcode = input_.OneIn(4) ? Opcode::kStats : Opcode::kPing;
-    return Joined({rdma::EmptyMessage(opcode, peer.session_, NextSequence(peer)).bytes()});
-  }
-
-  // Of some line or item of the region.
-  uint64_t AnyHint() {
-    const uint64_t bytes = region_->size();
-    const uint64_t at = input_.Any<uint16_t>() * uint64_t{8} % bytes;
-    const uint64_t offset = input_.Flag() ? at : index::UnitsOffset(bytes) + at / 128 * 128;
-    const index::KeyHash hash = index::HashKey("a", kHashSeed);
-    return uint64_t{input_.Flag() ? 1u : 3u} << 62 | uint64_t{hash.fingerprint()} << 46 |
-           uint64_t{input_.Byte() % 8u} << index::kOffsetBits | offset / 8;
-  }
-
-  std::string BatchFrame(Peer& peer) {
-    std::string frames;
-    // Short ones may be many.
-    uint32_t count = 1 + input_.Byte() % (input_.OneIn(4) ? 140 : 8);
-    const bool same = input_.OneIn(4);
-    std::string frame = RequestFrame(peer);
-    for (; count > 0 && frames.size() + frame.size() < 8000; --count) {
-      frames += frame;
-      if (!same || input_.empty()) frame = RequestFrame(peer);
-    }
-    rdma::EmptyMessage batch(Opcode::kBatch, peer.session_, 0);
-    batch.header.length += static_cast<uint32_t>(frames.size());
-    return Joined({batch.bytes(), BytesOf(frames)});
-  }
-
-  std::string Spoiled(std::string frame) {
-    if (!input_.OneIn(8) || frame.empty()) return frame;
-    for (uint32_t changes = 1 + input_.Byte() % 3; changes > 0; --changes)
-      frame[input_.Any<uint16_t>() % std::min<size_t>(frame.size(), 128)] =
-          static_cast<char>(input_.Byte());
-    if (input_.OneIn(4)) frame.resize(1 + input_.Any<uint16_t>() % 8192);
-    if (input_.Flag() && frame.size() >= sizeof(rdma::FrameHeader)) {
-      const auto length = static_cast<uint32_t>(frame.size());
-      std::memcpy(frame.data() + offsetof(rdma::FrameHeader, length), &length, sizeof(length));
-    }
-    return frame;
-  }
-
   // --- The script
 
   void ConnectHostile(Peer& peer) {
@@ -566,10 +188,10 @@ class Script {
     if (input_.Flag()) session = hostiles_[input_.Byte() % kHostiles]->session_;
     if (input_.OneIn(16)) session = good_->session_ + 1;
     const uint64_t sequence = peer.sequence_;
-    peer.Send(Spoiled(peer.HelloFrame(session, input_.OneIn(8) ? 1 : kIncarnation)));
+    peer.Send(frames_->Spoiled(peer.HelloFrame(session, input_.OneIn(8) ? 1 : kIncarnation)));
     for (int i = 0; i < 4; ++i) Turn();
     if (peer.challenged_ && key_ != nullptr) {
-      peer.Send(Spoiled(peer.ResponseFrame(*key_, !input_.OneIn(8))));
+      peer.Send(frames_->Spoiled(peer.ResponseFrame(*key_, !input_.OneIn(8))));
       for (int i = 0; i < 4; ++i) Turn();
     }
     if (session != 0) peer.sequence_ = sequence + input_.Byte();
@@ -622,20 +244,21 @@ class Script {
       case kRequest2:
       case kRequest3:
         for (uint32_t count = 1 + input_.Byte() % 4; count > 0; --count)
-          peer.Send(Spoiled(RequestFrame(peer)));
+          peer.Send(frames_->Spoiled(frames_->RequestFrame(peer)));
         return;
       case kBatch:
-        peer.Send(Spoiled(BatchFrame(peer)));
+        peer.Send(frames_->Spoiled(frames_->BatchFrame(peer)));
         return;
       case kEstablish:
         return EstablishHostile(peer);
       case kConnect:
         return ConnectHostile(peer);
       case kHello:
-        peer.Send(Spoiled(peer.HelloFrame(input_.Flag() ? peer.session_ : 0, kIncarnation)));
+        peer.Send(
+            frames_->Spoiled(peer.HelloFrame(input_.Flag() ? peer.session_ : 0, kIncarnation)));
         return;
       case kResponse:
-        if (key_ != nullptr) peer.Send(Spoiled(peer.ResponseFrame(*key_, input_.Flag())));
+        if (key_ != nullptr) peer.Send(frames_->Spoiled(peer.ResponseFrame(*key_, input_.Flag())));
         return;
       case kRaw:
         peer.Send(input_.Text(200));
@@ -673,7 +296,8 @@ class Script {
     const size_t value_bytes = size_t{1} << input_.Choice(13);
     for (uint32_t i = 0; i < 64; ++i) {
       rdma::PutBody body;
-      const std::string key = meet ? MeetingKeys()[i] : absl::StrCat("fill", i, "of", value_bytes);
+      const std::string key =
+          meet ? HostileFrames::MeetingKeys()[i] : absl::StrCat("fill", i, "of", value_bytes);
       body.key_length = static_cast<uint16_t>(key.size());
       body.value_length = value_bytes - 1;
       const std::string payload = key + std::string(value_bytes - 1, 'f');
@@ -732,6 +356,7 @@ class Script {
   }
 
   fuzz::Input& input_;
+  std::unique_ptr<HostileFrames> frames_;
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   rdma::AuthKey::Pointer key_;

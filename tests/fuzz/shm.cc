@@ -220,21 +220,9 @@ class Script {
   }
 
   void Send(const ShmPacket& packet, absl::Span<const int> fds, size_t bytes = sizeof(ShmPacket)) {
-    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-    iovec data = {const_cast<ShmPacket*>(&packet), std::min(bytes, sizeof(packet))};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    if (!fds.empty()) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-      cmsghdr* part = CMSG_FIRSTHDR(&message);
-      part->cmsg_level = SOL_SOCKET;
-      part->cmsg_type = SCM_RIGHTS;
-      part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-      std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
-    }
-    (void)!sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    SendWithDescriptors(
+        socket_.get(),
+        {reinterpret_cast<const std::byte*>(&packet), std::min(bytes, sizeof(packet))}, fds);
   }
 
   void SendAny() {

@@ -22,6 +22,16 @@ FLAG = re.compile(r"^  (--[a-z][a-z0-9-]*|-[a-z](?= ))(?:[= ]([^\s-]\S*)(?=\s|$)
 EXIT_STATUS = re.compile(r"^exit status: ((?:.+\n?)+)", re.IGNORECASE | re.MULTILINE)
 CONTINUED = re.compile(r"^ {8,}(\S.*)$")
 
+OSPREY_SERVER = r"""
+.Sh ENVIRONMENT
+.Bl -tag -width Ds
+.It Ev OSPREY_SERVER
+The server where
+.Fl \-server
+is not given.
+.El
+"""
+
 # What --help does not tell: section, one line, and sections besides.
 PAGES = {
     "kvserver": {
@@ -52,15 +62,7 @@ As a service:
     "kvcli": {
         "section": 1,
         "line": "commands on an Osprey server, and a doctor for RDMA",
-        "before": r"""
-.Sh ENVIRONMENT
-.Bl -tag -width Ds
-.It Ev OSPREY_SERVER
-The server where
-.Fl \-server
-is not given.
-.El
-""",
+        "before": OSPREY_SERVER,
         "after": r"""
 .Sh EXAMPLES
 .Dl kvcli --server=shm:///run/osprey/osprey.sock put planet saturn
@@ -73,15 +75,7 @@ is not given.
     "kvbench": {
         "section": 1,
         "line": "measures an Osprey server with the YCSB workloads",
-        "before": r"""
-.Sh ENVIRONMENT
-.Bl -tag -width Ds
-.It Ev OSPREY_SERVER
-The server where
-.Fl \-server
-is not given.
-.El
-""",
+        "before": OSPREY_SERVER,
         "after": r"""
 .Sh SEE ALSO
 .Xr kvcli 1 ,

@@ -1,0 +1,29 @@
+// Where an HTTP door listens, as users write it: HOST:PORT, :PORT or PORT.
+
+#ifndef OSPREY_SERVER_HTTP_ADDRESS_H_
+#define OSPREY_SERVER_HTTP_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace osprey::server {
+
+// An address in digits (IPv6 without brackets), and a port; 0: any.
+struct HttpAddress {
+  std::string host;
+  uint16_t port = 0;
+
+  // "HOST:PORT", as URLs have it.
+  std::string ToString() const;
+};
+
+// Without a host it is 127.0.0.1: others must be told to reach it. Errors: INVALID_ARGUMENT; what
+// is wrong, and what to write instead.
+absl::StatusOr<HttpAddress> ParseHttpAddress(absl::string_view text);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_HTTP_ADDRESS_H_

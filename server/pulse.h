@@ -1,0 +1,92 @@
+// Whether a poller turns, and how much of its time it is busy: written by its thread once a turn,
+// read by others without disturbing it.
+//
+//   pulse.Turns(now, worked)      each turn begins so; `worked`: the one before had work to do
+//   pulse.Sleeps(until)           before the poller sleeps; the next turn ends the sleep
+//   pulse.Read(now).late          how long it has not turned, though it should have
+//
+// Thread rule: Turns and Sleeps on the poller's thread, Read on any.
+
+#ifndef OSPREY_SERVER_PULSE_H_
+#define OSPREY_SERVER_PULSE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace osprey::server {
+
+// On cache lines of its own.
+class alignas(128) Pulse {
+ public:
+  struct Reading {
+    uint64_t turns = 0;
+    absl::Duration busy;  // of all its turns so far that had work to do
+    absl::Duration late;  // since a turn should have begun; a turn that goes on counts
+  };
+
+  void Turns(absl::Time now, bool worked) {
+    const int64_t now_ns = absl::ToUnixNanos(now);
+    // One thread writes: what it wrote last it need not read atomically.
+    if (worked) Add(busy_ns_, now_ns - begun_ns_.load(std::memory_order_relaxed));
+    Add(turns_, 1);
+    begun_ns_.store(now_ns, std::memory_order_relaxed);
+    // Release, with Read's acquire: who sees it awake sees when this turn began, not the last one.
+    wakes_ns_.store(kAwake, std::memory_order_release);
+  }
+  void Sleeps(absl::Time until) {
+    const int64_t until_ns = until == absl::InfiniteFuture() ? kWhenever : absl::ToUnixNanos(until);
+    wakes_ns_.store(until_ns, std::memory_order_relaxed);
+  }
+
+  Reading Read(absl::Time now) const {
+    const int64_t wakes_ns = wakes_ns_.load(std::memory_order_acquire);
+    const int64_t due_ns =
+        wakes_ns == kAwake ? begun_ns_.load(std::memory_order_relaxed) : wakes_ns;
+    Reading reading;
+    reading.turns = static_cast<uint64_t>(turns_.load(std::memory_order_relaxed));
+    reading.busy = absl::Nanoseconds(busy_ns_.load(std::memory_order_relaxed));
+    if (due_ns != kNotBegun && due_ns != kWhenever)
+      reading.late = std::max(now - absl::FromUnixNanos(due_ns), absl::ZeroDuration());
+    return reading;
+  }
+
+ private:
+  static constexpr int64_t kNotBegun = 0;
+  static constexpr int64_t kAwake = 0;
+  static constexpr int64_t kWhenever = INT64_MAX;
+
+  static void Add(std::atomic<int64_t>& sum, int64_t more) {
+    sum.store(sum.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t> begun_ns_{kNotBegun};  // the present turn, or the last one
+  std::atomic<int64_t> wakes_ns_{kAwake};     // when its sleep ends at the latest
+  std::atomic<int64_t> busy_ns_{0};
+  std::atomic<int64_t> turns_{0};
+};
+
+// A turn takes some hundred microseconds; a machine that is short of processors may stop it for
+// much longer, but not for so long.
+inline constexpr absl::Duration kStuckAfter() { return absl::Seconds(5); }
+
+// UNAVAILABLE, and which one: a poller has not turned for kStuckAfter, though it should have.
+inline absl::Status CheckTurning(absl::Span<const Pulse> pulses, absl::Time now) {
+  for (size_t i = 0; i < pulses.size(); ++i) {
+    const absl::Duration late = pulses[i].Read(now).late;
+    if (late < kStuckAfter()) continue;
+    return absl::UnavailableError(absl::StrCat("poller ", i, " has not turned for ",
+                                               absl::ToInt64Seconds(late),
+                                               " s; what it hangs in is in its stack (gdb -p)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_PULSE_H_

@@ -1,0 +1,59 @@
+#include "server/watchdog.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/log.h"
+#include "server/service_manager.h"
+#include "server/signals_blocked.h"
+
+namespace osprey::server {
+
+absl::Duration Watchdog::Patience() {
+  const char* const usec = std::getenv("WATCHDOG_USEC");
+  int64_t patience_us = 0;
+  if (usec == nullptr || !absl::SimpleAtoi(usec, &patience_us) || patience_us <= 0)
+    return absl::InfiniteDuration();
+  // It may mean another process of the service.
+  const char* const pid = std::getenv("WATCHDOG_PID");
+  if (pid != nullptr && absl::StrCat(getpid()) != pid) return absl::InfiniteDuration();
+  return absl::Microseconds(patience_us);
+}
+
+Watchdog::Watchdog(absl::Duration patience, std::function<absl::Status()> check)
+    : check_(std::move(check)) {
+  if (patience == absl::InfiniteDuration()) return;
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this, patience] { Run(patience / 2); });
+}
+
+Watchdog::~Watchdog() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::Run(absl::Duration every) {
+  bool was_well = true;
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!ends_) {
+    const absl::Status status = check_();
+    if (status.ok()) TellServiceManager("WATCHDOG=1");
+    if (!status.ok() && was_well)
+      Log(absl::StrCat(status.message(), "; the service manager is not told that we live"));
+    was_well = status.ok();
+    ended_.wait_for(lock, absl::ToChronoNanoseconds(every), [this] { return ends_; });
+  }
+}
+
+}  // namespace osprey::server

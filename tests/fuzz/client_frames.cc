@@ -1,0 +1,148 @@
+#include "tests/fuzz/client_frames.h"
+
+namespace osprey::client {
+namespace {
+
+constexpr uint64_t kRegionSizes[] = {48 << 10, 1 << 20, 16 << 20, uint64_t{1} << 30};
+constexpr uint32_t kPartitions[] = {1, 1, 2, 4, 64};
+constexpr uint64_t kIncarnation = 77;
+
+}  // namespace
+
+using rdma::Opcode;
+
+WriteOptions AnyOptions(fuzz::Input& input, bool put) {
+  WriteOptions options;
+  options.if_absent = put && input.OneIn(8);
+  if (input.OneIn(8)) options.if_version = input.Number();
+  if (put && input.OneIn(8))
+    options.ttl = absl::Nanoseconds(static_cast<int64_t>(input.Number() >> 1));
+  return options;
+}
+
+std::string AnyValue(fuzz::Input& input) {
+  constexpr size_t kSizes[] = {0, 1, 40, 4000, 8100, 9000, 100 << 10};
+  return std::string(kSizes[input.Choice(7)], 'v');
+}
+
+fuzz::RegionShape AnyShape(fuzz::Input& input) {
+  fuzz::RegionShape shape;
+  shape.region_bytes = kRegionSizes[input.Choice(4)];
+  shape.partitions = kPartitions[input.Choice(5)];
+  if (shape.region_bytes / shape.partitions < kRegionSizes[0]) shape.partitions = 1;
+  shape.incarnation = kIncarnation + (input.OneIn(4) ? 1 : 0);
+  shape.hash_seed = 5;
+  return shape;
+}
+
+rdma::ConnectionLimits AnyLimits(fuzz::Input& input) {
+  constexpr uint32_t kFrameBytes[] = {8192, 8192, 4184, 4183, 1, 16384};
+  constexpr uint32_t kReadBytes[] = {1 << 20, 4096, 64 << 10, 4096 + 64};
+  constexpr uint16_t kReads[] = {128, 16, 4, 1};
+  constexpr uint16_t kCredits[] = {32, 8, 1, 2};
+  rdma::ConnectionLimits limits;
+  limits.frame_bytes_max = kFrameBytes[input.Choice(6)];
+  limits.read_bytes_max = kReadBytes[input.Choice(4)];
+  limits.reads_in_flight_max = kReads[input.Choice(4)];
+  limits.read_depth = 16;
+  limits.send_credits_max = kCredits[input.Choice(4)];
+  return limits;
+}
+
+void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session) {
+  switch (input.Choice(9)) {
+    case 0:
+      body.incarnation = input.Number();
+      break;
+    case 1:
+      body.region.length = input.Number();
+      break;
+    case 2:
+      body.region.address = input.Number();
+      break;
+    case 3:
+      body.requests_max = static_cast<uint32_t>(input.Number());
+      break;
+    case 4:
+      body.resumed = input.Byte();
+      break;
+    case 5:
+      body.value_bytes_max = input.Number();
+      break;
+    case 6:
+      body.eager_bytes_max = static_cast<uint32_t>(input.Number());
+      break;
+    case 7:
+      body.partitions = static_cast<uint32_t>(input.Number());
+      break;
+    case 8:
+      session = input.Number();
+      break;
+  }
+  // What it lies about must not cost more memory than this process has: a directory may be a
+  // thousandth of the region.
+  if (body.region.length > uint64_t{1} << 36) body.region.length = uint64_t{1} << 36;
+}
+
+std::pair<rdma::ReplyBody, std::string> AnyReply(fuzz::Input& input, fuzz::HostileRegion& region,
+                                                 Opcode request) {
+  rdma::ReplyBody body;
+  std::string data;
+  constexpr absl::StatusCode kCodes[] = {
+      absl::StatusCode::kOk,          absl::StatusCode::kOk,
+      absl::StatusCode::kOk,          absl::StatusCode::kNotFound,
+      absl::StatusCode::kUnavailable, absl::StatusCode::kUnknown,
+      absl::StatusCode::kInternal,    absl::StatusCode::kFailedPrecondition};
+  body.status = static_cast<uint32_t>(kCodes[input.Choice(8)]);
+  body.version = input.Number();
+  body.slot = input.Flag() ? region.AnySlot() : input.Number();
+  if (request == Opcode::kGet) {
+    body.value_length = input.Flag() ? input.Number() : input.Byte();
+    if (input.Flag()) data = input.Text(200), body.value_length = data.size();
+    if (input.OneIn(4)) body.expiry = input.Number();
+  } else if (request == Opcode::kIncrement) {
+    data = input.Flag() ? "-12" : input.Text(30);
+  } else if (input.OneIn(4)) {
+    data = input.Text(200);
+  }
+  if (body.value_length > data.size()) body.lease_ms = input.Byte();
+  if (body.status != 0) body.reason = input.Byte() % (rdma::kWireReasonMax + 1);
+  return {body, data};
+}
+
+void MustBeRequest(Opcode opcode, rdma::FrameBytes frame) {
+  switch (opcode) {
+    case Opcode::kPut:
+      OSPREY_MUST(rdma::ParsePut(frame).ok(), "the client's Put");
+      return;
+    case Opcode::kDelete:
+      OSPREY_MUST(rdma::ParseDelete(frame).ok(), "the client's Delete");
+      return;
+    case Opcode::kGet:
+      OSPREY_MUST(rdma::ParseGet(frame).ok(), "the client's Get");
+      return;
+    case Opcode::kIncrement:
+      OSPREY_MUST(rdma::ParseIncrement(frame).ok(), "the client's Increment");
+      return;
+    case Opcode::kAppend:
+      OSPREY_MUST(rdma::ParseAppend(frame).ok(), "the client's Append");
+      return;
+    case Opcode::kFlush:
+      OSPREY_MUST(rdma::ParseFlush(frame).ok(), "the client's Flush");
+      return;
+    case Opcode::kExpire:
+      OSPREY_MUST(rdma::ParseExpire(frame).ok(), "the client's Expire");
+      return;
+    case Opcode::kTouch:
+      OSPREY_MUST(rdma::ParseTouch(frame).ok(), "the client's Touch");
+      return;
+    case Opcode::kPing:
+    case Opcode::kStats:
+      OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the client's Ping");
+      return;
+    default:
+      OSPREY_MUST(false, "the client sends what only servers send");
+  }
+}
+
+}  // namespace osprey::client

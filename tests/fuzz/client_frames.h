@@ -1,0 +1,39 @@
+// What a hostile server says when it greets a client, drawn from the input; and what a client may
+// say.
+
+#ifndef OSPREY_TESTS_FUZZ_CLIENT_FRAMES_H_
+#define OSPREY_TESTS_FUZZ_CLIENT_FRAMES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "client/client.h"
+#include "rdma/protocol.h"
+#include "rdma/transport.h"
+#include "tests/fuzz/hostile_region.h"
+#include "tests/fuzz/input.h"
+
+namespace osprey::client {
+
+WriteOptions AnyOptions(fuzz::Input& input, bool put);
+std::string AnyValue(fuzz::Input& input);
+
+fuzz::RegionShape AnyShape(fuzz::Input& input);
+
+// Limits of a connection, some of them too small for anything.
+rdma::ConnectionLimits AnyLimits(fuzz::Input& input);
+
+// Another value for one field of a Welcome, or for its session.
+void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session);
+
+// To a request of this kind, with its data; without the server's time and the data's length.
+std::pair<rdma::ReplyBody, std::string> AnyReply(fuzz::Input& input, fuzz::HostileRegion& region,
+                                                 rdma::Opcode request);
+
+// Ends the process unless `frame` is a request as a client may send it.
+void MustBeRequest(rdma::Opcode opcode, rdma::FrameBytes frame);
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_TESTS_FUZZ_CLIENT_FRAMES_H_

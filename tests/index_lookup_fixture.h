@@ -1,0 +1,83 @@
+// A table of one segment, a map of it, and a writer that goes round the table: what a hostile or a
+// later server may write.
+
+#ifndef OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
+#define OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "index/line_editor.h"
+#include "index/lookup.h"
+#include "index/record.h"
+#include "index/table.h"
+#include "index/test_hooks.h"
+#include "index/writer.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+
+inline constexpr uint64_t kBytes = 512 << 10;  // one segment
+
+class LookupTest : public testing::Test {
+ protected:
+  LookupTest() {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.reuse_grace = absl::ZeroDuration();
+    table_ = *Table::Create(memory_.span(), options);
+    FillMap(map_, memory_.data());
+  }
+  ~LookupTest() override { seeded_bug = SeededBug::kNone; }
+
+  WriteResult Put(absl::string_view key, absl::string_view value) {
+    const WriteResult result = table_->Put(key, BytesOf(value), {}, TestTime(0));
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  }
+  void Delete(absl::string_view key) {
+    EXPECT_TRUE(table_->Delete(key, {}, TestTime(0)).status.ok());
+  }
+
+  std::vector<std::byte> Copy(const Lookup::Step& step) {
+    return ReadRegion(memory_.data(), step.offset, step.length);
+  }
+  uint64_t HomeLineOf(absl::string_view key) {
+    return UnitsOffset(kBytes) + HashKey(key, kTestSeed).home() * kLineBytes;
+  }
+  // Does not go through the table: what a hostile or a later server may write.
+  void Rewrite(uint64_t line_offset, const std::function<void(Line&)>& edit) {
+    Line line = LineAt(writer_, line_offset);
+    edit(line);
+    Seal(line_offset, line.record.tag,
+         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
+  }
+  void Seal(uint64_t offset, uint32_t tag, ByteSpan contents) {
+    writer_.NextCasVersion();
+    writer_.WriteRecord(offset, writer_.NextRecordVersion(offset), tag, contents);
+  }
+  template <typename T>
+  T StructAt(uint64_t offset) {
+    T value;
+    std::memcpy(&value, memory_.data() + offset, sizeof(T));
+    return value;
+  }
+  template <typename T>
+  void SealStruct(uint64_t offset, const T& value) {
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&value), sizeof(T));
+    Seal(offset, value.record.tag, bytes.subspan(sizeof(RecordHeader)));
+  }
+
+  RegionMemory memory_{kBytes};
+  std::unique_ptr<Table> table_;
+  RegionMap map_{kTestIncarnation, kBytes};
+  RegionWriter writer_{memory_.span(), kTestIncarnation, uint64_t{1} << 20};
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_

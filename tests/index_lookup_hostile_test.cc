@@ -1,0 +1,206 @@
+// The reader alone, and its map, in a region that no table would write.
+
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "index/line_editor.h"
+#include "index/lookup.h"
+#include "index/record.h"
+#include "index/table.h"
+#include "index/test_hooks.h"
+#include "tests/index_lookup_fixture.h"
+#include "tests/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+// --- Hostile bytes ---------------------------------------------------------
+
+// Any words at all, under valid checksums: a lookup ends, READs only inside the region, and only so
+// often.
+TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
+  std::mt19937_64 random(7);
+  const std::vector<std::string> keys = KeysOfHome(30, 20, false);
+  for (const std::string& key : keys) Put(key, std::string(random() % 300, 'v'));
+  const std::vector<std::byte> good = ReadRegion(memory_.data(), HomeLineOf(keys[0]), kWindowBytes);
+  uint64_t kinds[5] = {};
+  for (int round = 0; round < 20000; ++round) {
+    const std::string& key = keys[random() % keys.size()];
+    const uint32_t fingerprint = HashKey(key, kTestSeed).fingerprint();
+    for (const uint64_t line : {HomeLineOf(key), HomeLineOf(key) + kLineBytes}) {
+      Rewrite(line, [&](Line& l) {
+        std::memcpy(&l, good.data() + (line - HomeLineOf(key)), sizeof(l));
+        for (uint64_t i = random() % 3; i > 0; --i) {
+          uint64_t& word = l.words[random() % kLineWords];
+          const uint64_t offset = random() % 3 == 0 ? random() : random() % kBytes;
+          switch (random() % 5) {
+            case 0:
+              word = random();
+              break;
+            case 1:
+              word = Slot{offset & kOffsetMask, static_cast<uint32_t>(random() % 256), fingerprint}
+                         .Pack();
+              break;
+            case 2:
+              l.words[kLinkWord] = PackLink(HomeLineOf(keys[random() % keys.size()]));
+              break;
+            case 3:
+              word = InlineHead{static_cast<uint32_t>(random() % 128),
+                                static_cast<uint32_t>(random() % 128), 1}
+                         .Pack();
+              break;
+            case 4:
+              l.words[kLinkWord] = PackLink(offset & kOffsetMask);
+              break;
+          }
+        }
+      });
+    }
+    LookupOptions options;
+    if (random() % 2 == 0) options.whole_read_bytes_max = random() % 400;
+    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0, options);
+    Lookup::Step step = lookup.Start();
+    std::vector<std::byte> bytes;
+    uint32_t reads = 0;
+    while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
+      if (step.kind == Lookup::Kind::kReadValue) {
+        ++kinds[static_cast<int>(step.kind)];
+        ASSERT_LE(step.value_length, kBytes);
+        ASSERT_LE(step.offset, kBytes - step.value_length);
+        bytes.assign(memory_.data() + step.offset,
+                     memory_.data() + step.offset + step.value_length);
+        lookup.TakeValue(bytes);
+        step = lookup.FinishValue();
+        continue;
+      }
+      ASSERT_LT(reads++, static_cast<uint32_t>(kReadsMax));
+      ASSERT_LE(step.length, kLookupReadBytesMax);
+      ASSERT_LE(step.length, kBytes);
+      ASSERT_LE(step.offset, kBytes - step.length);
+      bytes = Copy(step);
+      step = lookup.Resume(bytes);
+    }
+    ++kinds[static_cast<int>(step.kind)];
+    if (step.kind == Lookup::Kind::kHit && !step.value.empty()) {
+      ASSERT_GE(step.value.data(), bytes.data());
+      ASSERT_LE(step.value.data() + step.value.size(), bytes.data() + bytes.size());
+    }
+  }
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kAskServer)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kMiss)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kHit)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kReadValue)], 100u);
+}
+
+TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
+  Rewrite(HomeLineOf("key"), [&](Line& l) { l.words[kLinkWord] = PackLink(HomeLineOf("key")); });
+  const GetResult got = Get(map_, memory_.data(), "key");
+  EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(got.counters.reads, 1u + kChainLinesMax);
+}
+
+TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
+  const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
+  for (const uint64_t offset :
+       {uint64_t{0}, uint64_t{4096}, kBytes - 16, kBytes, kRegionBytesMax - 16}) {
+    Rewrite(HomeLineOf("key"), [&](Line& l) {
+      l.words[0] = Slot{offset, 10, fingerprint, false}.Pack();
+    });
+    const GetResult got = Get(map_, memory_.data(), "key");
+    EXPECT_EQ(got.kind, Lookup::Kind::kAskServer) << offset;
+    EXPECT_EQ(got.counters.reads, 1u);
+  }
+  // At the region's end a READ is cut to what is there.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
+  });
+  Lookup lookup(map_, "key", 0);
+  const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+  EXPECT_EQ(step.kind, Lookup::Kind::kRead);
+  EXPECT_EQ(step.length, 32u);
+  // More than a lookup reads at once.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{UnitsOffset(kBytes), 255, fingerprint}.Pack();
+  });
+  RegionMap large_map(kTestIncarnation, kBytes);
+  FillMap(large_map, memory_.data());
+  EXPECT_NE(Get(large_map, memory_.data(), "key").kind, Lookup::Kind::kHit);
+}
+
+// --- The map ---------------------------------------------------------------
+
+class RegionMapTest : public LookupTest {
+ protected:
+  absl::Status ApplyHeader(const std::function<void(RegionHeader&)>& edit) {
+    RegionHeader header = StructAt<RegionHeader>(0);
+    edit(header);
+    // Under the incarnation that it claims.
+    RegionWriter writer(memory_.span(), header.incarnation, writer_.cas_version() + 1);
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
+    writer.WriteRecord(0, writer.NextRecordVersion(0), header.record.tag,
+                       bytes.subspan(sizeof(RecordHeader)));
+    RegionMap map(kTestIncarnation, kBytes);
+    const absl::Status status = map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader)));
+    EXPECT_EQ(map.NextRead().offset, status.ok() ? 4096u : 0u);
+    return status;
+  }
+};
+
+TEST_F(RegionMapTest, HeaderThatCannotBeIsRefusedByName) {
+  EXPECT_TRUE(ApplyHeader([](RegionHeader&) {}).ok());
+  const std::pair<const char*, std::function<void(RegionHeader&)>> cases[] = {
+      {"magic", [](RegionHeader& h) { ++h.magic; }},
+      {"layout_version", [](RegionHeader& h) { ++h.layout_version; }},
+      {"incarnation", [](RegionHeader& h) { ++h.incarnation; }},
+      {"region_bytes", [](RegionHeader& h) { h.region_bytes += 4096; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 26; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 0xffffffff; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset = kBytes; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset += 1; }},
+  };
+  const RegionHeader good = StructAt<RegionHeader>(0);
+  for (const auto& [field, edit] : cases) {
+    const absl::Status status = ApplyHeader(edit);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << field;
+    EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
+    SealStruct(0, good);
+  }
+}
+
+TEST_F(RegionMapTest, TornHeaderAndPagesAreReadAgainAndBounded) {
+  RegionMap map(kTestIncarnation, kBytes);
+  std::vector<std::byte> header = ReadRegion(memory_.data(), 0, sizeof(RegionHeader));
+  header[20] ^= std::byte{1};
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(map.Apply(header).ok());
+  EXPECT_FALSE(map.ready());
+  EXPECT_EQ(map.NextRead().offset, 0u);
+  EXPECT_TRUE(map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader))).ok());
+  absl::Status status;
+  int attempts = 0;
+  while (status.ok() && attempts < 1000) {
+    status = map.Apply(std::vector<std::byte>(kDirectoryPageBytes));
+    ++attempts;
+  }
+  EXPECT_EQ(attempts, kMapAttemptsMax - 10);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RegionMapTest, EntryThatLeadsOutsideAsksTheServer) {
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  const uint64_t good = page.entries[0];
+  const uint64_t outside = DirectoryEntry{1000, 0, DirectoryEntry::Unpack(good).generation}.Pack();
+  for (const uint64_t entry : {uint64_t{0}, outside, ~uint64_t{0}}) {
+    page.entries[0] = entry;
+    SealStruct(kDirectoryOffset, page);
+    RegionMap map(kTestIncarnation, kBytes);
+    FillMap(map, memory_.data());
+    EXPECT_EQ(Get(map, memory_.data(), "key").kind, Lookup::Kind::kAskServer);
+  }
+}
+
+}  // namespace
+}  // namespace osprey::index

@@ -1,0 +1,255 @@
+// kvserver --metrics as who watches it sees it.
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/notify_socket.h"
+#include "tests/scraping.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+class MetricsProcessTest : public testing::Test {
+ protected:
+  void Start(std::vector<std::string> flags = {}) {
+    flags.push_back("--metrics=0");
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start(NewListenAddress(), flags);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    const std::string log = server_->Log();
+    const std::string before = "metrics at http://127.0.0.1:";
+    const size_t found = log.find(before);
+    ASSERT_NE(found, log.npos) << log;
+    const std::string port = log.substr(found + before.size());
+    int number = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(port.substr(0, port.find('/')), &number)) << log;
+    port_ = static_cast<uint16_t>(number);
+  }
+  std::unique_ptr<Client> Connect() {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri());
+    EXPECT_TRUE(client.ok()) << client.status();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  Scrape Scraped() const {
+    const absl::StatusOr<HttpAnswer> answer = GetHttp(port_, "/metrics");
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    if (!answer.ok()) return {};
+    EXPECT_EQ(answer->status, 200);
+    EXPECT_THAT(answer->head, HasSubstr("Content-Type: text/plain; version=0.0.4"));
+    absl::StatusOr<Scrape> scrape = ParseScrape(answer->body);
+    EXPECT_TRUE(scrape.ok()) << scrape.status() << answer->body;
+    return scrape.value_or(Scrape());
+  }
+  // Asks until the server's health has that status: its text, or "" if it never has.
+  std::string AwaitHealth(int status) const {
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+      const absl::StatusOr<HttpAnswer> answer = GetHttp(port_, "/healthz");
+      if (answer.ok() && answer->status == status) return answer->body;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return "";
+  }
+
+  // Of all kinds, those that clients of the library make.
+  static double RequestsIn(const Scrape& scrape) {
+    double sum = 0;
+    for (const auto& [sample, value] : scrape.samples) {
+      if (absl::StartsWith(sample, "osprey_requests_total{")) sum += value;
+    }
+    return sum;
+  }
+
+  std::unique_ptr<ServerProcess> server_;
+  uint16_t port_ = 0;
+};
+
+// Stops one thread of a process, as if it hung in a system call; the others go on.
+class StoppedThread {
+ public:
+  StoppedThread(pid_t pid, const std::string& name) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+      std::ifstream file(entry.path() / "comm");
+      std::string comm;
+      std::getline(file, comm);
+      if (comm == name) (void)absl::SimpleAtoi(entry.path().filename().string(), &thread_);
+    }
+    EXPECT_NE(thread_, 0) << "no thread " << name;
+    EXPECT_EQ(ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr), 0) << errno;
+    EXPECT_EQ(ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr), 0) << errno;
+    EXPECT_EQ(waitpid(thread_, nullptr, __WALL), thread_);
+  }
+  ~StoppedThread() { ptrace(PTRACE_DETACH, thread_, nullptr, nullptr); }
+  StoppedThread(const StoppedThread&) = delete;
+  StoppedThread& operator=(const StoppedThread&) = delete;
+
+ private:
+  pid_t thread_ = 0;
+};
+
+TEST_F(MetricsProcessTest, TellWhatWasDone) {
+  Start();
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(client->Put(absl::StrCat("key", i), "value").ok());
+  ASSERT_TRUE(client->Delete("key0").ok());
+  ASSERT_FALSE(client->Delete("key0").ok());
+  const Scrape scrape = Scraped();
+  EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"put\"}"), 100);
+  EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"delete\"}"), 2);
+  EXPECT_EQ(scrape.Of("osprey_answers_total{status=\"not_found\"}"), 1);
+  EXPECT_EQ(scrape.Of("osprey_items"), 99);
+  EXPECT_EQ(scrape.Of("osprey_connections"), 1);
+  EXPECT_GT(scrape.Of("osprey_received_bytes_total"), 100 * 40);
+  EXPECT_GT(scrape.Of("osprey_sent_bytes_total"), 100 * 40);
+  EXPECT_GT(scrape.Of("osprey_poller_busy_seconds_total{poller=\"0\"}"), 0);
+  EXPECT_EQ(scrape.Of("osprey_memory_size_bytes"), 64 << 20);
+  EXPECT_EQ(AwaitHealth(200), "ok\n");
+}
+
+// GETs are READs, of which the server knows nothing: clients tell of them.
+TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
+  Start();
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->Put("here", "value").ok());
+  const double requests = RequestsIn(Scraped());
+  constexpr int kGets = 20000;
+  for (int i = 0; i < kGets; ++i) {
+    ASSERT_TRUE(client->Get("here").ok());
+    ASSERT_FALSE(client->Get("not here").ok());
+  }
+  // The rest is told by a later Poll.
+  Scrape scrape;
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+    client->Poll();
+    scrape = Scraped();
+    if (scrape.Of("osprey_client_gets_total{result=\"miss\"}") == kGets) break;
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_EQ(scrape.Of("osprey_client_gets_total{result=\"hit\"}"), kGets);
+  EXPECT_EQ(scrape.Of("osprey_client_gets_total{result=\"miss\"}"), kGets);
+  EXPECT_EQ(scrape.Of("osprey_client_gets_total{result=\"failure\"}"), 0);
+  EXPECT_EQ(scrape.Of("osprey_client_reads_total"), static_cast<double>(client->counters().reads));
+  EXPECT_NEAR(scrape.Of("osprey_client_get_latency_seconds_count"), 2 * kGets / 64.0, 200);
+  EXPECT_GT(scrape.Of("osprey_client_get_latency_seconds_sum"), 0);
+  // A report is no request.
+  EXPECT_EQ(RequestsIn(scrape), requests);
+}
+
+TEST_F(MetricsProcessTest, TellOfClientsThatCameForAMoment) {
+  Start();
+  for (int i = 0; i < 3; ++i) {
+    const std::unique_ptr<Client> client = Connect();
+    ASSERT_NE(client, nullptr);
+    ASSERT_FALSE(client->Get("nothing").ok());
+  }
+  // What they told was on its way when they left.
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+    if (Scraped().Of("osprey_client_gets_total{result=\"miss\"}") == 3) return;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  ADD_FAILURE() << "the GETs of clients that left are missing";
+}
+
+TEST_F(MetricsProcessTest, AStuckPollerIsUnhealthyAndHindersNoScrape) {
+  const std::string directory = NewTemporaryDirectory();
+  const NotifySocket manager(directory + "/notify");
+  setenv("NOTIFY_SOCKET", (directory + "/notify").c_str(), 1);
+  setenv("WATCHDOG_USEC", "100000", 1);
+  Start({"--pollers=2"});
+  unsetenv("NOTIFY_SOCKET");
+  unsetenv("WATCHDOG_USEC");
+  // An idle client is looked after once a second: so each poller has something to be late for.
+  const std::unique_ptr<Client> one = Connect(), other = Connect();
+  EXPECT_EQ(Scraped().Of("osprey_poller_connections{poller=\"1\"}"), 1);
+  {
+    const StoppedThread stopped(server_->pid(), "poller-1");
+    EXPECT_THAT(AwaitHealth(503), HasSubstr("poller 1 has not turned for "));
+    EXPECT_GE(Scraped().Of("osprey_poller_late_seconds{poller=\"1\"}"), 5);
+    // Neither does it hinder the other one.
+    EXPECT_TRUE(one->Ping().ok() || other->Ping().ok());
+    // And systemd is no longer told that all is well.
+    absl::SleepFor(absl::Milliseconds(200));
+    EXPECT_THAT(manager.Received(), Contains("WATCHDOG=1"));  // before it hung
+    absl::SleepFor(absl::Milliseconds(500));
+    EXPECT_THAT(manager.Received(), Not(Contains("WATCHDOG=1")));
+    EXPECT_THAT(server_->Log(), HasSubstr("the service manager is not told that we live"));
+  }
+  EXPECT_EQ(AwaitHealth(200), "ok\n");
+  absl::SleepFor(absl::Milliseconds(500));
+  EXPECT_THAT(manager.Received(), Contains("WATCHDOG=1"));
+}
+
+TEST_F(MetricsProcessTest, AServerThatEndsSaysSo) {
+  Start({"--pollers=2"});
+  {
+    const StoppedThread stopped(server_->pid(), "poller-1");
+    kill(server_->pid(), SIGTERM);
+    EXPECT_EQ(AwaitHealth(503), "the server is ending\n");
+  }
+  EXPECT_EQ(server_->Stop(), 0);
+}
+
+TEST_F(MetricsProcessTest, WhatIsNoRequestIsAnsweredOrHungUpOn) {
+  Start();
+  const std::string long_header(100000, 'x');
+  for (const std::string& request :
+       {std::string("\r\n\r\n"), std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"),
+        std::string(10, '\0') + "\r\n\r\n", "GET /" + long_header + " HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: " + long_header + "\r\n\r\n",
+        std::string("GET /metrics HTTP/9.9\r\n\r\n"),
+        std::string("PUT /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
+        std::string("DELETE /metrics HTTP/1.1\r\n\r\n"),
+        std::string("GET /../../../../etc/passwd HTTP/1.1\r\n\r\n"),
+        std::string("GET /nothing HTTP/1.1\r\n\r\n")}) {
+    const absl::StatusOr<HttpAnswer> answer = AskHttp(port_, request);
+    ASSERT_TRUE(answer.ok()) << answer.status() << request.substr(0, 40);
+    EXPECT_NE(answer->status, 200) << request.substr(0, 40);
+    EXPECT_THAT(answer->body, Not(HasSubstr("root:")));
+  }
+  EXPECT_EQ(AwaitHealth(200), "ok\n");
+}
+
+TEST_F(MetricsProcessTest, PeersThatSayNothingDelayOthersForSecondsOnly) {
+  Start();
+  std::vector<SilentPeer> peers;
+  for (int i = 0; i < 5; ++i) peers.emplace_back(port_, i % 2 == 0 ? "" : "GET /metrics HT");
+  EXPECT_EQ(Scraped().Of("osprey_connections"), 0);
+}
+
+TEST_F(MetricsProcessTest, AnAddressInUseEndsItWithStatusThreeAndOneLine) {
+  Start();
+  const ProgramResult result =
+      RunProgram({"server/kvserver", "--listen=shm://" + NewTemporaryDirectory() + "/s",
+                  "--memory=64MiB", absl::StrCat("--metrics=", port_)});
+  EXPECT_EQ(result.exit_status, 3);
+  EXPECT_THAT(result.err, HasSubstr(absl::StrCat("cannot serve metrics at 127.0.0.1:", port_)));
+  EXPECT_THAT(result.err, HasSubstr("Address already in use"));
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,122 @@
+// The commands in the pages for people (code blocks marked "sh") do what the pages say.
+// tests/pages_test.py sees to it that every such block is run here, or by another test.
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/subprocess.h"
+
+namespace osprey {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+// The lines of all "sh" blocks of `page`, from those on that begin with `prefix`.
+std::string CommandsOf(const std::string& page, const std::string& prefix) {
+  std::ifstream file(page);
+  EXPECT_TRUE(file.is_open()) << page;
+  std::string commands, block;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (!inside) {
+      inside = line == "```sh";
+      block.clear();
+    } else if (line == "```") {
+      inside = false;
+      if (absl::StartsWith(block, prefix)) commands += block;
+    } else {
+      absl::StrAppend(&block, line, "\n");
+    }
+  }
+  EXPECT_NE(commands, "") << page << " has no such block";
+  return commands;
+}
+
+class PageCommandsTest : public ::testing::Test {
+ protected:
+  // In a new folder, where bazel-bin is what was built. `changes` are for what would take long.
+  ProgramResult Run(const std::string& commands, Changes changes = {}) {
+    // A machine that is busy takes longer than the page allows it.
+    changes.push_back(
+        {"sleep 1", "until [ -S " + directory_ + "/osprey.sock ]; do sleep 0.05; done"});
+    changes.push_back({"/tmp/", directory_ + "/"});
+    const std::string script =
+        absl::StrCat("set -euo pipefail; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT; mkdir ",
+                     directory_, "/here; ln -s \"$PWD\" ", directory_, "/here/bazel-bin; cd ",
+                     directory_, "/here\n", absl::StrReplaceAll(commands, changes));
+    ProgramOptions options;
+    options.timeout = absl::Seconds(200);
+    return RunProgram({"bash", "-c", script}, options);
+  }
+
+  const std::string directory_ = NewTemporaryDirectory();
+};
+
+TEST_F(PageCommandsTest, TheKeyFileOfTheFirstPageIsOneThatAServerTakes) {
+  const ProgramResult result =
+      Run(CommandsOf("README.md", "(umask") +
+          "bazel-bin/server/kvserver --auth-key-file=osprey.key --listen=shm:///tmp/osprey.sock "
+          "--memory=64MiB & sleep 1\n"
+          "bazel-bin/tools/kvcli --server=shm:///tmp/osprey.sock --auth-key-file=osprey.key "
+          "--timeout=30 ping\n");
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+}
+
+TEST_F(PageCommandsTest, TheOperatorsCommandsTellWhatRecordsTakeAndBringABackupBack) {
+  const ProgramResult result =
+      Run(CommandsOf("server/OPERATING.md", "bazel-bin/"), {{"--records=20000", "--records=2000"}});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  // An item of 160 bytes, as the page computes it; what came back is counted last.
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\nkeys=2000\n"), HasSubstr("\nvalue_bytes=200000\n"),
+                                HasSubstr("\nitem_bytes=320000\n"), HasSubstr("\nindex_bytes=")));
+  EXPECT_TRUE(absl::EndsWith(result.out, "\n2000\n")) << result.out;
+}
+
+TEST_F(PageCommandsTest, SimulationsRunAsTheirPageSays) {
+  const ProgramResult result = Run(CommandsOf("tests/SIMULATION.md", "bazel run //tests:simulate"),
+                                   {{"bazel run //tests:simulate --", "bazel-bin/tests/simulate"},
+                                    {"--seeds=100000", "--seeds=2"},
+                                    {"--operations=5000", "--operations=200"}});
+  EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
+}
+
+// Of the sessions that are pictures: what was typed, and some of what was answered.
+TEST_F(PageCommandsTest, PicturesShowWhatWasTypedAndWhatWasAnswered) {
+  ProgramOptions options;
+  options.timeout = absl::Seconds(200);
+  const ProgramResult result = RunProgram({"tools/record", "--short", "--programs=.",
+                                           "--listen=shm://" + directory_ + "/socket", directory_},
+                                          options);
+  ASSERT_EQ(result.exit_status, 0) << result.err;
+  const std::vector<std::pair<std::string, std::vector<std::string>>> pictures = {
+      {"kvcli", {">kvcli<", ">put planet saturn --ttl=3600<", ">saturn<", "1 READ, "}},
+      {"latency", {">kvcli latency --duration=0.3<", "GET 64 B, by READ", "bare READ of 8 B"}},
+      {"doctor", {">kvcli doctor --memory=512MiB<", "memory"}},
+      {"kvbench", {"Latency by percentile"}}};
+  for (const auto& [name, texts] : pictures) {
+    const std::string path = absl::StrCat(directory_, "/", name, ".svg");
+    // Well-formed, and its root is a picture.
+    const ProgramResult parsed = RunProgram(
+        {"/usr/bin/python3", "-c",
+         "import sys, xml.etree.ElementTree as tree; print(tree.parse(sys.argv[1]).getroot().tag)",
+         path});
+    EXPECT_THAT(parsed.out, HasSubstr("svg")) << path << ": " << parsed.err;
+    std::ifstream file(path);
+    const std::string svg(std::istreambuf_iterator<char>(file), {});
+    for (const std::string& text : texts) EXPECT_THAT(svg, HasSubstr(text)) << path;
+  }
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,52 @@
+"""Tests and their parts in a few lines each. What they leave out is the same for all: the file is called as the target is, and GoogleTest and
+Abseil are there."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
+def osprey_test(name, srcs = None, deps = [], size = "small", **kwargs):
+    """NAME.cc with GoogleTest, GoogleMock and their main (which gives way to one of the test's own)."""
+    cc_test(
+        name = name,
+        size = size,
+        srcs = srcs or [name + ".cc"],
+        deps = deps + [
+            "@absl",
+            "@gtest//:gmock",
+            "@gtest//:gtest_main",
+        ],
+        **kwargs
+    )
+
+def process_test(name, data = [], deps = [], size = "medium", **kwargs):
+    """A test that starts a kvserver, and what else is in `data`. Over shared memory; with the tag "lab" in the lab too, over verbs."""
+    osprey_test(
+        name = name,
+        size = size,
+        data = data + ["//server:kvserver"],
+        deps = deps + [
+            ":subprocess",
+            "//client",
+        ],
+        **kwargs
+    )
+
+def test_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
+    """NAME.cc and NAME.h, for several tests. `srcs = []` if the header is all."""
+    cc_library(
+        name = name,
+        testonly = True,
+        srcs = [name + ".cc"] if srcs == None else srcs,
+        hdrs = hdrs or [name + ".h"],
+        deps = deps + ["@absl"],
+        **kwargs
+    )
+
+def test_program(name, srcs = None, deps = [], **kwargs):
+    """A benchmark, or a program that a script of tests/ runs: NAME.cc."""
+    cc_binary(
+        name = name,
+        testonly = True,
+        srcs = srcs or [name + ".cc"],
+        deps = deps + ["@absl"],
+        **kwargs
+    )

@@ -1,0 +1,64 @@
+#include "tools/loadgen/arguments.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace osprey::loadgen {
+
+absl::StatusOr<absl::Duration> ParseTimeFlag(absl::string_view flag, const std::string& text,
+                                             absl::Duration least, absl::Duration most) {
+  double seconds = 0;
+  absl::Duration time;
+  if (absl::SimpleAtod(text, &seconds)) {
+    time = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &time)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", text, " is no time; examples: 5, 0.5, 200ms, 5m"));
+  }
+  // Written so that NaN is refused, too.
+  if (!(time >= least && time <= most)) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ",
+                                                   absl::FormatDuration(least), " to ",
+                                                   absl::FormatDuration(most)));
+  }
+  return time;
+}
+
+absl::StatusOr<YcsbArguments> TakeYcsbArguments(absl::Span<const std::string> args) {
+  YcsbArguments taken;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "-s") {
+      taken.rest.push_back("--status");
+    } else if (arg == "-p" || arg == "-P") {
+      if (++i == args.size())
+        return absl::InvalidArgumentError(
+            absl::StrCat(arg, arg == "-p" ? " needs NAME=VALUE" : " needs a file"));
+      const absl::Status status = arg == "-p" ? ParseAssignment(args[i], taken.given)
+                                              : ReadPropertiesFile(args[i], taken.files);
+      if (!status.ok()) return status;
+    } else {
+      taken.rest.push_back(arg);
+    }
+  }
+  return taken;
+}
+
+absl::StatusOr<Arrivals> ParseArrivals(absl::string_view text) {
+  if (text == "poisson") return Arrivals::kPoisson;
+  if (text == "fixed") return Arrivals::kFixed;
+  if (text == "etc") return Arrivals::kEtc;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--arrivals=", text, " is not one of poisson, fixed, etc"));
+}
+
+absl::StatusOr<WaitMode> ParseWait(absl::string_view text) {
+  if (text == "adaptive") return WaitMode::kAdaptive;
+  if (text == "spin") return WaitMode::kSpin;
+  if (text == "event") return WaitMode::kEvent;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--wait=", text, " is not one of adaptive, spin, event"));
+}
+
+}  // namespace osprey::loadgen

@@ -1,0 +1,286 @@
+#include "tools/loadgen/driver.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::loadgen {
+namespace {
+
+constexpr size_t kSeenKeys = 1 << 16;
+// At least so often the thread looks whether it is to stop, and reports what the last second was.
+constexpr int64_t kWaitNsMax = 50'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+uint64_t Since(int64_t then_ns, int64_t now_ns) {
+  return now_ns > then_ns ? static_cast<uint64_t>(now_ns - then_ns) : 0;
+}
+
+}  // namespace
+
+Driver::Driver(const DriverOptions& options, const Workload& workload, SharedKeys& keys,
+               Store& store, Clock& clock, RunState& state)
+    : options_(options),
+      workload_(workload),
+      keys_(keys),
+      store_(store),
+      clock_(clock),
+      state_(state),
+      source_(options.phase, workload, keys, options.seed),
+      records_(workload, options.serial, Mix64(options.seed)),
+      slots_(options.depth),
+      seen_(options.verify ? kSeenKeys : 0),
+      last_end_ns_(options.start_ns) {
+  assert(options.depth > 0);
+  for (Token token = options.depth; token > 0; --token) free_.push_back(token - 1);
+  store.set_listener(this);
+}
+
+void Driver::Run() {
+  before_ = store_.counters();
+  while (true) {
+    const int64_t now_ns = clock_.NowNs();
+    if (!measuring_ && now_ns >= options_.start_ns) StartMeasuring();
+    ReportSecond(now_ns);
+    if (now_ns >= options_.end_ns || state_.stop.load(std::memory_order_relaxed)) {
+      if (options_.pacer && !exhausted_)
+        behind_ns_ = std::max<int64_t>(0, now_ns - options_.pacer->due_ns());
+      exhausted_ = true;
+    }
+    if (!MayStart() && free_.size() == slots_.size()) break;
+    StartWhatIsDue(now_ns);
+    WaitForWork(now_ns);
+  }
+  // The last second, too.
+  ReportSecond(INT64_MAX);
+  if (measuring_) CountClient();
+}
+
+bool Driver::MayStart() const { return !exhausted_ && !failed_; }
+
+void Driver::StartMeasuring() {
+  measuring_ = true;
+  before_ = store_.counters();
+}
+
+// The clock is dear beside a GET over shared memory: it is read twice for each operation, when it
+// starts and when it ends, and the start of one is the time at which the next is looked at.
+void Driver::StartWhatIsDue(int64_t now_ns) {
+  // Not more than `depth`, so that Run looks around even if no operation can be started at all.
+  for (uint32_t i = 0; i < options_.depth && MayStart() && !free_.empty(); ++i) {
+    if (now_ns >= options_.end_ns) return;  // Run's to say
+    if (options_.pacer && options_.pacer->due_ns() > now_ns) return;
+    const std::optional<Operation> operation = source_.Next();
+    if (!operation) {
+      // A run's insert has to wait for others; a load is done.
+      if (options_.phase == OperationSource::Phase::kLoad) exhausted_ = true;
+      return;
+    }
+    const Token token = free_.back();
+    free_.pop_back();
+    StartOne(token, *operation, now_ns);
+    now_ns = slots_[token].start_ns;
+    if (options_.operations > 0 && started_ >= options_.operations) exhausted_ = true;
+  }
+}
+
+void Driver::StartOne(Token token, const Operation& operation, int64_t now_ns) {
+  Slot& slot = slots_[token];
+  slot.kind = operation.kind;
+  slot.key = operation.key;
+  slot.measured = now_ns >= options_.start_ns;
+  slot.intended_ns = now_ns;
+  if (options_.pacer) {
+    slot.intended_ns = options_.pacer->due_ns();
+    options_.pacer->Advance();
+  }
+  if (slot.measured) ++started_;
+  if (!seen_.empty()) {
+    slot.floor = FloorOf(slot.key);
+    slot.checkable = true;
+  }
+  const absl::Status status = StartFirstPart(token, slot, operation);
+  if (!status.ok()) Finish(token, status, clock_.NowNs());
+}
+
+absl::Status Driver::StartFirstPart(Token token, Slot& slot, const Operation& operation) {
+  const bool scan = operation.kind == OperationKind::kScan;
+  const bool whole_write = operation.kind == OperationKind::kInsert ||
+                           (operation.kind == OperationKind::kUpdate && workload_.write_all_fields);
+  const KeyName key(workload_, operation.key);
+  absl::string_view value;
+  if (whole_write) value = records_.Make(key.view());
+  slot.start_ns = slot.part_ns = clock_.NowNs();
+  if (scan) return store_.StartScan(slot.cursor, operation.scan_length, token);
+  if (whole_write) return store_.StartWrite(key.view(), value, token);
+  return store_.StartRead(key.view(), token);
+}
+
+void Driver::WriteBack(Token token, Value& value) {
+  Slot& slot = slots_[token];
+  const KeyName key(workload_, slot.key);
+  absl::string_view bytes = value.bytes;
+  if (workload_.write_all_fields) {
+    bytes = records_.Make(key.view());
+  } else {
+    records_.ChangeField(key.view(), value.bytes);
+    bytes = value.bytes;
+  }
+  slot.part_ns = clock_.NowNs();
+  const absl::Status status = store_.StartWrite(key.view(), bytes, token);
+  if (!status.ok()) Finish(token, status, clock_.NowNs());
+}
+
+void Driver::WaitForWork(int64_t now_ns) {
+  if (!MayStart() && free_.size() == slots_.size()) return;  // that was all
+  int64_t timeout_ns = kWaitNsMax;
+  if (MayStart() && !free_.empty()) {
+    // Something is due at a time, or (an insert that has to wait) as soon as others have ended.
+    timeout_ns = options_.pacer ? options_.pacer->due_ns() - clock_.NowNs() : 0;
+  }
+  // For the end, too.
+  if (now_ns < options_.end_ns) timeout_ns = std::min(timeout_ns, options_.end_ns - now_ns);
+  if (timeout_ns > 0) {
+    store_.Wait(std::min(timeout_ns, kWaitNsMax));
+  } else {
+    store_.Poll();
+  }
+}
+
+void Driver::ReadEnded(Token token, absl::StatusOr<Value>& value) {
+  const int64_t now_ns = clock_.NowNs();
+  Slot& slot = slots_[token];
+  if (value.ok() && options_.verify) {
+    Verify(slot, KeyName(workload_, slot.key).view(), *value);
+    Note(slot, value->version);
+  }
+  if (slot.kind == OperationKind::kRead) return Finish(token, value.status(), now_ns);
+  if (slot.kind == OperationKind::kReadModifyWrite)
+    MeasurePart(slot, OperationKind::kRead, value.status(), now_ns);
+  if (!value.ok()) return Finish(token, value.status(), now_ns);
+  WriteBack(token, *value);
+}
+
+void Driver::WriteEnded(Token token, const absl::StatusOr<uint64_t>& version) {
+  const int64_t now_ns = clock_.NowNs();
+  Slot& slot = slots_[token];
+  if (version.ok() && options_.verify) Note(slot, *version);
+  if (slot.kind == OperationKind::kReadModifyWrite)
+    MeasurePart(slot, OperationKind::kUpdate, version.status(), now_ns);
+  Finish(token, version.status(), now_ns);
+}
+
+void Driver::ScanEnded(Token token, const absl::StatusOr<ScanPage>& page) {
+  const int64_t now_ns = clock_.NowNs();
+  Slot& slot = slots_[token];
+  slot.checkable = false;  // of keys that were not chosen
+  if (page.ok()) {
+    slot.cursor = page->cursor;
+    if (slot.measured) measured_.scanned += page->items.size();
+    if (options_.verify) {
+      for (const ScanItem& item : page->items) {
+        Value value;
+        value.bytes = item.value;
+        Verify(slot, item.key, value);
+      }
+    }
+  } else {
+    slot.cursor.clear();
+  }
+  Finish(token, page.status(), now_ns);
+}
+
+void Driver::Verify(const Slot& slot, absl::string_view key, const Value& value) {
+  ++measured_.checked;
+  const bool right = IsRecordOf(key, value.bytes);
+  const bool stale =
+      slot.checkable && store_.counters().connects == connects_ && value.version < slot.floor;
+  if (right && !stale) return;
+  ++(right ? measured_.stale : measured_.wrong);
+  if (!measured_.first_wrong.empty()) return;
+  measured_.first_wrong =
+      right ? absl::StrCat("key ", key, ": version ", value.version, " although version ",
+                           slot.floor, " had been there before")
+            : absl::StrCat("key ", key, ": ", value.bytes.size(),
+                           " bytes that kvbench did not write for it");
+}
+
+uint64_t Driver::FloorOf(uint64_t key) const {
+  const Seen& seen = seen_[key % kSeenKeys];
+  return seen.key == key ? seen.version : 0;
+}
+
+void Driver::Note(const Slot& slot, uint64_t version) {
+  const uint64_t connects = store_.counters().connects;
+  if (connects != connects_) {
+    connects_ = connects;
+    std::fill(seen_.begin(), seen_.end(), Seen{});
+    for (Slot& other : slots_) other.checkable = false;
+    return;
+  }
+  Seen& seen = seen_[slot.key % kSeenKeys];
+  if (seen.key != slot.key) {
+    seen = {slot.key, version};
+  } else {
+    seen.version = std::max(seen.version, version);
+  }
+}
+
+void Driver::MeasurePart(const Slot& slot, OperationKind kind, const absl::Status& status,
+                         int64_t now_ns) {
+  if (!slot.measured) return;
+  KindMeasurements& of_kind = measured_.of(kind);
+  of_kind.Record(status.code(), Since(slot.part_ns, now_ns));
+  if (options_.pacer) of_kind.RecordIntended(status.code(), Since(slot.intended_ns, now_ns));
+}
+
+void Driver::Finish(Token token, const absl::Status& status, int64_t now_ns) {
+  Slot& slot = slots_[token];
+  free_.push_back(token);
+  if (slot.kind == OperationKind::kInsert && options_.phase == OperationSource::Phase::kRun)
+    keys_.inserted.Acknowledge(slot.key);
+  const bool failure = !status.ok() && !absl::IsNotFound(status);
+  if (failure && measured_.first_failure.empty()) {
+    measured_.first_failure =
+        absl::StrCat(NameOf(slot.kind), " of ", KeyName(workload_, slot.key).view(), ": ",
+                     absl::StatusCodeToString(status.code()), ": ", status.message());
+  }
+  if (failure && options_.phase == OperationSource::Phase::kLoad) failed_ = true;
+  if (!slot.measured) return;
+  const uint64_t service_ns = Since(slot.start_ns, now_ns);
+  const uint64_t intended_ns = Since(slot.intended_ns, now_ns);
+  KindMeasurements& kind = measured_.of(slot.kind);
+  kind.Record(status.code(), service_ns);
+  if (options_.pacer) kind.RecordIntended(status.code(), intended_ns);
+  operations_.store(++measured_.operations, std::memory_order_relaxed);
+  last_end_ns_ = std::max(last_end_ns_, now_ns);
+  ReportSecond(now_ns);
+  second_latencies_.Record(options_.pacer ? intended_ns : service_ns);
+}
+
+void Driver::ReportSecond(int64_t now_ns) {
+  if (now_ns < options_.start_ns) return;
+  const uint64_t second = Since(options_.start_ns, now_ns) / kSecondNs;
+  if (second == second_) return;
+  if (second_latencies_.count() > 0) {
+    state_.series.Add(second_, second_latencies_);
+    second_latencies_.Clear();
+  }
+  second_ = second;
+}
+
+void Driver::CountClient() {
+  const Counters after = store_.counters();
+  measured_.gets = after.gets - before_.gets;
+  measured_.reads = after.reads - before_.reads;
+  measured_.scan_reads = after.scan_reads - before_.scan_reads;
+  measured_.torn = after.torn - before_.torn;
+  measured_.retries = after.retries - before_.retries;
+  measured_.rpc_gets = after.rpc_gets - before_.rpc_gets;
+  measured_.messages = after.messages - before_.messages;
+  measured_.connects = after.connects - before_.connects;
+}
+
+}  // namespace osprey::loadgen

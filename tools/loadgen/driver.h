@@ -1,0 +1,147 @@
+// One thread of load: takes operations from a source, keeps up to `depth` of them in flight in one
+// store, in a closed loop (the next starts when one ended) or at a pacer's times, and measures.
+//
+//             due, and a slot is free
+//   +------+ ------------------------> +-----------+  ended, or the read failed    +------+
+//   | free |                           | in flight | ----------------------------> | free |
+//   +------+                           +-----------+                               +------+
+//                                          |  ^  read-modify-write, and an update of one field:
+//                                          +--+  when the read has ended, the write starts
+//
+// Times: `service` is from the call that starts the operation to the callback that ends it;
+// `intended` from when the pacer meant it to start. Making the value lies before the first.
+//
+// Thread rule: one thread at a time, but for the atomics that it is given.
+
+#ifndef OSPREY_TOOLS_LOADGEN_DRIVER_H_
+#define OSPREY_TOOLS_LOADGEN_DRIVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/loadgen/measurements.h"
+#include "tools/loadgen/operations.h"
+#include "tools/loadgen/pacing.h"
+#include "tools/loadgen/records.h"
+#include "tools/loadgen/store.h"
+#include "tools/loadgen/workload.h"
+
+namespace osprey::loadgen {
+
+struct DriverOptions {
+  OperationSource::Phase phase = OperationSource::Phase::kRun;
+  uint32_t depth = 1;          // operations in flight, at least 1
+  uint64_t operations = 0;     // to measure; 0: until `end_ns`, or the source has no more
+  int64_t start_ns = 0;        // of the measurement: what starts before is the warm-up
+  int64_t end_ns = INT64_MAX;  // no operation starts from here on
+  bool verify = false;
+  // Of the thread: no two threads' or processes' may be near.
+  uint64_t serial = 0;
+  uint64_t seed = 0;
+  std::optional<Pacer> pacer;  // none: a closed loop
+};
+
+// What the threads of a run share.
+struct RunState {
+  std::atomic<bool> stop = false;  // ends the run early
+  Series series;
+};
+
+class Driver : private StoreListener {
+ public:
+  // All must outlive this.
+  Driver(const DriverOptions& options, const Workload& workload, SharedKeys& keys, Store& store,
+         Clock& clock, RunState& state);
+
+  // Until all that is asked for is done and nothing is in flight any more. Ends, since every
+  // operation of a store ends. A load ends early when an insert failed.
+  void Run();
+
+  // Measured operations that have ended; from any thread.
+  uint64_t operations() const { return operations_.load(std::memory_order_relaxed); }
+
+  // After Run.
+  Measurements& measurements() { return measured_; }
+  // When the last operation ended; `start_ns` if none was measured.
+  int64_t ended_ns() const { return last_end_ns_; }
+  // How far behind its pacer the thread was when it stopped starting operations.
+  int64_t behind_ns() const { return behind_ns_; }
+
+ private:
+  struct Slot {
+    OperationKind kind = OperationKind::kRead;
+    bool measured = false;
+    bool checkable = false;  // `floor` is of this connection
+    uint64_t key = 0;
+    int64_t intended_ns = 0;
+    int64_t start_ns = 0;
+    int64_t part_ns = 0;  // when the part that is in flight started
+    uint64_t floor = 0;   // a version of the key that was there before
+    std::string cursor;   // of the place's scans
+  };
+
+  // The newest version of some keys that this thread has seen.
+  struct Seen {
+    uint64_t key = UINT64_MAX;
+    uint64_t version = 0;
+  };
+
+  void ReadEnded(Token token, absl::StatusOr<Value>& value) override;
+  void WriteEnded(Token token, const absl::StatusOr<uint64_t>& version) override;
+  void ScanEnded(Token token, const absl::StatusOr<ScanPage>& page) override;
+
+  void StartWhatIsDue(int64_t now_ns);
+  void StartOne(Token token, const Operation& operation, int64_t now_ns);
+  absl::Status StartFirstPart(Token token, Slot& slot, const Operation& operation);
+  void WriteBack(Token token, Value& value);
+  void WaitForWork(int64_t now_ns);
+  bool MayStart() const;
+  // The parts of a read-modify-write are measured as what they are, too.
+  void MeasurePart(const Slot& slot, OperationKind kind, const absl::Status& status,
+                   int64_t now_ns);
+  void Finish(Token token, const absl::Status& status, int64_t now_ns);
+  void Verify(const Slot& slot, absl::string_view key, const Value& value);
+  void Note(const Slot& slot, uint64_t version);
+  uint64_t FloorOf(uint64_t key) const;
+  void ReportSecond(int64_t now_ns);
+  void StartMeasuring();
+  void CountClient();
+
+  DriverOptions options_;
+  const Workload& workload_;
+  SharedKeys& keys_;
+  Store& store_;
+  Clock& clock_;
+  RunState& state_;
+  OperationSource source_;
+  RecordMaker records_;
+
+  std::vector<Slot> slots_;
+  std::vector<Token> free_;
+  std::vector<Seen> seen_;  // by key, modulo its size; empty unless values are verified
+  uint64_t connects_ = 0;   // a new connection may lead to a new server, whose versions start anew
+
+  uint64_t started_ = 0;  // measured operations
+  bool exhausted_ = false;
+  bool failed_ = false;  // an insert of a load
+  bool measuring_ = false;
+  Counters before_;
+  int64_t last_end_ns_ = 0;
+  int64_t behind_ns_ = 0;
+
+  // On a cache line that other threads' drivers do not write.
+  alignas(64) std::atomic<uint64_t> operations_ = 0;
+
+  Histogram second_latencies_;
+  uint64_t second_ = 0;
+
+  Measurements measured_;
+};
+
+}  // namespace osprey::loadgen
+
+#endif  // OSPREY_TOOLS_LOADGEN_DRIVER_H_

@@ -1,0 +1,40 @@
+// HdrHistogram's percentile text (outputPercentileDistribution), which its plotters read:
+//
+//        Value     Percentile TotalCount 1/(1-Percentile)
+//
+//        1.023 0.000000000000          1           1.00
+//        …
+// #[Mean    =        2.345, StdDeviation   =        0.678]
+// #[Max     =       90.123, Total count    =       100000]
+// #[Buckets =           57, SubBuckets     =          256]
+//
+// Thread rule: plain functions.
+
+#ifndef OSPREY_TOOLS_LOADGEN_HDR_TEXT_H_
+#define OSPREY_TOOLS_LOADGEN_HDR_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/histogram.h"
+
+namespace osprey::loadgen {
+
+// One line of the table: so many values are at most `value`.
+struct PercentileLevel {
+  uint64_t value = 0;
+  double level = 0;  // 0 … 1: the fraction that the line is of
+  uint64_t count = 0;
+};
+
+// Five lines for each halving of the distance to 1, as HdrHistogram's default is; the last is 1.
+// Empty for an empty histogram.
+std::vector<PercentileLevel> PercentileLevels(const Histogram& histogram);
+
+// Values of nanoseconds, written in microseconds.
+std::string HdrPercentileText(const Histogram& nanos);
+
+}  // namespace osprey::loadgen
+
+#endif  // OSPREY_TOOLS_LOADGEN_HDR_TEXT_H_

@@ -1,0 +1,31 @@
+#include "tools/loadgen/insert_counter.h"
+
+#include <cassert>
+
+namespace osprey::loadgen {
+
+InsertCounter::InsertCounter(uint64_t start)
+    : next_(start), last_(start - 1), acknowledged_(std::make_unique<bool[]>(kWindow)) {
+  assert(start > 0);
+}
+
+std::optional<uint64_t> InsertCounter::Next() {
+  uint64_t number = next_.load(std::memory_order_relaxed);
+  do {
+    if (number - last() > kWindow) return std::nullopt;
+  } while (!next_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
+  return number;
+}
+
+void InsertCounter::Acknowledge(uint64_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  uint64_t last = last_.load(std::memory_order_relaxed);
+  assert(number > last && number - last <= kWindow);
+  acknowledged_[number % kWindow] = true;
+  // Clears what it passes, so all that is passed was set before: the loop ends.
+  while (acknowledged_[(last + 1) % kWindow]) acknowledged_[++last % kWindow] = false;
+  // Pairs with last(): who sees the number finds the key's insert ended.
+  last_.store(last, std::memory_order_release);
+}
+
+}  // namespace osprey::loadgen

@@ -1,0 +1,16 @@
+"""A part of kvbench: NAME.cc and NAME.h, for kvbench and for the tests."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+def part(name, srcs = None, hdrs = None, deps = []):
+    cc_library(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        hdrs = hdrs or [name + ".h"],
+        visibility = [
+            "//tests:__pkg__",
+            "//tools:__pkg__",
+            "//tools/bench.d:__pkg__",
+        ],
+        deps = deps + ["@absl"],
+    )

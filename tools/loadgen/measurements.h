@@ -1,0 +1,104 @@
+// What a run measured: latencies by kind of operation, how operations ended, and what happened
+// second by second.
+//
+// Thread rule: Measurements are one thread's; add them up when it has ended. A Series is
+// thread-safe.
+
+#ifndef OSPREY_TOOLS_LOADGEN_MEASUREMENTS_H_
+#define OSPREY_TOOLS_LOADGEN_MEASUREMENTS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/histogram.h"
+#include "tools/loadgen/workload.h"
+
+namespace osprey::loadgen {
+
+// Of one kind of operation; nanoseconds. YCSB keeps those that failed (NOT_FOUND is one) apart, so
+// does this.
+struct KindMeasurements {
+  Histogram service;  // from the start of the operation
+  Histogram service_failed;
+  Histogram intended;  // from the time at which it was meant to start; open loop alone
+  Histogram intended_failed;
+  // By status; kOk among them.
+  std::map<absl::StatusCode, uint64_t> returns;
+
+  void Record(absl::StatusCode code, uint64_t service_ns);
+  void RecordIntended(absl::StatusCode code, uint64_t intended_ns);
+  void Add(const KindMeasurements& other);
+  bool empty() const { return returns.empty(); }
+};
+
+struct Measurements {
+  std::array<KindMeasurements, kOperationKinds> kinds;  // by OperationKind
+  KindMeasurements cleanup;                             // closing a client
+  uint64_t operations = 0;                              // a read-modify-write is one
+  uint64_t scanned = 0;                                 // items that scans returned
+  uint64_t checked = 0;                                 // values that were verified
+  uint64_t wrong = 0;                                   // and found wrong: not what was written
+  uint64_t stale = 0;  // and older than a version of the key that the thread knew before it asked
+  std::string first_wrong;    // the first of both, in words
+  std::string first_failure;  // the first that is neither OK nor NOT_FOUND, in words
+  // The store's client: what it did for these operations.
+  uint64_t gets = 0;
+  uint64_t reads = 0;
+  uint64_t scan_reads = 0;
+  uint64_t torn = 0;
+  uint64_t retries = 0;
+  uint64_t rpc_gets = 0;
+  uint64_t messages = 0;
+  uint64_t connects = 0;
+
+  KindMeasurements& of(OperationKind kind) { return kinds[static_cast<size_t>(kind)]; }
+  const KindMeasurements& of(OperationKind kind) const { return kinds[static_cast<size_t>(kind)]; }
+  void Add(const Measurements& other);
+  // Operations by how they ended, all kinds; the parts of a read-modify-write apart.
+  uint64_t Returned(absl::StatusCode code) const;
+  // Neither OK nor NOT_FOUND.
+  uint64_t failed() const;
+};
+
+// Of one second; latencies in nanoseconds.
+struct SeriesRow {
+  uint64_t second = 0;  // after the warm-up
+  uint64_t operations = 0;
+  uint64_t p50_ns = 0;
+  uint64_t p99_ns = 0;
+  uint64_t p999_ns = 0;
+  uint64_t max_ns = 0;
+};
+
+// Collects what threads did in each second, from reports that come up to kOpenSeconds late.
+class Series {
+ public:
+  static constexpr size_t kOpenSeconds = 8;
+
+  // Operations that ended in this second, by one thread.
+  void Add(uint64_t second, const Histogram& latencies);
+  // What is known of that second now.
+  SeriesRow Row(uint64_t second) const;
+  // All seconds from 0 to the last one of which anything was reported, those without operations
+  // too.
+  std::vector<SeriesRow> Rows() const;
+
+ private:
+  void CloseOldest();
+  static SeriesRow RowOf(uint64_t second, const Histogram& latencies);
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<uint64_t, Histogram> open_;
+  std::map<uint64_t, SeriesRow> closed_;
+};
+
+}  // namespace osprey::loadgen
+
+#endif  // OSPREY_TOOLS_LOADGEN_MEASUREMENTS_H_

@@ -1,0 +1,84 @@
+// Which operation comes next, on which key: one source a thread, over what the threads share.
+//
+// Thread rule: an OperationSource belongs to one thread; SharedKeys is thread-safe and outlives the
+// sources.
+
+#ifndef OSPREY_TOOLS_LOADGEN_OPERATIONS_H_
+#define OSPREY_TOOLS_LOADGEN_OPERATIONS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "tools/loadgen/distributions.h"
+#include "tools/loadgen/insert_counter.h"
+#include "tools/loadgen/random.h"
+#include "tools/loadgen/workload.h"
+
+namespace osprey::loadgen {
+
+struct SharedKeys {
+  // REQUIRES: ParseWorkload made it.
+  explicit SharedKeys(const Workload& workload)
+      : inserted(workload.records), sequence(workload.insert_start) {}
+
+  InsertCounter inserted;          // keys that a run inserts, behind the records
+  std::atomic<uint64_t> sequence;  // of a load; of a run, that of sequential requests
+};
+
+struct Operation {
+  OperationKind kind = OperationKind::kRead;
+  uint64_t key = 0;          // its number
+  uint64_t scan_length = 0;  // kScan
+};
+
+class OperationSource {
+ public:
+  enum class Phase { kLoad, kRun };
+
+  // `workload` and `shared` must outlive this.
+  OperationSource(Phase phase, const Workload& workload, SharedKeys& shared, uint64_t seed);
+
+  // None: a load that has handed out all keys; or, in a run, an insert that has to wait for others
+  // to end. An insert of a run is to be acknowledged to SharedKeys::inserted when it ended.
+  std::optional<Operation> Next();
+
+ private:
+  OperationKind NextKind();
+  uint64_t NextKey();
+  uint64_t DrawKey();
+  uint64_t NextScanLength();
+
+  const Phase phase_;
+  const Workload& workload_;
+  SharedKeys& shared_;
+  Random random_;
+  ScrambledZipfian scrambled_;
+  Zipfian latest_;
+  Hotspot hotspot_;
+  Exponential exponential_;
+  Zipfian scan_lengths_;
+};
+
+// The name of a key, in memory of its own.
+class KeyName {
+ public:
+  static constexpr size_t kBytesMax = 256;
+
+  // "user" and the number's hash in decimal, or the number itself where inserts are ordered, with
+  // zeros before it as zeropadding says; of the ETC pool: the number, with zeros before it to the
+  // length of this key.
+  KeyName(const Workload& workload, uint64_t number);
+
+  absl::string_view view() const { return {bytes_, size_}; }
+
+ private:
+  char bytes_[kBytesMax];
+  size_t size_ = 0;
+};
+
+}  // namespace osprey::loadgen
+
+#endif  // OSPREY_TOOLS_LOADGEN_OPERATIONS_H_
