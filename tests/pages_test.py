@@ -1,0 +1,279 @@
+#!/usr/bin/python3 -B
+"""The pages for people say what is so: their links lead somewhere, their code is run by a test, tools/ERRORS.md has every
+error. Reads the sources as they lie here; prints a case a line, as the other scripts do.
+
+  tests/pages_test.py
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ERRORS_PAGE = "tools/ERRORS.md"
+
+# Code blocks by the word behind ```: what becomes of them. A block without a word shows what something looks like.
+#   sh       commands, run as printed by a test: RUN_BY says by which
+#   bash     commands that need root, hardware, a container engine or the machine for themselves: their syntax and our flags are looked at here
+#   cpp, c   programs, compiled and run by a test
+#   console, kvcli   commands and what they print, compared by a test
+#   errors   error messages (ERRORS_PAGE)
+#   text     what something prints or looks like, a formula
+RUN_BY = {
+    ("README.md", "tools/quickstart"): ("tests/quickstart_test.sh", "tools/quickstart"),
+    ("README.md", "(umask 077;"): ("tests/page_commands_test.cc", '"README.md"'),
+    ("README.md", "tools/package"): ("tests/package_test.sh", "tools/package"),
+    ("client/README.md", "gcc "): ("tests/c_library_test.cc", 'Block("sh")'),
+    ("tools/README.md", "export OSPREY_SERVER"): ("tests/kvbench_test.cc", "tools/README.md"),
+    ("tests/README.md", "tools/test"): (".ci/run", "tools/test"),
+    ("tests/SIMULATION.md", "bazel run //tests:simulate"): ("tests/page_commands_test.cc", '"tests/SIMULATION.md"'),
+    ("server/OPERATING.md", "bazel-bin/"): ("tests/page_commands_test.cc", '"server/OPERATING.md"'),
+    "cpp": ("tests/readme_examples_test.cc", "```cpp"),
+    "c": ("tests/c_library_test.cc", "client/README.md"),
+    "console": ("tests/kvcli_readme_test.cc", "tools/README.md"),
+    "kvcli": ("tests/kvcli_readme_test.cc", "tools/README.md"),
+}
+KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "errors", "text", ""}
+COMMAND = re.compile(r"^(\$ |osprey> )?(bazel (run|build|test)|bazel-bin/|tools/\w+ |kvcli |kvserver |kvbench |apt-get )")
+
+# --- Pages -------------------------------------------------------------------------------------------------------------
+
+Block = collections.namedtuple("Block", "page line kind text")
+
+
+def git_files(*patterns):
+    # What is new counts as well, and what is deleted does not.
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    names = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return sorted({name for name in names if (ROOT / name).is_file()})
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks_of(page):
+    blocks, inside, begin, lines = [], None, 0, []
+    for number, line in enumerate(read(page).splitlines(), 1):
+        if line.startswith("```"):
+            if inside is None:
+                inside, begin, lines = line[3:].strip(), number, []
+            else:
+                blocks.append(Block(page, begin, inside, "\n".join(lines)))
+                inside = None
+        elif inside is not None:
+            lines.append(line)
+    return blocks
+
+
+def anchors_of(page):
+    """As GitHub makes them of headings."""
+    text = re.sub(r"^```.*?^```", "", read(page), flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def links_lead_somewhere(pages):
+    wrong = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", read(page), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+://", target):
+                continue
+            path, _, anchor = target.partition("#")
+            to = (ROOT / page).parent / path if path else ROOT / page
+            if not to.exists():
+                wrong.append(f"{page}: {target}: there is no such file")
+            elif anchor and anchor not in anchors_of(to.resolve().relative_to(ROOT)):
+                wrong.append(f"{page}: {target}: there is no such heading")
+    return wrong
+
+
+def runner_of(block):
+    found = [by for key, by in RUN_BY.items()
+             if key == block.kind or (block.kind == "sh" and key[0] == block.page and block.text.startswith(key[1]))]
+    return found[0] if found else None
+
+
+def every_block_is_run_by_a_test(pages):
+    wrong = []
+    for block in (block for page in pages for block in blocks_of(page)):
+        where = f"{block.page}:{block.line}"
+        if block.kind not in KINDS:
+            wrong.append(f"{where}: ```{block.kind} is no kind of code block; they are {' '.join(sorted(KINDS))}")
+        elif block.kind in ("text", "") and any(COMMAND.match(line) for line in block.text.splitlines()):
+            wrong.append(f"{where}: has a command: mark the block as sh, and have a test run it (RUN_BY)")
+        elif block.kind in ("sh", "cpp", "c", "console", "kvcli"):
+            by = runner_of(block)
+            if by is None:
+                wrong.append(f"{where}: no test runs this ```{block.kind} block; have one do so, and name it in RUN_BY")
+            elif not (ROOT / by[0]).is_file() or by[1] not in read(by[0]):
+                wrong.append(f"{where}: {by[0]}, which runs it, says nothing of {by[1]}")
+    return wrong
+
+
+def flags_of(program):
+    """As their sources define them; see server/flags.h."""
+    sources = {"kvserver": "server/main.cc", "kvcli": "tools/kvcli.cc", "kvbench": "tools/kvbench.cc"}
+    names = re.findall(r"^DEFINE_\w+\(\s*(\w+)", read(sources[program]), re.M)
+    return {name.replace("_", "-") for name in names} | {"flagfile", "help", "version"}
+
+
+def shell_is_right(pages):
+    """Of all sh and bash blocks: the syntax, and that our programs have these flags."""
+    wrong = []
+    for block in (block for page in pages for block in blocks_of(page) if block.kind in ("sh", "bash")):
+        where = f"{block.page}:{block.line}"
+        result = subprocess.run(["bash", "-n"], input=block.text, stderr=subprocess.PIPE, text=True, check=False)
+        wrong += [f"{where}: {line}" for line in result.stderr.splitlines()]
+        for line in re.sub(r"#.*", "", block.text).splitlines():
+            for program, arguments in re.findall(r"\b(kvserver|kvcli|kvbench)( [^|;&]*)", line):
+                for flag in re.findall(r" --([a-z-]+)", arguments):
+                    if flag not in flags_of(program):
+                        wrong.append(f"{where}: {program} has no flag --{flag}")
+    return wrong
+
+
+# --- Errors ------------------------------------------------------------------------------------------------------------
+
+TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)+'
+                       |R"\((?P<raw>.*?)\)"|"(?P<string>(?:[^"\\\n]|\\.)*)"|(?P<word>\w+(?:::\w+)*)|(?P<other>\S)""",
+                   re.S | re.X)
+MAKES_ERROR = re.compile(r"(Error|^Status|::Status|^Make|^Wrong|^Fail|^Invalid|^Malformed|^NotOurs)$")
+# What has fewer letters says too little to be looked for.
+LETTERS_MIN = 10
+WORDS_MIN = 6
+# tools/catalog is the job of quickstart, tools/bench.d measures; the doctor's findings tell their mends themselves.
+SOURCES = ["index/*.cc", "rdma/*.cc", "rdma/*.h", "rdma/selftest/*.cc", "client/*.cc", "client/*.h", "server/*.cc",
+           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/catalog*", ":!tools/stanzas*",
+           ":!tools/doctor_*", ":!tools/bench.d/*"]
+ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": " "}
+
+Message = collections.namedtuple("Message", "where literals")
+
+
+def unescaped(text):
+    return re.sub(r'\\["\\n]', lambda found: ESCAPES[found[0]], text)
+
+
+def literals_from(tokens, begin):
+    """The strings within the parentheses that open at `begin`, neighbours joined; and where they close."""
+    depth, literals, glue, at = 0, [], False, begin
+    for at in range(begin, len(tokens)):
+        string = tokens[at]["string"]
+        depth += {"(": 1, ")": -1}.get(tokens[at]["other"], 0)
+        if depth == 0:
+            break
+        if string is not None and glue:
+            literals[-1] += unescaped(string)
+        elif string is not None:
+            literals.append(unescaped(string))
+        glue = string is not None
+    return literals, at
+
+
+def messages_of(name):
+    """Of each call that makes an error, the strings in it."""
+    text = re.sub(r"^#.*", "", read(name), flags=re.M)
+    tokens = [token for token in TOKEN.finditer(text) if any(value is not None for value in token.groups())]
+    messages, at = [], 0
+    while at + 1 < len(tokens):
+        if tokens[at]["word"] and MAKES_ERROR.search(tokens[at]["word"]) and tokens[at + 1]["other"] == "(":
+            literals, end = literals_from(tokens, at + 1)
+            if literals:
+                line = text[:tokens[at].start()].count("\n") + 1
+                messages.append(Message(f"{name}:{line}", literals))
+                at = end
+        at += 1
+    return messages
+
+
+def plain(text):
+    """For comparing: no marks of the page, no formats, one blank for many."""
+    text = re.sub(r"%[-\d*.]*[a-z]", "…", text.replace("`", ""))
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def entries_of_errors_page():
+    """All that the page quotes: in `…`, and the lines of its blocks."""
+    text = read(ERRORS_PAGE)
+    blocks = [line for block in blocks_of(ERRORS_PAGE) if block.kind == "errors" for line in block.text.splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    # Of tables: what is quoted in the first column, and elsewhere what stands for a part of a message.
+    quoted = [entry for row in re.findall(r"^\| (`.*)$", prose, re.M) for entry in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    return blocks + quoted
+
+
+def pieces_of(text):
+    return [piece for piece in (plain(part).strip(" .,:;'\"()") for part in text.split("…")) if piece]
+
+
+def every_error_has_an_entry(messages):
+    page = plain(read(ERRORS_PAGE)).replace("\\|", "|")
+    missing = []
+    for message in messages:
+        # What says enough: words, and not the mere name of a flag or an option.
+        pieces = [piece for literal in message.literals for piece in pieces_of(plain(literal))]
+        pieces = [piece for piece in pieces if len(piece) >= LETTERS_MIN and " " in piece]
+        # The page may quote the first words only; as many as tell it from others.
+        if pieces and not any(" ".join(piece.split()[:WORDS_MIN]) in page for piece in pieces):
+            missing.append(f"{message.where}: \"{' … '.join(message.literals)}\" is not in {ERRORS_PAGE}: add it, and its mend")
+    return missing
+
+
+def every_entry_is_an_error():
+    """Each piece of what the page quotes stands in some string of the sources."""
+    strings = []
+    for name in git_files(*SOURCES, "server/main.cc"):
+        text = re.sub(r'"\s*\n?\s*"', "", re.sub(r"^#.*", "", read(name), flags=re.M))
+        strings += [plain(unescaped(found)) for found in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)]
+    sources = "\n".join(strings)
+    wrong = []
+    for entry in entries_of_errors_page():
+        gone = [piece for piece in pieces_of(entry.replace("\\|", "|")) if len(piece) >= 4 and piece not in sources]
+        wrong += [f"{ERRORS_PAGE}: \"{entry}\": no program says \"{piece}\" any more" for piece in gone]
+    return wrong
+
+
+def every_reason_has_an_entry():
+    """client/README.md has each Reason and each error number of C; every exit status that programs can end with is here."""
+    page = read("client/README.md")
+    reasons = re.findall(r"^  (k\w+),", read("client/reasons.h"), re.M)
+    numbers = re.findall(r"^\s*OSPREY_\w+ = (\d+)", read("client/osprey.h"), re.M)
+    missing = [f"client/README.md: no {reason}" for reason in reasons if reason != "kNone" and f"`{reason}`" not in page]
+    missing += [f"client/README.md: no error number {number}" for number in numbers
+                if int(number) >= 100 and not re.search(rf"\b{number}\b", page)]
+    if len(reasons) < 30 or len(numbers) < 30:
+        missing.append(f"{len(reasons)} Reasons and {len(numbers)} numbers were found; are they declared in another way now?")
+    statuses = {int(n) for n in re.findall(r"^  k\w+ = (\d)", read("tools/exit_status.h"), re.M)}
+    statuses |= {int(n) for n in re.findall(r"k\w+ = (\d),", read("server/serve.h"))}
+    rows = {int(n) for n in re.findall(r"^\| (\d) \|", read(ERRORS_PAGE), re.M)}
+    return missing + [f"{ERRORS_PAGE}: nothing of exit status {n}" for n in sorted(statuses - rows)]
+
+
+# ------------------------------------------------------------------------------------------------------------------------
+
+
+def main():
+    pages = git_files("*.md")
+    messages = [message for name in git_files(*SOURCES) for message in messages_of(name)]
+    few = [] if len(messages) > 400 else [f"only {len(messages)} errors were found: are they made in another way now?"]
+    cases = [
+        ("the links of all pages lead somewhere", links_lead_somewhere(pages)),
+        ("every code block of a page is run by a test", every_block_is_run_by_a_test(pages)),
+        ("the shell commands of all pages are well formed, and their flags exist", shell_is_right(pages)),
+        ("every error that programs can print has an entry", few + every_error_has_an_entry(messages)),
+        ("every entry is an error that a program prints", every_entry_is_an_error()),
+        ("every Reason, error number and exit status has an entry", every_reason_has_an_entry()),
+    ]
+    for sentence, wrong in cases:
+        for line in wrong:
+            print(line)
+        print(f"{'not ok' if wrong else 'ok'} - {sentence}")
+    sys.exit(any(wrong for _, wrong in cases))
+
+
+if __name__ == "__main__":
+    main()
