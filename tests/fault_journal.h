@@ -35,8 +35,11 @@ struct JournalRecord {
   bool damaged = false;      // the value that it got is none that anybody wrote to this key
   bool server_gone = false;  // failed: the server that had it is gone
   int64_t call_ns = 0;
+  // The client had taken it by now, and so its clock began no later; 0: not known. The process may
+  // have been stopped since the call.
+  int64_t started_ns = 0;
   int64_t returned_ns = 0;
-  int64_t deadline_ns = 0;  // from the call on
+  int64_t deadline_ns = 0;  // from the client's clock on
   int64_t written = 0;      // the value; of an increment, what it adds
   int64_t answer = 0;       // the value; of a counter, the number
   uint64_t version = 0;

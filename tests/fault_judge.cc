@@ -62,7 +62,32 @@ class Judging {
       result_.explanations.push_back(std::move(explanation));
   }
 
+  // How late an answer was that came by the end of a stop which its deadline fell into; but of
+  // those that one client had in one stop, the latest is left out.
+  class LateAnswers {
+   public:
+    explicit LateAnswers(const std::vector<Interval>& stops) : stops_(stops) {}
+    void Add(const JournalRecord& record, int64_t deadline) {
+      const int64_t late = record.returned_ns - deadline;
+      for (const Interval& stop : stops_) {
+        if (deadline < stop.first || deadline > stop.second) continue;
+        int64_t& in_hand = in_hand_[{record.client, stop.first}];
+        result_ = std::max(result_, std::min(in_hand, late));
+        in_hand = std::max(in_hand, late);
+        return;
+      }
+      result_ = std::max(result_, late);
+    }
+    int64_t result() const { return result_; }
+
+   private:
+    const std::vector<Interval>& stops_;
+    std::map<std::pair<int, int64_t>, int64_t> in_hand_;
+    int64_t result_ = 0;
+  };
+
   void LookAtTimes(const ClientProcess& process) {
+    LateAnswers late_answers(process.stops);
     uint64_t& failed_here = result_.failed_by_process.emplace_back(0);
     for (const JournalRecord& record : process.records) {
       ++result_.operations;
@@ -79,10 +104,8 @@ class Judging {
       result_.unknown +=
           record.failed && record.kind != Kind::kGet && record.outcome == Outcome::kUnknown;
       const int64_t deadline = record.call_ns + record.deadline_ns;
-      if (!record.failed) {
-        result_.believed_late_ns =
-            std::max(result_.believed_late_ns, record.returned_ns - deadline);
-      }
+      if (!record.failed)
+        late_answers.Add(record, std::max(record.call_ns, record.started_ns) + record.deadline_ns);
       int64_t due = deadline;
       for (const Interval& stop : process.stops) {
         if (record.call_ns < stop.second && deadline >= stop.first)
@@ -90,6 +113,7 @@ class Judging {
       }
       result_.overrun_ns = std::max(result_.overrun_ns, record.returned_ns - due);
     }
+    result_.believed_late_ns = std::max(result_.believed_late_ns, late_answers.result());
   }
 
   void LookAtRecovery(const ClientProcess& process) {

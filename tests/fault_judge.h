@@ -40,7 +40,8 @@ struct Judgement {
   uint64_t wrong = 0;
   uint64_t undecided = 0;  // keys whose history has too many writes of unknown end
   // The most by which an operation outlasted its deadline, while its process was not stopped; and
-  // by which an answer came that was believed all the same. At least 0.
+  // by which an answer came that was believed all the same. At least 0. One answer a client and
+  // stop does not count: a client that was stopped after its last look at the clock had it in hand.
   int64_t overrun_ns = 0;
   int64_t believed_late_ns = 0;
   // From the fault's end until the last of the clients had an operation done and no more failed;

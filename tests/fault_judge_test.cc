@@ -139,9 +139,34 @@ TEST(FaultJudgeTest, AStoppedProcessIsLateWithoutFaultButBelievesNothingLate) {
   process.stops = {{kSecond / 2, 5 * kSecond}};
   process.records = {Failed(Put(1, 0, 5 * kSecond + kMs))};
   EXPECT_EQ(Judge({process}, {}).overrun_ns, kMs);
-  process.records = {Put(1, 0, 5 * kSecond + kMs)};
+  process.records = {Put(1, 0, 5 * kSecond + kMs), Put(2, 0, 5 * kSecond + kMs)};
   EXPECT_EQ(Judge({process}, {}).overrun_ns, kMs);
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond + kMs);
+}
+
+TEST(FaultJudgeTest, AStoppedClientHadOneAnswerInHandAtMost) {
+  ClientProcess process;
+  process.stops = {{kSecond / 2, 5 * kSecond}};
+  process.records = {Put(1, 0, 5 * kSecond + kMs)};
+  EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
+  // Two clients, one answer each.
+  process.records.push_back(Put(2, 0, 5 * kSecond + 2 * kMs));
+  process.records.back().client = 1;
+  EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
+  process.records.push_back(Put(3, 0, 5 * kSecond + 3 * kMs));
+  EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond + kMs);
+  // A deadline that had passed before the stop is none that the stop explains.
+  process.stops = {{kSecond + kMs, 5 * kSecond}};
+  process.records = {Put(1, 0, 5 * kSecond)};
+  EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond);
+}
+
+TEST(FaultJudgeTest, TheClockOfAnOperationBeginsWhenTheClientHasIt) {
+  ClientProcess process;
+  process.stops = {{kMs, 5 * kSecond}};
+  process.records = {Put(1, 0, 5 * kSecond + 3 * kMs), Put(2, 0, 5 * kSecond + 3 * kMs)};
+  for (JournalRecord& record : process.records) record.started_ns = 5 * kSecond + kMs;
+  EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
 }
 
 TEST(FaultJudgeTest, RecoveryIsWhenEveryClientHasSucceededAndNothingFailsAnyMore) {

@@ -280,6 +280,7 @@ class LoadClient {
 
   bool Started(JournalRecord* record, const absl::Status& status) {
     if (status.ok()) {
+      record->started_ns = NowNs();
       ++in_flight_;
     } else {
       Return(record, status, NowNs());
