@@ -551,8 +551,7 @@ class Script {
     if (!wire_->open() && !wire_->connecting() && input_.Flag()) wire_->End(absl::OkStatus());
   }
 
-  // Nothing comes any more, but that connections end when they are given up: all is answered all
-  // the same.
+  // Nothing comes any more but ends of connections that were given up: yet all is answered.
   void Settle() {
     constexpr int kTurnsMax = 200;
     if (closes_early_) engine_->Close();
