@@ -1,4 +1,4 @@
-"""A fuzz target NAME.cc, twice: NAME_fuzzer with libFuzzer (tests/fuzz/run builds it, with --config=fuzz), and NAME_replay_test,
+"""A fuzz target NAME.cc, twice: NAME_fuzzer with libFuzzer (tests/fuzz/run builds it, with --config=sanitize), and NAME_replay_test,
 which gives it the inputs that are kept and needs no more than any test."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
