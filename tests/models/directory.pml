@@ -8,8 +8,8 @@
  * entry is a page of its own, so that all of them are READ at different moments.
  *
  * Model          Code
- *   double       Directory's doubling: the upper half beside the lower one, then the header
- *   split        Directory::Set of both halves
+ *   double       Directory::DoubleStep: the upper half beside the lower one, then the header
+ *   split        Directory::Split
  *   take_header  RegionMap::TakeHeader
  *   take_page    RegionMap::TakePage
  *   use          RegionMap::WindowOf
