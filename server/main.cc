@@ -28,8 +28,10 @@ DEFINE_string(
     "[adaptive]");
 DEFINE_int64(connections_max, 1024,
              "clients that may be connected at once; more are refused [1024]");
-DEFINE_string(value_max, "",
-              "the longest value that is taken, at most 1GiB [1GiB, or --memory if that is less]");
+DEFINE_string(
+    value_max, "",
+    "the longest value that is taken, at most 1GiB [1GiB; if that is less: --memory, or with "
+    "several --pollers a part of it]");
 DEFINE_string(evict, "none",
               "when memory is full: none: refuse writes and keep all that is stored; clock: make "
               "room, cold keys go [none]");

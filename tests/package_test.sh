@@ -93,6 +93,18 @@ completion_offers_commands_and_flags() {
     [[ " $(complete_at kvcli '') " == *' put '*' help '* ]]
 }
 
+every_link_of_its_pages_leads_somewhere() {
+  local pages=$scratch/x/usr/share/doc/osprey page target links=0
+  for page in README.md server/OPERATING.md tools/ERRORS.md client/README.md; do
+    [[ -s $pages/$page ]] || { echo "no $page"; return 1; }
+  done
+  while IFS=: read -r page target; do
+    links=$((links + 1))
+    [[ -e ${page%/*}/$target ]] || { echo "$page leads to $target"; return 1; }
+  done < <(grep --recursive --include='*.md' --only-matching --perl-regexp '\]\(\K[^)#: ]+(?=[)#])' "$pages")
+  [[ $links -ge 30 ]]
+}
+
 unit_is_right() {
   sed "s|/usr/bin/kvserver|$scratch/x&|" "$scratch/x/lib/systemd/system/osprey.service" > "$scratch/osprey.service"
   # That man pages of it can be shown here is not the question.
@@ -116,7 +128,8 @@ check "the example flag file explains every flag of --help and no other" flag_fi
 check "kvserver starts with the defaults that it tells" server_starts_with_the_defaults_of_the_flag_file
 check "the man pages are well formed" man_pages_are_right
 check "completion offers commands and flags" completion_offers_commands_and_flags
+check "its pages are whole: every link leads to a file of the package" every_link_of_its_pages_leads_somewhere
 check "systemd takes the unit, which allows what RDMA needs" unit_is_right
-check "it installs, systemd runs its service over RDMA with no more rights than it needs, and it goes without a trace" installs_and_runs
+check "it installs as the pages say, systemd runs its service over RDMA with no more rights than it needs, and it goes without a trace" installs_and_runs
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

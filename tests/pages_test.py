@@ -24,11 +24,12 @@ ERRORS_PAGE = "tools/ERRORS.md"
 RUN_BY = {
     ("README.md", "tools/quickstart"): ("tests/quickstart_test.sh", "tools/quickstart"),
     ("README.md", "(umask 077;"): ("tests/page_commands_test.cc", '"README.md"'),
-    ("README.md", "tools/package"): ("tests/package_test.sh", "tools/package"),
+    ("README.md", "tools/package"): ("tests/package_in_lab", "README.md 'tools/package"),
     ("client/README.md", "gcc "): ("tests/c_library_test.cc", 'Block("sh")'),
     ("tools/README.md", "export OSPREY_SERVER"): ("tests/kvbench_test.cc", "tools/README.md"),
     ("tests/README.md", "tools/test"): (".ci/run", "tools/test"),
     ("tests/SIMULATION.md", "bazel run //tests:simulate"): ("tests/page_commands_test.cc", '"tests/SIMULATION.md"'),
+    ("server/OPERATING.md", "(umask 077;"): ("tests/package_in_lab", "server/OPERATING.md '(umask 077;"),
     ("server/OPERATING.md", "bazel-bin/"): ("tests/page_commands_test.cc", '"server/OPERATING.md"'),
     "cpp": ("tests/readme_examples_test.cc", "```cpp"),
     "c": ("tests/c_library_test.cc", "client/README.md"),
