@@ -3,11 +3,13 @@
 
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import traceback
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "bench.d"))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools" / "bench.d"))
 
 import index_rows  # pylint: disable=wrong-import-position
 import lab_rows  # pylint: disable=wrong-import-position
@@ -178,10 +180,35 @@ def the_model_counts_cores_and_servers():
     assert nic_model.servers_needed(100e6, 100e6, 1e9, 1000, 100e9, 1) == (10, "memory")
 
 
+def bench(*arguments):
+    return subprocess.run([ROOT / "tools" / "bench", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=60, check=False)
+
+
+def the_model_runs_by_the_command_of_the_first_page():
+    ran = bench("model")
+    assert ran.returncode == 0, ran.stderr
+    assert "400 Gb/s" in ran.stdout, ran.stdout
+
+
+def the_help_tells_every_part():
+    ran = bench("--help")
+    assert ran.returncode == 0, ran.stderr
+    for name in (path.name for path in (ROOT / "tools" / "bench.d").iterdir() if not path.suffix and path.name[0].islower()):
+        assert name.endswith("_guest") or f"\n  {name} " in ran.stdout, name
+
+
+def a_part_or_flag_that_is_none_is_status_two_and_measures_nothing():
+    for wrong in ("--bogus", "everything", "--json="):
+        ran = bench(wrong)
+        assert (ran.returncode, ran.stdout) == (2, ""), wrong
+        assert ran.stderr.startswith("usage: "), wrong
+
+
 def main():
     cases = [value for value in list(globals().values())
              if callable(value) and getattr(value, "__module__", "") == "__main__"
-             and value.__name__ not in ("main", "raises", "row", "lab_round")]
+             and value.__name__ not in ("main", "raises", "row", "lab_round", "bench")]
     failed = 0
     for case in cases:
         sentence = "tools/bench: " + case.__name__.replace("_", " ")

@@ -271,22 +271,51 @@ TEST_F(KvbenchOnAnyTransportTest, AFullServerEndsALoadWithStatusFour) {
   EXPECT_EQ((*small)->Stop(), 0);
 }
 
-TEST_F(KvbenchOnAnyTransportTest, EveryCommandOfTheReadmeWorks) {
-  int commands = 0;
-  for (const absl::string_view line : absl::StrSplit(Contents("tools/README.md"), '\n')) {
-    if (!absl::StartsWith(line, "bazel-bin/tools/kvbench ")) continue;
-    ++commands;
-    std::string command = absl::StrReplaceAll(line.substr(sizeof("bazel-bin/") - 1),
-                                              {{"=/tmp/", absl::StrCat("=", directory_, "/")},
-                                               {" /tmp/", absl::StrCat(" ", directory_, "/")}});
-    absl::StrAppend(&command, " --timeout=30");  // as above
-    ProgramOptions options;
-    options.environment = {absl::StrCat("OSPREY_SERVER=", server_->uri())};
-    const ProgramResult result = RunProgram({"sh", "-c", command}, options);
-    EXPECT_EQ(result.exit_status, 0) << command << '\n' << result.err;
-    EXPECT_GT(Figure(result.out, "[OVERALL], Operations"), 0) << command;
+// The lines of the code block of tools/README.md that begins so.
+std::vector<std::string> BlockOfReadme(const std::string& beginning) {
+  std::ifstream file("tools/README.md");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line) && (lines.empty() || line != "```");) {
+    if (!lines.empty() || absl::StartsWith(line, beginning)) lines.push_back(line);
   }
-  EXPECT_EQ(commands, 5);
+  EXPECT_FALSE(lines.empty()) << "no block begins with " << beginning;
+  return lines;
+}
+
+// As printed, two processes side by side among them; and what the page shows of their output.
+TEST_F(KvbenchOnAnyTransportTest, TheReadmesCommandsWorkAndPrintWhatItShows) {
+  std::string script = "set -eu\n";
+  int commands = 0;
+  for (const std::string& line : BlockOfReadme("export OSPREY_SERVER")) {
+    const bool is_command = absl::StartsWith(line, "bazel-bin/tools/kvbench ");
+    if (is_command) ++commands;
+    absl::StrAppend(&script,
+                    absl::StrReplaceAll(
+                        line, {{"shm:///tmp/osprey.sock", server_->uri()},
+                               {"/tmp/", directory_ + "/"},
+                               // As above.
+                               {"bazel-bin/tools/kvbench run", "tools/kvbench run --timeout=30"},
+                               {"bazel-bin/", ""}}),
+                    "\n");
+  }
+  EXPECT_EQ(commands, 6);
+  const ProgramResult result = RunProgram({"bash", "-c", script});
+  EXPECT_EQ(result.exit_status, 0) << script << result.err;
+  EXPECT_THAT(result.err, IsEmpty()) << "merge: two that did not run side by side?";
+  const Json merged = Json::parse(Contents(InDirectory("a.json")), nullptr, false);
+  EXPECT_TRUE(merged.is_object());
+  for (const std::string& line : BlockOfReadme("# kvbench run: workload=b")) {
+    if (absl::StartsWith(line, "[")) {
+      // But for the figure.
+      EXPECT_THAT(result.out, HasSubstr("\n" + line.substr(0, line.rfind(", ") + 2)));
+      continue;
+    }
+    for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+      const size_t equals = word.find('=');
+      if (equals == word.npos) continue;
+      EXPECT_THAT(result.out, HasSubstr(absl::StrCat(" ", word.substr(0, equals + 1))));
+    }
+  }
 }
 
 TEST_F(KvbenchOnAnyTransportTest, TheNullServerMeasuresTheLoadAlone) {

@@ -48,6 +48,17 @@ std::vector<Step> StepsOf(const std::string& kind, const std::string& prompt) {
   return steps;
 }
 
+// The lines of the block without a kind that begins so.
+std::string ShownFrom(const std::string& beginning) {
+  std::ifstream file("tools/README.md");
+  std::string shown;
+  for (std::string line; std::getline(file, line) && (shown.empty() || line != "```");) {
+    if (!shown.empty() || absl::StartsWith(line, beginning)) absl::StrAppend(&shown, line, "\n");
+  }
+  EXPECT_NE(shown, "") << "no block begins with " << beginning;
+  return shown;
+}
+
 // Every number is N, blanks between words are one, and the address is what the page has.
 std::string Normal(const std::string& text, const std::string& uri) {
   const std::string all = absl::StrReplaceAll(text, {{uri, kUri}, {"\r\n", "\n"}});
@@ -114,6 +125,19 @@ TEST_F(KvcliReadmeTest, TheSessionInTheShellIsAsItIsPrinted) {
                 HasSubstr("\n" + Normal(step.output, server_->uri()) + "osprey> "))
         << step.command;
   }
+}
+
+// The table; the charts below it are different each time.
+TEST_F(KvcliReadmeTest, LatencysTableIsAsItIsPrinted) {
+  const std::string shown = ShownFrom("transport=shm device=none peer=");
+  const size_t charts = shown.find("\nGET  ");
+  ASSERT_NE(charts, shown.npos) << shown;
+  absl::StatusOr<std::unique_ptr<PtyProcess>> latency = PtyProcess::Start(
+      {"tools/kvcli", "--server=" + server_->uri(), "latency", "--count=20"}, {"TERM=xterm"});
+  ASSERT_TRUE(latency.ok()) << latency.status();
+  EXPECT_EQ((*latency)->AwaitEnd(), 0);
+  EXPECT_THAT(Normal((*latency)->screen(), server_->uri()),
+              HasSubstr(Normal(shown.substr(0, charts + 1), server_->uri())));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ error. Reads the sources as they lie here; prints a case a line, as the other sc
 """
 
 import collections
+import functools
 import pathlib
 import re
 import subprocess
@@ -26,7 +27,7 @@ RUN_BY = {
     ("README.md", "(umask 077;"): ("tests/page_commands_test.cc", '"README.md"'),
     ("README.md", "tools/package"): ("tests/package_in_lab", "README.md 'tools/package"),
     ("client/README.md", "gcc "): ("tests/c_library_test.cc", 'Block("sh")'),
-    ("tools/README.md", "export OSPREY_SERVER"): ("tests/kvbench_test.cc", "tools/README.md"),
+    ("tools/README.md", "export OSPREY_SERVER"): ("tests/kvbench_test.cc", 'BlockOfReadme("export'),
     ("tests/README.md", "tools/test"): (".ci/run", "tools/test"),
     ("tests/SIMULATION.md", "bazel run //tests:simulate"): ("tests/page_commands_test.cc", '"tests/SIMULATION.md"'),
     ("server/OPERATING.md", "(umask 077;"): ("tests/package_in_lab", "server/OPERATING.md '(umask 077;"),
@@ -37,6 +38,8 @@ RUN_BY = {
     "kvcli": ("tests/kvcli_readme_test.cc", "tools/README.md"),
 }
 KINDS = {"sh", "bash", "cpp", "c", "console", "kvcli", "errors", "text", ""}
+# Flags of docker and bazel that stand alone in a sentence.
+FLAGS_OF_OTHERS = {"cap-add", "ulimit"}
 COMMAND = re.compile(r"^(\$ |osprey> )?(bazel (run|build|test)|bazel-bin/|tools/\w+ |kvcli |kvserver |kvbench |apt-get )")
 
 # --- Pages -------------------------------------------------------------------------------------------------------------
@@ -115,11 +118,34 @@ def every_block_is_run_by_a_test(pages):
     return wrong
 
 
+PROGRAMS = {"kvserver": "server/main.cc", "kvcli": "tools/kvcli.cc", "kvbench": "tools/kvbench.cc", "catalog": "tools/catalog.cc"}
+SCRIPTS = ["tools/" + name for name in ("bench", "format", "install-packages", "lab", "package", "quickstart", "record", "test")]
+SCRIPTS += ["tests/count_instructions", "tests/fuzz/run", "tests/faults/run", "tests/simulate"]
+COMMAND_OF_OURS = re.compile(r"(?<![\w/.-])(?:bazel-bin/)?(" + "|".join(SCRIPTS) + r"|(?:(?:server|tools)/)?(?:" + "|".join(PROGRAMS) +
+                             r"))(?![\w./-])([^|;&\n]*)")
+FLAG = re.compile(r"(?:^|(?<=[\s\[|(]))--([a-z][a-z0-9-]*)")
+
+
+@functools.lru_cache(maxsize=None)
 def flags_of(program):
-    """As their sources define them; see server/flags.h."""
-    sources = {"kvserver": "server/main.cc", "kvcli": "tools/kvcli.cc", "kvbench": "tools/kvbench.cc"}
-    names = re.findall(r"^DEFINE_\w+\(\s*(\w+)", read(sources[program]), re.M)
+    """Of a program, as its sources define them (see server/flags.h); of a script, those that it names."""
+    if program in SCRIPTS:
+        source = read(program if (ROOT / program).is_file() else program + ".cc")
+        parsed = {"help"} if "argparse" in source else set()
+        return parsed | set(re.findall(r"--([a-z][a-z0-9-]*)", source)) | set(re.findall(r"^DEFINE_\w+\(\s*(\w+)", source, re.M))
+    names = re.findall(r"^DEFINE_\w+\(\s*(\w+)", read(PROGRAMS[program]), re.M)
     return {name.replace("_", "-") for name in names} | {"flagfile", "help", "version"}
+
+
+def wrong_flags(text):
+    """Of the commands of ours in it: "tools/lab has no flag --x"."""
+    wrong = []
+    for program, arguments in COMMAND_OF_OURS.findall(text):
+        program = program if program in SCRIPTS else program.split("/")[-1]
+        # What stands behind -- alone is another's.
+        own = re.split(r" -- |@", arguments)[0]
+        wrong += [f"{program} has no flag --{flag}" for flag in FLAG.findall(own) if flag not in flags_of(program)]
+    return wrong
 
 
 def shell_is_right(pages):
@@ -129,12 +155,23 @@ def shell_is_right(pages):
         where = f"{block.page}:{block.line}"
         result = subprocess.run(["bash", "-n"], input=block.text, stderr=subprocess.PIPE, text=True, check=False)
         wrong += [f"{where}: {line}" for line in result.stderr.splitlines()]
-        for line in re.sub(r"#.*", "", block.text).splitlines():
-            for program, arguments in re.findall(r"\b(kvserver|kvcli|kvbench)( [^|;&]*)", line):
-                for flag in re.findall(r" --([a-z-]+)", arguments):
-                    if flag not in flags_of(program):
-                        wrong.append(f"{where}: {program} has no flag --{flag}")
+        wrong += [f"{where}: {line}" for line in wrong_flags(re.sub(r"#.*", "", block.text))]
     return wrong
+
+
+def commands_in_sentences_are_right(pages):
+    """Of what stands in `…`: our programs and scripts have these flags; a flag alone is one of any of them."""
+    of_any = set().union(*(flags_of(program) for program in [*PROGRAMS, *SCRIPTS]))
+    wrong, seen = [], 0
+    for page in pages:
+        prose = re.sub(r"^```.*?^```", "", read(page), flags=re.M | re.S)
+        for span in re.findall(r"`([^`\n]+)`", prose):
+            wrong += [f"{page}: `{span}`: {line}" for line in wrong_flags(span)]
+            alone = re.match(r"--([a-z][a-z0-9-]*)", span)
+            seen += bool(alone) or bool(COMMAND_OF_OURS.search(span))
+            if alone and alone[1] not in of_any | FLAGS_OF_OTHERS:
+                wrong.append(f"{page}: `{span}`: no program and no script has this flag")
+    return wrong if seen > 100 else wrong + [f"only {seen} commands and flags were found: are they written in another way now?"]
 
 
 # --- Errors ------------------------------------------------------------------------------------------------------------
@@ -146,10 +183,9 @@ MAKES_ERROR = re.compile(r"(Error|^Status|::Status|^Make|^Wrong|^Fail|^Invalid|^
 # What has fewer letters says too little to be looked for.
 LETTERS_MIN = 10
 WORDS_MIN = 6
-# tools/catalog is the job of quickstart, tools/bench.d measures; the doctor's findings tell their mends themselves.
+# tools/bench.d measures; the doctor's findings tell their mends themselves.
 SOURCES = ["index/*.cc", "rdma/*.cc", "rdma/*.h", "rdma/selftest/*.cc", "client/*.cc", "client/*.h", "server/*.cc",
-           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/catalog*", ":!tools/stanzas*",
-           ":!tools/doctor_*", ":!tools/bench.d/*"]
+           "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor_*", ":!tools/bench.d/*"]
 ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": " "}
 
 Message = collections.namedtuple("Message", "where literals")
@@ -265,6 +301,7 @@ def main():
         ("the links of all pages lead somewhere", links_lead_somewhere(pages)),
         ("every code block of a page is run by a test", every_block_is_run_by_a_test(pages)),
         ("the shell commands of all pages are well formed, and their flags exist", shell_is_right(pages)),
+        ("the commands and flags in their sentences exist", commands_in_sentences_are_right(pages)),
         ("every error that programs can print has an entry", few + every_error_has_an_entry(messages)),
         ("every entry is an error that a program prints", every_entry_is_an_error()),
         ("every Reason, error number and exit status has an entry", every_reason_has_an_entry()),
