@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -202,6 +203,31 @@ TEST(FiguresTest, TheReadmeListsTheMetricsAsTheyAre) {
     if (absl::StartsWith(line, "| `osprey_")) absl::StrAppend(&listed, line, "\n");
   }
   EXPECT_EQ(listed, wanted) << "write this table into server/README.md:\n" << wanted;
+}
+
+// `osprey_name` or `osprey_name{label="value"}`, wherever it stands.
+TEST(FiguresTest, TheAlertsAreOfMetricsThatThereAre) {
+  const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
+  std::ifstream file("tools/packaging/prometheus-alerts.yml");
+  ASSERT_TRUE(file.good());
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  int found = 0;
+  for (size_t at = text.find("osprey_"); at != text.npos; at = text.find("osprey_", at)) {
+    const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at);
+    const std::string name = text.substr(at, end - at);
+    const std::string labels = text[end] == '{' ? text.substr(end, text.find('}', end) - end) : "";
+    bool is_there = false;
+    for (const auto& [sample, value] : scrape.samples) {
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(sample, absl::MaxSplits('{', 1));
+      is_there |= parts.first == name &&
+                  (labels.empty() || absl::StrContains(parts.second, labels.substr(1)));
+    }
+    EXPECT_TRUE(is_there) << name << labels;
+    ++found;
+    at = end;
+  }
+  EXPECT_GE(found, 9);
 }
 
 // --- The pulse --------------------------------------------------------------------------------
