@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -9,12 +10,15 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gmock/gmock.h"
@@ -129,6 +133,89 @@ TEST_F(MetricsProcessTest, TellWhatWasDone) {
   EXPECT_EQ(AwaitHealth(200), "ok\n");
 }
 
+// What needs a full table, time, another key, or one connection more than may be.
+TEST_F(MetricsProcessTest, TellWhatWasMadeRoomForAndWhoWasTurnedAway) {
+  const std::string directory = NewTemporaryDirectory();
+  const auto key_file = [&](const std::string& name, char fill) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    std::ofstream(path) << std::string(32, fill);
+    EXPECT_EQ(chmod(path.c_str(), 0600), 0);
+    return path;
+  };
+  Options options;
+  options.auth_key_file = key_file("key", 'k');
+  options.deadline = absl::Seconds(30);
+  Start({"--memory=4MiB", "--evict=clock", "--connections-max=3",
+         "--auth-key-file=" + options.auth_key_file});
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Scrape before = Scraped();
+  const std::vector<std::string> samples = {
+      "osprey_index_splits_total",
+      "osprey_evictions_total",
+      "osprey_evicted_bytes_total",
+      "osprey_expiries_total",
+      "osprey_authentication_failures_total",
+      "osprey_connections_closed_total{reason=\"unauthenticated\"}",
+      "osprey_connections_rejected_total",
+      "osprey_connections_refused_total{bound=\"all\"}"};
+  for (const std::string& sample : samples) EXPECT_EQ(before.Of(sample), 0) << sample;
+
+  WriteOptions soon;
+  soon.ttl = absl::Milliseconds(1);
+  ASSERT_TRUE((*client)->Put("soon gone", "value", soon).ok());
+  const std::string value(1000, 'v');
+  for (int i = 0; i < 8000; ++i)
+    ASSERT_TRUE((*client)->Put(absl::StrCat("key", i), i < 2000 ? "" : value).ok());
+  Options other = options;
+  other.auth_key_file = key_file("other", 'o');
+  EXPECT_FALSE(Client::Connect(server_->uri(), other).ok());
+  std::vector<absl::StatusOr<std::unique_ptr<Client>>> many;
+  for (int i = 0; i < 3; ++i) many.push_back(Client::Connect(server_->uri(), options));
+  EXPECT_FALSE(many.back().ok());
+
+  // Expired keys are swept away in a while.
+  Scrape after;
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+    after = Scraped();
+    if (after.Of("osprey_expiries_total") > 0) break;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  for (const std::string& sample : samples) EXPECT_GT(after.Of(sample), 0) << sample;
+}
+
+// The ports at which the process listens for TCP.
+std::vector<int> PortsOf(pid_t pid) {
+  std::set<std::string> sockets;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/fd"))) {
+    std::error_code gone;
+    sockets.insert(std::filesystem::read_symlink(entry.path(), gone).string());
+  }
+  std::vector<int> ports;
+  for (const char* name : {"tcp", "tcp6"}) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/net/", name));
+    for (std::string line; std::getline(file, line);) {
+      // sl local_address rem_address st … : the address and port in hexadecimal, 0A: listens.
+      const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      if (words.size() < 10 || words[3] != "0A") continue;
+      if (sockets.count(absl::StrCat("socket:[", words[9], "]")) == 0) continue;
+      ports.push_back(std::stoi(words[1].substr(words[1].rfind(':') + 1), nullptr, 16));
+    }
+  }
+  return ports;
+}
+
+TEST_F(MetricsProcessTest, WithoutTheFlagNothingListensForThem) {
+  Start();
+  EXPECT_THAT(PortsOf(server_->pid()), testing::ElementsAre(port_));
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> without =
+      ServerProcess::Start(NewListenAddress());
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(PortsOf((*without)->pid()), testing::IsEmpty());
+  EXPECT_THAT((*without)->Log(), Not(HasSubstr("metrics at")));
+}
+
 // GETs are READs, of which the server knows nothing: clients tell of them.
 TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
   Start();
@@ -233,11 +320,15 @@ TEST_F(MetricsProcessTest, WhatIsNoRequestIsAnsweredOrHungUpOn) {
   EXPECT_EQ(AwaitHealth(200), "ok\n");
 }
 
-TEST_F(MetricsProcessTest, PeersThatSayNothingDelayOthersForSecondsOnly) {
+// So long Prometheus waits, as it comes.
+TEST_F(MetricsProcessTest, ManyPeersThatSayNothingHinderNoScrape) {
   Start();
   std::vector<SilentPeer> peers;
-  for (int i = 0; i < 5; ++i) peers.emplace_back(port_, i % 2 == 0 ? "" : "GET /metrics HT");
-  EXPECT_EQ(Scraped().Of("osprey_connections"), 0);
+  for (int i = 0; i < 40; ++i) peers.emplace_back(port_, i % 2 == 0 ? "" : "GET /metrics HT");
+  const absl::StatusOr<HttpAnswer> answer =
+      AskHttp(port_, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", absl::Seconds(10));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->status, 200);
 }
 
 TEST_F(MetricsProcessTest, AnAddressInUseEndsItWithStatusThreeAndOneLine) {
