@@ -51,6 +51,7 @@ class Judging {
     for (const ClientProcess& process : processes_) LookAtTimes(process);
     for (const ClientProcess& process : processes_) LookAtRecovery(process);
     FindWritesOfTheDead();
+    CountLossesAtWork();
     for (uint16_t key = 0; key < kFaultKeys; ++key) CheckKey(key);
     return result_;
   }
@@ -89,10 +90,12 @@ class Judging {
   void LookAtTimes(const ClientProcess& process) {
     LateAnswers late_answers(process.stops);
     uint64_t& failed_here = result_.failed_by_process.emplace_back(0);
+    uint64_t& open_here = result_.open_by_process.emplace_back(0);
     for (const JournalRecord& record : process.records) {
       ++result_.operations;
       if (!record.returned) {
         result_.unknown += record.kind != Kind::kGet;
+        ++open_here;
         continue;
       }
       if (record.damaged) {
@@ -157,6 +160,22 @@ class Judging {
           }
         }
       }
+    }
+  }
+
+  void CountLossesAtWork() {
+    int64_t from = 0;
+    for (const Interval& loss : times_.losses) {
+      bool answered = false, under_way = false;
+      for (const ClientProcess& process : processes_) {
+        for (const JournalRecord& record : process.records) {
+          const int64_t returned = record.returned ? record.returned_ns : Operation::kNever;
+          answered |= !record.failed && record.call_ns >= from && returned <= loss.first;
+          under_way |= record.call_ns <= loss.first && returned > loss.first;
+        }
+      }
+      result_.losses_at_work += answered && under_way;
+      from = loss.second;
     }
   }
 

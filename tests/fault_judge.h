@@ -34,6 +34,10 @@ struct Judgement {
   uint64_t operations = 0;
   uint64_t failed = 0;  // were not told what they wanted to know
   std::vector<uint64_t> failed_by_process;
+  std::vector<uint64_t> open_by_process;  // called, and never returned
+  // Losses that befell a server which had answered before, since the last one, while operations
+  // were under way.
+  uint64_t losses_at_work = 0;
   uint64_t unknown = 0;  // of these: writes that may have happened
   // Answers that cannot be: damaged values, histories of a key that no order explains, writes that
   // a restarted server has of its predecessor's clients.

@@ -62,6 +62,8 @@ int Main(int argc, char** argv) {
       {"operations", judgement.operations},
       {"failed", judgement.failed},
       {"failed_by_process", judgement.failed_by_process},
+      {"open_by_process", judgement.open_by_process},
+      {"losses_at_work", judgement.losses_at_work},
       {"unknown", judgement.unknown},
       {"wrong", judgement.wrong},
       {"undecided", judgement.undecided},

@@ -169,6 +169,24 @@ TEST(FaultJudgeTest, TheClockOfAnOperationBeginsWhenTheClientHasIt) {
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
 }
 
+TEST(FaultJudgeTest, WhatAKilledProcessHadUnderWayIsCounted) {
+  ClientProcess idle, busy;
+  idle.records = {Put(1, 10, 20)};
+  busy.records = {NotReturned(Put(2, 10, 0)), NotReturned(Get(1, 30, 0)), Put(3, 40, 50)};
+  EXPECT_EQ(Judge({idle, busy}, {}).open_by_process, (std::vector<uint64_t>{0, 2}));
+}
+
+TEST(FaultJudgeTest, AServerIsLostAtWorkWhenItHasAnsweredAndIsAskedAgain) {
+  FaultTimes times;
+  times.losses = {{30, 40}, {70, 80}};
+  EXPECT_EQ(JudgeOne({Put(1, 10, 20)}, times).losses_at_work, 0u);          // idle
+  EXPECT_EQ(JudgeOne({Failed(Put(1, 10, 60))}, times).losses_at_work, 0u);  // answered nobody
+  EXPECT_EQ(JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 60))}, times).losses_at_work, 1u);
+  EXPECT_EQ(JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 90))}, times).losses_at_work, 1u);
+  EXPECT_EQ(
+      JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 75)), Put(3, 50, 60)}, times).losses_at_work, 2u);
+}
+
 TEST(FaultJudgeTest, RecoveryIsWhenEveryClientHasSucceededAndNothingFailsAnyMore) {
   FaultTimes times;
   times.end_ns = kSecond;

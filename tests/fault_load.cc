@@ -4,10 +4,10 @@
 //
 //   fault_load --server=URI --journal=FILE --prefix=P --number=N
 //
-// Prints "up" when all its clients have had an operation done. Goes on until "end" comes on its
-// standard input: the fault is over. From then on each client goes on until nothing has failed
-// for a second (or the time for that is up), reads every key once more, and ends. With "quit" it
-// ends at once.
+// Prints "up" when all its clients have had an operation done; and again after each "up" on its
+// standard input, when they have since. Goes on until "end" comes there: the fault is over. From
+// then on each client goes on until nothing has failed for a second (or the time for that is up),
+// reads every key once more, and ends. With "quit" it ends at once.
 // Prints at its end "connections N", how many it made; "left open N …", how many more files are
 // open than when it was up, all clients being connected, and which; "starved S", by how
 // many seconds a thread that only sleeps woke too late, at most; and the errors that it met, a line
@@ -71,7 +71,8 @@ int64_t NowNs() {
 struct Shared {
   std::unique_ptr<Journal> journal;
   std::atomic<int64_t> end_ns{0};
-  std::atomic<int> up{0};
+  std::atomic<int> up{0};     // clients that have had an operation done since it was asked, …
+  std::atomic<int> asked{1};  // … for the how-manieth time
   std::atomic<int64_t> values{0};
   std::atomic<uint64_t> connections{0};
   std::atomic<int> waiting{0};  // clients that are done, and wait for the others
@@ -317,7 +318,10 @@ class LoadClient {
       Remember(status);
       return;
     }
-    if (last_done_ns_ == 0) ++shared_.up;
+    if (const int asked = shared_.asked; asked != answered_) {
+      answered_ = asked;
+      ++shared_.up;
+    }
     last_done_ns_ = record->returned_ns;
   }
 
@@ -331,25 +335,34 @@ class LoadClient {
   std::minstd_rand random_;
   std::unique_ptr<Client> client_;
   int in_flight_ = 0;
+  int answered_ = 0;
   int64_t last_done_ns_ = 0;
   int64_t last_failed_ns_ = 0;
   uint64_t versions_[kFaultKeys] = {};  // that this client saw last
 };
 
-// "end" or "quit", or the end of the input.
-// Returns what was open when all were up.
+// "end" or "quit", or the end of the input. "up" comes only after an answer to the last one.
+// Returns what was open when all were up for the first time.
 std::multiset<std::string> AwaitEnd(Shared& shared) {
   std::multiset<std::string> open;
+  int told = 0;
   while (shared.end_ns == 0 && !shared.failed) {
-    if (open.empty() && shared.up == FLAGS_clients) {
+    if (told != shared.asked && shared.up == FLAGS_clients) {
+      told = shared.asked;
       std::puts("up");
       std::fflush(stdout);
-      open = OpenFiles();
+      if (open.empty()) open = OpenFiles();
     }
     pollfd input = {STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, 20) <= 0) continue;
     char letter = 'q';
-    shared.quit = read(STDIN_FILENO, &letter, 1) != 1 || letter == 'q';
+    if (read(STDIN_FILENO, &letter, 1) != 1) letter = 'q';
+    if (letter == 'u') {
+      shared.up = 0;
+      ++shared.asked;
+    }
+    if (letter != 'e' && letter != 'q') continue;
+    shared.quit = letter == 'q';
     shared.end_ns = NowNs();
   }
   return open;
