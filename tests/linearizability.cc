@@ -1,13 +1,15 @@
 #include "tests/linearizability.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "tests/linearizability_model.h"
 
 namespace osprey {
 namespace {
@@ -15,287 +17,231 @@ namespace {
 using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 
-// What the key is. With a time to live: it expires at some instant from `expires_from` to
-// `expires_to`. Time to live is counted from some moment of the write's call, its instant at the
-// latest.
-struct State {
-  bool present = false;
-  uint32_t value = 0;    // its number in Values
-  uint64_t version = 0;  // 0: that of a write whose version nobody was told
-  int64_t expires_from = Operation::kNever;
-  int64_t expires_to = Operation::kNever;
-
-  friend bool operator==(const State& a, const State& b) = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const State& s) {
-    return H::combine(std::move(h), s.present, s.value, s.version, s.expires_from, s.expires_to);
-  }
-};
-
-// Values by number, so that states are small.
-class Values {
- public:
-  uint32_t NumberOf(const std::string& value) {
-    const auto [at, is_new] = numbers_.emplace(value, static_cast<uint32_t>(values_.size()));
-    if (is_new) values_.push_back(value);
-    return at->second;
-  }
-  const std::string& At(uint32_t number) const { return values_[number]; }
-
- private:
-  absl::flat_hash_map<std::string, uint32_t> numbers_;
-  std::vector<std::string> values_;
-};
-
-// An operation's value and answer.
-struct Numbers {
-  uint32_t value = 0;
-  uint32_t answer = 0;
-};
+constexpr int kPlaces = 64;
+// Of writes of unknown end of which it does not matter which one happens so many are looked at.
+constexpr int kAlikeMax = 2;
 
 struct Configuration {
   State state;
   uint64_t done = 0;   // pending operations, by place, that have had their instant
   int64_t latest = 0;  // that of the last was not before this
-
-  friend bool operator==(const Configuration& a, const Configuration& b) = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const Configuration& c) {
-    return H::combine(std::move(h), c.state, c.done, c.latest);
-  }
 };
 
-using Configurations = absl::flat_hash_set<Configuration>;
-
-int64_t Plus(int64_t time, int64_t ttl) {
-  return time >= Operation::kNever - ttl ? Operation::kNever : time + ttl;
+// Whether everything that can come after `b` can come after `a` as well. `optional`: operations
+// that need not happen.
+bool Covers(const Configuration& a, const Configuration& b, uint64_t optional) {
+  const State& s = a.state;
+  const State& t = b.state;
+  if (s.present != t.present || s.value != t.value) return false;
+  // What a leaves undone that b has done it may leave so for ever.
+  if ((a.done & ~b.done) != 0 || (b.done & ~a.done & ~optional) != 0) return false;
+  if (s.version != t.version && s.version != 0) return false;
+  if (a.latest > b.latest) return false;
+  if (s.expires_from == t.expires_from && s.expires_to == t.expires_to) return true;
+  return s.expires_to != Operation::kNever && t.expires_to != Operation::kNever &&
+         s.expires_from <= t.expires_from && s.expires_to >= t.expires_to;
 }
 
-bool VersionAgrees(uint64_t told, uint64_t present) {
-  return told == 0 || present == 0 || told == present;
-}
-
-// The state after a write at an instant up to `to`.
-State Written(const Operation& op, uint32_t value, int64_t to) {
-  State state;
-  state.present = true;
-  state.value = value;
-  state.version = op.outcome == Outcome::kOk ? op.version : 0;
-  if (op.ttl != 0) {
-    state.expires_from = Plus(op.call, op.ttl);
-    state.expires_to = Plus(to, op.ttl + op.ttl_slack);
+// Configurations, none of which is covered by one that was there before it.
+class Frontier {
+ public:
+  void Clear(uint64_t optional) {
+    optional_ = optional;
+    all_.clear();
+    groups_.clear();
   }
-  return state;
-}
-
-// What the operation does where the key is present as `state` says, or absent. Appends each state
-// that it may leave behind; none if it cannot have answered as it did.
-void Apply(const Operation& op, const Numbers& numbers, const State& state, int64_t to,
-           Values& values, std::vector<State>& after) {
-  const bool unknown = op.outcome == Outcome::kUnknown;
-  const auto answered = [&](Outcome outcome) { return unknown || op.outcome == outcome; };
-  const auto unchanged = [&] { after.push_back(state); };
-  switch (op.kind) {
-    case Kind::kGet:
-    case Kind::kExists:
-      if (unknown) return unchanged();
-      if (!state.present) {
-        if (op.outcome == Outcome::kNotFound) unchanged();
-        return;
+  // False: it is covered.
+  bool Add(const Configuration& added) {
+    if (all_.size() < kFew) {
+      for (const Configuration& other : all_) {
+        if (Covers(other, added, optional_)) return false;
       }
-      if (op.outcome != Outcome::kOk || (op.kind == Kind::kGet && numbers.answer != state.value) ||
-          !VersionAgrees(op.version, state.version)) {
-        return;
-      }
-      unchanged();
-      if (op.version != 0) after.back().version = op.version;
-      return;
-    case Kind::kPut:
-      if (answered(Outcome::kOk)) after.push_back(Written(op, numbers.value, to));
-      return;
-    case Kind::kPutIfAbsent:
-      if (state.present) {
-        if (answered(Outcome::kExists)) unchanged();
-      } else if (answered(Outcome::kOk)) {
-        after.push_back(Written(op, numbers.value, to));
-      }
-      return;
-    case Kind::kPutIfVersion:
-    case Kind::kDeleteIfVersion: {
-      if (!state.present) {
-        if (answered(Outcome::kNotFound)) unchanged();
-        return;
-      }
-      // A version that nobody was told may be the one asked for, or not.
-      const bool may_agree = VersionAgrees(op.if_version, state.version);
-      const bool may_differ = state.version == 0 || op.if_version != state.version;
-      if (may_agree && answered(Outcome::kOk)) {
-        after.push_back(op.kind == Kind::kPutIfVersion ? Written(op, numbers.value, to) : State());
-      }
-      if (may_differ && answered(Outcome::kWrong)) unchanged();
-      return;
-    }
-    case Kind::kDelete:
-      if (state.present) {
-        if (answered(Outcome::kOk)) after.push_back(State());
-      } else if (answered(Outcome::kNotFound)) {
-        unchanged();
-      }
-      return;
-    case Kind::kIncrement: {
-      int64_t number = 0;
-      int64_t sum = 0;
-      // Numbers are written in one way.
-      if ((state.present && (!absl::SimpleAtoi(values.At(state.value), &number) ||
-                             absl::StrCat(number) != values.At(state.value))) ||
-          __builtin_add_overflow(number, op.by, &sum)) {
-        if (answered(Outcome::kWrong)) unchanged();
-        return;
-      }
-      if (!answered(Outcome::kOk)) return;
-      const uint32_t value = values.NumberOf(absl::StrCat(sum));
-      if (!unknown && value != numbers.answer) return;
-      State state_after = Written(op, value, to);
-      state_after.expires_from = state.expires_from;
-      state_after.expires_to = state.expires_to;
-      after.push_back(std::move(state_after));
-      return;
-    }
-    case Kind::kAppend: {
-      if (!answered(Outcome::kOk)) return;
-      const std::string before = state.present ? values.At(state.value) : "";
-      State state_after = Written(op, values.NumberOf(before + op.value), to);
-      state_after.expires_from = state.expires_from;
-      state_after.expires_to = state.expires_to;
-      after.push_back(std::move(state_after));
-      return;
-    }
-    case Kind::kLoss:
-      after.push_back(State());
-      return;
-    case Kind::kExpire:
-    case Kind::kPersist:
-      if (!state.present) {
-        if (answered(Outcome::kNotFound)) unchanged();
-        return;
-      }
-      if (!answered(Outcome::kOk) || !VersionAgrees(op.version, state.version)) return;
-      unchanged();
-      after.back().expires_from = Plus(op.call, op.ttl);
-      after.back().expires_to = Plus(to, op.ttl + op.ttl_slack);
-      if (op.kind == Kind::kPersist)
-        after.back().expires_from = after.back().expires_to = Operation::kNever;
-      return;
-  }
-}
-
-// Whether an operation with this outcome leaves the key as it is, whatever it is.
-bool ChangesNothing(const Operation& op) {
-  switch (op.outcome) {
-    case Outcome::kNotFound:
-    case Outcome::kExists:
-    case Outcome::kWrong:
+      all_.push_back(added);
       return true;
-    case Outcome::kOk:
-      return op.kind == Kind::kGet || op.kind == Kind::kExists;
-    case Outcome::kUnapplied:
-    case Outcome::kUnknown:
-      return false;
+    }
+    if (groups_.empty()) {
+      for (uint32_t i = 0; i < all_.size(); ++i) groups_[GroupOf(all_[i])].push_back(i);
+    }
+    std::vector<uint32_t>& group = groups_[GroupOf(added)];
+    for (const uint32_t i : group) {
+      if (Covers(all_[i], added, optional_)) return false;
+    }
+    group.push_back(static_cast<uint32_t>(all_.size()));
+    all_.push_back(added);
+    return true;
   }
-  return false;
-}
+  size_t size() const { return all_.size(); }
+  const Configuration& operator[](size_t i) const { return all_[i]; }
+
+ private:
+  static constexpr size_t kFew = 12;  // which are quicker looked at than hashed
+  using Group = std::pair<uint64_t, uint64_t>;
+
+  // What two must have in common for one to cover the other.
+  Group GroupOf(const Configuration& c) const {
+    return {c.done & ~optional_, uint64_t{c.state.value} << 1 | (c.state.present ? 1 : 0)};
+  }
+
+  uint64_t optional_ = 0;
+  std::vector<Configuration> all_;
+  absl::flat_hash_map<Group, std::vector<uint32_t>> groups_;
+};
+
+bool IsRead(const Operation& op) { return op.kind == Kind::kGet || op.kind == Kind::kExists; }
+
+bool IsUnknown(const Operation& op) { return op.outcome == Outcome::kUnknown; }
 
 class Checker {
  public:
-  Checker(std::vector<Operation> history, size_t configurations_max)
-      : history_(std::move(history)), configurations_max_(configurations_max) {}
+  Checker(std::vector<const Operation*> history, size_t configurations_max, int alike_max)
+      : history_(std::move(history)),
+        values_(history_),
+        configurations_max_(configurations_max),
+        alike_max_(alike_max) {}
 
   Verdict Run() {
-    // What did not happen says nothing. (It may have been refused for any reason.)
-    history_.erase(std::remove_if(history_.begin(), history_.end(),
-                                  [](const Operation& op) {
-                                    return op.outcome == Outcome::kUnapplied ||
-                                           ((op.kind == Kind::kGet || op.kind == Kind::kExists) &&
-                                            op.outcome == Outcome::kUnknown);
-                                  }),
-                   history_.end());
     struct Moment {
       int64_t time;
       bool is_return;
       size_t op;
     };
     std::vector<Moment> moments;
+    moments.reserve(2 * history_.size());
     for (size_t i = 0; i < history_.size(); ++i) {
-      moments.push_back({history_[i].call, false, i});
+      const Operation& op = *history_[i];
+      with_expiry_ |= op.ttl != 0;
+      numbers_.push_back({values_.NumberOf(op.value), values_.NumberOf(op.answer)});
+      moments.push_back({op.call, false, i});
       // What is unknown may still take effect after its return.
-      if (history_[i].outcome == Outcome::kUnknown) history_[i].returned = Operation::kNever;
-      if (history_[i].returned != Operation::kNever)
-        moments.push_back({history_[i].returned, true, i});
+      if (!IsUnknown(op) && op.returned != Operation::kNever)
+        moments.push_back({op.returned, true, i});
     }
     // Calls first: operations that touch are concurrent.
     std::sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
       return a.time != b.time ? a.time < b.time : a.is_return < b.is_return;
     });
-    for (const Operation& op : history_) with_expiry_ |= op.ttl != 0;
     configurations_ = {Configuration()};
     place_of_.resize(history_.size());
-    for (const Operation& op : history_)
-      numbers_.push_back({values_.NumberOf(op.value), values_.NumberOf(op.answer)});
     for (const Moment& moment : moments) {
       if (!moment.is_return) {
-        if (!Begin(moment.op)) return Undecided("more than 64 operations are pending");
+        if (!Begin(moment.op)) return Undecided("too many operations are pending");
         continue;
       }
       if (!End(moment.op, moment.time)) return Undecided("too many configurations");
-      if (configurations_.empty()) return Wrong(moment.op);
+      if (!configurations_.empty()) continue;
+      return left_out_ ? Undecided("too many writes of unknown end") : Wrong(moment.op);
     }
     return {};
   }
 
  private:
+  uint64_t BitOf(size_t op) const { return uint64_t{1} << place_of_[op]; }
+
   bool Begin(size_t op) {
-    for (int place = 0; place < 64; ++place) {
-      if ((taken_ >> place & 1) != 0) continue;
-      taken_ |= uint64_t{1} << place;
-      place_of_[op] = place;
-      pending_.push_back(op);
-      return true;
-    }
-    return false;
+    const bool unknown = IsUnknown(*history_[op]);
+    if (unknown && std::popcount(BetterThan(op)) >= alike_max_) return waiting_.push_back(op), true;
+    if (taken_ == ~uint64_t{0}) return left_out_ = true, unknown;
+    place_of_[op] = std::countr_one(taken_);
+    taken_ |= BitOf(op);
+    if (unknown) optional_ |= BitOf(op);
+    pending_.push_back(op);
+    return true;
+  }
+
+  void Forget(size_t op) {
+    const uint64_t bit = BitOf(op);
+    for (Configuration& at : configurations_) at.done &= ~bit;
+    pending_.erase(std::find(pending_.begin(), pending_.end(), op));
+    taken_ &= ~bit;
+    optional_ &= ~bit;
   }
 
   // The operation must have had its instant by now. False: too much to look at.
   bool End(size_t op, int64_t now) {
-    const uint64_t bit = uint64_t{1} << place_of_[op];
-    Configurations reached;
-    std::vector<Configuration> to_look_at;
-    Configurations seen;
-    for (Configuration at : configurations_) {
+    frontier_.Clear(optional_);
+    better_.clear();
+    for (const size_t other : pending_)
+      better_.push_back(IsUnknown(*history_[other]) ? BetterThan(other) : 0);
+    better_than_waiting_.clear();
+    for (const size_t other : waiting_) better_than_waiting_.push_back(BetterThan(other));
+    for (Configuration& at : configurations_) {
       Settle(at);
-      if (seen.insert(at).second) to_look_at.push_back(std::move(at));
+      LookAtLater(at);
     }
-    while (!to_look_at.empty()) {
-      const Configuration at = std::move(to_look_at.back());
-      to_look_at.pop_back();
-      if ((at.done & bit) != 0) {
-        Configuration without = at;
-        without.done &= ~bit;
-        reached.insert(std::move(without));
+    const uint64_t bit = BitOf(op);
+    configurations_.clear();
+    // First what makes do with the fewest operations that need not happen: it covers most others.
+    for (std::vector<uint32_t>& level : levels_) {
+      while (!level.empty()) {
+        const Configuration at = frontier_[level.back()];
+        level.pop_back();
+        if ((at.done & bit) != 0) {
+          configurations_.push_back(at);
+          continue;
+        }
+        for (const uint64_t better : better_than_waiting_) left_out_ |= (better & ~at.done) == 0;
+        for (size_t i = 0; i < pending_.size(); ++i) {
+          if ((at.done & BitOf(pending_[i])) == 0 && (better_[i] & ~at.done) == 0)
+            Step(at, pending_[i], now);
+        }
+        if (frontier_.size() > configurations_max_) return false;
+      }
+    }
+    Tidy(op);
+    return true;
+  }
+
+  void Tidy(size_t ended) {
+    uint64_t done = optional_;  // by every order that is left
+    for (const Configuration& at : configurations_) done &= at.done;
+    const std::vector<size_t> pending = pending_;
+    for (const size_t op : pending) {
+      if (op == ended || (done & BitOf(op)) != 0) Forget(op);
+    }
+    std::vector<size_t> waited;
+    std::swap(waited, waiting_);
+    for (const size_t op : waited) {
+      if (!EndsWith(*history_[op], *history_[ended])) Begin(op);
+    }
+  }
+
+  void LookAtLater(const Configuration& at) {
+    if (!frontier_.Add(at)) return;
+    const auto level = static_cast<size_t>(std::popcount(at.done & optional_));
+    levels_[level].push_back(static_cast<uint32_t>(frontier_.size() - 1));
+  }
+
+  // A write that was given up goes with the server that had it.
+  static bool EndsWith(const Operation& op, const Operation& loss) {
+    return loss.kind == Kind::kLoss && IsUnknown(op) && op.returned < loss.call;
+  }
+
+  // Writes of which it does not matter which one happens.
+  bool AreAlike(size_t a, size_t b) const {
+    const Operation& one = *history_[a];
+    const Operation& other = *history_[b];
+    if (one.kind != other.kind || one.ttl != 0 || other.ttl != 0 || one.by != other.by ||
+        one.if_version != other.if_version) {
+      return false;
+    }
+    return one.kind == Kind::kAppend ? one.value == other.value
+                                     : numbers_[a].value == numbers_[b].value;
+  }
+
+  // Pending ones like this one, an unknown one, that began, and end, no later: used before it.
+  uint64_t BetterThan(size_t op) const {
+    uint64_t better = 0;
+    const Operation& write = *history_[op];
+    for (const size_t other : pending_) {
+      const Operation& instead = *history_[other];
+      if (other == op || !IsUnknown(instead) || instead.call > write.call ||
+          instead.returned > write.returned || !AreAlike(other, op)) {
         continue;
       }
-      for (const size_t next : pending_) {
-        if ((at.done >> place_of_[next] & 1) != 0) continue;
-        for (Configuration& after : Step(at, next, now)) {
-          Settle(after);
-          if (seen.size() > configurations_max_) return false;
-          if (seen.insert(after).second) to_look_at.push_back(std::move(after));
-        }
-      }
+      if (instead.call != write.call || instead.returned != write.returned || other < op)
+        better |= BitOf(other);
     }
-    configurations_ = std::move(reached);
-    pending_.erase(std::find(pending_.begin(), pending_.end(), op));
-    taken_ &= ~bit;
-    return true;
+    return better;
   }
 
   // Pending operations that only say what the key is, and say so rightly here, have their instant
@@ -305,32 +251,36 @@ class Checker {
     if (at.state.expires_to != Operation::kNever || (at.state.present && at.state.version == 0))
       return;
     for (const size_t next : pending_) {
-      const uint64_t bit = uint64_t{1} << place_of_[next];
-      if ((at.done & bit) != 0 || !ChangesNothing(history_[next])) continue;
+      const uint64_t bit = BitOf(next);
+      if ((at.done & bit) != 0 || !ChangesNothing(*history_[next])) continue;
       after_.clear();
-      Apply(history_[next], numbers_[next], at.state, 0, values_, after_);
+      Apply(*history_[next], numbers_[next], at.state, 0, values_, after_);
       if (after_.size() != 1 || !(after_[0] == at.state)) continue;
       at.done |= bit;
-      if (with_expiry_) at.latest = std::max(at.latest, history_[next].call);
+      if (with_expiry_) at.latest = std::max(at.latest, history_[next]->call);
     }
   }
 
   // `next` has its instant now, or as long ago as may be.
-  std::vector<Configuration> Step(const Configuration& at, size_t next, int64_t now) {
-    const Operation& op = history_[next];
+  void Step(const Configuration& at, size_t next, int64_t now) {
+    const Operation& op = *history_[next];
     const int64_t from = with_expiry_ ? std::max(at.latest, op.call) : op.call;
-    const int64_t to = std::min(op.returned, now);
-    std::vector<Configuration> result;
-    if (from > to) return result;
+    const int64_t to = IsUnknown(op) ? now : std::min(op.returned, now);
+    if (from > to) return;
     const auto add = [&](const State& before, int64_t earliest, int64_t last) {
-      std::vector<State>& after = after_;
-      after.clear();
-      Apply(op, numbers_[next], before, last, values_, after);
-      for (State& state : after) {
-        result.push_back(
-            // Without expiry it does not matter when, and there are fewer to look at.
-            {std::move(state), at.done | uint64_t{1} << place_of_[next],
-             with_expiry_ ? earliest : 0});
+      after_.clear();
+      Apply(op, numbers_[next], before, last, values_, after_);
+      stepped_.clear();
+      for (const State& state : after_) {
+        // Without expiry it does not matter when, and there are fewer to look at.
+        stepped_.push_back({state, at.done | BitOf(next), with_expiry_ ? earliest : 0});
+      }
+      for (Configuration& after : stepped_) {
+        for (const size_t other : pending_) {
+          if (EndsWith(*history_[other], op)) after.done |= BitOf(other);
+        }
+        Settle(after);
+        LookAtLater(after);
       }
     };
     const bool expires = at.state.present && at.state.expires_to != Operation::kNever;
@@ -340,21 +290,23 @@ class Checker {
     // … or after.
     if (expires && to >= at.state.expires_from)
       add(State(), std::max(from, at.state.expires_from), to);
-    return result;
   }
 
   Verdict Undecided(const char* why) const { return {true, false, why}; }
 
   Verdict Wrong(size_t op) const {
     Verdict verdict{false, true, ""};
-    absl::StrAppend(&verdict.explanation, "no order explains ", history_[op].ToString(),
+    absl::StrAppend(&verdict.explanation, "no order explains ", history_[op]->ToString(),
                     "\npending meanwhile, or just before:\n");
     std::vector<const Operation*> around;
-    for (const Operation& other : history_) {
-      if (other.call <= history_[op].returned) around.push_back(&other);
+    for (const Operation* other : history_) {
+      if (other->call <= history_[op]->returned) around.push_back(other);
     }
+    const auto end_of = [](const Operation* o) {
+      return IsUnknown(*o) ? Operation::kNever : o->returned;
+    };
     std::sort(around.begin(), around.end(),
-              [](const Operation* a, const Operation* b) { return a->returned < b->returned; });
+              [&](const Operation* a, const Operation* b) { return end_of(a) < end_of(b); });
     constexpr size_t kShown = 24;
     for (size_t i = around.size() > kShown ? around.size() - kShown : 0; i < around.size(); ++i) {
       absl::StrAppend(&verdict.explanation, "  ", around[i]->ToString(), "\n");
@@ -362,84 +314,126 @@ class Checker {
     return verdict;
   }
 
-  std::vector<Operation> history_;
+  const std::vector<const Operation*> history_;
   Values values_;
   std::vector<Numbers> numbers_;  // by place in history_
   const size_t configurations_max_;
+  const int alike_max_;
+  bool left_out_ = false;  // so that another order might have explained what none did
   bool with_expiry_ = false;
-  Configurations configurations_;
+  std::vector<Configuration> configurations_;
   std::vector<int> place_of_;
   std::vector<size_t> pending_;
-  uint64_t taken_ = 0;        // places
-  std::vector<State> after_;  // of Apply; kept for its memory
+  std::vector<size_t> waiting_;  // unknown ones, while there are enough like them that come first
+  uint64_t taken_ = 0;           // places
+  uint64_t optional_ = 0;        // places of operations that need not happen
+
+  // Of End and Step; kept for their memory.
+  Frontier frontier_;
+  std::vector<uint64_t> better_;  // BetterThan of each that is pending
+  std::vector<uint64_t> better_than_waiting_;
+  std::vector<uint32_t> levels_[kPlaces + 1];  // by how many that are optional are done
+  std::vector<State> after_;
+  std::vector<Configuration> stepped_;
 };
 
-const char* NameOf(Kind kind) {
-  switch (kind) {
-    case Kind::kGet:
-      return "get";
-    case Kind::kExists:
-      return "exists";
-    case Kind::kPut:
-      return "put";
-    case Kind::kPutIfAbsent:
-      return "put-if-absent";
-    case Kind::kPutIfVersion:
-      return "put-if-version";
-    case Kind::kDelete:
-      return "delete";
-    case Kind::kDeleteIfVersion:
-      return "delete-if-version";
-    case Kind::kIncrement:
-      return "increment";
-    case Kind::kAppend:
-      return "append";
-    case Kind::kExpire:
-      return "expire";
-    case Kind::kPersist:
-      return "persist";
-    case Kind::kLoss:
-      return "loss";
-  }
-  return "?";
-}
+// Those of a history that are needed to explain it, most likely: without the writes of unknown end
+// of which nothing is known to have been seen.
+class Needed {
+ public:
+  explicit Needed(const std::vector<const Operation*>& history)
+      : history_(history), values_(history), needed_(history.size(), true) {}
 
-const char* NameOf(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kOk:
-      return "ok";
-    case Outcome::kNotFound:
-      return "not found";
-    case Outcome::kExists:
-      return "exists";
-    case Outcome::kWrong:
-      return "wrong version or value";
-    case Outcome::kUnapplied:
-      return "not applied";
-    case Outcome::kUnknown:
-      return "unknown";
+  std::vector<const Operation*> Find() {
+    for (size_t i = 0; i < history_.size(); ++i)
+      needed_[i] = !IsUnknown(*history_[i]) || WasSeen(*history_[i]);
+    FindSeenByVersion();
+    std::vector<const Operation*> result;
+    for (size_t i = 0; i < history_.size(); ++i) {
+      if (needed_[i]) result.push_back(history_[i]);
+    }
+    return result;
   }
-  return "?";
-}
+
+ private:
+  // A version that was told without its value is likely that of one of the last writes before.
+  static constexpr size_t kLastMax = 3;
+
+  bool WasSeen(const Operation& op) {
+    const auto any_answer = [&](auto is) {
+      return std::any_of(history_.begin(), history_.end(), [&](const Operation* other) {
+        return other->outcome == Outcome::kOk && is(absl::string_view(other->answer));
+      });
+    };
+    switch (op.kind) {
+      case Kind::kPut:
+      case Kind::kPutIfAbsent:
+      case Kind::kPutIfVersion:
+        return values_.NumberOf(op.value) != Values::kUnseen;
+      case Kind::kIncrement:
+        return any_answer([](absl::string_view answer) {
+          int64_t number = 0;
+          return absl::SimpleAtoi(answer, &number);
+        });
+      case Kind::kAppend:
+        return any_answer(
+            [&](absl::string_view answer) { return absl::StrContains(answer, op.value); });
+      default:
+        return true;
+    }
+  }
+
+  void FindSeenByVersion() {
+    absl::flat_hash_set<uint64_t> explained = {0};
+    std::vector<size_t> unseen;  // by call
+    for (size_t i = 0; i < history_.size(); ++i) {
+      const Operation& op = *history_[i];
+      if (!needed_[i]) unseen.push_back(i);
+      if (op.outcome == Outcome::kOk && op.kind != Kind::kExists) explained.insert(op.version);
+    }
+    std::sort(unseen.begin(), unseen.end(),
+              [&](size_t a, size_t b) { return history_[a]->call < history_[b]->call; });
+    for (const Operation* op : history_) {
+      if (unseen.empty() || op->kind != Kind::kExists || op->outcome != Outcome::kOk ||
+          explained.count(op->version) != 0) {
+        continue;
+      }
+      auto last = std::partition_point(unseen.begin(), unseen.end(),
+                                       [&](size_t i) { return history_[i]->call <= op->returned; });
+      for (size_t left = kLastMax; left > 0 && last != unseen.begin(); --left)
+        needed_[*--last] = true;
+    }
+  }
+
+  const std::vector<const Operation*>& history_;
+  Values values_;
+  std::vector<bool> needed_;
+};
 
 }  // namespace
 
-std::string Operation::ToString() const {
-  std::string text =
-      absl::StrCat("[", call, ", ", returned == kNever ? "…" : absl::StrCat(returned), "] client ",
-                   client, ": ", NameOf(kind));
-  if (!value.empty()) absl::StrAppend(&text, " '", absl::CHexEscape(value.substr(0, 40)), "'");
-  if (by != 0) absl::StrAppend(&text, " by ", by);
-  if (if_version != 0) absl::StrAppend(&text, " if version ", if_version);
-  if (ttl != 0) absl::StrAppend(&text, " ttl ", ttl);
-  absl::StrAppend(&text, " -> ", NameOf(outcome));
-  if (!answer.empty()) absl::StrAppend(&text, " '", absl::CHexEscape(answer.substr(0, 40)), "'");
-  if (version != 0) absl::StrAppend(&text, " version ", version);
-  return text;
+Verdict CheckLinearizable(const std::vector<const Operation*>& history, size_t configurations_max) {
+  std::vector<const Operation*> all;
+  for (const Operation* op : history) {
+    // What did not happen says nothing. (It may have been refused for any reason.)
+    if (op->outcome != Outcome::kUnapplied && !(IsUnknown(*op) && IsRead(*op))) all.push_back(op);
+  }
+  // What may not have happened and was not seen is most easily left out: an order without it is an
+  // order. Only if there is none, all is looked at.
+  if (std::any_of(all.begin(), all.end(), [](const Operation* op) { return IsUnknown(*op); })) {
+    const Verdict verdict = Checker(Needed(all).Find(), configurations_max, kAlikeMax).Run();
+    if (verdict.decided && verdict.linearizable) return verdict;
+  }
+  const Verdict verdict = Checker(all, configurations_max, kAlikeMax).Run();
+  if (verdict.decided) return verdict;
+  return Checker(std::move(all), 4 * configurations_max, kPlaces).Run();
 }
 
-Verdict CheckLinearizable(std::vector<Operation> history, size_t configurations_max) {
-  return Checker(std::move(history), configurations_max).Run();
+Verdict CheckLinearizable(const std::vector<Operation>& history, size_t configurations_max) {
+  std::vector<const Operation*> pointers;
+  pointers.reserve(history.size());
+  for (const Operation& op : history) pointers.push_back(&op);
+  return CheckLinearizable(pointers, configurations_max);
 }
 
 }  // namespace osprey

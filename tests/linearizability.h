@@ -5,8 +5,10 @@
 // The method is that of Lowe ("Testing for linearizability", 2017), just-in-time linearization: the
 // calls and returns are gone through in the order of time, with the set of all configurations (what
 // the key is, which of the pending operations have had their instant) that agree with what was
-// answered so far. Keys are independent of each other, so a history of many keys is checked key by
-// key (Herlihy and Wing: linearizability is local).
+// answered so far. Of two configurations that differ only in that one of them has used up writes of
+// unknown outcome, that one is left out: whatever it can explain the other can. Keys are
+// independent of each other, so a history of many keys is checked key by key (Herlihy and Wing:
+// linearizability is local).
 //
 // Thread rule: pure functions.
 
@@ -34,7 +36,9 @@ struct Operation {
     kAppend,           // value
     kExpire,           // ttl
     kPersist,
-    kLoss,  // no operation: all keys went, as the server did
+    // No operations:
+    kLoss,     // all keys went, as the server did, and writes that it had been given
+    kEvicted,  // the key went, as memory was wanted
   };
   enum class Outcome {
     kOk,         // GET: `answer` was the value. INCREMENT: the new number
@@ -42,7 +46,9 @@ struct Operation {
     kExists,     // kPutIfAbsent: present
     kWrong,      // another version, or no number
     kUnapplied,  // failed, and has not happened
-    kUnknown,    // failed, and may have happened, at any time since the call
+    // Failed, and may have happened, at any time since the call, while the server lives that it may
+    // have been given to: until the first kLoss after its return.
+    kUnknown,
   };
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -74,7 +80,10 @@ struct Verdict {
 
 // `history` in any order; at most 64 operations may be pending at once, unknown ones included. The
 // key is absent at first.
-Verdict CheckLinearizable(std::vector<Operation> history, size_t configurations_max = 1 << 16);
+Verdict CheckLinearizable(const std::vector<Operation>& history,
+                          size_t configurations_max = 1 << 16);
+Verdict CheckLinearizable(const std::vector<const Operation*>& history,
+                          size_t configurations_max = 1 << 16);
 
 }  // namespace osprey
 

@@ -148,6 +148,61 @@ TEST(LinearizabilityTest, AServerThatIsLostTakesAllWithIt) {
   EXPECT_FALSE(Accepts({Put(0, 1, "a"), loss, Get(4, 5, "a")}));
 }
 
+TEST(LinearizabilityTest, AWriteOfUnknownEndGoesWithTheServerThatHadIt) {
+  const Operation unknown = Put(0, 5, "u", 0, Outcome::kUnknown);
+  const Operation loss = Op(Kind::kLoss, 10, 20, Outcome::kOk);
+  EXPECT_TRUE(Accepts({unknown, Get(12, 13, "u"), loss, Miss(21, 22)}));
+  EXPECT_FALSE(Accepts({unknown, loss, Get(21, 22, "u")}));
+  EXPECT_FALSE(Accepts({unknown, loss, Miss(21, 22), Get(23, 24, "u")}));
+  // It was still being tried when there was a new server.
+  EXPECT_TRUE(Accepts({Put(0, 15, "u", 0, Outcome::kUnknown), loss, Get(21, 22, "u")}));
+  // A key that went alone: the server lives.
+  const Operation evicted = Op(Kind::kEvicted, 10, 20, Outcome::kOk);
+  EXPECT_TRUE(Accepts({Put(0, 1, "a"), unknown, evicted, Miss(21, 22), Get(23, 24, "u")}));
+}
+
+TEST(LinearizabilityTest, ManyWritesOfUnknownEndAreNotTooMany) {
+  std::vector<Operation> history;
+  for (int i = 0; i < 30; ++i) {
+    const int64_t at = 100 * i;
+    const std::string seen = absl::StrCat(i % 3 == 0 ? "u" : "v", i);
+    history.push_back(Put(at, at + 1, absl::StrCat("u", i), 0, Outcome::kUnknown));
+    history.push_back(Delete(at, at + 1, Outcome::kUnknown));
+    history.push_back(Put(at + 2, at + 3, absl::StrCat("v", i)));
+    history.push_back(Get(at + 4, at + 5, seen));
+    history.push_back(Get(at + 6, at + 7, seen));
+  }
+  EXPECT_TRUE(Accepts(history));
+  std::vector<Operation> back_in_time = history;
+  back_in_time.push_back(Get(10000, 10001, "v1"));
+  EXPECT_FALSE(Accepts(back_in_time));
+  history.push_back(Get(10000, 10001, "u1"));
+  history.push_back(Miss(10002, 10003));
+  EXPECT_TRUE(Accepts(history));
+}
+
+TEST(LinearizabilityTest, OfManyAlikeOfUnknownEndAnyNumberMayHaveHappened) {
+  std::vector<Operation> increments;
+  for (int i = 0; i < 8; ++i) increments.push_back(Add(0, 5 + i, 1, "", Outcome::kUnknown));
+  for (int sum = 0; sum <= 9; ++sum) {
+    std::vector<Operation> history = increments;
+    history.push_back(Add(100, 101, 10, absl::StrCat(10 + sum)));
+    EXPECT_EQ(Accepts(history), sum <= 8) << sum;
+  }
+  std::vector<Operation> deletions(8, Delete(0, 1, Outcome::kUnknown));
+  for (int deleted = 1; deleted <= 9; ++deleted) {
+    const int64_t at = 100 * deleted;
+    deletions.push_back(Put(at, at + 1, "a"));
+    deletions.push_back(Miss(at + 2, at + 3));
+    EXPECT_EQ(Accepts(deletions), deleted <= 8) << deleted;
+  }
+  // Others are not alike.
+  const Operation a = Put(0, 1, "a", 0, Outcome::kUnknown);
+  const Operation b = Put(0, 1, "b", 0, Outcome::kUnknown);
+  EXPECT_TRUE(Accepts({a, b, Get(2, 3, "a"), Get(4, 5, "b")}));
+  EXPECT_TRUE(Accepts({a, a, b, b, Get(2, 3, "b"), Get(4, 5, "a"), Get(6, 7, "b")}));
+}
+
 TEST(LinearizabilityTest, PutIfAbsentHasOneWinner) {
   Operation a = Put(0, 10, "a", 1);
   Operation b = Put(0, 10, "b", 2);

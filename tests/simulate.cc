@@ -35,7 +35,7 @@ namespace osprey {
 namespace {
 
 constexpr int kJobsMax = 64;
-constexpr int kUndecidedPerMillionMax = 2000;
+constexpr int kUndecidedPerMillionMax = 500;
 
 struct Flags {
   uint64_t first_seed = 1;

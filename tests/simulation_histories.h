@@ -36,12 +36,21 @@ struct HistoriesVerdict {
 // none that was not there at any moment of it.
 HistoriesVerdict Judge(const Histories& histories);
 
-// Whether `history`, of one key, shows for certain that the key was there from `from` to `to`, or
-// that it was not there at any moment of it.
-bool WasPresentThroughout(const std::vector<std::shared_ptr<Operation>>& history, int64_t from,
-                          int64_t to);
-bool WasAbsentThroughout(const std::vector<std::shared_ptr<Operation>>& history, int64_t from,
-                         int64_t to);
+// What the history of a key shows for certain.
+class KeyTimes {
+ public:
+  explicit KeyTimes(const std::vector<std::shared_ptr<Operation>>& history);
+  ~KeyTimes();
+  KeyTimes(KeyTimes&&) noexcept;
+
+  // The key was there from `from` to `to`; it was not there at any moment of it.
+  bool PresentThroughout(int64_t from, int64_t to) const;
+  bool AbsentThroughout(int64_t from, int64_t to) const;
+
+ private:
+  struct Times;
+  std::unique_ptr<Times> times_;
+};
 
 }  // namespace osprey
 

@@ -302,6 +302,7 @@ absl::Status Workload::StartWrite(Start& start) {
       return engine.StartTouch(start.key, until, Ending<uint64_t>(start));
     case Kind::kGet:
     case Kind::kLoss:
+    case Kind::kEvicted:
       break;
   }
   return absl::InternalError("no write");
@@ -505,7 +506,7 @@ void Workload::AllLost(int64_t from) {
 
 void Workload::Evicting(absl::string_view key) {
   auto gone = std::make_shared<Operation>();
-  gone->kind = Kind::kLoss;
+  gone->kind = Kind::kEvicted;
   gone->outcome = Operation::Outcome::kOk;
   gone->call = world_.Tick();
   histories_.keys[std::string(key)].push_back(gone);
