@@ -14,64 +14,61 @@ using History = std::vector<std::shared_ptr<Operation>>;
 
 bool IsRead(Kind kind) { return kind == Kind::kGet || kind == Kind::kExists; }
 
-bool MayHaveHappened(const Operation &op) {
+bool MayHaveHappened(const Operation& op) {
   return op.outcome == Outcome::kOk || op.outcome == Outcome::kUnknown;
 }
 
 bool MakesPresent(Kind kind) {
   switch (kind) {
-  case Kind::kPut:
-  case Kind::kPutIfAbsent:
-  case Kind::kPutIfVersion:
-  case Kind::kIncrement:
-  case Kind::kAppend:
-    return true;
-  case Kind::kGet:
-  case Kind::kExists:
-  case Kind::kDelete:
-  case Kind::kDeleteIfVersion:
-  case Kind::kExpire:
-  case Kind::kPersist:
-  case Kind::kLoss:
-  case Kind::kEvicted:
-    return false;
+    case Kind::kPut:
+    case Kind::kPutIfAbsent:
+    case Kind::kPutIfVersion:
+    case Kind::kIncrement:
+    case Kind::kAppend:
+      return true;
+    case Kind::kGet:
+    case Kind::kExists:
+    case Kind::kDelete:
+    case Kind::kDeleteIfVersion:
+    case Kind::kExpire:
+    case Kind::kPersist:
+    case Kind::kLoss:
+    case Kind::kEvicted:
+      return false;
   }
   return false;
 }
 
 // Whether the key may be absent after it, or because of it.
-bool MayEnd(const Operation &op) {
+bool MayEnd(const Operation& op) {
   switch (op.kind) {
-  case Kind::kDelete:
-  case Kind::kDeleteIfVersion:
-  case Kind::kLoss:
-  case Kind::kEvicted:
-    return true;
-  default:
-    return op.ttl != 0;
+    case Kind::kDelete:
+    case Kind::kDeleteIfVersion:
+    case Kind::kLoss:
+    case Kind::kEvicted:
+      return true;
+    default:
+      return op.ttl != 0;
   }
 }
 
 // It says that the key was there at some moment of it.
-bool ShowsPresent(const Operation &op) {
-  if (op.outcome == Outcome::kExists || op.outcome == Outcome::kWrong)
-    return true;
-  return op.outcome == Outcome::kOk &&
-         (MakesPresent(op.kind) || IsRead(op.kind));
+bool ShowsPresent(const Operation& op) {
+  if (op.outcome == Outcome::kExists || op.outcome == Outcome::kWrong) return true;
+  return op.outcome == Outcome::kOk && (MakesPresent(op.kind) || IsRead(op.kind));
 }
 
 // … that it was absent at some moment of it.
-bool ShowsAbsent(const Operation &op) {
-  if (op.outcome == Outcome::kNotFound)
-    return true;
+bool ShowsAbsent(const Operation& op) {
+  if (op.outcome == Outcome::kNotFound) return true;
   return op.outcome == Outcome::kOk &&
-         (op.kind == Kind::kDelete || op.kind == Kind::kDeleteIfVersion ||
-          op.kind == Kind::kLoss || op.kind == Kind::kEvicted);
+         (op.kind == Kind::kDelete || op.kind == Kind::kDeleteIfVersion || op.kind == Kind::kLoss ||
+          op.kind == Kind::kEvicted);
 }
 
 // By time: the greatest of all that was added up to it.
 class Greatest {
-public:
+ public:
   void Add(int64_t at, int64_t value) { all_.emplace_back(at, value); }
   void Sort() {
     std::sort(all_.begin(), all_.end());
@@ -80,59 +77,51 @@ public:
   }
   // Of those up to `to`; `none` if there is none.
   int64_t UpTo(int64_t to, int64_t none) const {
-    const auto behind = std::upper_bound(all_.begin(), all_.end(),
-                                         std::make_pair(to, Operation::kNever));
+    const auto behind =
+        std::upper_bound(all_.begin(), all_.end(), std::make_pair(to, Operation::kNever));
     return behind == all_.begin() ? none : std::prev(behind)->second;
   }
 
-private:
+ private:
   std::vector<std::pair<int64_t, int64_t>> all_;
 };
 
-} // namespace
+}  // namespace
 
 struct KeyTimes::Times {
-  Greatest present; // calls of operations that show that it was there, by their
-                    // return
-  Greatest absent;  // likewise, that it was not
-  Greatest ends;    // until when operations may end the key, by their call
-  Greatest begins;  // … may put it
+  Greatest present;  // calls of operations that show that it was there, by their
+                     // return
+  Greatest absent;   // likewise, that it was not
+  Greatest ends;     // until when operations may end the key, by their call
+  Greatest begins;   // … may put it
 };
 
-KeyTimes::KeyTimes(const History &history) : times_(std::make_unique<Times>()) {
+KeyTimes::KeyTimes(const History& history) : times_(std::make_unique<Times>()) {
   std::vector<std::pair<int64_t, int64_t>> losses;
-  for (const auto &op : history) {
-    if (op->kind == Kind::kLoss)
-      losses.emplace_back(op->call, op->returned);
+  for (const auto& op : history) {
+    if (op->kind == Kind::kLoss) losses.emplace_back(op->call, op->returned);
   }
   std::sort(losses.begin(), losses.end());
-  for (const auto &op : history) {
-    if (ShowsPresent(*op))
-      times_->present.Add(op->returned, op->call);
-    if (ShowsAbsent(*op))
-      times_->absent.Add(op->returned, op->call);
-    if (!MayHaveHappened(*op))
-      continue;
+  for (const auto& op : history) {
+    if (ShowsPresent(*op)) times_->present.Add(op->returned, op->call);
+    if (ShowsAbsent(*op)) times_->absent.Add(op->returned, op->call);
+    if (!MayHaveHappened(*op)) continue;
     int64_t end = op->returned;
     if (op->outcome == Outcome::kUnknown) {
-      const auto loss =
-          std::upper_bound(losses.begin(), losses.end(),
-                           std::make_pair(op->returned, Operation::kNever));
+      const auto loss = std::upper_bound(losses.begin(), losses.end(),
+                                         std::make_pair(op->returned, Operation::kNever));
       end = loss == losses.end() ? Operation::kNever : loss->second;
     }
-    if (MakesPresent(op->kind))
-      times_->begins.Add(op->call, end);
+    if (MakesPresent(op->kind)) times_->begins.Add(op->call, end);
     // A time to live may end the key at any later time.
-    if (MayEnd(*op))
-      times_->ends.Add(op->call, op->ttl != 0 ? Operation::kNever : end);
+    if (MayEnd(*op)) times_->ends.Add(op->call, op->ttl != 0 ? Operation::kNever : end);
   }
-  for (Greatest *each :
-       {&times_->present, &times_->absent, &times_->ends, &times_->begins})
+  for (Greatest* each : {&times_->present, &times_->absent, &times_->ends, &times_->begins})
     each->Sort();
 }
 
 KeyTimes::~KeyTimes() = default;
-KeyTimes::KeyTimes(KeyTimes &&) noexcept = default;
+KeyTimes::KeyTimes(KeyTimes&&) noexcept = default;
 
 bool KeyTimes::PresentThroughout(int64_t from, int64_t to) const {
   constexpr int64_t kNone = -1;
@@ -147,35 +136,29 @@ bool KeyTimes::AbsentThroughout(int64_t from, int64_t to) const {
 
 namespace {
 
-std::string JudgeScan(const std::map<std::string, KeyTimes> &times,
-                      const ScanHistory &scan) {
-  const std::string when =
-      absl::StrCat("a scan from ", scan.call, " to ", scan.returned);
-  for (const auto &[key, of_key] : times) {
+std::string JudgeScan(const std::map<std::string, KeyTimes>& times, const ScanHistory& scan) {
+  const std::string when = absl::StrCat("a scan from ", scan.call, " to ", scan.returned);
+  for (const auto& [key, of_key] : times) {
     const bool found = scan.keys.count(key) != 0;
     if (!found && of_key.PresentThroughout(scan.call, scan.returned))
-      return absl::StrCat(when, " missed '", key,
-                          "', which was there all the while");
+      return absl::StrCat(when, " missed '", key, "', which was there all the while");
     if (found && of_key.AbsentThroughout(scan.call, scan.returned))
-      return absl::StrCat(when, " found '", key,
-                          "', which was not there all the while");
+      return absl::StrCat(when, " found '", key, "', which was not there all the while");
   }
-  for (const std::string &key : scan.keys) {
-    if (times.count(key) == 0)
-      return absl::StrCat(when, " found '", key, "', which nobody wrote");
+  for (const std::string& key : scan.keys) {
+    if (times.count(key) == 0) return absl::StrCat(when, " found '", key, "', which nobody wrote");
   }
   return "";
 }
 
-} // namespace
+}  // namespace
 
-HistoriesVerdict Judge(const Histories &histories) {
+HistoriesVerdict Judge(const Histories& histories) {
   HistoriesVerdict result;
-  std::vector<const Operation *> history;
-  for (const auto &[key, pointers] : histories.keys) {
+  std::vector<const Operation*> history;
+  for (const auto& [key, pointers] : histories.keys) {
     history.clear();
-    for (const auto &operation : pointers)
-      history.push_back(operation.get());
+    for (const auto& operation : pointers) history.push_back(operation.get());
     const Verdict verdict = CheckLinearizable(history);
     result.undecided += verdict.decided ? 0 : 1;
     if (!verdict.linearizable) {
@@ -183,17 +166,14 @@ HistoriesVerdict Judge(const Histories &histories) {
       return result;
     }
   }
-  if (histories.scans.empty())
-    return result;
+  if (histories.scans.empty()) return result;
   std::map<std::string, KeyTimes> times;
-  for (const auto &[key, pointers] : histories.keys)
-    times.emplace(key, KeyTimes(pointers));
-  for (const ScanHistory &scan : histories.scans) {
+  for (const auto& [key, pointers] : histories.keys) times.emplace(key, KeyTimes(pointers));
+  for (const ScanHistory& scan : histories.scans) {
     result.wrong = JudgeScan(times, scan);
-    if (!result.wrong.empty())
-      break;
+    if (!result.wrong.empty()) break;
   }
   return result;
 }
 
-} // namespace osprey
+}  // namespace osprey
