@@ -51,8 +51,19 @@ a_wrong_index_is_refused() {
   [[ $? -eq 1 ]] && grep -q '/nowhere/index' "$scratch/wrong"
 }
 
+# With a Bazel that says so much, takes its time, and fails.
+a_build_says_how_far_it_is() {
+  mkdir "$scratch/bin"
+  printf '#!/bin/sh\necho "[12 / 345] Compiling some.cc"; sleep 6; echo "no good"; exit 1\n' > "$scratch/bin/bazel"
+  chmod +x "$scratch/bin/bazel"
+  PATH=$scratch/bin:$PATH tools/quickstart --lab > "$scratch/build.out" 2> "$scratch/build.err"
+  [[ $? -eq 1 ]] && grep -q 'build: \[12 / 345\]' "$scratch/build.err" &&
+    grep -q 'no good' "$scratch/build.err" && grep -q 'minutes the first time' "$scratch/build.out"
+}
+
 check "a wrong flag is status 2 with the usage" usage_is_status_two
 check "an index that cannot be read is refused by name" a_wrong_index_is_refused
+check "a build says how far it is, and what went wrong" a_build_says_how_far_it_is
 check "quickstart succeeds" quickstart_succeeds
 cat "$scratch/out"
 check "the transport is verbs on soft-RoCE" says 'transport +verbs, device rxe'
