@@ -9,6 +9,7 @@
 #include "gflags/gflags.h"
 #include "index/layout.h"
 #include "rdma/handshake.h"
+#include "server/build_commit.h"
 #include "server/config.h"
 #include "server/flags.h"
 #include "server/machine.h"
@@ -92,8 +93,10 @@ bool AsksForVersion(const std::vector<std::string>& arguments) {
 
 int Main(int argc, char** argv) {
   if (AsksForVersion(ArgumentsOf(argc, argv))) {
-    std::printf("kvserver %s (protocol %d, layout %d)\n", std::string(kVersion).c_str(),
-                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion));
+    const std::string commit(BuildCommit());
+    std::printf("kvserver %s (protocol %d, layout %d%s%s)\n", std::string(kVersion).c_str(),
+                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion),
+                commit.empty() ? "" : ", commit ", commit.c_str());
     return 0;
   }
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));

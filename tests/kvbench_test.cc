@@ -318,6 +318,26 @@ TEST_F(KvbenchOnAnyTransportTest, TheReadmesCommandsWorkAndPrintWhatItShows) {
   }
 }
 
+TEST_F(KvbenchOnAnyTransportTest, ItsReportNamesTheCommitThatItWasBuiltFromWhereverItRuns) {
+  // The page here is a link into the sources.
+  if (RunProgram(
+          {"sh", "-c", "git -C \"$(dirname \"$(readlink -f tools/README.md)\")\" rev-parse HEAD"})
+          .exit_status != 0)
+    GTEST_SKIP() << "the sources are no checkout";
+  const std::string path = InDirectory("commit.json");
+  const ProgramResult run =
+      RunProgram({"sh", "-c",
+                  "kvbench=$PWD/tools/kvbench; cd / && $kvbench run --server=null: --workload=c "
+                  "--operations=100 --json=" +
+                      path});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  const Json json = Json::parse(Contents(path), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  ASSERT_TRUE(json["environment"].contains("commit")) << json["environment"];
+  EXPECT_THAT(json["environment"]["commit"].get<std::string>(),
+              MatchesRegex("[-.0-9a-zA-Z]*[0-9a-f]{7,}(-dirty)?"));
+}
+
 TEST_F(KvbenchOnAnyTransportTest, TheNullServerMeasuresTheLoadAlone) {
   const ProgramResult run =
       Bare({"run", "--server=null:", "--workload=a", "--operations=10000", "--depth=16"});

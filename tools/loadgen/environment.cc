@@ -4,11 +4,9 @@
 #include <link.h>
 #include <sys/utsname.h>
 
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <system_error>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/build_commit.h"
 
 namespace osprey::loadgen {
 namespace {
@@ -56,28 +55,6 @@ int FindBuildId(dl_phdr_info* info, size_t, void* out) {
   return 1;  // the program itself comes first, and no library's is wanted
 }
 
-bool InOspreysTree() {
-  std::error_code error;
-  std::filesystem::path folder = std::filesystem::current_path(error);
-  // A path has so many parts at most.
-  for (int i = 0; i < 64 && !folder.empty(); ++i) {
-    if (std::filesystem::exists(folder / "tools" / "kvbench.cc", error)) return true;
-    if (folder == folder.parent_path()) break;
-    folder = folder.parent_path();
-  }
-  return false;
-}
-
-std::string SourceTree() {
-  if (!InOspreysTree()) return "";
-  FILE* git = popen("git describe --always --dirty --abbrev=12 2> /dev/null", "r");
-  if (git == nullptr) return "";
-  char line[128] = "";
-  const char* read = std::fgets(line, sizeof(line), git);
-  pclose(git);
-  return read == nullptr ? "" : std::string(absl::StripAsciiWhitespace(line));
-}
-
 }  // namespace
 
 Facts DescribeMachine() {
@@ -91,8 +68,7 @@ Facts DescribeMachine() {
                  {"kernel", named ? absl::StrCat(names.sysname, " ", names.release) : "unknown"},
                  {"compiler", __VERSION__}};
   if (!build_id.empty()) facts.emplace_back("build_id", build_id);
-  if (std::string tree = SourceTree(); !tree.empty())
-    facts.emplace_back("source_tree", std::move(tree));
+  if (!BuildCommit().empty()) facts.emplace_back("commit", std::string(BuildCommit()));
   return facts;
 }
 

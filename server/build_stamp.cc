@@ -1,0 +1,9 @@
+// Compiled anew whenever a program with it is linked. Bazel defines BUILD_SCM_REVISION, by
+// tools/bazel/workspace-status.
+
+namespace osprey {
+
+extern const char kBuildStamp[];
+const char kBuildStamp[] = BUILD_SCM_REVISION;
+
+}  // namespace osprey
