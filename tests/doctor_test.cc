@@ -242,6 +242,20 @@ TEST_F(DoctorTest, AnInfiniBandPortInInitWantsASubnetManager) {
   EXPECT_THAT(Of("firewall"), IsEmpty());
 }
 
+TEST_F(DoctorTest, AnInfiniBandPortWantsAnIpoibInterfaceWithAnAddress) {
+  AddDevice();
+  machine_.Write("/sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand");
+  EXPECT_THAT(Mends(One("address", Outcome::kWarn)), HasSubstr("modprobe ib_ipoib"));
+  machine_.Write("/sys/class/infiniband/rxe0/device/net/ib0/mtu", "2044");
+  EXPECT_THAT(One("address", Outcome::kSkip).reason, HasSubstr("iproute2"));
+  const std::string command = "ip -oneline address show dev ib0 scope global";
+  machine_.output[command] = "";
+  EXPECT_THAT(Mends(One("address", Outcome::kWarn)),
+              HasSubstr("ip address add 10.0.0.7/24 dev ib0"));
+  machine_.output[command] = "4: ib0    inet 10.0.0.7/24 scope global ib0";
+  EXPECT_THAT(One("address", Outcome::kPass).reason, HasSubstr("ib0"));
+}
+
 TEST_F(DoctorTest, GidsAreShownAsTheirAddresses) {
   AddDevice();
   EXPECT_THAT(One("gids", Outcome::kPass).reason,
@@ -355,6 +369,20 @@ TEST_F(DoctorTest, QueuePairsOfAProcessThatHasEndedAreALeak) {
   EXPECT_THAT(findings[1].reason, HasSubstr("kvserver (7): 1 queue pairs"));
 }
 
+TEST_F(DoctorTest, SoIsWhateverElseAProcessThatHasEndedHolds) {
+  AddDevice();
+  machine_.Write("/proc/7/comm", "kvserver");
+  machine_.output["rdma -j resource show mr"] =
+      R"([{"mrn":1,"pid":7,"comm":"kvserver"},{"mrn":2,"pid":9,"comm":"gone"},
+          {"mrn":3,"pid":9,"comm":"gone"},{"mrn":4,"comm":"ib_core"}])";
+  machine_.output["rdma -j resource show cm_id"] = R"([{"cm-idn":0,"pid":9,"comm":"gone"}])";
+  const std::vector<Finding> findings = Of("resources");
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[0].outcome, Outcome::kWarn);
+  EXPECT_THAT(findings[0].reason, HasSubstr("gone (9): 0 queue pairs, 1 cm_id, 2 mr, and the"));
+  EXPECT_EQ(findings[1].reason, "no process has a queue pair");
+}
+
 TEST_F(DoctorTest, ManyQueuePairsInErrorAndANearlyFullDeviceAreWarnings) {
   AddDevice();
   machine_.Write("/proc/7/comm", "kvserver");
@@ -375,14 +403,39 @@ TEST_F(DoctorTest, WhatCannotBeLookedAtIsSkippedAndDoesNotCount) {
   EXPECT_EQ(WorstOf(CheckMachine(machine_, {})), Outcome::kPass);
 }
 
-TEST_F(DoctorTest, AFirewallThatDropsWhatItDoesNotKnowIsAWarning) {
+TEST_F(DoctorTest, AFirewallThatDropsWhatItDoesNotKnowIsAWarningWithItsOwnChainsInTheMend) {
   AddDevice();
   machine_.output["nft list ruleset"] =
-      "table inet filter {\n chain input {\n  type filter hook input priority 0; policy drop;\n "
-      "}\n}";
-  EXPECT_THAT(Mends(One("firewall", Outcome::kWarn)), HasSubstr("udp dport 4791 accept"));
+      "table ip nat {\n\tchain INPUT {\n\t\ttype nat hook input priority 0; policy "
+      "accept;\n\t}\n}\n"
+      "table inet mine {\n\tchain out {\n\t\ttype filter hook output priority 0; policy drop;\n"
+      "\t}\n\tchain guard {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}";
+  EXPECT_THAT(One("firewall", Outcome::kWarn).mends,
+              ElementsAre("nft insert rule inet mine guard udp dport 4791 accept"));
   machine_.output["nft list ruleset"] += "udp dport 4791 accept";
   One("firewall", Outcome::kPass);
+}
+
+TEST_F(DoctorTest, TheOldIptablesIsLookedAtWhereItIsInUse) {
+  AddDevice();
+  machine_.output["iptables-legacy -S INPUT"] = "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT";
+  One("firewall", Outcome::kPass);
+  machine_.Write("/proc/net/ip_tables_names", "nat\nfilter");
+  EXPECT_THAT(Mends(One("firewall", Outcome::kWarn)), HasSubstr("iptables-legacy -I INPUT"));
+  machine_.output["iptables-legacy -S INPUT"] += "\n-A INPUT -p udp --dport 4791 -j ACCEPT";
+  One("firewall", Outcome::kPass);
+}
+
+TEST_F(DoctorTest, WhatMarksAContainerIsAnothersInTheFirstNamespaces) {
+  AddDevice();
+  machine_.Write("/.dockerenv", "");
+  EXPECT_THAT(One("container", Outcome::kPass).reason, HasSubstr("this is one"));
+  machine_.SetLink("/proc/self/ns/pid", "pid:[4026531836]");
+  machine_.SetLink("/proc/self/ns/mnt", "mnt:[1]");
+  machine_.SetLink("/proc/1/ns/mnt", "mnt:[2]");  // --pid=host
+  EXPECT_THAT(One("container", Outcome::kPass).reason, HasSubstr("this is one"));
+  machine_.SetLink("/proc/1/ns/mnt", "mnt:[1]");
+  EXPECT_EQ(One("container", Outcome::kPass).reason, "this is none");
 }
 
 TEST_F(DoctorTest, TheLoopbackAsServerIsNamedWithTheAddressesThatWouldDo) {

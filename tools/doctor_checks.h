@@ -60,8 +60,11 @@ struct Port {
   std::string link_layer;    // "Ethernet", "InfiniBand"
   std::vector<Gid> gids;     // those in use
   std::string netdev;        // under it, where that can be told
+  bool in_software = false;  // the kernel's own device, over `netdev`
   std::string name() const;  // "rxe0 port 1"
   bool ethernet() const { return link_layer == "Ethernet"; }
+  // With an address that rdma:// can name.
+  bool soft_roce() const;
 };
 
 // Of all devices in sysfs.

@@ -74,6 +74,7 @@ Port PortOf(const Machine& machine, const std::string& device, int number) {
     port.gids.push_back(std::move(gid));
   }
   port.netdev = NetdevOf(machine, device);
+  port.in_software = machine.Read(absl::StrCat(kSysDevices, "/", device, "/parent")).has_value();
   if (port.netdev.empty() && !port.gids.empty()) port.netdev = port.gids.front().netdev;
   return port;
 }
@@ -209,6 +210,45 @@ void CheckState(const Port& port, std::vector<Finding>& findings) {
   findings.push_back(std::move(finding));
 }
 
+// GIDs of InfiniBand are no IP addresses: rdma://HOST names one of IPoIB, the interface over it.
+void CheckIpoib(const Machine& machine, const Port& port, std::vector<Finding>& findings) {
+  const std::vector<std::string> netdevs =
+      machine.List(absl::StrCat(kSysDevices, "/", port.device, "/device/net"));
+  if (netdevs.empty()) {
+    findings.push_back({Outcome::kWarn,
+                        "address",
+                        absl::StrCat(port.name(),
+                                     " has no IPoIB interface, whose address rdma:// "
+                                     "would name"),
+                        {"modprobe ib_ipoib"}});
+    return;
+  }
+  bool looked = false;
+  for (const std::string& netdev : netdevs) {
+    const std::optional<std::string> shown =
+        machine.Run({"ip", "-oneline", "address", "show", "dev", netdev, "scope", "global"});
+    if (shown.has_value() && absl::StrContains(*shown, "inet")) {
+      findings.push_back({Outcome::kPass,
+                          "address",
+                          absl::StrCat(port.name(), " is named by the addresses of ", netdev),
+                          {}});
+      return;
+    }
+    looked = looked || shown.has_value();
+  }
+  if (!looked) {
+    findings.push_back(
+        {Outcome::kSkip, "address", "`ip address show` tells nothing (package iproute2)", {}});
+    return;
+  }
+  findings.push_back({Outcome::kWarn,
+                      "address",
+                      absl::StrCat(port.name(), ": its IPoIB interface ", netdevs.front(),
+                                   " has no address, which rdma:// would name"),
+                      {absl::StrCat("ip address add 10.0.0.7/24 dev ", netdevs.front()),
+                       absl::StrCat("ip link set dev ", netdevs.front(), " up")}});
+}
+
 void CheckGids(const Machine& machine, const Port& port, std::vector<Finding>& findings) {
   const std::string netdev = port.netdev.empty() ? "NETDEV" : port.netdev;
   const std::string give = absl::StrCat("ip address add 10.0.0.7/24 dev ", netdev);
@@ -303,6 +343,12 @@ void CheckMtu(const Machine& machine, const Port& port, const rdma::VerbsPort& v
 
 std::string Port::name() const { return absl::StrCat(device, " port ", number); }
 
+bool Port::soft_roce() const {
+  return in_software && std::any_of(gids.begin(), gids.end(), [](const Gid& gid) {
+           return absl::StrContains(gid.type, "RoCE") && !gid.link_local;
+         });
+}
+
 std::vector<Port> PortsOf(const Machine& machine) {
   std::vector<Port> ports;
   for (const std::string& device : machine.List(kSysDevices)) {
@@ -332,6 +378,7 @@ void CheckPorts(const Machine& machine, const std::vector<Port>& ports,
   for (const Port& port : ports) {
     CheckState(port, findings);
     CheckGids(machine, port, findings);
+    if (!port.ethernet()) CheckIpoib(machine, port, findings);
     CheckRoceVersion(port, findings);
     for (const rdma::VerbsDevice& device : verbs) {
       if (device.name != port.device) continue;

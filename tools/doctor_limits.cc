@@ -176,10 +176,14 @@ void CheckFork(const Machine& machine, std::vector<Finding>& findings) {
   }
 }
 
+// What a process may hold besides queue pairs, as rdma(8) names it.
+constexpr const char* kOtherResources[] = {"cm_id", "cq", "mr", "pd"};
+
 struct Holder {
   std::string name;  // "kvserver (123)"
   int queue_pairs = 0;
   int broken = 0;
+  std::map<std::string, int> others;  // of kOtherResources
   bool alive = true;
 };
 
@@ -187,28 +191,51 @@ struct Holder {
 std::string Describe(const Holder& holder) {
   std::string text = absl::StrCat(holder.name, ": ", holder.queue_pairs, " queue pairs");
   if (holder.broken > 0) absl::StrAppend(&text, ", ", holder.broken, " in error");
-  if (!holder.alive) absl::StrAppend(&text, ", and the process has ended");
-  return text;
+  // Of one that lives they are what it needs.
+  if (holder.alive) return text;
+  for (const auto& [kind, count] : holder.others) absl::StrAppend(&text, ", ", count, " ", kind);
+  return text + ", and the process has ended";
 }
 
-std::optional<std::map<int64_t, Holder>> HoldersOf(const Machine& machine) {
-  const std::optional<std::string> text = machine.Run({"rdma", "-j", "resource", "show", "qp"});
+// The objects of one kind that processes hold; nullopt if rdma(8) does not tell.
+std::optional<std::vector<Json>> ResourcesOf(const Machine& machine, const std::string& kind) {
+  const std::optional<std::string> text = machine.Run({"rdma", "-j", "resource", "show", kind});
   if (!text.has_value()) return std::nullopt;
   const Json list = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return std::nullopt;
-  std::map<int64_t, Holder> holders;
+  std::vector<Json> entries;
   for (const Json& entry : list) {
     // The kernel's own have no process, and those of other PID namespaces have 0.
     if (!entry.is_object() || !entry.contains("pid") || !entry["pid"].is_number_integer()) continue;
-    const auto pid = entry["pid"].get<int64_t>();
-    if (pid <= 0) continue;
-    Holder& holder = holders[pid];
+    if (entry["pid"].get<int64_t>() > 0) entries.push_back(entry);
+  }
+  return entries;
+}
+
+Holder& HolderOf(const Machine& machine, const Json& entry, std::map<int64_t, Holder>& holders) {
+  const auto pid = entry["pid"].get<int64_t>();
+  Holder& holder = holders[pid];
+  if (holder.name.empty()) {
     const Json command = entry.contains("comm") ? entry["comm"] : Json("?");
     holder.name =
         absl::StrCat(command.is_string() ? command.get<std::string>() : "?", " (", pid, ")");
+    holder.alive = !machine.List(absl::StrCat("/proc/", pid)).empty();
+  }
+  return holder;
+}
+
+std::optional<std::map<int64_t, Holder>> HoldersOf(const Machine& machine) {
+  const std::optional<std::vector<Json>> queue_pairs = ResourcesOf(machine, "qp");
+  if (!queue_pairs.has_value()) return std::nullopt;
+  std::map<int64_t, Holder> holders;
+  for (const Json& entry : *queue_pairs) {
+    Holder& holder = HolderOf(machine, entry, holders);
     holder.queue_pairs++;
     if (entry.contains("state") && entry["state"] == "ERR") holder.broken++;
-    holder.alive = !machine.List(absl::StrCat("/proc/", pid)).empty();
+  }
+  for (const char* kind : kOtherResources) {
+    for (const Json& entry : ResourcesOf(machine, kind).value_or(std::vector<Json>()))
+      HolderOf(machine, entry, holders).others[kind]++;
   }
   return holders;
 }
@@ -226,7 +253,7 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
   std::vector<Holder> by_use;
   for (const auto& [pid, holder] : *holders) {
     used += holder.queue_pairs;
-    by_use.push_back(holder);
+    if (holder.queue_pairs > 0) by_use.push_back(holder);
     if (!holder.alive) {
       findings.push_back({Outcome::kWarn,
                           "resources",
@@ -259,11 +286,42 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
                       {}});
 }
 
+// Where nft drops what no rule of it knows: "FAMILY TABLE CHAIN" of each such chain for what comes
+// in.
+std::vector<std::string> DroppingChains(const std::string& rules) {
+  std::vector<std::string> chains;
+  std::string table, chain;
+  for (const absl::string_view line : absl::StrSplit(rules, '\n')) {
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.size() >= 3 && words[0] == "table") table = absl::StrCat(words[1], " ", words[2]);
+    if (words.size() >= 2 && words[0] == "chain") chain = words[1];
+    if (absl::StrContains(line, "hook input") && absl::StrContains(line, "policy drop"))
+      chains.push_back(absl::StrCat(table, " ", chain));
+  }
+  return chains;
+}
+
+// Neither soft-RoCE's nor a NIC's offloaded packets pass here in every case; a rule that drops is
+// worth a look all the same.
 void CheckFirewall(const Machine& machine, const std::vector<Port>& ports,
                    std::vector<Finding>& findings) {
   const bool roce =
       std::any_of(ports.begin(), ports.end(), [](const Port& port) { return port.ethernet(); });
   if (!roce) return;
+  constexpr char kDropped[] = "what comes in is dropped, and no rule lets UDP 4791 (RoCE v2) pass";
+  // Asked only where it is in use: it would load its modules.
+  const std::string old_tables = machine.Read("/proc/net/ip_tables_names").value_or("");
+  if (absl::StrContains(old_tables, "filter")) {
+    const std::string rules = machine.Run({"iptables-legacy", "-S", "INPUT"}).value_or("");
+    if (absl::StrContains(rules, "-P INPUT DROP") && !absl::StrContains(rules, "4791")) {
+      findings.push_back({Outcome::kWarn,
+                          "firewall",
+                          kDropped,
+                          {"iptables-legacy -I INPUT -p udp --dport 4791 -j ACCEPT"}});
+      return;
+    }
+  }
   const std::optional<std::string> rules = machine.Run({"nft", "list", "ruleset"});
   if (!rules.has_value()) {
     findings.push_back({Outcome::kSkip,
@@ -272,22 +330,16 @@ void CheckFirewall(const Machine& machine, const std::vector<Port>& ports,
                         {}});
     return;
   }
-  // Neither soft-RoCE's nor a NIC's offloaded packets pass here in every case; a rule that drops
-  // is worth a look all the same.
-  bool drops = false;
-  for (const absl::string_view line : absl::StrSplit(*rules, '\n')) {
-    drops =
-        drops || (absl::StrContains(line, "hook input") && absl::StrContains(line, "policy drop"));
-  }
-  if (drops && !absl::StrContains(*rules, "4791")) {
-    findings.push_back({Outcome::kWarn,
-                        "firewall",
-                        "what comes in is dropped, and no rule lets UDP 4791 (RoCE v2) pass",
-                        {"nft insert rule inet filter input udp dport 4791 accept"}});
-  } else {
+  const std::vector<std::string> chains = DroppingChains(*rules);
+  if (chains.empty() || absl::StrContains(*rules, "4791")) {
     findings.push_back(
         {Outcome::kPass, "firewall", "no rule of nft keeps UDP 4791 out by default", {}});
+    return;
   }
+  Finding finding{Outcome::kWarn, "firewall", kDropped, {}};
+  for (const std::string& chain : chains)
+    finding.mends.push_back(absl::StrCat("nft insert rule ", chain, " udp dport 4791 accept"));
+  findings.push_back(std::move(finding));
 }
 
 void CheckAddress(const std::vector<Port>& ports, const std::string& server,
@@ -321,6 +373,14 @@ void CheckAddress(const std::vector<Port>& ports, const std::string& server,
 }  // namespace
 
 bool InContainer(const Machine& machine) {
+  // The first process's namespaces of processes and files: what marks a container below would be
+  // that of a folder that is our root (tools/lab shows its guest the host's).
+  constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
+  const std::optional<std::string> mounts = machine.Link("/proc/self/ns/mnt");
+  if (machine.Link("/proc/self/ns/pid") == kFirstPidNamespace && mounts.has_value() &&
+      mounts == machine.Link("/proc/1/ns/mnt")) {
+    return false;
+  }
   if (machine.Exists("/.dockerenv") || machine.Exists("/run/.containerenv") ||
       machine.Exists("/run/systemd/container")) {
     return true;
