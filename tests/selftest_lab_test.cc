@@ -9,13 +9,17 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "nlohmann/json.hpp"
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/path.h"
 #include "rdma/selftest/selftest.h"
@@ -24,6 +28,7 @@
 namespace osprey::rdma::selftest {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string LabIp() { return std::getenv("LAB_IP"); }
@@ -189,6 +194,48 @@ TEST(Selftest, KvcliRunsItBetweenTwoProcesses) {
   EXPECT_EQ(serving.exit_status, 0) << serving.out << serving.err;
   EXPECT_THAT(ours.out, HasSubstr("PASS\trdma_cm\tWRITE"));
   EXPECT_EQ(RunProgram({"tools/kvcli", "doctor", "--self-test"}).exit_status, 0);
+}
+
+// The index of the device's GID that is the lab's IPv4 address, as sysfs has it.
+int GidIndexOfLabIp() {
+  in_addr address = {};
+  EXPECT_EQ(inet_pton(AF_INET, LabIp().c_str(), &address), 1);
+  const uint32_t host = ntohl(address.s_addr);
+  const std::string wanted =
+      absl::StrFormat("0000:0000:0000:0000:0000:ffff:%04x:%04x", host >> 16, host & 0xffff);
+  for (int index = 0; index < 16; ++index) {
+    std::ifstream file(
+        absl::StrCat("/sys/class/infiniband/", std::getenv("LAB_DEVICE"), "/ports/1/gids/", index));
+    std::string gid;
+    if (std::getline(file, gid) && gid == wanted) return index;
+  }
+  ADD_FAILURE() << "no GID " << wanted;
+  return -1;
+}
+
+TEST(Selftest, KvcliTakesDevicePortAndGidAndTellsThemInJson) {
+  const std::string index = absl::StrCat(GidIndexOfLabIp());
+  const std::string device = std::getenv("LAB_DEVICE");
+  const ProgramResult result =
+      RunProgram({"tools/kvcli", "doctor", "--self-test", "--device=" + device, "--ib-port=1",
+                  "--gid-index=" + index, "--json"});
+  EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
+  const nlohmann::json json = nlohmann::json::parse(result.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << result.out;
+  EXPECT_EQ(json["worst"], "PASS");
+  std::set<std::string> layers;
+  for (const nlohmann::json& finding : json["findings"]) {
+    EXPECT_EQ(finding["outcome"], "PASS") << finding;
+    layers.insert(finding["check"].get<std::string>());
+  }
+  EXPECT_THAT(layers, ::testing::IsSupersetOf({"device", "verbs", "rdma_cm"}));
+  EXPECT_THAT(json["findings"][0]["reason"].get<std::string>(),
+              AllOf(HasSubstr(device), HasSubstr("GID " + index), HasSubstr(LabIp())));
+  // They are what is used: others are refused by name.
+  EXPECT_EQ(RunProgram({"tools/kvcli", "doctor", "--self-test", "--device=" + device, "--ib-port=2",
+                        "--gid-index=" + index})
+                .exit_status,
+            4);
 }
 
 }  // namespace

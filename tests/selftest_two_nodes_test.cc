@@ -1,15 +1,18 @@
-// The self-test between two machines: node 2 serves at port 7412, one after the other
-// (tools/test.d/second-node).
+// The self-test between two machines: node 2 serves, one after the other, by the command of the
+// page for operators (tools/test.d/second-node).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "rdma/selftest/selftest.h"
 #include "tests/subprocess.h"
@@ -24,7 +27,7 @@ constexpr int kTriesMax = 40;
 
 // With an end that serves; it takes a moment until the next does.
 Report RunWithNodeTwo() {
-  const std::string peer = absl::StrCat(std::getenv("LAB_PEER_IP"), ":7412");
+  const std::string peer = std::getenv("LAB_PEER_IP");
   Report report;
   for (int attempt = 0; attempt < kTriesMax; ++attempt) {
     absl::StatusOr<Report> got = RunWith(peer, {});
@@ -81,6 +84,31 @@ const std::vector<std::string> kRoce = {"match", "ip", "protocol", "17",   "0xff
 TEST(SelftestTwoNodes, MovesBytesByBothLayers) {
   const Report report = RunWithNodeTwo();
   EXPECT_TRUE(Passed(report)) << TextOf(report);
+}
+
+// The lines of the block that begins with `kvcli doctor --self-test=serve`, which node 2 runs;
+// those of the two other machines are run here.
+TEST(SelftestTwoNodes, TheOperatorsCommandsWorkAsPrinted) {
+  std::ifstream page("server/OPERATING.md");
+  ASSERT_TRUE(page.is_open());
+  int commands = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!absl::StartsWith(line, "kvcli doctor --self-test=10.") &&
+        !absl::StartsWith(line, "kvcli doctor --peer="))
+      continue;
+    ++commands;
+    const std::string command =
+        absl::StrCat("PATH=tools:$PATH; ",
+                     absl::StrReplaceAll(line, {{"10.0.0.7", std::getenv("LAB_PEER_IP")}}));
+    ProgramResult result;
+    for (int attempt = 0; attempt < kTriesMax; ++attempt) {
+      result = RunProgram({"bash", "-c", command});
+      if (result.exit_status != 3) break;
+      absl::SleepFor(absl::Milliseconds(500));
+    }
+    EXPECT_EQ(result.exit_status, 0) << command << "\n" << result.out << result.err;
+  }
+  EXPECT_EQ(commands, 2);
 }
 
 TEST(SelftestTwoNodes, WhereUdp4791IsBlockedTcpPassesAndBothLayersPointToIt) {
