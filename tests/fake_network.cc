@@ -146,6 +146,7 @@ absl::Status Network::Execute(End& end, const std::vector<ReadRequest>& reads) {
     }
     if (fails) return std::exchange(end.fail_next_reads, absl::OkStatus());
     ++reads_executed_;
+    haunted_reads_ += haunted ? 1 : 0;
   }
   return absl::OkStatus();
 }

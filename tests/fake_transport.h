@@ -79,6 +79,8 @@ class Network {
   size_t connections() const { return ends_.size(); }
   // READs carried out since the beginning, over all transports.
   uint64_t reads_executed() const { return reads_executed_; }
+  // … of these, in memory of somebody else (Haunt).
+  uint64_t haunted_reads() const { return haunted_reads_; }
 
   // --- Faults. `id` is either end, unless said otherwise. Ids that are gone are ignored.
 
@@ -125,6 +127,7 @@ class Network {
   uint32_t last_key_ = 0;
   uint16_t last_port_ = 40000;
   uint64_t reads_executed_ = 0;
+  uint64_t haunted_reads_ = 0;
   std::map<rdma::ConnectionId, std::unique_ptr<End>> ends_;
   std::map<uint32_t, FakeMemory*> memories_;         // by key
   std::map<std::string, FakeTransport*> listeners_;  // by URI

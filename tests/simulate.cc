@@ -2,9 +2,10 @@
 //
 //   simulate --first-seed=1 --seeds=100000 --operations=5000 --jobs=2
 //
-// Progress is told on stderr every ten seconds, with the seed up to which all were right: who was
-// interrupted goes on from there. Ends at the first failure, with what was wrong and the command
-// that shows it again, and exits with 1.
+// Progress is told on stderr every ten seconds, later every minute, with the seed up to which all
+// were right: who was interrupted goes on from there. In the end it tells what happened, and fails
+// if too little did to show anything. Ends at the first failure, with what was wrong, or that it
+// crashed, and the command that shows it again, and exits with 1.
 //   --aim=NAME   only seeds of that aim (simulation_plan.h)
 //   --mutant=N   with the N-th mistake of index/test_hooks.h: to find seeds that show it
 
@@ -18,6 +19,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -35,7 +37,9 @@ namespace osprey {
 namespace {
 
 constexpr int kJobsMax = 64;
-constexpr int kUndecidedPerMillionMax = 500;
+constexpr uint64_t kSeedsToShowAll = 300;
+constexpr double kTellFirstS = 10;
+constexpr double kTellS = 60;
 
 struct Flags {
   uint64_t first_seed = 1;
@@ -43,6 +47,7 @@ struct Flags {
   int operations = 5000;
   int jobs = 1;
   int mutant = 0;
+  uint64_t crash_at = 0;  // of the test of what is told then
   std::string aim;
 };
 
@@ -51,9 +56,8 @@ struct Progress {
   std::atomic<uint64_t> next_seed;  // all of its before this are done
   std::atomic<uint64_t> done;
   std::atomic<uint64_t> operations;
-  std::atomic<uint64_t> histories;
-  std::atomic<uint64_t> undecided;
-  std::atomic<uint64_t> failed_seed;  // 0: none
+  std::atomic<bool> told;   // it has said what is wrong
+  SimulationCounts counts;  // to be read when it has ended
 };
 
 double Seconds() {
@@ -62,24 +66,26 @@ double Seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+std::string Again(const Flags& flags, uint64_t seed) {
+  return absl::StrCat("again: bazel run //tests:simulate -- --first-seed=", seed,
+                      " --seeds=1 --operations=", flags.operations,
+                      flags.mutant == 0 ? "" : absl::StrCat(" --mutant=", flags.mutant), "\n");
+}
+
 // The seeds that leave `job` when divided by the number of jobs.
 int RunJob(const Flags& flags, int job, Progress& progress) {
   const auto jobs = static_cast<uint64_t>(flags.jobs);
   const uint64_t end = flags.first_seed + flags.seeds;
   for (uint64_t seed = flags.first_seed + static_cast<uint64_t>(job); seed < end; seed += jobs) {
     if (flags.aim.empty() || flags.aim == NameOf(AimOf(seed))) {
+      if (seed == flags.crash_at) abort();
       const SimulationReport report = Simulate({seed, flags.operations});
+      progress.counts.Add(report);
       progress.operations += report.operations;
-      progress.histories += report.histories;
-      progress.undecided += report.undecided;
       ++progress.done;
       if (!report.wrong.empty()) {
-        progress.failed_seed = seed;
-        std::cout << absl::StrCat("WRONG: ", report.wrong, "\nagain: simulate --first-seed=", seed,
-                                  " --seeds=1 --operations=", flags.operations,
-                                  flags.mutant == 0 ? "" : absl::StrCat(" --mutant=", flags.mutant),
-                                  "\n")
-                  << std::flush;
+        std::cout << absl::StrCat("WRONG: ", report.wrong, "\n", Again(flags, seed)) << std::flush;
+        progress.told = true;
         return 1;
       }
       if (flags.seeds == 1)
@@ -92,26 +98,62 @@ int RunJob(const Flags& flags, int job, Progress& progress) {
   return 0;
 }
 
-void Tell(const Flags& flags, const Progress* all, double seconds, bool is_last) {
+uint64_t SeedToResume(const Flags& flags, const Progress* all) {
+  uint64_t resume = flags.first_seed + flags.seeds;
+  for (int i = 0; i < flags.jobs; ++i) resume = std::min(resume, all[i].next_seed.load());
+  return resume;
+}
+
+void TellProgress(const Flags& flags, const Progress* all, double seconds) {
   uint64_t done = 0;
   uint64_t operations = 0;
-  uint64_t histories = 0;
-  uint64_t undecided = 0;
-  uint64_t resume = UINT64_MAX;
   for (int i = 0; i < flags.jobs; ++i) {
     done += all[i].done;
     operations += all[i].operations;
-    histories += all[i].histories;
-    undecided += all[i].undecided;
-    resume = std::min(resume, all[i].next_seed.load());
   }
+  const uint64_t resume = SeedToResume(flags, all);
+  const uint64_t left = flags.first_seed + flags.seeds - resume;
   std::cerr << absl::StrFormat(
-      "%s%d seeds, %d operations in %.0f s (%.0f a second), %d of %d histories undecided; all "
-      "seeds "
-      "below %d are right\n",
-      is_last ? "done: " : "", done, operations, seconds,
-      static_cast<double>(operations) / std::max(seconds, 1e-3), undecided, histories,
-      std::min(resume, flags.first_seed + flags.seeds));
+      "%d seeds, %d operations in %.0f s (%.0f a second); all seeds below %d are right%s\n", done,
+      operations, seconds, static_cast<double>(operations) / std::max(seconds, 1e-3), resume,
+      left == 0 ? "" : absl::StrCat(": go on with --first-seed=", resume, " --seeds=", left));
+}
+
+// Whether all processes ended well. When one did not, the others are ended.
+bool WaitForAll(const Flags& flags, std::vector<pid_t> children, Progress* all) {
+  const double begun = Seconds();
+  double tell_at = begun + kTellFirstS;
+  bool failed = false;
+  for (size_t left = children.size(); left > 0;) {
+    int status = 0;
+    const pid_t ended = waitpid(-1, &status, WNOHANG);
+    if (ended <= 0) {
+      if (Seconds() >= tell_at) {
+        TellProgress(flags, all, Seconds() - begun);
+        tell_at += Seconds() - begun < 10 * kTellFirstS ? kTellFirstS : kTellS;
+      }
+      usleep(20'000);
+      continue;
+    }
+    --left;
+    const auto job = std::find(children.begin(), children.end(), ended) - children.begin();
+    children[static_cast<size_t>(job)] = 0;
+    if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || failed) continue;
+    failed = true;
+    // A sanitizer ends the process with a status.
+    if (!all[job].told) {
+      std::cout << "CRASHED, by "
+                << (WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))
+                                        : absl::StrCat("status ", WEXITSTATUS(status)))
+                << "\n"
+                << Again(flags, all[job].next_seed) << std::flush;
+    }
+    for (const pid_t child : children) {
+      if (child != 0) kill(child, SIGTERM);
+    }
+  }
+  TellProgress(flags, all, Seconds() - begun);
+  return !failed;
 }
 
 int Run(const Flags& flags) {
@@ -128,45 +170,20 @@ int Run(const Flags& flags) {
     if (child == 0) _exit(RunJob(flags, i, all[i]));
     children.push_back(child);
   }
-  const double begun = Seconds();
-  double told = begun;
-  bool failed = false;
-  for (size_t left = children.size(); left > 0;) {
-    int status = 0;
-    const pid_t ended = waitpid(-1, &status, WNOHANG);
-    if (ended > 0) {
-      --left;
-      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
-      failed = true;
-      const auto job = std::find(children.begin(), children.end(), ended) - children.begin();
-      if (WIFSIGNALED(status)) {
-        std::cout << "CRASHED by signal " << WTERMSIG(status)
-                  << "\nagain: simulate --first-seed=" << all[job].next_seed
-                  << " --seeds=1 --operations=" << flags.operations << "\n";
-      }
-      for (const pid_t child : children) {
-        if (child != ended) kill(child, SIGTERM);
-      }
-      continue;
-    }
-    if (Seconds() - told >= 10) {
-      told = Seconds();
-      Tell(flags, all, told - begun, false);
-    }
-    usleep(20'000);
-  }
-  Tell(flags, all, Seconds() - begun, true);
-  uint64_t histories = 0;
-  uint64_t undecided = 0;
+  const bool all_right = WaitForAll(flags, children, all);
+  SimulationCounts counts;
+  uint64_t done = 0;
   for (int i = 0; i < flags.jobs; ++i) {
-    histories += all[i].histories;
-    undecided += all[i].undecided;
+    counts.Add(all[i].counts);
+    done += all[i].done;
   }
-  if (undecided * 1'000'000 > histories * kUndecidedPerMillionMax + 1'000'000) {
-    std::cout << "too many histories were undecided\n";
-    failed = true;
-  }
-  return failed ? 1 : 0;
+  if (!all_right) return 1;
+  if (flags.seeds > 1) std::cout << done << " seeds: " << counts.ToString() << "\n";
+  // Fewer, or those of one aim, do not show everything.
+  const std::string nothing_shown =
+      done >= kSeedsToShowAll && flags.aim.empty() ? counts.Void(done) : "";
+  if (!nothing_shown.empty()) std::cout << "VOID: " << nothing_shown << "\n";
+  return nothing_shown.empty() ? 0 : 1;
 }
 
 bool Parse(absl::string_view argument, Flags& flags) {
@@ -177,7 +194,7 @@ bool Parse(absl::string_view argument, Flags& flags) {
   if (absl::ConsumePrefix(&argument, "--aim=")) return flags.aim = std::string(argument), true;
   return number("--first-seed=", flags.first_seed) || number("--seeds=", flags.seeds) ||
          number("--operations=", flags.operations) || number("--jobs=", flags.jobs) ||
-         number("--mutant=", flags.mutant);
+         number("--mutant=", flags.mutant) || number("--crash-at=", flags.crash_at);
 }
 
 }  // namespace

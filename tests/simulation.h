@@ -28,15 +28,10 @@ struct SimulationOptions {
   int operations = 400;  // of all clients together
 };
 
-struct SimulationReport {
-  std::string wrong;        // what is wrong, for people
-  const char* aim = "";     // simulation_plan.h
-  uint64_t trace_hash = 0;  // of all answers and their times: the same for the same seed
-  uint64_t histories = 0;   // of keys
-  uint64_t undecided = 0;   // of those, too much for the checker
-  // What happened.
+// What happened in a run, or in many.
+struct SimulationCounts {
   uint64_t operations = 0;
-  uint64_t unknown = 0;  // writes
+  uint64_t unknown = 0;
   uint64_t gets = 0;
   uint64_t torn = 0;
   uint64_t retries = 0;
@@ -47,10 +42,26 @@ struct SimulationReport {
   uint64_t splits = 0;
   uint64_t chained = 0;
   uint64_t expired = 0;
-  uint64_t moved = 0;  // items, by compaction
+  uint64_t moved = 0;
   uint64_t evicted = 0;
-  uint64_t scans = 0;   // that came to their end
-  uint64_t stalls = 0;  // READs that waited for long between two pieces
+  uint64_t scans = 0;
+  uint64_t stalls = 0;
+  uint64_t haunted_reads = 0;
+  uint64_t whole = 0, of_1 = 0, of_8 = 0, of_16 = 0, of_64 = 0;  // runs whose READs come so
+  uint64_t histories = 0;
+  uint64_t undecided = 0;
+
+  void Add(const SimulationCounts& other);
+  // For people.
+  std::string ToString() const;
+  // What has not happened often enough in so many runs for them to show anything; "": nothing.
+  std::string Void(uint64_t runs) const;
+};
+
+struct SimulationReport : SimulationCounts {
+  std::string wrong;        // what is wrong, for people
+  const char* aim = "";     // simulation_plan.h
+  uint64_t trace_hash = 0;  // of all answers and their times: the same for the same seed
 };
 
 SimulationReport Simulate(const SimulationOptions& options);

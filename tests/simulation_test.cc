@@ -1,72 +1,41 @@
-// Many seeds of tests/simulation.h. By hand, and for hours: bazel run //tests:simulate.
+// Some seeds of tests/simulation.h. The suite "simulation" of tools/test runs many, and by hand:
+// bazel run //tests:simulate.
 
 #include "tests/simulation.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/simulation_plan.h"
+#include "index/test_hooks.h"
+#include "tests/subprocess.h"
 
 namespace osprey {
 namespace {
 
-// Seeds of each aim, and of the mixture six times as many.
-constexpr uint64_t kRounds = 20;
-constexpr uint64_t kSeedsPerRound = 20;
-constexpr int kOperations = 400;
+using testing::HasSubstr;
+using testing::Not;
 
+// One of each aim, and five of the mixture.
+constexpr uint64_t kSeedsPerRound = 20;
+
+ProgramResult RunSimulate(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), "tests/simulate");
+  ProgramOptions options;
+  options.timeout = absl::Minutes(14);
+  return RunProgram(flags, options);
+}
+
+// In a process of its own, which tells the seed even if it crashes.
 TEST(SimulationTest, EveryAnswerIsRightWhateverHappens) {
-  const bool is_long = std::getenv("OSPREY_TEST_LONG") != nullptr;
-  const uint64_t count = kSeedsPerRound * (is_long ? 30 * kRounds : kRounds);
-  SimulationReport all;
-  for (uint64_t seed = 1; seed <= count; ++seed) {
-    const SimulationReport report = Simulate({seed, kOperations});
-    ASSERT_EQ(report.wrong, "") << "again: bazel run //tests:simulate -- --first-seed=" << seed
-                                << " --seeds=1 --operations=" << kOperations;
-    all.histories += report.histories;
-    all.undecided += report.undecided;
-    all.operations += report.operations;
-    all.unknown += report.unknown;
-    all.gets += report.gets;
-    all.torn += report.torn;
-    all.retries += report.retries;
-    all.stale_hints += report.stale_hints;
-    all.rpc_gets += report.rpc_gets;
-    all.connects += report.connects;
-    all.server_starts += report.server_starts;
-    all.splits += report.splits;
-    all.chained += report.chained;
-    all.expired += report.expired;
-    all.moved += report.moved;
-    all.evicted += report.evicted;
-    all.scans += report.scans;
-    all.stalls += report.stalls;
-  }
-  std::cout << count << " seeds: " << all.operations << " operations, " << all.unknown
-            << " writes unknown; " << all.gets << " GETs, " << all.torn << " torn READs, "
-            << all.retries << " retries, " << all.stale_hints << " stale hints, " << all.rpc_gets
-            << " GETs by message; " << all.connects << " connections, " << all.server_starts
-            << " lives of the server; " << all.splits << " splits, " << all.chained
-            << " chained keys, " << all.expired << " expired, " << all.moved << " items moved, "
-            << all.evicted << " evicted, " << all.scans << " scans, " << all.stalls
-            << " READs stalled; " << all.undecided << " of " << all.histories
-            << " histories undecided\n";
-  // Else this would show nothing.
-  EXPECT_GT(all.torn, count);
-  EXPECT_GT(all.unknown, count / 10);
-  EXPECT_GT(all.splits, count);
-  EXPECT_GT(all.chained, count / 10);
-  EXPECT_GT(all.expired, count);
-  EXPECT_GT(all.moved, count);
-  EXPECT_GT(all.evicted, count);
-  EXPECT_GT(all.scans, count);
-  EXPECT_GT(all.stalls, count / 10);
-  EXPECT_LE(2000 * all.undecided, all.histories);
+  const ProgramResult result = RunSimulate({"--seeds=400", "--operations=400"});
+  std::cout << result.out;
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("400 seeds: "));
 }
 
 TEST(SimulationTest, TheSameSeedIsTheSameRun) {
@@ -79,24 +48,56 @@ TEST(SimulationTest, TheSameSeedIsTheSameRun) {
   }
 }
 
-// What a process that is told of a seed alone prints of it.
-std::string TraceOf(uint64_t seed) {
-  FILE* const pipe = popen(
-      absl::StrCat("tests/simulate --seeds=1 --operations=200 --first-seed=", seed).c_str(), "r");
-  if (pipe == nullptr) return "no process";
-  char line[200] = "";
-  const bool read = std::fgets(line, sizeof(line), pipe) != nullptr;
-  const int status = pclose(pipe);
-  return read && status == 0 ? line : "nothing";
-}
-
 // Wherever the machine places things in memory.
 TEST(SimulationTest, ASeedIsTheSameRunInAnotherProcess) {
   for (uint64_t seed : {2, 6, 16}) {
-    const std::string trace = TraceOf(seed);
-    EXPECT_THAT(trace, testing::HasSubstr("trace "));
-    EXPECT_EQ(trace, TraceOf(seed));
+    const auto trace = [&] {
+      return RunSimulate({"--seeds=1", "--operations=200", absl::StrCat("--first-seed=", seed)})
+          .out;
+    };
+    const std::string once = trace();
+    EXPECT_THAT(once, HasSubstr("trace "));
+    EXPECT_EQ(once, trace());
   }
+}
+
+TEST(SimulationTest, WhatIsWrongIsToldWithTheCommandThatShowsItAgain) {
+  const auto flags = [](uint64_t first, uint64_t seeds) {
+    return std::vector<std::string>{
+        absl::StrCat("--first-seed=", first), absl::StrCat("--seeds=", seeds), "--operations=400",
+        absl::StrCat("--mutant=", static_cast<int>(index::SeededBug::kKeyNotCompared))};
+  };
+  const ProgramResult result = RunSimulate(flags(1, 20));
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.out, HasSubstr("no order explains"));
+  EXPECT_THAT(result.out, HasSubstr("again: bazel run //tests:simulate -- --first-seed=2 --seeds=1 "
+                                    "--operations=400 --mutant="));
+  EXPECT_THAT(RunSimulate(flags(2, 1)).out, HasSubstr("no order explains"));
+}
+
+TEST(SimulationTest, ACrashIsToldWithItsSeedAndWhereToGoOn) {
+  const ProgramResult result =
+      RunSimulate({"--first-seed=3", "--seeds=8", "--operations=10", "--jobs=2", "--crash-at=6"});
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.out, HasSubstr("CRASHED, by s"));
+  EXPECT_THAT(result.out, HasSubstr("again: bazel run //tests:simulate -- --first-seed=6 --seeds=1 "
+                                    "--operations=10\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("signal 15")));  // of the other process
+  EXPECT_THAT(result.err, HasSubstr("go on with --first-seed="));
+}
+
+TEST(SimulationTest, ARunThatShowsNothingIsVoid) {
+  SimulationCounts counts;
+  EXPECT_THAT(counts.Void(100), HasSubstr("only 0 torn READs"));
+  counts.histories = 1'000'000;
+  counts.undecided = 502;
+  EXPECT_THAT(counts.Void(0), HasSubstr("502 histories undecided"));
+  counts.undecided = 500;
+  EXPECT_EQ(counts.Void(0), "");
+  // Seeds do differ: 300 with an operation each show nothing.
+  const ProgramResult result = RunSimulate({"--seeds=300", "--operations=1"});
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.out, HasSubstr("VOID: only "));
 }
 
 }  // namespace

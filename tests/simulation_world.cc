@@ -23,6 +23,22 @@ World::World(const Plan& plan, Dice& dice, SimulationReport& report)
   network.read_bytes_max = plan_.read_bytes_max;
   network_ = std::make_unique<fake::Network>(network);
   network_->before_piece = [this](absl::Span<const std::byte>) { BeforePiece(); };
+  switch (plan_.piece_bytes) {
+    case 0:
+      ++report_.whole;
+      break;
+    case 1:
+      ++report_.of_1;
+      break;
+    case 8:
+      ++report_.of_8;
+      break;
+    case 16:
+      ++report_.of_16;
+      break;
+    default:
+      ++report_.of_64;
+  }
   if (plan_.needs_key) key_ = rdma::AuthKey::FromBytes(kKeyBytes).value();
   pieces_until_ = dice_.Gap(plan_.pieces_per_10k);
   stalls_until_ = dice_.Gap(plan_.stalls_per_10k);
@@ -323,6 +339,7 @@ void World::Count(const SimulatedClient& client) {
 
 std::string World::End(bool table_is_empty) {
   calm_ = true;
+  report_.haunted_reads += network_->haunted_reads();
 #ifdef OSPREY_INDEX_TEST_HOOKS
   index::compaction_forced = false;
 #endif

@@ -1,0 +1,66 @@
+#include "absl/strings/str_cat.h"
+#include "tests/simulation.h"
+
+namespace osprey {
+namespace {
+
+struct Field {
+  const char* name;
+  uint64_t SimulationCounts::*count;
+  uint64_t per_100_runs_min;
+};
+
+constexpr Field kFields[] = {
+    {"operations", &SimulationCounts::operations, 10'000},
+    {"writes unknown", &SimulationCounts::unknown, 10},
+    {"GETs", &SimulationCounts::gets, 1000},
+    {"torn READs", &SimulationCounts::torn, 100},
+    {"retries", &SimulationCounts::retries, 100},
+    {"stale hints", &SimulationCounts::stale_hints, 100},
+    {"GETs by message", &SimulationCounts::rpc_gets, 10},
+    {"connections", &SimulationCounts::connects, 200},
+    {"lives of the server", &SimulationCounts::server_starts, 105},
+    {"splits", &SimulationCounts::splits, 100},
+    {"chained keys", &SimulationCounts::chained, 10},
+    {"expired keys", &SimulationCounts::expired, 100},
+    {"items moved", &SimulationCounts::moved, 100},
+    {"evicted keys", &SimulationCounts::evicted, 100},
+    {"scans", &SimulationCounts::scans, 100},
+    {"READs stalled", &SimulationCounts::stalls, 10},
+    {"READs of a later life's memory", &SimulationCounts::haunted_reads, 1},
+    {"runs with READs that are whole", &SimulationCounts::whole, 5},
+    {"in bytes", &SimulationCounts::of_1, 5},
+    {"in pieces of 8 B", &SimulationCounts::of_8, 5},
+    {"of 16 B", &SimulationCounts::of_16, 5},
+    {"of 64 B", &SimulationCounts::of_64, 5},
+    {"histories", &SimulationCounts::histories, 100},
+    {"histories undecided", &SimulationCounts::undecided, 0},
+};
+constexpr uint64_t kUndecidedPerMillionMax = 500;
+
+}  // namespace
+
+void SimulationCounts::Add(const SimulationCounts& other) {
+  for (const Field& field : kFields) this->*field.count += other.*field.count;
+}
+
+std::string SimulationCounts::ToString() const {
+  std::string text;
+  for (const Field& field : kFields)
+    absl::StrAppend(&text, text.empty() ? "" : ", ", this->*field.count, " ", field.name);
+  return text;
+}
+
+std::string SimulationCounts::Void(uint64_t runs) const {
+  std::string text;
+  for (const Field& field : kFields) {
+    if (this->*field.count * 100 < field.per_100_runs_min * runs)
+      absl::StrAppend(&text, text.empty() ? "" : ", ", "only ", this->*field.count, " ",
+                      field.name);
+  }
+  if (undecided * 1'000'000 > histories * kUndecidedPerMillionMax + 1'000'000)
+    absl::StrAppend(&text, text.empty() ? "" : ", ", undecided, " histories undecided");
+  return text;
+}
+
+}  // namespace osprey
