@@ -85,6 +85,41 @@ TEST_F(KvcliShellTest, PeopleAreToldValueVersionTimeToLiveReadsAndMicroseconds) 
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
+TEST_F(KvcliShellTest, OfSeveralKeysPeopleAreToldTheSame) {
+  const auto shell = StartShell();
+  shell->Type("mput planet saturn moon titan --ttl=3600\n");
+  EXPECT_AWAIT(shell, "stored planet, version ");
+  EXPECT_AWAIT(shell, "\r\nstored moon, version ");
+  EXPECT_AWAIT(shell, "\r\n(2 keys; ");
+  EXPECT_AWAIT(shell, " message");
+  EXPECT_AWAIT(shell, " µs)");
+  shell->Type("persist planet\nmget planet absent moon\n");
+  EXPECT_AWAIT(shell, "mget absent: no such key");
+  EXPECT_AWAIT(shell, "\r\nplanet  saturn  (6 bytes, version ");
+  EXPECT_AWAIT(shell, ")\r\nmoon  titan  (5 bytes, version ");
+  EXPECT_AWAIT(shell, ", expires in 3");
+  EXPECT_AWAIT(shell, " s)\r\n(2 keys; ");
+  EXPECT_AWAIT(shell, " READs, ");
+  EXPECT_AWAIT(shell, " µs)");
+  shell->Type("scan --prefix=moon\n");
+  EXPECT_AWAIT(shell, "\r\nmoon  (5 bytes, version ");
+  EXPECT_AWAIT(shell, ", expires in 3");
+  EXPECT_AWAIT(shell, " s)\r\n(1 key; ");
+  EXPECT_AWAIT(shell, " READ");
+  shell->Type("scan --prefix=planet --values\n");
+  EXPECT_AWAIT(shell, "\r\nplanet  saturn  (6 bytes, version ");
+  EXPECT_AWAIT(shell, ")\r\n(1 key; ");
+  shell->Type("del planet\n");
+  EXPECT_AWAIT(shell, "deleted planet, version ");
+  EXPECT_AWAIT(shell, " (1 message, ");
+  shell->Type("mget planet\n");
+  EXPECT_AWAIT(shell, "(0 keys; ");
+  shell->Type("del moon sun\n");
+  EXPECT_AWAIT(shell, "\r\ndeleted moon, version ");
+  EXPECT_AWAIT(shell, "\r\nfailed sun\r\n(1 key; ");
+  EXPECT_AWAIT(shell, " message");
+}
+
 TEST_F(KvcliShellTest, ErrorsDoNotEndIt) {
   const auto shell = StartShell();
   shell->Type("get nothing\n");

@@ -37,6 +37,10 @@ Json KeyJson(absl::string_view key) {
   return json;
 }
 
+void AddTtl(absl::Duration ttl, Json& json) {
+  if (ttl != absl::InfiniteDuration()) json["ttl"] = absl::ToDoubleSeconds(ttl);
+}
+
 // One result of several: its error on a line of its own, its JSON among the others'.
 void AddError(CommandContext& context, absl::string_view verb, absl::string_view key,
               const absl::Status& status, Json json, Json& results) {
@@ -51,12 +55,14 @@ void PrintFound(CommandContext& context, const ScanItem& item) {
   Json json = KeyJson(item.key);
   json["bytes"] = item.value_length;
   json["version"] = item.version;
+  AddTtl(item.ttl, json);
   std::string people = ForTerminal(item.key), plain = EscapedField(item.key);
   if (context.options.values) {
     SetBytes(json, "value", item.value);
     absl::StrAppend(&people, "  ", ForTerminal(item.value));
     absl::StrAppend(&plain, "\t", EscapedField(item.value));
   }
+  absl::StrAppend(&people, "  (", ItemText(item.value_length, item.version, item.ttl), ")");
   context.out->Result(people, plain, json);
 }
 
@@ -67,22 +73,23 @@ ExitStatus PrintVersions(CommandContext& context, absl::string_view verb, absl::
   Outcome outcome;
   Json results = Json::array();
   std::string people, plain;
+  uint64_t written = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     outcome.Add(versions[i].status());
-    const char* const separator = i == 0 ? "" : "\n";
     if (!versions[i].ok()) {
       AddError(context, verb, keys[i], versions[i].status(), KeyJson(keys[i]), results);
-      absl::StrAppend(&people, separator, Quoted("failed", keys[i]));
-      absl::StrAppend(&plain, separator);
+      absl::StrAppend(&people, Quoted("failed", keys[i]), "\n");
+      absl::StrAppend(&plain, "\n");
       continue;
     }
-    absl::StrAppend(&people, separator, Quoted(done, keys[i]), ", version ", *versions[i]);
-    absl::StrAppend(&plain, separator, *versions[i]);
+    absl::StrAppend(&people, Quoted(done, keys[i]), ", version ", *versions[i], "\n");
+    absl::StrAppend(&plain, *versions[i], "\n");
     Json json = KeyJson(keys[i]);
     json["version"] = *versions[i];
     results.push_back(std::move(json));
+    ++written;
   }
-  context.out->Result(people, plain, Json{{"results", results}});
+  context.out->Results(people, plain, written, Json{{"results", results}});
   return outcome.exit();
 }
 
@@ -91,14 +98,17 @@ ExitStatus PrintVersions(CommandContext& context, absl::string_view verb, absl::
 ExitStatus RunDelete(CommandContext& context, Arguments arguments) {
   if (arguments.size() == 1) {
     const std::string& key = arguments[0];
-    const absl::StatusOr<uint64_t> version =
-        context.client->Delete(key, WriteOptionsOf(context.options));
+    const absl::StatusOr<uint64_t> version = Timed(context, [&](Client& client) {
+      return client.Delete(key, WriteOptionsOf(context.options));
+    });
     if (!version.ok()) return Fail(context, Quoted("del", key), version.status());
     PrintWritten(context, absl::StrCat("deleted ", ForTerminal(key)), key, *version);
     return ExitStatus::kDone;
   }
   const std::vector<absl::string_view> keys = KeysOf(arguments);
-  return PrintVersions(context, "del", "deleted", keys, context.client->MultiDelete(keys));
+  const std::vector<absl::StatusOr<uint64_t>> versions =
+      Timed(context, [&](Client& client) { return client.MultiDelete(keys); });
+  return PrintVersions(context, "del", "deleted", keys, versions);
 }
 
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options) {
@@ -125,16 +135,20 @@ ExitStatus RunMultiPut(CommandContext& context, Arguments arguments) {
   }
   std::vector<KeyValue> pairs;
   for (size_t i = 0; i < keys.size(); ++i) pairs.push_back({keys[i], values[i]});
-  return PrintVersions(context, "mput", "stored", keys,
-                       context.client->MultiPut(pairs, WriteOptionsOf(context.options)));
+  const std::vector<absl::StatusOr<uint64_t>> versions = Timed(context, [&](Client& client) {
+    return client.MultiPut(pairs, WriteOptionsOf(context.options));
+  });
+  return PrintVersions(context, "mput", "stored", keys, versions);
 }
 
 ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
   const std::vector<absl::string_view> keys = KeysOf(arguments);
-  const std::vector<absl::StatusOr<Value>> values = context.client->MultiGet(keys);
+  const std::vector<absl::StatusOr<Value>> values =
+      Timed(context, [&](Client& client) { return client.MultiGet(keys); });
   Outcome outcome;
   Json results = Json::array();
   std::string people, plain;
+  uint64_t found = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     outcome.Add(values[i].status());
     if (!values[i].ok()) {
@@ -142,16 +156,17 @@ ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
       continue;
     }
     const std::string& bytes = values[i]->bytes;
-    absl::StrAppend(&people, people.empty() ? "" : "\n", ForTerminal(keys[i]), "  ",
-                    ForTerminal(bytes));
-    absl::StrAppend(&plain, plain.empty() ? "" : "\n", EscapedField(keys[i]), "\t",
-                    EscapedField(bytes));
+    absl::StrAppend(&people, ForTerminal(keys[i]), "  ", ForTerminal(bytes), "  (",
+                    ItemText(bytes.size(), values[i]->version, values[i]->ttl), ")\n");
+    absl::StrAppend(&plain, EscapedField(keys[i]), "\t", EscapedField(bytes), "\n");
     Json json = KeyJson(keys[i]);
     SetBytes(json, "value", bytes);
     json["version"] = values[i]->version;
+    AddTtl(values[i]->ttl, json);
     results.push_back(std::move(json));
+    ++found;
   }
-  context.out->Results(people, plain, Json{{"results", results}});
+  context.out->Results(people, plain, found, Json{{"results", results}});
   return outcome.exit();
 }
 
@@ -188,18 +203,20 @@ ExitStatus RunScan(CommandContext& context, Arguments /*arguments*/) {
   walk.limit = context.options.limit.value_or(UINT64_MAX);
   walk.cursor = context.options.cursor.value_or("");
   uint64_t found = 0;
-  const absl::Status walked = WalkKeys(
-      *context.client, walk,
-      [&](const ScanItem& item) {
-        PrintFound(context, item);
-        ++found;
-        return absl::OkStatus();
-      },
-      [&] { return context.out->Flush(); });
+  const absl::Status walked = Timed(context, [&](Client& client) {
+    return WalkKeys(
+        client, walk,
+        [&](const ScanItem& item) {
+          PrintFound(context, item);
+          ++found;
+          return absl::OkStatus();
+        },
+        [&] { return context.out->Flush(); });
+  });
   if (!walked.ok()) return Fail(context, "scan", walked);
   if (!walk.cursor.empty())
     context.out->Note(absl::StrCat("there may be more: --cursor=", walk.cursor));
-  context.out->JsonOnly(Json{{"keys", found}, {"cursor", walk.cursor}});
+  context.out->End(found, Json{{"keys", found}, {"cursor", walk.cursor}});
   return ExitStatus::kDone;
 }
 

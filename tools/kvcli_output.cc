@@ -69,6 +69,13 @@ std::string ForTerminal(absl::string_view bytes) {
   return absl::StrCat("\"", absl::CHexEscape(bytes), "\"");
 }
 
+std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl) {
+  std::string text = absl::StrCat(Plural(bytes, "byte"), ", version ", version);
+  if (ttl != absl::InfiniteDuration())
+    absl::StrAppendFormat(&text, ", expires in %.3f s", absl::ToDoubleSeconds(ttl));
+  return text;
+}
+
 std::string EscapedField(absl::string_view bytes) { return absl::Utf8SafeCHexEscape(bytes); }
 
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes) {
@@ -104,12 +111,19 @@ void Output::Result(absl::string_view people, absl::string_view plain, const Jso
   cost_.reset();
 }
 
-void Output::Results(absl::string_view people, absl::string_view plain, const Json& json) {
-  if (form_ == Form::kJson || !plain.empty()) Result(people, plain, json);
+void Output::Results(absl::string_view people, absl::string_view plain, uint64_t keys,
+                     const Json& json) {
+  if (form_ == Form::kPeople) out_ << people;
+  if (form_ == Form::kPlain) out_ << plain;
+  End(keys, json);
 }
 
-void Output::JsonOnly(const Json& json) {
+void Output::End(uint64_t keys, const Json& json) {
+  if (form_ == Form::kPeople) {
+    out_ << '(' << Plural(keys, "key") << (cost_.has_value() ? "; " + Text(*cost_) : "") << ")\n";
+  }
   if (form_ == Form::kJson) PrintJson(json);
+  cost_.reset();
 }
 
 void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t version,
@@ -118,10 +132,8 @@ void Output::Value(absl::string_view key, absl::string_view bytes, uint64_t vers
     case Form::kPeople:
       out_ << ForTerminal(bytes) << '\n';
       if (cost_.has_value()) {
-        out_ << absl::StrCat("(", Plural(bytes.size(), "byte"), ", version ", version, ", ",
-                             ttl == absl::InfiniteDuration()
-                                 ? "lives until it is deleted"
-                                 : absl::StrFormat("expires in %.3f s", absl::ToDoubleSeconds(ttl)),
+        out_ << absl::StrCat("(", ItemText(bytes.size(), version, ttl),
+                             ttl == absl::InfiniteDuration() ? ", lives until it is deleted" : "",
                              "; ", Text(*cost_), ")\n");
       }
       break;

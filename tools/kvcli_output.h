@@ -56,10 +56,10 @@ class Output {
 
   // One result. `people` and `plain` are lines without their end.
   void Result(absl::string_view people, absl::string_view plain, const Json& json);
-  // As Result, of what may be nothing: then only JSON prints it.
-  void Results(absl::string_view people, absl::string_view plain, const Json& json);
-  // What only JSON tells.
-  void JsonOnly(const Json& json);
+  // Of several keys: lines with their ends, if any. `keys`: of how many there is a result.
+  void Results(absl::string_view people, absl::string_view plain, uint64_t keys, const Json& json);
+  // Behind the results of a scan, each printed by itself: how many, for people, and `json`.
+  void End(uint64_t keys, const Json& json);
   // A stored value. Plain: exactly its bytes. `ttl`: what is left of its time to live, if it has
   // one. People are told of all that behind it, if it is known what it cost.
   void Value(absl::string_view key, absl::string_view bytes, uint64_t version,
@@ -94,6 +94,10 @@ class Output {
 
 // Adds `bytes` as the field `name`, and the field that tells their encoding.
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
+
+// What people are told of a stored value: "6 bytes, version 1, expires in 3.000 s"; nothing of
+// its life if that has no end.
+std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl);
 
 // A key or value as a field of a line: no tab, no line break, and still told apart from all others.
 std::string EscapedField(absl::string_view bytes);
