@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
@@ -34,6 +35,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 
 constexpr const char* kFormats[] = {"jsonl", "csv", "binary"};
+// Of a signal that may come too late.
+constexpr int kAttemptsMax = 20;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -128,6 +131,59 @@ class KvcliBulkTest : public ::testing::Test {
     EXPECT_EQ(found.size(), values_.size());
   }
 
+  // Until the import under way has stored so much, or some time has passed.
+  void AwaitCount(uint64_t keys) {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (client_->Count().value_or(0) < keys && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(1));
+  }
+  // Until one of them is there.
+  static void AwaitFile(const std::string& path, const std::string& other) {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (!Exists(path) && !Exists(other) && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(1));
+  }
+
+  // Has `interrupt` called of the process of an export that has begun, until that was in time: what
+  // the terminal shows then. `interrupt` returns the exit status of one that it was in time for.
+  template <typename Interrupt>
+  std::string InterruptExport(const std::string& path, const std::vector<std::string>& flags,
+                              Interrupt interrupt) {
+    std::vector<std::string> args = {"export", path};
+    args.insert(args.end(), flags.begin(), flags.end());
+    for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+      std::remove(path.c_str());
+      auto started = PtyProcess::Start(Command(args));
+      if (!started.ok()) break;
+      AwaitFile(path + ".part", path);
+      const int wanted = interrupt((*started)->pid());
+      if ((*started)->AwaitEnd() == wanted && Exists(path + ".part.state"))
+        return (*started)->screen();
+    }
+    ADD_FAILURE() << path << " was always complete before it could be interrupted";
+    return "";
+  }
+
+  // Runs the line that a terminal shows behind "go on with: ", in a shell.
+  static ProgramResult GoOnAsToldOn(const std::string& screen) {
+    const std::string told = "go on with: ";
+    const size_t at = screen.rfind(told);
+    EXPECT_NE(at, screen.npos) << screen;
+    if (at == screen.npos) return {};
+    const std::string line = screen.substr(at + told.size());
+    return RunProgram({"bash", "-c", "PATH=$PWD/tools:$PATH; eval \"$1\"", "bash",
+                       line.substr(0, line.find_first_of("\r\n"))});
+  }
+
+  void ExpectTheFileIsAll(const std::string& path, const std::string& format) {
+    EXPECT_FALSE(Exists(path + ".part"));
+    EXPECT_FALSE(Exists(path + ".part.state"));
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    const ProgramResult imported = Kvcli({"import", path, "--format=" + format, "--timeout=30"});
+    ASSERT_EQ(imported.exit_status, 0) << imported.err;
+    ExpectAllThere();
+  }
+
   std::string Stat(absl::string_view name) {
     return StatIn(client_->ServerStats().value_or(""), name);
   }
@@ -152,10 +208,12 @@ TEST_F(KvcliBulkTest, WhatIsExportedAndImportedIsTheSameInEveryFormat) {
     EXPECT_FALSE(Exists(path + ".part.state"));
     ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
     ASSERT_EQ(client_->Count().value(), 0u);
+    const uint64_t batched = std::stoull(Stat("batched_requests"));
     const ProgramResult imported = Kvcli({"import", path, absl::StrCat("--format=", format)});
     EXPECT_EQ(imported.exit_status, 0) << imported.err;
     EXPECT_THAT(imported.out,
                 HasSubstr(absl::StrCat("stored=", values_.size(), " present=0 errors=0")));
+    EXPECT_GT(std::stoull(Stat("batched_requests")), batched) << "many are in flight at once";
     ExpectAllThere();
   }
 }
@@ -275,9 +333,7 @@ TEST_F(KvcliBulkTest, AnInterruptedImportTellsHowToGoOnAndThenAllIsThere) {
   ASSERT_TRUE(started.ok()) << started.status();
   PtyProcess& process = **started;
   ASSERT_TRUE(process.Await("records  ")) << process.screen();  // the progress
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  while (client_->Count().value() < 1000 && absl::Now() < end)
-    absl::SleepFor(absl::Milliseconds(5));
+  AwaitCount(1000);
   process.Type("\x03");
   ASSERT_TRUE(process.Await("go on with the same input and --skip=")) << process.screen();
   ASSERT_TRUE(process.Await("\r\n"));
@@ -319,9 +375,7 @@ TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
        absl::StrCat("(cat ", Path("part"), "; for i in {1..400}; do sleep 0.05; [ -e ", Path("go"),
                     " ] && break; done; cat ", Path("rest"), ") |", line)});
   ASSERT_TRUE(started.ok()) << started.status();
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  while (client_->Count().value_or(0) < 1000 && absl::Now() < end)
-    absl::SleepFor(absl::Milliseconds(5));
+  AwaitCount(1000);
   ASSERT_EQ(client_->Count().value(), 1000u) << "all that has come is stored, though more may come";
   const std::string uri = server_->uri();
   ASSERT_EQ(server_->Stop(), 0);
@@ -333,34 +387,138 @@ TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
 }
 
 TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
-  Fill(InLab() ? 1000 : 5000, 3);
+  Fill(InLab() ? 1000 : 30'000, 3);
   for (const char* format : kFormats) {
     const std::string path = Path(absl::StrCat("resumed.", format));
-    // Standard error to a terminal; stopped as soon as it has begun.
-    auto started = PtyProcess::Start(Command({"export", path, absl::StrCat("--format=", format)}));
-    ASSERT_TRUE(started.ok()) << started.status();
-    ASSERT_TRUE((*started)->Await("export [")) << (*started)->screen();
-    kill((*started)->pid(), SIGINT);
-    const int status = (*started)->AwaitEnd();
-    if (status == 4) {
-      EXPECT_FALSE(Exists(path));
-      EXPECT_TRUE(Exists(path + ".part"));
-      EXPECT_THAT((*started)->screen(), HasSubstr(" --resume"));
-      // What came behind the last page before it stopped is written once more.
-      std::ofstream(path + ".part", std::ios::binary | std::ios::app) << "half a record";
-      const ProgramResult resumed = Kvcli({"export", path, "--resume"});
-      ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
-    } else {
-      EXPECT_EQ(status, 0) << "it was done before the signal came";
-    }
-    EXPECT_FALSE(Exists(path + ".part"));
-    EXPECT_FALSE(Exists(path + ".part.state"));
-    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
-    const ProgramResult imported = Kvcli({"import", path, absl::StrCat("--format=", format)});
-    ASSERT_EQ(imported.exit_status, 0) << imported.err;
-    ExpectAllThere();
+    const std::string screen =
+        InterruptExport(path, {absl::StrCat("--format=", format), "--timeout=30"}, [](pid_t pid) {
+          kill(pid, SIGINT);
+          return 4;
+        });
+    EXPECT_FALSE(Exists(path));
+    EXPECT_TRUE(Exists(path + ".part"));
+    // What came behind the last page before it stopped is written once more.
+    std::ofstream(path + ".part", std::ios::binary | std::ios::app) << "half a record";
+    const ProgramResult resumed = GoOnAsToldOn(screen);
+    ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
+    ExpectTheFileIsAll(path, format);
   }
   EXPECT_EQ(Kvcli({"export", Path("never"), "--resume"}).exit_status, 2);
+}
+
+// What was saved once a second is all there is then.
+TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
+  SKIP_IN_LAB();
+  Fill(30'000, 3);
+  for (const char* format : kFormats) {
+    const std::string path = Path(absl::StrCat("killed.", format));
+    InterruptExport(path, {absl::StrCat("--format=", format)}, [&](pid_t pid) {
+      // It saves its state at the first page that ends a second later.
+      kill(pid, SIGSTOP);
+      absl::SleepFor(absl::Milliseconds(1100));
+      kill(pid, SIGCONT);
+      AwaitFile(path + ".part.state", path);
+      kill(pid, SIGKILL);
+      return 128 + SIGKILL;
+    });
+    EXPECT_FALSE(Exists(path));
+    const ProgramResult resumed = Kvcli({"export", path, "--resume"});
+    ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
+    ExpectTheFileIsAll(path, format);
+  }
+}
+
+TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
+  SKIP_IN_LAB();
+  Fill(30'000, 0);
+  // Its name does not tell its format, and a shell would take it for something else.
+  const std::string path = Path("it's 50% of $x; true.dat");
+  ASSERT_EQ(Kvcli({"export", path, "--format=csv"}).exit_status, 0);
+  const std::string there = values_.begin()->first;
+  const std::vector<std::string> args = {"import", path, "--format=csv", "--if-absent",
+                                         "--timeout=30"};
+  std::string screen;
+  for (int attempt = 0; attempt < kAttemptsMax && screen.empty(); ++attempt) {
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    ASSERT_TRUE(client_->Put(there, "older").ok());
+    auto import = PtyProcess::Start(Command(args));
+    ASSERT_TRUE(import.ok()) << import.status();
+    AwaitCount(1000);
+    kill((*import)->pid(), SIGINT);
+    if ((*import)->AwaitEnd() == 4) screen = (*import)->screen();
+  }
+  ASSERT_THAT(screen, HasSubstr("interrupted"));
+  ASSERT_LT(client_->Count().value(), values_.size());
+  const ProgramResult rest = GoOnAsToldOn(screen);
+  EXPECT_EQ(rest.exit_status, 0) << rest.err;
+  values_[there] = "older";
+  expiring_.erase(there);
+  ExpectAllThere();
+}
+
+TEST_F(KvcliBulkTest, AnImportThatLosesItsServerForAWhileGoesOnByTheLineThatItPrints) {
+  SKIP_IN_LAB();
+  Fill(30'000, 0);
+  const std::string path = Path("all.jsonl");
+  ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
+  std::string screen;
+  for (int attempt = 0; attempt < kAttemptsMax && screen.empty(); ++attempt) {
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    auto import = PtyProcess::Start(Command({"import", path, "--timeout=2"}));
+    ASSERT_TRUE(import.ok()) << import.status();
+    AwaitCount(1000);
+    kill(server_->pid(), SIGSTOP);
+    const int status = (*import)->AwaitEnd();
+    kill(server_->pid(), SIGCONT);
+    if (status == 4) screen = (*import)->screen();
+  }
+  ASSERT_THAT(screen, HasSubstr("unless the server was started again"));
+  ASSERT_LT(client_->Count().value(), values_.size());
+  EXPECT_GE(std::atoi(screen.substr(screen.rfind("--skip=") + 7).c_str()), 500);
+  const ProgramResult rest =
+      GoOnAsToldOn(absl::StrReplaceAll(screen, {{"--timeout=2", "--timeout=30"}}));
+  EXPECT_EQ(rest.exit_status, 0) << rest.err;
+  ExpectAllThere();
+}
+
+TEST_F(KvcliBulkTest, AKilledImportIsDoneOnceMore) {
+  SKIP_IN_LAB();
+  Fill(30'000, 0);
+  const std::string path = Path("all.bin");
+  ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
+  int status = 0;
+  for (int attempt = 0; attempt < kAttemptsMax && status != 128 + SIGKILL; ++attempt) {
+    ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
+    auto import = PtyProcess::Start(Command({"import", path}));
+    ASSERT_TRUE(import.ok()) << import.status();
+    AwaitCount(1000);
+    kill((*import)->pid(), SIGKILL);
+    status = (*import)->AwaitEnd();
+  }
+  ASSERT_EQ(status, 128 + SIGKILL) << "it was done before";
+  const ProgramResult again = Kvcli({"import", path, "--if-absent", "--timeout=30"});
+  EXPECT_EQ(again.exit_status, 0) << again.err;
+  EXPECT_THAT(again.out, Not(HasSubstr("present=0 "))) << "the kill came after some were stored";
+  ExpectAllThere();
+}
+
+TEST_F(KvcliBulkTest, AnEmptyFileHasNoRecordsAndAFolderIsNoFile) {
+  SKIP_IN_LAB();
+  std::ofstream(Path("empty.csv")).flush();
+  const ProgramResult empty = Kvcli({"import", Path("empty.csv"), "--format=jsonl"});
+  EXPECT_EQ(empty.exit_status, 0) << empty.err;
+  EXPECT_EQ(empty.out, "records=0 stored=0 present=0 errors=0\n");
+  for (const auto& [format, why] :
+       {std::pair("csv", "line that names the columns"), std::pair("binary", "binary")}) {
+    const ProgramResult none =
+        Kvcli({"import", Path("empty.csv"), absl::StrCat("--format=", format)});
+    EXPECT_EQ(none.exit_status, 4);
+    EXPECT_THAT(none.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr(why)));
+  }
+  const ProgramResult folder = Kvcli({"import", directory_});
+  EXPECT_EQ(folder.exit_status, 4);
+  EXPECT_THAT(folder.err,
+              AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("cannot be read: it is a folder")));
 }
 
 TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsName) {

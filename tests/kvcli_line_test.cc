@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/kvcli_commands.h"
+#include "tools/kvcli_run.h"
 
 namespace osprey {
 namespace {
@@ -100,6 +101,13 @@ TEST(KvcliLineTest, WhatCandidatesHaveInCommonIsTheirBeginning) {
   EXPECT_EQ(CommonBeginning({"get"}), "get");
   EXPECT_EQ(CommonBeginning({}), "");
   EXPECT_EQ(CommonBeginning({"a", "ab", "b"}), "");
+}
+
+TEST(KvcliLineTest, WordsAreQuotedForAShell) {
+  EXPECT_EQ(ShellQuoted("rdma://10.0.0.7:7411"), "rdma://10.0.0.7:7411");
+  EXPECT_EQ(ShellQuoted(""), "''");
+  EXPECT_EQ(ShellQuoted("it's $5"), "'it'\\''s $5'");
+  EXPECT_EQ(ShellQuoted("a\nb\xff'"), "$'a\\012b\\377\\047'");
 }
 
 TEST(KvcliLineTest, EveryCommandHasASummaryAndAnExampleThatItTakes) {

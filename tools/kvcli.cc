@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
@@ -140,6 +141,24 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   return options;
 }
 
+// What CommandContext::given_flags is.
+std::vector<std::string> GivenFlags() {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::vector<std::string> given;
+  for (const gflags::CommandLineFlagInfo& flag : flags) {
+    const bool is_own = absl::StrContains(flag.filename, "kvcli.cc") && flag.name.size() > 1;
+    if (flag.is_default || !is_own || flag.name == "server") continue;
+    const std::string name = absl::StrReplaceAll(flag.name, {{"_", "-"}});
+    if (flag.type != "bool") {
+      given.push_back(absl::StrCat("--", name, "=", flag.current_value));
+    } else if (flag.current_value == "true") {
+      given.push_back(absl::StrCat("--", name));
+    }
+  }
+  return given;
+}
+
 std::string ServerFromFlags() {
   if (!FLAGS_server.empty()) return FLAGS_server;
   const char* server = std::getenv("OSPREY_SERVER");
@@ -246,6 +265,7 @@ ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* co
   context.server = ServerFromFlags();
   context.timeout = *timeout;
   context.auth_key_file = FLAGS_auth_key_file;
+  context.given_flags = GivenFlags();
   std::optional<KvcliConnection> own;
   if (command->needs_server) {
     if (connection == nullptr) {

@@ -67,6 +67,9 @@ struct CommandContext {
   absl::Duration timeout = absl::Seconds(5);
   std::string auth_key_file;
   CommandOptions options;
+  // Every flag that was given, as "--name=value", but for --server, -r and -i: for who tells the
+  // user a command.
+  std::vector<std::string> given_flags;
   std::istream* in = nullptr;  // standard input; null in the shell, which reads its lines there
   Output* out = nullptr;
   bool may_ask = false;    // somebody sits there who can be asked

@@ -139,8 +139,10 @@ class Export {
                            file_.SaveState(state_).ok();
     std::string mend(MendOf(status));
     if (can_go_on) {
-      mend = absl::StrCat("go on with: kvcli --server=", context_.server, " export ", path_,
-                          " --resume");
+      // The state has its format and prefix.
+      mend = absl::StrCat(
+          "go on with: ",
+          GoOnWith(context_, "export", path_, {"--format", "--prefix", "--resume"}, "--resume"));
     } else if (is_open_ && path_ != "-") {
       mend = "export again without --resume; nothing was written under that name";
     }

@@ -188,14 +188,15 @@ class Import {
       // The server that began empty needs all of them; a broken file has no more.
       const bool can_go_on = !absl::IsAborted(status) && !absl::IsDataLoss(status) && next_ > 0;
       std::string mend(MendOf(status));
-      if (can_go_on && path_ == "-") {
-        mend = absl::StrCat("go on with the same input and --skip=", RecordsDone());
-      } else if (can_go_on) {
-        mend = absl::StrCat("go on with: kvcli --server=", context_.server, " import ", path_,
-                            " --skip=", RecordsDone());
+      if (can_go_on) {
+        const std::string skip = absl::StrCat("--skip=", RecordsDone());
+        mend = path_ == "-" ? absl::StrCat("go on with the same input and ", skip)
+                            : absl::StrCat("go on with: ",
+                                           GoOnWith(context_, "import", path_, {"--skip"}, skip));
+        // Before it, since what ends the line is to be copied.
+        if (IsOfConnection(status) && !absl::IsCancelled(status))
+          mend = absl::StrCat("unless the server was started again, and began empty, ", mend);
       }
-      if (can_go_on && IsOfConnection(status) && !absl::IsCancelled(status))
-        absl::StrAppend(&mend, " (all of it, if the server was started again: it began empty)");
       json["skip"] = RecordsDone();
       context_.out->PartError(absl::StrCat("import ", ForTerminal(path_), " at ", context_.server),
                               status, mend);

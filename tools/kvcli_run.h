@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
 
@@ -78,6 +79,15 @@ ExitStatus RunFlush(CommandContext& context, Arguments arguments);
 ExitStatus RunDoctor(CommandContext& context, Arguments arguments);
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckDoctorFlags(const DoctorFlags& flags);
+
+// `word` as a shell takes it, on one line whatever is in it (a line end as only bash does).
+std::string ShellQuoted(absl::string_view word);
+
+// The line for a shell that goes on with an interrupted command on `path`: all flags that were
+// given, but for those `without`, and `more`.
+std::string GoOnWith(const CommandContext& context, absl::string_view command,
+                     const std::string& path, absl::Span<const absl::string_view> without,
+                     absl::string_view more);
 
 // What helps, where the message does not say so itself; else empty.
 absl::string_view MendOf(const absl::Status& status);

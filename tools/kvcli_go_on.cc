@@ -1,0 +1,57 @@
+// What export and import tell when they were interrupted: the command that goes on.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/kvcli_run.h"
+
+namespace osprey {
+namespace {
+
+// Stands for itself in every shell.
+bool IsPlain(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+         absl::string_view("_-./:=@%+,").find(c) != absl::string_view::npos;
+}
+
+}  // namespace
+
+std::string ShellQuoted(absl::string_view word) {
+  if (!word.empty() && std::all_of(word.begin(), word.end(), IsPlain)) return std::string(word);
+  const bool is_text = IsUtf8(word) && std::none_of(word.begin(), word.end(), [](char c) {
+                         return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+                       });
+  // $'…' is bash's; nothing else keeps a line end on the line.
+  std::string quoted = is_text ? "'" : "$'";
+  for (const char c : word) {
+    if (is_text) {
+      absl::StrAppend(&quoted, c == '\'' ? "'\\''" : absl::string_view(&c, 1));
+    } else if (IsPlain(c)) {
+      quoted.push_back(c);
+    } else {
+      absl::StrAppendFormat(&quoted, "\\%03o", static_cast<unsigned char>(c));
+    }
+  }
+  return quoted + "'";
+}
+
+std::string GoOnWith(const CommandContext& context, absl::string_view command,
+                     const std::string& path, absl::Span<const absl::string_view> without,
+                     absl::string_view more) {
+  std::string line = absl::StrCat("kvcli ", ShellQuoted("--server=" + context.server));
+  for (const std::string& flag : context.given_flags) {
+    const absl::string_view name = absl::string_view(flag).substr(0, flag.find('='));
+    if (std::find(without.begin(), without.end(), name) == without.end())
+      absl::StrAppend(&line, " ", ShellQuoted(flag));
+  }
+  absl::StrAppend(&line, " ", more, " ", command, absl::StartsWith(path, "-") ? " --" : "", " ",
+                  ShellQuoted(path));
+  return line;
+}
+
+}  // namespace osprey
