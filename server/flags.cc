@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gflags/gflags.h"
+#include "server/nearest_name.h"
 
 namespace osprey {
 namespace {
@@ -22,16 +23,27 @@ constexpr int kFlagfileDepthMax = 8;
 constexpr size_t kHelpColumns = 100;
 
 // gflags defines flags of its own (--tryfromenv, --undefok …), which are not the program's; but for
-// --help.
+// --help and --version.
 bool IsOwnFlag(const gflags::CommandLineFlagInfo& info) {
   const absl::string_view file =
       absl::string_view(info.filename).substr(info.filename.rfind('/') + 1);
-  return info.name == "help" || !absl::StartsWith(file, "gflags");
+  return info.name == "help" || info.name == "version" || !absl::StartsWith(file, "gflags");
 }
 
 bool IsFlag(absl::string_view arg) {
   return arg.size() >= 2 && arg[0] == '-' &&
          !absl::ascii_isdigit(static_cast<unsigned char>(arg[1]));
+}
+
+// "a|b" of a description that begins "a|b: ", else "".
+std::string ValuesIn(absl::string_view description) {
+  const absl::string_view values = description.substr(0, description.find(": "));
+  const bool are_values =
+      values.size() < description.size() && absl::StrContains(values, '|') &&
+      std::all_of(values.begin(), values.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '|' || c == '-';
+      });
+  return are_values ? std::string(values) : "";
 }
 
 struct Flag {
@@ -43,6 +55,22 @@ struct Flag {
 
 bool Known(const std::string& name, gflags::CommandLineFlagInfo* info) {
   return gflags::GetCommandLineFlagInfo(name.c_str(), info) && IsOwnFlag(*info);
+}
+
+absl::Status UnknownFlag(const Flag& flag) {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::vector<absl::string_view> names;
+  for (const gflags::CommandLineFlagInfo& info : flags) {
+    // A letter is like every other one.
+    if (IsOwnFlag(info) && info.name.size() > 1) names.push_back(info.name);
+  }
+  const std::string nearest = flag.name.size() > 1 ? NearestName(flag.name, names) : "";
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown flag ", flag.spelling,
+      nearest.empty()
+          ? ""
+          : absl::StrCat("; is it --", absl::StrReplaceAll(nearest, {{"_", "-"}}), "?")));
 }
 
 // REQUIRES: IsFlag(arg).
@@ -58,19 +86,21 @@ absl::StatusOr<Flag> ParseFlag(absl::string_view arg) {
   if (flag.name == "flagfile") return flag;
 
   gflags::CommandLineFlagInfo info;
+  if (flag.name == "h" && !Known(flag.name, &info)) flag.name = "help";
   if (Known(flag.name, &info)) {
     flag.is_bool = info.type == "bool";
     return flag;
   }
   if (absl::StartsWith(flag.name, "no") && !flag.value) {
-    flag.name.erase(0, 2);
-    if (Known(flag.name, &info) && info.type == "bool") {
+    const std::string name = flag.name.substr(2);
+    if (Known(name, &info) && info.type == "bool") {
+      flag.name = name;
       flag.is_bool = true;
       flag.value = "false";
       return flag;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown flag ", flag.spelling));
+  return UnknownFlag(flag);
 }
 
 absl::Status ReadFlagfile(const std::string& path, int depth);
@@ -151,6 +181,12 @@ absl::Status CheckNotEmpty(const char* name) {
                    ": it is given and empty; write its value, or leave the flag away"));
 }
 
+bool AsksForHelp() { return gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true"; }
+
+bool AsksForVersion() {
+  return gflags::GetCommandLineFlagInfoOrDie("version").current_value == "true";
+}
+
 std::vector<std::string> ArgumentsOf(int argc, char** argv) {
   std::vector<std::string> args;
   for (int i = 1; i < argc; ++i) args.emplace_back(argv[i]);
@@ -167,9 +203,15 @@ std::string DescribeFlags(absl::string_view file_part,
     const bool is_letter = info.name.size() == 1;
     std::string name =
         absl::StrCat(is_letter ? "-" : "--", absl::StrReplaceAll(info.name, {{"_", "-"}}));
-    if (info.type != "bool")
+    const std::string values = ValuesIn(info.description);
+    if (!values.empty()) {
+      absl::StrAppend(&name, "=", values);
+    } else if (info.type != "bool") {
       absl::StrAppend(&name, is_letter ? " " : "=", info.type == "string" ? "TEXT" : "N");
-    lines.emplace_back(std::move(name), info.description);
+    }
+    lines.emplace_back(std::move(name), values.empty()
+                                            ? info.description
+                                            : info.description.substr(values.size() + 2));
   }
   std::move(more.begin(), more.end(), std::back_inserter(lines));
   size_t width = 0;

@@ -9,7 +9,10 @@
 //   --            ends the flags: all that follows are arguments, even if it starts with -
 //   -  -5         are arguments (standard input, a number)
 //
-// Flags and arguments may be mixed. Of the flags that gflags adds only --help is known.
+//   -h            --help, unless the program has an -h of its own
+//
+// Flags and arguments may be mixed. Of the flags that gflags adds only --help and --version are
+// known; what they are good for is the program's to do.
 //
 // Thread rule: before other threads start.
 
@@ -29,7 +32,8 @@ namespace osprey {
 
 // Sets the flags and returns the arguments, in order. `args` is without the program's name.
 // Errors: INVALID_ARGUMENT: an unknown flag, a value that is missing or wrong, a flagfile that
-// cannot be read. The message names the flag. Flags before the wrong one are set.
+// cannot be read. The message names the flag, and of an unknown one the flag that it may be meant
+// to be. Flags before the wrong one are set.
 absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string> args);
 
 // For flags of which "" means that they were not given. Errors: INVALID_ARGUMENT: this one was
@@ -37,12 +41,17 @@ absl::StatusOr<std::vector<std::string>> ParseFlags(absl::Span<const std::string
 // be left away without a word.
 absl::Status CheckNotEmpty(const char* name);
 
+// Whether --help, or --version, was given.
+bool AsksForHelp();
+bool AsksForVersion();
+
 // argv[1 …] as ParseFlags takes it.
 std::vector<std::string> ArgumentsOf(int argc, char** argv);
 
 // "  --if-version=N     what it does", a flag after the other, sorted, in lines of at most 100
 // columns: those defined in files whose name contains `file_part`, and behind them `more`, which
-// are not gflags' (name and description).
+// are not gflags' (name and description). A description that begins with the values that there are,
+// "on|off: …", has them told: "  --flag=on|off     …".
 std::string DescribeFlags(absl::string_view file_part,
                           std::vector<std::pair<std::string, std::string>> more = {});
 

@@ -1,20 +1,17 @@
 // kvserver: serves the table to clients that READ it.
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gflags/gflags.h"
-#include "index/layout.h"
-#include "rdma/handshake.h"
-#include "server/build_commit.h"
 #include "server/config.h"
 #include "server/flags.h"
 #include "server/machine.h"
 #include "server/out_of_memory.h"
 #include "server/serve.h"
+#include "server/version.h"
 
 // Each ends with its default, since --help prints nothing else of it.
 DEFINE_string(
@@ -25,7 +22,7 @@ DEFINE_string(memory, "1GiB",
               "size of the table, such as 512MiB; over RDMA all of it is pinned at start [1GiB]");
 DEFINE_string(
     poll, "adaptive",
-    "busy: never sleep; adaptive: sleep after a moment without work; event: sleep at once "
+    "busy|adaptive|event: never sleep, sleep after a moment without work, or sleep at once "
     "[adaptive]");
 DEFINE_int64(connections_max, 1024,
              "clients that may be connected at once; more are refused [1024]");
@@ -34,8 +31,8 @@ DEFINE_string(
     "the longest value that is taken, at most 1GiB [1GiB; if that is less: --memory, or with "
     "several --pollers a part of it]");
 DEFINE_string(evict, "none",
-              "when memory is full: none: refuse writes and keep all that is stored; clock: make "
-              "room, cold keys go [none]");
+              "none|clock: when memory is full, refuse writes and keep all that is stored, or make "
+              "room: cold keys go [none]");
 DEFINE_int64(connections_per_address_max, 0,
              "connections from one address (over shm:// of one user) at once; 0: as many as there "
              "may be [0]");
@@ -43,8 +40,8 @@ DEFINE_string(auth_key_file, "",
               "file with the key, 32 B to 4 KiB, that clients must have too; mode 0600 [none: who "
               "can connect may do everything]");
 DEFINE_string(socket_mode, "0600",
-              "mode of shm:// sockets, that is, who may connect: 0600 this user, 0660 its group, "
-              "0666 everybody on this host [0600]");
+              "0600|0660|0666: mode of shm:// sockets, that is, who may connect: this user, its "
+              "group too, or everybody on this host [0600]");
 DEFINE_int64(
     pollers, 1,
     "threads that serve, 1 to 64; writes are shared among them. The memory is cut into some "
@@ -53,7 +50,7 @@ DEFINE_string(
     metrics, "",
     "where to tell how the server is, by HTTP: HOST:PORT or PORT; without HOST on "
     "127.0.0.1 alone. /metrics is for Prometheus, /healthz for who watches. Nobody is asked "
-    "who he is [none]");
+    "who he is [none: it is told nowhere]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -73,7 +70,7 @@ void PrintHelp() {
       "Exit status: 0 it was asked to end; 2 the flags are wrong; 3 it cannot listen; 4 anything "
       "else.\n",
       DescribeFlags("server/main", {{"--flagfile=FILE", "read flags from FILE, a line each"},
-                                    {"--help", "print this and end"},
+                                    {"--help", "print this and end; also -h"},
                                     {"--version", "print the version and end"}})
           .c_str());
 }
@@ -84,26 +81,16 @@ int Fail(int exit_status, absl::string_view message) {
   return exit_status;
 }
 
-// gflags has a --version of its own, which prints nothing useful and ends with status 1.
-bool AsksForVersion(const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& text) {
-    return text == "--version" || text == "-version";
-  });
-}
-
 int Main(int argc, char** argv) {
-  if (AsksForVersion(ArgumentsOf(argc, argv))) {
-    const std::string commit(BuildCommit());
-    std::printf("kvserver %s (protocol %d, layout %d%s%s)\n", std::string(kVersion).c_str(),
-                rdma::kProtocolVersion, static_cast<int>(index::kLayoutVersion),
-                commit.empty() ? "" : ", commit ", commit.c_str());
-    return 0;
-  }
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));
   if (!arguments.ok())
     return Fail(kExitUsage, absl::StrCat(arguments.status().message(), "; see kvserver --help"));
-  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") {
+  if (AsksForHelp()) {
     PrintHelp();
+    return 0;
+  }
+  if (AsksForVersion()) {
+    std::printf("%s\n", VersionLine("kvserver").c_str());
     return 0;
   }
   if (!arguments->empty()) {

@@ -36,6 +36,7 @@
 #include "server/service_manager.h"
 #include "server/size_flag.h"
 #include "server/tables.h"
+#include "server/version.h"
 #include "server/watchdog.h"
 
 namespace osprey::server {

@@ -5,12 +5,9 @@
 #define OSPREY_SERVER_SERVE_H_
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "server/config.h"
 
 namespace osprey::server {
-
-inline constexpr absl::string_view kVersion = "0.1.0";
 
 enum class ServeExit {
   kClean = 0,

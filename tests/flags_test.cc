@@ -12,6 +12,7 @@
 DEFINE_string(some_text, "none", "text for the test");
 DEFINE_string(some_path, "", "a file for the test");
 DEFINE_string(some_other_path, "", "another");
+DEFINE_string(some_choice, "one", "one|two: which of them");
 DEFINE_bool(some_switch, false, "a switch for the test");
 DEFINE_uint64(some_number, 0, "a number for the test");
 
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using Words = std::vector<std::string>;
 
@@ -126,6 +128,22 @@ TEST_F(FlagsTest, WrongFlagsAreRefusedByTheNameTheUserWrote) {
   EXPECT_THAT(ErrorOf({"--undefok=x"}), HasSubstr("unknown flag --undefok"));
 }
 
+TEST_F(FlagsTest, AFlagThatIsNearlyRightIsNamed) {
+  EXPECT_THAT(ErrorOf({"--some-nmuber=1"}), HasSubstr("--some-nmuber; is it --some-number?"));
+  EXPECT_THAT(ErrorOf({"--verison"}), HasSubstr("is it --version?"));
+  EXPECT_THAT(ErrorOf({"--nosome-swich"}), HasSubstr("is it --some-switch?"));
+  EXPECT_THAT(ErrorOf({"-x"}), Not(HasSubstr("is it")));
+  EXPECT_THAT(ErrorOf({"--entirely-different"}), Not(HasSubstr("is it")));
+}
+
+TEST_F(FlagsTest, HelpAndVersionAreKnownAndALetterAsksForHelp) {
+  EXPECT_FALSE(AsksForHelp() || AsksForVersion());
+  EXPECT_THAT(Parse({"-h", "put"}), ElementsAre("put"));
+  EXPECT_TRUE(AsksForHelp());
+  Parse({"--version"});
+  EXPECT_TRUE(AsksForVersion());
+}
+
 TEST_F(FlagsTest, AFlagThatIsGivenAndEmptyIsNotTakenForOneThatIsNot) {
   Parse({"--some-path="});  // as a script's unset variable does
   EXPECT_EQ(CheckNotEmpty("some_path").message(),
@@ -138,6 +156,10 @@ TEST_F(FlagsTest, AFlagThatIsGivenAndEmptyIsNotTakenForOneThatIsNot) {
 TEST_F(FlagsTest, HelpNamesTheFlagsOfOneFileOnly) {
   EXPECT_THAT(DescribeFlags("flags_test"), HasSubstr("--some-number=N"));
   EXPECT_THAT(DescribeFlags("some_other_file"), IsEmpty());
+}
+
+TEST_F(FlagsTest, HelpTellsTheValuesOfAFlagThatHasAFew) {
+  EXPECT_THAT(DescribeFlags("flags_test"), HasSubstr("--some-choice=one|two   which of them\n"));
 }
 
 TEST_F(FlagsTest, HelpIsInColumnsAndItsLinesAreNotLongerThanATerminal) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -20,12 +21,14 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/subprocess.h"
+#include "tools/loadgen/workload.h"
 
 namespace osprey {
 namespace {
 
 using Json = nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
@@ -226,14 +229,34 @@ TEST_F(KvbenchOnAnyTransportTest, YcsbsFilesAndOptionsAreTaken) {
   EXPECT_EQ(Figure(run.out, "[VERIFY], Operations"), 200) << "an update reads, too";
 }
 
+TEST_F(KvbenchOnAnyTransportTest, FlagsMayStandInAFile) {
+  std::ofstream(InDirectory("flags")) << "# a\n--workload=c\n--operations=70\n--server=null:\n";
+  const ProgramResult run = Bare({"run", "--flagfile=" + InDirectory("flags")});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(Figure(run.out, "[READ], Operations"), 70);
+}
+
+TEST_F(KvbenchOnAnyTransportTest, WithoutMemoryTheStatusIsFourAndALineSaysSo) {
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+  GTEST_SKIP() << "a sanitizer's shadow memory does not fit under a limit of address space";
+#endif
+  // In memory a number of JSON takes many times the two bytes that it takes here.
+  std::string json = "[1";
+  for (int i = 0; i < 8'000'000; ++i) json += ",1";
+  std::ofstream(InDirectory("much.json")) << json << "]";
+  const ProgramResult merge = RunProgram(
+      {"bash", "-c", "ulimit -v 150000; exec tools/kvbench merge " + InDirectory("much.json")});
+  EXPECT_EQ(merge.exit_status, 4) << merge.out;
+  EXPECT_THAT(merge.err, MatchesRegex("kvbench: out of memory; [^\n]+\n"));
+}
+
 TEST_F(KvbenchOnAnyTransportTest, TheEtcPoolsSizesAreWrittenAndRead) {
-  const std::vector<std::string> etc = {"--workload=etc", "--records=300", "--operations=600",
-                                        "--verify", "--depth=4"};
+  const std::vector<std::string> etc = {"--workload=etc", "--records=300", "--verify", "--depth=4"};
   std::vector<std::string> load = etc;
   load.insert(load.begin(), "load");
   EXPECT_EQ(Kvbench(load).exit_status, 0);
   std::vector<std::string> run = etc;
-  run.insert(run.begin(), {"run", "--target=20000", "--arrivals=etc"});
+  run.insert(run.begin(), {"run", "--target=20000", "--arrivals=etc", "--operations=600"});
   const ProgramResult ran = Kvbench(run);
   EXPECT_EQ(ran.exit_status, 0) << ran.err;
   EXPECT_EQ(Figure(ran.out, "[VERIFY], Return=UNEXPECTED_STATE"), 0);
@@ -352,7 +375,18 @@ TEST_F(KvbenchOnAnyTransportTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong
   ExpectUsageError(Bare({"test"}), "'test'");
   ExpectUsageError(Bare({"run", "more"}), "'more'");
   ExpectUsageError(Bare({"run", "--workload=a"}), "OSPREY_SERVER");
-  ExpectUsageError(Bare({"run", "--workload=a", "--server=localhost"}), "rdma://");
+  for (const char* server : {"localhost", "rdma://", "shm://", "rdma://h:99999", "null"}) {
+    ExpectUsageError(Bare({"run", "--workload=a", "--server", server}), "rdma://10.0.0.7:7411");
+    ExpectUsageError(Bare({"load", "--server", server}), "or null:");
+  }
+  ExpectUsageError(Bare({"merge", "a.json", "--workload=zz"}), "--workload means nothing to merge");
+  ExpectUsageError(Bare({"merge", "a.json", "--value-size=1"}), "--value-size means nothing");
+  ExpectUsageError(Bare({"merge", "a.json", "-p", "recordcount=5"}), "-p and -P mean nothing");
+  ExpectUsageError(Bare({"merge", "a.json", "--json="}), "--json: it is given and empty");
+  ExpectUsageError(Kvbench({"load", "--warmup=1"}), "--warmup means nothing to load");
+  ExpectUsageError(Kvbench({"load", "--operations=1"}), "--operations means nothing to load");
+  ExpectUsageError(Kvbench({"run", "--workload=a", "--wokload=b"}), "is it --workload?");
+  ExpectUsageError(Kvbench({"run", "--flagfile=/nowhere/flags"}), "/nowhere/flags");
   ExpectUsageError(Kvbench({"run"}), "--workload");
   ExpectUsageError(Kvbench({"run", "--workload=g"}), "a, b, c");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--bogus"}), "--bogus");
@@ -385,6 +419,21 @@ TEST_F(KvbenchOnAnyTransportTest, HelpNeedsNoServerAndNamesEveryFlag) {
                            "xit status", "--slot-cache", "merge A.json"})
     EXPECT_THAT(help.out, HasSubstr(word));
   for (const absl::string_view line : absl::StrSplit(help.out, '\n')) EXPECT_LE(line.size(), 110u);
+  const std::vector<std::string> words =
+      absl::StrSplit(help.out, absl::ByAnyChar(" =\n"), absl::SkipEmpty());
+  for (const absl::string_view property : loadgen::PropertyNames())
+    EXPECT_THAT(words, Contains(property));
+  EXPECT_EQ(Bare({"-h"}).out, help.out);
+  EXPECT_EQ(Bare({"help"}).out, help.out);
+  EXPECT_EQ(Bare({"run", "--help"}).out, help.out);
+}
+
+TEST_F(KvbenchOnAnyTransportTest, TheVersionIsPrinted) {
+  const ProgramResult version = Bare({"--version"});
+  EXPECT_EQ(version.exit_status, 0) << version.err;
+  EXPECT_THAT(
+      version.out,
+      MatchesRegex("kvbench [0-9.]+ \\(protocol [0-9]+, layout [0-9]+(, commit [^)]+)?\\)\n"));
 }
 
 TEST_F(KvbenchOnAnyTransportTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {

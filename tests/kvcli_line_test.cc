@@ -96,6 +96,50 @@ TEST(KvcliLineTest, BehindHelpCommandsAreCompletedAndWithinQuotesNothing) {
   EXPECT_THAT(Complete("put \"planet --"), IsEmpty());
 }
 
+TEST(KvcliLineTest, WhatBeginsInCapitalsIsCompletedInCapitals) {
+  EXPECT_THAT(Complete("GE"), ElementsAre("GET"));
+  EXPECT_THAT(Complete("HELP GE"), ElementsAre("GET"));
+  EXPECT_THAT(Complete("Ge"), IsEmpty());
+  EXPECT_THAT(Complete("SCAN --pre"), ElementsAre("--prefix="));
+}
+
+TEST(KvcliLineTest, CommandsAreFoundInAnyCase) {
+  for (const char* name : {"get", "GET", "Get"}) {
+    ASSERT_NE(FindCommand(name), nullptr) << name;
+    EXPECT_STREQ(FindCommand(name)->name, "get");
+  }
+  EXPECT_EQ(FindCommand("ge"), nullptr);
+}
+
+// The command that `name` is said to be here.
+std::string HereInsteadOf(absl::string_view name) {
+  const std::string message(NoSuchCommand(name).message());
+  const size_t at = message.find("here it is: kvcli ");
+  return at == message.npos ? message : message.substr(at + 18);
+}
+
+TEST(KvcliLineTest, WhoKnowsRedisIsToldWhatItIsCalledHere) {
+  for (const char* name :
+       {"set",    "SET",      "setnx",   "setex",  "psetex",  "add",  "mset",   "delete",
+        "unlink", "incrby",   "decr",    "decrby", "pexpire", "pttl", "strlen", "keys",
+        "dbsize", "flushall", "flushdb", "info",   "monitor", "save", "bgsave"}) {
+    const std::vector<std::string> words = Split(HereInsteadOf(name));
+    const Command* command = FindCommand(words[0]);
+    ASSERT_NE(command, nullptr) << name << ": " << words[0];
+    for (const std::string& word : words) {
+      if (word.substr(0, 2) != "--" || word == "--json") continue;
+      EXPECT_THAT(Complete(words[0] + " " + word.substr(0, word.find('='))), Not(IsEmpty()))
+          << word << " is no flag of " << words[0];
+    }
+  }
+  EXPECT_EQ(HereInsteadOf("set"), "put KEY VALUE");
+  EXPECT_EQ(HereInsteadOf("gett"), "there is no command 'gett'; is it get?");
+  EXPECT_EQ(HereInsteadOf("BIGKEY"), "there is no command 'BIGKEY'; is it bigkeys?");
+  EXPECT_EQ(HereInsteadOf("nonsense"), "there is no command 'nonsense'");
+  for (const char* host : {"localhost", "10.0.0.7", "rdma://host:7411"})
+    EXPECT_THAT(HereInsteadOf(host), HasSubstr("--server=rdma://HOST")) << host;
+}
+
 TEST(KvcliLineTest, WhatCandidatesHaveInCommonIsTheirBeginning) {
   EXPECT_EQ(CommonBeginning({"exists", "expire", "export"}), "ex");
   EXPECT_EQ(CommonBeginning({"get"}), "get");

@@ -136,6 +136,26 @@ TEST_F(KvcliShellTest, ErrorsDoNotEndIt) {
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
+TEST_F(KvcliShellTest, WhoKnowsRedisIsAtHome) {
+  const auto shell = StartShell();
+  shell->Type("SET planet saturn\n");
+  EXPECT_AWAIT(shell, "there is no command 'SET'; here it is: kvcli put KEY VALUE");
+  shell->Type("PU\tplanet saturn\n");
+  EXPECT_AWAIT(shell, "stored planet");
+  shell->Type("GET planet\n");
+  EXPECT_AWAIT(shell, "\r\nsaturn\r\n");
+  shell->Type("put --help\n");
+  EXPECT_AWAIT(shell, "example: kvcli put planet saturn");
+  shell->Type("-h\n");
+  EXPECT_AWAIT(shell, "usage: kvcli");
+  shell->Type("--version\n");
+  EXPECT_AWAIT(shell, "(protocol ");
+  shell->Type("count\n");
+  EXPECT_AWAIT(shell, "1 key (");
+  shell->Type("QUIT\n");
+  EXPECT_EQ(shell->AwaitEnd(), 0);
+}
+
 TEST_F(KvcliShellTest, TheTabulatorCompletesCommandsAndFlags) {
   const auto shell = StartShell();
   shell->Type("pu\tplanet saturn --if-a\t\n");

@@ -31,7 +31,10 @@
 #include "client/client.h"
 #include "gflags/gflags.h"
 #include "nlohmann/json.hpp"
+#include "rdma/address.h"
 #include "server/flags.h"
+#include "server/out_of_memory.h"
+#include "server/version.h"
 #include "tools/catalog_job.h"
 #include "tools/exit_status.h"
 #include "tools/stanzas.h"
@@ -46,6 +49,13 @@ namespace osprey {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr char kUsage[] =
+    "usage: catalog put|verify FILE --server=URI [FLAGS]\n"
+    "Stores the Debian package index in FILE (`apt-cache dumpavail` prints one), a package a key,\n"
+    "or reads it back and compares every byte. Prints one JSON object.\n"
+    "Exit status: 0 done, and every byte equal; 1 something missing or different; 2 usage;\n"
+    "3 cannot connect; 4 anything else.\n\n";
 
 constexpr int kDepthMax = 4096;
 // A whole pass is one burst; the server may be busy with the others' share of it.
@@ -209,10 +219,16 @@ ExitStatus Run(bool verify, const std::string& path, const std::string& server) 
 ExitStatus Main(int argc, char** argv) {
   const absl::StatusOr<std::vector<std::string>> words = ParseFlags(ArgumentsOf(argc, argv));
   if (!words.ok()) return Fail(ExitStatus::kUsage, words.status().message());
+  if (AsksForHelp() || AsksForVersion()) {
+    std::cout << (AsksForVersion() ? VersionLine("catalog") + "\n"
+                                   : absl::StrCat(kUsage, DescribeFlags("catalog.cc")))
+              << std::flush;
+    return std::cout.good() ? ExitStatus::kDone : ExitStatus::kFailed;
+  }
   const bool verify = !words->empty() && words->front() == "verify";
   if (words->size() != 2 || !(verify || words->front() == "put")) {
     return Fail(ExitStatus::kUsage,
-                "it is: catalog put|verify FILE --server=URI [--depth=N] [--samples=N]");
+                "it is: catalog put|verify FILE [FLAGS]; `catalog --help` shows how");
   }
   if (FLAGS_depth < 1 || FLAGS_depth > kDepthMax) {
     return Fail(ExitStatus::kUsage,
@@ -225,10 +241,15 @@ ExitStatus Main(int argc, char** argv) {
       !FLAGS_server.empty() || environment == nullptr ? FLAGS_server : environment;
   if (server.empty())
     return Fail(ExitStatus::kUsage, "no server given; use --server=URI or set OSPREY_SERVER");
+  if (const absl::Status address = rdma::ParseAddress(server).status(); !address.ok())
+    return Fail(ExitStatus::kUsage, address.message());
   return Run(verify, words->back(), server);
 }
 
 }  // namespace
 }  // namespace osprey
 
-int main(int argc, char** argv) { return static_cast<int>(osprey::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  osprey::EndWhenOutOfMemory("catalog");
+  return static_cast<int>(osprey::Main(argc, argv));
+}

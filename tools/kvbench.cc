@@ -22,11 +22,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
+#include "rdma/address.h"
 #include "server/flags.h"
+#include "server/out_of_memory.h"
 #include "server/size_flag.h"
+#include "server/version.h"
 #include "tools/exit_status.h"
 #include "tools/kvbench_help.h"
 #include "tools/loadgen/arguments.h"
@@ -41,9 +45,8 @@ DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER. null: is no "
               "server at all: what the load alone costs");
 DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
-DEFINE_string(
-    workload, "",
-    "a, b, c, d, e or f, as YCSB has them, or etc: sizes and mix of the Facebook ETC pool");
+DEFINE_string(workload, "",
+              "a|b|c|d|e|f|etc: as YCSB has them; etc: sizes and mix of the Facebook ETC pool");
 DEFINE_uint64(records, 100000,
               "records that are there, or to be loaded (recordcount); default 100000");
 DEFINE_uint64(operations, 1000000,
@@ -60,8 +63,8 @@ DEFINE_double(target, 0,
               "store does (open loop); 0: each as soon as one has ended (closed loop)");
 DEFINE_string(
     arrivals, "poisson",
-    "when the operations of an open loop are meant to start: poisson (default), fixed, or etc "
-    "(gaps as in the Facebook ETC pool, scaled to the target)");
+    "poisson|fixed|etc: when the operations of an open loop are meant to start; default poisson, "
+    "etc: gaps as in the Facebook ETC pool, scaled to the target");
 DEFINE_bool(
     verify, false,
     "check every value that is read: that kvbench wrote it for this key, whole, and that it "
@@ -69,8 +72,8 @@ DEFINE_bool(
 DEFINE_uint64(seed, 0, "of the random numbers; 0: another one each time. The report tells it");
 DEFINE_string(timeout, "1", "deadline of an operation, in seconds or as 200ms; default 1");
 DEFINE_string(wait, "adaptive",
-              "how a client waits: adaptive (default), spin (lowest latency, a core for each "
-              "thread) or event");
+              "adaptive|spin|event: how a client waits; default adaptive, spin: lowest latency, a "
+              "core for each thread");
 DEFINE_string(
     slot_cache, "16MiB",
     "memory of each client for where items are; default 16MiB. 0: every GET begins at the index");
@@ -214,11 +217,10 @@ absl::StatusOr<std::string> ServerUri() {
         "no server given; use --server=rdma://HOST:7411 or --server=shm://PATH, or set "
         "OSPREY_SERVER");
   }
-  if (server != kNullServer && !absl::StartsWith(server, "rdma://") &&
-      !absl::StartsWith(server, "shm://")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "server '", server, "' starts neither with rdma:// nor with shm://, and is not null:"));
-  }
+  if (server == kNullServer) return server;
+  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(server);
+  if (!address.ok())
+    return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or null:"));
   return server;
 }
 
@@ -369,7 +371,38 @@ int RunPlan(Plan& plan) {
   return Report(*result, plan.outputs);
 }
 
+// What only a run, or only load and run, know must not be taken without a word.
+absl::Status CheckFlagsOf(absl::string_view command, const loadgen::YcsbArguments& ycsb) {
+  if (command == "load") {
+    for (const char* flag : {"operations", "warmup"}) {
+      if (IsGiven(flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag, " means nothing to load, which writes --records of them"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (command != "merge") return absl::OkStatus();
+  if (!ycsb.files.empty() || !ycsb.given.empty())
+    return absl::InvalidArgumentError("-p and -P mean nothing to merge");
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  for (const gflags::CommandLineFlagInfo& flag : flags) {
+    const bool is_output =
+        flag.name == "json" || flag.name == "hdr" || flag.name == "series" || flag.name == "plot";
+    if (flag.is_default || is_output || !absl::StrContains(flag.filename, "kvbench.cc")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", absl::StrReplaceAll(flag.name, {{"_", "-"}}),
+                     " means nothing to merge, which takes --json, --hdr, --series and --plot"));
+  }
+  return absl::OkStatus();
+}
+
 int MergeFiles(const std::vector<std::string>& paths) {
+  for (const char* flag : {"json", "hdr", "series", "plot"}) {
+    if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
+      return Fail(ExitStatus::kUsage, status.message());
+  }
   if (paths.empty()) return Fail(ExitStatus::kUsage, "merge: which results? Name their JSON files");
   std::vector<RunResult> results;
   for (const std::string& path : paths) {
@@ -390,19 +423,26 @@ int Main(int argc, char** argv) {
   if (!ycsb.ok()) return Fail(ExitStatus::kUsage, ycsb.status().message());
   const absl::StatusOr<std::vector<std::string>> words = ParseFlags(ycsb->rest);
   if (!words.ok()) return Fail(ExitStatus::kUsage, words.status().message());
-  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true" ||
-      (words->size() == 1 && words->front() == "help")) {
+  if (AsksForVersion()) {
+    std::cout << VersionLine("kvbench") << std::endl;
+    return static_cast<int>(std::cout.good() ? ExitStatus::kDone : ExitStatus::kFailed);
+  }
+  if (AsksForHelp() || (words->size() == 1 && words->front() == "help")) {
     std::cout << kUsage
               << DescribeFlags("kvbench.cc",
                                {{"-p NAME=VALUE", "a property; may be given again"},
                                 {"-P FILE", "a file of properties; may be given again"},
-                                {"--flagfile=FILE", "flags, one a line"}})
+                                {"--flagfile=FILE", "flags, one a line"},
+                                {"--help", "print this and end; also -h"},
+                                {"--version", "print the version and end"}})
               << kMoreHelp << std::flush;
     return static_cast<int>(std::cout.good() ? ExitStatus::kDone : ExitStatus::kFailed);
   }
   if (words->empty())
     return Fail(ExitStatus::kUsage, "load, run or merge? `kvbench --help` shows how");
   const std::string& command = words->front();
+  if (const absl::Status flags = CheckFlagsOf(command, *ycsb); !flags.ok())
+    return Fail(ExitStatus::kUsage, flags.message());
   if (command == "merge") return MergeFiles({words->begin() + 1, words->end()});
   if (command != "load" && command != "run") {
     return Fail(ExitStatus::kUsage,
@@ -420,4 +460,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace osprey
 
-int main(int argc, char** argv) { return osprey::Main(argc, argv); }
+int main(int argc, char** argv) {
+  osprey::EndWhenOutOfMemory("kvbench");
+  return osprey::Main(argc, argv);
+}

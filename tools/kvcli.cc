@@ -21,8 +21,10 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "gflags/gflags.h"
+#include "rdma/address.h"
 #include "server/flags.h"
 #include "server/out_of_memory.h"
+#include "server/version.h"
 #include "tools/exit_status.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_connection.h"
@@ -39,6 +41,9 @@ DEFINE_bool(json, false, "print JSON, errors too");
 DEFINE_int64(r, 1, "run the command so often; -1: until Ctrl-C");
 DEFINE_string(i, "0", "with -r: seconds (or as 200ms) in between; with --stat 1 by default");
 DEFINE_bool(stat, false, "as the command stat");
+DEFINE_bool(latency, false, "as the command latency");
+DEFINE_bool(bigkeys, false, "as the command bigkeys");
+DEFINE_bool(scan, false, "as the command scan");
 DEFINE_bool(if_absent, false, "put, mput, import: only if there is no such key");
 DEFINE_uint64(if_version, 0,
               "put, del, incr, append, expire, persist: only if this is the present version");
@@ -49,7 +54,7 @@ DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
 DEFINE_bool(values, false, "scan: print values, too");
 DEFINE_uint64(top, 10, "bigkeys: so many of each kind");
 DEFINE_string(format, "",
-              "import, export: csv, jsonl or binary; else as the file's name ends, else jsonl");
+              "csv|jsonl|binary: import, export; else as the file's name ends, else jsonl");
 DEFINE_bool(resume, false, "export: go on with what was interrupted");
 DEFINE_uint64(skip, 0, "import: without the first so many records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");
@@ -172,12 +177,9 @@ absl::StatusOr<std::string> ServerUri() {
         "no server given; use --server=rdma://HOST:7411 or --server=shm://PATH, or set "
         "OSPREY_SERVER");
   }
-  // The rest of the address is the client's to judge; but a name without a scheme is a slip of the
-  // user's, not of the network's.
-  if (!absl::StartsWith(server, "rdma://") && !absl::StartsWith(server, "shm://")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server '", server, "' starts neither with rdma:// nor with shm://"));
-  }
+  // A slip of the user's, and not of the network's.
+  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(server);
+  if (!address.ok()) return address.status();
   return server;
 }
 
@@ -233,20 +235,44 @@ ExitStatus Repeat(const Command& command, CommandContext& context, Arguments arg
   return worst;
 }
 
+// What is asked for by a flag that stands for a command, as redis-cli has some, and by --help.
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<std::vector<std::string>> WordsOf(std::vector<std::string> words) {
+  // `put planet saturn --help`: the rest does not matter.
+  if (AsksForHelp() && words.empty()) return std::vector<std::string>{"help"};
+  if (AsksForHelp()) return std::vector<std::string>{"help", words[0]};
+  const std::pair<bool, const char*> asked[] = {{FLAGS_stat, "stat"},
+                                                {FLAGS_latency, "latency"},
+                                                {FLAGS_bigkeys, "bigkeys"},
+                                                {FLAGS_scan, "scan"}};
+  for (const auto& [is_asked, command] : asked) {
+    if (!is_asked) continue;
+    if (!words.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", command, " stands for the command ",
+                                                     command, "; leave out '", words[0], "'"));
+    }
+    words = {command};
+  }
+  return words;
+}
+
+ExitStatus PrintVersion(Output& out) {
+  const std::string line = VersionLine("kvcli");
+  out.Result(line, line, Json{{"version", kVersion}});
+  return ExitStatus::kDone;
+}
+
 // One command, whose flags are set. `connection` may be null: then it is made if need be.
 ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* connection,
                       std::istream* in, Output& out) {
   const Command* command = FindCommand(words.front());
-  if (command == nullptr) {
-    return UsageError(
-        out, "",
-        absl::InvalidArgumentError(absl::StrCat("there is no command '", words.front(), "'")));
-  }
+  if (command == nullptr) return UsageError(out, "", NoSuchCommand(words.front()));
   const Arguments arguments = Arguments(words).subspan(1);
   CommandContext context;
   context.in = in;
   context.out = &out;
-  const absl::StatusOr<CommandOptions> options = OptionsFromFlags();
+  const absl::StatusOr<CommandOptions> options =
+      AsksForHelp() ? CommandOptions() : OptionsFromFlags();
   if (!options.ok()) return UsageError(out, command->name, options.status());
   context.options = *options;
   context.draws_out = out.form() == Output::Form::kPeople;
@@ -305,7 +331,9 @@ ExitStatus RunLine(const std::vector<std::string>& words, KvcliConnection& conne
     rest = absl::InvalidArgumentError(
         "--server, --auth-key-file and --timeout belong to the start of kvcli, not into a line");
   }
+  if (rest.ok()) rest = WordsOf(*std::move(rest));
   if (!rest.ok()) return UsageError(out, "", rest.status());
+  if (AsksForVersion()) return PrintVersion(out);
   if (rest->empty()) return UsageError(out, "", absl::InvalidArgumentError("no command given"));
   return RunCommand(*rest, &connection, nullptr, out);
 }
@@ -335,11 +363,11 @@ int Main(int argc, char** argv) {
   absl::StatusOr<std::vector<std::string>> words =
       ParseFlags(WithSelfTestValue(ArgumentsOf(argc, argv)));
   Output out = OutputFromFlags();
+  if (words.ok()) words = WordsOf(*std::move(words));
   if (!words.ok()) return static_cast<int>(UsageError(out, "", words.status()));
-  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") *words = {"help"};
-  if (FLAGS_stat && words->empty()) *words = {"stat"};
-  const ExitStatus status =
-      words->empty() ? RunShell(out) : RunCommand(*words, nullptr, &std::cin, out);
+  const ExitStatus status = AsksForVersion() ? PrintVersion(out)
+                            : words->empty() ? RunShell(out)
+                                             : RunCommand(*words, nullptr, &std::cin, out);
   if (!out.Flush() && status == ExitStatus::kDone) {
     std::cerr << "kvcli: " << (words->empty() ? "" : words->front() + ": ")
               << "standard output cannot be written; is the disk full?\n";

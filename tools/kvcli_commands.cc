@@ -121,12 +121,20 @@ std::string HelpText() {
     absl::StrAppendFormat(&text, "  %-*s %s\n", static_cast<int>(19 + unseen), line,
                           command.summary);
   }
-  absl::StrAppend(&text, "\nflags, before or after the command (-- ends them):\n",
-                  DescribeFlags("kvcli", {{"--flagfile=FILE", "more flags, one a line"}}),
-                  "\nVALUE may be - (standard input) or @FILE.\n"
-                  "exit status: 0 done; 1 not found or condition not met; 2 usage; 3 cannot "
-                  "connect; 4 anything else;\n"
-                  "of several commands from standard input, the highest of theirs");
+  absl::StrAppend(
+      &text, "\nflags, before or after the command (-- ends them):\n",
+      DescribeFlags("kvcli", {{"--flagfile=FILE", "more flags, one a line"},
+                              {"--help",
+                               "print this, or behind a command what it "
+                               "takes, and end; also -h"},
+                              {"--version", "print the version and end"}}),
+      "\nVALUE may be - (standard input) or @FILE.\n"
+      "In the shell, words are quoted as \"a b\\n\\x00\" or 'a b', and Tab completes.\n"
+      "environment: OSPREY_SERVER, where --server is not given; OSPREY_HISTORY, the file of the "
+      "shell's\nhistory, else ~/.osprey_history (empty: none).\n"
+      "exit status: 0 done; 1 not found or condition not met; 2 usage; 3 cannot "
+      "connect; 4 anything else;\n"
+      "of several commands from standard input, the highest of theirs");
   return text;
 }
 

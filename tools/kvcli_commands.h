@@ -135,8 +135,12 @@ struct Command {
 
 absl::Span<const Command> Commands();
 
-// Null when there is none of that name.
+// In any case, as redis-cli takes them. Null when there is none of that name.
 const Command* FindCommand(absl::string_view name);
+
+// What is said of a name of which there is none: INVALID_ARGUMENT, with the command that is meant,
+// if one can guess.
+absl::Status NoSuchCommand(absl::string_view name);
 
 // "put KEY VALUE".
 std::string CommandLine(const Command& command);

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/client.h"
+#include "rdma/address.h"
 #include "rdma/selftest/selftest.h"
 #include "server/size_flag.h"
 #include "tools/doctor_peer.h"
@@ -178,10 +178,10 @@ ExitStatus ExitStatusOf(Outcome worst) {
 }
 
 absl::Status CheckDoctorFlags(const DoctorFlags& flags) {
-  if (flags.peer.has_value() && !absl::StartsWith(*flags.peer, "rdma://") &&
-      !absl::StartsWith(*flags.peer, "shm://")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--peer=", *flags.peer, " starts neither with rdma:// nor with shm://"));
+  if (flags.peer.has_value()) {
+    const absl::StatusOr<rdma::Address> peer = rdma::ParseAddress(*flags.peer);
+    if (!peer.ok())
+      return absl::InvalidArgumentError(absl::StrCat("--peer: ", peer.status().message()));
   }
   if (flags.memory.has_value()) {
     const absl::StatusOr<uint64_t> size = server::ParseSize(*flags.memory);

@@ -117,6 +117,13 @@ std::vector<std::string> FlagsOf(const Command& command) {
   return flags;
 }
 
+// GET, as redis' commands are often written.
+bool IsShouted(absl::string_view word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return absl::ascii_isupper(static_cast<unsigned char>(c));
+  });
+}
+
 // What may stand behind the words `before`.
 std::vector<std::string> Candidates(const std::vector<std::string>& before,
                                     absl::string_view word) {
@@ -128,7 +135,7 @@ std::vector<std::string> Candidates(const std::vector<std::string>& before,
   const Command* command = FindCommand(before[0]);
   if (command == nullptr) return {};
   if (absl::StartsWith(word, "-")) return FlagsOf(*command);
-  if (before[0] == "help" && before.size() == 1) return CommandNames();
+  if (absl::string_view(command->name) == "help" && before.size() == 1) return CommandNames();
   return {};
 }
 
@@ -158,6 +165,7 @@ Completions CompleteLine(absl::string_view line) {
       SplitLine(line.substr(0, completions.from));
   if (!before.ok()) return completions;  // within quotes
   for (std::string& candidate : Candidates(*before, word)) {
+    if (IsShouted(word)) absl::AsciiStrToUpper(&candidate);
     if (absl::StartsWith(candidate, word)) completions.words.push_back(std::move(candidate));
   }
   std::sort(completions.words.begin(), completions.words.end());

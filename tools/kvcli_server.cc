@@ -56,9 +56,7 @@ ExitStatus RunHelp(CommandContext& context, Arguments arguments) {
   if (!arguments.empty()) {
     const Command* command = FindCommand(arguments[0]);
     if (command == nullptr) {
-      context.out->Error(
-          "help", absl::InvalidArgumentError(absl::StrCat("there is no command ", arguments[0])),
-          "`kvcli help` lists them");
+      context.out->Error("help", NoSuchCommand(arguments[0]), "`kvcli help` lists them");
       return ExitStatus::kUsage;
     }
     const std::string text = HelpText(*command);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tools/kvcli_interrupt.h"
 #include "tools/kvcli_line.h"
@@ -12,7 +13,8 @@ namespace osprey {
 namespace {
 
 bool IsEnd(const std::vector<std::string>& words) {
-  return words.size() == 1 && (words[0] == "exit" || words[0] == "quit");
+  return words.size() == 1 &&
+         (absl::EqualsIgnoreCase(words[0], "exit") || absl::EqualsIgnoreCase(words[0], "quit"));
 }
 
 }  // namespace

@@ -1,5 +1,12 @@
 // The table of kvcli's commands.
 
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/nearest_name.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_run.h"
 
@@ -286,6 +293,51 @@ constexpr FlagName kFlagNames[] = {
     {kGidIndex, "--gid-index", "N"},
 };
 
+// Commands that others have, redis-cli above all, and what does the same here.
+constexpr struct {
+  const char* name;
+  const char* here;
+} kElsewhere[] = {
+    {"set", "put KEY VALUE"},
+    {"setnx", "put KEY VALUE --if-absent"},
+    {"setex", "put KEY VALUE --ttl=SECONDS"},
+    {"psetex", "put KEY VALUE --ttl=SECONDS"},
+    {"add", "put KEY VALUE --if-absent"},
+    {"mset", "mput KEY VALUE…"},
+    {"delete", "del KEY…"},
+    {"unlink", "del KEY…"},
+    {"incrby", "incr KEY N"},
+    {"decr", "incr KEY -1"},
+    {"decrby", "incr KEY -N"},
+    {"pexpire", "expire KEY SECONDS"},
+    {"pttl", "ttl KEY"},
+    {"strlen", "get KEY --json"},
+    {"keys", "scan --prefix=P"},
+    {"dbsize", "count"},
+    {"flushall", "flush"},
+    {"flushdb", "flush"},
+    {"info", "stats"},
+    {"monitor", "stat"},
+    {"save", "export FILE"},
+    {"bgsave", "export FILE"},
+    {"auth", "--auth-key-file=FILE"},
+    {"version", "--version"},
+};
+
+// What somebody means who wrote `name` for a command; "" if one cannot tell.
+std::string HereInsteadOf(absl::string_view name) {
+  for (const auto& [elsewhere, here] : kElsewhere) {
+    if (absl::EqualsIgnoreCase(name, elsewhere)) return absl::StrCat("; here it is: kvcli ", here);
+  }
+  // `kvcli -h HOST`, as of redis-cli, or without a flag.
+  if (absl::EqualsIgnoreCase(name, "localhost") || name.find_first_of(".:") != name.npos)
+    return "; a server is named by --server=rdma://HOST or --server=shm://PATH";
+  std::vector<absl::string_view> names;
+  for (const Command& command : Commands()) names.emplace_back(command.name);
+  const std::string nearest = NearestName(absl::AsciiStrToLower(name), names);
+  return nearest.empty() ? "" : absl::StrCat("; is it ", nearest, "?");
+}
+
 }  // namespace
 
 absl::Span<const Command> Commands() { return kCommands; }
@@ -294,9 +346,14 @@ absl::Span<const FlagName> FlagNames() { return kFlagNames; }
 
 const Command* FindCommand(absl::string_view name) {
   for (const Command& command : Commands()) {
-    if (name == command.name) return &command;
+    if (absl::EqualsIgnoreCase(name, command.name)) return &command;
   }
   return nullptr;
+}
+
+absl::Status NoSuchCommand(absl::string_view name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no command '", absl::Utf8SafeCHexEscape(name), "'", HereInsteadOf(name)));
 }
 
 }  // namespace osprey

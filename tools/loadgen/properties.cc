@@ -4,7 +4,6 @@
 #include <fstream>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -155,21 +154,6 @@ absl::Status ParseLine(absl::string_view line, Properties& properties) {
   return absl::OkStatus();
 }
 
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 absl::Status ParseProperties(absl::string_view text, Properties& properties) {
@@ -208,21 +192,6 @@ absl::Status ParseAssignment(absl::string_view text, Properties& properties) {
   }
   properties[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
   return absl::OkStatus();
-}
-
-std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {
-  absl::string_view nearest;
-  // Farther than that, it is another word.
-  size_t least = std::max<size_t>(2, name.size() / 3) + 1;
-  if (name.size() > kNameBytesMax) return "";
-  for (const absl::string_view candidate : names) {
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return std::string(nearest);
 }
 
 }  // namespace osprey::loadgen

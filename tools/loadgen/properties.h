@@ -23,7 +23,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 
 namespace osprey::loadgen {
 
@@ -42,9 +41,6 @@ absl::Status ReadPropertiesFile(const std::string& path, Properties& properties)
 
 // Adds "name=value", as -p has it. Errors: INVALID_ARGUMENT.
 absl::Status ParseAssignment(absl::string_view text, Properties& properties);
-
-// The one of `names` that is most like `name`; "" if none is.
-std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
 
 }  // namespace osprey::loadgen
 

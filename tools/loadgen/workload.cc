@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/nearest_name.h"
 #include "tools/loadgen/distributions.h"
 
 namespace osprey::loadgen {
@@ -344,6 +345,8 @@ absl::string_view NameOf(OperationKind kind) {
 uint64_t Workload::value_bytes_max() const {
   return sizes == Sizes::kEtc ? etc::kValueBytesMax : field_count * field_bytes;
 }
+
+absl::Span<const absl::string_view> PropertyNames() { return kUsed; }
 
 absl::StatusOr<Properties> PresetWorkload(absl::string_view name) {
   // As in YCSB's files workloada … workloadf.

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "tools/loadgen/properties.h"
 
 namespace osprey::loadgen {
@@ -90,6 +91,9 @@ struct Workload {
   double share(OperationKind kind) const { return shares[static_cast<size_t>(kind)]; }
   uint64_t value_bytes_max() const;
 };
+
+// Of the properties that change something here.
+absl::Span<const absl::string_view> PropertyNames();
 
 // The properties of one of YCSB's core workloads, by its letter, or of "etc": the sizes of the
 // Facebook ETC pool and its 30 GETs for each SET, with Zipf's choice of keys. Errors:

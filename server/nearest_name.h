@@ -1,0 +1,18 @@
+// What somebody may have meant who wrote a name that there is not.
+
+#ifndef OSPREY_SERVER_NEAREST_NAME_H_
+#define OSPREY_SERVER_NEAREST_NAME_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace osprey {
+
+// The one of `names` that is most like `name`; "" if none is. Thread rule: any.
+std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_NEAREST_NAME_H_

@@ -1,0 +1,20 @@
+// What the programs of the house are called by: their version.
+
+#ifndef OSPREY_SERVER_VERSION_H_
+#define OSPREY_SERVER_VERSION_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace osprey {
+
+inline constexpr absl::string_view kVersion = "0.1.0";
+
+// What --version prints: "kvcli 0.1.0 (protocol 5, layout 4)", and the commit where it is known
+// (build_commit.h). Programs of the same protocol and layout work together. Thread rule: any.
+std::string VersionLine(absl::string_view program);
+
+}  // namespace osprey
+
+#endif  // OSPREY_SERVER_VERSION_H_
