@@ -17,7 +17,7 @@ TIMEOUT_S = 20
 TEXT_COLUMNS = 70
 
 # "--name=VALUE  what", or "-n VALUE  what".
-FLAG = re.compile(r"^  (--[a-z][a-z0-9-]*|-[a-z](?= ))(?:[= ]([^\s-]\S*)(?=\s|$))?(?:\s+(\S.*))?$")
+FLAG = re.compile(r"^  (--[a-z][a-z0-9-]*|-[a-zA-Z](?= ))(?:[= ]([^\s-]\S*)(?=\s|$))?(?:\s+(\S.*))?$")
 # Up to an empty line.
 EXIT_STATUS = re.compile(r"^exit status: ((?:.+\n?)+)", re.IGNORECASE | re.MULTILINE)
 CONTINUED = re.compile(r"^ {8,}(\S.*)$")
@@ -29,6 +29,46 @@ OSPREY_SERVER = r"""
 The server where
 .Fl \-server
 is not given.
+.El
+"""
+
+SHELL = r"""
+.Sh SHELL
+On a terminal, without a command,
+.Nm
+is a shell: a command a line, without
+.Nm
+before it, with its flags before or behind it.
+Words are quoted as
+.Qq a b\en\ex00
+or
+.Ql 'a b' ;
+lines that begin with # are comments.
+The tabulator completes commands and flags, the arrows go through the history, and Ctrl\-R searches it.
+Ctrl\-C drops the line, or ends a command that goes on; Ctrl\-D,
+.Ic exit
+and
+.Ic quit
+end the shell.
+Errors do not; and when the server was started again, it connects again and says so.
+.Pp
+Lines of a pipe are commands likewise: their results are bare, and the exit status is the highest of theirs.
+.Sh ENVIRONMENT
+.Bl -tag -width Ds
+.It Ev OSPREY_SERVER
+The server where
+.Fl \-server
+is not given.
+.It Ev OSPREY_HISTORY
+The file of the shell's history; empty: none is kept.
+.El
+.Sh FILES
+.Bl -tag -width Ds
+.It Pa ~/.osprey_history
+The history, where OSPREY_HISTORY is not set.
+Its owner alone can read it.
+.It Pa FILE.part , FILE.part.state
+What an interrupted export has written, and where it can go on.
 .El
 """
 
@@ -56,19 +96,27 @@ A server for RDMA and for clients of its own host:
 As a service:
 .Dl systemctl enable --now osprey
 .Sh SEE ALSO
+.Xr kvbench 1 ,
 .Xr kvcli 1
 """,
     },
     "kvcli": {
         "section": 1,
         "line": "commands on an Osprey server, and a doctor for RDMA",
-        "before": OSPREY_SERVER,
+        "about": "Stores, reads and deletes keys of an Osprey server, measures it, and moves all of it to files and back. "
+                 "A GET is an RDMA READ of the server's memory. "
+                 "On a terminal results are for people, with what they cost; piped, they are bare, and a single get "
+                 "writes exactly the value's bytes; with --json they are objects, a line each.",
+        "before": SHELL,
         "after": r"""
 .Sh EXAMPLES
 .Dl kvcli --server=shm:///run/osprey/osprey.sock put planet saturn
 .Dl kvcli --server=rdma://10.0.0.7 get planet
 .Dl kvcli doctor --memory=4GiB
+.Dl printf 'put sun sol\enincr visits 5\en' | kvcli
+.Dl kvcli export backup.jsonl && kvcli import backup.jsonl --if-absent
 .Sh SEE ALSO
+.Xr kvbench 1 ,
 .Xr kvserver 8
 """,
     },
@@ -101,10 +149,11 @@ def parse_help(text):
     intro, flags, rest, current = [], [], [], None
     for line in text.splitlines():
         flag, continued = FLAG.match(line), CONTINUED.match(line)
+        if flag and rest:
+            fail(f"a line of the help text is neither a flag nor goes on with one: {rest[0]}")
         if flag:
             current = [flag[1].removeprefix("--"), flag[2], flag[3] or ""]
             flags.append(current)
-            rest = []
         elif current and continued:
             current[2] = f"{current[2]} {continued[1]}".strip()
         else:
@@ -145,7 +194,8 @@ def flagfile(program, head):
         default = default_of(description)
         # A default that is not a value ("none: who …") leaves it to the reader.
         example = default if re.fullmatch(r"[^ ]+", default) and value else ""
-        text += "\n" + "".join(f"# {line}\n" for line in wrapped(description, 110))
+        told = f"{value}: {description}" if value and "|" in value else description
+        text += "\n" + "".join(f"# {line}\n" for line in wrapped(told, 110))
         text += f"#--{name}" + (f"={example}" if value else "") + "\n"
     return text
 
@@ -214,7 +264,7 @@ def man(name, program, version, date):
         ".Sh SYNOPSIS",
         "\n".join(".Nm\n" + roff(re.sub(r"   +", "   ", form)) for form in usage),
         ".Sh DESCRIPTION",
-        sentences(" ".join(told).strip()) or f"The program\n.Nm\nof Osprey: {page['line']}.",
+        sentences(" ".join(told).strip() or page.get("about") or fail(f"nothing is said of {name}")),
     ]
     if name == "kvcli":
         lines += [".Sh COMMANDS", ".Bl -tag -width Ds"]
@@ -222,45 +272,132 @@ def man(name, program, version, date):
             arguments = command["arguments"]
             lines.append(f".It Cm {command['command']}" + (f" Ar {roff(arguments)}" if arguments else ""))
             lines.append(sentences(command["summary"]))
+            if command["flags"]:
+                lines.append(".br\nFlags: " + ", ".join(f"\\fB{roff(flag)}\\fR" for flag in command["flags"]))
+            lines.append(f".Dl {roff(command['example'])}")
         lines.append(".El")
     lines += [".Sh OPTIONS", flag_items(flags), notes(rest), page["before"].strip()]
-    lines += [".Sh EXIT STATUS", exit_status(text), page["after"].strip()]
+    lines += [".Sh EXIT STATUS", exit_status(text)]
+    # Those of the help text, and those that it has no room for.
+    examples = [line.strip() for line in intro[behind:] if line.startswith(f"  {name} ")]
+    if examples:
+        lines += [".Sh EXAMPLES", *(f".Dl {roff(example)}" for example in examples)]
+    lines.append(page["after"].strip())
     return "\n".join(line for line in lines if line) + "\n"
 
 
 COMPLETION = r"""# bash completion of @NAME@. Made by tools/packaging/generate.py.
 
 _osprey_@NAME@() {
-  local current=${COMP_WORDS[COMP_CWORD]} commands='@COMMANDS@' word
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command='' flag='' word i
+  # What takes a value, and of which there are a few; each command's flags; the commands whose arguments are files.
+  local takes=' @TAKES@ ' commands='@COMMANDS@' files=' @FILES@ ' common='@COMMON@' all='@ALL@'
+  local -A values=(@VALUES@) flags=(@FLAGS@)
   COMPREPLY=()
-  # readline takes = for the end of a word.
-  if [[ $current == = || ${COMP_WORDS[COMP_CWORD - 1]} == = ]]; then
-    mapfile -t COMPREPLY < <(compgen -f -- "${current#=}")
+
+  # readline takes = for the end of a word: --flag = value.
+  if [[ $current == = ]]; then
+    flag=$previous current=''
+  elif [[ $previous == = ]]; then
+    flag=${COMP_WORDS[COMP_CWORD - 2]}
+  elif [[ $takes == *" $previous "* ]]; then
+    flag=$previous
+  fi
+  if [[ -n $flag ]]; then
+    # Without such a list readline offers files.
+    if [[ -n ${values[$flag]-} ]]; then
+      mapfile -t COMPREPLY < <(compgen -W "${values[$flag]}" -- "$current")
+      if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace 2> /dev/null; fi
+    fi
     return
   fi
+
+  # The command: the first word that is neither a flag nor a flag's value.
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    word=${COMP_WORDS[i]}
+    if [[ $word == = ]]; then
+      ((++i))
+    elif [[ $word == -* ]]; then
+      if [[ $takes == *" $word "* && ${COMP_WORDS[i + 1]} != = ]]; then ((++i)); fi
+    elif [[ " $commands " == *" ${word,,} "* ]]; then
+      command=${word,,}
+      break
+    fi
+  done
   if [[ $current == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W '@FLAGS@' -- "$current")
+    word=$all
+    if [[ -n $command ]]; then word="$common ${flags[$command]-}"; fi
+    mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
     if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace 2> /dev/null; fi
     return
   fi
-  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    # A command is there already: what follows is its own, or help's.
-    if [[ $word != help && " $commands " == *" $word "* ]]; then return; fi
-  done
-  mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current")
+  # A value as @FILE: two words to bash, and one to readline.
+  if [[ $current == @* || $previous == @ ]]; then
+    mapfile -t COMPREPLY < <(compgen -f -P @ -- "${current#@}")
+    return
+  fi
+  # A part of an address.
+  if [[ $previous == : ]]; then return; fi
+  if [[ -z $command || ${previous,,} == help ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current")
+  fi
+  if [[ $files != *" $command "* ]]; then compopt +o default +o bashdefault 2> /dev/null; fi
 }
-complete -F _osprey_@NAME@ @NAME@
+complete -o bashdefault -o default -F _osprey_@NAME@ @NAME@
 """
+
+# "name=one|two", and "name" alone, as the help text lists the properties of kvbench.
+PROPERTY = re.compile(r"^([a-z][a-z.]*)(?:=(\S+))?$")
+
+
+def properties_of(rest):
+    """Of kvbench: (name, values or None), from the indented lines behind its flags."""
+    words = [word for line in rest if line.startswith("  ") for word in line.split()]
+    return [PROPERTY.match(word).groups() for word in words]
+
+
+def typed(name, value):
+    """As one types it: with = where a value belongs behind it."""
+    dashed = name if name.startswith("-") else f"--{name}"
+    return dashed + ("=" if value and dashed.startswith("--") else "")
+
+
+def bash_map(pairs):
+    return " ".join(f"[{key}]='{' '.join(words)}'" for key, words in pairs if words)
 
 
 def completion(name, program):
-    _, flags, _ = parse_help(run(program, "--help"))
-    commands = [command["command"] for command in commands_of(program)] if name == "kvcli" else []
-    names = [flag if flag[0] == "-" else f"--{flag}" + ("=" if value else "") for flag, value, _ in flags]
-    if "--self-test=" in names:
+    intro, flags, rest = parse_help(run(program, "--help"))
+    names = [typed(flag, value) for flag, value, _ in flags]
+    takes = [typed(flag, value).rstrip("=") for flag, value, _ in flags if value]
+    values = {f"--{flag}": value.split("|") for flag, value, _ in flags if value and "|" in value}
+    commands, files = {}, []
+    if name == "kvcli":
+        for command in commands_of(program):
+            own = [flag.split("=")[0] + ("=" if "=" in flag else "") for flag in command["flags"]]
+            commands[command["command"]] = own + (["--self-test"] if "--self-test=" in own else [])
+            if "FILE" in command["arguments"]:
+                files.append(command["command"])
+        values["--self-test"] = ["serve"]
         names.append("--self-test")  # stands with a value and without
-    text = COMPLETION.replace("@NAME@", name).replace("@COMMANDS@", " ".join(commands))
-    return text.replace("@FLAGS@", " ".join(names))
+    if name == "kvbench":
+        for form in (line.split(f"{name} ", 1)[1] for line in intro if "usage:" in line or line.startswith("       ")):
+            own = names if "[FLAGS]" in form else re.findall(r"(--[a-z-]+=?)", form)
+            for command in form.split()[0].split("|"):
+                commands[command] = own
+            if ".json " in form:
+                files.append(command)
+        for prop, choices in properties_of(rest):
+            values.setdefault("-p", []).append(f"{prop}=")
+            if choices and "|" in choices:
+                values[prop] = choices.split("|")
+    own = {flag for flags in commands.values() for flag in flags}
+    text = COMPLETION
+    for mark, made in {"NAME": name, "COMMANDS": " ".join(commands), "TAKES": " ".join(takes), "FILES": " ".join(files),
+                       "ALL": " ".join(names), "COMMON": " ".join(flag for flag in names if flag not in own and flag[2:] not in commands),
+                       "VALUES": bash_map(values.items()), "FLAGS": bash_map(commands.items())}.items():
+        text = text.replace(f"@{mark}@", made)
+    return text
 
 
 def main(args):
