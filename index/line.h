@@ -5,6 +5,7 @@
 #define OSPREY_INDEX_LINE_H_
 
 #include <cstdint>
+#include <cstring>
 
 #include "absl/strings/string_view.h"
 #include "index/layout.h"
@@ -33,48 +34,67 @@ class LineCursor {
   explicit LineCursor(const Line& line) : line_(line) {}
 
   bool Next() {
-    at_ += entry_.words;
-    if (malformed_ || at_ >= kLineWordsUsable) return false;
-    const uint64_t head = line_.words[at_];
-    if (head == 0) return false;  // no gaps: the rest is empty
-    switch (KindOf(head)) {
+    at_ += words_;
+    if (at_ >= kLineWordsUsable) return false;
+    head_ = line_.words[at_];
+    if (head_ == 0) return false;  // no gaps: the rest is empty
+    switch (kind()) {
       case WordKind::kSlot:
-        entry_ = {WordKind::kSlot, at_, 1, head, {}, {}};
+        words_ = 1;
         return true;
       case WordKind::kInline:
-        return TakeInline(head);
+        words_ = InlineHead::Unpack(head_).words();
+        if (words_ <= kLineWordsUsable - at_) return true;
+        break;
       case WordKind::kEmpty:
       case WordKind::kLink:
         break;
     }
     malformed_ = true;
+    at_ = kLineWordsUsable;
     return false;
   }
 
-  const LineEntry& entry() const { return entry_; }
+  // Of what Next came to: an entry, or only what is asked for.
+  LineEntry entry() const {
+    if (kind() == WordKind::kSlot) return {WordKind::kSlot, at_, 1, head_, {}, {}};
+    const InlineHead inline_head = InlineHead::Unpack(head_);
+    const auto* const key = reinterpret_cast<const char*>(bytes());
+    return {WordKind::kInline,
+            at_,
+            words_,
+            head_,
+            absl::string_view(key, inline_head.key_length),
+            ByteSpan(bytes() + inline_head.key_length, inline_head.value_length)};
+  }
+  WordKind kind() const { return KindOf(head_); }
+  uint64_t head() const { return head_; }
+  // Whether it is this key's inline item.
+  bool HoldsInline(absl::string_view key) const {
+    return kind() == WordKind::kInline && InlineHead::Unpack(head_).key_length == key.size() &&
+           IsAt(bytes(), key);
+  }
   bool malformed() const { return malformed_; }
 
  private:
-  bool TakeInline(uint64_t head) {
-    const InlineHead inline_head = InlineHead::Unpack(head);
-    const uint32_t words = inline_head.words();
-    if (words > kLineWordsUsable - at_) {
-      malformed_ = true;
-      return false;
+  const std::byte* bytes() const {
+    return reinterpret_cast<const std::byte*>(&line_.words[at_ + 1]);
+  }
+  // Most keys differ in their first word, and many have no other: to call memcmp takes longer.
+  static bool IsAt(const std::byte* bytes, absl::string_view key) {
+    if (key.size() >= kWordBytes) {
+      uint64_t first, wanted;
+      std::memcpy(&first, bytes, kWordBytes);
+      std::memcpy(&wanted, key.data(), kWordBytes);
+      if (first != wanted || key.size() == kWordBytes) return first == wanted;
     }
-    const std::byte* const bytes = reinterpret_cast<const std::byte*>(&line_.words[at_ + 1]);
-    entry_ = {WordKind::kInline,
-              at_,
-              words,
-              head,
-              absl::string_view(reinterpret_cast<const char*>(bytes), inline_head.key_length),
-              ByteSpan(bytes + inline_head.key_length, inline_head.value_length)};
-    return true;
+    return std::memcmp(bytes, key.data(), key.size()) == 0;
   }
 
   const Line& line_;
-  LineEntry entry_;
+  uint64_t head_ = 0;
   uint32_t at_ = 0;
+  uint32_t words_ = 0;
   bool malformed_ = false;
 };
 

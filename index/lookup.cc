@@ -287,8 +287,10 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
     const bool generation_matters = !Seeded(SeededBug::kGenerationUnchecked) &&
                                     !(Seeded(SeededBug::kGenerationOfOneLine) && i == 1);
     if (generation_matters && HeaderOf(line_bytes).tag != window_.generation) return Refresh();
-    const Step step = Search(line_bytes, offset);
-    if (step.kind != Kind::kRead) return step;
+    ItemReading item;
+    const Found found = Search(line_bytes, offset, item);
+    if (found == Found::kKey) return Hit(item, 0);
+    if (found == Found::kNonsense) return AskServer();
   }
   // R2: a key that one line of the window does not hold may be in the other.
   if (!whole) return TornLine();
@@ -296,39 +298,36 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   return NextCandidate();
 }
 
-Lookup::Step Lookup::Search(ByteSpan line_bytes, uint64_t offset) {
+Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item) {
   Line line;
   std::memcpy(&line, line_bytes.data(), sizeof(line));
   const uint32_t number = searched_count_++;
   searched_[number] = {offset, line.record, false};
   LineCursor cursor(line);
   while (cursor.Next()) {
-    const LineEntry& entry = cursor.entry();
-    if (entry.kind == WordKind::kInline && entry.key == key_) {
-      ItemReading item;
+    if (cursor.HoldsInline(key_)) {
+      const LineEntry entry = cursor.entry();
       const size_t value_at = entry.value.data() - reinterpret_cast<const std::byte*>(&line);
       item.value = line_bytes.subspan(value_at, entry.value.size());
       item.cas_version = InlineHead::Unpack(entry.head).cas_version;
-      return Hit(item, 0);
+      return Found::kKey;
     }
-    if (entry.kind != WordKind::kSlot) continue;
-    slots_seen_[slots_seen_count_++] = {FiledUnder(number), entry.head};
-    if (Slot::Unpack(entry.head).fingerprint == hash_.fingerprint()) {
-      candidates_[candidate_count_++] = {entry.head, number};
+    if (cursor.kind() != WordKind::kSlot) continue;
+    slots_seen_[slots_seen_count_++] = {FiledUnder(number), cursor.head()};
+    if (Slot::Unpack(cursor.head()).fingerprint == hash_.fingerprint()) {
+      candidates_[candidate_count_++] = {cursor.head(), number};
     }
   }
-  if (cursor.malformed()) return AskServer();
+  if (cursor.malformed()) return Found::kNonsense;
   // Only the home line's link leads to this key's chain, and a chain line's onwards; the window's
   // second line has a link of its own keys.
-  if (number != 1) {
-    const uint64_t link = line.words[kLinkWord];
-    if (link != 0 && KindOf(link) != WordKind::kLink) return AskServer();
-    next_link_ = link == 0 ? 0 : LinkOffset(link);
-    if (next_link_ != 0 && !map_.IsLine(next_link_)) return AskServer();
-  }
-  Step step;
-  step.kind = Kind::kRead;
-  return step;
+  const bool followed = number == 1 || TakeLink(line.words[kLinkWord]);
+  return followed ? Found::kNothing : Found::kNonsense;
+}
+
+bool Lookup::TakeLink(uint64_t link) {
+  next_link_ = link == 0 ? 0 : LinkOffset(link);
+  return link == 0 || (KindOf(link) == WordKind::kLink && map_.IsLine(next_link_));
 }
 
 // --- Items, chain ----------------------------------------------------------
@@ -374,8 +373,15 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
   // A line that was given to another segment meanwhile: the chain has changed.
   if (HeaderOf(bytes).tag != window_.generation) return Restart();
   candidate_count_ = candidate_next_ = 0;
-  const Step step = Search(bytes, offset_);
-  if (step.kind != Kind::kRead) return step;
+  ItemReading item;
+  switch (Search(bytes, offset_, item)) {
+    case Found::kKey:
+      return Hit(item, 0);
+    case Found::kNonsense:
+      return AskServer();
+    case Found::kNothing:
+      break;
+  }
   return NextCandidate();
 }
 

@@ -110,6 +110,9 @@ class Lookup {
   Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
          const LookupOptions& options = {});
 
+  // The same key, at another place in memory.
+  void set_key(absl::string_view key) { key_ = key; }
+
   // Each is followed by Resume with exactly the bytes asked for, while kRead is returned. `time` is
   // what is known of the server's clock during that READ (server_time.h): without it, a key that
   // has an expiry is the server's to judge. As a function it is called within Resume, and only for
@@ -161,16 +164,18 @@ class Lookup {
 
   // A line that was searched. Lines 0 and 1 are the window's, the others the chain's.
   struct Searched {
-    uint64_t offset = 0;
-    RecordHeader header{};
+    uint64_t offset;
+    RecordHeader header;
     // A slot's fingerprint matched but its item held another key: whether the slot led there all
     // the while is to be confirmed.
-    bool doubtful = false;
+    bool doubtful;
   };
   struct Candidate {
-    uint64_t slot = 0;
-    uint32_t line = 0;  // index into searched_
+    uint64_t slot;
+    uint32_t line;  // index into searched_
   };
+  // What a line says of the key.
+  enum class Found { kNothing, kKey, kNonsense };
   static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
 
   Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
@@ -197,9 +202,10 @@ class Lookup {
   Step OnHeader(ByteSpan bytes);
   Step OnPage(ByteSpan bytes);
 
-  // Notes the line as searched, and its candidates. A step other than kRead when it holds the key
-  // itself, or nonsense.
-  Step Search(ByteSpan line_bytes, uint64_t offset);
+  // Notes the line as searched, its slots, and where its chain goes on. kKey: it holds the key
+  // itself, as `item`.
+  Found Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item);
+  bool TakeLink(uint64_t link);
   // As SlotSeen::line, of a line by its index in searched_.
   uint64_t FiledUnder(uint32_t number) const {
     return number < 2 ? searched_[number].offset : window_.offset;
@@ -235,7 +241,7 @@ class Lookup {
   const TimeOfRead* time_of_read_ = nullptr;  // within Resume
 
   // Of the item whose value is being READ in pieces.
-  ItemHeader head_{};
+  ItemHeader head_;
   uint64_t value_left_ = 0;  // bytes not yet taken
   absl::optional<BytesHasher> value_hasher_;
 
@@ -246,11 +252,13 @@ class Lookup {
   uint32_t candidate_count_ = 0;
   uint32_t candidate_next_ = 0;
   uint32_t confirm_next_ = 0;
+  uint32_t slots_seen_count_ = 0;
+  LookupCounters counters_;
+  // As long as their counts say, and nothing behind: most lookups need little of them, so to make
+  // one costs little.
   Searched searched_[kSearchedMax];
   Candidate candidates_[2 * kLineWordsUsable];
-  uint32_t slots_seen_count_ = 0;
   SlotSeen slots_seen_[2 * kLineWordsUsable];
-  LookupCounters counters_;
 };
 
 }  // namespace osprey::index
