@@ -121,11 +121,11 @@ absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
   return error.ok() ? rdma::TimeoutError("connecting", uri) : error;
 }
 
-absl::StatusOr<absl::Time> Client::Impl::DeadlineOf(absl::Duration deadline) const {
+absl::StatusOr<absl::Time> Client::Impl::DeadlineOf(absl::Duration deadline, absl::Time now) const {
   if (deadline == absl::ZeroDuration()) deadline = options_.deadline;
   if (deadline < absl::ZeroDuration() || deadline > kDeadlineMax())
     return client::BadDeadlineError(deadline, kDeadlineMax());
-  return Now() + deadline;
+  return now + deadline;
 }
 
 absl::StatusOr<absl::Time> Client::Impl::WriteDeadlineOf(absl::Duration deadline) const {
@@ -194,7 +194,9 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<Value> Client::Get(absl::string_view key, absl::Duration deadline) {
-  return impl_->Block<Value>([&](auto done) { return StartGet(key, std::move(done), deadline); });
+  absl::StatusOr<Value> answer;
+  impl_->GetAll({&key, 1}, &answer, deadline, /*waits_for_room=*/false);
+  return answer;
 }
 
 absl::StatusOr<bool> Client::Exists(absl::string_view key, absl::Duration deadline) {

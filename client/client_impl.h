@@ -61,7 +61,8 @@ class Client::Impl {
   const std::shared_ptr<rdma::Domain>& domain() { return domain_; }
 
   // Zero means the default. Errors: INVALID_ARGUMENT out of range.
-  absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline) const;
+  absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline,
+                                        absl::Time now = client::Now()) const;
   // The same of a write: its error says that nothing was applied.
   absl::StatusOr<absl::Time> WriteDeadlineOf(absl::Duration deadline) const;
 
@@ -69,6 +70,10 @@ class Client::Impl {
   // operations ended. `now` is the time at its call.
   template <typename Predicate>
   int PollUntil(Predicate is_done, absl::Time end, absl::Time now = client::Now());
+
+  // Answers all of `keys`. Where operations of others take the room it is waited for, or not.
+  void GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+              absl::Duration deadline, bool waits_for_room);
 
   // Starts with start(callback) and polls until the answer is there. It comes by the operation's
   // deadline.

@@ -1,5 +1,6 @@
 // Operations on many keys.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -74,13 +75,39 @@ absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done do
 
 }  // namespace
 
+void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                          absl::Duration deadline, bool waits_for_room) {
+  const absl::Time now = client::Now();
+  const absl::StatusOr<absl::Time> end = DeadlineOf(deadline, now);
+  if (!end.ok()) {
+    std::fill_n(answers, keys.size(), absl::StatusOr<Value>(end.status()));
+    return;
+  }
+  size_t begun = 0;
+  size_t unanswered = 0;
+  const auto room_comes = [&] {
+    return unanswered > 0 || (waits_for_room && engine_->in_flight() > 0 && client::Now() < *end);
+  };
+  const auto all_answered = [&] {
+    while (begun < keys.size()) {
+      const size_t more =
+          engine_->StartGets(keys.subspan(begun), answers + begun, *end, now, unanswered);
+      if (more == 0 && room_comes()) return false;
+      if (more == 0) answers[begun] = engine_->CheckRoom();
+      begun += std::max<size_t>(more, 1);
+    }
+    return unanswered == 0;
+  };
+  if (!all_answered()) PollUntil(all_answered, *end, now);
+  // What is in flight now is late itself.
+  if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
+}
+
 std::vector<absl::StatusOr<Value>> Client::MultiGet(absl::Span<const absl::string_view> keys,
                                                     absl::Duration deadline) {
-  const absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
-  if (!end.ok()) return All<Value>(keys.size(), end.status());
-  return BlockForAll<Value>(*impl_, keys.size(), *end, [&](size_t i, GetCallback done) {
-    return impl_->engine().StartGet(keys[i], /*want_value=*/true, *end, std::move(done));
-  });
+  std::vector<absl::StatusOr<Value>> answers(keys.size());
+  impl_->GetAll(keys, answers.data(), deadline, /*waits_for_room=*/true);
+  return answers;
 }
 
 std::vector<absl::StatusOr<uint64_t>> Client::MultiPut(absl::Span<const KeyValue> items,

@@ -26,10 +26,6 @@ constexpr int kAskPauseDoublingsMax = 6;
 // deadline.
 constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 
-absl::Status DeadlineError() {
-  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
@@ -59,6 +55,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_),
+      groups_(*transport_, read_buffers_, context_),
       value_reads_(*transport_, read_buffers_, counters_),
       scans_(*transport_, read_buffers_, counters_) {}
 
@@ -79,6 +76,7 @@ int Engine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
   polling_ = true;
   polled_at_ = now;
+  const uint64_t before = ended_;
   ExpireOperations(now);
   ReceiveEvents(now);
   Watch(now);
@@ -86,9 +84,9 @@ int Engine::Poll(absl::Time now) {
     EndPauses(now);
     SendAll(now);
   }
-  const int count = RunCallbacks();
+  RunCallbacks();
   polling_ = false;
-  return count;
+  return static_cast<int>(ended_ - before);
 }
 
 void Engine::Launch(absl::Time now) {
@@ -165,6 +163,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
 void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (event.status.ok()) connection_->Heard(now);
   const bool believe = event.status.ok() && connection_->answers_count();
+  if (GetGroups::Owns(event.cookie)) return OnGroupDone(event, believe, now);
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
     // One that has ended takes in nothing more.
@@ -185,6 +184,11 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
     }
     Place(get, now);
   });
+  if (!event.status.ok()) connection_->Fail(event.status);
+}
+
+void Engine::OnGroupDone(const rdma::Event& event, bool believe, absl::Time now) {
+  groups_.Done(ReadSource(), event.cookie, believe, now, *this);
   if (!event.status.ok()) connection_->Fail(event.status);
 }
 
@@ -305,11 +309,15 @@ void Engine::EndPauses(absl::Time now) {
   }
 }
 
-void Engine::BeginLookups(absl::Time now) {
-  // No item of this server is longer: whatever asks for more is nonsense.
+// No item of this server is longer: whatever asks for more is nonsense.
+uint64_t Engine::ItemReadBytesMax() const {
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection_->terms().value_bytes_max);
-  const uint64_t read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
+  return index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
+}
+
+void Engine::BeginLookups(absl::Time now) {
+  const uint64_t read_bytes_max = ItemReadBytesMax();
   while (!new_.empty()) {
     // A few at a time: their cache lines are fetched together, and stay until they are looked at.
     constexpr int kPreparedMax = 32;
@@ -335,10 +343,14 @@ void Engine::PostReads(absl::Time now) {
   if (read_buffers_.TakeRanOut() && ReclaimBuffers()) PostReadsOfAll(now);
 }
 
-void Engine::PostReadsOfAll(absl::Time now) {
+ReadBatches::Source Engine::ReadSource() const {
   const rdma::ConnectionLimits& limits = connection_->limits();
-  const ReadBatches::Source source{connection_->id(), connection_->terms().region,
-                                   limits.read_bytes_max, limits.reads_in_flight_max / size_t{4}};
+  return {connection_->id(), connection_->terms().region, limits.read_bytes_max,
+          limits.reads_in_flight_max / size_t{4}};
+}
+
+void Engine::PostReadsOfAll(absl::Time now) {
+  const ReadBatches::Source source = ReadSource();
   PostValueReads(source, now);
   scans_.Advance(source, connection_->maps(), now);
   while (!to_read_.empty()) {
@@ -356,6 +368,7 @@ void Engine::PostReadsOfAll(absl::Time now) {
 // ever.
 bool Engine::ReclaimBuffers() {
   const uint64_t before = read_buffers_.taken_bytes();
+  groups_.ReleaseBuffers();
   for (const std::unique_ptr<GetOperation>& get : gets_) {
     if (get->NeedsNothingOfBuffer()) get->buffer().Reset();
   }
@@ -372,8 +385,8 @@ void Engine::PostValueReads(const ReadBatches::Source& source, absl::Time now) {
 // connection's own as well.
 absl::Time Engine::ReadsStuckSince() const {
   if (outstanding_reads() == 0) return absl::InfiniteFuture();
-  return std::max(
-      {read_ended_at_, batches_.progress_at(), value_reads_.progress_at(), scans_.progress_at()});
+  return std::max({read_ended_at_, batches_.progress_at(), groups_.progress_at(),
+                   value_reads_.progress_at(), scans_.progress_at()});
 }
 
 // Timers: of the connection, and of READs that do not end.
@@ -396,26 +409,23 @@ void Engine::Watch(absl::Time now) {
 // R4: what has come is an answer if it is handed out by its deadline. The process may have been
 // stopped since Poll was told the time: between the completion and here, or in a callback, which is
 // why each answer has a look at the clock of its own, the last thing before it.
-int Engine::RunCallbacks() {
-  if (done_.empty() && deferred_.empty() && !scans_.has_done()) return 0;
-  int count = 0;
-  const auto is_late = [&](absl::Time deadline) {
-    return options_.coarse_clock && options_.coarse_clock() >= deadline;
-  };
+void Engine::RunCallbacks() {
+  if (done_.empty() && deferred_.empty() && !scans_.has_done()) return;
+  const auto is_late = [this](absl::Time deadline) { return IsLate(deadline); };
   // (One that is added by another is run in the same round, wherever the vector moves to.)
-  for (size_t i = 0; i < deferred_.size(); ++i, ++count) {
+  for (size_t i = 0; i < deferred_.size(); ++i) {
     absl::AnyInvocable<void()> done = std::move(deferred_[i]);
     --in_flight_;
     ++ended_;
     done();
   }
   deferred_.clear();
-  for (; scans_.has_done(); ++count) {
+  while (scans_.has_done()) {
     --in_flight_;
     ++ended_;
     scans_.RunCallback(is_late, DeadlineError());
   }
-  for (; !done_.empty(); ++count) {
+  while (!done_.empty()) {
     Operation& operation = done_.PopFront();
     --in_flight_;
     ++ended_;
@@ -433,7 +443,6 @@ int Engine::RunCallbacks() {
       message.RunCallback();
     }
   }
-  return count;
 }
 
 absl::Time Engine::NextTimer() const {
@@ -466,8 +475,9 @@ void Engine::ExpireOperations(absl::Time now) {
     if (expired(*message))
       EndSafely(*message, LateError(!message->ever_sent() || !message->is_write()));
   }
+  groups_.Expire(now, LateError(true), *this);
   scans_.Expire(now, LateError(true));
-  next_deadline_ = std::min(next_deadline_, scans_.NextDeadline());
+  next_deadline_ = std::min({next_deadline_, groups_.NextDeadline(), scans_.NextDeadline()});
 }
 
 // `never_sent`: the server has nothing to do with it, unless to be read.
@@ -516,6 +526,7 @@ void Engine::Close() {
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
     if (message->active()) EndSafely(*message, ClosedError());
   }
+  groups_.Expire(absl::InfiniteFuture(), ClosedError(), *this);
   scans_.EndAll(ClosedError());
   polling_ = true;
   RunCallbacks();

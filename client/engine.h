@@ -9,6 +9,8 @@
 //   GETs    get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> to_read_ …
 //                                long values: (chain) -> fetching_, until all pieces are there
 //                                the last resort: to_send_ -> (session)
+//           get_groups.h         of callers who wait: (chain), and an operation when READs alone do
+//                                not answer
 //   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
 //
 // When the connection is lost, GETs start over on the next one (R7). Requests that are no writes
@@ -45,6 +47,7 @@
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/connection.h"
+#include "client/get_groups.h"
 #include "client/get_operation.h"
 #include "client/get_report.h"
 #include "client/hit_sampler.h"
@@ -92,7 +95,7 @@ struct EngineOptions {
   std::function<absl::Time()> coarse_clock;
 };
 
-class Engine : private Exposer {
+class Engine : private Exposer, private GetGroups::Owner {
  public:
   // Hits are told beside requests once there are so many, which a frame's header is worth, or after
   // so long; alone at most so often.
@@ -114,6 +117,12 @@ class Engine : private Exposer {
   // As in client.h, with the deadline as a point in Poll's time.
   absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
+  // GETs of a caller who polls until they are answered (client/get_groups.h). Begins the first of
+  // `keys`, as many as there is room for now, and returns how many; `answers` has a place for each
+  // key. `unanswered` is so much higher meanwhile. All must outlive that; `now` may be a little
+  // old. REQUIRES: not inside Poll.
+  size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                   absl::Time deadline, absl::Time now, size_t& unanswered);
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status StartTtl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
@@ -178,6 +187,7 @@ class Engine : private Exposer {
   Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
          std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
 
+  static absl::Status CheckKeyAlone(absl::string_view key);
   absl::Status CheckKey(absl::string_view key) const;
   absl::Status CheckPut(absl::string_view key, uint64_t value_length,
                         const WriteOptions& options) const;
@@ -185,6 +195,7 @@ class Engine : private Exposer {
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   void Started(GetOperation& get);
+  GetOperation& OperationOf(const GroupedGet& grouped);
   MessageOperation& NewMessage();
   absl::Status Start(MessageOperation::Request request);
   void Started(Operation& operation);
@@ -192,6 +203,7 @@ class Engine : private Exposer {
   void ReceiveEvents(absl::Time now);
   absl::Time ReceivedBy();
   index::ServerTimeBounds TimeSince(absl::Time posted);
+  void OnGroupDone(const rdma::Event& event, bool believe, absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Event& event, absl::Time now);
   void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
@@ -208,6 +220,8 @@ class Engine : private Exposer {
   void Place(MessageOperation& message);
   void EndPauses(absl::Time now);
   void BeginLookups(absl::Time now);
+  uint64_t ItemReadBytesMax() const;
+  ReadBatches::Source ReadSource() const;
   void PostReads(absl::Time now);
   void PostReadsOfAll(absl::Time now);
   bool ReclaimBuffers();
@@ -217,7 +231,8 @@ class Engine : private Exposer {
     return !to_send_.empty() || !to_resend_.empty() || !sampler_.notes().empty();
   }
   size_t outstanding_reads() const {
-    return batches_.outstanding() + value_reads_.outstanding() + scans_.outstanding();
+    return batches_.outstanding() + groups_.outstanding() + value_reads_.outstanding() +
+           scans_.outstanding();
   }
   absl::Time ReadsStuckSince() const;
   void AskTime(absl::Time now);
@@ -229,8 +244,17 @@ class Engine : private Exposer {
   bool Gather(Operation& operation, uint64_t& next_sequence);
   void SentRequest(Operation& operation);
   void Watch(absl::Time now);
-  int RunCallbacks();
+  void RunCallbacks();
   absl::Time NowAnew() const { return options_.clock ? options_.clock() : polled_at_; }
+
+  void GoOn(const GroupedGet& grouped, std::unique_ptr<KeyLookup>& lookup,
+            const KeyLookup::Step& step) override;
+  void BeginAnew(const GroupedGet& grouped) override;
+  void Answered(const GroupedGet& grouped) override;
+  index::ServerTimeBounds ClockSince(absl::Time posted) override;
+  bool IsLate(absl::Time deadline) const override {
+    return options_.coarse_clock && options_.coarse_clock() >= deadline;
+  }
 
   void Withdraw(const rdma::Memory& memory) override;
   bool IsInUserMemory(const Operation& operation) const;
@@ -259,14 +283,16 @@ class Engine : private Exposer {
   Exposures exposures_;
   SlotCache slot_cache_;
   HitSampler sampler_;
+  GetContext context_{counters_, slot_cache_, sampler_};
   absl::Time told_at_ = absl::InfinitePast();  // when the server was last told of hits
   GetReport report_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
+  GetGroups groups_;
   ValueReads value_reads_;
   Scans scans_;
 
-  // Every operation is in one of these, in a chain or in the session.
+  // Every operation is in one of these, in a chain or in the session. (GETs of groups are none.)
   OperationQueue new_;        // GETs: their lookup has not begun
   OperationQueue to_read_;    // GETs
   OperationQueue fetching_;   // GETs: their values come in pieces

@@ -18,15 +18,20 @@ absl::Status Engine::CheckRoom() const {
   return absl::OkStatus();
 }
 
-absl::Status Engine::CheckKey(absl::string_view key) const {
+absl::Status Engine::CheckKeyAlone(absl::string_view key) {
   if (key.empty()) return EmptyKeyError();
   if (key.size() > index::kKeyBytesMax) return KeyTooLongError(key.size(), index::kKeyBytesMax);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckKey(absl::string_view key) const {
+  if (absl::Status status = CheckKeyAlone(key); !status.ok()) return status;
   return CheckRoom();
 }
 
 GetOperation& Engine::NewGet() {
   if (free_gets_.empty()) {
-    gets_.push_back(std::make_unique<GetOperation>(counters_, slot_cache_, sampler_));
+    gets_.push_back(std::make_unique<GetOperation>(context_));
     free_gets_.push_back(gets_.back().get());
   }
   GetOperation& get = *free_gets_.back();

@@ -99,6 +99,16 @@ absl::Status WithOutcome(const absl::Status& error, Outcome outcome) {
   return status;
 }
 
+// Made once: whoever looks for many keys that are not there has no time for texts.
+absl::Status AbsentError() {
+  static const absl::Status& absent = *new absl::Status(absl::NotFoundError("no such key"));
+  return absent;
+}
+
+absl::Status DeadlineError() {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kDeadline, "no answer by the deadline");
+}
+
 absl::Status EmptyKeyError() {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kEmptyKey,
                "the key is empty; keys have 1 to 4096 bytes");

@@ -31,6 +31,10 @@ absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_m
 absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range);
 
+// What most operations that fail end with.
+absl::Status AbsentError();
+absl::Status DeadlineError();
+
 // GetInto of a value of `needed` bytes; BytesNeeded reads it.
 absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes);
 

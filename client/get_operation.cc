@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/errors.h"
 #include "client/server_clock.h"
-#include "index/access_hint.h"
 
 namespace osprey::client {
 
@@ -56,13 +55,11 @@ void GetOperation::StartMeasure(uint32_t bytes, absl::Time deadline, Client::Get
 void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
   if (measured_bytes_ != 0) return;
-  hash_ = index::HashKey(key(), maps.hash_seed());
-  partition_ = &maps.Of(hash_);
-  place_ = {partition_->HomeOf(hash_), hash_.fingerprint()};
+  lookup_->Prepare(maps, key());
 }
 
 void GetOperation::Prefetch() const {
-  if (measured_bytes_ == 0) cache_.Prefetch(place_);
+  if (measured_bytes_ == 0) lookup_->Prefetch();
 }
 
 void GetOperation::Begin(uint64_t read_bytes_max) {
@@ -73,12 +70,17 @@ void GetOperation::Begin(uint64_t read_bytes_max) {
     state_ = State::kToRead;
     return;
   }
-  assert(partition_ != nullptr);
   read_bytes_max_ = read_bytes_max;
-  hint_ = cache_.Find(place_);
-  if (hint_ != 0) ++counters_.hints;
-  lookup_.emplace(partition_->map, key(), hash_, hint_, ReadOptions(/*present_version=*/0));
-  Follow(lookup_->Start());
+  Follow(lookup_->Begin(key(), ReadOptions(/*present_version=*/0)));
+}
+
+void GetOperation::TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,
+                            uint64_t read_bytes_max) {
+  assert(state_ == State::kNew && measured_bytes_ == 0);
+  std::swap(lookup_, lookup);
+  lookup_->set_key(key());
+  read_bytes_max_ = read_bytes_max;
+  Follow(step);
 }
 
 index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
@@ -92,13 +94,11 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && landed_ == read_.length);
   if (measured_bytes_ != 0) return Answer(Value());
-  const index::Lookup::Step step = lookup_->Resume({buffer_.data(), read_.length}, [&] {
+  Follow(lookup_->Resume({buffer_.data(), read_.length}, [&] {
     const index::ServerTimeBounds time = time_since(posted_at_);
     landed_ns_ = time.latest_ns;
     return time;
-  });
-  Learn(step);
-  Follow(step);
+  }));
 }
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
@@ -108,7 +108,7 @@ void GetOperation::BeginFetch(const index::Lookup::Step& step) {
     return AskServer();
   }
   fetch_ = ValueFetch();
-  fetch_.offset = partition_->offset + step.offset;
+  fetch_.offset = lookup_->offset() + step.offset;
   fetch_.length = step.value_length;
   // Of a head that was torn this may be any length that the region allows: no page of it is touched
   // before bytes have come.
@@ -128,37 +128,14 @@ void GetOperation::TakePiece(rdma::Bytes piece) {
 
 void GetOperation::Fetched() {
   assert(state_ == State::kFetching && fetch_.taken == fetch_.length && fetch_.count == 0);
-  const index::Lookup::Step step = lookup_->FinishValue();
-  Learn(step);
-  Follow(step);
-}
-
-// Whatever a READ shows, of this key and of its neighbours, saves a READ another time.
-void GetOperation::Learn(const index::Lookup::Step& step) {
-  const bool misled = lookup_->counters().stale_hints != 0;
-  if (misled && hint_ != 0) cache_.Failed(place_, hint_), hint_ = 0;
-  for (const index::Lookup::SlotSeen& seen : lookup_->slots_seen())
-    cache_.Saw(partition_->offset + seen.line, seen.slot);
-  const bool hit = step.kind == index::Lookup::Kind::kHit;
-  if (hit && sampler_.Hit()) {
-    index::AccessHint access = index::AccessHint::Unpack(step.access);
-    access.partition = partition_->number;
-    sampler_.Note(access.Pack());
-  }
-  if (hit && step.line != 0) {
-    cache_.Used(place_, partition_->offset + step.line, step.slot);
-  } else if (hit && step.slot != 0) {
-    cache_.Worked(place_, step.slot);
-  } else if (misled && (hit || step.kind == index::Lookup::Kind::kMiss)) {
-    cache_.Forget(place_);
-  }
+  Follow(lookup_->FinishValue());
 }
 
 void GetOperation::Follow(const index::Lookup::Step& step) {
   switch (step.kind) {
     case index::Lookup::Kind::kRead:
       if (step.length > read_bytes_max_) break;
-      read_ = {partition_->offset + step.offset, step.length};
+      read_ = {lookup_->offset() + step.offset, step.length};
       landed_ = 0;
       attempt_ = step.backoff;
       asks_after_pause_ = false;
@@ -173,7 +150,7 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       length_ = fetch_.length;
       return Answer(Value{std::move(fetched_), step.version, TtlOf(step.expiry_ns, landed_ns_)});
     case index::Lookup::Kind::kMiss:
-      return Answer(absl::NotFoundError("no such key"));
+      return Answer(AbsentError());
     case index::Lookup::Kind::kAskServer:
       break;
   }
@@ -197,7 +174,7 @@ void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl
 
 // The first time at once; a server that sends us back again and again is asked less and less often.
 void GetOperation::AskServer() {
-  DropLookup();
+  lookup_->Drop();
   attempt_ = times_asked_++;
   asks_after_pause_ = true;
   state_ = attempt_ == 0 ? State::kToAsk : State::kPaused;
@@ -223,8 +200,8 @@ bool GetOperation::AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t 
 void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   assert(state_ == State::kAsking);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
-  if (code == absl::StatusCode::kOk) cache_.Wrote(place_, reply.body.slot);
-  if (code == absl::StatusCode::kNotFound) return Answer(absl::NotFoundError("no such key"));
+  if (code == absl::StatusCode::kOk) lookup_->Wrote(reply.body.slot);
+  if (code == absl::StatusCode::kNotFound) return Answer(AbsentError());
   if (code != absl::StatusCode::kOk) {
     return Answer(absl::Status(code, absl::StrCat("the server says: ", Text(reply.data))));
   }
@@ -240,29 +217,18 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
   }
   // Its item stays where it is for a while: look there. What is found is checked like everything
   // that is READ.
-  lookup_.emplace(partition_->map, key(), hash_, reply.body.slot, ReadOptions(reply.body.version));
-  Follow(lookup_->Start());
+  Follow(lookup_->BeginAt(reply.body.slot, key(), ReadOptions(reply.body.version)));
 }
 
 void GetOperation::Restart() {
   assert(state_ != State::kDone);
-  DropLookup();
-  partition_ = nullptr;
+  lookup_->Drop();
   state_ = State::kNew;
-}
-
-void GetOperation::DropLookup() {
-  if (!lookup_.has_value()) return;
-  const index::LookupCounters& counters = lookup_->counters();
-  counters_.torn += counters.torn;
-  counters_.stale_hints += counters.stale_hints;
-  counters_.retries += counters.torn + counters.restarts;
-  lookup_.reset();
 }
 
 void GetOperation::End(absl::StatusOr<Value> answer, bool is_answered) {
   assert(state_ != State::kDone);
-  DropLookup();
+  lookup_->Drop();
   answer_ = std::move(answer);
   if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
   fetched_ = std::string();

@@ -26,7 +26,7 @@
 #define OSPREY_CLIENT_GET_OPERATION_H_
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -35,11 +35,10 @@
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
 #include "client/client.h"
-#include "client/hit_sampler.h"
+#include "client/key_lookup.h"
 #include "client/operation.h"
 #include "client/partition_maps.h"
 #include "client/registered_memory.h"
-#include "client/slot_cache.h"
 #include "client/value_fetch.h"
 #include "index/lookup.h"
 #include "rdma/batch.h"
@@ -51,8 +50,10 @@ class GetOperation final : public Operation {
  public:
   enum class State { kNew, kToRead, kReading, kFetching, kPaused, kToAsk, kAsking, kDone };
 
-  GetOperation(Counters& counters, SlotCache& cache, HitSampler& sampler)
-      : Operation(Type::kGet), counters_(counters), cache_(cache), sampler_(sampler) {}
+  explicit GetOperation(GetContext& context)
+      : Operation(Type::kGet),
+        counters_(context.counters),
+        lookup_(std::make_unique<KeyLookup>(context)) {}
 
   // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
   using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback,
@@ -72,6 +73,10 @@ class GetOperation final : public Operation {
   void Prepare(PartitionMaps& maps);
   // After Prepare: begins to fetch what Begin needs of the cache.
   void Prefetch() const;
+  // kNew -> as Landed: goes on with a lookup of this key that others began, whose last step this
+  // is. They are given the operation's own, which is none.
+  void TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,
+                uint64_t read_bytes_max);
   // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
   // that long.
   void Begin(uint64_t read_bytes_max);
@@ -147,15 +152,12 @@ class GetOperation final : public Operation {
   void BeginFetch(const index::Lookup::Step& step);
   void AskServer();
   void Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl);
-  void Learn(const index::Lookup::Step& step);
-  void DropLookup();
   void Answer(absl::StatusOr<Value> answer) { End(std::move(answer), /*is_answered=*/true); }
   void End(absl::StatusOr<Value> answer, bool is_answered);
   void Count();
 
   Counters& counters_;
-  SlotCache& cache_;
-  HitSampler& sampler_;
+  std::unique_ptr<KeyLookup> lookup_;
   State state_ = State::kDone;
   bool want_value_ = true;
   uint32_t measured_bytes_ = 0;  // 0: a GET
@@ -163,12 +165,7 @@ class GetOperation final : public Operation {
   bool asks_length_ = false;  // the value seemed too long for the target: the server knows
   int attempt_ = 0;
   int times_asked_ = 0;
-  index::KeyHash hash_;
-  MappedPartition* partition_ = nullptr;  // where the key is; of the connection of Prepare
-  SlotCache::Place place_;
-  uint64_t hint_ = 0;  // with which the lookup began
   uint64_t read_bytes_max_ = 0;
-  std::optional<index::Lookup> lookup_;
   index::ReadSpan read_;
   uint32_t landed_ = 0;
   absl::Time posted_at_;

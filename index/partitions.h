@@ -28,8 +28,9 @@ namespace osprey::index {
 inline constexpr uint32_t kPartitionsMax = 64;
 
 // How many partitions a region may have: a power of two, 1 to kPartitionsMax.
+// (By hand: each GET asks, and to count bits takes a call where the CPU may be of any age.)
 constexpr bool IsPartitionCount(uint64_t partitions) {
-  return std::has_single_bit(partitions) && partitions <= kPartitionsMax;
+  return partitions - 1 < kPartitionsMax && (partitions & (partitions - 1)) == 0;
 }
 
 // The partition of a key whose hash, under the region's seed, is `hash`. Says nothing of its

@@ -1,8 +1,5 @@
 #include "index/record.h"
 
-#include <cassert>
-#include <cstring>
-
 #include "index/hash.h"
 #include "index/test_hooks.h"
 
@@ -23,13 +20,6 @@ uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, 
   if (Seeded(SeededBug::kChecksumWithoutIncarnation)) place.incarnation = 0;
   const uint64_t header = uint64_t{tag} << 32 | version;
   return contents_hash ^ header * kHeaderFactor ^ Mix(place.offset ^ place.incarnation);
-}
-
-RecordHeader HeaderOf(ByteSpan bytes) {
-  assert(bytes.size() >= sizeof(RecordHeader));
-  RecordHeader header;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return header;
 }
 
 bool RecordIsWhole(ByteSpan record, RecordPlace place) {

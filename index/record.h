@@ -9,7 +9,9 @@
 #ifndef OSPREY_INDEX_RECORD_H_
 #define OSPREY_INDEX_RECORD_H_
 
+#include <cassert>
 #include <cstdint>
+#include <cstring>
 
 #include "index/layout.h"
 
@@ -44,7 +46,12 @@ struct RecordPlace {
 uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place);
 
 // The header of a record, out of a copy of it. REQUIRES: bytes.size() >= sizeof(RecordHeader).
-RecordHeader HeaderOf(ByteSpan bytes);
+inline RecordHeader HeaderOf(ByteSpan bytes) {
+  assert(bytes.size() >= sizeof(RecordHeader));
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return header;
+}
 
 // Whether `record`, a private copy of exactly one record, is whole: what a writer had finished, at
 // this place, in this life. The first of the room's two functions about records; the other is

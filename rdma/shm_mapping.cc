@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,12 @@ template <typename Word>
 void CopyWord(std::byte* to, const std::byte* from) {
   const Word word = LoadAcquire<Word>(from);
   std::memcpy(to, &word, sizeof(word));
+}
+
+// As many as `i` has: without a loop, which compilers keep for some few.
+template <size_t... i>
+void CopyWords(std::byte* to, const std::byte* from, std::index_sequence<i...>) {
+  (CopyWord<uint64_t>(to + i * sizeof(uint64_t), from + i * sizeof(uint64_t)), ...);
 }
 
 }  // namespace
@@ -114,10 +121,10 @@ void CopyShared(std::byte* to, const std::byte* from, size_t bytes) {
   }
   // A cache line a turn: on x86 an acquire load is a plain one, and the loop runs at the speed of
   // the cache.
-  constexpr size_t kTurnBytes = 64;
-  for (; static_cast<size_t>(end - from) >= kTurnBytes; from += kTurnBytes, to += kTurnBytes) {
-    for (size_t i = 0; i < kTurnBytes; i += sizeof(uint64_t)) CopyWord<uint64_t>(to + i, from + i);
-  }
+  using Turn = std::make_index_sequence<8>;
+  constexpr size_t kTurnBytes = Turn::size() * sizeof(uint64_t);
+  for (; static_cast<size_t>(end - from) >= kTurnBytes; from += kTurnBytes, to += kTurnBytes)
+    CopyWords(to, from, Turn());
   for (; static_cast<size_t>(end - from) >= sizeof(uint64_t); from += 8, to += 8)
     CopyWord<uint64_t>(to, from);
   while (from < end) CopyWord<uint8_t>(to++, from++);

@@ -42,18 +42,31 @@ void CheckSegments(const ReadRequest& read) {
   }
 }
 
-// Where `read` begins in the memory that the peer exposed, or null when no part of that holds all
-// of it.
-const std::byte* Source(const ShmConnection& connection, const ReadRequest& read) {
-  for (const ShmPeerMemory& memory : connection.peer_memories) {
-    if (memory.key != read.remote_key || !memory.mapping.mapped()) continue;
-    const uint64_t length = LengthOf(read);
-    if (read.remote_address > memory.length || length > memory.length - read.remote_address)
+// Where READs begin in the memory that the peer exposed. Those of a chain are mostly of one memory.
+class Sources {
+ public:
+  explicit Sources(const ShmConnection& connection) : connection_(connection) {}
+
+  // Null when no part of that memory holds all of `read`.
+  const std::byte* Of(const ReadRequest& read) {
+    if (memory_ == nullptr || memory_->key != read.remote_key) memory_ = Find(read.remote_key);
+    if (memory_ == nullptr || read.remote_address > memory_->length ||
+        LengthOf(read) > memory_->length - read.remote_address)
       return nullptr;
-    return memory.mapping.data() + read.remote_address;
+    return memory_->mapping.data() + read.remote_address;
   }
-  return nullptr;
-}
+
+ private:
+  const ShmPeerMemory* Find(uint32_t key) const {
+    for (const ShmPeerMemory& memory : connection_.peer_memories) {
+      if (memory.key == key && memory.mapping.mapped()) return &memory;
+    }
+    return nullptr;
+  }
+
+  const ShmConnection& connection_;
+  const ShmPeerMemory* memory_ = nullptr;
+};
 
 void Prefetch(const std::byte* from, size_t bytes) {
   for (size_t at = 0; at < std::min(bytes, kPrefetchBytesMax); at += kCacheLineBytes) {
@@ -63,14 +76,15 @@ void Prefetch(const std::byte* from, size_t bytes) {
 
 // Copies all of `reads`, or none when one of them is not within what the peer exposed.
 bool CopyAll(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
+  Sources sources(connection);
   for (const ReadRequest& read : reads) {
     CheckSegments(read);
-    const std::byte* from = Source(connection, read);
+    const std::byte* from = sources.Of(read);
     if (from == nullptr) return false;
     if (reads.size() > 1) Prefetch(from, LengthOf(read));
   }
   for (const ReadRequest& read : reads) {
-    const std::byte* from = Source(connection, read);
+    const std::byte* from = sources.Of(read);
     for (uint32_t i = 0; i < read.segment_count; ++i) {
       CopyShared(read.segments[i].data, from, read.segments[i].length);
       from += read.segments[i].length;

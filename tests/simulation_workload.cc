@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "client/multi.h"
 #include "client/reasons.h"
 #include "index/hash.h"
 #include "index/item.h"
@@ -263,6 +262,10 @@ absl::Status Workload::StartOne(Start start, bool with_buffer) {
     status = StartGetInto(start);
   } else if (with_buffer && start.operation->kind == Kind::kPut) {
     status = StartPutFrom(start);
+  } else if (start.operation->kind == Kind::kGet && Chance(50)) {
+    --in_flight_;
+    StartWaiting({std::move(start)});
+    return absl::OkStatus();
   } else if (start.operation->kind == Kind::kGet) {
     status = start.client.engine->StartGet(start.key, true, start.until, Ending<Value>(start));
   } else {
@@ -405,37 +408,49 @@ absl::Status Workload::StartPutFrom(Start start) {
 
 // --- Many at once --------------------------------------------------------------------------------
 
-// As MultiGet: the answers are in the order of the keys.
+// As a MultiGet, or several: what finds no room begins when something of it has ended, or never.
 void Workload::StartBurst(SimulatedClient& client) {
   std::vector<Start> starts;
   for (int left = 2 + static_cast<int>(Random(kBurstMax - 1)); left > 0; --left)
     starts.push_back(NewStart(client, ChooseKey(), Kind::kGet));
-  const size_t count = starts.size();
-  const auto start_one = [this, starts](size_t i, Client::GetCallback done) {
-    ++in_flight_;
-    auto shared = std::make_shared<Client::GetCallback>(std::move(done));
-    const absl::Status status = starts[i].client.engine->StartGet(
-        starts[i].key, true, starts[i].until,
-        [this, start = starts[i], shared](absl::StatusOr<Value> value) {
-          Ended(start, value);
-          (*shared)(std::move(value));
-        });
-    NoteStart(starts[i], status);
-    return status;
-  };
-  using Burst = client::Multi<Value, decltype(start_one)>;
-  auto burst = std::make_shared<Burst>(count, start_one);
-  burst->Advance(/*others=*/false);
-  if (burst->done()) return;
-  auto held = std::make_shared<std::shared_ptr<Burst>>(burst);
-  burst->set_on_done([this, held, starts] {
-    const std::vector<absl::StatusOr<Value>> results = (*held)->TakeResults();
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (results[i].ok() && results[i]->bytes != starts[i].operation->answer)
-        Wrong("the answers of a MultiGet are not in the order of its keys");
+  StartWaiting(std::move(starts));
+}
+
+// Of one client, by the deadline of the first.
+void Workload::StartWaiting(std::vector<Start> starts) {
+  SimulatedClient& client = starts[0].client;
+  auto waiter = std::make_unique<Waiter>();
+  waiter->starts = std::move(starts);
+  std::vector<absl::string_view> keys;
+  for (Start& start : waiter->starts) {
+    start.deadline = waiter->starts[0].deadline;
+    keys.push_back(start.key);
+  }
+  waiter->answers.assign(keys.size(), absl::UnknownError("none yet"));
+  waiter->told.resize(keys.size());
+  const size_t begun =
+      client.engine->StartGets(keys, waiter->answers.data(), waiter->starts[0].until,
+                               world_.ClientTime(client), waiter->unanswered);
+  while (waiter->starts.size() > begun) waiter->starts.pop_back();
+  in_flight_ += static_cast<int>(begun);
+  for (const Start& start : waiter->starts) NoteStart(start, absl::OkStatus());
+  waiters_.push_back(std::move(waiter));
+}
+
+void Workload::HadTurn(SimulatedClient& client) {
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    Waiter& waiter = **it;
+    for (size_t i = 0; i < waiter.starts.size(); ++i) {
+      if (&waiter.starts[i].client != &client || waiter.told[i]) continue;
+      if (absl::IsUnknown(waiter.answers[i].status())) continue;
+      waiter.told[i] = true;
+      Ended(waiter.starts[i], waiter.answers[i]);
     }
-    held->reset();
-  });
+    const bool done = std::count(waiter.told.begin(), waiter.told.end(), true) ==
+                      static_cast<ptrdiff_t>(waiter.starts.size());
+    if (done && waiter.unanswered != 0) Wrong("a caller waits for answers that it has");
+    it = done ? waiters_.erase(it) : std::next(it);
+  }
 }
 
 // --- What they are told --------------------------------------------------------------------------
@@ -482,6 +497,7 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
 }
 
 void Workload::ClientEnded(SimulatedClient& client) {
+  HadTurn(client);
   for (const SimulatedClient::Buffer& buffer : client.buffers) {
     if (buffer.busy) Wrong("a client has closed, and an operation has not ended");
     const std::byte* const data = buffer.memory->memory->data();

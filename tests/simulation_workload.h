@@ -45,6 +45,7 @@ class Workload final : public World::Actor {
   uint64_t trace_hash() const { return trace_hash_; }
 
   void MayStart(SimulatedClient& client) override;
+  void HadTurn(SimulatedClient& client) override;
   void ClientEnded(SimulatedClient& client) override;
   void AllLost(int64_t from) override;
   void Evicting(absl::string_view key) override;
@@ -61,6 +62,13 @@ class Workload final : public World::Actor {
     int64_t deadline = 0;
     absl::Time until;  // the deadline by the client's clock
     WriteOptions options;
+  };
+  // GETs of a caller who waits for all of them.
+  struct Waiter {
+    std::vector<Start> starts;
+    std::vector<absl::StatusOr<Value>> answers;
+    std::vector<bool> told;
+    size_t unanswered = 0;
   };
   // A scan of all keys, page by page.
   struct ScanUnderWay;
@@ -85,6 +93,7 @@ class Workload final : public World::Actor {
   void NoteStart(const Start& start, const absl::Status& status);
   void NotStarted(const absl::Status& status);
   void StartBurst(SimulatedClient& client);
+  void StartWaiting(std::vector<Start> starts);
   void StartScan(SimulatedClient& client);
   void NextPage(std::shared_ptr<ScanUnderWay> scan);
   size_t TakeBuffer(SimulatedClient& client);
@@ -107,6 +116,7 @@ class Workload final : public World::Actor {
   // To be done next, by whoever has a turn.
   std::deque<std::pair<Operation::Kind, std::string>> queue_;
   std::map<std::pair<int, std::string>, uint64_t> versions_;  // seen last, by client and key
+  std::vector<std::unique_ptr<Waiter>> waiters_;
   std::vector<OperationPointer> evicting_;
   Histories histories_;
   std::string wrong_;

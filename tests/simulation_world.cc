@@ -190,6 +190,7 @@ void World::PollClient(SimulatedClient& client) {
   client.poll_began = now_;
   client.engine->Poll(ClientTime(client));
   client.polling = false;
+  actor_->HadTurn(client);
   // If it took long, it was as good as asleep.
   if (now_ > client.poll_began + kLongPollNs)
     client.asleep_until = std::max(client.asleep_until, now_);

@@ -59,6 +59,8 @@ class World final : public index::StoreObserver {
     virtual ~Actor() = default;
     // It is the client's turn: operations may be started.
     virtual void MayStart(SimulatedClient& client) = 0;
+    // Its turn has ended: callers who wait look whether they have their answers.
+    virtual void HadTurn(SimulatedClient& client) = 0;
     virtual void ClientEnded(SimulatedClient& client) = 0;
     // All keys went at some instant from `from` to now.
     virtual void AllLost(int64_t from) = 0;

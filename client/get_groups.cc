@@ -1,0 +1,180 @@
+#include "client/get_groups.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "client/errors.h"
+#include "client/server_clock.h"
+
+namespace osprey::client {
+
+namespace {
+
+// What lands begins at a CPU cache line of its own.
+constexpr uint32_t kLandingStep = 64;
+
+}  // namespace
+
+bool GetGroups::HasRoom(const ReadBatches::Source& source, size_t count) {
+  if (transport_.ReadRoom(source.connection) < count) return false;
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(groups_.size()));
+    groups_.push_back(std::make_unique<Group>());
+    for (Member& member : groups_.back()->members)
+      member.lookup = std::make_unique<KeyLookup>(context_);
+  }
+  Buffer& buffer = groups_[free_.back()]->buffer;
+  if (!buffer.valid()) buffer = buffers_.Take(kGetsMax * kReadBytesMax);
+  return buffer.valid();
+}
+
+void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
+                      absl::Span<const GroupedGet> gets, absl::Time now, Owner& owner) {
+  assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
+  const uint32_t number = free_.back();
+  free_.pop_back();
+  Group& group = *groups_[number];
+  group.deadline = gets[0].deadline;
+  for (size_t i = 0; i < gets.size(); ++i) {
+    Member& member = group.members[i];
+    member.get = gets[i];
+    member.lookup->Prepare(maps, member.get.key);
+    // (Of one alone there is nothing to do meanwhile.)
+    if (gets.size() > 1) member.lookup->Prefetch();
+  }
+  for (size_t i = 0; i < gets.size(); ++i) {
+    Member& member = group.members[i];
+    Follow(source, group, member, member.lookup->Begin(member.get.key, {}), owner);
+  }
+  Post(source, number, now, owner);
+}
+
+// Where there is no answer yet: another READ of the group's, if that is all and its buffer has
+// room.
+void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& member,
+                       const KeyLookup::Step& step, Owner& owner) {
+  const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
+                     step.length <= std::min(kReadBytesMax, source.read_bytes_max);
+  if (!reads) {
+    owner.GoOn(member.get, member.lookup, step);
+    member.get.answer = nullptr;
+    return;
+  }
+  member.read = {member.lookup->offset() + step.offset, step.length};
+  if (Member& place = group.members[group.reading++]; &place != &member) std::swap(place, member);
+}
+
+void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
+                     Owner& owner) {
+  Group& group = *groups_[number];
+  if (group.reading == 0) return Free(number);
+  chain_.clear();
+  uint32_t at = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < group.reading; ++i) {
+    Member& member = group.members[i];
+    member.lands_at = at;
+    rdma::ReadRequest& read = chain_.emplace_back();
+    read.remote_address = source.region.address + member.read.offset;
+    read.remote_key = source.region.key;
+    read.segments[0] = {group.buffer.data() + at, member.read.length, &group.buffer.memory()};
+    at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
+    bytes += member.read.length;
+  }
+  // A connection that has just ended.
+  if (!transport_.PostReads(source.connection, chain_, kCookieBit | number).ok()) {
+    BeginAnew(group, owner);
+    return Free(number);
+  }
+  context_.counters.reads += group.reading;
+  context_.counters.read_bytes += bytes;
+  group.posted_at = now;
+  if (outstanding_++ == 0) progress_at_ = now;
+}
+
+void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
+                     absl::Time now, Owner& owner) {
+  const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
+  assert(number < groups_.size());
+  --outstanding_;
+  progress_at_ = now;
+  Group& group = *groups_[number];
+  if (!believe) {
+    BeginAnew(group, owner);
+    return Free(number);
+  }
+  const size_t landed = std::exchange(group.reading, 0);
+  for (size_t i = 0; i < landed; ++i) {
+    Member& member = group.members[i];
+    const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
+    index::ServerTimeBounds time;
+    const KeyLookup::Step step =
+        member.lookup->Resume(bytes, [&] { return time = owner.ClockSince(group.posted_at); });
+    if (!Answers(step, time, *member.get.answer)) Follow(source, group, member, step, owner);
+  }
+  const bool late = group.reading < landed && owner.IsLate(group.deadline);
+  for (size_t i = group.reading; i < landed; ++i) {
+    const GroupedGet& get = group.members[i].get;
+    if (get.answer == nullptr) continue;  // an operation's
+    if (late) *get.answer = DeadlineError();
+    CountOut(group.members[i], owner);
+  }
+  Post(source, number, now, owner);
+}
+
+bool GetGroups::Answers(const KeyLookup::Step& step, const index::ServerTimeBounds& time,
+                        absl::StatusOr<Value>& answer) {
+  if (step.kind == index::Lookup::Kind::kMiss) {
+    answer = AbsentError();
+    return true;
+  }
+  if (step.kind != index::Lookup::Kind::kHit) return false;
+  answer.emplace();
+  answer->bytes.assign(reinterpret_cast<const char*>(step.value.data()), step.value.size());
+  answer->version = step.version;
+  answer->ttl = TtlOf(step.expiry_ns, time.latest_ns);
+  return true;
+}
+
+// It has its answer.
+void GetGroups::CountOut(Member& member, Owner& owner) {
+  member.lookup->Drop();
+  Counters& counters = context_.counters;
+  ++counters.gets;
+  counters.hits += member.get.answer->ok() ? 1 : 0;
+  counters.misses += absl::IsNotFound(member.get.answer->status()) ? 1 : 0;
+  --*member.get.unanswered;
+  owner.Answered(member.get);
+}
+
+void GetGroups::BeginAnew(Group& group, Owner& owner) {
+  for (size_t reading = std::exchange(group.reading, 0), i = 0; i < reading; ++i) {
+    group.members[i].lookup->Drop();
+    owner.BeginAnew(group.members[i].get);
+  }
+}
+
+void GetGroups::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
+  for (const std::unique_ptr<Group>& group : groups_) {
+    if (group->reading == 0 || now < group->deadline) continue;
+    for (size_t reading = std::exchange(group->reading, 0), i = 0; i < reading; ++i) {
+      *group->members[i].get.answer = error;
+      CountOut(group->members[i], owner);
+    }
+  }
+}
+
+absl::Time GetGroups::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const std::unique_ptr<Group>& group : groups_) {
+    if (group->reading > 0) next = std::min(next, group->deadline);
+  }
+  return next;
+}
+
+void GetGroups::ReleaseBuffers() {
+  for (uint32_t number : free_) groups_[number]->buffer.Reset();
+}
+
+}  // namespace osprey::client

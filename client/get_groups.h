@@ -1,0 +1,141 @@
+// GETs of a caller who waits for them: up to 16 whose READs are one chain with one completion, and
+// whose answers are written where the caller looks. Nothing is queued, called back or timed for
+// each of them, so what one costs is its lookup.
+//
+//   Begin ──▶ a READ each ──▶ Landed: each lookup takes its bytes
+//                 ▲               │
+//                 └─ another READ ┼─ hit, miss: the answer
+//                                 └─ anything else (torn: after a pause; a long READ or value; the
+//                                    server's word): an operation goes on with the lookup as it is
+//
+// R4: a group has one deadline. Once all that landed together was judged there is one more look at
+//     the clock, and what is late then is not believed.
+// R5: READs land in buffers of the engine. A group that is answered before they have ended stays
+//     out of use until then.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_GET_GROUPS_H_
+#define OSPREY_CLIENT_GET_GROUPS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/buffer_pool.h"
+#include "client/client.h"
+#include "client/key_lookup.h"
+#include "client/partition_maps.h"
+#include "client/read_batches.h"
+#include "index/server_time.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+// A GET of a group. Key, answer and count are of the caller's, who waits until the count is 0.
+struct GroupedGet {
+  absl::string_view key;
+  absl::StatusOr<Value>* answer = nullptr;
+  size_t* unanswered = nullptr;
+  absl::Time deadline;
+  absl::Time begun_at = absl::InfinitePast();  // its time is not taken
+};
+
+class GetGroups {
+ public:
+  static constexpr size_t kGetsMax = 16;
+  // Longer READs are an operation's.
+  static constexpr uint32_t kReadBytesMax = 1024;
+
+  GetGroups(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
+      : transport_(transport), buffers_(buffers), context_(context) {}
+
+  // What is not a group's to do. (None of it begins or ends a group.)
+  class Owner {
+   public:
+    // An operation is to go on from that step. Its own lookup, which is none, is given in exchange.
+    virtual void GoOn(const GroupedGet& get, std::unique_ptr<KeyLookup>& lookup,
+                      const KeyLookup::Step& step) = 0;
+    // An operation is to begin anew: the connection is gone.
+    virtual void BeginAnew(const GroupedGet& get) = 0;
+    // It has its answer, and is counted out.
+    virtual void Answered(const GroupedGet& get) = 0;
+    // What is known of the server's clock from `posted` until now.
+    virtual index::ServerTimeBounds ClockSince(absl::Time posted) = 0;
+    // The look at the clock before answers are handed out.
+    virtual bool IsLate(absl::Time deadline) const = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // Whether so many GETs can begin now.
+  bool HasRoom(const ReadBatches::Source& source, size_t count);
+  // REQUIRES: HasRoom; at most kGetsMax, of one deadline.
+  void Begin(const ReadBatches::Source& source, PartitionMaps& maps,
+             absl::Span<const GroupedGet> gets, absl::Time now, Owner& owner);
+
+  // Whether a completion with this cookie is of a group.
+  static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
+  // The chain `cookie` has ended; `believe`: well, and what it brought counts.
+  void Done(const ReadBatches::Source& source, uint64_t cookie, bool believe, absl::Time now,
+            Owner& owner);
+  // Answers those whose deadline has come with `error`.
+  void Expire(absl::Time now, const absl::Status& error, Owner& owner);
+  absl::Time NextDeadline() const;
+  // Gives back the buffers of groups that are not in use.
+  void ReleaseBuffers();
+
+  // Chains under way.
+  size_t outstanding() const { return outstanding_; }
+  // When the last of them ended, or the first of those under way was posted.
+  absl::Time progress_at() const { return progress_at_; }
+
+ private:
+  static constexpr uint64_t kCookieBit = uint64_t{1} << 60;
+
+  struct Member {
+    GroupedGet get;
+    std::unique_ptr<KeyLookup> lookup;
+    index::ReadSpan read;   // in the region
+    uint32_t lands_at = 0;  // in the group's buffer
+  };
+  // Members that READ come first.
+  struct Group {
+    std::array<Member, kGetsMax> members;
+    size_t reading = 0;
+    absl::Time deadline;
+    absl::Time posted_at;
+    Buffer buffer;
+  };
+
+  void Free(uint32_t number) { free_.push_back(number); }
+  void Follow(const ReadBatches::Source& source, Group& group, Member& member,
+              const KeyLookup::Step& step, Owner& owner);
+  void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
+  void BeginAnew(Group& group, Owner& owner);
+  // Whether the step is the lookup's end, which `answer` then tells.
+  static bool Answers(const KeyLookup::Step& step, const index::ServerTimeBounds& time,
+                      absl::StatusOr<Value>& answer);
+  void CountOut(Member& member, Owner& owner);
+
+  rdma::Transport& transport_;
+  BufferPool& buffers_;
+  GetContext& context_;
+  std::vector<std::unique_ptr<Group>> groups_;  // a cookie has its number
+  std::vector<uint32_t> free_;                  // numbers
+  size_t outstanding_ = 0;
+  absl::Time progress_at_ = absl::InfinitePast();
+  std::vector<rdma::ReadRequest> chain_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_GET_GROUPS_H_

@@ -1,0 +1,81 @@
+// The lookup of one key, with what the client's GETs know from before and learn from it: where the
+// key begins to be looked for, and what its READs show for the next ones.
+//
+//   KeyLookup lookup(context);
+//   lookup.Prepare(maps, key);                       // where it will look
+//   step = lookup.Begin(key, options);               // then as index::Lookup, until it is done
+//   step = lookup.Resume(bytes, time) …
+//   lookup.Drop();                                   // its counts are the client's
+//
+// Offsets in steps are from the start of the key's partition: a READ's is offset() more.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_KEY_LOOKUP_H_
+#define OSPREY_CLIENT_KEY_LOOKUP_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "client/client.h"
+#include "client/hit_sampler.h"
+#include "client/partition_maps.h"
+#include "client/slot_cache.h"
+#include "index/hash.h"
+#include "index/lookup.h"
+
+namespace osprey::client {
+
+// What the GETs of one client share.
+struct GetContext {
+  Counters& counters;
+  SlotCache& cache;
+  HitSampler& sampler;
+};
+
+class KeyLookup {
+ public:
+  using Step = index::Lookup::Step;
+
+  explicit KeyLookup(GetContext& context) : context_(context) {}
+
+  // With the maps of the present connection, which must outlive what follows until Drop.
+  void Prepare(PartitionMaps& maps, absl::string_view key);
+  // After Prepare: begins to fetch what Begin needs of the cache.
+  void Prefetch() const { context_.cache.Prefetch(place_); }
+  // After Prepare: from the slot that the cache knows, if there is one. `key` must outlive the
+  // lookup.
+  Step Begin(absl::string_view key, const index::LookupOptions& options);
+  // Likewise, from a slot that the server has named.
+  Step BeginAt(uint64_t slot, absl::string_view key, const index::LookupOptions& options);
+  // The key stands here from now on.
+  void set_key(absl::string_view key) { lookup_->set_key(key); }
+
+  // As index::Lookup's.
+  Step Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time);
+  void TakeValue(index::ByteSpan piece) { lookup_->TakeValue(piece); }
+  Step FinishValue();
+
+  // The server says where it has put the key.
+  void Wrote(uint64_t slot) { context_.cache.Wrote(place_, slot); }
+  // Ends it, at any time.
+  void Drop();
+
+  // Of the key's partition, in the region. REQUIRES: Prepare.
+  uint64_t offset() const { return partition_->offset; }
+
+ private:
+  void Learn(const Step& step);
+
+  GetContext& context_;
+  index::KeyHash hash_;
+  MappedPartition* partition_ = nullptr;
+  SlotCache::Place place_;
+  uint64_t hint_ = 0;  // with which it began
+  std::optional<index::Lookup> lookup_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_KEY_LOOKUP_H_
