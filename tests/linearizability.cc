@@ -20,6 +20,10 @@ using Outcome = Operation::Outcome;
 constexpr int kPlaces = 64;
 // Of writes of unknown end of which it does not matter which one happens so many are looked at.
 constexpr int kAlikeMax = 2;
+// … and so many happen for the sake of one other operation.
+constexpr int kSpentMax = 2;
+// Comparisons of two configurations, for each that there may be.
+constexpr uint64_t kLooksMax = 1000;
 
 struct Configuration {
   State state;
@@ -53,6 +57,7 @@ class Frontier {
   // False: it is covered.
   bool Add(const Configuration& added) {
     if (all_.size() < kFew) {
+      looks_ += all_.size();
       for (const Configuration& other : all_) {
         if (Covers(other, added, optional_)) return false;
       }
@@ -63,6 +68,7 @@ class Frontier {
       for (uint32_t i = 0; i < all_.size(); ++i) groups_[GroupOf(all_[i])].push_back(i);
     }
     std::vector<uint32_t>& group = groups_[GroupOf(added)];
+    looks_ += group.size();
     for (const uint32_t i : group) {
       if (Covers(all_[i], added, optional_)) return false;
     }
@@ -71,6 +77,7 @@ class Frontier {
     return true;
   }
   size_t size() const { return all_.size(); }
+  uint64_t looks() const { return looks_; }
   const Configuration& operator[](size_t i) const { return all_[i]; }
 
  private:
@@ -83,6 +90,7 @@ class Frontier {
   }
 
   uint64_t optional_ = 0;
+  uint64_t looks_ = 0;  // at configurations, since the beginning
   std::vector<Configuration> all_;
   absl::flat_hash_map<Group, std::vector<uint32_t>> groups_;
 };
@@ -93,11 +101,13 @@ bool IsUnknown(const Operation& op) { return op.outcome == Outcome::kUnknown; }
 
 class Checker {
  public:
-  Checker(std::vector<const Operation*> history, size_t configurations_max, int alike_max)
+  Checker(std::vector<const Operation*> history, size_t configurations_max, int alike_max,
+          int spent_max)
       : history_(std::move(history)),
         values_(history_),
         configurations_max_(configurations_max),
-        alike_max_(alike_max) {}
+        alike_max_(alike_max),
+        spent_max_(spent_max) {}
 
   Verdict Run() {
     struct Moment {
@@ -166,7 +176,7 @@ class Checker {
     for (const size_t other : waiting_) better_than_waiting_.push_back(BetterThan(other));
     for (Configuration& at : configurations_) {
       Settle(at);
-      LookAtLater(at);
+      LookAtLater(at, 0);
     }
     const uint64_t bit = BitOf(op);
     configurations_.clear();
@@ -174,6 +184,7 @@ class Checker {
     for (std::vector<uint32_t>& level : levels_) {
       while (!level.empty()) {
         const Configuration at = frontier_[level.back()];
+        const int spent = spent_[level.back()];
         level.pop_back();
         if ((at.done & bit) != 0) {
           configurations_.push_back(at);
@@ -181,10 +192,18 @@ class Checker {
         }
         for (const uint64_t better : better_than_waiting_) left_out_ |= (better & ~at.done) == 0;
         for (size_t i = 0; i < pending_.size(); ++i) {
-          if ((at.done & BitOf(pending_[i])) == 0 && (better_[i] & ~at.done) == 0)
-            Step(at, pending_[i], now);
+          if ((at.done & BitOf(pending_[i])) != 0 || (better_[i] & ~at.done) != 0) continue;
+          const int spends = spent + ((optional_ & BitOf(pending_[i])) != 0 ? 1 : 0);
+          if (spends > spent_max_) {
+            left_out_ = true;
+          } else {
+            Step(at, pending_[i], now, spends);
+          }
         }
-        if (frontier_.size() > configurations_max_) return false;
+        if (frontier_.size() > configurations_max_ ||
+            frontier_.looks() > kLooksMax * configurations_max_) {
+          return false;
+        }
       }
     }
     Tidy(op);
@@ -205,8 +224,11 @@ class Checker {
     }
   }
 
-  void LookAtLater(const Configuration& at) {
+  // `spent`: of operations that need not happen, since the last return.
+  void LookAtLater(const Configuration& at, int spent) {
     if (!frontier_.Add(at)) return;
+    spent_.resize(frontier_.size());
+    spent_.back() = spent;
     const auto level = static_cast<size_t>(std::popcount(at.done & optional_));
     levels_[level].push_back(static_cast<uint32_t>(frontier_.size() - 1));
   }
@@ -262,7 +284,7 @@ class Checker {
   }
 
   // `next` has its instant now, or as long ago as may be.
-  void Step(const Configuration& at, size_t next, int64_t now) {
+  void Step(const Configuration& at, size_t next, int64_t now, int spent) {
     const Operation& op = *history_[next];
     const int64_t from = with_expiry_ ? std::max(at.latest, op.call) : op.call;
     const int64_t to = IsUnknown(op) ? now : std::min(op.returned, now);
@@ -280,7 +302,7 @@ class Checker {
           if (EndsWith(*history_[other], op)) after.done |= BitOf(other);
         }
         Settle(after);
-        LookAtLater(after);
+        LookAtLater(after, spent);
       }
     };
     const bool expires = at.state.present && at.state.expires_to != Operation::kNever;
@@ -319,6 +341,7 @@ class Checker {
   std::vector<Numbers> numbers_;  // by place in history_
   const size_t configurations_max_;
   const int alike_max_;
+  const int spent_max_;
   bool left_out_ = false;  // so that another order might have explained what none did
   bool with_expiry_ = false;
   std::vector<Configuration> configurations_;
@@ -330,6 +353,7 @@ class Checker {
 
   // Of End and Step; kept for their memory.
   Frontier frontier_;
+  std::vector<int> spent_;        // by each configuration of frontier_
   std::vector<uint64_t> better_;  // BetterThan of each that is pending
   std::vector<uint64_t> better_than_waiting_;
   std::vector<uint32_t> levels_[kPlaces + 1];  // by how many that are optional are done
@@ -421,12 +445,13 @@ Verdict CheckLinearizable(const std::vector<const Operation*>& history, size_t c
   // What may not have happened and was not seen is most easily left out: an order without it is an
   // order. Only if there is none, all is looked at.
   if (std::any_of(all.begin(), all.end(), [](const Operation* op) { return IsUnknown(*op); })) {
-    const Verdict verdict = Checker(Needed(all).Find(), configurations_max, kAlikeMax).Run();
+    const Verdict verdict =
+        Checker(Needed(all).Find(), configurations_max, kAlikeMax, kSpentMax).Run();
     if (verdict.decided && verdict.linearizable) return verdict;
   }
-  const Verdict verdict = Checker(all, configurations_max, kAlikeMax).Run();
+  const Verdict verdict = Checker(all, configurations_max, kAlikeMax, kSpentMax).Run();
   if (verdict.decided) return verdict;
-  return Checker(std::move(all), 4 * configurations_max, kPlaces).Run();
+  return Checker(std::move(all), 4 * configurations_max, kPlaces, kPlaces).Run();
 }
 
 Verdict CheckLinearizable(const std::vector<Operation>& history, size_t configurations_max) {
