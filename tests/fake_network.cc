@@ -15,7 +15,9 @@ namespace osprey::fake {
 
 // --- Network ------------------------------------------------------------------------------------
 
-Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {}
+Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {
+  replays_until_ = Dice(options.seed).Gap(options.replays_per_10k);
+}
 
 Network::~Network() { assert(transports_.empty()); }
 
@@ -79,6 +81,14 @@ void Network::HoldReads(ConnectionId id, bool held) {
   end->transport->Wake();
 }
 
+void Network::HoldFrames(ConnectionId id, bool held) {
+  End* end = Find(id);
+  if (end == nullptr) return;
+  if (held && !end->frames_held) held_frames_ += end->inbox.size();
+  end->frames_held = held;
+  end->transport->Wake();
+}
+
 void Network::FailNextReads(ConnectionId id, absl::Status status) {
   assert(!status.ok());
   if (End* end = Find(id)) end->fail_next_reads = std::move(status);
@@ -94,6 +104,38 @@ void Network::Haunt(ConnectionId id, const Memory& memory) {
   if (End* end = Find(id)) end->haunted_key = static_cast<const FakeMemory&>(memory).key();
 }
 
+namespace {
+
+// The local end may be split in two, anywhere.
+void Land(const ReadRequest& read, absl::Span<const std::byte> from, size_t start, size_t length) {
+  const size_t first = std::min<size_t>(read.segments[0].length, start + length);
+  if (start < first) std::memcpy(read.segments[0].data + start, from.data() + start, first - start);
+  const size_t rest = std::max(start, first);
+  if (rest < start + length) {
+    std::memcpy(read.segments[1].data + (rest - read.segments[0].length), from.data() + rest,
+                start + length - rest);
+  }
+}
+
+bool HasLanded(const ReadRequest& read, absl::Span<const std::byte> from, size_t start,
+               size_t length) {
+  for (size_t i = start; i < start + length; ++i) {
+    const size_t first = read.segments[0].length;
+    if ((i < first ? read.segments[0].data[i] : read.segments[1].data[i - first]) != from[i])
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+size_t Network::DrawReplay(size_t pieces) {
+  if (pieces == 0 || replays_until_-- > 0) return pieces;
+  replays_until_ = dice_.Gap(options_.replays_per_10k);
+  ++replayed_reads_;
+  return dice_.Below(pieces);
+}
+
 // Copies the first `bytes` of what `read` asks for, piece by piece. False: the memory went
 // meanwhile.
 bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadRequest& read,
@@ -101,23 +143,24 @@ bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadReq
   const size_t piece =
       options_.read_piece_bytes == 0 ? std::max<size_t>(bytes, 1) : options_.read_piece_bytes;
   std::vector<size_t> starts;
+  starts.reserve(bytes / piece + 1);
   for (size_t start = 0; start < bytes; start += piece) starts.push_back(start);
   if (options_.shuffle_pieces) dice_.Shuffle(starts);
-  for (size_t start : starts) {
+  const size_t replayed_to = DrawReplay(starts.size());
+  bool replays = false;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const size_t start = starts[i];
     const size_t length = std::min(piece, bytes - start);
     if (before_piece) {
+      const uint64_t gone = memories_gone_;
       before_piece(from.subspan(start, length));
-      if (memories_.count(key) == 0) return false;
+      if (memories_gone_ != gone && memories_.count(key) == 0) return false;
     }
-    // The local end may be split in two, anywhere.
-    const size_t first = std::min<size_t>(read.segments[0].length, start + length);
-    if (start < first)
-      std::memcpy(read.segments[0].data + start, from.data() + start, first - start);
-    const size_t rest = std::max(start, first);
-    if (rest < start + length) {
-      std::memcpy(read.segments[1].data + (rest - read.segments[0].length), from.data() + rest,
-                  start + length - rest);
-    }
+    if (replays && i <= replayed_to && !HasLanded(read, from, start, length)) ++changed_pieces_;
+    Land(read, from, start, length);
+    if (i != replayed_to || replays) continue;
+    replays = true;
+    i -= dice_.Below(i + 1) + 1;  // from there on again (`++i` follows)
   }
   return true;
 }

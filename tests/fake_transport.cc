@@ -238,6 +238,7 @@ absl::Status FakeTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces
   End* peer = network_->Find(end->peer);
   if (end->cut || peer == nullptr || peer->state != End::State::kOpen) return absl::OkStatus();
   peer->inbox.push_back(std::move(frame));
+  network_->held_frames_ += peer->frames_held ? 1 : 0;
   peer->transport->Wake();
   return absl::OkStatus();
 }
@@ -264,7 +265,7 @@ bool FakeTransport::HasEvent(const End& end) const {
     case End::State::kConnecting:
       return false;
     case End::State::kOpen:
-      return end.connected_due || !end.inbox.empty() || end.MayRead();
+      return end.connected_due || end.MayReceive() || end.MayRead();
     case End::State::kClosing:
       return true;
   }
@@ -290,7 +291,7 @@ bool FakeTransport::NextEvent(End& end, Event& event) {
     event.kind = Event::Kind::kConnected;
     return true;
   }
-  if (!end.inbox.empty()) {
+  if (end.MayReceive()) {
     event.kind = Event::Kind::kReceived;
     lent_.push_back(std::make_unique<std::string>(std::move(end.inbox.front())));
     lent_by_.push_back(end.peer);

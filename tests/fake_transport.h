@@ -57,6 +57,9 @@ struct NetworkOptions {
   // The longest single READ (ConnectionLimits::read_bytes_max), in bytes. Small, so that splitting
   // is exercised.
   uint32_t read_bytes_max = 1 << 20;
+  // Of so many READs some pieces are copied twice, before the READ completes: as when a response
+  // was lost and what it answers is sent again, of what the memory holds by then.
+  uint32_t replays_per_10k = 0;
   // READs on the wire at once (ConnectionLimits::read_depth).
   uint16_t read_depth = 16;
 };
@@ -81,6 +84,11 @@ class Network {
   uint64_t reads_executed() const { return reads_executed_; }
   // … of these, in memory of somebody else (Haunt).
   uint64_t haunted_reads() const { return haunted_reads_; }
+  // READs of which pieces were copied twice, and pieces that were others the second time.
+  uint64_t replayed_reads() const { return replayed_reads_; }
+  uint64_t changed_pieces() const { return changed_pieces_; }
+  // Frames that arrived where they were held.
+  uint64_t held_frames() const { return held_frames_; }
 
   // --- Faults. `id` is either end, unless said otherwise. Ids that are gone are ignored.
 
@@ -92,6 +100,8 @@ class Network {
   void Cut(rdma::ConnectionId id);
   // READs posted by this end are not carried out while held (Disconnect ends them all the same).
   void HoldReads(rdma::ConnectionId id, bool held);
+  // Frames for this end arrive only when they are no longer held, or when the connection ends.
+  void HoldFrames(rdma::ConnectionId id, bool held);
   // The next batch of READs posted by this end fails with `status`, half of its bytes written, and
   // the connection breaks.
   void FailNextReads(rdma::ConnectionId id, absl::Status status);
@@ -119,6 +129,8 @@ class Network {
   void Close(End& end, absl::Status status, bool lose_frames);
   bool Copy(uint32_t key, absl::Span<const std::byte> from, const rdma::ReadRequest& read,
             size_t bytes);
+  // Which of the pieces, in their order, is the last before some are copied again; none: `pieces`.
+  size_t DrawReplay(size_t pieces);
   absl::Status Execute(End& end, const std::vector<rdma::ReadRequest>& reads);
 
   const NetworkOptions options_;
@@ -128,6 +140,11 @@ class Network {
   uint16_t last_port_ = 40000;
   uint64_t reads_executed_ = 0;
   uint64_t haunted_reads_ = 0;
+  uint64_t replays_until_ = 0;
+  uint64_t replayed_reads_ = 0;
+  uint64_t changed_pieces_ = 0;
+  uint64_t held_frames_ = 0;
+  uint64_t memories_gone_ = 0;
   std::map<rdma::ConnectionId, std::unique_ptr<End>> ends_;
   std::map<uint32_t, FakeMemory*> memories_;         // by key
   std::map<std::string, FakeTransport*> listeners_;  // by URI

@@ -46,6 +46,7 @@ class FakeMemory final : public Memory {
   }
   ~FakeMemory() override {
     network_->memories_.erase(key_);
+    ++network_->memories_gone_;
     std::free(owned_);
   }
 
@@ -93,9 +94,11 @@ struct End {
   uint32_t frame_bytes_max = 0;
   bool cut = false;
   bool reads_held = false;
+  bool frames_held = false;
   uint32_t haunted_key = 0;  // Network::Haunt; 0: not
   absl::Status fail_next_reads;
 
+  bool MayReceive() const { return !inbox.empty() && (!frames_held || state == State::kClosing); }
   bool MayRead() const { return !batches.empty() && !reads_held && (!cut || haunted_key != 0); }
 };
 

@@ -174,6 +174,23 @@ TEST_F(FakeTransportTest, ACutWireIsNoticedByNobody) {
   EXPECT_EQ(network_.connections(), 1);
 }
 
+TEST_F(FakeTransportTest, HeldFramesArriveLaterOrWhenTheConnectionEnds) {
+  ConnectBoth();
+  network_.HoldFrames(server_id_, true);
+  ASSERT_TRUE(client_->Send(client_id_, {AsBytes("one")}).ok());
+  EXPECT_TRUE(Poll(*server_).empty());
+  EXPECT_EQ(network_.held_frames(), 1);
+  network_.HoldFrames(server_id_, false);
+  EXPECT_EQ(AsText(PollOne(*server_).frame), "one");
+  network_.HoldFrames(server_id_, true);
+  ASSERT_TRUE(client_->Send(client_id_, {AsBytes("two")}).ok());
+  client_->Disconnect(client_id_);
+  const std::vector<Event> events = Poll(*server_);
+  ASSERT_EQ(events.size(), 2);
+  EXPECT_EQ(AsText(events[0].frame), "two");
+  EXPECT_EQ(events[1].kind, Event::Kind::kDisconnected);
+}
+
 TEST_F(FakeTransportTest, NobodyListeningAndRejectionHaveTheirReasons) {
   const ConnectionId id = client_->Connect("rdma://nobody:1").value();
   Event event = PollOne(*client_);
@@ -219,6 +236,36 @@ TEST_F(TornFakeTransportTest, AWriterMayRunBetweenThePiecesOfARead) {
   int old_bytes = 0;
   for (int i = 0; i < 64; ++i) old_bytes += local_->data()[i] == std::byte{0} ? 1 : 0;
   EXPECT_EQ(old_bytes, 32);
+}
+
+class ReplayingFakeTransportTest : public FakeTransportTest {
+ protected:
+  ReplayingFakeTransportTest()
+      : FakeTransportTest({.seed = 7, .read_piece_bytes = 8, .replays_per_10k = 10000}) {}
+};
+
+TEST_F(ReplayingFakeTransportTest, PiecesAreCopiedAgainFromWhatTheMemoryHoldsByThen) {
+  ConnectBoth();
+  const RemoteMemory remote = ExposeBytes(4096);
+  // The n-th piece that is copied finds n everywhere.
+  int pieces = 0;
+  network_.before_piece = [&](absl::Span<const std::byte>) {
+    std::memset(memory_->data(), ++pieces, 64);
+  };
+  bool changed = false;
+  for (uint64_t i = 1; i <= 10; ++i) {
+    pieces = 0;
+    const ReadRequest read = ReadOf(remote.address, remote.key, 64);
+    ASSERT_TRUE(client_->PostReads(client_id_, {&read, 1}, i).ok());
+    ASSERT_TRUE(PollOne(*client_).status.ok());
+    EXPECT_GT(pieces, 8);
+    // Each holds what was copied last.
+    changed = changed || local_->data()[0] != std::byte{1};
+    EXPECT_EQ(local_->data()[56], static_cast<std::byte>(pieces));
+  }
+  EXPECT_TRUE(changed);
+  EXPECT_EQ(network_.replayed_reads(), 10);
+  EXPECT_GE(network_.changed_pieces(), 10);
 }
 
 }  // namespace

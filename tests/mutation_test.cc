@@ -21,7 +21,7 @@ namespace {
 
 using index::SeededBug;
 
-constexpr uint64_t kSeedsMax = 1500;  // of the aim
+constexpr uint64_t kSeedsMax = 600;  // of the aim
 
 struct Bug {
   SeededBug bug;

@@ -292,6 +292,25 @@ def every_reason_has_an_entry():
     return missing + [f"{ERRORS_PAGE}: nothing of exit status {n}" for n in sorted(statuses - rows)]
 
 
+# --- Mistakes made on purpose ------------------------------------------------------------------------------------------
+
+
+def every_mistake_is_in_the_table():
+    """tests/README.md has each SeededBug, and the aim in which mutation_test looks for it."""
+    enum = re.search(r"enum class SeededBug \{(.*?)\};", read("index/test_hooks.h"), re.S)[1]
+    bugs = set(re.findall(r"^  (k\w+),", enum, re.M)) - {"kNone"}
+    aims = dict(re.findall(r"BUG\((k\w+),\s*k(\w+)\)", read("tests/mutation_test.cc")))
+    rows = dict(re.findall(r"^\| `(k\w+)` \|.*`mutation_test`, aim ([\w-]+) \|", read("tests/README.md"), re.M))
+    wrong = [f"tests/README.md: no row for {bug}" for bug in sorted(bugs - rows.keys())]
+    wrong += [f"tests/README.md: {row} is no SeededBug" for row in sorted(rows.keys() - bugs)]
+    wrong += [f"tests/mutation_test.cc: does not look for {bug}" for bug in sorted(bugs - aims.keys())]
+    for bug in sorted(rows.keys() & aims.keys()):
+        aim = re.sub(r"(?<!^)([A-Z])", r"-\1", aims[bug]).lower()
+        if rows[bug] != aim:
+            wrong.append(f"tests/README.md: mutation_test looks for {bug} with aim {aim}, not {rows[bug]}")
+    return wrong if len(bugs) > 30 else [f"only {len(bugs)} mistakes were found: is SeededBug declared in another way now?"]
+
+
 # ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +325,7 @@ def main():
         ("the commands and flags in their sentences exist", commands_in_sentences_are_right(pages)),
         ("every error that programs can print has an entry", few + every_error_has_an_entry(messages)),
         ("every entry is an error that a program prints", every_entry_is_an_error()),
+        ("every mistake that is made on purpose is in the table", every_mistake_is_in_the_table()),
         ("every Reason, error number and exit status has an entry", every_reason_has_an_entry()),
     ]
     for sentence, wrong in cases:

@@ -47,6 +47,11 @@ struct SimulationCounts {
   uint64_t scans = 0;
   uint64_t stalls = 0;
   uint64_t haunted_reads = 0;
+  uint64_t replayed_reads = 0;
+  uint64_t changed_pieces = 0;
+  uint64_t held_frames = 0;
+  uint64_t naps = 0;
+  uint64_t devices_lost = 0;
   uint64_t whole = 0, of_1 = 0, of_8 = 0, of_16 = 0, of_64 = 0;  // runs whose READs come so
   uint64_t histories = 0;
   uint64_t undecided = 0;

@@ -295,7 +295,11 @@ void DrawLives(Plan& plan, Dice& dice) {
   plan.value_bytes = {{1, 60}};
   plan.split_percent = index::kSplitPercent;
   plan.server_dies = true;
+  plan.deaths_percent = 30;
+  // Soon enough for READs of a life before it.
+  plan.back_ms_max = dice.Chance(70) ? 1 : 300;
   plan.haunts = true;
+  plan.first_reads_only = dice.Chance(70);
   plan.seed_of_each_life = true;
   plan.needs_key = dice.Chance(20);
   plan.faults_per_mille = 10;
@@ -457,6 +461,9 @@ Plan MakePlan(Aim aim, Dice& dice) {
   if (plan.first_words_per_10k == 0)
     plan.first_words_per_10k = std::min<uint32_t>(4 * plan.stores_per_10k, 5000);
   plan.hot_keys = std::min<uint64_t>(plan.hot_keys, plan.keys.size());
+  // (Other dice: so that the rest is what it would be without.)
+  Dice more(Dice(dice).Next());
+  if (more.Chance(25)) plan.replays_per_10k = 100 + static_cast<uint32_t>(more.Below(900));
   // Operations at once on one key are what the judge's work grows with.
   if (plan.keys.size() < 4) plan.depth_max = 2;
   return plan;

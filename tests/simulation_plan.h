@@ -68,6 +68,7 @@ struct Plan {
   uint32_t first_words_per_10k = 0;   // … and before those of a record's first word
   uint32_t stalls_per_10k = 0;        // before so many pieces others go on for long
   uint32_t stall_turns_max = 200;
+  uint32_t replays_per_10k = 0;       // of so many READs pieces are copied again
   uint64_t long_nest_percent = 25;    // others go on for whole operations then
   uint64_t nested_ns_max = 1;         // how far time goes on in each turn of others
   uint64_t whole_read_bytes_max = 0;  // longer items are READ in pieces; 0: as shipped
@@ -89,14 +90,17 @@ struct Plan {
   // --- Clients.
   int clients = 2;
   int depth_max = 6;
-  uint32_t slow_factor = 1;     // client 0 has so many times fewer turns than others
-  uint64_t cache_percent = 80;  // of clients that remember slots
+  uint32_t slow_factor = 1;       // client 0 has so many times fewer turns than others
+  bool first_reads_only = false;  // client 0: it needs no answer of the server to go on
+  uint64_t cache_percent = 80;    // of clients that remember slots
   uint64_t backoff_us = 10'000;
   uint64_t eager_percent = 50;  // of clients that send more than 64 B in the frame
 
   // --- What goes wrong.
   uint32_t faults_per_mille = 0;
   bool server_dies = false;
+  uint32_t deaths_percent = 0;  // of what goes wrong; 0: as often as anything else
+  uint64_t back_ms_max = 300;   // until it is there again
   bool clients_die = false;
   bool haunts = false;  // fake::Network::Haunt
 

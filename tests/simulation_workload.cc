@@ -165,7 +165,8 @@ void Workload::StartOperation(SimulatedClient& client) {
     return;
   }
   ++started_;
-  uint32_t what = static_cast<uint32_t>(Random(mix_total_));
+  const bool reads = plan_.first_reads_only && client.number == 0;
+  uint32_t what = reads ? 0 : static_cast<uint32_t>(Random(mix_total_));
   const Mix& mix = plan_.mix;
   const auto is = [&what](uint32_t share) {
     if (what < share) return true;

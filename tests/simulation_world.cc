@@ -21,6 +21,7 @@ World::World(const Plan& plan, Dice& dice, SimulationReport& report)
   network.read_piece_bytes = plan_.piece_bytes;
   network.shuffle_pieces = plan_.shuffle_pieces;
   network.read_bytes_max = plan_.read_bytes_max;
+  network.replays_per_10k = plan_.replays_per_10k;
   network_ = std::make_unique<fake::Network>(network);
   network_->before_piece = [this](absl::Span<const std::byte>) { BeforePiece(); };
   switch (plan_.piece_bytes) {
@@ -150,6 +151,7 @@ void World::KillServer() {
     network_->Cut(haunted_);
   }
   server_.reset();
+  server_asleep_until_ = 0;
 }
 
 void World::StartClient(SimulatedClient& client) {
@@ -171,12 +173,12 @@ void World::StartClient(SimulatedClient& client) {
   client.engine =
       client::Engine::Create(*client.domain, client.domain->NewTransport({}).value(), options)
           .value();
-  client.closing = false;
+  client.closing = client.device_lost = false;
 }
 
 // One of the pollers. (Never two within each other: the one that waits might hold a lock.)
 void World::PollServer() {
-  if (server_ == nullptr || server_->polling) return;
+  if (server_ == nullptr || server_->polling || now_ < server_asleep_until_) return;
   server_->polling = true;
   const size_t count = server_->engines.size();
   server_->engines[count == 1 ? 0 : dice_.Below(count)]->Poll(ServerTime());
@@ -273,9 +275,16 @@ void World::ReviveServer() {
 void World::Step() {
   PassTime();
   if (!calm_ && dice_.Below(1000) < plan_.faults_per_mille) Fault();
+  if (!held_.empty()) ReleaseFrames(now_);
   ReviveServer();
   if (dice_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
+  if (server_ != nullptr && !server_->engines[0]->failure().ok()) EndServer();
   SimulatedClient& client = ChooseClient();
+  // As the application does that is told so.
+  if (client.device_lost && !client.closing && !client.polling) {
+    client.closing = true;
+    client.engine->Close();
+  }
   if (!client.closing) return TakeTurn(client);
   PollClient(client);
   if (!client.engine->closed()) return;
@@ -291,7 +300,9 @@ void World::Step() {
 void World::Fault() {
   SimulatedClient& client = *clients_[dice_.Below(clients_.size())];
   const rdma::ConnectionId id = client.engine->connection().id();
-  switch (dice_.Below(10)) {
+  if (plan_.deaths_percent != 0 && server_ != nullptr && dice_.Chance(plan_.deaths_percent))
+    return EndServer();
+  switch (dice_.Below(13)) {
     case 0:
     case 1:
     case 2:
@@ -311,15 +322,59 @@ void World::Fault() {
       if (!plan_.clients_die || client.closing || client.polling) return;
       client.closing = true;
       return client.engine->Close();
+    case 9:
+      return HoldFrames();
+    case 10:
+      ++report_.naps;
+      server_asleep_until_ =
+          now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(dice_.Chance(10) ? 4000 : 100));
+      return;
+    case 11:
+      return LoseDevice(client);
     default:
-      if (!plan_.server_dies || server_ == nullptr) return;
-      KillServer();
-      server_back_at_ = now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(300));
+      if (plan_.server_dies && server_ != nullptr) EndServer();
   }
+}
+
+void World::EndServer() {
+  KillServer();
+  server_back_at_ = now_ + static_cast<int64_t>(dice_.Below(1'000'000 * plan_.back_ms_max));
+}
+
+// Of some connections those to the server, or those to the client.
+void World::HoldFrames() {
+  for (const auto& client : clients_) {
+    rdma::ConnectionId id = client->engine->connection().id();
+    if (dice_.Chance(50)) id = network_->Peer(id);
+    if (dice_.Chance(30)) continue;
+    network_->HoldFrames(id, true);
+    held_.emplace_back(now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(100)), id);
+  }
+}
+
+void World::ReleaseFrames(int64_t held_until) {
+  const auto released = std::partition(held_.begin(), held_.end(),
+                                       [&](const auto& held) { return held.first > held_until; });
+  for (auto held = released; held != held_.end(); ++held) network_->HoldFrames(held->second, false);
+  held_.erase(released, held_.end());
+}
+
+// A server ends when it notices, as does the process of a client.
+void World::LoseDevice(SimulatedClient& client) {
+  if (plan_.server_dies && server_ != nullptr && dice_.Chance(30)) {
+    ++report_.devices_lost;
+    return network_->LoseDevice("server");
+  }
+  if (!plan_.clients_die || client.closing) return;
+  ++report_.devices_lost;
+  client.device_lost = true;
+  network_->LoseDevice(absl::StrCat("client", client.number));
 }
 
 void World::CalmDown() {
   calm_ = true;
+  server_asleep_until_ = 0;
+  ReleaseFrames(INT64_MAX);
   for (const auto& client : clients_) {
     client->asleep_until = std::min(client->asleep_until, now_);
     network_->HoldReads(client->engine->connection().id(), false);
@@ -340,7 +395,12 @@ void World::Count(const SimulatedClient& client) {
 
 std::string World::End(bool table_is_empty) {
   calm_ = true;
+  server_asleep_until_ = 0;
+  ReleaseFrames(INT64_MAX);
   report_.haunted_reads += network_->haunted_reads();
+  report_.replayed_reads += network_->replayed_reads();
+  report_.changed_pieces += network_->changed_pieces();
+  report_.held_frames += network_->held_frames();
 #ifdef OSPREY_INDEX_TEST_HOOKS
   index::compaction_forced = false;
 #endif

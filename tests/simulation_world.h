@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -49,6 +50,7 @@ struct SimulatedClient {
   bool closing = false;
   int64_t poll_began = 0;  // the last one
   int64_t asleep_until = 0;
+  bool device_lost = false;
 };
 
 class World final : public index::StoreObserver {
@@ -127,6 +129,7 @@ class World final : public index::StoreObserver {
   void BeforePiece();
   void StartServer();
   void KillServer();
+  void EndServer();  // and it comes back after a while
   void StartClient(SimulatedClient& client);
   void PollServer();
   void PollClient(SimulatedClient& client);
@@ -137,6 +140,9 @@ class World final : public index::StoreObserver {
   void PassTime();
   void ReviveServer();
   void Fault();
+  void HoldFrames();
+  void ReleaseFrames(int64_t held_until);
+  void LoseDevice(SimulatedClient& client);
   void Count(const SimulatedClient& client);
   std::string LeftOver(bool table_is_empty);
 
@@ -154,6 +160,8 @@ class World final : public index::StoreObserver {
   uint64_t lives_ = 0;
   std::unique_ptr<Server> server_;
   int64_t server_back_at_ = 0;
+  int64_t server_asleep_until_ = 0;
+  std::vector<std::pair<int64_t, rdma::ConnectionId>> held_;  // frames, until then
   rdma::ConnectionId haunted_ = rdma::ConnectionId::kNone;
   std::vector<std::unique_ptr<SimulatedClient>> clients_;
   int depth_ = 0;  // of turns within turns
