@@ -66,6 +66,17 @@ class MetricsProcessTest : public testing::Test {
     EXPECT_TRUE(scrape.ok()) << scrape.status() << answer->body;
     return scrape.value_or(Scrape());
   }
+  // Asks until so many requests are told: a poller tells of them at the end of its turn, after the
+  // answer. The last scrape, if they never are.
+  Scrape AwaitRequests(double requests) const {
+    Scrape scrape;
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+      scrape = Scraped();
+      if (RequestsIn(scrape) >= requests) break;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return scrape;
+  }
   // Asks until the server's health has that status: its text, or "" if it never has.
   std::string AwaitHealth(int status) const {
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
@@ -93,14 +104,14 @@ class MetricsProcessTest : public testing::Test {
 class StoppedThread {
  public:
   StoppedThread(pid_t pid, const std::string& name) {
-    for (const auto& entry :
-         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
-      std::ifstream file(entry.path() / "comm");
-      std::string comm;
-      std::getline(file, comm);
-      if (comm == name) (void)absl::SimpleAtoi(entry.path().filename().string(), &thread_);
+    // A thread that has just begun has no name yet.
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+      thread_ = ThreadOf(pid, name);
+      if (thread_ != 0) break;
+      absl::SleepFor(absl::Milliseconds(10));
     }
     EXPECT_NE(thread_, 0) << "no thread " << name;
+    if (thread_ == 0) return;
     EXPECT_EQ(ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr), 0) << errno;
     EXPECT_EQ(ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr), 0) << errno;
     EXPECT_EQ(waitpid(thread_, nullptr, __WALL), thread_);
@@ -110,6 +121,18 @@ class StoppedThread {
   StoppedThread& operator=(const StoppedThread&) = delete;
 
  private:
+  static pid_t ThreadOf(pid_t pid, const std::string& name) {
+    pid_t thread = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+      std::ifstream file(entry.path() / "comm");
+      std::string comm;
+      std::getline(file, comm);
+      if (comm == name) (void)absl::SimpleAtoi(entry.path().filename().string(), &thread);
+    }
+    return thread;
+  }
+
   pid_t thread_ = 0;
 };
 
@@ -120,7 +143,7 @@ TEST_F(MetricsProcessTest, TellWhatWasDone) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(client->Put(absl::StrCat("key", i), "value").ok());
   ASSERT_TRUE(client->Delete("key0").ok());
   ASSERT_FALSE(client->Delete("key0").ok());
-  const Scrape scrape = Scraped();
+  const Scrape scrape = AwaitRequests(102);
   EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"put\"}"), 100);
   EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"delete\"}"), 2);
   EXPECT_EQ(scrape.Of("osprey_answers_total{status=\"not_found\"}"), 1);
@@ -166,8 +189,16 @@ TEST_F(MetricsProcessTest, TellWhatWasMadeRoomForAndWhoWasTurnedAway) {
   soon.ttl = absl::Milliseconds(1);
   ASSERT_TRUE((*client)->Put("soon gone", "value", soon).ok());
   const std::string value(1000, 'v');
-  for (int i = 0; i < 8000; ++i)
-    ASSERT_TRUE((*client)->Put(absl::StrCat("key", i), i < 2000 ? "" : value).ok());
+  int stored = 0;
+  for (int i = 0; i < 8000; ++i) {
+    while ((*client)->in_flight() >= 64) (*client)->Wait(absl::Seconds(1));
+    ASSERT_TRUE((*client)
+                    ->StartPut(absl::StrCat("key", i), i < 2000 ? "" : value, {},
+                               [&](absl::StatusOr<uint64_t> put) { stored += put.ok() ? 1 : 0; })
+                    .ok());
+  }
+  while ((*client)->in_flight() > 0) (*client)->Wait(absl::Seconds(1));
+  ASSERT_EQ(stored, 8000);
   Options other = options;
   other.auth_key_file = key_file("other", 'o');
   EXPECT_FALSE(Client::Connect(server_->uri(), other).ok());
@@ -223,7 +254,7 @@ TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
   const std::unique_ptr<Client> client = Connect();
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(client->Put("here", "value").ok());
-  const double requests = RequestsIn(Scraped());
+  const double requests = RequestsIn(AwaitRequests(1));
   constexpr int kGets = 20000;
   for (int i = 0; i < kGets; ++i) {
     ASSERT_TRUE(client->Get("here").ok());
