@@ -87,6 +87,11 @@ TEST(KvcliLineTest, BehindACommandItsFlagsAreCompletedAndNoOthers) {
   EXPECT_THAT(Complete("get planet --"), Not(Contains("--ttl=")));
   EXPECT_THAT(Complete("get planet -"), Contains("-r"));
   EXPECT_THAT(Complete("nonsense --"), IsEmpty());
+  EXPECT_THAT(Complete("import x --form"), ElementsAre("--format="));
+  EXPECT_THAT(Complete("import x --format="),
+              ElementsAre("--format=binary", "--format=csv", "--format=jsonl"));
+  EXPECT_THAT(Complete("import x --format=c"), ElementsAre("--format=csv"));
+  EXPECT_THAT(Complete("doctor --self-test="), ElementsAre("--self-test=serve"));
   EXPECT_THAT(Complete("get pla"), IsEmpty());
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tools/kvcli_commands.h"
 
 namespace osprey {
@@ -107,12 +108,22 @@ std::vector<std::string> CommandNames() {
   return names;
 }
 
-// As they are typed: with = where a value belongs behind it.
-std::vector<std::string> FlagsOf(const Command& command) {
+// As they are typed: with = where a value belongs behind it; and with the values that there are,
+// once that is typed.
+std::vector<std::string> FlagsOf(const Command& command, absl::string_view word) {
   std::vector<std::string> flags(std::begin(kFlagsOfAll), std::end(kFlagsOfAll));
   for (const FlagName& flag : FlagNames()) {
-    if ((command.flags & flag.flag) != 0)
-      flags.push_back(absl::StrCat(flag.name, flag.value[0] == '\0' ? "" : "="));
+    if ((command.flags & flag.flag) == 0) continue;
+    const std::string name = absl::StrCat(flag.name, flag.value[0] == '\0' ? "" : "=");
+    if (!absl::StartsWith(word, name) || !absl::StrContains(flag.value, '|')) {
+      flags.push_back(name);
+      continue;
+    }
+    for (const absl::string_view value : absl::StrSplit(flag.value, '|')) {
+      // (HOST[:PORT] is none.)
+      if (absl::ascii_islower(static_cast<unsigned char>(value[0])))
+        flags.push_back(absl::StrCat(name, value));
+    }
   }
   return flags;
 }
@@ -134,7 +145,7 @@ std::vector<std::string> Candidates(const std::vector<std::string>& before,
   }
   const Command* command = FindCommand(before[0]);
   if (command == nullptr) return {};
-  if (absl::StartsWith(word, "-")) return FlagsOf(*command);
+  if (absl::StartsWith(word, "-")) return FlagsOf(*command, word);
   if (absl::string_view(command->name) == "help" && before.size() == 1) return CommandNames();
   return {};
 }
