@@ -6,13 +6,6 @@
 #include "index/test_hooks.h"
 
 namespace osprey::index {
-namespace {
-
-uint64_t LinkOf(const Line& line) {
-  return line.words[kLinkWord] == 0 ? 0 : LinkOffset(line.words[kLinkWord]);
-}
-
-}  // namespace
 
 bool Chains::AddUnit() {
   const absl::optional<uint64_t> offset = space_.TakeUnit();
@@ -135,12 +128,11 @@ void Chains::Poison(uint64_t home) {
 // From the chain's last line, so that chains become shorter.
 uint32_t Chains::PullBack(uint64_t home) {
   uint32_t moved = 0;
-  for (uint32_t i = 0; i < kChainLinesMax; ++i) {
+  for (uint32_t i = 0; i < kChainLinesMax && LinkOf(LineAt(writer_, home)) != 0; ++i) {
     LineEditor to(writer_, lives_,
                   Seeded(SeededBug::kPullBackIntoSecondLine) ? home + kLineBytes : home);
-    const uint64_t last = LastOf(home);
-    if (to.free() == 0 || last == home) break;
-    LineEditor from(writer_, lives_, last);
+    if (to.free() == 0) break;
+    LineEditor from(writer_, lives_, LastOf(home));
     while (to.free() > 0 && from.used() > 0) {
       const uint64_t slot = from.line().words[from.used() - 1];
       to.AddSlot(slot, from.Remove(from.used() - 1, 1));

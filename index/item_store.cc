@@ -43,6 +43,14 @@ absl::optional<uint64_t> ItemStore::Begin(absl::string_view key, uint64_t value_
   return offset;
 }
 
+bool ItemStore::HoldsKey(uint64_t offset, absl::string_view key) const {
+  const uint32_t tag = writer_.Header(offset).tag;
+  assert(ItemTag::Unpack(tag).state == ItemState::kLive);
+  if (tag != LiveTag(key.size())) return false;
+  return std::memcmp(writer_.Bytes(offset + kDataOffset, key.size()).data(), key.data(),
+                     key.size()) == 0;
+}
+
 StoredItem ItemStore::At(uint64_t offset) const {
   ItemHeader header;
   std::memcpy(&header, writer_.Bytes(offset, sizeof(header)).data(), sizeof(header));
@@ -120,26 +128,25 @@ bool ItemStore::FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_l
 
 void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
                                uint64_t cas_version, uint64_t expiry_ns) {
-  // The data is put together first, so that it is hashed before readers are kept waiting.
-  std::byte data[kInPlaceBytesMax] = {};
-  const uint64_t bytes = ItemBytes(key.size(), value.size()) - kDataOffset;
-  assert(bytes <= sizeof(data));
-  std::memcpy(data, key.data(), key.size());
-  if (!value.empty()) std::memcpy(data + key.size(), value.data(), value.size());
+  // Put together first, so that it is hashed before readers are kept waiting.
+  std::byte item[kInPlaceBytesMax];
+  const uint64_t bytes = ItemBytes(key.size(), value.size());
+  assert(bytes >= kDataOffset + kWordBytes && bytes <= sizeof(item));
+  std::memset(item + bytes - kWordBytes, 0, kWordBytes);  // the padding
+  std::memcpy(item + kDataOffset, key.data(), key.size());
+  if (!value.empty()) std::memcpy(item + kDataOffset + key.size(), value.data(), value.size());
   Write(offset,
         HeaderWith(writer_.NextRecordVersion(offset), LiveTag(key.size()),
                    {value.size(), cas_version, expiry_ns}),
-        ByteSpan(data, bytes));
+        absl::MakeSpan(item, bytes));
 }
 
-// W1 of a whole item.
-void ItemStore::Write(uint64_t offset, const ItemHeader& header, ByteSpan data) {
-  const uint64_t checksum = ItemChecksum(HashBytes(data), header, writer_.PlaceOf(offset));
-  writer_.Begin(offset, header.record.version, header.record.tag);
-  writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
-  writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
-  writer_.Store(offset + kDataOffset, data);
-  writer_.Seal(offset, header.record.version, header.record.tag, checksum);
+// W1 of a whole item: `item` has its data already, and room for the header before them.
+void ItemStore::Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> item) {
+  header.record.checksum =
+      ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
+  std::memcpy(item.data(), &header, sizeof(header));
+  writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
 }
 
 ItemHeader ItemStore::Hide(uint64_t offset) {
@@ -166,10 +173,11 @@ void ItemStore::Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry
 // The rest of the item stays as it is; nobody can tell where it began.
 void ItemStore::Kill(uint64_t offset) {
   // No value; the version that ended it.
+  std::byte item[sizeof(ItemHeader)];
   Write(offset,
         HeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),
                    {0, writer_.cas_version(), 0}),
-        {});
+        absl::MakeSpan(item));
 }
 
 uint64_t ItemStore::SlotOf(uint64_t offset, uint32_t fingerprint) const {

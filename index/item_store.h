@@ -83,6 +83,8 @@ class ItemStore {
 
   // REQUIRES: begun and not killed.
   StoredItem At(uint64_t offset) const;
+  // Whether the item is of this key.
+  bool HoldsKey(uint64_t offset, absl::string_view key) const;
   // Asks for the memory that At looks at, of an item that At will soon be called for.
   void Prefetch(uint64_t offset) const;
   // The slot that leads to the item.
@@ -92,7 +94,7 @@ class ItemStore {
   const ItemSpace& space() const { return space_; }
 
  private:
-  void Write(uint64_t offset, const ItemHeader& header, ByteSpan data);
+  void Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> item);
 
   RegionWriter& writer_;
   ItemSpace space_;

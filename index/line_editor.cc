@@ -6,18 +6,6 @@
 
 namespace osprey::index {
 
-uint32_t UsedWords(const Line& line) {
-  LineCursor cursor(line);
-  uint32_t used = 0;
-  while (cursor.Next()) used = cursor.entry().at + cursor.entry().words;
-  assert(!cursor.malformed());
-  return used;
-}
-
-const Line& LineAt(const RegionWriter& writer, uint64_t offset) {
-  return *reinterpret_cast<const Line*>(writer.Bytes(offset, kLineBytes).data());
-}
-
 LineEditor::LineEditor(RegionWriter& writer, LineLives& all_lives, uint64_t offset,
                        const Line& line, Lives lives)
     : writer_(&writer),
@@ -25,7 +13,8 @@ LineEditor::LineEditor(RegionWriter& writer, LineLives& all_lives, uint64_t offs
       offset_(offset),
       line_(line),
       lives_(lives),
-      used_(UsedWords(line)) {}
+      used_(UsedWords(line)),
+      used_before_(used_) {}
 
 LineEditor::LineEditor(RegionWriter& writer, LineLives& lives, uint64_t offset)
     : LineEditor(writer, lives, offset, LineAt(writer, offset), lives.Of(offset)) {}
@@ -68,11 +57,10 @@ uint32_t LineEditor::Remove(uint32_t at, uint32_t words) {
 
 void LineEditor::Publish() {
   const uint32_t version = writer_->NextRecordVersion(offset_);
-  writer_->WriteRecord(
-      offset_, version, line_.record.tag,
-      ByteSpan(reinterpret_cast<const std::byte*>(line_.words), sizeof(line_.words)));
+  writer_->WriteRecord(offset_, version, line_.record.tag, WordBytesOf(line_));
   line_.record = writer_->Header(offset_);
   all_lives_->Set(offset_, lives_);
+  used_before_ = used_;
 }
 
 }  // namespace osprey::index

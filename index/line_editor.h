@@ -9,6 +9,7 @@
 #include "index/layout.h"
 #include "index/line.h"
 #include "index/line_lives.h"
+#include "index/own_line.h"
 #include "index/writer.h"
 
 namespace osprey::index {
@@ -26,11 +27,10 @@ class LineEditor {
   uint64_t offset() const { return offset_; }
   uint32_t generation() const { return line_.record.tag; }
   const Line& line() const { return line_; }
-  uint32_t used() const { return used_; }  // words, without the link's
+  uint32_t used() const { return used_; }                // words, without the link's
+  uint32_t used_before() const { return used_before_; }  // of the line as it is published
   uint32_t free() const { return kLineWordsUsable - used_; }
-  uint64_t link() const {
-    return line_.words[kLinkWord] == 0 ? 0 : LinkOffset(line_.words[kLinkWord]);
-  }
+  uint64_t link() const { return LinkOf(line_); }
 
   // REQUIRES: free() >= 1.
   void AddSlot(uint64_t slot, uint32_t lives = kLivesNew);
@@ -57,13 +57,9 @@ class LineEditor {
   uint64_t offset_;
   Line line_;
   Lives lives_;
-  uint32_t used_ = 0;
+  uint32_t used_;
+  uint32_t used_before_;
 };
-
-// The line at `offset` of the writer's own region.
-const Line& LineAt(const RegionWriter& writer, uint64_t offset);
-// Words of a line that keys take; the link's is not counted.
-uint32_t UsedWords(const Line& line);
 
 }  // namespace osprey::index
 

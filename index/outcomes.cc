@@ -38,12 +38,14 @@ absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {
 }
 
 absl::Status CheckVersionsLeft(RegionWriter& writer) {
-  writer.BeginWrite();
-  if (writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return absl::OkStatus();
+  return BeginWrite(writer) ? absl::OkStatus() : VersionsUsedUp().status;
+}
+
+WriteResult VersionsUsedUp() {
   absl::Status status = absl::ResourceExhaustedError(
       "the server has used up its 2^48 versions; restart it to write again");
   status.SetPayload(kVersionsUsedUpPayload, absl::Cord());
-  return status;
+  return Outcome(std::move(status));
 }
 
 bool IsVersionsUsedUp(const absl::Status& status) {

@@ -14,7 +14,22 @@ namespace osprey::index {
 WriteResult Outcome(absl::Status status, uint64_t version = 0);
 WriteResult NoSuchKey();
 WriteResult Full();
+WriteResult VersionsUsedUp();
+inline WriteResult Written(uint64_t version) {
+  WriteResult result;
+  result.version = version;
+  return result;
+}
+// A write begins. False when it may not, since the versions are used up.
+inline bool BeginWrite(RegionWriter& writer) {
+  writer.BeginWrite();
+  return writer.CasVersionsLeft(kCasVersionsPerWriteMax);
+}
+// Not OK, with the bound, unless AreLengthsPossible.
 absl::Status CheckLengths(uint64_t key_length, uint64_t value_length);
+constexpr bool AreLengthsPossible(uint64_t key_length, uint64_t value_length) {
+  return key_length > 0 && key_length <= kKeyBytesMax && value_length <= kValueBytesMax;
+}
 absl::Status CheckVersionsLeft(RegionWriter& writer);
 
 }  // namespace osprey::index

@@ -72,32 +72,37 @@ Table::Location Table::Locate(absl::string_view key) const {
   Location at;
   at.hash = HashKey(key, options_.hash_seed);
   at.home = HomeOf(at.hash);
-  if (LocateIn(at.home, key, at) || LocateIn(at.home + kLineBytes, key, at)) return at;
-  uint64_t link = LineAt(writer_, at.home).words[kLinkWord];
-  for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
-    if (!LocateIn(LinkOffset(link), key, at)) continue;
-    at.chained = true;
-    break;
+  const EntryPattern pattern(key, at.hash.fingerprint());
+  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
+  const Line* const window = WindowAt(writer_, at.home);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t found = pattern.FindIn(window[i], is_its_item);
+    if (found == kLineWords) continue;
+    at.line = at.home + i * kLineBytes;
+    at.entry = EntryAt(window[i], found);
+    return at;
   }
+  if (LinkOf(window[0]) != 0) LocateInChain(key, pattern, at);
   return at;
 }
 
-bool Table::LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const {
-  LineCursor cursor(LineAt(writer_, line_offset));
-  while (cursor.Next()) {
-    const LineEntry& entry = cursor.entry();
-    if (entry.kind == WordKind::kSlot) {
-      const Slot slot = Slot::Unpack(entry.head);
-      if (slot.fingerprint != location.hash.fingerprint()) continue;
-      if (items_.At(slot.offset).key != key) continue;
-    } else if (entry.key != key) {
-      continue;
-    }
-    location.line = line_offset;
-    location.entry = entry;
-    return true;
+void Table::LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const {
+  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
+  uint64_t chained = LinkOf(LineAt(writer_, at.home));
+  for (; chained != 0; chained = LinkOf(LineAt(writer_, chained))) {
+    const Line& line = LineAt(writer_, chained);
+    const uint32_t found = pattern.FindIn(line, is_its_item);
+    if (found == kLineWords) continue;
+    at.line = chained;
+    at.entry = EntryAt(line, found);
+    at.chained = true;
+    return;
   }
-  return false;
+}
+
+// Whether the item of `slot` is the key's.
+bool Table::HoldsKey(uint64_t slot, absl::string_view key) const {
+  return items_.HoldsKey(Slot::Unpack(slot).offset, key);
 }
 
 absl::string_view Table::KeyOf(const Location& at) const {
@@ -149,15 +154,18 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 
 WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
                        Condition condition, absl::Time now, Lifetime lifetime) {
-  if (absl::Status status = CheckLengths(key.size(), value.size()); !status.ok())
-    return Outcome(status);
+  if (!AreLengthsPossible(key.size(), value.size()))
+    return Outcome(CheckLengths(key.size(), value.size()));
   if (kTestHooks) MoveAsNobodyMay(key);
   Location at = LocateLive(key, now);
-  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
-  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
-  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
-  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
+  if (condition.kind != Condition::Kind::kNone) {
+    if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  }
+  if (!BeginWrite(writer_)) return VersionsUsedUp();
+  if (at.found() && lives_.on()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
   if (lines_in_vain_ != 0) lines_in_vain_ = 0;
+  if (MayRewriteInline(at, key, value, lifetime)) return RewriteInline(at, value);
+  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
   if (expiry_ns == 0 && MayBeInline(key, value) && !at.chained) {
     const absl::optional<uint64_t> line = InlineRoom(at, InlineWords(key.size(), value.size()));
     if (line.has_value()) {
@@ -171,7 +179,9 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   if (MayRewrite(at, key, value, expiry_ns)) {
     if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
     const uint64_t version = writer_.NextCasVersion();
-    Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
+    // Neither its form changes nor whether it has an expiry.
+    if (value.size() != items_.At(at.item()).value.size())
+      Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
     NoteExpiry(at, expiry_ns);
     ++writer_.hot().in_place_updates;
     items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
@@ -301,11 +311,37 @@ void Table::PutInline(const Location& at, uint64_t line_offset, absl::string_vie
   if (at.found() && words < at.entry.words) PullBack(line_offset);
 }
 
+// Whether the value takes the place that the present one has in its line. What is inline has no
+// expiry.
+bool Table::MayRewriteInline(const Location& at, absl::string_view key, ByteSpan value,
+                             const Lifetime& lifetime) {
+  return at.entry.kind == WordKind::kInline && lifetime.kind != Lifetime::Kind::kLimited &&
+         InlineWords(key.size(), value.size()) == at.entry.words;
+}
+
+// The instant is the line's. Only the words of this entry are stored.
+WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
+  const uint64_t version = writer_.NextCasVersion();
+  const LineEntry& entry = at.entry;
+  if (value.size() != entry.value.size()) counts_.value_bytes += value.size() - entry.value.size();
+  Line line = LineAt(writer_, at.line);
+  line.words[entry.at] = InlineHead{static_cast<uint32_t>(entry.key.size()),
+                                    static_cast<uint32_t>(value.size()), version}
+                             .Pack();
+  auto* const bytes = reinterpret_cast<std::byte*>(&line.words[entry.at + 1]);
+  if (!value.empty()) std::memcpy(bytes + entry.key.size(), value.data(), value.size());
+  if (value.size() < entry.value.size())
+    std::memset(bytes + entry.key.size() + value.size(), 0, entry.value.size() - value.size());
+  writer_.AmendRecord(at.line, writer_.NextRecordVersion(at.line), line.record.tag,
+                      WordBytesOf(line), entry.at, entry.words);
+  return Written(version);
+}
+
 // Whether the value may be written over the one that is there. Readers of the slot are told rightly
 // whether it has an expiry.
 bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
                        uint64_t expiry_ns) const {
-  return at.out_of_line() && Slot::Unpack(at.entry.head).has_expiry == (expiry_ns != 0) &&
+  return at.out_of_line() && at.has_expiry() == (expiry_ns != 0) &&
          items_.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 

@@ -273,6 +273,10 @@ class alignas(128) Table {
   // `hash`: HashKey of the key, with TableOptions::hash_seed.
   void Prefetch(KeyHash hash) const;
   void Prefetch(absl::string_view key) const { Prefetch(HashKey(key, options_.hash_seed)); }
+  // Likewise what it will look at next, when that memory has come: the key's item, if the table has
+  // more of these than inline ones. By the thread that may write.
+  void PrefetchItem(KeyHash hash) const;
+  void PrefetchItem(absl::string_view key) const { PrefetchItem(HashKey(key, options_.hash_seed)); }
   // Likewise for what each write changes.
   void PrefetchHot() const { writer_.PrefetchHot(); }
 
@@ -338,6 +342,7 @@ class alignas(128) Table {
     bool found() const { return entry.kind != WordKind::kEmpty; }
     bool out_of_line() const { return entry.kind == WordKind::kSlot; }
     uint64_t item() const { return Slot::Unpack(entry.head).offset; }
+    bool has_expiry() const { return out_of_line() && Slot::Unpack(entry.head).has_expiry; }
   };
   struct Current {
     ByteSpan value;
@@ -390,9 +395,13 @@ class alignas(128) Table {
     return static_cast<uint32_t>((offset - space_.units_offset()) / kUnitBytes);
   }
 
-  uint64_t HomeOf(KeyHash hash) const;  // the offset of line h
+  // The offset of line h.
+  uint64_t HomeOf(KeyHash hash) const {
+    return UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
+  }
   Location Locate(absl::string_view key) const;
-  bool LocateIn(uint64_t line_offset, absl::string_view key, Location& location) const;
+  void LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const;
+  bool HoldsKey(uint64_t slot, absl::string_view key) const;
   absl::string_view KeyOf(const Location& at) const;
   Location LocateLive(absl::string_view key, absl::Time now);
   Current CurrentOf(const Location& at) const;
@@ -409,6 +418,9 @@ class alignas(128) Table {
   absl::optional<uint64_t> InlineRoom(const Location& at, uint64_t words) const;
   void PutInline(const Location& at, uint64_t line_offset, absl::string_view key, ByteSpan value,
                  uint64_t version, absl::Time now);
+  static bool MayRewriteInline(const Location& at, absl::string_view key, ByteSpan value,
+                               const Lifetime& lifetime);
+  WriteResult RewriteInline(const Location& at, ByteSpan value);
   bool MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
                   uint64_t expiry_ns) const;
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;

@@ -56,12 +56,13 @@ uint64_t Table::ExpiryOf(const Lifetime& lifetime, const Location& at) const {
 // Where the key is, if it lives. What has expired is ended here and now.
 Table::Location Table::LocateLive(absl::string_view key, absl::Time now) {
   Location at = Locate(key);
-  if (!at.out_of_line() || !HasExpired(CurrentOf(at).expiry_ns)) return at;
+  if (!at.has_expiry() || !HasExpired(CurrentOf(at).expiry_ns)) return at;
   if (writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) {
     EndExpired(at, now);
-    return Locate(key);
+    at = Locate(key);
+  } else {
+    at.entry = {};  // no write will follow
   }
-  at.entry = {};  // no write will follow
   return at;
 }
 

@@ -27,6 +27,10 @@ constexpr uint32_t kDepthSpreadMax = 4;
 // Below, there was room when small items were made, or there will be when their lines are written.
 constexpr uint32_t kCrampedPercent = 60;
 
+constexpr uint64_t kCacheLineBytes = 64;
+// Of an item: there is room for so many of a batch.
+constexpr uint64_t kPrefetchedBytesMax = 256;
+
 constexpr uint32_t Percent(uint32_t words) {
   return words * 100 / (kLinesPerUnit * kLineWordsUsable);
 }
@@ -202,14 +206,27 @@ void Table::Poison(DirectoryEntry old) {
 
 // --- Prefetch ---------------------------------------------------------------
 
-uint64_t Table::HomeOf(KeyHash hash) const {
-  return UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
-}
-
 void Table::Prefetch(KeyHash hash) const {
   const uint64_t home = UnitOffset(directory_.Peek(hash.bits).unit) + hash.home() * kLineBytes;
   const std::byte* const window = writer_.Bytes(home, kWindowBytes).data();
-  for (uint64_t at = 0; at < kWindowBytes; at += 64) __builtin_prefetch(window + at);
+  for (uint64_t at = 0; at < kWindowBytes; at += kCacheLineBytes) __builtin_prefetch(window + at);
+}
+
+void Table::PrefetchItem(KeyHash hash) const {
+  if (2 * counts_.inline_keys > counts_.keys) return;
+  const EntryPattern pattern({}, hash.fingerprint());
+  const uint64_t home = HomeOf(hash);
+  for (const uint64_t line : {home, home + kLineBytes}) {
+    const uint32_t found = pattern.FindIn(LineAt(writer_, line), [](uint64_t) { return true; });
+    if (found == kLineWords) continue;
+    // The key's, but once in thousands. All of it, if it may be written in place and is short.
+    const Slot slot = Slot::Unpack(LineAt(writer_, line).words[found]);
+    const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
+    const std::byte* const item = writer_.Bytes(slot.offset, sizeof(ItemHeader)).data();
+    for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
+    __builtin_prefetch(item + bytes - 1, 1);  // items are not aligned to cache lines
+    return;
+  }
 }
 
 // --- Flush -----------------------------------------------------------------

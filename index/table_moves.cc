@@ -136,13 +136,12 @@ void Table::MoveAsNobodyMay(absl::string_view key) {
 }
 
 void Table::PublishLine(LineEditor& line, bool chained) {
-  if (!chained) {
-    const uint32_t before = UsedWords(LineAt(writer_, line.offset()));
+  if (!chained && line.used() != line.used_before()) {
     occupied_words_ += line.used();
-    occupied_words_ -= before;
+    occupied_words_ -= line.used_before();
     uint32_t& words = segments_[UnitOf(line.offset())].words;
     words += line.used();
-    words -= before;
+    words -= line.used_before();
   }
   line.Publish();
 }

@@ -15,8 +15,36 @@ namespace {
 // flushes all the time would use versions up a hundred times as fast as writes do.
 constexpr uint64_t kUsedPerDropped = 16;
 
+constexpr uint64_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
+constexpr uint64_t kChecksumWord = offsetof(RecordHeader, checksum) / kWordBytes;
+
 constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
   return uint64_t{tag} << 32 | version;
+}
+
+void StoreUnobserved(uint64_t& word, uint64_t value) {
+  // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
+  // stored before it.
+  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
+}
+
+void StoreWord(uint64_t& word, uint64_t value) {
+  ObserveStore();
+  StoreUnobserved(word, value);
+}
+
+void StoreFirstWord(uint64_t& word, uint64_t value) {
+  ObserveFirstWord();
+  StoreUnobserved(word, value);
+}
+
+// `from` need not be aligned.
+void StoreWords(uint64_t* to, const std::byte* from, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t word;
+    std::memcpy(&word, from + i * kWordBytes, kWordBytes);
+    StoreWord(to[i], word);
+  }
 }
 
 }  // namespace
@@ -59,70 +87,29 @@ RegionWriter::RegionWriter(absl::Span<std::byte> region, uint64_t incarnation, u
   hot_.cas_version = hot_.block_last = counter_->Last();
 }
 
-uint64_t RegionWriter::NextCasVersion() {
-  if (hot_.cas_version == hot_.block_last) {
-    const CasCounter::Block block = counter_->Draw(
-        std::clamp<uint64_t>(hot_.drawn / kUsedPerDropped, 1, CasCounter::kBlockMax));
-    hot_.cas_version = block.after;
-    hot_.block_last = block.last;
-    hot_.drawn += block.last - block.after;
-  }
-  return ++hot_.cas_version;
-}
-
-uint32_t RegionWriter::NextRecordVersion(uint64_t offset) {
-  const uint32_t version = RecordVersion(hot_.cas_version);
-  if ((Header(offset).version & ~1u) != version) return version;
-  return RecordVersion(NextCasVersion());
-}
-
-absl::Span<std::byte> RegionWriter::Bytes(uint64_t offset, uint64_t bytes) {
-  assert(offset <= region_.size() && bytes <= region_.size() - offset);
-  return region_.subspan(offset, bytes);
-}
-
-ByteSpan RegionWriter::Bytes(uint64_t offset, uint64_t bytes) const {
-  assert(offset <= region_.size() && bytes <= region_.size() - offset);
-  return region_.subspan(offset, bytes);
-}
-
-uint64_t RegionWriter::Word(uint64_t offset) const {
-  uint64_t word;
-  std::memcpy(&word, Bytes(offset, kWordBytes).data(), kWordBytes);
-  return word;
+void RegionWriter::DrawBlock() {
+  const CasCounter::Block block =
+      counter_->Draw(std::clamp<uint64_t>(hot_.drawn / kUsedPerDropped, 1, CasCounter::kBlockMax));
+  hot_.cas_version = block.after;
+  hot_.block_last = block.last;
+  hot_.drawn += block.last - block.after;
 }
 
 uint64_t RegionWriter::WordNow(uint64_t offset) const {
-  assert(offset <= region_.size() && kWordBytes <= region_.size() - offset);
-  uint64_t* const word = reinterpret_cast<uint64_t*>(region_.data() + offset);
+  const std::byte* const word = At(offset, kWordBytes);
   // Relaxed: nothing is concluded from it.
-  return std::atomic_ref<uint64_t>(*word).load(std::memory_order_relaxed);
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word)))
+      .load(std::memory_order_relaxed);
 }
 
-std::atomic_ref<uint64_t> RegionWriter::WordToStore(uint64_t offset) {
+uint64_t* RegionWriter::WordsAt(uint64_t offset, uint64_t words) {
   assert(offset % kWordBytes == 0);
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(Bytes(offset, kWordBytes).data()));
-}
-
-void RegionWriter::StoreWord(uint64_t offset, uint64_t word) {
-  ObserveStore();
-  StoreUnobserved(offset, word);
-}
-
-void RegionWriter::StoreFirstWord(uint64_t offset, uint64_t word) {
-  ObserveFirstWord();
-  StoreUnobserved(offset, word);
-}
-
-void RegionWriter::StoreUnobserved(uint64_t offset, uint64_t word) {
-  // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
-  // stored before it.
-  WordToStore(offset).store(word, std::memory_order_release);
+  return reinterpret_cast<uint64_t*>(const_cast<std::byte*>(At(offset, words * kWordBytes)));
 }
 
 void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
-  StoreFirstWord(offset, HeaderWord(version | 1, tag));
+  StoreFirstWord(*WordsAt(offset, 1), HeaderWord(version | 1, tag));
 }
 
 void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag) {
@@ -130,29 +117,53 @@ void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag)
   ObserveFirstWord();
   // An exchange is done when it is done: unlike a store it does not wait in a buffer. Sequentially
   // consistent, so that it also is before every later exchange, load and store of this thread.
-  WordToStore(offset).exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
+  std::atomic_ref<uint64_t>(*WordsAt(offset, 1))
+      .exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
 }
 
+void RegionWriter::Store(uint64_t offset, uint64_t word) { StoreWord(*WordsAt(offset, 1), word); }
+
 void RegionWriter::Store(uint64_t offset, ByteSpan bytes) {
-  for (size_t at = 0; at < bytes.size(); at += kWordBytes) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<size_t>(kWordBytes, bytes.size() - at));
-    StoreWord(offset + at, word);
-  }
+  const size_t whole = bytes.size() / kWordBytes;
+  const size_t rest = bytes.size() % kWordBytes;
+  uint64_t* const words = WordsAt(offset, whole + (rest != 0));
+  StoreWords(words, bytes.data(), whole);
+  if (rest == 0) return;
+  uint64_t last = 0;
+  std::memcpy(&last, bytes.data() + whole * kWordBytes, rest);
+  StoreWord(words[whole], last);
 }
 
 void RegionWriter::Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum) {
   assert(!IsBeingWritten(version));
-  StoreWord(offset + offsetof(RecordHeader, checksum), checksum);
-  StoreFirstWord(offset, HeaderWord(version, tag));
+  uint64_t* const header = WordsAt(offset, kHeaderWords);
+  StoreWord(header[kChecksumWord], checksum);
+  StoreFirstWord(header[0], HeaderWord(version, tag));
 }
 
 void RegionWriter::WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents) {
+  AmendRecord(offset, version, tag, contents, 0,
+              static_cast<uint32_t>(contents.size() / kWordBytes));
+}
+
+void RegionWriter::AmendRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents,
+                               uint32_t first, uint32_t count) {
   // Hashed first, so that the record is unfinished for as short a time as possible.
   const uint64_t checksum = RecordChecksum(HashBytes(contents), version, tag, PlaceOf(offset));
-  Begin(offset, version, tag);
-  Store(offset + sizeof(RecordHeader), contents);
-  Seal(offset, version, tag, checksum);
+  assert((uint64_t{first} + count) * kWordBytes <= contents.size());
+  StoreRecord(offset, {version, tag, checksum}, first,
+              ByteSpan(contents.data() + first * kWordBytes, count * kWordBytes));
+}
+
+void RegionWriter::StoreRecord(uint64_t offset, const RecordHeader& header, uint32_t first,
+                               ByteSpan words) {
+  assert(!IsBeingWritten(header.version) && words.size() % kWordBytes == 0);
+  const size_t count = words.size() / kWordBytes;
+  uint64_t* const record = WordsAt(offset, kHeaderWords + first + count);
+  StoreFirstWord(record[0], HeaderWord(header.version | 1, header.tag));
+  StoreWords(record + kHeaderWords + first, words.data(), count);
+  StoreWord(record[kChecksumWord], header.checksum);
+  StoreFirstWord(record[0], HeaderWord(header.version, header.tag));
 }
 
 }  // namespace osprey::index

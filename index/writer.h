@@ -22,7 +22,9 @@
 #define OSPREY_INDEX_WRITER_H_
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "absl/types/span.h"
@@ -99,20 +101,35 @@ class RegionWriter {
     hot_.drawn = 0;
   }
   // REQUIRES: CasVersionsLeft(1).
-  uint64_t NextCasVersion();
+  uint64_t NextCasVersion() {
+    if (hot_.cas_version == hot_.block_last) DrawBlock();
+    return ++hot_.cas_version;
+  }
   // An even version for a record at `offset`, other than the one that is there: of the current cas
   // version, or of a new one when this write has already put a record there.
-  uint32_t NextRecordVersion(uint64_t offset);
+  uint32_t NextRecordVersion(uint64_t offset) {
+    const uint32_t version = RecordVersion(hot_.cas_version);
+    if ((Header(offset).version & ~1u) != version) return version;
+    return RecordVersion(NextCasVersion());
+  }
 
   // --- Memory of the region, as it is now. Only the writer changes it, so plain reads of it are
   // whole.
-  absl::Span<std::byte> Bytes(uint64_t offset, uint64_t bytes);
-  ByteSpan Bytes(uint64_t offset, uint64_t bytes) const;
-  uint64_t Word(uint64_t offset) const;
+  absl::Span<std::byte> Bytes(uint64_t offset, uint64_t bytes) {
+    return {const_cast<std::byte*>(At(offset, bytes)), bytes};
+  }
+  ByteSpan Bytes(uint64_t offset, uint64_t bytes) const { return {At(offset, bytes), bytes}; }
+  uint64_t Word(uint64_t offset) const {
+    uint64_t word;
+    std::memcpy(&word, At(offset, kWordBytes), kWordBytes);
+    return word;
+  }
   // A word as it is at this moment: for any thread, beside the writer's.
   uint64_t WordNow(uint64_t offset) const;
   RecordHeader Header(uint64_t offset) const {
-    return HeaderOf(Bytes(offset, sizeof(RecordHeader)));
+    RecordHeader header;
+    std::memcpy(&header, At(offset, sizeof(header)), sizeof(header));
+    return header;
   }
 
   // --- Records. Offsets are multiples of 8. `version` is even throughout: Begin stores its odd
@@ -124,10 +141,17 @@ class RegionWriter {
   void BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag);
   // Stores words over the record's contents; the last word's missing bytes are zeros.
   void Store(uint64_t offset, ByteSpan bytes);
-  void Store(uint64_t offset, uint64_t word) { StoreWord(offset, word); }
+  void Store(uint64_t offset, uint64_t word);
   void Seal(uint64_t offset, uint32_t version, uint32_t tag, uint64_t checksum);
   // All of it. `contents` is whole words.
   void WriteRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents);
+  // The same of a record that is there, of this tag, and differs from `contents` only in `count`
+  // words from `first` on: the others are not stored again.
+  void AmendRecord(uint64_t offset, uint32_t version, uint32_t tag, ByteSpan contents,
+                   uint32_t first, uint32_t count);
+  // What both do, with a checksum that is known: `words` replace the record's contents from word
+  // `first` on.
+  void StoreRecord(uint64_t offset, const RecordHeader& header, uint32_t first, ByteSpan words);
 
   RecordPlace PlaceOf(uint64_t offset) const { return {offset, incarnation_}; }
 
@@ -147,10 +171,14 @@ class RegionWriter {
   void PrefetchHot() const { __builtin_prefetch(&hot_, 1); }
 
  private:
-  std::atomic_ref<uint64_t> WordToStore(uint64_t offset);
-  void StoreWord(uint64_t offset, uint64_t word);
-  void StoreFirstWord(uint64_t offset, uint64_t word);
-  void StoreUnobserved(uint64_t offset, uint64_t word);
+  // Where `offset` is, of which so many bytes are wanted.
+  const std::byte* At(uint64_t offset, uint64_t bytes) const {
+    assert(offset <= region_.size() && bytes <= region_.size() - offset);
+    return region_.data() + offset;
+  }
+  // Likewise, of so many words.
+  uint64_t* WordsAt(uint64_t offset, uint64_t words);
+  void DrawBlock();
 
   absl::Span<std::byte> region_;
   uint64_t incarnation_;

@@ -190,6 +190,7 @@ void UpdateBatch(benchmark::State& state) {
       key = NumberedKey(dice.Below(filled.keys()));
       filled.table().Prefetch(key);
     }
+    for (const NumberedKey& key : keys) filled.table().PrefetchItem(key);
     for (const NumberedKey& key : keys) {
       if (!filled.Put(key)) state.SkipWithError("full");
     }

@@ -9,8 +9,8 @@
  *
  * Model            Code
  *   kill           ItemStore::Kill
- *   publish_line   LineEditor::Publish, RegionWriter::WriteRecord
- *   put_inline     Table::PutInline (W2: item dead, line)
+ *   publish_line   LineEditor::Publish, RegionWriter::WriteRecord, RegionWriter::AmendRecord
+ *   put_inline     Table::PutInline (W2: item dead, line), Table::RewriteInline
  *   put_item       Table::ReplaceWithItem, Table::InsertItem (W2: item unsealed, old item dead, line, seal)
  *   put_in_place   ItemStore::RewriteInPlace
  *   delete         Table::Remove

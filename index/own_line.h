@@ -1,0 +1,125 @@
+// How the writer reads its own lines: they are well-formed, so that it goes from head to head and
+// compares keys by whole words. (line.h has what checks each word of a line, of readers.)
+
+#ifndef OSPREY_INDEX_OWN_LINE_H_
+#define OSPREY_INDEX_OWN_LINE_H_
+
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/string_view.h"
+#include "index/layout.h"
+#include "index/line.h"
+#include "index/writer.h"
+
+namespace osprey::index {
+
+// The line at `offset` of the writer's own region.
+inline const Line& LineAt(const RegionWriter& writer, uint64_t offset) {
+  return *reinterpret_cast<const Line*>(writer.Bytes(offset, kLineBytes).data());
+}
+
+// Likewise a window: two lines.
+inline const Line* WindowAt(const RegionWriter& writer, uint64_t home) {
+  return reinterpret_cast<const Line*>(writer.Bytes(home, kWindowBytes).data());
+}
+
+// Words of the entry that begins with `head`, a slot or an inline item's.
+constexpr uint32_t EntryWords(uint64_t head) {
+  return KindOf(head) == WordKind::kInline ? InlineHead::Unpack(head).words() : 1;
+}
+
+// Words of a line that keys take; the link's is not counted.
+inline uint32_t UsedWords(const Line& line) {
+  uint32_t used = 0;
+  while (used < kLineWordsUsable && line.words[used] != 0) used += EntryWords(line.words[used]);
+  assert(used <= kLineWordsUsable);
+  return used;
+}
+
+// What a line's checksum is of.
+inline ByteSpan WordBytesOf(const Line& line) {
+  return {reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)};
+}
+
+// Where the chain of a line begins, or goes on; 0: nowhere.
+inline uint64_t LinkOf(const Line& line) {
+  return line.words[kLinkWord] == 0 ? 0 : LinkOffset(line.words[kLinkWord]);
+}
+
+inline LineEntry EntryAt(const Line& line, uint32_t at) {
+  LineEntry entry;
+  entry.head = line.words[at];
+  entry.kind = KindOf(entry.head);
+  entry.at = at;
+  entry.words = EntryWords(entry.head);
+  if (entry.kind != WordKind::kInline) return entry;
+  const InlineHead head = InlineHead::Unpack(entry.head);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&line.words[at + 1]);
+  entry.key = {reinterpret_cast<const char*>(bytes), head.key_length};
+  entry.value = {bytes + head.key_length, head.value_length};
+  return entry;
+}
+
+// What a key's entry looks like: two comparisons tell it from nearly all others.
+class EntryPattern {
+ public:
+  // `key` must outlive this. Empty: nothing inline is like it.
+  EntryPattern(absl::string_view key, uint32_t fingerprint)
+      : key_(key),
+        slot_front_(Slot{0, 0, fingerprint}.Pack() >> kFingerprintShift),
+        inline_front_(!key.empty() && key.size() <= kKeyBytesMaxInline
+                          ? InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack() >>
+                                kKeyLengthShift
+                          : 0) {
+    if (key.size() >= kWordBytes) {
+      std::memcpy(&first_word_, key.data(), kWordBytes);
+    } else {
+      if (!key.empty()) std::memcpy(&first_word_, key.data(), key.size());
+      first_mask_ = (uint64_t{1} << 8 * key.size()) - 1;
+    }
+  }
+
+  // The first word of the key's entry in `line`; kLineWords: none. `is_its_item(head)`: whether the
+  // item of a slot with the key's fingerprint is the key's own.
+  template <typename IsItsItem>
+  uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
+    for (uint32_t at = 0; at < kLineWordsUsable;) {
+      const uint64_t head = line.words[at];
+      if (head == 0) break;  // no gaps: the rest is empty
+      if (KindOf(head) == WordKind::kInline) {
+        if (head >> kKeyLengthShift == inline_front_ && HoldsKey(&line.words[at + 1])) return at;
+        at += InlineHead::Unpack(head).words();
+      } else {
+        if (head >> kFingerprintShift == slot_front_ && is_its_item(head)) return at;
+        ++at;
+      }
+    }
+    return kLineWords;
+  }
+
+ private:
+  // What stands above these bits of a head says its kind, and the fingerprint or the key's length.
+  static constexpr int kFingerprintShift = 46;
+  static constexpr int kKeyLengthShift = 55;
+  static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
+  static_assert(Slot{0, 0, 65535}.Pack() >> kFingerprintShift == (1u << 16 | 65535));
+  static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
+
+  bool HoldsKey(const uint64_t* words) const {
+    if ((words[0] & first_mask_) != first_word_) return false;
+    return key_.size() <= kWordBytes ||
+           std::memcmp(words + 1, key_.data() + kWordBytes, key_.size() - kWordBytes) == 0;
+  }
+
+  absl::string_view key_;
+  uint64_t slot_front_;
+  uint64_t inline_front_;  // 0, which no inline item has: the key is too long, or empty
+  uint64_t first_word_ = 0;
+  uint64_t first_mask_ = ~uint64_t{0};
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_OWN_LINE_H_
