@@ -158,7 +158,11 @@ bool ShmTransport::Watch(ShmConnection* connection) {
 }
 
 void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
-  queue_.Add(kind, connection.id).event.status = std::move(status);
+  PendingEvent pending;
+  pending.event.kind = kind;
+  pending.event.connection = connection.id;
+  pending.event.status = std::move(status);
+  queue_.push_back(std::move(pending));
 }
 
 void ShmTransport::End(ShmConnection* connection, absl::Status status) {
@@ -286,10 +290,13 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
 }
 
 void ShmTransport::QueueRequest(const ShmConnection& connection) {
-  Event& request = queue_.Add(Event::Kind::kConnectRequest, connection.id).event;
-  request.text = connection.uri;
-  request.source = connection.source;
-  request.affinity = connection.theirs.affinity;
+  PendingEvent request;
+  request.event.kind = Event::Kind::kConnectRequest;
+  request.event.connection = connection.id;
+  request.event.text = connection.uri;
+  request.event.source = connection.source;
+  request.event.affinity = connection.theirs.affinity;
+  queue_.push_back(std::move(request));
 }
 
 absl::Status ShmTransport::Accept(ConnectionId id) {

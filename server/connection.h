@@ -194,6 +194,7 @@ class Connection {
   // One of the requests that it has gathered, whose table is held (TableAccess::Hold): its reply
   // waits until EndGathered. Returns what it cost (kCostPerHold).
   uint64_t ExecuteGathered(const Gather::Request& request, absl::Time now);
+  bool gathered() const { return gathered_ > 0; }
   // It has none left.
   void EndGathered(absl::Time now);
   State state() const { return state_; }

@@ -56,7 +56,7 @@ void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, a
   const index::KeyHash hash = shared_.tables.HashOf(key);
   const uint32_t partition = shared_.tables.PartitionOf(hash);
   shared_.tables.Prefetch(partition, hash);
-  shared_.gather.Add({this, header, frame, Gather::kNone}, partition);
+  shared_.gather.Add({this, header, frame, hash, Gather::kNone}, partition);
   if (shared_.gather.full()) shared_.execute_gathered(now);
 }
 

@@ -154,7 +154,8 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     case Event::Kind::kDeviceLost:
       break;  // above
   }
-  Touched(connection);
+  // Else when what it sent has been executed (ExecuteGathered).
+  if (!connection.gathered()) Touched(connection);
 }
 
 // True when another poller takes the connection. Only the first listens; what the others are asked

@@ -172,6 +172,7 @@ class Engine {
   // engine_tables.cc
   void ExecuteGathered(absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
+  void PrefetchItems(const Gather::Request& first);
   bool TendTables(absl::Time now);
   bool TendTable(uint32_t partition, absl::Time now);
   uint64_t OwnPartitions() const;

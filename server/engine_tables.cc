@@ -45,6 +45,7 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     if (!access_.Hold(partition, wait)) return false;
     wait = true;
     index::Table& table = access_.held();
+    PrefetchItems(*request);
     for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
       cost += request->connection->ExecuteGathered(*request, now);
       request = gather_.Next(*request);
@@ -60,10 +61,22 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
   return true;
 }
 
+// Of some of the requests from `first` on, each of which would wait for its item when its turn
+// comes. One alone waits in any case.
+void Engine::PrefetchItems(const Gather::Request& first) {
+  const Gather::Request* request = &first;
+  if (gather_.Next(first) == nullptr) return;
+  for (uint64_t i = 0; i < kCostPerHold && request != nullptr; ++i) {
+    access_.held().PrefetchItem(request->hash);
+    request = gather_.Next(*request);
+  }
+}
+
 // Growth, sweeps, eviction and compaction, step by step, of what was used. True while there is more
 // to do, so that nobody sleeps meanwhile.
 bool Engine::TendTables(absl::Time now) {
   TakeTouched();
+  if (untended_ == 0) return false;
   int steps = 0;
   for (int left = std::popcount(untended_); left > 0 && steps < kTendedPerTurn; --left) {
     const uint32_t partition = NextUntended();

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "index/hash.h"
 #include "index/partitions.h"
 #include "rdma/protocol.h"
 
@@ -37,6 +38,7 @@ class Gather {
     Connection* connection = nullptr;
     rdma::FrameHeader header;
     rdma::FrameBytes frame;  // the transport's
+    index::KeyHash hash;     // of its key
     uint16_t next = kNone;   // of its partition: for Gather
   };
 
