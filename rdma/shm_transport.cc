@@ -28,9 +28,8 @@ constexpr size_t kPrefetchBytesMax = 256;
 constexpr size_t kCacheLineBytes = 64;
 
 uint64_t LengthOf(const ReadRequest& read) {
-  uint64_t length = 0;
-  for (uint32_t i = 0; i < read.segment_count; ++i) length += read.segments[i].length;
-  return length;
+  const uint64_t first = read.segments[0].length;
+  return read.segment_count == 1 ? first : first + read.segments[1].length;
 }
 
 void CheckSegments(const ReadRequest& read) {
@@ -126,13 +125,8 @@ absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadReque
     status = PeerGoneError("another server has taken the address");
   }
   connection->reads_in_flight += static_cast<uint32_t>(reads.size());
-  PendingEvent done;
-  done.event.kind = Event::Kind::kReadsDone;
-  done.event.connection = id;
-  done.event.cookie = cookie;
-  done.event.status = status;
-  done.reads = static_cast<uint32_t>(reads.size());
-  queue_.push_back(std::move(done));
+  queue_.Add(Event::Kind::kReadsDone, id, cookie, static_cast<uint32_t>(reads.size()))
+      .event.status = status;
   if (!status.ok()) End(connection, std::move(status));
   return absl::OkStatus();
 }
@@ -203,14 +197,13 @@ size_t ShmTransport::Poll(absl::Span<Event> events) {
 
 size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
   for (; count < events.size() && !queue_.empty(); ++count) {
-    PendingEvent& pending = queue_.front();
+    const PendingEvent& pending = queue_.front();
     ShmConnection* connection = Find(pending.event.connection);
     assert(connection != nullptr);
     connection->reads_in_flight -= pending.reads;
     if (pending.event.kind == Event::Kind::kConnected) connection->announced = true;
     if (pending.event.kind == Event::Kind::kDisconnected) Erase(connection);
-    events[count] = std::move(pending.event);
-    queue_.pop_front();
+    queue_.PopInto(events[count]);
   }
   return count;
 }

@@ -158,11 +158,7 @@ bool ShmTransport::Watch(ShmConnection* connection) {
 }
 
 void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
-  PendingEvent pending;
-  pending.event.kind = kind;
-  pending.event.connection = connection.id;
-  pending.event.status = std::move(status);
-  queue_.push_back(std::move(pending));
+  queue_.Add(kind, connection.id).event.status = std::move(status);
 }
 
 void ShmTransport::End(ShmConnection* connection, absl::Status status) {
@@ -290,13 +286,10 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
 }
 
 void ShmTransport::QueueRequest(const ShmConnection& connection) {
-  PendingEvent request;
-  request.event.kind = Event::Kind::kConnectRequest;
-  request.event.connection = connection.id;
-  request.event.text = connection.uri;
-  request.event.source = connection.source;
-  request.event.affinity = connection.theirs.affinity;
-  queue_.push_back(std::move(request));
+  Event& request = queue_.Add(Event::Kind::kConnectRequest, connection.id).event;
+  request.text = connection.uri;
+  request.source = connection.source;
+  request.affinity = connection.theirs.affinity;
 }
 
 absl::Status ShmTransport::Accept(ConnectionId id) {
