@@ -41,7 +41,7 @@ constexpr Field kFields[] = {
     {"histories", &SimulationCounts::histories, 100},
     {"histories undecided", &SimulationCounts::undecided, 0},
 };
-constexpr uint64_t kUndecidedPerMillionMax = 500;
+constexpr uint64_t kUndecidedPerMillionMax = 2000;
 
 }  // namespace
 
