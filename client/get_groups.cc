@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "client/errors.h"
-#include "client/server_clock.h"
 
 namespace osprey::client {
 
@@ -108,10 +107,9 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
   for (size_t i = 0; i < landed; ++i) {
     Member& member = group.members[i];
     const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
-    index::ServerTimeBounds time;
     const KeyLookup::Step step =
-        member.lookup->Resume(bytes, [&] { return time = owner.ClockSince(group.posted_at); });
-    if (!Answers(step, time, *member.get.answer)) Follow(source, group, member, step, owner);
+        member.lookup->Resume(bytes, [&] { return owner.ClockSince(group.posted_at); });
+    if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
   }
   const bool late = group.reading < landed && owner.IsLate(group.deadline);
   for (size_t i = group.reading; i < landed; ++i) {
@@ -123,8 +121,7 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
   Post(source, number, now, owner);
 }
 
-bool GetGroups::Answers(const KeyLookup::Step& step, const index::ServerTimeBounds& time,
-                        absl::StatusOr<Value>& answer) {
+bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer) {
   if (step.kind == index::Lookup::Kind::kMiss) {
     answer = AbsentError();
     return true;
@@ -133,7 +130,7 @@ bool GetGroups::Answers(const KeyLookup::Step& step, const index::ServerTimeBoun
   answer.emplace();
   answer->bytes.assign(reinterpret_cast<const char*>(step.value.data()), step.value.size());
   answer->version = step.version;
-  answer->ttl = TtlOf(step.expiry_ns, time.latest_ns);
+  answer->ttl = TtlOf(step);
   return true;
 }
 

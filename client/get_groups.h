@@ -122,8 +122,7 @@ class GetGroups {
   void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
   void BeginAnew(Group& group, Owner& owner);
   // Whether the step is the lookup's end, which `answer` then tells.
-  static bool Answers(const KeyLookup::Step& step, const index::ServerTimeBounds& time,
-                      absl::StatusOr<Value>& answer);
+  static bool Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer);
   void CountOut(Member& member, Owner& owner);
 
   rdma::Transport& transport_;

@@ -94,11 +94,7 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 void GetOperation::Landed(TimeSince time_since) {
   assert(state_ == State::kReading && landed_ == read_.length);
   if (measured_bytes_ != 0) return Answer(Value());
-  Follow(lookup_->Resume({buffer_.data(), read_.length}, [&] {
-    const index::ServerTimeBounds time = time_since(posted_at_);
-    landed_ns_ = time.latest_ns;
-    return time;
-  }));
+  Follow(lookup_->Resume({buffer_.data(), read_.length}, [&] { return time_since(posted_at_); }));
 }
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
@@ -146,9 +142,9 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
       return BeginFetch(step);
     case index::Lookup::Kind::kHit:
       used_clock_ = step.expiry_ns != 0;
-      if (!step.in_pieces) return Hit(step.value, step.version, TtlOf(step.expiry_ns, landed_ns_));
+      if (!step.in_pieces) return Hit(step.value, step.version, TtlOf(step));
       length_ = fetch_.length;
-      return Answer(Value{std::move(fetched_), step.version, TtlOf(step.expiry_ns, landed_ns_)});
+      return Answer(Value{std::move(fetched_), step.version, TtlOf(step)});
     case index::Lookup::Kind::kMiss:
       return Answer(AbsentError());
     case index::Lookup::Kind::kAskServer:

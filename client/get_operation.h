@@ -170,7 +170,6 @@ class GetOperation final : public Operation {
   uint32_t landed_ = 0;
   absl::Time posted_at_;
   absl::Time begun_at_ = absl::InfinitePast();
-  uint64_t landed_ns_ = 0;  // server time when an item with an expiry had landed, at the latest
   bool used_clock_ = false;
   Buffer buffer_;
   ValueFetch fetch_;

@@ -21,6 +21,7 @@
 #include "client/client.h"
 #include "client/hit_sampler.h"
 #include "client/partition_maps.h"
+#include "client/server_clock.h"
 #include "client/slot_cache.h"
 #include "index/hash.h"
 #include "index/lookup.h"
@@ -75,6 +76,11 @@ class KeyLookup {
   uint64_t hint_ = 0;  // with which it began
   std::optional<index::Lookup> lookup_;
 };
+
+// What was left of a hit's expiry when it was READ.
+inline absl::Duration TtlOf(const KeyLookup::Step& hit) {
+  return TtlOf(hit.expiry_ns, hit.landed_ns);
+}
 
 }  // namespace osprey::client
 

@@ -122,6 +122,7 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   step.value = item.value;
   step.version = item.cas_version;
   step.expiry_ns = item.expiry_ns;
+  step.landed_ns = time_.latest_ns;
   step.slot = slot;
   step.line = line;
   const WordKind kind = slot != 0 ? WordKind::kSlot : WordKind::kInline;

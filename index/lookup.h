@@ -92,6 +92,7 @@ class Lookup {
     bool in_pieces = false;     // kHit: the value is what was given to TakeValue
     uint64_t version = 0;       // kHit
     uint64_t expiry_ns = 0;     // kHit: server time at which the key expires; 0: never
+    uint64_t landed_ns = 0;     // kHit of what expires: server time of its READ, at the latest
     uint64_t slot = 0;          // kHit
     uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
     uint64_t access = 0;        // kHit: where it was, as an AccessHint of partition 0

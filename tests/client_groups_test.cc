@@ -319,6 +319,17 @@ TEST_F(ClientGroupsTest, WhatExpiresIsJudgedByTheServersClock) {
   EXPECT_EQ(answers_[0]->bytes, "old");
 }
 
+// Its head is READ by the group, and its value by an operation.
+TEST_F(ClientGroupsTest, ALongValueThatExpiresHasItsTimeToLive) {
+  const std::string long_value(300 << 10, 'v');
+  Store("elephant", long_value, absl::Hours(1));
+  GetAll({"elephant"});
+  ASSERT_TRUE(answers_[0].ok()) << answers_[0].status();
+  EXPECT_EQ(answers_[0]->bytes, long_value);
+  EXPECT_GT(answers_[0]->ttl, absl::Minutes(59));
+  EXPECT_LE(answers_[0]->ttl, absl::Hours(1));
+}
+
 // --- Beside others
 
 TEST_F(ClientGroupsTest, GroupsAndOperationsShareTheConnection) {
