@@ -122,21 +122,23 @@ absl::Status Start(Runner& runner, size_t number) {
 }  // namespace
 
 absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
-                        const std::function<absl::Time()>& now, StopBell& bell) {
+                        const std::function<absl::Time()>& now,
+                        const std::function<void()>& started, StopBell& bell) {
   assert(!engines.empty() && engines.size() == pulses.size());
   std::vector<Runner> runners;
   for (size_t i = 0; i < engines.size(); ++i)
     runners.push_back({engines[i], &pulses[i], mode, &now, &bell, false, {}});
-  runners[0].first = true;
-  size_t started = 1;
+  size_t threads = 1;
   absl::Status status;
-  for (; started < runners.size() && status.ok(); ++started) {
-    status = Start(runners[started], started);
+  for (; threads < runners.size() && status.ok(); ++threads) {
+    status = Start(runners[threads], threads);
     if (!status.ok()) break;
   }
+  runners[0].first = status.ok();
+  if (status.ok()) started();
   if (!status.ok()) bell.Ring();
   RunOne(runners[0]);
-  for (size_t i = 1; i < started; ++i) pthread_join(runners[i].thread, nullptr);
+  for (size_t i = 1; i < threads; ++i) pthread_join(runners[i].thread, nullptr);
   for (Engine* const engine : engines) {
     if (status.ok()) status = engine->failure();
   }

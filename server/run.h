@@ -40,10 +40,12 @@ class StopBell {
 
 // Drives the engines, each with the pulse of its number, until `bell` rings (which one of them does
 // if it fails) and all are done: the first on this thread, each other on one of its own. `now` is
-// thread-safe and never goes back. OK when the end was asked for; else why one failed, or
-// RESOURCE_EXHAUSTED (no thread to be had).
+// thread-safe and never goes back. `started` is called once all threads are there. OK when the end
+// was asked for; else why one failed, or RESOURCE_EXHAUSTED (no thread to be had; `started` was not
+// called).
 absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
-                        const std::function<absl::Time()>& now, StopBell& bell);
+                        const std::function<absl::Time()>& now,
+                        const std::function<void()>& started, StopBell& bell);
 
 }  // namespace osprey::server
 

@@ -356,14 +356,13 @@ ServeResult Serve(const Config& config) {
   server.pulses = std::vector<Pulse>(server.engines.size());
   if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
-  Announce(config, server, *uris);
   std::vector<Engine*> engines;
   for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
   const Watchdog watchdog(Watchdog::Patience(),
                           [&] { return CheckTurning(server.pulses, clock.Now()); });
   absl::Status status = RunEngines(
       engines, absl::MakeSpan(server.pulses), config.poll, [&clock] { return clock.Now(); },
-      *stop_bell);
+      [&] { Announce(config, server, *uris); }, *stop_bell);
   if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   Log("ended");
   return {ServeExit::kClean, absl::OkStatus()};

@@ -31,6 +31,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define LARGE_BYTES (64 * 1024)
@@ -87,13 +88,15 @@ FAILS(int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int f), (fd, a, n
 FAILS(int, getsockopt, (int fd, int l, int o, void *v, socklen_t *n), (fd, l, o, v, n), -1, ENOBUFS)
 FAILS(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f), -1, ENOBUFS)
 FAILS(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f), -1, ENOMEM)
+FAILS(ssize_t, sendto,
+      (int fd, const void *d, size_t n, int f, const struct sockaddr *a, socklen_t m),
+      (fd, d, n, f, a, m), -1, ENOBUFS)
 FAILS(int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE)
 FAILS(int, ftruncate, (int fd, off_t length), (fd, length), -1, ENOSPC)
 FAILS(int, fallocate, (int fd, int mode, off_t o, off_t n), (fd, mode, o, n), -1, ENOSPC)
 FAILS_WITH(posix_fallocate, (int fd, off_t o, off_t n), (fd, o, n), ENOSPC)
 FAILS(void *, mmap, (void *at, size_t n, int p, int f, int fd, off_t o), (at, n, p, f, fd, o),
       MAP_FAILED, ENOMEM)
-FAILS(int, madvise, (void *at, size_t n, int advice), (at, n, advice), -1, ENOMEM)
 FAILS(int, eventfd, (unsigned value, int flags), (value, flags), -1, EMFILE)
 FAILS(int, epoll_create1, (int flags), (flags), -1, EMFILE)
 FAILS(int, epoll_ctl, (int e, int o, int fd, struct epoll_event *v), (e, o, fd, v), -1, ENOMEM)
@@ -104,8 +107,10 @@ FAILS(int, ppoll, (struct pollfd *fds, nfds_t n, const struct timespec *t, const
 FAILS(ssize_t, read, (int fd, void *to, size_t n), (fd, to, n), -1, EIO)
 FAILS(ssize_t, write, (int fd, const void *from, size_t n), (fd, from, n), -1, ENOSPC)
 FAILS(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
+FAILS(int, fsync, (int fd), (fd), -1, ENOSPC)
 FAILS(int, flock, (int fd, int operation), (fd, operation), -1, ENOLCK)
 FAILS(int, fstat, (int fd, struct stat *to), (fd, to), -1, ENOMEM)
+FAILS(int, fstatfs, (int fd, struct statfs *to), (fd, to), -1, ENOMEM)
 FAILS(int, stat, (const char *path, struct stat *to), (path, to), -1, ENOMEM)
 FAILS(int, lstat, (const char *path, struct stat *to), (path, to), -1, ENOMEM)
 FAILS(int, chmod, (const char *path, mode_t mode), (path, mode), -1, EROFS)
@@ -117,6 +122,23 @@ FAILS(ssize_t, getrandom, (void *to, size_t n, unsigned flags), (to, n, flags), 
 FAILS_WITH(pthread_create,
            (pthread_t * thread, const pthread_attr_t *how, void *(*run)(void *), void *with),
            (thread, how, run, with), EAGAIN)
+
+/* fallocate is called where the kernel does not know MADV_POPULATE_WRITE: then as in an older one. */
+int madvise(void *at, size_t n, int advice) {
+  static int (*real)(void *, size_t, int);
+  if (real == NULL) real = (int (*)(void *, size_t, int))real_of("madvise");
+  const char *chosen = getenv("OSPREY_FAIL");
+  const int is_older = chosen != NULL && strcmp(chosen, "fallocate") == 0;
+  if (is_older && advice == MADV_POPULATE_WRITE) {
+    errno = EINVAL;
+    return -1;
+  }
+  if (is_due("madvise")) {
+    errno = ENOMEM;
+    return -1;
+  }
+  return real(at, n, advice);
+}
 
 int open(const char *path, int flags, ...) {
   static int (*real)(const char *, int, ...);
@@ -174,6 +196,7 @@ int posix_memalign(void **to, size_t a, size_t n) {
 
 FAILS(struct ibv_device **, ibv_get_device_list, (int *n), (n), NULL, ENOMEM)
 FAILS(struct ibv_context **, rdma_get_devices, (int *n), (n), NULL, ENOMEM)
+FAILS(struct ibv_context *, ibv_open_device, (struct ibv_device * d), (d), NULL, EMFILE)
 FAILS(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context * c), (c), NULL, ENOMEM)
 FAILS(struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context * c), (c), NULL,
       EMFILE)

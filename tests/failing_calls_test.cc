@@ -2,20 +2,27 @@
 // function in turn the first call of the program, then the second, until the program makes no more.
 //
 // kvserver:  either says in one line why it does not start, or serves. A session in which the call
-//            failed may fail; the next one succeeds, and costs no more descriptors or mappings.
+//            failed may fail; the next one succeeds, and costs no more descriptors or mappings. So
+//            does one with everything that flags can add, which is scraped, tells a service manager
+//            that it is ready, and refuses a client too many.
 // kvcli:     either does what it was told, or says in one line why not.
+//
+// Of each function some call must have failed in one of them.
 //
 // The call fails in a process of its own, by tests/failing_calls.c. Over shared memory; in the lab
 // over verbs, with the functions of libibverbs and librdmacm.
 
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -23,11 +30,14 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
+#include "tests/notify_socket.h"
+#include "tests/scraping.h"
 #include "tests/subprocess.h"
 
 namespace osprey {
@@ -43,8 +53,31 @@ const std::string kLong(100000, 'l');   // by rendezvous
 
 bool IsLong() { return std::getenv("OSPREY_TEST_LONG") != nullptr; }
 
-// In short every call at first, and then fewer and fewer.
-int Following(int nth) { return IsLong() ? nth + 1 : nth + 1 + nth / 4; }
+// In short every call at first, and then fewer and fewer; in the lab, where a server takes seconds,
+// likewise after the first 32.
+int Following(int nth) {
+  const bool every = IsLong() && (!InLab() || nth < 32);
+  return every ? nth + 1 : nth + 1 + nth / 4;
+}
+
+// How long the tests may go on in the lab: each as long as four of those that are left would take
+// on an average. So one that calls a function all the time, as pollers do, ends.
+class LabTime {
+ public:
+  explicit LabTime(int tests) : tests_left_(tests) {}
+  // Of the test that begins now.
+  absl::Time UntilOfNext() {
+    if (!InLab()) return absl::InfiniteFuture();
+    const absl::Time now = absl::Now();
+    const int left = std::max(tests_left_--, 1);
+    return now + std::max((until_ - now) * std::min(4.0 / left, 1.0), absl::ZeroDuration());
+  }
+
+ private:
+  const absl::Time until_ = absl::Now() + absl::Minutes(45);
+  int tests_left_;
+};
+
 int NthMax() { return InLab() && !IsLong() ? kNthMaxInLabInShort : kNthMax; }
 
 std::string Read(const std::string& path) {
@@ -124,12 +157,18 @@ Holdings HoldingsOf(pid_t pid) {
           LinesOf(absl::StrCat("/proc/", pid, "/maps"))};
 }
 
-// What a client does from the beginning to the end.
-absl::Status Session(const std::string& uri) {
+absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& uri, const std::string& key_file,
+                                                absl::Duration timeout = kDeadline) {
   Options options;
-  options.connect_timeout = kDeadline;
+  options.connect_timeout = timeout;
   options.deadline = kDeadline;
-  absl::StatusOr<std::unique_ptr<Client>> connected = Client::Connect(uri, options);
+  options.auth_key_file = key_file;
+  return Client::Connect(uri, options);
+}
+
+// What a client does from the beginning to the end.
+absl::Status Session(const std::string& uri, const std::string& key_file = "") {
+  absl::StatusOr<std::unique_ptr<Client>> connected = Connect(uri, key_file);
   if (!connected.ok()) return connected.status();
   Client& client = **connected;
   absl::Status status = client.Put("planet", "saturn").status();
@@ -144,12 +183,48 @@ absl::Status Session(const std::string& uri) {
   return client.Delete("planet").status();
 }
 
+// How many calls failed, and how many tests looked for some, by the function.
+struct Outcome {
+  int failed = 0;
+  size_t tests = 0;
+};
+std::map<std::string, Outcome>& Outcomes() {
+  static auto* const outcomes = new std::map<std::string, Outcome>();
+  return *outcomes;
+}
+
+std::vector<std::string> Functions();
+std::vector<std::string> FunctionsWithAll();
+size_t TestsOf(const std::string& function) {
+  const std::vector<std::string> with_all = FunctionsWithAll();
+  return 2 + static_cast<size_t>(std::count(with_all.begin(), with_all.end(), function));
+}
+
 class FailingCallsTest : public testing::TestWithParam<std::string> {
  protected:
-  void TearDown() override {
-    std::printf("%s: %d calls failed\n", GetParam().c_str(), failed_);
-    if (IsLong()) std::fflush(stdout);
+  FailingCallsTest() {
+    static LabTime time(static_cast<int>(2 * Functions().size() + FunctionsWithAll().size()));
+    until_ = time.UntilOfNext();
   }
+  void TearDown() override {
+    std::printf("%s: %d calls failed%s\n", GetParam().c_str(), failed_,
+                absl::Now() > until_ ? "; the time was up" : "");
+    if (IsLong()) std::fflush(stdout);
+    Outcome& outcome = Outcomes()[GetParam()];
+    outcome.failed += failed_;
+    ++outcome.tests;
+  }
+  // `bears(nth)`: false when the program makes fewer calls.
+  void FailOneAfterTheOther(const std::function<bool(int)>& bears) {
+    for (int nth = 1; nth <= NthMax() && absl::Now() < until_; nth = Following(nth)) {
+      SCOPED_TRACE(absl::StrCat("call ", nth, " of ", GetParam()));
+      if (!bears(nth) || HasFailure()) break;
+      ++failed_;
+    }
+  }
+
+ private:
+  absl::Time until_;
   int failed_ = 0;
 };
 
@@ -157,6 +232,80 @@ class FailingCallsTest : public testing::TestWithParam<std::string> {
 // ------------------------------------------------------------------------------------
 
 class ServerTest : public FailingCallsTest {};
+
+// A kvserver, and what it takes to speak with it.
+class Served {
+ public:
+  // Plain, or with all that flags can add.
+  explicit Served(bool with_all) : with_all_(with_all) {
+    if (!with_all) return;
+    directory_ = NewTemporaryDirectory();
+    key_file_ = directory_ + "/key";
+    std::ofstream(key_file_) << "a key of this test, long enough for all";
+    chmod(key_file_.c_str(), 0600);
+    manager_.emplace(directory_ + "/notify");
+  }
+  ~Served() {
+    for (const char* name : {"/key", "/notify"}) unlink((directory_ + name).c_str());
+    if (with_all_) rmdir(directory_.c_str());
+  }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  absl::Status Start() {
+    std::vector<std::string> flags;
+    if (with_all_) {
+      flags = {"--pollers=2", "--metrics=0", "--connections-max=2", "--auth-key-file=" + key_file_};
+      setenv("NOTIFY_SOCKET", (directory_ + "/notify").c_str(), 1);
+    }
+    const std::string listen = NewListenAddress();
+    // Its page, from a server before it that others could read.
+    if (with_all_ && !InLab())
+      std::ofstream(listen.substr(listen.find("//") + 2) + ".incarnation").flush();
+    absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(listen, flags);
+    unsetenv("NOTIFY_SOCKET");
+    if (!started.ok()) return started.status();
+    process_ = *std::move(started);
+    return absl::OkStatus();
+  }
+  ServerProcess& process() { return *process_; }
+
+  absl::Status Session() const {
+    const absl::Status status = osprey::Session(process_->uri(), key_file_);
+    if (!status.ok() || !with_all_) return status;
+    if (absl::Status refused = OneTooMany(); !refused.ok()) return refused;
+    return Scraped();
+  }
+
+ private:
+  // One client more than are allowed: it asks again and again, and then gives up.
+  absl::Status OneTooMany() const {
+    const absl::StatusOr<std::unique_ptr<Client>> first = Connect(process_->uri(), key_file_);
+    if (!first.ok()) return first.status();
+    const absl::StatusOr<std::unique_ptr<Client>> second = Connect(process_->uri(), key_file_);
+    if (!second.ok()) return second.status();
+    const bool refused =
+        !Connect(process_->uri(), key_file_, absl::Milliseconds(InLab() ? 500 : 20)).ok();
+    return refused ? absl::OkStatus() : absl::InternalError("a client too many was not refused");
+  }
+  absl::Status Scraped() const {
+    const std::string log = process_->Log(), before = "metrics at http://127.0.0.1:";
+    const size_t found = log.find(before);
+    int port = 0;
+    if (found == log.npos) return absl::NotFoundError("the server tells no port of its metrics");
+    const std::string rest = log.substr(found + before.size());
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find('/')), &port)) return absl::NotFoundError(log);
+    const absl::StatusOr<HttpAnswer> answer = GetHttp(static_cast<uint16_t>(port), "/metrics");
+    if (!answer.ok()) return answer.status();
+    if (answer->status == 200) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("a scrape's status is ", answer->status));
+  }
+
+  const bool with_all_;
+  std::string directory_, key_file_;
+  absl::optional<NotifySocket> manager_;
+  std::unique_ptr<ServerProcess> process_;
+};
 
 // Its session that ended leaves nothing behind.
 void ExpectNothingIsLeft(pid_t pid, const Holdings& before) {
@@ -172,14 +321,15 @@ void ExpectNothingIsLeft(pid_t pid, const Holdings& before) {
 }
 
 // False when the program makes fewer calls.
-bool ServerBearsFailureOf(const std::string& function, int nth) {
+bool ServerBearsFailureOf(const std::string& function, int nth, bool with_all) {
   const Failure failure(function, nth);
+  Served served(with_all);
   failure.Export();
-  absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(NewListenAddress());
+  const absl::Status started = served.Start();
   failure.Unexport();
   if (!started.ok()) {
-    EXPECT_TRUE(failure.happened()) << started.status();
-    const std::string text(started.status().message());
+    EXPECT_TRUE(failure.happened()) << started;
+    const std::string text(started.message());
     EXPECT_TRUE(absl::StrContains(text, "status 2") || absl::StrContains(text, "status 3") ||
                 absl::StrContains(text, "status 4"))
         << text;
@@ -187,19 +337,19 @@ bool ServerBearsFailureOf(const std::string& function, int nth) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     return true;
   }
-  ServerProcess& server = **started;
+  ServerProcess& server = served.process();
   // So many sessions make all the calls that there are to make, and whatever the server keeps for
   // the next one.
   for (int i = 0; i < kSessions; ++i) {
     const bool before = failure.happened();
-    const absl::Status status = Session(server.uri());
+    const absl::Status status = served.Session();
     EXPECT_TRUE(status.ok() || (!before && failure.happened()))
         << "session " << i << ": " << status;
   }
   absl::SleepFor(absl::Milliseconds(InLab() ? 200 : 5));
   const Holdings before = HoldingsOf(server.pid());
   const bool happened = failure.happened();
-  const absl::Status status = Session(server.uri());
+  const absl::Status status = served.Session();
   EXPECT_TRUE(status.ok() || !happened) << status;
   ExpectNothingIsLeft(server.pid(), before);
   const int exit_status = server.Stop();
@@ -209,11 +359,16 @@ bool ServerBearsFailureOf(const std::string& function, int nth) {
 }
 
 TEST_P(ServerTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
-  for (int nth = 1; nth <= NthMax(); nth = Following(nth)) {
-    SCOPED_TRACE(absl::StrCat("call ", nth, " of ", GetParam()));
-    if (!ServerBearsFailureOf(GetParam(), nth) || HasFailure()) break;
-    ++failed_;
-  }
+  FailOneAfterTheOther(
+      [&](int nth) { return ServerBearsFailureOf(GetParam(), nth, /*with_all=*/false); });
+}
+
+// Such a server takes two seconds to end: its door for metrics does.
+class ServerWithAllTest : public FailingCallsTest {};
+
+TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
+  FailOneAfterTheOther(
+      [&](int nth) { return ServerBearsFailureOf(GetParam(), nth, /*with_all=*/true); });
 }
 
 // ---- kvcli
@@ -255,13 +410,11 @@ class KvcliTest : public FailingCallsTest {
     return failure.happened();
   }
 
-  void Sweep(const std::vector<std::string>& words, const std::string& input,
+  // `words` of the how-manieth attempt.
+  void Sweep(const std::function<std::vector<std::string>(int)>& words, const std::string& input,
              const std::string& answer) {
-    for (int nth = 1; nth <= NthMax(); nth = Following(nth)) {
-      SCOPED_TRACE(absl::StrCat("call ", nth, " of ", GetParam(), " in kvcli ", words[0]));
-      if (!BearsFailureOf(nth, words, input, answer) || HasFailure()) break;
-      ++failed_;
-    }
+    SCOPED_TRACE(words(0)[0]);
+    FailOneAfterTheOther([&](int nth) { return BearsFailureOf(nth, words(nth), input, answer); });
   }
 
   std::unique_ptr<ServerProcess> server_;
@@ -269,12 +422,30 @@ class KvcliTest : public FailingCallsTest {
 };
 
 TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
-  Sweep({"put", "rings", "-"}, kLong, "");
+  using Words = std::vector<std::string>;
+  Sweep([](int) { return Words{"put", "rings", "-"}; }, kLong, "");
   ASSERT_TRUE(Session(server_->uri()).ok());
-  Sweep({"get", "rings"}, "", kLong);
+  Sweep([](int) { return Words{"get", "rings"}; }, "", kLong);
   ASSERT_TRUE(Session(server_->uri()).ok());
+  if (!InLab()) {
+    const std::string file = NewTemporaryDirectory() + "/export.";
+    Sweep([&](int nth) { return Words{"export", absl::StrCat(file, nth)}; }, "", "");
+    ASSERT_TRUE(Session(server_->uri()).ok());
+  }
   ExpectNothingIsLeft(server_->pid(), before_);
   EXPECT_EQ(server_->Stop(), 0);
+}
+
+// ---- Both
+// ---------------------------------------------------------------------------------------
+
+class BothTest : public testing::TestWithParam<std::string> {};
+
+// The last of the tests of a function.
+TEST_P(BothTest, SomeCallFailed) {
+  const Outcome outcome = Outcomes()[GetParam()];
+  if (outcome.tests < TestsOf(GetParam())) GTEST_SKIP() << "not all tests of it were run";
+  EXPECT_GT(outcome.failed, 0);
 }
 
 // ---- Functions
@@ -282,13 +453,16 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
 
 std::vector<std::string> Functions() {
   if (InLab() && !IsLong()) {
-    return {"ibv_create_qp", "ibv_reg_mr",       "ibv_modify_qp", "ibv_post_send",
-            "ibv_post_recv", "ibv_poll_cq",      "rdma_connect",  "rdma_resolve_addr",
-            "rdma_accept",   "rdma_get_cm_event"};
+    return {
+        "ibv_open_device",   "ibv_create_qp",     "ibv_reg_mr",   "ibv_modify_qp", "ibv_post_send",
+        "ibv_post_recv",     "ibv_poll_cq",       "rdma_connect", "rdma_accept",   "rdma_reject",
+        "rdma_resolve_addr", "rdma_get_cm_event", "mmap",         "eventfd",       "epoll_create1",
+        "epoll_ctl",         "epoll_wait",        "open",         "fallocate"};
   }
   if (InLab()) {
     return {"ibv_get_device_list",
             "rdma_get_devices",
+            "ibv_open_device",
             "ibv_query_device",
             "ibv_query_port",
             "ibv_alloc_pd",
@@ -312,27 +486,76 @@ std::vector<std::string> Functions() {
             "rdma_resolve_route",
             "rdma_connect",
             "rdma_accept",
+            "rdma_reject",
             "rdma_establish",
             "rdma_disconnect",
             "rdma_get_cm_event",
             "rdma_init_qp_attr",
             "rdma_migrate_id",
             "rdma_set_option",
+            "mmap",
+            "eventfd",
+            "epoll_create1",
+            "epoll_ctl",
+            "epoll_wait",
+            "open",
+            "fallocate",
             "malloc"};
   }
-  return {"socket",     "bind",    "listen",       "connect",   "accept4",       "getsockopt",
-          "sendmsg",    "recvmsg", "memfd_create", "ftruncate", "fallocate",     "posix_fallocate",
-          "mmap",       "madvise", "fcntl",        "eventfd",   "epoll_create1", "epoll_ctl",
-          "epoll_wait", "poll",    "ppoll",        "read",      "write",         "open",
-          "fopen",      "flock",   "fstat",        "stat",      "lstat",         "chmod",
-          "fchmod",     "unlink",  "getrlimit",    "setrlimit", "getrandom",     "pthread_create",
+  return {"socket",
+          "bind",
+          "listen",
+          "connect",
+          "accept4",
+          "getsockopt",
+          "sendmsg",
+          "recvmsg",
+          "memfd_create",
+          "ftruncate",
+          "posix_fallocate",
+          "mmap",
+          "madvise",
+          "fcntl",
+          "eventfd",
+          "epoll_create1",
+          "epoll_ctl",
+          "epoll_wait",
+          "poll",
+          "ppoll",
+          "read",
+          "write",
+          "open",
+          "fopen",
+          "flock",
+          "fstat",
+          "stat",
+          "lstat",
+          "chmod",
+          "fstatfs",
+          "sendto",
+          "fsync",
+          "fchmod",
+          "unlink",
+          "getrlimit",
+          "setrlimit",
+          "getrandom",
+          "pthread_create",
           "malloc"};
+}
+
+// In short those that no plain server calls.
+std::vector<std::string> FunctionsWithAll() {
+  if (IsLong()) return Functions();
+  if (InLab()) return {"rdma_reject"};
+  return {"read", "fchmod", "sendto", "pthread_create"};
 }
 
 const auto kName = [](const testing::TestParamInfo<std::string>& info) { return info.param; };
 
 INSTANTIATE_TEST_SUITE_P(Of, ServerTest, testing::ValuesIn(Functions()), kName);
+INSTANTIATE_TEST_SUITE_P(Of, ServerWithAllTest, testing::ValuesIn(FunctionsWithAll()), kName);
 INSTANTIATE_TEST_SUITE_P(Of, KvcliTest, testing::ValuesIn(Functions()), kName);
+INSTANTIATE_TEST_SUITE_P(Of, BothTest, testing::ValuesIn(Functions()), kName);
 
 }  // namespace
 }  // namespace osprey
