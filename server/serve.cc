@@ -358,8 +358,9 @@ ServeResult Serve(const Config& config) {
     return {ServeExit::kCannotListen, std::move(status)};
   std::vector<Engine*> engines;
   for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
-  const Watchdog watchdog(Watchdog::Patience(),
-                          [&] { return CheckTurning(server.pulses, clock.Now()); });
+  const absl::StatusOr<std::unique_ptr<Watchdog>> watchdog = Watchdog::Start(
+      Watchdog::Patience(), [&] { return CheckTurning(server.pulses, clock.Now()); });
+  if (!watchdog.ok()) return {ServeExit::kFailed, watchdog.status()};
   absl::Status status = RunEngines(
       engines, absl::MakeSpan(server.pulses), config.poll, [&clock] { return clock.Now(); },
       [&] { Announce(config, server, *uris); }, *stop_bell);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -26,11 +27,20 @@ absl::Duration Watchdog::Patience() {
   return absl::Microseconds(patience_us);
 }
 
-Watchdog::Watchdog(absl::Duration patience, std::function<absl::Status()> check)
-    : check_(std::move(check)) {
-  if (patience == absl::InfiniteDuration()) return;
+absl::StatusOr<std::unique_ptr<Watchdog>> Watchdog::Start(absl::Duration patience,
+                                                          std::function<absl::Status()> check) {
+  std::unique_ptr<Watchdog> watchdog(new Watchdog(std::move(check)));
+  if (patience == absl::InfiniteDuration()) return watchdog;
   const SignalsBlocked blocked;
-  thread_ = std::thread([this, patience] { Run(patience / 2); });
+  try {
+    watchdog->thread_ =
+        std::thread([patience, started = watchdog.get()] { started->Run(patience / 2); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot start the thread that tells the service manager that we live: ", error.what(),
+        "; allow more threads (TasksMax=, ulimit -u)"));
+  }
+  return watchdog;
 }
 
 Watchdog::~Watchdog() {

@@ -6,10 +6,13 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace osprey::server {
@@ -23,12 +26,15 @@ class Watchdog {
 
   // Tells twice in each `patience`, unless check() says why not: that is logged, once. With an
   // infinite one it does nothing. `check` is called on a thread of this one's own.
-  Watchdog(absl::Duration patience, std::function<absl::Status()> check);
+  // Errors: RESOURCE_EXHAUSTED, there is no thread to be had.
+  static absl::StatusOr<std::unique_ptr<Watchdog>> Start(absl::Duration patience,
+                                                         std::function<absl::Status()> check);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
+  explicit Watchdog(std::function<absl::Status()> check) : check_(std::move(check)) {}
   void Run(absl::Duration every);
 
   const std::function<absl::Status()> check_;

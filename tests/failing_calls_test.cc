@@ -257,6 +257,7 @@ class Served {
     if (with_all_) {
       flags = {"--pollers=2", "--metrics=0", "--connections-max=2", "--auth-key-file=" + key_file_};
       setenv("NOTIFY_SOCKET", (directory_ + "/notify").c_str(), 1);
+      setenv("WATCHDOG_USEC", "60000000", 1);
     }
     const std::string listen = NewListenAddress();
     // Its page, from a server before it that others could read.
@@ -264,6 +265,7 @@ class Served {
       std::ofstream(listen.substr(listen.find("//") + 2) + ".incarnation").flush();
     absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(listen, flags);
     unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
     if (!started.ok()) return started.status();
     process_ = *std::move(started);
     return absl::OkStatus();
