@@ -274,9 +274,10 @@ TEST_F(KvbenchOnAnyTransportTest, FilesAreWrittenThoughNobodyReadsTheReport) {
 
 TEST_F(KvbenchTest, AnInterruptedRunReportsWhatWasDone) {
   Load();
-  const ProgramResult run = RunProgram(
-      {"timeout", "--preserve-status", "--signal=INT", "1", "tools/kvbench", "run", "--workload=c",
-       "--records=500", "--duration=60", absl::StrCat("--server=", server_->uri())});
+  const ProgramResult run =
+      RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=INT", "1",
+                  "tools/kvbench", "run", "--workload=c", "--records=500", "--duration=60",
+                  absl::StrCat("--server=", server_->uri())});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("# interrupted"));
   EXPECT_GT(Figure(run.out, "[READ], Return=OK"), 0);

@@ -66,7 +66,7 @@ server_starts_with_the_defaults_of_the_flag_file() {
   sed -n 's/^#\(--[a-z-]*=.\+\)/\1/p' "$scratch/x/etc/osprey/kvserver.flags" |
     grep -v -e '^--listen=' > "$scratch/flags"
   [[ $(wc -l < "$scratch/flags") -ge 5 ]] || return
-  timeout --preserve-status --signal=TERM 2 "$scratch/x/usr/bin/kvserver" --flagfile="$scratch/flags" \
+  timeout --foreground --preserve-status --signal=TERM 2 "$scratch/x/usr/bin/kvserver" --flagfile="$scratch/flags" \
     --listen="shm://$scratch/socket" --memory=64MiB | grep -x "ready shm://$scratch/socket"
 }
 

@@ -33,8 +33,8 @@ using testing::StartsWith;
 
 // Runs kvserver with `flags` for a second, then asks it to end as `timeout` does.
 ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& signal = "TERM") {
-  std::vector<std::string> args = {"timeout", "--preserve-status", "--signal=" + signal, "1",
-                                   "server/kvserver"};
+  std::vector<std::string> args = {
+      "timeout", "--foreground", "--preserve-status", "--signal=" + signal, "1", "server/kvserver"};
   args.insert(args.end(), flags.begin(), flags.end());
   return RunProgram(args);
 }
@@ -315,9 +315,10 @@ TEST(ServerProcess, TellsSystemdWhenItIsReadyAndThatItEnds) {
   ProgramOptions options;
   options.environment = {absl::StrCat("NOTIFY_SOCKET=", directory, "/notify")};
   const std::string uri = ShmUri(directory);
-  const ProgramResult result = RunProgram({"timeout", "--preserve-status", "--signal=TERM", "1",
-                                           "server/kvserver", "--listen=" + uri, "--memory=64MiB"},
-                                          options);
+  const ProgramResult result =
+      RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "1",
+                  "server/kvserver", "--listen=" + uri, "--memory=64MiB"},
+                 options);
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_THAT(manager.Received(),
               testing::ElementsAre(absl::StrCat("READY=1\nSTATUS=ready at ", uri, ", memory 64MiB"),
@@ -332,8 +333,8 @@ TEST(ServerProcess, TellsSystemdThatItLivesIfItIsToBeTold) {
     options.environment = std::move(environment);
     options.environment.push_back(absl::StrCat("NOTIFY_SOCKET=", directory, "/notify"));
     const ProgramResult result =
-        RunProgram({"timeout", "--preserve-status", "--signal=TERM", "1", "server/kvserver",
-                    "--listen=" + ShmUri(directory), "--memory=64MiB"},
+        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "1",
+                    "server/kvserver", "--listen=" + ShmUri(directory), "--memory=64MiB"},
                    options);
     EXPECT_EQ(result.exit_status, 0) << result.err;
     const std::vector<std::string> told = manager.Received();
@@ -353,8 +354,8 @@ TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {
     ProgramOptions options;
     options.environment = {absl::StrCat("NOTIFY_SOCKET=", socket)};
     const ProgramResult result =
-        RunProgram({"timeout", "--preserve-status", "--signal=TERM", "0.5", "server/kvserver",
-                    "--listen=" + ShmUri(directory), "--memory=64MiB"},
+        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "0.5",
+                    "server/kvserver", "--listen=" + ShmUri(directory), "--memory=64MiB"},
                    options);
     EXPECT_EQ(result.exit_status, 0) << socket << result.err;
   }
