@@ -354,7 +354,7 @@ TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {
     ProgramOptions options;
     options.environment = {absl::StrCat("NOTIFY_SOCKET=", socket)};
     const ProgramResult result =
-        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "0.5",
+        RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=TERM", "2",
                     "server/kvserver", "--listen=" + ShmUri(directory), "--memory=64MiB"},
                    options);
     EXPECT_EQ(result.exit_status, 0) << socket << result.err;
