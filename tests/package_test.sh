@@ -132,7 +132,7 @@ completion_offers_what_may_stand_there() {
     is_completed serve kvcli doctor --self-test = s &&
     # Files, which are readline's to find.
     is_completed '' kvcli import '' &&
-    is_completed "@$scratch/osprey.deb" kvcli put planet @ "$scratch/osp" &&
+    is_completed "@$scratch/osprey.deb" kvcli put planet @ "$scratch/osprey.d" &&
     is_completed load kvbench lo &&
     is_completed merge kvbench m &&
     is_completed '--warmup=' kvbench run --warm &&
