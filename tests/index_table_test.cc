@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "index/lookup.h"
@@ -70,6 +71,21 @@ TEST(TableTest, SmallValueIsReadInOneReadAndALargeOneInTwo) {
   const GetResult miss = f.Read("absent");
   EXPECT_EQ(miss.kind, Lookup::Kind::kMiss);
   EXPECT_EQ(miss.counters.reads, 1u);
+}
+
+// Behind it in its words are zeros (layout.h).
+TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
+  Fixture f;
+  ASSERT_TRUE(f.Put("k", "12345678-secret").status.ok());
+  const auto held = [&] {
+    const absl::Span<const std::byte> region = f.memory.span();
+    const absl::string_view text(reinterpret_cast<const char*>(region.data()), region.size());
+    return absl::StrContains(text, "secret");
+  };
+  ASSERT_TRUE(held());
+  ASSERT_TRUE(f.Put("k", "87654321").status.ok());
+  EXPECT_EQ(f.Read("k").value, "87654321");
+  EXPECT_FALSE(held());
 }
 
 TEST(TableTest, HintsThatWentStaleCostReadsAndNothingElse) {
