@@ -167,11 +167,20 @@ size_t ShmTransport::SendRoom(ConnectionId id) const {
 }
 
 // No wake-up is lost when the socket is full: then the peer has packets to read, and its epoll
-// descriptor says so.
-void ShmTransport::Wake(const ShmConnection& connection) const {
+// descriptor says so. One for which the kernel had no memory goes out with the next Poll: the peer
+// would sleep until its patience ends, some seconds later.
+void ShmTransport::Wake(const ShmConnection& connection) {
   ShmPacket packet;
   packet.kind = static_cast<uint32_t>(PacketKind::kWake);
-  (void)SendPacket(connection.socket.get(), packet);
+  const int error = SendPacket(connection.socket.get(), packet);
+  if (error == ENOBUFS || error == ENOMEM || error == EINTR) wakes_due_.push_back(connection.id);
+}
+
+void ShmTransport::SendDueWakes() {
+  for (ConnectionId id : std::exchange(wakes_due_, {})) {
+    const ShmConnection* connection = Find(id);
+    if (connection != nullptr && connection->state == State::kConnected) Wake(*connection);
+  }
 }
 
 bool ShmTransport::SocketsAreDue() {
@@ -185,6 +194,7 @@ bool ShmTransport::SocketsAreDue() {
 
 size_t ShmTransport::Poll(absl::Span<Event> events) {
   frame_buffers_used_ = 0;
+  if (!wakes_due_.empty()) SendDueWakes();
   if (SocketsAreDue()) CheckSockets();
   // Half of the room is the frames': each READ that ends may be followed by another at once, so
   // that there is no end to them while large values are fetched.
@@ -268,7 +278,7 @@ std::byte* ShmTransport::NextFrameBuffer() {
 bool ShmTransport::Arm() {
   // Sockets need no arming: the epoll descriptor is readable as long as one of them is.
   sockets_due_ = true;
-  if (!queue_.empty()) return false;
+  if (!queue_.empty() || !wakes_due_.empty()) return false;
   for (ShmConnection* connection : receiving_) {
     if (connection->state == State::kDraining || !connection->in.Sleep()) return false;
   }

@@ -189,7 +189,8 @@ class ShmTransport : public Transport {
   size_t DeliverFrames(absl::Span<Event> events, size_t count);
   size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
   std::byte* NextFrameBuffer();
-  void Wake(const ShmConnection& connection) const;
+  void Wake(const ShmConnection& connection);
+  void SendDueWakes();
 
   const ShmDomainOptions domain_;
   const TransportOptions options_;
@@ -205,6 +206,7 @@ class ShmTransport : public Transport {
   std::vector<ShmConnection*> receiving_;  // kConnected and kDraining: whose rings are looked at
   size_t receive_next_ = 0;                // where the next Poll begins in receiving_
   size_t connecting_ = 0;                  // connections in kConnecting and kRequested
+  std::vector<ConnectionId> wakes_due_;    // to peers who sleep: the kernel did not take them yet
   EventQueue queue_;
   std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;
   size_t frame_buffers_used_ = 0;

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -13,12 +17,26 @@
 #include "tests/allocation_count.h"
 #include "tests/transport_contract.h"
 
+// How many packets more the kernel has no memory for.
+static int packets_failing = 0;
+
+// In place of libc's.
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (packets_failing == 0) return syscall(SYS_sendmsg, fd, message, flags);
+  --packets_failing;
+  errno = ENOBUFS;
+  return -1;
+}
+
 namespace osprey::rdma {
 namespace {
 
 using Kind = Event::Kind;
 
-class ShmTransportTest : public TransportContract {};
+class ShmTransportTest : public TransportContract {
+ protected:
+  void TearDown() override { packets_failing = 0; }
+};
 
 INSTANTIATE_TEST_SUITE_P(Way, ShmTransportTest, testing::ValuesIn(ContractWays()),
                          [](const auto& instance) { return instance.param; });
@@ -100,7 +118,35 @@ TEST_P(ShmTransportTest, ACreditThatComesBackWakesTheSenderThatLackedIt) {
   EXPECT_EQ(client.transport().SendRoom(ids.client), 2u);
 }
 
-// A peer that polls is never sent a wake-up: the socket between the two stays silent.
+TEST_P(ShmTransportTest, AWakeUpThatTheKernelHadNoMemoryForIsSentAgain) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  ASSERT_TRUE(Until({&client}, [&] { return client.transport().Arm(); }));
+  pollfd entry = {client.transport().fd(), POLLIN, 0};
+  packets_failing = 3;
+  ASSERT_TRUE(server.Send(ids.server, "reply").ok());
+  EXPECT_EQ(packets_failing, 2);
+  EXPECT_EQ(poll(&entry, 1, 0), 0);
+  EXPECT_FALSE(server.transport().Arm()) << "it must not go to sleep before";
+  server.Pump();
+  server.Pump();
+  EXPECT_EQ(poll(&entry, 1, 0), 0);
+  server.Pump();
+  EXPECT_EQ(poll(&entry, 1, 0), 1);
+  EXPECT_TRUE(Until({&server}, [&] { return server.transport().Arm(); }));
+  ASSERT_TRUE(Until({&client}, [&] { return client.Frames(ids.client).size() == 1; }));
+}
+
+TEST_P(ShmTransportTest, AWakeUpThatIsDueIsForgottenWithItsConnection) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  ASSERT_TRUE(Until({&client}, [&] { return client.transport().Arm(); }));
+  packets_failing = 1;
+  ASSERT_TRUE(server.Send(ids.server, "reply").ok());
+  server.transport().Disconnect(ids.server);
+  EXPECT_TRUE(Until({&server}, [&] { return server.transport().Arm(); }));
+}
+
 // As a server does that is sent large values: each READ that ends makes room for the next.
 TEST_P(ShmTransportTest, FramesArriveHoweverManyReadsEndInEachPoll) {
   Side server(*fixture_), large(*fixture_), small(*fixture_);
@@ -128,6 +174,7 @@ TEST_P(ShmTransportTest, FramesArriveHoweverManyReadsEndInEachPoll) {
   EXPECT_NE(server.Find(Kind::kReceived, small_ids.server), nullptr);
 }
 
+// A peer that polls is never sent a wake-up: the socket between the two stays silent.
 TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   Side server(*fixture_);
   const std::string uri = Listen(server);
