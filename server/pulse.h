@@ -3,9 +3,10 @@
 //
 //   pulse.Turns(now, worked)      each turn begins so; `worked`: the one before had work to do
 //   pulse.Sleeps(until)           before the poller sleeps; the next turn ends the sleep
+//   pulse.Idle(now)               how long it has had nothing to do
 //   pulse.Read(now).late          how long it has not turned, though it should have
 //
-// Thread rule: Turns and Sleeps on the poller's thread, Read on any.
+// Thread rule: Turns, Sleeps and Idle on the poller's thread, Read on any.
 
 #ifndef OSPREY_SERVER_PULSE_H_
 #define OSPREY_SERVER_PULSE_H_
@@ -33,7 +34,9 @@ class alignas(128) Pulse {
   void Turns(absl::Time now, bool worked) {
     const int64_t now_ns = absl::ToUnixNanos(now);
     // One thread writes: what it wrote last it need not read atomically.
-    if (worked) Add(busy_ns_, now_ns - begun_ns_.load(std::memory_order_relaxed));
+    const int64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
+    if (worked) Add(busy_ns_, now_ns - begun_ns);
+    if (worked || begun_ns == kNotBegun) idle_since_ns_ = now_ns;
     Add(turns_, 1);
     begun_ns_.store(now_ns, std::memory_order_relaxed);
     // Release, with Read's acquire: who sees it awake sees when this turn began, not the last one.
@@ -42,6 +45,12 @@ class alignas(128) Pulse {
   void Sleeps(absl::Time until) {
     const int64_t until_ns = until == absl::InfiniteFuture() ? kWhenever : absl::ToUnixNanos(until);
     wakes_ns_.store(until_ns, std::memory_order_relaxed);
+  }
+
+  // Since the end of the last turn that had work to do, by when its answers were on their way; else
+  // since the first turn. For the poller itself.
+  absl::Duration Idle(absl::Time now) const {
+    return absl::Nanoseconds(absl::ToUnixNanos(now) - idle_since_ns_);
   }
 
   Reading Read(absl::Time now) const {
@@ -69,6 +78,7 @@ class alignas(128) Pulse {
   std::atomic<int64_t> wakes_ns_{kAwake};     // when its sleep ends at the latest
   std::atomic<int64_t> busy_ns_{0};
   std::atomic<int64_t> turns_{0};
+  int64_t idle_since_ns_ = 0;  // the poller's alone
 };
 
 // A turn takes some hundred microseconds; a machine that is short of processors may stop it for

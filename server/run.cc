@@ -63,7 +63,6 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
 
 void RunOne(const Runner& runner) {
   Engine& engine = *runner.engine;
-  absl::Time worked = (*runner.now)();
   bool stopping = false;
   bool busy = false;
   while (!engine.done()) {
@@ -83,15 +82,12 @@ void RunOne(const Runner& runner) {
       continue;
     }
     busy = engine.Poll(now);
-    if (busy) {
-      worked = now;
-      continue;
-    }
+    if (busy) continue;
     switch (runner.mode) {
       case PollMode::kBusy:
         break;
       case PollMode::kAdaptive:
-        if (now - worked >= kSpin()) Sleep(engine, runner, stopping);
+        if (runner.pulse->Idle(now) >= kSpin()) Sleep(engine, runner, stopping);
         break;
       case PollMode::kEvent:
         Sleep(engine, runner, stopping);

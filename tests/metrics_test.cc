@@ -276,6 +276,17 @@ TEST(PulseTest, TurnsWithWorkAreBusyTime) {
   EXPECT_EQ(pulse.Read(At(absl::Seconds(7))).busy, absl::Seconds(5));
 }
 
+TEST(PulseTest, APollerIsIdleSinceTheEndOfATurnWithWorkAndNotItsBeginning) {
+  Pulse pulse;
+  pulse.Turns(At(absl::Seconds(1)), false);
+  pulse.Turns(At(absl::Seconds(3)), false);
+  EXPECT_EQ(pulse.Idle(At(absl::Seconds(3))), absl::Seconds(2));
+  pulse.Turns(At(absl::Seconds(9)), true);  // what began at 3 had work until now
+  EXPECT_EQ(pulse.Idle(At(absl::Seconds(9))), absl::ZeroDuration());
+  pulse.Turns(At(absl::Seconds(10)), false);
+  EXPECT_EQ(pulse.Idle(At(absl::Seconds(11))), absl::Seconds(2));
+}
+
 // --- The address ------------------------------------------------------------------------------
 
 TEST(HttpAddressTest, WithoutAHostItIsThisMachineAlone) {
