@@ -39,6 +39,12 @@ struct KeyHash {
 };
 KeyHash HashKey(absl::string_view key, uint64_t seed);
 
+// A key with its hash, for who has made that already.
+struct HashedKey {
+  absl::string_view key;
+  KeyHash hash;
+};
+
 // Unseeded XXH3-64: what a record's checksum is made of, and what a rendezvous request carries of
 // its value.
 uint64_t HashBytes(ByteSpan bytes);

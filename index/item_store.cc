@@ -120,12 +120,6 @@ void ItemStore::Seal(const Sealing& sealing) {
   writer_.Seal(sealing.offset, sealing.version, sealing.tag, sealing.checksum);
 }
 
-bool ItemStore::FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const {
-  const uint64_t bytes = ItemBytes(key_length, value_length);
-  const uint64_t read_bytes = ReadLengthOf(Slot::Unpack(slot).length_class);
-  return bytes <= read_bytes && bytes <= kInPlaceBytesMax && 2 * bytes >= read_bytes;
-}
-
 void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
                                uint64_t cas_version, uint64_t expiry_ns) {
   // Put together first, so that it is hashed before readers are kept waiting.

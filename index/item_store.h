@@ -12,6 +12,7 @@
 #ifndef OSPREY_INDEX_ITEM_STORE_H_
 #define OSPREY_INDEX_ITEM_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
@@ -66,7 +67,11 @@ class ItemStore {
 
   // Whether a new value of this length can be written over the item that `slot` leads to: there is
   // room, readers of that slot READ enough, and little space would lie idle.
-  bool FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
+  static bool FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) {
+    const uint64_t bytes = ItemBytes(key_length, value_length);
+    const uint64_t read_bytes = ReadLengthOf(Slot::Unpack(slot).length_class);
+    return bytes <= read_bytes && bytes <= kInPlaceBytesMax && 2 * bytes >= read_bytes;
+  }
   void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version,
                       uint64_t expiry_ns);
 
@@ -83,6 +88,10 @@ class ItemStore {
 
   // REQUIRES: begun and not killed.
   StoredItem At(uint64_t offset) const;
+  // Of that alone, its value's length.
+  uint64_t ValueLengthAt(uint64_t offset) const {
+    return writer_.Word(offset + offsetof(ItemHeader, length_word)) & 0xffffffff;
+  }
   // Whether the item is of this key.
   bool HoldsKey(uint64_t offset, absl::string_view key) const;
   // Asks for the memory that At looks at, of an item that At will soon be called for.

@@ -4,6 +4,9 @@
 #ifndef OSPREY_INDEX_OWN_LINE_H_
 #define OSPREY_INDEX_OWN_LINE_H_
 
+#include <emmintrin.h>
+
+#include <bit>
 #include <cassert>
 #include <cstdint>
 #include <cstring>
@@ -62,12 +65,63 @@ inline LineEntry EntryAt(const Line& line, uint32_t at) {
   return entry;
 }
 
+// A look at all words of a line together, with SSE2, which every x86-64 has: it takes the same
+// instructions wherever a key is, so that no branch goes by that.
+class SlotSearch {
+ public:
+  SlotSearch(const Line& line, uint32_t fingerprint) {
+    const __m128i a = UpperHalves(line, 0);
+    const __m128i b = UpperHalves(line, 1);
+    const __m128i c = UpperHalves(line, 2);
+    const __m128i d = UpperHalves(line, 3);
+    // Kind and fingerprint are what stands above 14 bits of an upper half.
+    const __m128i wanted = _mm_set1_epi32(static_cast<int>(1u << 16 | fingerprint));
+    const auto is_slot = [&](__m128i upper) {
+      return _mm_cmpeq_epi32(_mm_srli_epi32(upper, 14), wanted);
+    };
+    slots_ = SignsOf(is_slot(a), is_slot(b), is_slot(c), is_slot(d));
+    const auto is_inline = [](__m128i upper) {
+      return _mm_and_si128(upper, _mm_slli_epi32(upper, 1));
+    };
+    inline_heads_ = SignsOf(is_inline(a), is_inline(b), is_inline(c), is_inline(d));
+  }
+
+  // The words that look like a slot of that fingerprint, a bit each. They are slots, unless
+  // MayHoldInline.
+  uint32_t slots() const { return slots_; }
+  // Some word looks like the head of an inline item: then others may be its key and value.
+  bool MayHoldInline() const { return inline_heads_ != 0; }
+
+ private:
+  static constexpr uint32_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
+  static_assert(kHeaderWords + kLineWords == 16 && sizeof(Line) == 8 * sizeof(__m128i));
+  static_assert(Slot{0, 0, 65535}.Pack() >> (32 + 14) == (1u << 16 | 65535));
+  static_assert(InlineHead{}.Pack() >> 62 == 3);
+
+  // Of four words of the line, header included.
+  static __m128i UpperHalves(const Line& line, uint32_t quarter) {
+    const auto* const pairs = reinterpret_cast<const __m128i*>(&line) + size_t{2} * quarter;
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(pairs)),
+                                           _mm_castsi128_ps(_mm_load_si128(pairs + 1)),
+                                           _MM_SHUFFLE(3, 1, 3, 1)));
+  }
+  // A bit for each word of the line, header apart.
+  static uint32_t SignsOf(__m128i a, __m128i b, __m128i c, __m128i d) {
+    const __m128i all = _mm_packs_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d));
+    return static_cast<uint32_t>(_mm_movemask_epi8(all)) >> kHeaderWords;
+  }
+
+  uint32_t slots_;
+  uint32_t inline_heads_;
+};
+
 // What a key's entry looks like: two comparisons tell it from nearly all others.
 class EntryPattern {
  public:
   // `key` must outlive this. Empty: nothing inline is like it.
   EntryPattern(absl::string_view key, uint32_t fingerprint)
       : key_(key),
+        fingerprint_(fingerprint),
         slot_front_(Slot{0, 0, fingerprint}.Pack() >> kFingerprintShift),
         inline_front_(!key.empty() && key.size() <= kKeyBytesMaxInline
                           ? InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack() >>
@@ -85,6 +139,26 @@ class EntryPattern {
   // item of a slot with the key's fingerprint is the key's own.
   template <typename IsItsItem>
   uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
+    if (KindOf(line.words[0]) == WordKind::kInline) return FindByHeads(line, is_its_item);
+    const SlotSearch search(line, fingerprint_);
+    if (search.MayHoldInline()) return FindByHeads(line, is_its_item);
+    for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
+      const auto at = static_cast<uint32_t>(std::countr_zero(slots));
+      if (is_its_item(line.words[at])) return at;
+    }
+    return kLineWords;
+  }
+
+ private:
+  // What stands above these bits of a head says its kind, and the fingerprint or the key's length.
+  static constexpr int kFingerprintShift = 46;
+  static constexpr int kKeyLengthShift = 55;
+  static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
+  static_assert(Slot{0, 0, 65535}.Pack() >> kFingerprintShift == (1u << 16 | 65535));
+  static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
+
+  template <typename IsItsItem>
+  uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
     for (uint32_t at = 0; at < kLineWordsUsable;) {
       const uint64_t head = line.words[at];
       if (head == 0) break;  // no gaps: the rest is empty
@@ -99,14 +173,6 @@ class EntryPattern {
     return kLineWords;
   }
 
- private:
-  // What stands above these bits of a head says its kind, and the fingerprint or the key's length.
-  static constexpr int kFingerprintShift = 46;
-  static constexpr int kKeyLengthShift = 55;
-  static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
-  static_assert(Slot{0, 0, 65535}.Pack() >> kFingerprintShift == (1u << 16 | 65535));
-  static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
-
   bool HoldsKey(const uint64_t* words) const {
     if ((words[0] & first_mask_) != first_word_) return false;
     return key_.size() <= kWordBytes ||
@@ -114,6 +180,7 @@ class EntryPattern {
   }
 
   absl::string_view key_;
+  uint32_t fingerprint_;
   uint64_t slot_front_;
   uint64_t inline_front_;  // 0, which no inline item has: the key is too long, or empty
   uint64_t first_word_ = 0;

@@ -68,9 +68,10 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
 
 // --- Finding ---------------------------------------------------------------
 
-Table::Location Table::Locate(absl::string_view key) const {
+Table::Location Table::Locate(const HashedKey& hashed) const {
+  const absl::string_view key = hashed.key;
   Location at;
-  at.hash = HashKey(key, options_.hash_seed);
+  at.hash = hashed.hash;
   at.home = HomeOf(at.hash);
   const EntryPattern pattern(key, at.hash.fingerprint());
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
@@ -152,12 +153,14 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 
 // --- Put -------------------------------------------------------------------
 
-WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
+WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
                        Condition condition, absl::Time now, Lifetime lifetime) {
+  const absl::string_view key = hashed.key;
+  assert(!kTestHooks || hashed.hash.bits == Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
     return Outcome(CheckLengths(key.size(), value.size()));
   if (kTestHooks) MoveAsNobodyMay(key);
-  Location at = LocateLive(key, now);
+  Location at = LocateLive(hashed, now);
   if (condition.kind != Condition::Kind::kNone) {
     if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   }
@@ -178,17 +181,7 @@ WriteResult Table::Put(absl::string_view key, absl::Span<const std::byte> value,
   }
   if (MayRewrite(at, key, value, expiry_ns)) {
     if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
-    const uint64_t version = writer_.NextCasVersion();
-    // Neither its form changes nor whether it has an expiry.
-    if (value.size() != items_.At(at.item()).value.size())
-      Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
-    NoteExpiry(at, expiry_ns);
-    ++writer_.hot().in_place_updates;
-    items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
-    WriteResult result = Outcome(absl::OkStatus(), version);
-    result.slot = at.entry.head;
-    result.expiry_ns = expiry_ns;
-    return result;
+    return RewriteItem(at, key, value, expiry_ns);
   }
   const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
   // Making room may have ended the very key.
@@ -337,6 +330,21 @@ WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
   return Written(version);
 }
 
+// The instant is the item's. Neither its form changes nor whether it has an expiry.
+WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
+                               uint64_t expiry_ns) {
+  const uint64_t version = writer_.NextCasVersion();
+  if (value.size() != items_.ValueLengthAt(at.item()))
+    Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
+  NoteExpiry(at, expiry_ns);
+  ++writer_.hot().in_place_updates;
+  items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
+  WriteResult result = Written(version);
+  result.slot = at.entry.head;
+  result.expiry_ns = expiry_ns;
+  return result;
+}
+
 // Whether the value may be written over the one that is there. Readers of the slot are told rightly
 // whether it has an expiry.
 bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
@@ -357,7 +365,7 @@ absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
-  const Location at = LocateLive(key, now);
+  const Location at = LocateLive(Hashed(key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (!at.found()) return NoSuchKey();
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
@@ -447,7 +455,7 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
 WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now,
                            Lifetime lifetime) {
   assert(reservation.table_ == this);
-  const Location at = LocateLive(items_.At(reservation.offset_).key, now);
+  const Location at = LocateLive(Hashed(items_.At(reservation.offset_).key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);

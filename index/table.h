@@ -178,6 +178,11 @@ class alignas(128) Table {
 
   // What has expired counts as absent in all of these.
   WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition,
+                  absl::Time now, Lifetime lifetime = {}) {
+    return Put(Hashed(key), value, condition, now, lifetime);
+  }
+  // Of a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
+  WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value, Condition condition,
                   absl::Time now, Lifetime lifetime = {});
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
@@ -270,13 +275,11 @@ class alignas(128) Table {
 
   // Asks for the memory that a call about `key` will look at first. A batch of calls for which all
   // memory was asked for beforehand waits once instead of once each. By any thread at any time.
-  // `hash`: HashKey of the key, with TableOptions::hash_seed.
+  // `hash`: as Put's.
   void Prefetch(KeyHash hash) const;
-  void Prefetch(absl::string_view key) const { Prefetch(HashKey(key, options_.hash_seed)); }
   // Likewise what it will look at next, when that memory has come: the key's item, if the table has
   // more of these than inline ones. By the thread that may write.
   void PrefetchItem(KeyHash hash) const;
-  void PrefetchItem(absl::string_view key) const { PrefetchItem(HashKey(key, options_.hash_seed)); }
   // Likewise for what each write changes.
   void PrefetchHot() const { writer_.PrefetchHot(); }
 
@@ -399,11 +402,19 @@ class alignas(128) Table {
   uint64_t HomeOf(KeyHash hash) const {
     return UnitOffset(directory_.At(hash.bits).unit) + hash.home() * kLineBytes;
   }
-  Location Locate(absl::string_view key) const;
+  HashedKey Hashed(absl::string_view key) const { return {key, HashKey(key, options_.hash_seed)}; }
+  Location Locate(absl::string_view key) const { return Locate(Hashed(key)); }
+  Location Locate(const HashedKey& hashed) const;
   void LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const;
   bool HoldsKey(uint64_t slot, absl::string_view key) const;
   absl::string_view KeyOf(const Location& at) const;
-  Location LocateLive(absl::string_view key, absl::Time now);
+  // Where the key is, if it lives. What has expired is ended here and now.
+  Location LocateLive(const HashedKey& hashed, absl::Time now) {
+    Location at = Locate(hashed);
+    if (at.has_expiry()) EndIfExpired(hashed, at, now);
+    return at;
+  }
+  void EndIfExpired(const HashedKey& hashed, Location& at, absl::Time now);
   Current CurrentOf(const Location& at) const;
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
 
@@ -423,6 +434,8 @@ class alignas(128) Table {
   WriteResult RewriteInline(const Location& at, ByteSpan value);
   bool MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
                   uint64_t expiry_ns) const;
+  WriteResult RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
+                          uint64_t expiry_ns);
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
@@ -440,8 +453,15 @@ class alignas(128) Table {
   // Time to live (table_expiry.cc).
   uint64_t ServerTimeNs() const;
   bool HasExpired(uint64_t expiry_ns) const;
-  uint64_t ExpiryOf(const Lifetime& lifetime, const Location& at) const;
-  bool Prolongs(const Condition& condition, const Location& at, uint64_t expiry_ns) const;
+  uint64_t ExpiryOf(const Lifetime& lifetime, const Location& at) const {
+    return lifetime.kind == Lifetime::Kind::kForever ? 0 : ExpiryOfMortal(lifetime, at);
+  }
+  uint64_t ExpiryOfMortal(const Lifetime& lifetime, const Location& at) const;
+  bool Prolongs(const Condition& condition, const Location& at, uint64_t expiry_ns) const {
+    return condition.kind == Condition::Kind::kVersionIs && at.has_expiry() &&
+           OutlivesThePresent(at, expiry_ns);
+  }
+  bool OutlivesThePresent(const Location& at, uint64_t expiry_ns) const;
   bool OutlivesTheWrite(const Location& at);
   bool SecondLook(uint64_t expiry_ns) const;
   WriteResult EndMeanwhile(const Location& at, absl::Time now);

@@ -38,7 +38,7 @@ bool Table::HasExpired(uint64_t expiry_ns) const {
   return ServerTimeNs() >= expiry_ns;
 }
 
-uint64_t Table::ExpiryOf(const Lifetime& lifetime, const Location& at) const {
+uint64_t Table::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) const {
   switch (lifetime.kind) {
     case Lifetime::Kind::kForever:
       return 0;
@@ -53,17 +53,15 @@ uint64_t Table::ExpiryOf(const Lifetime& lifetime, const Location& at) const {
   return 0;
 }
 
-// Where the key is, if it lives. What has expired is ended here and now.
-Table::Location Table::LocateLive(absl::string_view key, absl::Time now) {
-  Location at = Locate(key);
-  if (!at.has_expiry() || !HasExpired(CurrentOf(at).expiry_ns)) return at;
+// If so, `at` is where the key would be.
+void Table::EndIfExpired(const HashedKey& hashed, Location& at, absl::Time now) {
+  if (!HasExpired(CurrentOf(at).expiry_ns)) return;
   if (writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) {
     EndExpired(at, now);
-    at = Locate(key);
+    at = Locate(hashed);
   } else {
     at.entry = {};  // no write will follow
   }
-  return at;
 }
 
 void Table::EndExpired(const Location& at, absl::Time now) {
@@ -79,10 +77,8 @@ void Table::EndExpired(const Location& at, absl::Time now) {
 // from then on nobody can judge it. If its time has not come by a look at the clock after that,
 // nobody has found it expired.
 
-bool Table::Prolongs(const Condition& condition, const Location& at, uint64_t expiry_ns) const {
-  if (condition.kind != Condition::Kind::kVersionIs || !at.found()) return false;
-  const uint64_t old_expiry_ns = CurrentOf(at).expiry_ns;
-  return old_expiry_ns != 0 && (expiry_ns == 0 || expiry_ns > old_expiry_ns);
+bool Table::OutlivesThePresent(const Location& at, uint64_t expiry_ns) const {
+  return expiry_ns == 0 || expiry_ns > CurrentOf(at).expiry_ns;
 }
 
 // Hides the item.
@@ -107,7 +103,7 @@ WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime l
                           absl::Time now) {
   assert(condition.kind != Condition::Kind::kAbsent && lifetime.kind != Lifetime::Kind::kKept);
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
-  const Location at = LocateLive(key, now);
+  const Location at = LocateLive(Hashed(key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (!at.found()) return NoSuchKey();
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);

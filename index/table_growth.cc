@@ -1,6 +1,7 @@
 // How the table grows (W7), and how it is emptied in steps.
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 #include "index/outcomes.h"
@@ -214,13 +215,15 @@ void Table::Prefetch(KeyHash hash) const {
 
 void Table::PrefetchItem(KeyHash hash) const {
   if (2 * counts_.inline_keys > counts_.keys) return;
-  const EntryPattern pattern({}, hash.fingerprint());
-  const uint64_t home = HomeOf(hash);
-  for (const uint64_t line : {home, home + kLineBytes}) {
-    const uint32_t found = pattern.FindIn(LineAt(writer_, line), [](uint64_t) { return true; });
-    if (found == kLineWords) continue;
-    // The key's, but once in thousands. All of it, if it may be written in place and is short.
-    const Slot slot = Slot::Unpack(LineAt(writer_, line).words[found]);
+  const Line* const window = WindowAt(writer_, HomeOf(hash));
+  for (uint32_t i = 0; i < 2; ++i) {
+    // The key's slot, but once in thousands. (Beside inline items it may be no slot at all: it is
+    // only asked for, if it could be.)
+    const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
+    if (slots == 0) continue;
+    const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
+    if (slot.offset > writer_.region_bytes() - sizeof(ItemHeader)) return;
+    // All of it, if it may be written in place and is short.
     const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
     const std::byte* const item = writer_.Bytes(slot.offset, sizeof(ItemHeader)).data();
     for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);

@@ -185,14 +185,16 @@ void UpdateBatch(benchmark::State& state) {
   const size_t batch = static_cast<size_t>(state.range(2));
   Dice dice(1);
   std::vector<NumberedKey> keys(batch, NumberedKey(0));
+  std::vector<KeyHash> hashes(batch);
   for (auto _ : state) {
-    for (NumberedKey& key : keys) {
-      key = NumberedKey(dice.Below(filled.keys()));
-      filled.table().Prefetch(key);
+    for (size_t i = 0; i < batch; ++i) {
+      keys[i] = NumberedKey(dice.Below(filled.keys()));
+      hashes[i] = HashKey(keys[i], kTestSeed);
+      filled.table().Prefetch(hashes[i]);
     }
-    for (const NumberedKey& key : keys) filled.table().PrefetchItem(key);
-    for (const NumberedKey& key : keys) {
-      if (!filled.Put(key)) state.SkipWithError("full");
+    for (const KeyHash hash : hashes) filled.table().PrefetchItem(hash);
+    for (size_t i = 0; i < batch; ++i) {
+      if (!filled.Put({keys[i], hashes[i]})) state.SkipWithError("full");
     }
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * batch));

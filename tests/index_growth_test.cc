@@ -517,10 +517,13 @@ TEST(FlushTest, AnyCursorIsSafe) {
 
 TEST(PrefetchTest, ChangesNothing) {
   Fixture f(1 << 20);
-  ASSERT_TRUE(f.Put("key", "value").ok());
+  ASSERT_TRUE(f.Put("inline", "value").ok());
+  ASSERT_TRUE(f.Put("item", std::string(100, 'v')).ok());
   const std::string before(reinterpret_cast<const char*>(f.memory.data()), f.memory.size());
-  f.table->Prefetch("key");
-  f.table->Prefetch("absent");
+  for (const absl::string_view key : {"inline", "item", "absent"}) {
+    f.table->Prefetch(HashKey(key, kTestSeed));
+    f.table->PrefetchItem(HashKey(key, kTestSeed));
+  }
   EXPECT_EQ(std::memcmp(before.data(), f.memory.data(), before.size()), 0);
 }
 

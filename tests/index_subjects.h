@@ -95,9 +95,10 @@ class FilledTable {
   }
 
   // As a server between two writes: the growth that the write has made necessary follows it.
-  bool Put(absl::string_view key) {
-    const bool done = table_->Put(key, BytesOf(value_), {}, TestTime(0)).status.ok();
-    if (table_->GrowthWanted()) table_->GrowStep(TestTime(0));
+  bool Put(absl::string_view key) { return Put({key, HashKey(key, kTestSeed)}); }
+  bool Put(const HashedKey& key) {
+    const bool done = table_->Put(key, BytesOf(value_), {}, now_).status.ok();
+    if (table_->GrowthWanted()) table_->GrowStep(now_);
     return done;
   }
   // Reads the key with READs that are plain copies, as over shared memory.
@@ -123,6 +124,7 @@ class FilledTable {
   std::unique_ptr<Table> table_;
   RegionMap map_;
   std::string value_;
+  const absl::Time now_ = TestTime(0);
   uint64_t keys_;
   uint64_t reads_ = 0;
   std::byte copy_[8192];

@@ -1,6 +1,7 @@
 // The writer and the reader together, against a model: whatever was written is what a client finds
 // by reading bytes, and what the server finds itself.
 
+#include <cstring>
 #include <random>
 #include <string>
 #include <unordered_map>
@@ -86,6 +87,35 @@ TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
   ASSERT_TRUE(f.Put("k", "87654321").status.ok());
   EXPECT_EQ(f.Read("k").value, "87654321");
   EXPECT_FALSE(held());
+}
+
+// A line's words are all looked at together, and only some of them are heads.
+TEST(TableTest, AnInlineValueThatLooksLikeASlotIsNone) {
+  Fixture f;
+  // Keys of 8 B with one home, so that their values begin at a word.
+  std::vector<std::string> keys;
+  for (uint64_t i = 10'000'000; keys.size() < 4; ++i) {
+    const std::string key = absl::StrCat(i);
+    if (keys.empty() || HashKey(key, kTestSeed).home() == HashKey(keys[0], kTestSeed).home())
+      keys.push_back(key);
+  }
+  const std::string large(500, 'x');
+  // A slot in each line of the window; then the inline item behind the first one.
+  ASSERT_TRUE(f.Put(keys[0], large).status.ok());
+  ASSERT_TRUE(f.Put(keys[1], large).status.ok());
+  const KeyHash absent = HashKey(keys[3], kTestSeed);
+  const uint64_t slot = Slot{kRegionBytesMax / 2, 3, absent.fingerprint()}.Pack();
+  std::string value(3 * kWordBytes, '\0');
+  for (size_t i = 0; i < 3; ++i) std::memcpy(&value[i * kWordBytes], &slot, kWordBytes);
+  ASSERT_TRUE(f.Put(keys[2], value).status.ok());
+  ASSERT_EQ(f.table->stats().inline_keys, 1u);
+
+  f.table->Prefetch(absent);
+  f.table->PrefetchItem(absent);
+  EXPECT_FALSE(f.table->Find(keys[3]).ok());
+  ASSERT_TRUE(f.Put(keys[3], large).status.ok());
+  EXPECT_EQ(f.Read(keys[3]).value, large);
+  EXPECT_EQ(f.Read(keys[2]).value, value);
 }
 
 TEST(TableTest, HintsThatWentStaleCostReadsAndNothingElse) {
