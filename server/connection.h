@@ -224,6 +224,7 @@ class Connection {
   void MalformedFrame(absl::string_view detail, absl::Time now);
   void TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  Answer Put(const rdma::PutRequest& request, absl::Time now);
   void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
@@ -315,6 +316,7 @@ class Connection {
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow
   bool locked_ = false;    // a request of ours is executed while its table is held
+  const index::KeyHash* known_hash_ = nullptr;  // of that request's key
   bool close_unfinished_ = false;
   std::string close_log_;  // what is to be said of the end
   absl::Time blocked_since_ = absl::InfiniteFuture();

@@ -96,12 +96,18 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   if (unconditional && index::Seeded(index::SeededBug::kAckBeforePublish)) {
     AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
     FlushOutbox(now);
-    (void)ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
+    (void)Put(*request, now);
     return;
   }
-  const Answer answer =
-      ExecutePut(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
-  AnswerWrite(header.sequence, answer, now);
+  AnswerWrite(header.sequence, Put(*request, now), now);
+}
+
+// The value came in the frame.
+Answer Connection::Put(const rdma::PutRequest& request, absl::Time now) {
+  const index::KeyHash hash =
+      known_hash_ != nullptr ? *known_hash_ : shared_.tables.HashOf(request.key);
+  const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(hash));
+  return ExecutePut(*table, request, hash, shared_.value_bytes_max, now);
 }
 
 void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -263,13 +269,12 @@ bool Connection::Settled(uint64_t sequence, absl::Time now) {
     Malformed("sequence is that of a write that is under way");
     return true;
   }
-  const ResultWindow::Lookup known = session_->results.Find(sequence);
-  switch (known.seen) {
+  switch (session_->results.SeenOf(sequence)) {
     case ResultWindow::Seen::kNew:
       return false;
     case ResultWindow::Seen::kAnswered:
       ++shared_.counters.writes_repeated;
-      Reply(sequence, AnswerOf(known.result), now);
+      Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
       return true;
     case ResultWindow::Seen::kForgotten:
       ++shared_.counters.writes_forgotten;

@@ -67,6 +67,7 @@ uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time 
   if (state_ == State::kClosing) return kRequestCost;
   const uint64_t before = spent_;
   locked_ = true;
+  known_hash_ = &request.hash;
   const bool was_in_batch = std::exchange(in_batch_, true);
   // Others of its requests may have turned out to be dear.
   if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) {
@@ -75,6 +76,7 @@ uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time 
     Execute(request.header, request.frame, now);
   }
   in_batch_ = was_in_batch;
+  known_hash_ = nullptr;
   locked_ = false;
   return std::max(spent_ - before, kRequestCost);
 }

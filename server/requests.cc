@@ -119,7 +119,9 @@ Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason
 }
 
 Answer AnswerOf(const index::WriteResult& result) {
-  Answer answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
+  Answer answer;
+  if (!result.status.ok())
+    answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
   answer.body.version = result.version;
   answer.body.slot = result.slot;
   return answer;
@@ -183,11 +185,11 @@ Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
       WireReason::kValueTooLong);
 }
 
-Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t value_bytes_max,
-                  absl::Time now) {
+Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, index::KeyHash hash,
+                  uint64_t value_bytes_max, absl::Time now) {
   if (request.value.size() > value_bytes_max)
     return ValueTooLong(request.value.size(), value_bytes_max);
-  return AnswerOf(table.Put(request.key, request.value,
+  return AnswerOf(table.Put({request.key, hash}, request.value,
                             ConditionOf(request.body.condition, request.body.condition_version),
                             now, LifetimeOf(request.body.ttl_ns)));
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "index/hash.h"
 #include "index/table.h"
 #include "rdma/protocol.h"
 #include "server/sessions.h"
@@ -69,9 +70,10 @@ index::Lifetime LifetimeOf(uint64_t ttl_ns);
 
 index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
 
-// The value came in the frame. INVALID_ARGUMENT when it is longer than `value_bytes_max`.
-Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, uint64_t value_bytes_max,
-                  absl::Time now);
+// The value came in the frame. INVALID_ARGUMENT when it is longer than `value_bytes_max`. `hash`:
+// the key's.
+Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, index::KeyHash hash,
+                  uint64_t value_bytes_max, absl::Time now);
 Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now);
 Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request, absl::Time now);
 // Whether a write that reads before it writes was answered so because the key expired in between:

@@ -6,19 +6,15 @@
 namespace osprey::server {
 
 ResultWindow::Lookup ResultWindow::Find(uint64_t sequence) const {
-  assert(sequence != 0);
-  if (highest_ >= kResultsKept && sequence <= highest_ - kResultsKept)
-    return {Seen::kForgotten, {}};
-  if (entries_.empty()) return {Seen::kNew, {}};
-  const Entry& entry = entries_[sequence % kResultsKept];
-  if (entry.sequence != sequence) return {Seen::kNew, {}};
-  return {Seen::kAnswered, entry.result};
+  const Seen seen = SeenOf(sequence);
+  if (seen != Seen::kAnswered) return {seen, {}};
+  return {seen, entries_[sequence % kResultsKept].result};
 }
 
 void ResultWindow::Remember(uint64_t sequence, const Result& result) {
   // A slow write may end when its number has left the window: then a repetition is told that
   // nothing is known.
-  if (Find(sequence).seen == Seen::kForgotten) return;
+  if (SeenOf(sequence) == Seen::kForgotten) return;
   if (entries_.empty()) entries_.resize(kResultsKept);
   if (sequence > highest_) highest_ = sequence;
   entries_[sequence % kResultsKept] = {sequence, result};

@@ -28,6 +28,7 @@
 #ifndef OSPREY_SERVER_SESSIONS_H_
 #define OSPREY_SERVER_SESSIONS_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -81,6 +82,14 @@ class ResultWindow {
     Result result;
   };
   Lookup Find(uint64_t sequence) const;
+  // As Find, without the result.
+  Seen SeenOf(uint64_t sequence) const {
+    assert(sequence != 0);
+    if (highest_ >= kResultsKept && sequence <= highest_ - kResultsKept) return Seen::kForgotten;
+    if (entries_.empty() || entries_[sequence % kResultsKept].sequence != sequence)
+      return Seen::kNew;
+    return Seen::kAnswered;
+  }
   // REQUIRES: sequence >= 1. Forgets what is kResultsKept behind the highest sequence.
   void Remember(uint64_t sequence, const Result& result);
 
