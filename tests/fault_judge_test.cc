@@ -99,6 +99,49 @@ TEST(FaultJudgeTest, AWriteOfAKilledProcessMayBeSeen) {
   EXPECT_EQ(JudgeOne({NotReturned(Put(1, 10, 0)), Get(1, 50, 60)}).wrong, 0u);
 }
 
+// As clients of a server leave them that is killed again and again: writes of nearly all of which
+// nobody ever learns whether they happened.
+std::vector<JournalRecord> WritesThatNobodySaw(int64_t rounds) {
+  std::vector<JournalRecord> records;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t now = round * 100;
+    const int64_t number = 10 * round + 1;
+    records.push_back(Put(number, now, now + 10));
+    records.push_back(NotReturned(Put(number + 1, now + 12, 0)));
+    records.push_back(Failed(Put(number + 2, now + 14, now + 40)));
+    JournalRecord conditional = NotReturned(Put(number + 3, now + 16, 0));
+    conditional.kind = Kind::kPutIfAbsent;
+    records.push_back(conditional);
+    JournalRecord removal = NotReturned(Put(0, now + 18, 0));
+    removal.kind = Kind::kDelete;
+    records.push_back(removal);
+    records.push_back(Get(number, now + 60, now + 70));
+  }
+  return records;
+}
+
+TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawHinderNoJudgement) {
+  std::vector<JournalRecord> records = WritesThatNobodySaw(150);
+  EXPECT_EQ(JudgeOne(records).undecided, 0u);
+  EXPECT_EQ(JudgeOne(records).wrong, 0u);
+  // Now two of them were seen: a write of the first round, and a removal of any.
+  records.push_back(Get(2, 15'000, 15'010));
+  JournalRecord miss = Get(0, 15'020, 15'030);
+  miss.outcome = Outcome::kNotFound;
+  records.push_back(miss);
+  EXPECT_EQ(JudgeOne(records).wrong, 0u);
+}
+
+TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawExplainNothingThatIsWrong) {
+  std::vector<JournalRecord> records = WritesThatNobodySaw(3);
+  records.push_back(Get(22, 300, 310));
+  EXPECT_EQ(JudgeOne(records).wrong, 0u);
+  // What was there before, again.
+  records.push_back(Get(21, 320, 330));
+  EXPECT_EQ(JudgeOne(records).wrong, 1u);
+  EXPECT_EQ(JudgeOne(records).undecided, 0u);
+}
+
 TEST(FaultJudgeTest, AfterARestartWhatWasStoredIsGone) {
   FaultTimes times;
   times.losses = {{30, 40}};

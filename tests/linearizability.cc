@@ -394,6 +394,10 @@ class Needed {
       case Kind::kPutIfAbsent:
       case Kind::kPutIfVersion:
         return values_.NumberOf(op.value) != Values::kUnseen;
+      case Kind::kDelete:
+        return std::any_of(history_.begin(), history_.end(), [&](const Operation* other) {
+          return other->returned >= op.call && FoundNothing(*other);
+        });
       case Kind::kIncrement:
         return any_answer([](absl::string_view answer) {
           int64_t number = 0;
@@ -405,6 +409,11 @@ class Needed {
       default:
         return true;
     }
+  }
+
+  static bool FoundNothing(const Operation& op) {
+    return op.outcome == Outcome::kNotFound ||
+           (op.outcome == Outcome::kOk && op.kind == Kind::kPutIfAbsent);
   }
 
   void FindSeenByVersion() {

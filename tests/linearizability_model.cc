@@ -47,11 +47,13 @@ State Written(const Operation& op, uint32_t value, int64_t to) {
 Values::Values(const std::vector<const Operation*>& history) : values_(1) {
   for (const Operation* op : history) {
     if (op->outcome == Outcome::kOk && !op->answer.empty()) answers_.insert(op->answer);
+    counts_ |= op->kind == Kind::kIncrement;
   }
 }
 
 bool Values::MayMatter(absl::string_view value) const {
-  if (MayBecomeNumber(value)) return true;
+  // (The empty one is an answer as any other, and what all that has none is told.)
+  if (value.empty() || (counts_ && MayBecomeNumber(value))) return true;
   const auto at = answers_.lower_bound(value);
   return at != answers_.end() && absl::StartsWith(*at, value);
 }

@@ -34,8 +34,8 @@ struct State {
   }
 };
 
-// Values by number, so that states are small. Those that nobody was told, and that no append can
-// make one that somebody was told or that is a number, are one: it does not matter which.
+// Values by number, so that states are small. Those that nobody was told, and that neither an
+// append nor an increment can make one that somebody was told, are one: it does not matter which.
 class Values {
  public:
   explicit Values(const std::vector<const Operation*>& history);
@@ -49,6 +49,7 @@ class Values {
  private:
   bool MayMatter(absl::string_view value) const;
 
+  bool counts_ = false;  // a number may be incremented
   std::set<absl::string_view> answers_;
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   std::vector<std::string> values_;
