@@ -226,6 +226,8 @@ TEST(BulkFormatTest, JsonlThatIsNoRecordSaysWhatIsMissing) {
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":\"1\"}", "no number");
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":0}", "above 0");
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e30}", "100 years");
+  // To the client, no time at all is for ever.
+  error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e-20}", "above 0");
   error("{\"key\":\"a\xff\",\"value\":\"b\"}", "no JSON object");
   error(std::string(100'000, '['), "no JSON object");
 }
@@ -295,18 +297,29 @@ TEST(BulkFormatTest, AnythingAtAllIsReadWithoutHarm) {
 TEST(BulkFormatTest, AnErrorOfTheInputIsNoEnd) {
   for (const BulkFormat format : kAll) {
     const std::string text = Written(format, Records());
-    BulkInput input([&, at = size_t{0}](char* data, size_t) mutable -> absl::StatusOr<size_t> {
-      if (at == text.size() - 40) return absl::UnknownError("the disk is gone");
-      data[0] = text[at++];
-      return 1;
-    });
-    const std::unique_ptr<BulkReader> reader = NewBulkReader(format, input);
-    BulkRecord record;
-    Result result = Result::kRecord;
-    for (int i = 0; i < 10 && result == Result::kRecord; ++i) result = reader->Next(record);
-    EXPECT_EQ(result, Result::kBroken) << NameOf(format);
-    EXPECT_EQ(reader->error(), "the disk is gone");
+    // In the first line, or header, and in a record.
+    for (const size_t good : {size_t{3}, text.size() - 40}) {
+      BulkInput input([&, at = size_t{0}](char* data, size_t) mutable -> absl::StatusOr<size_t> {
+        if (at == good) return absl::UnknownError("the disk is gone");
+        data[0] = text[at++];
+        return 1;
+      });
+      const std::unique_ptr<BulkReader> reader = NewBulkReader(format, input);
+      BulkRecord record;
+      Result result = Result::kRecord;
+      for (int i = 0; i < 10 && result == Result::kRecord; ++i) result = reader->Next(record);
+      EXPECT_EQ(result, Result::kBroken) << NameOf(format);
+      EXPECT_EQ(reader->error(), "the disk is gone");
+    }
   }
+}
+
+TEST(BulkFormatTest, ALifeComesBackToTheMicrosecondHoweverLong) {
+  const absl::Duration ttl = absl::Seconds(3'100'000'001) + absl::Microseconds(7);
+  const Outcome outcome =
+      ReadAll(BulkFormat::kBinary, Written(BulkFormat::kBinary, {{"key", "value", ttl}}));
+  ASSERT_EQ(outcome.records.size(), 1u);
+  EXPECT_EQ(outcome.records[0].ttl, ttl);
 }
 
 TEST(BulkFormatTest, TextTakesNoValuesOfUnreasonableLength) {

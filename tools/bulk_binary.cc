@@ -118,7 +118,8 @@ class BinaryReader final : public BulkReader {
     ++records_;
     record.ttl = absl::InfiniteDuration();
     if (header.ttl_us != 0) {
-      std::string error = DecodeBulkTtl(static_cast<double>(header.ttl_us) / 1e6, record.ttl);
+      const auto micros = static_cast<int64_t>(std::min<uint64_t>(header.ttl_us, INT64_MAX));
+      std::string error = DecodeBulkTtl(absl::Microseconds(micros), record.ttl);
       if (!error.empty()) return Bad(std::move(error));
     }
     return Result::kRecord;

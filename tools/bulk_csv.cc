@@ -79,7 +79,10 @@ class CsvReader final : public BulkReader {
       return input_.status().ok() ? "there is not even a line that names the columns"
                                   : std::string(input_.status().message());
     }
-    if (std::string error = TakeFields(); !error.empty()) return error;
+    const std::string error = TakeFields();
+    // What came before that may be a part of the line.
+    if (!input_.status().ok()) return std::string(input_.status().message());
+    if (!error.empty()) return error;
     columns_ = fields_.size();
     for (size_t i = 0; i < columns_; ++i) {
       for (size_t column = 0; column < kColumns; ++column) {
@@ -152,7 +155,7 @@ class CsvReader final : public BulkReader {
     if (error.empty() && !Field(kTtl).empty()) {
       double seconds = 0;
       if (!absl::SimpleAtod(Field(kTtl), &seconds)) return Bad("its ttl is no number");
-      error = DecodeBulkTtl(seconds, record.ttl);
+      error = DecodeBulkTtl(absl::Seconds(seconds), record.ttl);
     }
     return error.empty() ? Result::kRecord : Bad(std::move(error));
   }

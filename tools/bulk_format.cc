@@ -151,9 +151,11 @@ std::string DecodeBulk(absl::string_view name, absl::string_view encoding, std::
   return "";
 }
 
-std::string DecodeBulkTtl(double seconds, absl::Duration& ttl) {
-  ttl = absl::Seconds(seconds);
-  if (!(seconds > 0) || ttl > kTtlMax()) return "its ttl is not above 0 and at most 100 years";
+std::string DecodeBulkTtl(absl::Duration told, absl::Duration& ttl) {
+  // (One of a fraction of a nanosecond is zero here, which to the client means: for ever.)
+  ttl = told;
+  if (!(ttl > absl::ZeroDuration() && ttl <= kTtlMax()))
+    return "its ttl is not above 0 and at most 100 years";
   return "";
 }
 

@@ -65,7 +65,7 @@ class JsonlReader final : public BulkReader {
     const auto ttl = json.find("ttl");
     if (error.empty() && ttl != json.end() && !ttl->is_null()) {
       if (!ttl->is_number()) return Bad("its ttl is no number");
-      error = DecodeBulkTtl(ttl->get<double>(), record.ttl);
+      error = DecodeBulkTtl(absl::Seconds(ttl->get<double>()), record.ttl);
     }
     return error.empty() ? Result::kRecord : Bad(std::move(error));
   }

@@ -24,7 +24,7 @@ std::string BulkTtl(absl::Duration ttl);
 std::string DecodeBulk(absl::string_view name, absl::string_view encoding, std::string field,
                        std::string& bytes);
 // "" if it was right; else what is wrong.
-std::string DecodeBulkTtl(double seconds, absl::Duration& ttl);
+std::string DecodeBulkTtl(absl::Duration told, absl::Duration& ttl);
 
 std::unique_ptr<BulkWriter> NewCsvWriter();
 std::unique_ptr<BulkReader> NewCsvReader(BulkInput& input);
