@@ -157,6 +157,8 @@ TEST(HistogramTest, WhatCannotBeOfOneHistogramIsNotRestored) {
   EXPECT_FALSE(histogram.Restore({{5, 1}}, 4, 5, 5));
   EXPECT_FALSE(histogram.Restore({{5, 1}}, 5, 600, 5));
   EXPECT_FALSE(histogram.Restore({{5, 1}}, 5, 5, -1));
+  EXPECT_FALSE(histogram.Restore({{5, 1}, {7, 1}}, 5, 7, 9));
+  EXPECT_FALSE(histogram.Restore({{5, 1}, {7, 1}}, 5, 7, 15));
   EXPECT_FALSE(histogram.Restore({{5, UINT64_MAX}, {6, 1}}, 5, 6, 11));
   EXPECT_EQ(histogram.count(), 0u);
 }

@@ -202,6 +202,27 @@ TEST(JsonTest, AResultComesBackAsItWas) {
   EXPECT_EQ(back->began, result.began);
 }
 
+// Else the next levels are nearer to each other than a double can tell, without an end.
+TEST(HdrTextTest, MoreThanADoubleCountsHaveLevelsToo) {
+  Histogram nanos;
+  nanos.RecordMany(1, uint64_t{1} << 60);
+  nanos.Record(5);
+  const std::vector<PercentileLevel> levels = PercentileLevels(nanos);
+  EXPECT_LE(levels.size(), 400u);
+  EXPECT_EQ(levels.back().count, (uint64_t{1} << 60) + 1);
+  EXPECT_EQ(levels.back().value, 5u);
+}
+
+TEST(YcsbTextTest, WordsOfAFileStayOnTheirLines) {
+  RunResult result = Result();
+  result.phase = "run\n[OVERALL], RunTime(ms), 1";
+  result.notes = {"a\nnote"};
+  result.settings = {{"work\nload", "a\x1b"}};
+  const std::string text = YcsbText(result);
+  EXPECT_THAT(text, HasSubstr("# kvbench run [OVERALL], RunTime(ms), 1: work load=\"a \"\n"));
+  EXPECT_THAT(text, HasSubstr("# a note\n"));
+}
+
 TEST(JsonTest, WhatIsNotKvbenchsIsRefused) {
   const std::string json = ToJson(Result());
   const auto refused = [](const std::string& text) {
@@ -216,6 +237,13 @@ TEST(JsonTest, WhatIsNotKvbenchsIsRefused) {
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{
            {"\"operations\"", "\"operation\""},
            {"\"seconds\": 2.0", "\"seconds\": \"2\""},
+           {"\"seconds\": 2.0", "\"seconds\": -2.0"},
+           {"\"gets\": 5", "\"gets\": -5"},
+           {"\"gets\": 5", "\"gets\": 5.5"},
+           {"\"gets\": 5", "\"gets\": 1e300"},
+           {"\"gets\": 5", "\"gets\": 9007199254740993"},
+           {"\"UNAVAILABLE\"", "\"UNAVAILING\""},
+           {"\"sum_ns\": 610.0", "\"sum_ns\": 1e308"},
            {"\"began\": \"2026", "\"began\": \"x"},
            {"\"buckets\": [", "\"buckets\": [[99999999,1],"},
            {"\"buckets\": [", "\"buckets\": [[1,0],"},

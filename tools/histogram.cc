@@ -15,6 +15,8 @@ constexpr size_t kExact = size_t{1} << Histogram::kPrecisionBits;
 constexpr size_t kParts = kExact / 2;
 constexpr size_t kOctavesAbove = 64 - Histogram::kPrecisionBits;
 constexpr size_t kBuckets = kExact + kOctavesAbove * kParts;
+// Of a sum that was added up value by value; far more than it can be.
+constexpr double kRounding = 1e-3;
 
 }  // namespace
 
@@ -105,7 +107,7 @@ std::vector<Histogram::Bucket> Histogram::Buckets() const {
 bool Histogram::Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64_t max,
                         double sum) {
   Clear();
-  bool good = std::isfinite(sum) && sum >= 0;
+  bool good = true;
   size_t least = 0;  // of the next bucket
   counts_.resize(kBuckets);
   for (const Bucket& bucket : buckets) {
@@ -117,8 +119,11 @@ bool Histogram::Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64
     least = index + 1;
   }
   if (good && !buckets.empty()) {
+    const auto all = static_cast<double>(count_);
     good = min <= max && IndexOf(min) == IndexOf(buckets.front().highest) &&
-           IndexOf(max) == IndexOf(buckets.back().highest);
+           IndexOf(max) == IndexOf(buckets.back().highest) &&
+           sum >= all * static_cast<double>(min) * (1 - kRounding) &&
+           sum <= all * static_cast<double>(max) * (1 + kRounding);
   }
   if (!good) {
     Clear();

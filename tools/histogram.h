@@ -53,7 +53,7 @@ class Histogram {
 
   // A histogram as it was, from what it said of itself: to keep one in a file. False, and the
   // histogram is empty, if these cannot be of one histogram: buckets out of order or with a count
-  // of 0, bounds that lie in other buckets, a sum that is none, counts that overflow.
+  // of 0, bounds that lie in other buckets, a sum that is not between them, counts that overflow.
   bool Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64_t max, double sum);
 
  private:

@@ -1,6 +1,7 @@
 #include "tools/loadgen/arguments.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -13,13 +14,13 @@ absl::StatusOr<absl::Duration> ParseTimeFlag(absl::string_view flag, const std::
   if (absl::SimpleAtod(text, &seconds)) {
     time = absl::Seconds(seconds);
   } else if (!absl::ParseDuration(text, &time)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", text, " is no time; examples: 5, 0.5, 200ms, 5m"));
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
+                                                   " is no time; examples: 5, 0.5, 200ms, 5m"));
   }
   // Written so that NaN is refused, too.
   if (!(time >= least && time <= most)) {
-    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, " is not ",
-                                                   absl::FormatDuration(least), " to ",
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
+                                                   " is not ", absl::FormatDuration(least), " to ",
                                                    absl::FormatDuration(most)));
   }
   return time;
@@ -50,7 +51,7 @@ absl::StatusOr<Arrivals> ParseArrivals(absl::string_view text) {
   if (text == "fixed") return Arrivals::kFixed;
   if (text == "etc") return Arrivals::kEtc;
   return absl::InvalidArgumentError(
-      absl::StrCat("--arrivals=", text, " is not one of poisson, fixed, etc"));
+      absl::StrCat("--arrivals=", absl::CHexEscape(text), " is not one of poisson, fixed, etc"));
 }
 
 absl::StatusOr<WaitMode> ParseWait(absl::string_view text) {
@@ -58,7 +59,7 @@ absl::StatusOr<WaitMode> ParseWait(absl::string_view text) {
   if (text == "spin") return WaitMode::kSpin;
   if (text == "event") return WaitMode::kEvent;
   return absl::InvalidArgumentError(
-      absl::StrCat("--wait=", text, " is not one of adaptive, spin, event"));
+      absl::StrCat("--wait=", absl::CHexEscape(text), " is not one of adaptive, spin, event"));
 }
 
 }  // namespace osprey::loadgen

@@ -33,7 +33,9 @@ std::vector<PercentileLevel> PercentileLevels(const Histogram& histogram) {
     while (100 * static_cast<double>(seen) / static_cast<double>(total) >= level) {
       levels.push_back({value, level / 100, seen});
       if (seen == total) break;
-      level = NextLevel(level);
+      const double next = NextLevel(level);
+      if (!(next > level)) break;  // nearer to 100 than a double can tell
+      level = next;
     }
   }
   if (total > 0) levels.push_back({histogram.max(), 1, total});

@@ -177,11 +177,13 @@ absl::Status ReadPropertiesFile(const std::string& path, Properties& properties)
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   // A directory opens, but cannot be read.
   if (file.bad() || !file.is_open() || (file.gcount() == 0 && !file.eof()))
-    return absl::InvalidArgumentError(absl::StrCat("property file '", path, "' cannot be read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("property file '", absl::CHexEscape(path), "' cannot be read"));
   text.resize(static_cast<size_t>(file.gcount()));
   const absl::Status status = ParseProperties(text, properties);
   if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrCat("property file '", path, "': ", status.message()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("property file '", absl::CHexEscape(path), "': ", status.message()));
 }
 
 absl::Status ParseAssignment(absl::string_view text, Properties& properties) {

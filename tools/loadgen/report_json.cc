@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kFormat[] = "osprey-kvbench-1";
 constexpr size_t kFactsMax = 1000;
 constexpr size_t kSecondsMax = 7 * 24 * 3600 + 3600;
+constexpr double kRunSecondsMax = 1e9;
 
 struct Counter {
   const char* name;
@@ -87,16 +88,25 @@ Json FactsJson(const Facts& facts) {
 
 // Reads what ToJson writes. A field that is missing or of another type throws nlohmann's exception,
 // which FromJson turns into a status: the one place in which an exception is met.
+uint64_t ReadWhole(const Json& json, uint64_t most) {
+  // (get() would make some number of -1, 1.5 or 1e300, too.)
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > most)
+    throw Json::other_error::create(501, absl::StrCat("a number is not whole, 0 to ", most), &json);
+  return json.get<uint64_t>();
+}
+uint64_t ReadCount(const Json& json) { return ReadWhole(json, kCountMax); }
+uint64_t ReadNanos(const Json& json) { return ReadWhole(json, UINT64_MAX); }
+
 Histogram ReadHistogram(const Json& json) {
   std::vector<Histogram::Bucket> buckets;
   for (const Json& bucket : json.at("buckets")) {
     Histogram::Bucket& read = buckets.emplace_back();
-    read.highest = bucket.at(0).get<uint64_t>();
-    read.count = bucket.at(1).get<uint64_t>();
+    read.highest = ReadNanos(bucket.at(0));
+    read.count = ReadCount(bucket.at(1));
   }
   Histogram histogram;
-  if (!histogram.Restore(buckets, json.at("min_ns").get<uint64_t>(),
-                         json.at("max_ns").get<uint64_t>(), json.at("sum_ns").get<double>())) {
+  if (!histogram.Restore(buckets, ReadNanos(json.at("min_ns")), ReadNanos(json.at("max_ns")),
+                         json.at("sum_ns").get<double>())) {
     throw Json::other_error::create(501, "a histogram's buckets cannot be of one histogram", &json);
   }
   return histogram;
@@ -108,14 +118,14 @@ absl::StatusCode ReadCode(const std::string& name) {
     if (absl::StatusCodeToString(static_cast<absl::StatusCode>(code)) == name)
       return static_cast<absl::StatusCode>(code);
   }
-  return absl::StatusCode::kUnknown;
+  throw Json::other_error::create(501, "an operation ended as none can", nullptr);
 }
 
 KindMeasurements ReadKind(const Json& json) {
   KindMeasurements kind;
   if (json.contains("returns")) {
     for (const auto& [name, count] : json.at("returns").items())
-      kind.returns[ReadCode(name)] += count.get<uint64_t>();
+      kind.returns[ReadCode(name)] += ReadCount(count);
   }
   for (const HistogramField& histogram : kHistograms) {
     if (json.contains(histogram.name))
@@ -144,10 +154,12 @@ RunResult Read(const Json& json) {
                        &why))
     throw Json::other_error::create(501, "'began' is no time", &json);
   result.seconds = json.at("seconds").get<double>();
+  if (!(result.seconds >= 0 && result.seconds <= kRunSecondsMax))
+    throw Json::other_error::create(501, "'seconds' is no time that a run takes", &json);
   result.open_loop = json.at("open_loop").get<bool>();
   result.interrupted = json.at("interrupted").get<bool>();
-  result.behind_ns = json.at("behind_ns").get<int64_t>();
-  result.processes = json.at("processes").get<uint64_t>();
+  result.behind_ns = static_cast<int64_t>(ReadWhole(json.at("behind_ns"), INT64_MAX));
+  result.processes = ReadCount(json.at("processes"));
   result.percentiles = json.at("percentiles").get<std::vector<double>>();
   for (const double percentile : result.percentiles) {
     if (!(percentile >= 0 && percentile <= 100))
@@ -156,7 +168,7 @@ RunResult Read(const Json& json) {
   result.show_service = json.at("show_service").get<bool>();
   result.show_intended = json.at("show_intended").get<bool>();
   for (const Counter& counter : kCounters)
-    result.measured.*counter.field = json.at(counter.name).get<uint64_t>();
+    result.measured.*counter.field = ReadCount(json.at(counter.name));
   result.measured.first_wrong = json.at("first_wrong").get<std::string>();
   result.measured.first_failure = json.at("first_failure").get<std::string>();
   for (size_t i = 0; i < kOperationKinds; ++i) {
@@ -169,7 +181,8 @@ RunResult Read(const Json& json) {
     if (result.series.size() == kSecondsMax)
       throw Json::other_error::create(501, "the series is longer than any run", &json);
     SeriesRow& read = result.series.emplace_back();
-    for (const RowField& field : kRow) read.*field.field = row.at(field.name).get<uint64_t>();
+    for (const RowField& field : kRow)
+      read.*field.field = ReadWhole(row.at(field.name), UINT64_MAX);
   }
   return result;
 }
