@@ -98,6 +98,17 @@ double Of(const std::vector<double>& row, const std::string& name) {
   return -1;
 }
 
+TEST(KvcliChartTest, WhatNoServerCountsToIsNoFigure) {
+  const std::vector<double> row =
+      StatRow("",
+              "incarnation=a\nuptime_seconds=1\nkeys=-5\nindex_bytes=1e300\nitem_bytes=7\n"
+              "connections=nan\nrequests_put=inf\n");
+  EXPECT_EQ(row[0], 0);
+  EXPECT_EQ(row[1], 7);
+  EXPECT_EQ(row[2], 0);
+  EXPECT_EQ(row[3], 0);
+}
+
 TEST(KvcliChartTest, AStatLineHasRatesByTheServersClock) {
   const std::vector<double> row = StatRow(Stats("a", 5, 100, 10), Stats("a", 7, 150, 12));
   EXPECT_EQ(Of(row, "keys"), 7);

@@ -95,6 +95,19 @@ TEST(KvcliOutputTest, AnErrorIsOneLineWhateverItsMessage) {
       .Error("get x", absl::NotFoundError("no\nsuch key"), "put it");
   EXPECT_EQ(err.str(), "kvcli: get x: no such key; put it\n");
   EXPECT_EQ(out.str(), "");
+  // Or whatever the key is that it is of.
+  err.str("");
+  Output(Output::Form::kPlain, out, err)
+      .Error("get two\nlines\x1b", absl::NotFoundError("no such key"), "put it");
+  EXPECT_EQ(err.str(), "kvcli: get two lines : no such key; put it\n");
+}
+
+TEST(KvcliOutputTest, WhatAServerTellsOfItselfSaysNothingToTheTerminal) {
+  const std::string shown = Printed(Output::Form::kPeople, [](Output& out) {
+    out.Table("transport=shm", {{"keys\x1b[2J", "12"}, {"device", "\x1b]0;x"}});
+  });
+  EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(shown, HasSubstr("\\x1b]0;x"));
 }
 
 TEST(KvcliOutputTest, InJsonAnErrorIsAlsoAnObjectEvenWithAKeyThatIsNoText) {

@@ -159,10 +159,11 @@ void Output::Table(absl::string_view title,
   switch (form_) {
     case Form::kPeople: {
       size_t width = 0;
-      for (const auto& [name, value] : rows) width = std::max(width, name.size());
+      for (const auto& [name, value] : rows) width = std::max(width, ForTerminal(name).size());
       out_ << title << '\n';
       for (const auto& [name, value] : rows) {
-        out_ << absl::StreamFormat("  %-*s  %s\n", static_cast<int>(width), name, value);
+        out_ << absl::StreamFormat("  %-*s  %s\n", static_cast<int>(width), ForTerminal(name),
+                                   ForTerminal(value));
       }
       return;
     }
@@ -187,9 +188,12 @@ void Output::Ask(absl::string_view question) {
 }
 
 void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view mend) {
-  const std::string message = absl::StrReplaceAll(status.message(), {{"\n", " "}});
-  err_ << absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", message, mend.empty() ? "" : "; ",
-                       mend, "\n");
+  std::string line = absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", status.message(),
+                                  mend.empty() ? "" : "; ", mend);
+  // Keys, paths and messages of others may hold anything.
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }, ' ');
+  err_ << line << '\n';
 }
 
 void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {

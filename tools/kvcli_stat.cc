@@ -1,7 +1,6 @@
 #include "tools/kvcli_stat.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "absl/status/statusor.h"
@@ -17,13 +16,17 @@ namespace osprey {
 namespace {
 
 constexpr int kHeaderEvery = 20;
+// More no server counts; sums of some such are whole numbers of 64 bits.
+constexpr double kCountMax = 1e18;
 
 class Statistics {
  public:
   explicit Statistics(absl::string_view text) {
     for (const auto& [name, value] : SplitPairs(text, '\n')) {
       double number = 0;
-      if (absl::SimpleAtod(value, &number) && std::isfinite(number)) numbers_[name] = number;
+      // Written so that NaN is none, either.
+      if (absl::SimpleAtod(value, &number) && number >= 0 && number <= kCountMax)
+        numbers_[name] = number;
       if (name == "incarnation") incarnation_ = value;
     }
   }
