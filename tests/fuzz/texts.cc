@@ -213,8 +213,14 @@ void TakeHistogram(fuzz::Input& input) {
   for (uint32_t count = input.Byte() % 16; count > 0; --count)
     buckets.push_back({input.Number(), input.Number()});
   const uint64_t min = input.Number(), max = input.Number();
+  const uint64_t number = input.Number();
+  double sum = 0;
+  for (const Histogram::Bucket& bucket : buckets)
+    sum += static_cast<double>(bucket.highest) * static_cast<double>(bucket.count);
+  // (One that fits is not found by chance.)
+  if (number > 0 && number < 128) sum = static_cast<double>(number);
   Histogram histogram;
-  if (!histogram.Restore(buckets, min, max, static_cast<double>(input.Number()))) {
+  if (!histogram.Restore(buckets, min, max, sum)) {
     OSPREY_MUST(histogram.count() == 0 && histogram.Buckets().empty(), "half of a histogram");
     return;
   }

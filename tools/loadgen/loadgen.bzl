@@ -8,7 +8,7 @@ def part(name, srcs = None, hdrs = None, deps = []):
         srcs = srcs or [name + ".cc"],
         hdrs = hdrs or [name + ".h"],
         visibility = [
-            "//tests:__pkg__",
+            "//tests:__subpackages__",
             "//tools:__pkg__",
             "//tools/bench.d:__pkg__",
         ],
