@@ -1,12 +1,20 @@
 #include "server/http_door.h"
 
+#include <arpa/inet.h>
 #include <civetweb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cassert>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "server/signals_blocked.h"
 
 namespace osprey::server {
@@ -30,6 +38,18 @@ const char* ReasonOf(int status) {
     default:
       return "Service Unavailable";
   }
+}
+
+// Comes and goes, without a wait, whoever listens there.
+void KnockAt(const HttpAddress& address) {
+  sockaddr_in peer = {};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(address.port);
+  if (inet_pton(AF_INET, address.host.c_str(), &peer.sin_addr) != 1) return;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  (void)connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof(peer));
+  close(fd);
 }
 
 }  // namespace
@@ -108,7 +128,21 @@ absl::StatusOr<std::unique_ptr<HttpDoor>> HttpDoor::Open(const HttpAddress& addr
 
 HttpDoor::~HttpDoor() {
   if (context_ == nullptr) return;
+  // mg_stop waits for the thread that accepts, which looks every 2 s whether it is to end, or when
+  // somebody comes.
+  std::atomic<bool> stopped{false};
+  std::thread knocks;
+  try {
+    const SignalsBlocked blocked;
+    knocks = std::thread([&] {
+      for (; !stopped; absl::SleepFor(absl::Milliseconds(10))) KnockAt(address_);
+    });
+  } catch (const std::system_error&) {
+    // There is no thread for it: those 2 s it takes.
+  }
   mg_stop(context_);
+  stopped = true;
+  if (knocks.joinable()) knocks.join();
   mg_exit_library();
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,10 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/figures.h"
 #include "server/http_address.h"
+#include "server/http_door.h"
 #include "server/pulse.h"
 #include "tests/scraping.h"
 
@@ -307,6 +310,18 @@ TEST(HttpAddressTest, WhatIsNoneIsNamedWithTheMend) {
     const absl::StatusOr<HttpAddress> address = ParseHttpAddress(text);
     ASSERT_FALSE(address.ok()) << text;
     EXPECT_THAT(std::string(address.status().message()), HasSubstr("write 9100 for")) << text;
+  }
+}
+
+// The library by itself takes 2 s to see that it is to end.
+TEST(HttpDoorTest, IsShutAtOnce) {
+  for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
+    absl::StatusOr<std::unique_ptr<HttpDoor>> door =
+        HttpDoor::Open(HttpAddress{host, 0}, [](absl::string_view) { return HttpPage(); });
+    ASSERT_TRUE(door.ok()) << door.status();
+    const absl::Time before = absl::Now();
+    door->reset();
+    EXPECT_LT(absl::Now() - before, absl::Seconds(1)) << host;
   }
 }
 
