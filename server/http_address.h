@@ -11,7 +11,7 @@
 
 namespace osprey::server {
 
-// An address in digits (IPv6 without brackets), and a port; 0: any.
+// An IPv4 address in digits, and a port; 0: any.
 struct HttpAddress {
   std::string host;
   uint16_t port = 0;

@@ -299,8 +299,7 @@ TEST(HttpAddressTest, WithoutAHostItIsThisMachineAlone) {
     EXPECT_EQ(address->ToString(), "127.0.0.1:9100") << text;
   }
   EXPECT_EQ(ParseHttpAddress("0.0.0.0:80")->ToString(), "0.0.0.0:80");
-  EXPECT_EQ(ParseHttpAddress("[::1]:80")->ToString(), "[::1]:80");
-  EXPECT_EQ(ParseHttpAddress("[::]:0")->host, "::");
+  EXPECT_EQ(ParseHttpAddress("0.0.0.0:0")->host, "0.0.0.0");
 }
 
 TEST(HttpAddressTest, WhatIsNoneIsNamedWithTheMend) {
@@ -310,6 +309,16 @@ TEST(HttpAddressTest, WhatIsNoneIsNamedWithTheMend) {
     const absl::StatusOr<HttpAddress> address = ParseHttpAddress(text);
     ASSERT_FALSE(address.ok()) << text;
     EXPECT_THAT(std::string(address.status().message()), HasSubstr("write 9100 for")) << text;
+  }
+}
+
+TEST(HttpAddressTest, Ipv6IsRefusedAndNotOffered) {
+  for (const char* text : {"[::1]:9100", "[::]:0", "[fd00::7]:80", ":::80"}) {
+    const absl::StatusOr<HttpAddress> address = ParseHttpAddress(text);
+    ASSERT_FALSE(address.ok()) << text;
+    const std::string message(address.status().message());
+    EXPECT_THAT(message, HasSubstr("' does not begin with an IPv4 address in digits; ")) << text;
+    EXPECT_THAT(message.substr(message.rfind(';')), Not(HasSubstr("::"))) << text;
   }
 }
 
