@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/kvcli_fixture.h"
 #include "tests/pty_process.h"
 #include "tests/subprocess.h"
 
@@ -38,46 +38,22 @@ constexpr const char* kFormats[] = {"jsonl", "csv", "binary"};
 // Of a signal that may come too late.
 constexpr int kAttemptsMax = 20;
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 bool Exists(const std::string& path) { return std::ifstream(path).is_open(); }
 
 // What has to do with files alone is the same there, and slower.
 #define SKIP_IN_LAB() \
   if (InLab()) GTEST_SKIP() << "nothing in it has to do with RDMA"
 
-class KvcliBulkTest : public ::testing::Test {
+class KvcliBulkTest : public KvcliOwnServerTest {
  protected:
   void SetUp() override {
-    directory_ = NewTemporaryDirectory();
-    Start(NewListenAddress());
+    StartServer(NewListenAddress(), {"--memory=512MiB"});
     Options options;
     options.deadline = absl::Seconds(30);
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
   }
-  void Start(const std::string& listen, const std::string& memory = "512MiB") {
-    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(listen, {"--memory=" + memory});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  std::vector<std::string> Command(std::vector<std::string> args) const {
-    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
-    return args;
-  }
-  ProgramResult Kvcli(std::vector<std::string> args, const std::string& input = "") {
-    ProgramOptions options;
-    options.input = input;
-    return RunProgram(Command(std::move(args)), options);
-  }
-  std::string Path(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
 
   // Random keys and values of any bytes; some values are empty, some have 1 MiB, some keys expire.
   void Fill(int keys, int megabytes) {
@@ -188,8 +164,6 @@ class KvcliBulkTest : public ::testing::Test {
     return StatIn(client_->ServerStats().value_or(""), name);
   }
 
-  std::string directory_;
-  std::unique_ptr<ServerProcess> server_;
   std::unique_ptr<Client> client_;
   std::map<std::string, std::string> values_;
   std::map<std::string, bool> expiring_;
@@ -282,8 +256,7 @@ TEST_F(KvcliBulkTest, ErrorsAreCountedListedWithTheirLinesAndDoNotStopTheRest) {
 
 TEST_F(KvcliBulkTest, AFullServerIsSaidAndKeepsWhatItHas) {
   SKIP_IN_LAB();
-  server_.reset();
-  Start(NewListenAddress(), "8MiB");
+  StartServer(NewListenAddress(), {"--memory=8MiB"});
   std::string text = "key,value\n";
   for (int i = 0; i < 200; ++i) absl::StrAppend(&text, i, ",", std::string(100'000, 'v'), "\n");
   const ProgramResult imported = Kvcli({"import", "-", "--format=csv"}, text);
@@ -379,7 +352,7 @@ TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
   ASSERT_EQ(client_->Count().value(), 1000u) << "all that has come is stored, though more may come";
   const std::string uri = server_->uri();
   ASSERT_EQ(server_->Stop(), 0);
-  Start(uri);
+  StartServer(uri);
   std::ofstream(Path("go")) << "go";
   EXPECT_TRUE((*started)->Await("began empty: import all of it once more")) << (*started)->screen();
   EXPECT_EQ((*started)->AwaitEnd(), 4);

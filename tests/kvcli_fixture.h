@@ -1,5 +1,4 @@
-// kvcli as scripts run it, on a kvserver: over shared memory; in the lab, over verbs; or on another
-// machine.
+// kvcli on a kvserver: over shared memory; in the lab, over verbs; or on another machine.
 
 #ifndef OSPREY_TESTS_KVCLI_FIXTURE_H_
 #define OSPREY_TESTS_KVCLI_FIXTURE_H_
@@ -7,7 +6,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,7 +22,7 @@ namespace osprey {
 inline const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 11);
 inline constexpr char kOneLine[] = "kvcli: [^\n]+\n";
 
-// One server for all cases.
+// One server for all cases, and kvcli as scripts run it.
 class KvcliTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -80,6 +81,38 @@ class KvcliTest : public ::testing::Test {
   static inline std::string uri_;
   static inline std::unique_ptr<ServerProcess> server_;
 };
+
+// A server for each case, which may end it, or fill it.
+class KvcliOwnServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { StartServer(NewListenAddress()); }
+  // Instead of the one that there was.
+  void StartServer(const std::string& listen, const std::vector<std::string>& flags = {}) {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen, flags);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::vector<std::string> Command(std::vector<std::string> args) const {
+    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
+    return args;
+  }
+  ProgramResult Kvcli(std::vector<std::string> args, const std::string& input = "") const {
+    ProgramOptions options;
+    options.input = input;
+    return RunProgram(Command(std::move(args)), options);
+  }
+  std::string Path(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
+
+  const std::string directory_ = NewTemporaryDirectory();
+  std::unique_ptr<ServerProcess> server_;
+};
+
+inline std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
 }  // namespace osprey
 

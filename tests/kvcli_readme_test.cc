@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/kvcli_fixture.h"
 #include "tests/pty_process.h"
 #include "tests/subprocess.h"
 
@@ -84,18 +85,7 @@ std::string Normal(const std::string& text, const std::string& uri) {
   return normal;
 }
 
-class KvcliReadmeTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = NewTemporaryDirectory();
-    absl::StatusOr<std::unique_ptr<ServerProcess>> server =
-        ServerProcess::Start(absl::StrCat("shm://", directory_, "/socket"));
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  std::string directory_;
-  std::unique_ptr<ServerProcess> server_;
-};
+using KvcliReadmeTest = KvcliOwnServerTest;
 
 TEST_F(KvcliReadmeTest, EveryCommandPrintsWhatThePageSays) {
   const std::vector<Step> steps = StepsOf("console", "$ ");
@@ -113,8 +103,8 @@ TEST_F(KvcliReadmeTest, EveryCommandPrintsWhatThePageSays) {
 TEST_F(KvcliReadmeTest, TheSessionInTheShellIsAsItIsPrinted) {
   const std::vector<Step> steps = StepsOf("kvcli", "osprey> ");
   EXPECT_GE(steps.size(), 6u);
-  absl::StatusOr<std::unique_ptr<PtyProcess>> shell = PtyProcess::Start(
-      {"tools/kvcli", "--server=" + server_->uri()}, {"OSPREY_HISTORY=", "TERM=xterm"});
+  absl::StatusOr<std::unique_ptr<PtyProcess>> shell =
+      PtyProcess::Start(Command({}), {"OSPREY_HISTORY=", "TERM=xterm"});
   ASSERT_TRUE(shell.ok()) << shell.status();
   ASSERT_TRUE((*shell)->Await("osprey> "));
   for (const Step& step : steps) {
@@ -132,8 +122,8 @@ TEST_F(KvcliReadmeTest, LatencysTableIsAsItIsPrinted) {
   const std::string shown = ShownFrom("transport=shm device=none peer=");
   const size_t charts = shown.find("\nGET  ");
   ASSERT_NE(charts, shown.npos) << shown;
-  absl::StatusOr<std::unique_ptr<PtyProcess>> latency = PtyProcess::Start(
-      {"tools/kvcli", "--server=" + server_->uri(), "latency", "--count=20"}, {"TERM=xterm"});
+  absl::StatusOr<std::unique_ptr<PtyProcess>> latency =
+      PtyProcess::Start(Command({"latency", "--count=20"}), {"TERM=xterm"});
   ASSERT_TRUE(latency.ok()) << latency.status();
   EXPECT_EQ((*latency)->AwaitEnd(), 0);
   EXPECT_THAT(Normal((*latency)->screen(), server_->uri()),

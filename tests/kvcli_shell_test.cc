@@ -5,13 +5,13 @@
 
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/kvcli_fixture.h"
 #include "tests/pty_process.h"
 #include "tests/subprocess.h"
 
@@ -21,30 +21,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-class KvcliShellTest : public ::testing::Test {
+class KvcliShellTest : public KvcliOwnServerTest {
  protected:
-  void SetUp() override {
-    directory_ = NewTemporaryDirectory();
-    history_ = directory_ + "/history";
-    listen_ = NewListenAddress();
-    StartServer(listen_);
-  }
-  void StartServer(const std::string& listen) {
-    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
   std::unique_ptr<PtyProcess> Start(std::vector<std::string> args = {}) {
-    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
-    absl::StatusOr<std::unique_ptr<PtyProcess>> shell =
-        PtyProcess::Start(args, {"OSPREY_HISTORY=" + history_, "TERM=xterm", "LC_ALL=C"});
+    absl::StatusOr<std::unique_ptr<PtyProcess>> shell = PtyProcess::Start(
+        Command(std::move(args)), {"OSPREY_HISTORY=" + history_, "TERM=xterm", "LC_ALL=C"});
     EXPECT_TRUE(shell.ok()) << shell.status();
     return shell.ok() ? *std::move(shell) : nullptr;
   }
@@ -53,15 +34,8 @@ class KvcliShellTest : public ::testing::Test {
     EXPECT_TRUE(shell->Await("osprey> ")) << shell->screen();
     return shell;
   }
-  std::string Kvcli(std::vector<std::string> args) {
-    args.insert(args.begin(), {"tools/kvcli", "--server=" + server_->uri()});
-    return RunProgram(args).out;
-  }
 
-  std::string directory_;
-  std::string history_;
-  std::string listen_;
-  std::unique_ptr<ServerProcess> server_;
+  std::string history_ = Path("history");
 };
 
 #define EXPECT_AWAIT(shell, text) \
@@ -286,10 +260,10 @@ TEST_F(KvcliShellTest, FlushAsksFirstAndYesAlone) {
   EXPECT_AWAIT(once, "Type yes: ");
   once->Type("no\n");
   EXPECT_EQ(once->AwaitEnd(), 1);
-  EXPECT_EQ(Kvcli({"count"}), "1\n");
+  EXPECT_EQ(Kvcli({"count"}).out, "1\n");
   const auto sure = Start({"flush", "--yes"});
   EXPECT_EQ(sure->AwaitEnd(), 0);
-  EXPECT_EQ(Kvcli({"count"}), "0\n");
+  EXPECT_EQ(Kvcli({"count"}).out, "0\n");
 }
 
 TEST_F(KvcliShellTest, LatencyIsDrawnAnewAndCtrlCLeavesNoKeyBehind) {
@@ -301,7 +275,7 @@ TEST_F(KvcliShellTest, LatencyIsDrawnAnewAndCtrlCLeavesNoKeyBehind) {
   latency->Type("\x03");
   EXPECT_EQ(latency->AwaitEnd(), 0);
   EXPECT_THAT(latency->screen(), HasSubstr("█"));
-  EXPECT_EQ(Kvcli({"scan"}), "mine\n");
+  EXPECT_EQ(Kvcli({"scan"}).out, "mine\n");
 }
 
 TEST_F(KvcliShellTest, AfterSigtermNoKeyIsLeftEither) {
@@ -309,7 +283,7 @@ TEST_F(KvcliShellTest, AfterSigtermNoKeyIsLeftEither) {
   EXPECT_AWAIT(latency, "p99.9");
   EXPECT_EQ(kill(latency->pid(), SIGTERM), 0);
   EXPECT_EQ(latency->AwaitEnd(), 0);
-  EXPECT_EQ(Kvcli({"count"}), "0\n");
+  EXPECT_EQ(Kvcli({"count"}).out, "0\n");
 }
 
 }  // namespace
