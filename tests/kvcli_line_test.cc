@@ -1,10 +1,13 @@
 #include "tools/kvcli_line.h"
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/subprocess.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_run.h"
 
@@ -99,6 +102,29 @@ TEST(KvcliLineTest, BehindHelpCommandsAreCompletedAndWithinQuotesNothing) {
   EXPECT_THAT(Complete("help ge"), ElementsAre("get"));
   EXPECT_THAT(Complete("help get ge"), IsEmpty());
   EXPECT_THAT(Complete("put \"planet --"), IsEmpty());
+}
+
+TEST(KvcliLineTest, BehindImportAndExportFilesAreCompletedThatNeedNoQuotes) {
+  const std::string folder = NewTemporaryDirectory() + "/";
+  for (const char* name : {"planets.csv", "planets.jsonl", "two words", "it's", "-r", ".hidden"})
+    std::ofstream(folder + name) << "x";
+  std::filesystem::create_directory(folder + "Backups");
+  std::ofstream(folder + "Backups/monday") << "x";
+  EXPECT_THAT(Complete("import " + folder),
+              ElementsAre(folder + "-r", folder + "Backups/", folder + "planets.csv",
+                          folder + "planets.jsonl"));
+  EXPECT_THAT(Complete("export " + folder + "planets.j"), ElementsAre(folder + "planets.jsonl"));
+  EXPECT_THAT(Complete("import --format=csv " + folder + "planets.c"),
+              ElementsAre(folder + "planets.csv"));
+  EXPECT_THAT(Complete("import " + folder + "Backups/"), ElementsAre(folder + "Backups/monday"));
+  EXPECT_THAT(Complete("import " + folder + ".h"), ElementsAre(folder + ".hidden"));
+  EXPECT_THAT(Complete("import " + folder + "none/x"), IsEmpty());
+  EXPECT_THAT(Complete("import \"" + folder), IsEmpty());
+  EXPECT_THAT(Complete("get " + folder), IsEmpty());
+  // In the current one. Capitals are the file's own.
+  std::filesystem::current_path(folder);
+  EXPECT_THAT(Complete("import "), ElementsAre("Backups/", "planets.csv", "planets.jsonl"));
+  EXPECT_THAT(Complete("IMPORT B"), ElementsAre("Backups/"));
 }
 
 TEST(KvcliLineTest, WhatBeginsInCapitalsIsCompletedInCapitals) {

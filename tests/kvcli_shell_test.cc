@@ -130,7 +130,7 @@ TEST_F(KvcliShellTest, WhoKnowsRedisIsAtHome) {
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
-TEST_F(KvcliShellTest, TheTabulatorCompletesCommandsAndFlags) {
+TEST_F(KvcliShellTest, TheTabulatorCompletesCommandsFlagsAndFiles) {
   const auto shell = StartShell();
   shell->Type("pu\tplanet saturn --if-a\t\n");
   EXPECT_AWAIT(shell, "stored planet");
@@ -138,6 +138,10 @@ TEST_F(KvcliShellTest, TheTabulatorCompletesCommandsAndFlags) {
   EXPECT_AWAIT(shell, "expire  export");
   shell->Type("ire planet 60\n");
   EXPECT_AWAIT(shell, "planet expires in 60.000 s");
+  ASSERT_EQ(mkdir(Path("backups").c_str(), 0700), 0);
+  std::ofstream(Path("backups/moons.csv")) << "key,value\ntitan,6\n";
+  shell->Type("import " + directory_ + "/ba\tmo\t--format=c\t\n");
+  EXPECT_AWAIT(shell, "imported 1 records of 1,");
 }
 
 TEST_F(KvcliShellTest, CtrlCDropsTheLineAndEndsACommandButNotTheShell) {

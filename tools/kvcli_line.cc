@@ -1,6 +1,8 @@
 #include "tools/kvcli_line.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -135,18 +137,53 @@ bool IsShouted(absl::string_view word) {
   });
 }
 
+// In capitals, if `word` is.
+std::vector<std::string> AsLoudAs(absl::string_view word, std::vector<std::string> names) {
+  if (IsShouted(word)) {
+    for (std::string& name : names) absl::AsciiStrToUpper(&name);
+  }
+  return names;
+}
+
+// Whether it is one word as it stands, and no flag.
+bool NeedsNoQuotes(absl::string_view name) {
+  return name[0] != '-' && std::none_of(name.begin(), name.end(), [](char c) {
+           return IsBlank(c) || absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == '"' ||
+                  c == '\'';
+         });
+}
+
+// The files in the folder that `word` names so far. Hidden ones only once their dot is typed.
+std::vector<std::string> FilesAt(absl::string_view word) {
+  const size_t slash = word.rfind('/');
+  const std::string folder(slash == word.npos ? "" : word.substr(0, slash + 1));
+  const bool shows_hidden = absl::StartsWith(word.substr(folder.size()), ".");
+  std::vector<std::string> files;
+  std::error_code error;
+  std::filesystem::directory_iterator file(folder.empty() ? "." : folder, error);
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    if (!NeedsNoQuotes(absl::StrCat(folder, name)) || (name[0] == '.' && !shows_hidden)) continue;
+    std::error_code none;  // a folder that cannot be looked at is a name like any other
+    files.push_back(absl::StrCat(folder, name, file->is_directory(none) ? "/" : ""));
+  }
+  return files;
+}
+
 // What may stand behind the words `before`.
 std::vector<std::string> Candidates(const std::vector<std::string>& before,
                                     absl::string_view word) {
   if (before.empty()) {
     std::vector<std::string> names = CommandNames();
     names.insert(names.end(), {"exit", "quit"});
-    return names;
+    return AsLoudAs(word, names);
   }
   const Command* command = FindCommand(before[0]);
   if (command == nullptr) return {};
   if (absl::StartsWith(word, "-")) return FlagsOf(*command, word);
-  if (absl::string_view(command->name) == "help" && before.size() == 1) return CommandNames();
+  if (absl::StartsWith(command->arguments, "FILE")) return FilesAt(word);
+  if (absl::string_view(command->name) == "help" && before.size() == 1)
+    return AsLoudAs(word, CommandNames());
   return {};
 }
 
@@ -176,7 +213,6 @@ Completions CompleteLine(absl::string_view line) {
       SplitLine(line.substr(0, completions.from));
   if (!before.ok()) return completions;  // within quotes
   for (std::string& candidate : Candidates(*before, word)) {
-    if (IsShouted(word)) absl::AsciiStrToUpper(&candidate);
     if (absl::StartsWith(candidate, word)) completions.words.push_back(std::move(candidate));
   }
   std::sort(completions.words.begin(), completions.words.end());

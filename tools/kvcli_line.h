@@ -34,7 +34,8 @@ struct Completions {
 
 // What may be meant by the last word of `line`, which ends at the cursor: a command's name, behind
 // it its flags and their values, where there are a few, behind `help` a command. In capitals, what
-// begins in capitals. Nothing within quotes.
+// begins in capitals. Behind a command that takes a file, those that are there: folders end with /;
+// names that need quotes are left out. Nothing within quotes.
 Completions CompleteLine(absl::string_view line);
 
 // What all of `words` begin with.

@@ -77,7 +77,7 @@ LineEditor::Impl::Impl(std::string history_file) : history_file_(std::move(histo
   el_set(editor_, EL_HIST, history, history_);
   el_set(editor_, EL_GETCFN, ReadCharacter);
   // (el_set would copy the two texts and never free them.)
-  el_wset(editor_, EL_ADDFN, L"kvcli-complete", L"completes a command or flag", Complete);
+  el_wset(editor_, EL_ADDFN, L"kvcli-complete", L"completes a command, flag or file", Complete);
   el_set(editor_, EL_BIND, "^I", "kvcli-complete", nullptr);
   el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   if (!history_file_.empty()) history_status_ = LoadHistory();
@@ -126,7 +126,8 @@ unsigned char LineEditor::Impl::Complete(EditLine* editor, wint_t /*character*/)
   const Completions found = CompleteLine(line);
   if (found.words.empty()) return CC_REFRESH_BEEP;
   std::string more = CommonBeginning(found.words).substr(line.size() - found.from);
-  if (found.words.size() == 1 && found.words[0].back() != '=') more.push_back(' ');
+  const bool goes_on = found.words[0].back() == '=' || found.words[0].back() == '/';
+  if (found.words.size() == 1 && !goes_on) more.push_back(' ');
   if (!more.empty()) return el_insertstr(editor, more.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   std::fputc('\n', stdout);
   for (const std::string& word : found.words) std::fprintf(stdout, "%s  ", word.c_str());
