@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -23,7 +24,9 @@ constexpr uint32_t kPollsPerSocketCheck = 64;
 // Frames delivered by one Poll, and of one connection within it so that the others have their turn.
 constexpr size_t kFramesPerPollMax = 64;
 constexpr size_t kFramesPerConnectionMax = 16;
-// A chain's READs are prefetched up to so many bytes each, so that their cache misses overlap.
+// A chain's READs are prefetched so many at a time, up to so many bytes each, so that their cache
+// misses overlap and nothing is gone again when it is copied.
+constexpr size_t kPrefetchedMax = 32;
 constexpr size_t kPrefetchBytesMax = 256;
 constexpr size_t kCacheLineBytes = 64;
 
@@ -32,10 +35,13 @@ uint64_t LengthOf(const ReadRequest& read) {
   return read.segment_count == 1 ? first : first + read.segments[1].length;
 }
 
+absl::Span<const LocalSegment> SegmentsOf(const ReadRequest& read) {
+  return {read.segments, read.segment_count};
+}
+
 void CheckSegments(const ReadRequest& read) {
   assert(read.segment_count >= 1 && read.segment_count <= 2);
-  for (uint32_t i = 0; i < read.segment_count; ++i) {
-    [[maybe_unused]] const LocalSegment& segment = read.segments[i];
+  for ([[maybe_unused]] const LocalSegment& segment : SegmentsOf(read)) {
     assert(segment.memory != nullptr && segment.data >= segment.memory->data());
     assert(segment.data + segment.length <= segment.memory->data() + segment.memory->size());
   }
@@ -73,21 +79,26 @@ void Prefetch(const std::byte* from, size_t bytes) {
   }
 }
 
-// Copies all of `reads`, or none when one of them is not within what the peer exposed.
+// Copies all of `reads`; false when one of them is not within what the peer exposed.
 bool CopyAll(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   Sources sources(connection);
-  for (const ReadRequest& read : reads) {
-    CheckSegments(read);
-    const std::byte* from = sources.Of(read);
-    if (from == nullptr) return false;
-    if (reads.size() > 1) Prefetch(from, LengthOf(read));
-  }
-  for (const ReadRequest& read : reads) {
-    const std::byte* from = sources.Of(read);
-    for (uint32_t i = 0; i < read.segment_count; ++i) {
-      CopyShared(read.segments[i].data, from, read.segments[i].length);
-      from += read.segments[i].length;
+  while (!reads.empty()) {
+    const absl::Span<const ReadRequest> next = reads.subspan(0, kPrefetchedMax);
+    std::array<const std::byte*, kPrefetchedMax> places;
+    for (size_t i = 0; i < next.size(); ++i) {
+      CheckSegments(next[i]);
+      places[i] = sources.Of(next[i]);
+      if (places[i] == nullptr) return false;
+      if (next.size() > 1) Prefetch(places[i], LengthOf(next[i]));
     }
+    for (size_t i = 0; i < next.size(); ++i) {
+      const std::byte* from = places[i];
+      for (const LocalSegment& segment : SegmentsOf(next[i])) {
+        CopyShared(segment.data, from, segment.length);
+        from += segment.length;
+      }
+    }
+    reads.remove_prefix(next.size());
   }
   return true;
 }
