@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstring>
@@ -50,9 +51,8 @@ SlotCache::Set& SlotCache::SetOf(uint64_t line, uint32_t fingerprint) const {
 
 uint64_t* SlotCache::Locate(Set& set, uint32_t fingerprint) {
   for (uint64_t& entry : set.ways) {
-    if (StateOf(entry) != State::kEmpty && index::Slot::Unpack(entry).fingerprint == fingerprint) {
-      return &entry;
-    }
+    if (StateOf(entry) == State::kEmpty) return nullptr;  // those stand behind all others
+    if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;
   }
   return nullptr;
 }
@@ -121,6 +121,10 @@ void SlotCache::Saw(uint64_t line, uint64_t slot) {
   if (!on()) return;
   const uint32_t fingerprint = index::Slot::Unpack(slot).fingerprint;
   Set& set = SetOf(line, fingerprint);
+  // Mostly it is known, and good, which is how a slot itself reads.
+  static_assert(static_cast<uint64_t>(State::kGood) ==
+                static_cast<uint64_t>(index::WordKind::kSlot));
+  if (std::find(set.ways, set.ways + kWays, slot) != set.ways + kWays) return;
   if (uint64_t* const entry = Locate(set, fingerprint); entry != nullptr) return Note(*entry, slot);
   for (uint64_t& entry : set.ways) {
     if (StateOf(entry) != State::kEmpty && &entry != set.ways + kWays - 1) continue;
