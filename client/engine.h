@@ -195,7 +195,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   void Started(GetOperation& get);
-  GetOperation& OperationOf(const GroupedGet& grouped);
+  GetOperation& OperationOf(const GroupedCall& call, const GroupedGet& grouped);
   MessageOperation& NewMessage();
   absl::Status Start(MessageOperation::Request request);
   void Started(Operation& operation);
@@ -247,10 +247,11 @@ class Engine : private Exposer, private GetGroups::Owner {
   void RunCallbacks();
   absl::Time NowAnew() const { return options_.clock ? options_.clock() : polled_at_; }
 
-  void GoOn(const GroupedGet& grouped, std::unique_ptr<KeyLookup>& lookup,
+  void GoOn(const GroupedCall& call, const GroupedGet& grouped, std::unique_ptr<KeyLookup>& lookup,
             const KeyLookup::Step& step) override;
-  void BeginAnew(const GroupedGet& grouped) override;
-  void Answered(const GroupedGet& grouped) override;
+  void BeginAnew(const GroupedCall& call, const GroupedGet& grouped) override;
+  void Answered(size_t count) override;
+  void Timed(absl::Time begun_at) override;
   index::ServerTimeBounds ClockSince(absl::Time posted) override;
   bool IsLate(absl::Time deadline) const override {
     return options_.coarse_clock && options_.coarse_clock() >= deadline;
@@ -309,6 +310,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   std::vector<absl::AnyInvocable<void()>> deferred_;
   std::vector<std::unique_ptr<GetOperation>> gets_;
   std::vector<GetOperation*> free_gets_;
+  std::array<GroupedGet, GetGroups::kGetsMax> starting_;  // within StartGets
   std::vector<std::unique_ptr<MessageOperation>> messages_;
   std::vector<MessageOperation*> free_messages_;
   int in_flight_ = 0;

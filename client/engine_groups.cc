@@ -2,7 +2,6 @@
 // those that are more than READs.
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <utility>
 
@@ -20,7 +19,6 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
   const bool grouped = ready && groups_.HasRoom(ReadSource(), count);
   // The caller's own READs take the room, and will make it.
   if (ready && !grouped && unanswered > 0) return 0;
-  std::array<GroupedGet, GetGroups::kGetsMax> gets;
   size_t begun = 0;
   for (size_t i = 0; i < count; ++i) {
     if (absl::Status status = CheckKeyAlone(keys[i]); !status.ok()) {
@@ -28,48 +26,51 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
       continue;
     }
     const absl::Time begun_at = report_.TakesTime() ? NowAnew() : absl::InfinitePast();
-    gets[begun++] = {keys[i], &answers[i], &unanswered, deadline, begun_at};
+    starting_[begun++] = {keys[i], &answers[i], begun_at};
   }
   if (begun == 0) return count;
   in_flight_ += static_cast<int>(begun);
   unanswered += begun;
   next_deadline_ = std::min(next_deadline_, deadline);
-  const absl::Span<const GroupedGet> all(gets.data(), begun);
+  const GroupedCall call = {&unanswered, deadline};
+  const absl::Span<const GroupedGet> all(starting_.data(), begun);
   if (grouped) {
-    groups_.Begin(ReadSource(), connection_->maps(), all, std::max(now, polled_at_), *this);
+    groups_.Begin(ReadSource(), connection_->maps(), call, all, std::max(now, polled_at_), *this);
   } else {
-    for (const GroupedGet& grouped_get : all) BeginAnew(grouped_get);
+    for (const GroupedGet& grouped_get : all) BeginAnew(call, grouped_get);
   }
   return count;
 }
 
 // It counts as in flight already.
-GetOperation& Engine::OperationOf(const GroupedGet& grouped) {
+GetOperation& Engine::OperationOf(const GroupedCall& call, const GroupedGet& grouped) {
   GetOperation& get = NewGet();
-  get.Start(
-      grouped.key, /*want_value=*/true, grouped.deadline,
-      [answer = grouped.answer, unanswered = grouped.unanswered](absl::StatusOr<Value> value) {
-        *answer = std::move(value);
-        --*unanswered;
-      });
+  get.Start(grouped.key, /*want_value=*/true, call.deadline,
+            [answer = grouped.answer, unanswered = call.unanswered](absl::StatusOr<Value> value) {
+              *answer = std::move(value);
+              --*unanswered;
+            });
   get.TakeTime(grouped.begun_at);
   return get;
 }
 
-void Engine::GoOn(const GroupedGet& grouped, std::unique_ptr<KeyLookup>& lookup,
-                  const KeyLookup::Step& step) {
-  GetOperation& get = OperationOf(grouped);
+void Engine::GoOn(const GroupedCall& call, const GroupedGet& grouped,
+                  std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step) {
+  GetOperation& get = OperationOf(call, grouped);
   get.TakeOver(lookup, step, ItemReadBytesMax());
   Place(get, polled_at_);
 }
 
-void Engine::BeginAnew(const GroupedGet& grouped) { new_.PushBack(OperationOf(grouped)); }
-
-void Engine::Answered(const GroupedGet& grouped) {
-  --in_flight_;
-  ++ended_;
-  if (grouped.begun_at != absl::InfinitePast()) report_.Lasted(NowAnew() - grouped.begun_at);
+void Engine::BeginAnew(const GroupedCall& call, const GroupedGet& grouped) {
+  new_.PushBack(OperationOf(call, grouped));
 }
+
+void Engine::Answered(size_t count) {
+  in_flight_ -= static_cast<int>(count);
+  ended_ += count;
+}
+
+void Engine::Timed(absl::Time begun_at) { report_.Lasted(NowAnew() - begun_at); }
 
 index::ServerTimeBounds Engine::ClockSince(absl::Time posted) {
   clock_used_until_ = polled_at_ + ServerClock::kAgeMax();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string>
 #include <utility>
 
 #include "client/errors.h"
@@ -29,22 +30,23 @@ bool GetGroups::HasRoom(const ReadBatches::Source& source, size_t count) {
 }
 
 void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
-                      absl::Span<const GroupedGet> gets, absl::Time now, Owner& owner) {
+                      const GroupedCall& call, absl::Span<const GroupedGet> gets, absl::Time now,
+                      Owner& owner) {
   assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
   const uint32_t number = free_.back();
   free_.pop_back();
   Group& group = *groups_[number];
-  group.deadline = gets[0].deadline;
+  group.call = call;
   for (size_t i = 0; i < gets.size(); ++i) {
     Member& member = group.members[i];
     member.get = gets[i];
-    member.lookup->Prepare(maps, member.get.key);
+    member.lookup->Prepare(maps, member.get.key, {});
     // (Of one alone there is nothing to do meanwhile.)
     if (gets.size() > 1) member.lookup->Prefetch();
   }
   for (size_t i = 0; i < gets.size(); ++i) {
     Member& member = group.members[i];
-    Follow(source, group, member, member.lookup->Begin(member.get.key, {}), owner);
+    Follow(source, group, member, member.lookup->Begin(), owner);
   }
   Post(source, number, now, owner);
 }
@@ -56,7 +58,7 @@ void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& 
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
                      step.length <= std::min(kReadBytesMax, source.read_bytes_max);
   if (!reads) {
-    owner.GoOn(member.get, member.lookup, step);
+    owner.GoOn(group.call, member.get, member.lookup, step);
     member.get.answer = nullptr;
     return;
   }
@@ -68,21 +70,23 @@ void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::T
                      Owner& owner) {
   Group& group = *groups_[number];
   if (group.reading == 0) return Free(number);
-  chain_.clear();
+  std::byte* const buffer = group.buffer.data();
+  const rdma::Memory* const memory = &group.buffer.memory();
   uint32_t at = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < group.reading; ++i) {
     Member& member = group.members[i];
     member.lands_at = at;
-    rdma::ReadRequest& read = chain_.emplace_back();
+    rdma::ReadRequest& read = chain_[i];
     read.remote_address = source.region.address + member.read.offset;
     read.remote_key = source.region.key;
-    read.segments[0] = {group.buffer.data() + at, member.read.length, &group.buffer.memory()};
+    read.segments[0] = {buffer + at, member.read.length, memory};
     at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
     bytes += member.read.length;
   }
+  const absl::Span<const rdma::ReadRequest> chain(chain_.data(), group.reading);
   // A connection that has just ended.
-  if (!transport_.PostReads(source.connection, chain_, kCookieBit | number).ok()) {
+  if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
     BeginAnew(group, owner);
     return Free(number);
   }
@@ -103,20 +107,23 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
     BeginAnew(group, owner);
     return Free(number);
   }
+  const auto clock = [&] { return owner.ClockSince(group.posted_at); };
+  const index::Lookup::TimeOfRead time(clock);
   const size_t landed = std::exchange(group.reading, 0);
   for (size_t i = 0; i < landed; ++i) {
     Member& member = group.members[i];
     const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
-    const KeyLookup::Step step =
-        member.lookup->Resume(bytes, [&] { return owner.ClockSince(group.posted_at); });
+    const KeyLookup::Step step = member.lookup->Resume(bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
   }
-  const bool late = group.reading < landed && owner.IsLate(group.deadline);
-  for (size_t i = group.reading; i < landed; ++i) {
-    const GroupedGet& get = group.members[i].get;
-    if (get.answer == nullptr) continue;  // an operation's
-    if (late) *get.answer = DeadlineError();
-    CountOut(group.members[i], owner);
+  if (group.reading < landed) {
+    const absl::Span<Member> answered(&group.members[group.reading], landed - group.reading);
+    if (owner.IsLate(group.call.deadline)) {
+      for (const Member& member : answered) {
+        if (member.get.answer != nullptr) *member.get.answer = DeadlineError();
+      }
+    }
+    CountOut(group, answered, owner);
   }
   Post(source, number, now, owner);
 }
@@ -127,45 +134,53 @@ bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answ
     return true;
   }
   if (step.kind != index::Lookup::Kind::kHit) return false;
-  answer.emplace();
-  answer->bytes.assign(reinterpret_cast<const char*>(step.value.data()), step.value.size());
-  answer->version = step.version;
-  answer->ttl = TtlOf(step);
+  const auto* const bytes = reinterpret_cast<const char*>(step.value.data());
+  answer.emplace(Value{std::string(bytes, step.value.size()), step.version, TtlOf(step)});
   return true;
 }
 
-// It has its answer.
-void GetGroups::CountOut(Member& member, Owner& owner) {
-  member.lookup->Drop();
-  Counters& counters = context_.counters;
-  ++counters.gets;
-  counters.hits += member.get.answer->ok() ? 1 : 0;
-  counters.misses += absl::IsNotFound(member.get.answer->status()) ? 1 : 0;
-  --*member.get.unanswered;
-  owner.Answered(member.get);
+// They have their answers, but for those that are an operation's.
+void GetGroups::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
+  size_t count = 0;
+  size_t hits = 0;
+  for (Member& member : answered) {
+    const GroupedGet& get = member.get;
+    if (get.answer == nullptr) continue;
+    member.lookup->Drop();
+    ++count;
+    if (get.answer->ok()) {
+      ++hits;
+    } else if (absl::IsNotFound(get.answer->status())) {
+      ++context_.counters.misses;
+    }
+    if (get.begun_at != absl::InfinitePast()) owner.Timed(get.begun_at);
+  }
+  context_.counters.gets += count;
+  context_.counters.hits += hits;
+  *group.call.unanswered -= count;
+  owner.Answered(count);
 }
 
 void GetGroups::BeginAnew(Group& group, Owner& owner) {
   for (size_t reading = std::exchange(group.reading, 0), i = 0; i < reading; ++i) {
     group.members[i].lookup->Drop();
-    owner.BeginAnew(group.members[i].get);
+    owner.BeginAnew(group.call, group.members[i].get);
   }
 }
 
 void GetGroups::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
   for (const std::unique_ptr<Group>& group : groups_) {
-    if (group->reading == 0 || now < group->deadline) continue;
-    for (size_t reading = std::exchange(group->reading, 0), i = 0; i < reading; ++i) {
-      *group->members[i].get.answer = error;
-      CountOut(group->members[i], owner);
-    }
+    if (group->reading == 0 || now < group->call.deadline) continue;
+    const absl::Span<Member> late(group->members.data(), std::exchange(group->reading, 0));
+    for (Member& member : late) *member.get.answer = error;
+    CountOut(*group, late, owner);
   }
 }
 
 absl::Time GetGroups::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
   for (const std::unique_ptr<Group>& group : groups_) {
-    if (group->reading > 0) next = std::min(next, group->deadline);
+    if (group->reading > 0) next = std::min(next, group->call.deadline);
   }
   return next;
 }

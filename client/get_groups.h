@@ -39,13 +39,17 @@
 
 namespace osprey::client {
 
-// A GET of a group. Key, answer and count are of the caller's, who waits until the count is 0.
+// A GET of a group. Key and answer are of the caller's.
 struct GroupedGet {
   absl::string_view key;
   absl::StatusOr<Value>* answer = nullptr;
-  size_t* unanswered = nullptr;
-  absl::Time deadline;
   absl::Time begun_at = absl::InfinitePast();  // its time is not taken
+};
+
+// Of all GETs of one call.
+struct GroupedCall {
+  size_t* unanswered = nullptr;  // the caller waits until it is 0
+  absl::Time deadline;
 };
 
 class GetGroups {
@@ -61,12 +65,13 @@ class GetGroups {
   class Owner {
    public:
     // An operation is to go on from that step. Its own lookup, which is none, is given in exchange.
-    virtual void GoOn(const GroupedGet& get, std::unique_ptr<KeyLookup>& lookup,
-                      const KeyLookup::Step& step) = 0;
+    virtual void GoOn(const GroupedCall& call, const GroupedGet& get,
+                      std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step) = 0;
     // An operation is to begin anew: the connection is gone.
-    virtual void BeginAnew(const GroupedGet& get) = 0;
-    // It has its answer, and is counted out.
-    virtual void Answered(const GroupedGet& get) = 0;
+    virtual void BeginAnew(const GroupedCall& call, const GroupedGet& get) = 0;
+    // So many have their answers, and are counted out; and one whose time is taken is among them.
+    virtual void Answered(size_t count) = 0;
+    virtual void Timed(absl::Time begun_at) = 0;
     // What is known of the server's clock from `posted` until now.
     virtual index::ServerTimeBounds ClockSince(absl::Time posted) = 0;
     // The look at the clock before answers are handed out.
@@ -78,8 +83,8 @@ class GetGroups {
 
   // Whether so many GETs can begin now.
   bool HasRoom(const ReadBatches::Source& source, size_t count);
-  // REQUIRES: HasRoom; at most kGetsMax, of one deadline.
-  void Begin(const ReadBatches::Source& source, PartitionMaps& maps,
+  // REQUIRES: HasRoom; 1 to kGetsMax.
+  void Begin(const ReadBatches::Source& source, PartitionMaps& maps, const GroupedCall& call,
              absl::Span<const GroupedGet> gets, absl::Time now, Owner& owner);
 
   // Whether a completion with this cookie is of a group.
@@ -111,7 +116,7 @@ class GetGroups {
   struct Group {
     std::array<Member, kGetsMax> members;
     size_t reading = 0;
-    absl::Time deadline;
+    GroupedCall call;
     absl::Time posted_at;
     Buffer buffer;
   };
@@ -123,7 +128,7 @@ class GetGroups {
   void BeginAnew(Group& group, Owner& owner);
   // Whether the step is the lookup's end, which `answer` then tells.
   static bool Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer);
-  void CountOut(Member& member, Owner& owner);
+  void CountOut(Group& group, absl::Span<Member> answered, Owner& owner);
 
   rdma::Transport& transport_;
   BufferPool& buffers_;
@@ -132,7 +137,7 @@ class GetGroups {
   std::vector<uint32_t> free_;                  // numbers
   size_t outstanding_ = 0;
   absl::Time progress_at_ = absl::InfinitePast();
-  std::vector<rdma::ReadRequest> chain_;
+  std::array<rdma::ReadRequest, kGetsMax> chain_;
 };
 
 }  // namespace osprey::client

@@ -55,7 +55,7 @@ void GetOperation::StartMeasure(uint32_t bytes, absl::Time deadline, Client::Get
 void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
   if (measured_bytes_ != 0) return;
-  lookup_->Prepare(maps, key());
+  lookup_->Prepare(maps, key(), ReadOptions(/*present_version=*/0));
 }
 
 void GetOperation::Prefetch() const {
@@ -71,7 +71,7 @@ void GetOperation::Begin(uint64_t read_bytes_max) {
     return;
   }
   read_bytes_max_ = read_bytes_max;
-  Follow(lookup_->Begin(key(), ReadOptions(/*present_version=*/0)));
+  Follow(lookup_->Begin());
 }
 
 void GetOperation::TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,

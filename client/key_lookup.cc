@@ -4,23 +4,26 @@
 
 namespace osprey::client {
 
-void KeyLookup::Prepare(PartitionMaps& maps, absl::string_view key) {
+void KeyLookup::Prepare(PartitionMaps& maps, absl::string_view key,
+                        const index::LookupOptions& options) {
   hash_ = index::HashKey(key, maps.hash_seed());
   partition_ = &maps.Of(hash_);
-  place_ = {partition_->HomeOf(hash_), hash_.fingerprint()};
+  lookup_.emplace(partition_->map, key, hash_, options);
+  const uint64_t home = lookup_->home();
+  place_ = {home == 0 ? 0 : partition_->offset + home, hash_.fingerprint()};
 }
 
-KeyLookup::Step KeyLookup::Begin(absl::string_view key, const index::LookupOptions& options) {
-  const uint64_t hint = context_.cache.Find(place_);
-  if (hint != 0) ++context_.counters.hints;
-  return BeginAt(hint, key, options);
+KeyLookup::Step KeyLookup::Begin() {
+  hint_ = context_.cache.Find(place_);
+  if (hint_ != 0) ++context_.counters.hints;
+  return lookup_->Start(hint_);
 }
 
 KeyLookup::Step KeyLookup::BeginAt(uint64_t slot, absl::string_view key,
                                    const index::LookupOptions& options) {
   hint_ = slot;
-  lookup_.emplace(partition_->map, key, hash_, slot, options);
-  return lookup_->Start();
+  lookup_.emplace(partition_->map, key, hash_, options);
+  return lookup_->Start(slot);
 }
 
 KeyLookup::Step KeyLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time) {
@@ -44,7 +47,7 @@ void KeyLookup::Learn(const Step& step) {
     cache.Saw(partition_->offset + seen.line, seen.slot);
   const bool hit = step.kind == index::Lookup::Kind::kHit;
   if (hit && context_.sampler.Hit()) {
-    index::AccessHint access = index::AccessHint::Unpack(step.access);
+    index::AccessHint access = index::AccessHint::Unpack(lookup_->AccessOf(step));
     access.partition = partition_->number;
     context_.sampler.Note(access.Pack());
   }

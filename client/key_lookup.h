@@ -2,8 +2,8 @@
 // key begins to be looked for, and what its READs show for the next ones.
 //
 //   KeyLookup lookup(context);
-//   lookup.Prepare(maps, key);                       // where it will look
-//   step = lookup.Begin(key, options);               // then as index::Lookup, until it is done
+//   lookup.Prepare(maps, key, options);              // where it will look
+//   step = lookup.Begin();                           // then as index::Lookup, until it is done
 //   step = lookup.Resume(bytes, time) …
 //   lookup.Drop();                                   // its counts are the client's
 //
@@ -41,14 +41,14 @@ class KeyLookup {
 
   explicit KeyLookup(GetContext& context) : context_(context) {}
 
-  // With the maps of the present connection, which must outlive what follows until Drop.
-  void Prepare(PartitionMaps& maps, absl::string_view key);
+  // With the maps of the present connection, which must outlive what follows until Drop, as `key`
+  // must.
+  void Prepare(PartitionMaps& maps, absl::string_view key, const index::LookupOptions& options);
   // After Prepare: begins to fetch what Begin needs of the cache.
   void Prefetch() const { context_.cache.Prefetch(place_); }
-  // After Prepare: from the slot that the cache knows, if there is one. `key` must outlive the
-  // lookup.
-  Step Begin(absl::string_view key, const index::LookupOptions& options);
-  // Likewise, from a slot that the server has named.
+  // After Prepare: from the slot that the cache knows, if there is one.
+  Step Begin();
+  // After Drop: anew, from a slot that the server has named.
   Step BeginAt(uint64_t slot, absl::string_view key, const index::LookupOptions& options);
   // The key stands here from now on.
   void set_key(absl::string_view key) { lookup_->set_key(key); }

@@ -11,25 +11,22 @@
 namespace osprey::index {
 
 Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options)
-    : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
-
-Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
-               const LookupOptions& options)
-    : map_(map), key_(key), hash_(hash), hint_(hint), options_(options) {
-  assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
+    : Lookup(map, key, HashKey(key, map.hash_seed()), options) {
+  hint_ = hint;
 }
 
 // --- Steps -----------------------------------------------------------------
 
-Lookup::Step Lookup::Start() {
+Lookup::Step Lookup::Start(uint64_t hint) {
   assert(state_ == State::kDone && counters_.reads == 0);
+  hint_ = hint;
   const bool plausible =
       KindOf(hint_) == WordKind::kSlot && Slot::Unpack(hint_).fingerprint == hash_.fingerprint();
   if (plausible) {
     const Step step = ReadSlot(State::kHint, hint_);
     if (step.kind == Kind::kRead) return step;
   }
-  return ReadWindow();
+  return ReadHome(/*backoff=*/0);
 }
 
 Lookup::Step Lookup::Resume(ByteSpan bytes, TimeOfRead time) {
@@ -84,6 +81,10 @@ Lookup::Step Lookup::Read(State state, uint64_t offset, uint64_t length, int bac
 
 Lookup::Step Lookup::ReadWindow(int backoff) {
   window_ = map_.WindowOf(hash_);
+  return ReadHome(backoff);
+}
+
+Lookup::Step Lookup::ReadHome(int backoff) {
   if (window_.generation == 0) return Refresh();
   return Read(State::kWindow, window_.offset, kWindowBytes, backoff);
 }
@@ -125,10 +126,15 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   step.landed_ns = time_.latest_ns;
   step.slot = slot;
   step.line = line;
-  const WordKind kind = slot != 0 ? WordKind::kSlot : WordKind::kInline;
-  const uint64_t at = slot != 0 ? Slot::Unpack(slot).offset : searched_[searched_count_ - 1].offset;
-  step.access = AccessHint{kind, hash_.fingerprint(), 0, at}.Pack();
   return step;
+}
+
+uint64_t Lookup::AccessOf(const Step& hit) const {
+  assert(hit.kind == Kind::kHit);
+  const WordKind kind = hit.slot != 0 ? WordKind::kSlot : WordKind::kInline;
+  const uint64_t at =
+      hit.slot != 0 ? Slot::Unpack(hit.slot).offset : searched_[searched_count_ - 1].offset;
+  return AccessHint{kind, hash_.fingerprint(), 0, at}.Pack();
 }
 
 Life Lookup::LifeOf(uint64_t cas_version, uint64_t expiry_ns) {
@@ -273,28 +279,45 @@ bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
   return RecordIsWhole(line_bytes, {offset, map_.incarnation()});
 }
 
+bool Lookup::IsOfSegment(ByteSpan line_bytes, [[maybe_unused]] uint32_t number) const {
+  if (Seeded(SeededBug::kGenerationUnchecked)) return true;
+  if (Seeded(SeededBug::kGenerationOfOneLine) && number == 1) return true;
+  return HeaderOf(line_bytes).tag == window_.generation;
+}
+
+bool Lookup::IsBelieved(ByteSpan line_bytes, uint32_t number) const {
+  return IsOfSegment(line_bytes, number) && IsWholeLine(line_bytes, searched_[number].offset);
+}
+
+// What the copy says is found out first, and then whether to believe it: that the key is there
+// inline one line says by itself, and then the other need not be hashed.
 Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
   confirmed_early_ = false;
   next_link_ = 0;
-  bool whole = true;
+  Found found[2];
   for (uint32_t i = 0; i < 2; ++i) {
     const uint64_t offset = window_.offset + i * kLineBytes;
     const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
-    if (!IsWholeLine(line_bytes, offset)) {
+    ItemReading item;
+    found[i] = Search(line_bytes, offset, item);
+    if (found[i] != Found::kKey || !IsBelieved(line_bytes, i)) continue;
+    // The home line's slots may be among those seen.
+    if (i == 1 && slots_seen_count_ > 0 && !IsBelieved(bytes.first(kLineBytes), 0)) Disbelieve();
+    return Hit(item, 0);
+  }
+  // R2: a key that one line of the window does not hold may be in the other.
+  bool whole = true;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
+    if (!IsWholeLine(line_bytes, searched_[i].offset)) {
       whole = false;
       continue;
     }
-    const bool generation_matters = !Seeded(SeededBug::kGenerationUnchecked) &&
-                                    !(Seeded(SeededBug::kGenerationOfOneLine) && i == 1);
-    if (generation_matters && HeaderOf(line_bytes).tag != window_.generation) return Refresh();
-    ItemReading item;
-    const Found found = Search(line_bytes, offset, item);
-    if (found == Found::kKey) return Hit(item, 0);
-    if (found == Found::kNonsense) return AskServer();
+    if (!IsOfSegment(line_bytes, i)) return Disbelieve(), Refresh();
+    if (found[i] == Found::kNonsense) return Disbelieve(), AskServer();
   }
-  // R2: a key that one line of the window does not hold may be in the other.
-  if (!whole) return TornLine();
+  if (!whole) return Disbelieve(), TornLine();
   torn_in_a_row_ = 0;
   return NextCandidate();
 }
@@ -304,19 +327,19 @@ Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& 
   std::memcpy(&line, line_bytes.data(), sizeof(line));
   const uint32_t number = searched_count_++;
   searched_[number] = {offset, line.record, false};
+  const uint64_t filed_under = FiledUnder(number);
   LineCursor cursor(line);
   while (cursor.Next()) {
-    if (cursor.HoldsInline(key_)) {
+    if (cursor.kind() == WordKind::kSlot) {
+      slots_seen_[slots_seen_count_++] = {filed_under, cursor.head()};
+      if (Slot::Unpack(cursor.head()).fingerprint == hash_.fingerprint())
+        candidates_[candidate_count_++] = {cursor.head(), number};
+    } else if (cursor.HoldsInline(key_)) {
       const LineEntry entry = cursor.entry();
       const size_t value_at = entry.value.data() - reinterpret_cast<const std::byte*>(&line);
       item.value = line_bytes.subspan(value_at, entry.value.size());
       item.cas_version = InlineHead::Unpack(entry.head).cas_version;
       return Found::kKey;
-    }
-    if (cursor.kind() != WordKind::kSlot) continue;
-    slots_seen_[slots_seen_count_++] = {FiledUnder(number), cursor.head()};
-    if (Slot::Unpack(cursor.head()).fingerprint == hash_.fingerprint()) {
-      candidates_[candidate_count_++] = {cursor.head(), number};
     }
   }
   if (cursor.malformed()) return Found::kNonsense;

@@ -26,6 +26,7 @@
 #ifndef OSPREY_INDEX_LOOKUP_H_
 #define OSPREY_INDEX_LOOKUP_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -95,7 +96,6 @@ class Lookup {
     uint64_t landed_ns = 0;     // kHit of what expires: server time of its READ, at the latest
     uint64_t slot = 0;          // kHit
     uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
-    uint64_t access = 0;        // kHit: where it was, as an AccessHint of partition 0
   };
   // A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
   // is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
@@ -107,9 +107,15 @@ class Lookup {
   // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
   // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
   Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
-  // `hash` is HashKey(key, map.hash_seed()), by a caller who needs it as well.
-  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
-         const LookupOptions& options = {});
+  // `hash` is HashKey(key, map.hash_seed()), by a caller who needs it as well. It looks at once
+  // where the key's home is.
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const LookupOptions& options = {})
+      : map_(map), key_(key), hash_(hash), options_(options), window_(map.WindowOf(hash)) {
+    assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
+  }
+
+  // As RegionMap::HomeOf(hash).
+  uint64_t home() const { return window_.offset; }
 
   // The same key, at another place in memory.
   void set_key(absl::string_view key) { key_ = key; }
@@ -119,7 +125,8 @@ class Lookup {
   // has an expiry is the server's to judge. As a function it is called within Resume, and only for
   // a key that has one: to look at a clock takes a good part of the time that a GET does.
   using TimeOfRead = absl::FunctionRef<ServerTimeBounds()>;
-  Step Start();
+  Step Start() { return Start(hint_); }
+  Step Start(uint64_t hint);
   Step Resume(ByteSpan bytes, TimeOfRead time);
   Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {}) {
     return Resume(bytes, [&time] { return time; });
@@ -132,6 +139,10 @@ class Lookup {
 
   // The slots in the lines that the last Resume was given and found whole.
   absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
+
+  // Where the hit that the last Resume or FinishValue returned was, as an AccessHint of partition
+  // 0.
+  uint64_t AccessOf(const Step& hit) const;
 
   const LookupCounters& counters() const { return counters_; }
 
@@ -181,6 +192,7 @@ class Lookup {
 
   Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
   Step ReadWindow(int backoff = 0);
+  Step ReadHome(int backoff);
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
@@ -212,6 +224,11 @@ class Lookup {
     return number < 2 ? searched_[number].offset : window_.offset;
   }
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
+  // Of a line of the window, which has been searched.
+  bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const;
+  bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
+  // What the lines of the last READ seemed to show is nothing to learn from.
+  void Disbelieve() { slots_seen_count_ = 0; }
   bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
   bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // a seeded bug's
   Step NextCandidate();
@@ -225,8 +242,9 @@ class Lookup {
   RegionMap& map_;
   absl::string_view key_;
   KeyHash hash_;
-  uint64_t hint_;
+  uint64_t hint_ = 0;
   const LookupOptions options_;
+  RegionMap::Window window_;
 
   State state_ = State::kDone;
   uint64_t offset_ = 0;  // of the READ under way
@@ -246,8 +264,7 @@ class Lookup {
   uint64_t value_left_ = 0;  // bytes not yet taken
   absl::optional<BytesHasher> value_hasher_;
 
-  uint32_t page_ = 0;  // of the directory, in state kPage
-  RegionMap::Window window_;
+  uint32_t page_ = 0;       // of the directory, in state kPage
   uint64_t next_link_ = 0;  // the line after those searched; 0: none
   uint32_t searched_count_ = 0;
   uint32_t candidate_count_ = 0;

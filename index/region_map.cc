@@ -110,26 +110,6 @@ RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
   return Taken::kYes;
 }
 
-absl::optional<RegionMap::Segment> RegionMap::SegmentOf(KeyHash hash) const {
-  const DirectoryEntry entry = DirectoryEntry::Unpack(entries_[hash.directory_index(depth_)]);
-  // An entry deeper than the map serves only some of the keys that the map sends to it: the page
-  // was read after the directory had been doubled, the header before.
-  if (entry.depth > depth_ || entry.generation == 0) return absl::nullopt;
-  const uint64_t segment = units_offset_ + uint64_t{entry.unit} * kUnitBytes;
-  if (!Contains(segment, kUnitBytes)) return absl::nullopt;
-  return Segment{segment, entry};
-}
-
-RegionMap::Window RegionMap::WindowOf(KeyHash hash) const {
-  const absl::optional<Segment> segment = SegmentOf(hash);
-  if (!segment.has_value()) return {};
-  return {segment->offset + hash.home() * kLineBytes, segment->entry.generation};
-}
-
-bool RegionMap::Contains(uint64_t offset, uint64_t bytes) const {
-  return offset >= units_offset_ && offset <= region_bytes_ && bytes <= region_bytes_ - offset;
-}
-
 bool RegionMap::IsLine(uint64_t offset) const {
   return Contains(offset, kLineBytes) && (offset - units_offset_) % kLineBytes == 0;
 }

@@ -60,13 +60,25 @@ class RegionMap {
     uint64_t offset = 0;
     uint32_t generation = 0;  // 0: the map does not know; refresh
   };
-  Window WindowOf(KeyHash hash) const;
+  Window WindowOf(KeyHash hash) const {
+    const absl::optional<Segment> segment = SegmentOf(hash);
+    if (!segment.has_value()) return {};
+    return {segment->offset + hash.home() * kLineBytes, segment->entry.generation};
+  }
   // The segment that serves a hash; nullopt: the map does not know; refresh.
   struct Segment {
     uint64_t offset = 0;
     DirectoryEntry entry;
   };
-  absl::optional<Segment> SegmentOf(KeyHash hash) const;
+  absl::optional<Segment> SegmentOf(KeyHash hash) const {
+    const DirectoryEntry entry = DirectoryEntry::Unpack(entries_[hash.directory_index(depth_)]);
+    // An entry deeper than the map serves only some of the keys that the map sends to it: the page
+    // was read after the directory had been doubled, the header before.
+    if (entry.depth > depth_ || entry.generation == 0) return absl::nullopt;
+    const uint64_t segment = units_offset_ + uint64_t{entry.unit} * kUnitBytes;
+    if (!Contains(segment, kUnitBytes)) return absl::nullopt;
+    return Segment{segment, entry};
+  }
 
   static ReadSpan HeaderSpan() { return {0, sizeof(RegionHeader)}; }
   ReadSpan PageSpan(uint32_t page) const;
@@ -78,7 +90,9 @@ class RegionMap {
 
   // Whether [offset, offset + bytes) may hold lines and items: the one place where remote offsets
   // are checked.
-  bool Contains(uint64_t offset, uint64_t bytes) const;
+  bool Contains(uint64_t offset, uint64_t bytes) const {
+    return offset >= units_offset_ && offset <= region_bytes_ && bytes <= region_bytes_ - offset;
+  }
   bool IsLine(uint64_t offset) const;
 
   void Deepen(uint32_t depth);

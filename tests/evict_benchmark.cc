@@ -168,7 +168,7 @@ class Store {
     }
     if (step.kind == Lookup::Kind::kMiss) return false;
     if (step.kind != Lookup::Kind::kHit) std::fprintf(stderr, "no answer\n"), std::exit(1);
-    if (sampler_.Hit()) sampler_.Note(step.access);
+    if (sampler_.Hit()) sampler_.Note(lookup.AccessOf(step));
     return true;
   }
   // A message, with what was sampled; and a turn of the server.

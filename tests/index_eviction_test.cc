@@ -63,7 +63,7 @@ class EvictionTest : public testing::Test {
       bytes = ReadRegion(memory_.data(), step.offset, step.length);
       step = lookup.Resume(bytes);
     }
-    return step.access;
+    return lookup.AccessOf(step);
   }
 
   RegionMemory memory_{kBytes};

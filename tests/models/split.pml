@@ -4,8 +4,9 @@
  * Claim: a GET that finds nothing is right, and so is one that finds the key: it was absent, or
  * present, at some instant of the GET.
  *
- * As in chain.pml a line is copied at once, while it is whole, and each at a moment of its own. The
- * key is in the line itself: what slots and chains add is in the other models.
+ * As in chain.pml a line is copied at once, and each at a moment of its own; one that is torn says
+ * nothing, and the other may say that the key is there. The key is in the line itself: what slots
+ * and chains add is in the other models.
  *
  * Model          Code
  *   split        Table::Split: WriteHalf, Directory::Split, Poison (W7). Of the two halves the key's.
@@ -138,58 +139,66 @@ active proctype Writer() {
   od
 }
 
-/* While a line is not whole: torn, and READ again, which is as good as another GET. */
 inline read(line) {
-  atomic {
+  d_step {
+    l_whole = !being_written[line]; l_key = 0; l_generation = 0;
     if
-    :: !being_written[line] -> l_key = key[line]; l_generation = generation[line]
-    :: else -> goto done
+    :: l_whole -> l_key = key[line]; l_generation = generation[line]
+    :: else
     fi
   }
 }
 
+#define H_IS_RIGHT (h_generation == m_generation)
+#define N_IS_RIGHT (n_generation == m_generation)
 #ifdef BUG_GENERATION_UNCHECKED
-#define IS_RIGHT true
-#else
-#ifdef BUG_GENERATION_OF_ONE
-#define IS_RIGHT (h_generation == m_generation)
-#else
-#define IS_RIGHT (h_generation == m_generation && n_generation == m_generation)
+#undef H_IS_RIGHT
+#define H_IS_RIGHT true
 #endif
+#if defined(BUG_GENERATION_UNCHECKED) || defined(BUG_GENERATION_OF_ONE)
+#undef N_IS_RIGHT
+#define N_IS_RIGHT true
 #endif
+/* A hit needs its own line alone, a miss both. */
+#define HIT ((h_key && H_IS_RIGHT) || (n_key && N_IS_RIGHT))
+#define TORN (!h_whole || !n_whole)
+#define IS_RIGHT (H_IS_RIGHT && N_IS_RIGHT)
 
 active proctype Reader() {
   byte m_unit, m_generation; /* the map */
   byte l_generation, h_generation, n_generation, refreshes;
-  bit l_key, h_key, n_key;
+  bit l_key, h_key, n_key, l_whole, h_whole, n_whole;
   ready;
   d_step { m_unit = directory_unit; m_generation = directory_generation };
   d_step { was_absent = !present; was_present = present };
 window:
   if
   :: true ->
-    read(HOME(m_unit)); h_key = l_key; h_generation = l_generation;
-    read(NEXT(m_unit)); n_key = l_key; n_generation = l_generation
+    read(HOME(m_unit)); h_key = l_key; h_generation = l_generation; h_whole = l_whole;
+    read(NEXT(m_unit)); n_key = l_key; n_generation = l_generation; n_whole = l_whole
   :: true ->
-    read(NEXT(m_unit)); n_key = l_key; n_generation = l_generation;
-    read(HOME(m_unit)); h_key = l_key; h_generation = l_generation
+    read(NEXT(m_unit)); n_key = l_key; n_generation = l_generation; n_whole = l_whole;
+    read(HOME(m_unit)); h_key = l_key; h_generation = l_generation; h_whole = l_whole
   fi;
   if
-  :: !IS_RIGHT && refreshes == 1 -> goto done /* R4 */
-  :: !IS_RIGHT && refreshes == 0 ->
+  :: HIT -> assert(was_present)
+  :: !HIT && TORN -> goto done /* READ again, which is as good as another GET */
+  :: !HIT && !TORN && !IS_RIGHT && refreshes == 1 -> goto done /* R4 */
+  :: !HIT && !TORN && !IS_RIGHT && refreshes == 0 ->
     d_step {
       refreshes = 1;
       m_unit = directory_unit; m_generation = directory_generation;
-      l_key = 0; h_key = 0; n_key = 0; l_generation = 0; h_generation = 0; n_generation = 0
+      l_key = 0; h_key = 0; n_key = 0; l_generation = 0; h_generation = 0; n_generation = 0;
+      l_whole = 0; h_whole = 0; n_whole = 0
     };
     goto window
-  :: IS_RIGHT && (h_key || n_key) -> assert(was_present)
-  :: IS_RIGHT && !h_key && !n_key -> assert(was_absent)
+  :: !HIT && !TORN && IS_RIGHT -> assert(was_absent)
   fi;
 done:
   skip;
   d_step {
     m_unit = 0; m_generation = 0; refreshes = 0; l_key = 0; h_key = 0; n_key = 0;
-    l_generation = 0; h_generation = 0; n_generation = 0; was_absent = 0; was_present = 0
+    l_generation = 0; h_generation = 0; n_generation = 0; l_whole = 0; h_whole = 0; n_whole = 0;
+    was_absent = 0; was_present = 0
   }
 }
