@@ -4,6 +4,8 @@
 #ifndef OSPREY_INDEX_LINE_H_
 #define OSPREY_INDEX_LINE_H_
 
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -24,19 +26,24 @@ struct LineEntry {
 
 // Walks the entries of a line:
 //
-//   LineCursor cursor(line);
+//   LineCursor cursor(line);                // or of a copy's bytes, wherever they stand
 //   while (cursor.Next()) … cursor.entry() …
 //   if (cursor.malformed()) … these are no words that a writer wrote …
 //
 // Never reads outside the line, whatever it holds. `line` must outlive it.
 class LineCursor {
  public:
-  explicit LineCursor(const Line& line) : line_(line) {}
+  explicit LineCursor(const Line& line)
+      : line_words_(reinterpret_cast<const std::byte*>(line.words)) {}
+  explicit LineCursor(ByteSpan line_bytes)
+      : line_words_(line_bytes.data() + offsetof(Line, words)) {
+    assert(line_bytes.size() == sizeof(Line));
+  }
 
   bool Next() {
     at_ += words_;
     if (at_ >= kLineWordsUsable) return false;
-    head_ = line_.words[at_];
+    std::memcpy(&head_, line_words_ + at_ * kWordBytes, sizeof(head_));
     if (head_ == 0) return false;  // no gaps: the rest is empty
     switch (kind()) {
       case WordKind::kSlot:
@@ -77,9 +84,7 @@ class LineCursor {
   bool malformed() const { return malformed_; }
 
  private:
-  const std::byte* bytes() const {
-    return reinterpret_cast<const std::byte*>(&line_.words[at_ + 1]);
-  }
+  const std::byte* bytes() const { return line_words_ + (at_ + 1) * kWordBytes; }
   // Most keys differ in their first word, and many have no other: to call memcmp takes longer.
   static bool IsAt(const std::byte* bytes, absl::string_view key) {
     if (key.size() >= kWordBytes) {
@@ -91,7 +96,7 @@ class LineCursor {
     return std::memcmp(bytes, key.data(), key.size()) == 0;
   }
 
-  const Line& line_;
+  const std::byte* line_words_;
   uint64_t head_ = 0;
   uint32_t at_ = 0;
   uint32_t words_ = 0;

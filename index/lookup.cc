@@ -10,6 +10,16 @@
 
 namespace osprey::index {
 
+namespace {
+
+uint64_t LinkOf(ByteSpan line_bytes) {
+  uint64_t link;
+  std::memcpy(&link, line_bytes.data() + offsetof(Line, words[kLinkWord]), sizeof(link));
+  return link;
+}
+
+}  // namespace
+
 Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options)
     : Lookup(map, key, HashKey(key, map.hash_seed()), options) {
   hint_ = hint;
@@ -323,12 +333,10 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
 }
 
 Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item) {
-  Line line;
-  std::memcpy(&line, line_bytes.data(), sizeof(line));
   const uint32_t number = searched_count_++;
-  searched_[number] = {offset, line.record, false};
+  searched_[number] = {offset, HeaderOf(line_bytes), false};
   const uint64_t filed_under = FiledUnder(number);
-  LineCursor cursor(line);
+  LineCursor cursor(line_bytes);
   while (cursor.Next()) {
     if (cursor.kind() == WordKind::kSlot) {
       slots_seen_[slots_seen_count_++] = {filed_under, cursor.head()};
@@ -336,8 +344,7 @@ Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& 
         candidates_[candidate_count_++] = {cursor.head(), number};
     } else if (cursor.HoldsInline(key_)) {
       const LineEntry entry = cursor.entry();
-      const size_t value_at = entry.value.data() - reinterpret_cast<const std::byte*>(&line);
-      item.value = line_bytes.subspan(value_at, entry.value.size());
+      item.value = entry.value;
       item.cas_version = InlineHead::Unpack(entry.head).cas_version;
       return Found::kKey;
     }
@@ -345,7 +352,7 @@ Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& 
   if (cursor.malformed()) return Found::kNonsense;
   // Only the home line's link leads to this key's chain, and a chain line's onwards; the window's
   // second line has a link of its own keys.
-  const bool followed = number == 1 || TakeLink(line.words[kLinkWord]);
+  const bool followed = number == 1 || TakeLink(LinkOf(line_bytes));
   return followed ? Found::kNothing : Found::kNonsense;
 }
 
