@@ -1,7 +1,8 @@
 #!/bin/bash
-# What users of tools/lab rely on. Each case boots one or two guests: a few seconds each, minutes in all.
+# What users of tools/lab rely on. Each case boots one or two guests, which takes a few seconds; some cases run at once.
 #
-#   tests/lab_test.sh [PATTERN]   only the cases whose function names contain PATTERN
+#   tests/lab_test.sh [PATTERN]           only the cases whose function names contain PATTERN
+#   tests/lab_test.sh --case MEMORY CASE  one, in a process of its own; its guests have MEMORY MiB, by which its QEMUs are known
 # shellcheck disable=SC2016  # single quotes: it is the guest that expands
 set -uo pipefail
 
@@ -10,22 +11,12 @@ lab=$repository/tools/lab
 readonly repository lab
 readonly case_s_max=300  # for a heavily loaded machine; 10 s usually
 readonly nobody_id=65534
-# Tells this test's QEMUs from others on the machine.
-readonly memory_mib=$((700 + $$ % 1000))
-
-scratch=$(mktemp -d /tmp/lab-test.XXXXXX)
-readonly scratch
-trap 'rm -rf "$scratch"' EXIT
-chmod 755 "$scratch"
-mkdir "$scratch/host-tmp"
-export TMPDIR=$scratch/host-tmp
-
-passed=0
-failed=0
+readonly cases_max=40
+readonly at_once_max=4   # guests mostly boot, and each has processors of its own for that
 
 # run FLAGS... -- COMMAND...: leaves stdout, stderr and status in $scratch/out, $scratch/err and $status.
 run() {
-  timeout --kill-after=5 $case_s_max "$lab" --memory=${memory_mib}MiB "$@" > "$scratch/out" 2> "$scratch/err" < /dev/null
+  timeout --kill-after=5 $case_s_max "$lab" "--memory=${memory_mib}MiB" "$@" > "$scratch/out" 2> "$scratch/err" < /dev/null
   status=$?
 }
 
@@ -73,15 +64,15 @@ stdout_and_stderr_pass_through_apart_and_byte_for_byte() {
 }
 
 output_is_complete_when_its_reader_is_slow() {
-  "$lab" --memory=${memory_mib}MiB -- seq 300000 2> "$scratch/err" | (sleep 12; cat) > "$scratch/out"
+  "$lab" "--memory=${memory_mib}MiB" -- seq 300000 2> "$scratch/err" | (sleep 12; cat) > "$scratch/out"
   cmp <(seq 300000) "$scratch/out" || note "stdout differs"
 }
 
 stdin_is_empty_unless_asked_for() {
-  echo unseen | "$lab" --memory=${memory_mib}MiB -- wc -c > "$scratch/out"
+  echo unseen | "$lab" "--memory=${memory_mib}MiB" -- wc -c > "$scratch/out"
   expect_out 0
   seq 100000 > "$scratch/in"
-  "$lab" --memory=${memory_mib}MiB --stdin -- md5sum < "$scratch/in" > "$scratch/out"
+  "$lab" "--memory=${memory_mib}MiB" --stdin -- md5sum < "$scratch/in" > "$scratch/out"
   expect_out "$(md5sum < "$scratch/in")"
 }
 
@@ -179,11 +170,11 @@ a_background_process_does_not_outlive_the_command() {
 
 the_timeout_ends_a_command_that_does_not_end() {
   local began=$SECONDS
-  run --timeout=12 -- sh -c 'trap "" TERM; echo begun; while :; do sleep 1; done'
+  run --timeout=24 -- sh -c 'trap "" TERM; echo begun; while :; do sleep 1; done'
   expect_status 124
   expect_out begun
-  expect_in err 'lab: timeout: COMMAND has not ended within 12 s; its guest was ended'
-  ((SECONDS - began < 25)) || note "it took $((SECONDS - began)) s"
+  expect_in err 'lab: timeout: COMMAND has not ended within 24 s; its guest was ended'
+  ((SECONDS - began < 40)) || note "it took $((SECONDS - began)) s"
 }
 
 the_timeout_ends_a_guest_whose_kernel_hangs() {
@@ -203,7 +194,8 @@ a_kernel_panic_is_told() {
 signals_end_the_guest() {
   local signal lab_pid
   for signal in INT TERM; do
-    env --default-signal=INT "$lab" --memory=${memory_mib}MiB -- sh -c 'echo begun; sleep 1000' > "$scratch/out" 2> "$scratch/err" &
+    : > "$scratch/out"   # or what the one before said may be taken for this one's
+    env --default-signal=INT "$lab" "--memory=${memory_mib}MiB" -- sh -c 'echo begun; sleep 1000' > "$scratch/out" 2> "$scratch/err" &
     lab_pid=$!
     for _ in {1..300}; do grep -q begun "$scratch/out" && break; sleep 0.2; done
     kill -$signal $lab_pid
@@ -215,7 +207,7 @@ signals_end_the_guest() {
 }
 
 the_lab_killed_outright_takes_the_guest_along() {
-  "$lab" --memory=${memory_mib}MiB -- sh -c 'echo begun; sleep 1000' > "$scratch/out" 2> "$scratch/err" &
+  "$lab" "--memory=${memory_mib}MiB" -- sh -c 'echo begun; sleep 1000' > "$scratch/out" 2> "$scratch/err" &
   local lab_pid=$!
   for _ in {1..300}; do grep -q begun "$scratch/out" && break; sleep 0.2; done
   kill -KILL $lab_pid
@@ -225,7 +217,7 @@ the_lab_killed_outright_takes_the_guest_along() {
 }
 
 a_reader_that_leaves_ends_the_guest() {
-  "$lab" --memory=${memory_mib}MiB -- yes 2> "$scratch/err" | head -1 > "$scratch/out"
+  "$lab" "--memory=${memory_mib}MiB" -- yes 2> "$scratch/err" | head -1 > "$scratch/out"
   status=${PIPESTATUS[0]}
   expect_status 141
   expect_out y
@@ -278,7 +270,7 @@ an_ordinary_user_can_use_it() {
     fi
   fi
   (cd "$home" && OSPREY_LAB_CACHE=$home/cache HOME=$home TMPDIR=/tmp PATH=/usr/bin:/bin timeout $case_s_max \
-    "${as_nobody[@]}" "$lab" --memory=${memory_mib}MiB -- \
+    "${as_nobody[@]}" "$lab" "--memory=${memory_mib}MiB" -- \
     sh -c 'id -u; touch file; tc qdisc show dev $LAB_NETDEV > /dev/null && echo tc; ls /dev/infiniband/uverbs0; touch /etc/x') \
     > "$scratch/out" 2> "$scratch/err"
   expect_out $'0\ntc\n/dev/infiniband/uverbs0'
@@ -291,15 +283,16 @@ labs_started_at_once_share_one_cache() {
   mkdir "$cache"
   cp "${OSPREY_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/osprey-lab}"/*.deb "$cache"
   for _ in 1 2; do
-    OSPREY_LAB_CACHE=$cache timeout $case_s_max "$lab" --memory=${memory_mib}MiB -- true 2>> "$scratch/err" &
+    OSPREY_LAB_CACHE=$cache timeout $case_s_max "$lab" "--memory=${memory_mib}MiB" -- true 2>> "$scratch/err" &
     pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || note "a lab failed"; done
   [[ $(find "$cache" -mindepth 1 -maxdepth 1 | wc -l) -eq 3 ]] || note "in the cache: $(ls -A "$cache")"
 }
 
-# Last: after all of the above.
+# After each of them. A guest whose lab was killed may take a moment.
 nothing_is_left_behind() {
+  for _ in {1..25}; do [[ -z $(our_qemus)$(ls -A "$scratch/host-tmp") ]] && return; sleep 0.2; done
   [[ -z $(our_qemus) ]] || note "QEMU runs"
   [[ -z $(ls -A "$scratch/host-tmp") ]] || note "temporary files: $(ls -A "$scratch/host-tmp")"
 }
@@ -311,23 +304,49 @@ run_case() {
   : > "$scratch/out"
   : > "$scratch/err"
   "$1"
+  nothing_is_left_behind
   if [[ -n $skip ]]; then
     echo "skip - $sentence: $skip"
   elif [[ ${#notes[@]} -eq 0 ]]; then
     echo "ok - $sentence ($((SECONDS - began)) s)"
-    passed=$((passed + 1))
   else
     echo "not ok - $sentence"
     printf '    %s\n' "${notes[@]}"
     head -c 600 "$scratch/out" | sed 's/^/    out: /'
     head -c 1200 "$scratch/err" | sed 's/^/    err: /'
-    failed=$((failed + 1))
   fi
 }
 
-cases=$(sed -n 's/^\([a-z_0-9]*\)() {$/\1/p' "${BASH_SOURCE[0]}" | grep -vxE 'run|run_case')
-for name in $cases; do
-  [[ $name == *"${1:-}"* ]] && run_case "$name"
-done
+scratch=$(mktemp -d /tmp/lab-test.XXXXXX)
+readonly scratch
+trap 'rm -rf "$scratch"' EXIT
+
+if [[ ${1:-} == --case ]]; then
+  readonly memory_mib=$2
+  chmod 755 "$scratch"
+  mkdir "$scratch/host-tmp"
+  export TMPDIR=$scratch/host-tmp
+  run_case "$3" > "$scratch/verdict"
+  cat "$scratch/verdict"   # at once: others write, too
+  exit
+fi
+
+# list_cases PATTERN: "MEMORY CASE" a line. The memory is another for each case, and mostly for each run of this test.
+list_cases() {
+  local name memory=$((700 + $$ % 25 * cases_max))
+  sed -n 's/^\([a-z_0-9]*\)() {$/\1/p' "${BASH_SOURCE[0]}" | grep -vxE 'run|run_case|list_cases|nothing_is_left_behind' |
+    while read -r name; do
+      memory=$((memory + 1))
+      [[ $name != *"$1"* ]] || echo "$memory $name"
+    done
+}
+
+list_cases "${1:-}" > "$scratch/cases"
+at_once=$(nproc)
+if ((at_once > at_once_max)); then at_once=$at_once_max; fi
+xargs -P "$at_once" -L 1 "${BASH_SOURCE[0]}" --case < "$scratch/cases" | tee "$scratch/verdicts"
+passed=$(grep -c '^ok - ' "$scratch/verdicts")
+skipped=$(grep -c '^skip - ' "$scratch/verdicts")
+failed=$(($(wc -l < "$scratch/cases") - passed - skipped))  # one that told nothing has failed, too
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]
