@@ -13,6 +13,7 @@
 #include "index/table.h"
 #include "index/test_hooks.h"
 #include "tests/index_test_util.h"
+#include "tests/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -441,7 +442,8 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
   EXPECT_EQ(f.table->stats().item_bytes, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, CompactionModelTest, testing::Range(uint64_t{1}, uint64_t{9}));
+INSTANTIATE_TEST_SUITE_P(Seeds, CompactionModelTest,
+                         testing::Range(uint64_t{1}, uint64_t{1 + 8 / kVolumeParts}));
 
 }  // namespace
 }  // namespace osprey::index

@@ -14,6 +14,7 @@
 #include "index/lookup.h"
 #include "index/table.h"
 #include "tests/index_test_util.h"
+#include "tests/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -505,7 +506,8 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
   EXPECT_EQ(refused, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest, testing::Range(uint64_t{1}, uint64_t{13}));
+INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest,
+                         testing::Range(uint64_t{1}, uint64_t{1 + 12 / kVolumeParts}));
 
 // So a server may leave a table alone that wants nothing.
 TEST(StepWantedTest, AStepThatIsNotWantedDoesNothing) {

@@ -18,6 +18,7 @@
 #include "index/test_hooks.h"
 #include "index/writer.h"
 #include "tests/index_test_util.h"
+#include "tests/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -345,7 +346,8 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
   EXPECT_EQ(stats.load_factor, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest, testing::Range(uint64_t{1}, uint64_t{9}));
+INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest,
+                         testing::Range(uint64_t{1}, uint64_t{1 + 8 / kVolumeParts}));
 
 // --- Room ------------------------------------------------------------------
 

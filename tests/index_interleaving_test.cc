@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "index/test_hooks.h"
 #include "tests/interleaving.h"
+#include "tests/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   InterleavingCounts all;
   Table::Stats moves;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 100 / kVolumeParts; ++seed) {
     Interleaving interleaving(seed);
     ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
     const InterleavingCounts& counts = interleaving.counts();
@@ -45,28 +46,28 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
             << " chained " << moves.chained_inserts << " in place " << moves.in_place_updates
             << " compacted " << moves.compaction_items << " evicted " << moves.evictions << "\n";
   // The test is void unless readers were in the way and all kinds of moves happened.
-  EXPECT_GT(all.hits, 10000u);
-  EXPECT_GT(all.misses, 10000u);
-  EXPECT_GT(all.torn, 10000u);
-  EXPECT_GT(all.restarts, 1000u);
-  EXPECT_GT(all.stale_hints, 1000u);
-  EXPECT_GT(all.in_pieces, 10000u);
-  EXPECT_GT(all.torn_in_pieces, 100u);
+  EXPECT_GT(all.hits, 10000u / kVolumeParts);
+  EXPECT_GT(all.misses, 10000u / kVolumeParts);
+  EXPECT_GT(all.torn, 10000u / kVolumeParts);
+  EXPECT_GT(all.restarts, 1000u / kVolumeParts);
+  EXPECT_GT(all.stale_hints, 1000u / kVolumeParts);
+  EXPECT_GT(all.in_pieces, 10000u / kVolumeParts);
+  EXPECT_GT(all.torn_in_pieces, 100u / kVolumeParts);
   EXPECT_LT(all.asked_server, all.gets / 20);
-  EXPECT_GT(moves.demotions, 100u);
-  EXPECT_GT(moves.promotions, 100u);
-  EXPECT_GT(moves.pull_backs, 100u);
-  EXPECT_GT(moves.chained_inserts, 100u);
-  EXPECT_GT(moves.in_place_updates, 100u);
-  EXPECT_GT(moves.compaction_items, 1000u);
-  EXPECT_GT(moves.evictions, 300u);
+  EXPECT_GT(moves.demotions, 100u / kVolumeParts);
+  EXPECT_GT(moves.promotions, 100u / kVolumeParts);
+  EXPECT_GT(moves.pull_backs, 100u / kVolumeParts);
+  EXPECT_GT(moves.chained_inserts, 100u / kVolumeParts);
+  EXPECT_GT(moves.in_place_updates, 100u / kVolumeParts);
+  EXPECT_GT(moves.compaction_items, 1000u / kVolumeParts);
+  EXPECT_GT(moves.evictions, 300u / kVolumeParts);
 }
 
 TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
   InterleavingCounts all;
   uint64_t splits = 0;
   uint64_t depth = 0;
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (uint64_t seed = 1; seed <= 25 / kVolumeParts; ++seed) {
     Interleaving interleaving(seed, Scene::kGrowing);
     ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
     const InterleavingCounts& counts = interleaving.counts();
@@ -84,19 +85,19 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
             << all.asked_server << " torn " << all.torn << " restarts " << all.restarts
             << " refreshes " << all.refreshes << " splits " << splits << " deepest " << depth
             << "\n";
-  EXPECT_GT(all.hits, 10000u);
-  EXPECT_GT(all.misses, 10000u);
-  EXPECT_GT(all.torn, 10000u);
-  EXPECT_GT(all.refreshes, 1000u);
+  EXPECT_GT(all.hits, 10000u / kVolumeParts);
+  EXPECT_GT(all.misses, 10000u / kVolumeParts);
+  EXPECT_GT(all.torn, 10000u / kVolumeParts);
+  EXPECT_GT(all.refreshes, 1000u / kVolumeParts);
   EXPECT_LT(all.asked_server, all.gets / 20);
-  EXPECT_GT(splits, 500u);
+  EXPECT_GT(splits, 500u / kVolumeParts);
   EXPECT_GE(depth, 4u);
 }
 
 TEST(InterleavingTest, EveryGetIsLinearizableWhileKeysExpire) {
   InterleavingCounts all;
   uint64_t expiries = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 40 / kVolumeParts; ++seed) {
     Interleaving interleaving(seed, Scene::kExpiring);
     ASSERT_EQ(interleaving.Run(400), "") << "seed " << seed;
     const InterleavingCounts& counts = interleaving.counts();
@@ -112,12 +113,12 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileKeysExpire) {
   std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
             << all.asked_server << " torn " << all.torn << " found expired " << all.found_expired
             << " expired in a write " << all.expired_in_write << " ended " << expiries << "\n";
-  EXPECT_GT(all.hits, 10000u);
-  EXPECT_GT(all.misses, 10000u);
-  EXPECT_GT(all.torn, 1000u);
-  EXPECT_GT(all.found_expired, 1000u);
-  EXPECT_GT(all.expired_in_write, 100u);
-  EXPECT_GT(expiries, 1000u);
+  EXPECT_GT(all.hits, 10000u / kVolumeParts);
+  EXPECT_GT(all.misses, 10000u / kVolumeParts);
+  EXPECT_GT(all.torn, 1000u / kVolumeParts);
+  EXPECT_GT(all.found_expired, 1000u / kVolumeParts);
+  EXPECT_GT(all.expired_in_write, 100u / kVolumeParts);
+  EXPECT_GT(expiries, 1000u / kVolumeParts);
 }
 
 }  // namespace

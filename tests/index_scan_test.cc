@@ -19,6 +19,7 @@
 #include "index/test_hooks.h"
 #include "index/writer.h"
 #include "tests/index_test_util.h"
+#include "tests/volume.h"
 
 namespace osprey::index {
 namespace {
@@ -405,7 +406,7 @@ class BusyTable : public StoreObserver {
 
 TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
   uint64_t scans = 0, entries = 0, give_ups = 0, steps = 0, splits = 0, chained = 0, moved = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 60 / kVolumeParts; ++seed) {
     BusyTable table(seed);
     ASSERT_EQ(table.Run(1500), "") << "seed " << seed;
     scans += table.scans;
@@ -419,10 +420,10 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
   std::cout << "scans " << scans << " entries " << entries << " gave up " << give_ups << " steps "
             << steps << " splits " << splits << " chained " << chained << " moved " << moved
             << "\n";
-  EXPECT_GT(scans, 1000u);
-  EXPECT_GT(splits, 20u);
-  EXPECT_GT(moved, 100u);
-  EXPECT_GT(chained, 1000u);
+  EXPECT_GT(scans, 1000u / kVolumeParts);
+  EXPECT_GT(splits, 20u / kVolumeParts);
+  EXPECT_GT(moved, 100u / kVolumeParts);
+  EXPECT_GT(chained, 1000u / kVolumeParts);
   EXPECT_LT(give_ups, scans / 2);
 }
 
@@ -453,6 +454,7 @@ TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
 }
 
 TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
+  if (kVolumeParts > 1) GTEST_SKIP() << "what is missed is the same there, only slower";
   seeded_bug = SeededBug::kScanNotConfirmed;
   std::string wrong;
   uint64_t seed = 0;

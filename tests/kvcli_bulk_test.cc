@@ -23,6 +23,7 @@
 #include "tests/kvcli_fixture.h"
 #include "tests/pty_process.h"
 #include "tests/subprocess.h"
+#include "tests/volume.h"
 
 namespace osprey {
 namespace {
@@ -35,6 +36,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 
 constexpr const char* kFormats[] = {"jsonl", "csv", "binary"};
+// So many that a signal comes before they are through, mostly.
+constexpr int kMany = 30'000 / kVolumeParts;
 // Of a signal that may come too late.
 constexpr int kAttemptsMax = 20;
 
@@ -170,7 +173,7 @@ class KvcliBulkTest : public KvcliOwnServerTest {
 };
 
 TEST_F(KvcliBulkTest, WhatIsExportedAndImportedIsTheSameInEveryFormat) {
-  Fill(InLab() ? 1000 : 100'000, InLab() ? 2 : 20);
+  Fill(InLab() ? 1000 : 100'000 / kVolumeParts, InLab() ? 2 : 20 / kVolumeParts);
   for (const char* format : kFormats) {
     const std::string path = Path(format);
     const std::string requests = Stat("requests");
@@ -360,7 +363,7 @@ TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
 }
 
 TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
-  Fill(InLab() ? 1000 : 30'000, 3);
+  Fill(InLab() ? 1000 : kMany, 3);
   for (const char* format : kFormats) {
     const std::string path = Path(absl::StrCat("resumed.", format));
     const std::string screen =
@@ -382,7 +385,7 @@ TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
 // What was saved once a second is all there is then.
 TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
   SKIP_IN_LAB();
-  Fill(30'000, 3);
+  Fill(kMany, 3);
   for (const char* format : kFormats) {
     const std::string path = Path(absl::StrCat("killed.", format));
     InterruptExport(path, {absl::StrCat("--format=", format)}, [&](pid_t pid) {
@@ -403,7 +406,7 @@ TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
 
 TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
   SKIP_IN_LAB();
-  Fill(30'000, 0);
+  Fill(kMany, 0);
   // Its name does not tell its format, and a shell would take it for something else.
   const std::string path = Path("it's 50% of $x; true.dat");
   ASSERT_EQ(Kvcli({"export", path, "--format=csv"}).exit_status, 0);
@@ -431,7 +434,7 @@ TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
 
 TEST_F(KvcliBulkTest, AnImportThatLosesItsServerForAWhileGoesOnByTheLineThatItPrints) {
   SKIP_IN_LAB();
-  Fill(30'000, 0);
+  Fill(kMany, 0);
   const std::string path = Path("all.jsonl");
   ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
   std::string screen;
@@ -456,7 +459,7 @@ TEST_F(KvcliBulkTest, AnImportThatLosesItsServerForAWhileGoesOnByTheLineThatItPr
 
 TEST_F(KvcliBulkTest, AKilledImportIsDoneOnceMore) {
   SKIP_IN_LAB();
-  Fill(30'000, 0);
+  Fill(kMany, 0);
   const std::string path = Path("all.bin");
   ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
   int status = 0;

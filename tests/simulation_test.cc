@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "index/test_hooks.h"
 #include "tests/subprocess.h"
+#include "tests/volume.h"
 
 namespace osprey {
 namespace {
@@ -32,10 +33,11 @@ ProgramResult RunSimulate(std::vector<std::string> flags) {
 
 // In a process of its own, which tells the seed even if it crashes.
 TEST(SimulationTest, EveryAnswerIsRightWhateverHappens) {
-  const ProgramResult result = RunSimulate({"--seeds=400", "--operations=400"});
+  constexpr int kSeeds = 400 / kVolumeParts;
+  const ProgramResult result = RunSimulate({absl::StrCat("--seeds=", kSeeds), "--operations=400"});
   std::cout << result.out;
   EXPECT_EQ(result.exit_status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("400 seeds: "));
+  EXPECT_THAT(result.out, HasSubstr(absl::StrCat(kSeeds, " seeds: ")));
 }
 
 TEST(SimulationTest, TheSameSeedIsTheSameRun) {
