@@ -22,9 +22,11 @@ CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
 # Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
 # mitigations and self-tests, which protect nobody here and cost time; no check at boot that the timer's interrupts
-# come, which takes a busy host's delay for a broken timer and panics; a panic ends the guest (with -no-reboot).
+# come, which takes a busy host's delay for a broken timer and panics; libraries at the same addresses in each process,
+# for QEMU keeps what it has translated by virtual address, and starting a process is mostly translation; a panic ends
+# the guest (with -no-reboot).
 KERNEL_ARGUMENTS = ("console=ttyS0 tsc=reliable clocksource=tsc no_timer_check mitigations=off cryptomgr.notests "
-                    "nowatchdog audit=0 random.trust_cpu=on panic=-1 quiet loglevel=4")
+                    "nowatchdog norandmaps audit=0 random.trust_cpu=on panic=-1 quiet loglevel=4")
 
 
 @dataclasses.dataclass(frozen=True)
