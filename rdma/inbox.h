@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -53,11 +54,15 @@ class Inbox {
     return absl::OkStatus();
   }
 
-  std::vector<T> Take() {
+  // The oldest, at most so many.
+  std::vector<T> Take(size_t count_max) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<T> taken;
+    for (; !things_.empty() && taken.size() < count_max; things_.pop_front())
+      taken.push_back(std::move(things_.front()));
     eventfd_t ignored;
-    (void)eventfd_read(fd_.get(), &ignored);
-    return std::exchange(things_, {});
+    if (things_.empty()) (void)eventfd_read(fd_.get(), &ignored);
+    return taken;
   }
 
  private:
@@ -66,7 +71,7 @@ class Inbox {
   const UniqueFd fd_;
   const size_t size_max_;
   std::mutex mutex_;
-  std::vector<T> things_;
+  std::deque<T> things_;
 };
 
 // Connections handed over and not taken yet, of one Transport. One more is refused.

@@ -19,8 +19,6 @@ using State = ConnectionState;
 
 // Finding the path to the peer: two seconds, as for its address (verbs_connecting.cc).
 constexpr int kResolveRouteMs = 2000;
-// CM events taken in by one Poll. More stay in the kernel, and the descriptor readable.
-constexpr int kCmEventsPerLook = 64;
 
 // Reasons of a rejection, from the InfiniBand specification (Vol. 1, 12.6.7.2; ib_cm.h in the
 // kernel).
@@ -52,26 +50,25 @@ absl::Status ConnectError(absl::string_view name, int error, const VerbsConnecti
   }
 }
 
-void VerbsTransport::ReadCmEvents() {
-  for (int i = 0; i < kCmEventsPerLook; i++) {
-    rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
-    // Its id may have come to this channel just now, with a connection that we have not taken over
-    // yet (HandOver puts it into the inbox in one step with that).
-    const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
-    if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr) TakeHandedOver();
-    const CmEvent copy(*event);
-    rdma_ack_cm_event(event);
-    if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      OnConnectRequest(copy);
-      continue;
-    }
-    VerbsConnection* const connection = connections_.Find(copy.connection);
-    // Listeners hear of nothing but their device's removal; an id that was handed over may hear of
-    // anything.
-    if (connection != nullptr) OnCmEvent(*connection, copy);
-    if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
-  }
+// One, and more at the next Poll: most of them make a connection or break one, which takes the
+// kernel milliseconds, and the frames of all other connections wait meanwhile.
+void VerbsTransport::ReadCmEvent() {
+  rdma_cm_event* event = nullptr;
+  if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
+  look_around_ = true;
+  // Its id may have come to this channel just now, with a connection that we have not taken over
+  // yet (HandOver puts it into the inbox in one step with that).
+  const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+  if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr)
+    TakeHandedOver(kHandedOverMax);
+  const CmEvent copy(*event);
+  rdma_ack_cm_event(event);
+  if (is_request) return OnConnectRequest(copy);
+  VerbsConnection* const connection = connections_.Find(copy.connection);
+  // Listeners hear of nothing but their device's removal; an id that was handed over may hear of
+  // anything.
+  if (connection != nullptr) OnCmEvent(*connection, copy);
+  if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
 }
 
 // Every event in every state: what is not expected in a state is ignored, or breaks the connection,

@@ -22,8 +22,8 @@ constexpr std::chrono::milliseconds kGoodbyeMax(100);
 // wait in any case.
 constexpr std::chrono::milliseconds kDrainMax(200);
 // Connections that one Poll brings to their end: destroying a queue pair takes the kernel a
-// millisecond or more.
-constexpr int kEndsPerPoll = 4;
+// millisecond or more, and the frames of all other connections wait meanwhile.
+constexpr int kEndsPerPoll = 1;
 
 }  // namespace
 

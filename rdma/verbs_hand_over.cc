@@ -29,8 +29,8 @@ absl::Status VerbsTransport::HandOver(ConnectionId id, Transport& other) {
   return status;
 }
 
-void VerbsTransport::TakeHandedOver() {
-  for (VerbsHandedOver& asking : handed_over_->Take()) AddRequested(std::move(asking));
+void VerbsTransport::TakeHandedOver(size_t count_max) {
+  for (VerbsHandedOver& asking : handed_over_->Take(count_max)) AddRequested(std::move(asking));
 }
 
 }  // namespace osprey::rdma

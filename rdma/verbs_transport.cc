@@ -128,7 +128,7 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
 
 VerbsTransport::~VerbsTransport() {
   // Their ids are of our channel. Never accepted, so that nothing is repeated on their behalf.
-  if (handed_over_ != nullptr) handed_over_->Take();
+  if (handed_over_ != nullptr) handed_over_->Take(kHandedOverMax);
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.cm_id != nullptr) {
@@ -279,13 +279,15 @@ void VerbsTransport::LookAround() {
     const Source& source = sources_[ready[i].data.u64];
     switch (source.kind) {
       case Source::Kind::kCm:
-        ReadCmEvents();
+        ReadCmEvent();
         break;
       case Source::Kind::kInbox:
         for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
         break;
       case Source::Kind::kHandedOver:
-        TakeHandedOver();
+        // One, which is to be accepted, as of CM events.
+        TakeHandedOver(1);
+        look_around_ = true;
         break;
       case Source::Kind::kDeviceEvents:
         // Into all inboxes, our own too: to be seen at the next look.

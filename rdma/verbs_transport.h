@@ -146,10 +146,10 @@ class VerbsTransport : public Transport {
   void BecomeConnected(VerbsConnection& connection);
 
   // verbs_hand_over.cc.
-  void TakeHandedOver();
+  void TakeHandedOver(size_t count_max);
 
   // verbs_cm_events.cc.
-  void ReadCmEvents();
+  void ReadCmEvent();
   void OnCmEvent(VerbsConnection& connection, const CmEvent& event);
   absl::Status FailureOf(const VerbsConnection& connection, const CmEvent& event) const;
   absl::Status RejectionOf(const VerbsConnection& connection, const CmEvent& event) const;
