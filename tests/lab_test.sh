@@ -191,6 +191,27 @@ a_kernel_panic_is_told() {
   expect_in err 'Kernel panic'
 }
 
+a_boot_that_fails_is_tried_once_more() {
+  mkdir "$scratch/bin"
+  cat > "$scratch/bin/qemu-system-x86_64" << END
+#!/bin/sh
+case "\$*" in *lab_node=2*) mkdir $scratch/first 2> /dev/null && exit 1 ;; esac
+PATH=$PATH exec qemu-system-x86_64 "\$@"
+END
+  chmod 755 "$scratch/bin/qemu-system-x86_64"
+  PATH=$scratch/bin:$PATH run --node2 true -- echo ended
+  expect_status 0
+  expect_out ended
+  expect_in err 'lab: node 2 died; its console ends:'
+  expect_in err 'lab: booting once more'
+  rm "$scratch/bin/qemu-system-x86_64"
+  printf '#!/bin/sh\nexit 1\n' > "$scratch/bin/qemu-system-x86_64"
+  chmod 755 "$scratch/bin/qemu-system-x86_64"
+  PATH=$scratch/bin:$PATH run -- true
+  expect_status 125
+  [[ $(grep -c 'lab: node 1 died; its console ends:' "$scratch/err") -eq 2 ]] || note "it is not told twice that node 1 died"
+}
+
 signals_end_the_guest() {
   local signal lab_pid
   for signal in INT TERM; do
