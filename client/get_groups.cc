@@ -14,6 +14,10 @@ namespace {
 // What lands begins at a CPU cache line of its own.
 constexpr uint32_t kLandingStep = 64;
 
+std::string TextOf(index::ByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 }  // namespace
 
 bool GetGroups::HasRoom(const ReadBatches::Source& source, size_t count) {
@@ -113,6 +117,13 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
   for (size_t i = 0; i < landed; ++i) {
     Member& member = group.members[i];
     const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
+    if (member.lookup->Glances()) {
+      if (const index::Glance glance = member.lookup->Glance(bytes); glance.hit()) {
+        member.get.answer->emplace(
+            Value{TextOf(glance.value()), glance.cas_version(), absl::InfiniteDuration()});
+        continue;
+      }
+    }
     const KeyLookup::Step step = member.lookup->Resume(bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
   }
@@ -134,8 +145,7 @@ bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answ
     return true;
   }
   if (step.kind != index::Lookup::Kind::kHit) return false;
-  const auto* const bytes = reinterpret_cast<const char*>(step.value.data());
-  answer.emplace(Value{std::string(bytes, step.value.size()), step.version, TtlOf(step)});
+  answer.emplace(Value{TextOf(step.value), step.version, TtlOf(step)});
   return true;
 }
 

@@ -23,6 +23,8 @@
 #include "client/partition_maps.h"
 #include "client/server_clock.h"
 #include "client/slot_cache.h"
+#include "index/access_hint.h"
+#include "index/glance.h"
 #include "index/hash.h"
 #include "index/lookup.h"
 
@@ -51,8 +53,15 @@ class KeyLookup {
   // After Drop: anew, from a slot that the server has named.
   Step BeginAt(uint64_t slot, absl::string_view key, const index::LookupOptions& options);
   // The key stands here from now on.
-  void set_key(absl::string_view key) { lookup_->set_key(key); }
+  void set_key(absl::string_view key) {
+    key_ = key;
+    if (lookup_.has_value()) lookup_->set_key(key);
+  }
 
+  // A look at what the READ brought before Resume, which may be saved so: nothing but an inline hit
+  // has an answer here, and nothing else comes of it.
+  bool Glances() const { return !lookup_.has_value(); }
+  index::Glance Glance(index::ByteSpan bytes);
   // As index::Lookup's.
   Step Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time);
   void TakeValue(index::ByteSpan piece) { lookup_->TakeValue(piece); }
@@ -67,13 +76,19 @@ class KeyLookup {
   uint64_t offset() const { return partition_->offset; }
 
  private:
+  void Open() { lookup_.emplace(partition_->map, key_, hash_, window_, options_); }
   void Learn(const Step& step);
+  void Sample(index::AccessHint access);
 
   GetContext& context_;
+  absl::string_view key_;
+  index::LookupOptions options_;
   index::KeyHash hash_;
   MappedPartition* partition_ = nullptr;
+  index::RegionMap::Window window_;
   SlotCache::Place place_;
   uint64_t hint_ = 0;  // with which it began
+  // None while the window is READ for the first time: mostly a glance at it is enough.
   std::optional<index::Lookup> lookup_;
 };
 

@@ -67,7 +67,7 @@ class SlotCache {
   // The lookup that began with `slot` found the key there, or did not.
   void Worked(Place place, uint64_t slot);
   void Failed(Place place, uint64_t slot);
-  // A window shows `slot` at `line` (index::Lookup::SlotSeen).
+  // A window shows `slot` at `line` (index::SlotSeen).
   void Saw(uint64_t line, uint64_t slot);
   // What was Seen there led to the key.
   void Used(Place place, uint64_t line, uint64_t slot);

@@ -21,7 +21,11 @@ uint64_t LinkOf(ByteSpan line_bytes) {
 }  // namespace
 
 Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options)
-    : Lookup(map, key, HashKey(key, map.hash_seed()), options) {
+    : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
+
+Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+               const LookupOptions& options)
+    : Lookup(map, key, hash, map.WindowOf(hash), options) {
   hint_ = hint;
 }
 
@@ -287,12 +291,6 @@ Lookup::Step Lookup::FinishValue() {
 
 bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
   return RecordIsWhole(line_bytes, {offset, map_.incarnation()});
-}
-
-bool Lookup::IsOfSegment(ByteSpan line_bytes, [[maybe_unused]] uint32_t number) const {
-  if (Seeded(SeededBug::kGenerationUnchecked)) return true;
-  if (Seeded(SeededBug::kGenerationOfOneLine) && number == 1) return true;
-  return HeaderOf(line_bytes).tag == window_.generation;
 }
 
 bool Lookup::IsBelieved(ByteSpan line_bytes, uint32_t number) const {

@@ -34,6 +34,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "index/glance.h"
 #include "index/hash.h"
 #include "index/item.h"
 #include "index/layout.h"
@@ -97,25 +98,17 @@ class Lookup {
     uint64_t slot = 0;          // kHit
     uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
   };
-  // A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
-  // is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
-  struct SlotSeen {
-    uint64_t line;
-    uint64_t slot;
-  };
 
   // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
   // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
   Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
-  // `hash` is HashKey(key, map.hash_seed()), by a caller who needs it as well. It looks at once
-  // where the key's home is.
-  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const LookupOptions& options = {})
-      : map_(map), key_(key), hash_(hash), options_(options), window_(map.WindowOf(hash)) {
+  // `hash` is HashKey(key, map.hash_seed()), and `window` what map.WindowOf(hash) is, or was, by a
+  // caller who needs them as well.
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const RegionMap::Window& window,
+         const LookupOptions& options = {})
+      : map_(map), key_(key), hash_(hash), options_(options), window_(window) {
     assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
   }
-
-  // As RegionMap::HomeOf(hash).
-  uint64_t home() const { return window_.offset; }
 
   // The same key, at another place in memory.
   void set_key(absl::string_view key) { key_ = key; }
@@ -147,6 +140,9 @@ class Lookup {
   const LookupCounters& counters() const { return counters_; }
 
  private:
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+         const LookupOptions& options);
+
   // What the READ under way is for.
   //
   //   Start -> kHint --------------------------------+--> hit
@@ -225,7 +221,9 @@ class Lookup {
   }
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
   // Of a line of the window, which has been searched.
-  bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const;
+  bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
+    return IsOfGeneration(line_bytes, number, window_.generation);
+  }
   bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
   // What the lines of the last READ seemed to show is nothing to learn from.
   void Disbelieve() { slots_seen_count_ = 0; }

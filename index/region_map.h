@@ -45,8 +45,19 @@ class RegionMap {
   uint64_t region_bytes() const { return region_bytes_; }
   uint32_t depth() const { return depth_; }
 
-  // Where the key's home line is, as far as this map knows; 0: it does not. For a cache of hints to
-  // file what it knows of a key: whoever believes anything asks a Lookup. REQUIRES: ready().
+  // Where a key's window is, and the generation that both of its lines must carry.
+  struct Window {
+    uint64_t offset = 0;      // 0: the map does not know
+    uint32_t generation = 0;  // 0: likewise; refresh
+  };
+  // As far as this map knows. REQUIRES: ready().
+  Window WindowOf(KeyHash hash) const {
+    const absl::optional<Segment> segment = SegmentOf(hash);
+    if (!segment.has_value()) return {};
+    return {segment->offset + hash.home() * kLineBytes, segment->entry.generation};
+  }
+  // Where the key's home line is; 0: this map does not know. For a cache of hints to file what it
+  // knows of a key: whoever believes anything asks a Lookup. REQUIRES: ready().
   uint64_t HomeOf(KeyHash hash) const { return WindowOf(hash).offset; }
 
  private:
@@ -55,16 +66,6 @@ class RegionMap {
 
   enum class Taken { kYes, kTorn, kNonsense };
 
-  // Where a key's window is, and the generation that both of its lines must carry.
-  struct Window {
-    uint64_t offset = 0;
-    uint32_t generation = 0;  // 0: the map does not know; refresh
-  };
-  Window WindowOf(KeyHash hash) const {
-    const absl::optional<Segment> segment = SegmentOf(hash);
-    if (!segment.has_value()) return {};
-    return {segment->offset + hash.home() * kLineBytes, segment->entry.generation};
-  }
   // The segment that serves a hash; nullopt: the map does not know; refresh.
   struct Segment {
     uint64_t offset = 0;

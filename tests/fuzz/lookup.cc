@@ -104,9 +104,13 @@ class Reader {
       if (step.kind == Lookup::Kind::kRead) {
         OSPREY_MUST(step.length <= kLookupReadBytesMax, "a READ that is too long");
         const ByteSpan bytes = Read(step.offset, step.length);
+        const RegionMap::Window window = map_->WindowOf(HashKey(key, map_->hash_seed()));
+        const bool glances = reads == 0 && hint == 0 && window.generation != 0;
         step = lookup.Resume(bytes, AnyTime());
+        if (glances)
+          GlanceMustAgree({bytes, window, map_->incarnation(), key}, bytes, lookup, step);
         if (step.kind == Lookup::Kind::kHit && !step.in_pieces) MustBeWithin(step.value, bytes);
-        for (const Lookup::SlotSeen& seen : lookup.slots_seen())
+        for (const SlotSeen& seen : lookup.slots_seen())
           OSPREY_MUST(KindOf(seen.slot) == WordKind::kSlot, "a slot that is none was seen");
       } else if (step.kind == Lookup::Kind::kReadValue) {
         step = ReadValue(lookup, step);
@@ -115,6 +119,18 @@ class Reader {
       }
     }
     OSPREY_MUST(lookup.counters().reads <= kReadsMax, "a lookup that READs too often");
+  }
+
+  void GlanceMustAgree(const Glance& glance, ByteSpan bytes, const Lookup& lookup,
+                       const Lookup::Step& step) {
+    if (!glance.hit()) return;
+    MustBeWithin(glance.value(), bytes);
+    OSPREY_MUST(step.kind == Lookup::Kind::kHit && step.slot == 0 &&
+                    step.value.data() == glance.value().data() &&
+                    step.value.size() == glance.value().size() &&
+                    step.version == glance.cas_version() &&
+                    lookup.slots_seen().size() == glance.slots_seen().size(),
+                "a glance and a lookup of the same bytes that differ");
   }
 
   Lookup::Step ReadValue(Lookup& lookup, const Lookup::Step& step) {

@@ -1,0 +1,66 @@
+// The commonest answer of all, without a Lookup: the key is in its window itself. What a glance
+// does not see is a Lookup's, with the same bytes.
+//
+//   bytes = READ(window.offset, kWindowBytes)
+//   Glance glance(bytes, window, incarnation, key);
+//   if (glance.hit()) … glance.value() …
+//   else … lookup.Start(); step = lookup.Resume(bytes) …
+
+#ifndef OSPREY_INDEX_GLANCE_H_
+#define OSPREY_INDEX_GLANCE_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "index/layout.h"
+#include "index/record.h"
+#include "index/region_map.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+
+// A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
+// is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
+struct SlotSeen {
+  uint64_t line;
+  uint64_t slot;
+};
+
+// Never reads outside of `window_bytes`, a private copy of `window`, which must outlive this.
+class Glance {
+ public:
+  Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t incarnation,
+         absl::string_view key);
+
+  // Whether the key is there: then a Lookup would answer the same. If not, nothing is known.
+  bool hit() const { return line_ != 0; }
+  // Of a hit. `value` is within the bytes that were looked at.
+  ByteSpan value() const { return value_; }
+  uint64_t cas_version() const { return InlineHead::Unpack(head_).cas_version; }
+  uint64_t line() const { return line_; }  // its offset
+  // Of a hit: the slots that stand before the key, as Lookup::slots_seen.
+  absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
+
+ private:
+  enum class Found { kNothing, kKey, kNonsense };
+  Found Search(const std::byte* words, uint64_t line, absl::string_view key);
+
+  ByteSpan value_;
+  uint64_t head_ = 0;
+  uint64_t line_ = 0;  // 0: no hit
+  uint32_t slots_seen_count_ = 0;
+  SlotSeen slots_seen_[2 * kLineWordsUsable];
+};
+
+// Whether line 0 or 1 of a window is one of the segment's that the window was taken from.
+inline bool IsOfGeneration(ByteSpan line_bytes, [[maybe_unused]] uint32_t number,
+                           uint32_t generation) {
+  if (Seeded(SeededBug::kGenerationUnchecked)) return true;
+  if (Seeded(SeededBug::kGenerationOfOneLine) && number == 1) return true;
+  return HeaderOf(line_bytes).tag == generation;
+}
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_GLANCE_H_
