@@ -53,13 +53,6 @@ index::Glance KeyLookup::Glance(index::ByteSpan bytes) {
 
 KeyLookup::Step KeyLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time) {
   if (Glances()) {
-    if (const index::Glance glance = Glance(bytes); glance.hit()) {
-      Step step;
-      step.kind = index::Lookup::Kind::kHit;
-      step.value = glance.value();
-      step.version = glance.cas_version();
-      return step;
-    }
     // It wants the same READ, which has been made.
     Open();
     [[maybe_unused]] const Step first = lookup_->Start(/*hint=*/0);

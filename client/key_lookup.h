@@ -58,8 +58,8 @@ class KeyLookup {
     if (lookup_.has_value()) lookup_->set_key(key);
   }
 
-  // A look at what the READ brought before Resume, which may be saved so: nothing but an inline hit
-  // has an answer here, and nothing else comes of it.
+  // Instead of Resume, of the first READ if that is the window's: a hit ends it; nothing comes of
+  // anything else, and Resume takes the same bytes.
   bool Glances() const { return !lookup_.has_value(); }
   index::Glance Glance(index::ByteSpan bytes);
   // As index::Lookup's.
@@ -88,7 +88,7 @@ class KeyLookup {
   index::RegionMap::Window window_;
   SlotCache::Place place_;
   uint64_t hint_ = 0;  // with which it began
-  // None while the window is READ for the first time: mostly a glance at it is enough.
+  // None while the window is READ for the first time, at which mostly a glance is enough.
   std::optional<index::Lookup> lookup_;
 };
 
