@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "index/layout.h"
+#include "index/line.h"
 #include "index/record.h"
 #include "index/region_map.h"
 #include "index/test_hooks.h"
@@ -43,8 +44,8 @@ class Glance {
   absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
 
  private:
-  enum class Found { kNothing, kKey, kNonsense };
-  Found Search(const std::byte* words, uint64_t line, absl::string_view key);
+  // Up to the key, if it is there.
+  bool Search(LineCursor& cursor, uint64_t line, absl::string_view key);
 
   ByteSpan value_;
   uint64_t head_ = 0;

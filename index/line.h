@@ -65,14 +65,13 @@ class LineCursor {
   // Of what Next came to: an entry, or only what is asked for.
   LineEntry entry() const {
     if (kind() == WordKind::kSlot) return {WordKind::kSlot, at_, 1, head_, {}, {}};
-    const InlineHead inline_head = InlineHead::Unpack(head_);
     const auto* const key = reinterpret_cast<const char*>(bytes());
     return {WordKind::kInline,
             at_,
             words_,
             head_,
-            absl::string_view(key, inline_head.key_length),
-            ByteSpan(bytes() + inline_head.key_length, inline_head.value_length)};
+            {key, InlineHead::Unpack(head_).key_length},
+            value()};
   }
   WordKind kind() const { return KindOf(head_); }
   uint64_t head() const { return head_; }
@@ -80,6 +79,11 @@ class LineCursor {
   bool HoldsInline(absl::string_view key) const {
     return kind() == WordKind::kInline && InlineHead::Unpack(head_).key_length == key.size() &&
            IsAt(bytes(), key);
+  }
+  // Of an inline item.
+  ByteSpan value() const {
+    const InlineHead inline_head = InlineHead::Unpack(head_);
+    return ByteSpan(bytes() + inline_head.key_length, inline_head.value_length);
   }
   bool malformed() const { return malformed_; }
 

@@ -341,9 +341,8 @@ Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& 
       if (Slot::Unpack(cursor.head()).fingerprint == hash_.fingerprint())
         candidates_[candidate_count_++] = {cursor.head(), number};
     } else if (cursor.HoldsInline(key_)) {
-      const LineEntry entry = cursor.entry();
-      item.value = entry.value;
-      item.cas_version = InlineHead::Unpack(entry.head).cas_version;
+      item.value = cursor.value();
+      item.cas_version = InlineHead::Unpack(cursor.head()).cas_version;
       return Found::kKey;
     }
   }
