@@ -24,9 +24,6 @@ class GlanceTest : public LookupTest {
   RegionMap::Window WindowOf(absl::string_view key) {
     return map_.WindowOf(HashKey(key, kTestSeed));
   }
-  std::vector<std::byte> WindowBytesOf(absl::string_view key) {
-    return ReadRegion(memory_.data(), WindowOf(key).offset, kWindowBytes);
-  }
   Glance GlanceFor(absl::string_view key, const std::vector<std::byte>& bytes) {
     return Glance(bytes, WindowOf(key), kTestIncarnation, key);
   }
@@ -35,19 +32,6 @@ class GlanceTest : public LookupTest {
     const std::vector<std::byte> bytes = WindowBytesOf(key);
     const Glance glance = GlanceFor(key, bytes);
     return glance.hit() ? (glance.line() - WindowOf(key).offset) / kLineBytes : 2;
-  }
-  // One key in each line of a window, both inline.
-  std::vector<std::string> FillBothLines() {
-    std::vector<std::string> keys(2);
-    for (const std::string& key : KeysOfHome(7, 40, /*same_fingerprint=*/false)) {
-      Put(key, "value");
-      const uint64_t line = LineOf(key);
-      if (line == 2) break;  // there is no more room
-      keys[line] = key;
-      if (!keys[0].empty() && !keys[1].empty()) break;
-    }
-    EXPECT_FALSE(keys[0].empty() || keys[1].empty());
-    return keys;
   }
 };
 
@@ -122,6 +106,27 @@ TEST_F(GlanceTest, ShowsTheSlotsBeforeTheKeyIfTheirLineIsBelieved) {
     EXPECT_EQ(glance.slots_seen()[0].line, HomeLineOf(keys[1]));
   }
   EXPECT_TRUE(GlanceFor(keys[1], good).hit());
+}
+
+// As a lookup, which believes slots of a window only if it believes the home line.
+TEST_F(GlanceTest, ShowsTheSecondLinesSlotsOnlyIfTheHomeLineIsBelieved) {
+  const std::string key = FillBothLines()[1];
+  const uint64_t slot = Slot{kDirectoryOffset, 0, 7}.Pack();
+  Rewrite(HomeLineOf(key) + kLineBytes, [&](Line& l) {
+    std::memmove(&l.words[1], &l.words[0], (kLineWordsUsable - 1) * kWordBytes);
+    l.words[0] = slot;
+  });
+  for (const bool torn : {false, true}) {
+    std::vector<std::byte> bytes = WindowBytesOf(key);
+    if (torn) bytes[0] ^= std::byte{0x01};
+    const Glance glance = GlanceFor(key, bytes);
+    Lookup lookup(map_, key, 0);
+    lookup.Start();
+    ASSERT_EQ(lookup.Resume(bytes).kind, Lookup::Kind::kHit);
+    ASSERT_TRUE(glance.hit());
+    EXPECT_EQ(glance.slots_seen().size(), torn ? 0 : 1);
+    EXPECT_EQ(lookup.slots_seen().size(), torn ? 0 : 1);
+  }
 }
 
 TEST_F(GlanceTest, SaysNothingOfAKeyThatIsNotThere) {

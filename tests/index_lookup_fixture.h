@@ -7,9 +7,11 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "index/access_hint.h"
 #include "index/line_editor.h"
 #include "index/lookup.h"
 #include "index/record.h"
@@ -48,6 +50,24 @@ class LookupTest : public testing::Test {
   }
   uint64_t HomeLineOf(absl::string_view key) {
     return UnitsOffset(kBytes) + HashKey(key, kTestSeed).home() * kLineBytes;
+  }
+  std::vector<std::byte> WindowBytesOf(absl::string_view key) {
+    return ReadRegion(memory_.data(), HomeLineOf(key), kWindowBytes);
+  }
+  // One key in each line of a window, both inline, with the value "value".
+  std::vector<std::string> FillBothLines() {
+    std::vector<std::string> keys(2);
+    for (const std::string& key : KeysOfHome(7, 40, /*same_fingerprint=*/false)) {
+      Put(key, "value");
+      Lookup lookup(map_, key, 0);
+      const Lookup::Step hit = lookup.Resume(Copy(lookup.Start()));
+      if (hit.kind != Lookup::Kind::kHit) break;  // there is no more room
+      const uint64_t line = AccessHint::Unpack(lookup.AccessOf(hit)).offset;
+      keys[(line - HomeLineOf(key)) / kLineBytes] = key;
+      if (!keys[0].empty() && !keys[1].empty()) break;
+    }
+    EXPECT_FALSE(keys[0].empty() || keys[1].empty());
+    return keys;
   }
   // Does not go through the table: what a hostile or a later server may write.
   void Rewrite(uint64_t line_offset, const std::function<void(Line&)>& edit) {

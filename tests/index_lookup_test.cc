@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "index/access_hint.h"
 #include "index/line_editor.h"
 #include "index/lookup.h"
 #include "index/record.h"
@@ -258,38 +257,15 @@ TEST_F(LookupTest, UnlinkingTheMiddleOfAChainIsNoticed) {
 
 // --- Inline: one line says it -----------------------------------------------
 
-// One key in each line of a window, both inline, and what a READ of it brings.
-struct InlineWindow {
-  std::string keys[2];
-  std::vector<std::byte> bytes;
-};
-
-InlineWindow FillInlineWindow(RegionMap& map, Table& table, const RegionMemory& memory) {
-  InlineWindow window;
-  for (const std::string& key : KeysOfHome(7, 40, /*same_fingerprint=*/false)) {
-    EXPECT_TRUE(table.Put(key, BytesOf("value"), {}, TestTime(0)).status.ok());
-    Lookup lookup(map, key, 0);
-    Lookup::Step step = lookup.Start();
-    window.bytes = ReadRegion(memory.data(), step.offset, step.length);
-    const uint64_t home = step.offset;
-    step = lookup.Resume(window.bytes);
-    if (step.kind != Lookup::Kind::kHit) break;  // there is no more room
-    const uint64_t line = (AccessHint::Unpack(lookup.AccessOf(step)).offset - home) / kLineBytes;
-    window.keys[line] = key;
-    if (!window.keys[0].empty() && !window.keys[1].empty()) break;
-  }
-  EXPECT_FALSE(window.keys[0].empty() || window.keys[1].empty());
-  return window;
-}
-
 TEST_F(LookupTest, InlineHitNeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
-  const InlineWindow window = FillInlineWindow(map_, *table_, memory_);
+  const std::vector<std::string> keys = FillBothLines();
+  const std::vector<std::byte> good = WindowBytesOf(keys[0]);
   for (const uint64_t own : {0, 1}) {
     for (uint64_t at = 0; at < kWindowBytes; ++at) {
       for (const std::byte mask : {std::byte{0x01}, std::byte{0x80}}) {
-        std::vector<std::byte> bytes = window.bytes;
+        std::vector<std::byte> bytes = good;
         bytes[at] ^= mask;
-        Lookup lookup(map_, window.keys[own], 0);
+        Lookup lookup(map_, keys[own], 0);
         ASSERT_EQ(lookup.Start().kind, Lookup::Kind::kRead);
         const Lookup::Step step = lookup.Resume(bytes);
         if (at / kLineBytes == own) {
@@ -305,14 +281,12 @@ TEST_F(LookupTest, InlineHitNeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
 }
 
 TEST_F(LookupTest, InlineHitLearnsTheOtherLinesSlotsOnlyIfThatIsBelieved) {
-  const InlineWindow window = FillInlineWindow(map_, *table_, memory_);
+  const std::vector<std::string> keys = FillBothLines();
   // It stays in its line, the first one.
-  ASSERT_TRUE(
-      table_->Put(window.keys[0], BytesOf(std::string(200, 'x')), {}, TestTime(0)).status.ok());
+  Put(keys[0], std::string(200, 'x'));
   for (uint64_t at = 0; at <= kLineBytes; ++at) {
-    Lookup lookup(map_, window.keys[1], 0);
-    const Lookup::Step read = lookup.Start();
-    std::vector<std::byte> bytes = ReadRegion(memory_.data(), read.offset, read.length);
+    Lookup lookup(map_, keys[1], 0);
+    std::vector<std::byte> bytes = Copy(lookup.Start());
     if (at < kLineBytes) bytes[at] ^= std::byte{0x01};
     ASSERT_EQ(lookup.Resume(bytes).kind, Lookup::Kind::kHit) << "byte " << at;
     ASSERT_EQ(lookup.slots_seen().size(), at < kLineBytes ? 0 : 1) << "byte " << at;
@@ -320,13 +294,13 @@ TEST_F(LookupTest, InlineHitLearnsTheOtherLinesSlotsOnlyIfThatIsBelieved) {
 }
 
 TEST_F(LookupTest, InlineHitNeedsTheRightGenerationOfItsOwnLineAlone) {
-  const InlineWindow window = FillInlineWindow(map_, *table_, memory_);
+  const std::vector<std::string> keys = FillBothLines();
   for (const uint64_t which : {0, 1}) {
-    const uint64_t line = HomeLineOf(window.keys[0]) + which * kLineBytes;
+    const uint64_t line = HomeLineOf(keys[0]) + which * kLineBytes;
     const uint32_t generation = writer_.Header(line).tag;
     Rewrite(line, [](Line& l) { l.record.tag += 1000; });
-    EXPECT_EQ(Get(map_, memory_.data(), window.keys[which]).kind, Lookup::Kind::kAskServer);
-    EXPECT_EQ(Get(map_, memory_.data(), window.keys[1 - which]).kind, Lookup::Kind::kHit);
+    EXPECT_EQ(Get(map_, memory_.data(), keys[which]).kind, Lookup::Kind::kAskServer);
+    EXPECT_EQ(Get(map_, memory_.data(), keys[1 - which]).kind, Lookup::Kind::kHit);
     Rewrite(line, [&](Line& l) { l.record.tag = generation; });
   }
 }

@@ -1,9 +1,10 @@
 // The main of a target without libFuzzer: a test that gives it every input which is kept.
 //
-//   replay TARGET                  the corpus, and a test for each regression, whose file's name is
-//   its sentence replay TARGET --file=PATH      that input alone replay TARGET --unpack=FOLDER  the
-//   corpus as files, for libFuzzer replay TARGET --pack=FOLDER    makes the corpus of these files
-//   (printed: its size)
+//   replay TARGET                  the corpus, and a test for each regression (its file's name is
+//                                  its sentence)
+//   replay TARGET --file=PATH      that input alone
+//   replay TARGET --unpack=FOLDER  the corpus as files, for libFuzzer
+//   replay TARGET --pack=FOLDER    makes the corpus of these files (printed: its size)
 //
 // A corpus is one file, corpus/TARGET: of each input its length (u32, little-endian) and its bytes.
 
