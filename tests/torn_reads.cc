@@ -67,8 +67,8 @@
 DEFINE_string(cpu, "max", "the model of the guest's CPU, for the report; checked for erms");
 DEFINE_double(seconds, 3, "for each size, in each round");
 DEFINE_int32(rounds_max, 20, "more than the first are made if less was seen than is wanted");
-DEFINE_uint64(gets_min, 150000, "GETs of all sizes together, below which nothing was shown");
-DEFINE_uint64(torn_min, 60, "torn READs of all sizes together, likewise");
+DEFINE_uint64(gets_min, 300000, "GETs of all sizes together, below which nothing was shown");
+DEFINE_uint64(torn_min, 300, "torn READs of all sizes together, likewise");
 DEFINE_uint64(torn_min_each, 1, "torn READs of each size from --torn_each_from on, likewise");
 DEFINE_uint64(torn_each_from, 900, "in bytes; what tears too rarely counts in the sum alone");
 DEFINE_uint64(keys, 4, "that are rewritten, each as soon as its last write was acknowledged");
@@ -404,7 +404,7 @@ class Cases {
                                 " the CPU's feature erms", where_));
     for (int round = 1; round <= FLAGS_rounds_max && !Enough() && IsGood(total_); ++round) {
       for (OfSize& of_size : sizes_) {
-        if (!EnoughInAll() || !EnoughTorn(of_size)) Run(round, of_size);
+        if (!EnoughInAll() || !EnoughOf(of_size)) Run(round, of_size);
       }
     }
     for (const OfSize& of_size : sizes_) ok &= CaseOf(of_size);
@@ -427,15 +427,15 @@ class Cases {
 
  private:
   static bool IsGood(const Report& report) { return report.wrong == 0 && report.failed == 0; }
-  static bool EnoughTorn(const OfSize& of_size) {
+  static bool EnoughOf(const OfSize& of_size) {
     const bool is_rare = of_size.size != 0 && of_size.size < FLAGS_torn_each_from;
-    return is_rare || of_size.report.torn >= FLAGS_torn_min_each;
+    return of_size.report.gets > 0 && (is_rare || of_size.report.torn >= FLAGS_torn_min_each);
   }
   bool EnoughInAll() const {
     return total_.gets >= FLAGS_gets_min && total_.torn >= FLAGS_torn_min;
   }
   bool Enough() const {
-    return EnoughInAll() && std::all_of(sizes_.begin(), sizes_.end(), EnoughTorn);
+    return EnoughInAll() && std::all_of(sizes_.begin(), sizes_.end(), EnoughOf);
   }
 
   void Run(int round, OfSize& of_size) {
@@ -450,10 +450,11 @@ class Cases {
 
   bool CaseOf(const OfSize& of_size) const {
     const std::string is_void =
-        EnoughTorn(of_size)
-            ? ""
+        EnoughOf(of_size) ? ""
+        : of_size.report.gets == 0
+            ? ": void, since no GET was answered"
             : absl::StrCat(": void, since fewer than ", FLAGS_torn_min_each, " READs were torn");
-    return Case(IsGood(of_size.report) && EnoughTorn(of_size),
+    return Case(IsGood(of_size.report) && EnoughOf(of_size),
                 absl::StrCat("GETs of values of ", SizeName(of_size.size),
                              " that are being rewritten answer ",
                              "every byte as it was written, and nothing old,", where_, " (",
