@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -54,8 +55,8 @@ class Inbox {
     return absl::OkStatus();
   }
 
-  // The oldest, at most so many.
-  std::vector<T> Take(size_t count_max) {
+  // All, or the oldest, at most so many.
+  std::vector<T> Take(size_t count_max = std::numeric_limits<size_t>::max()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<T> taken;
     for (; !things_.empty() && taken.size() < count_max; things_.pop_front())

@@ -28,7 +28,7 @@ absl::Status ShmTransport::HandOver(ConnectionId id, Transport& other) {
 }
 
 void ShmTransport::TakeHandedOver() {
-  for (ShmHandedOver& one : handed_over_->Take(kHandedOverMax)) {
+  for (ShmHandedOver& one : handed_over_->Take()) {
     const int fd = one.socket.get();
     ShmConnection* connection = Add(State::kRequested, std::move(one.socket));
     if (connection == nullptr) {

@@ -59,8 +59,7 @@ void VerbsTransport::ReadCmEvent() {
   // Its id may have come to this channel just now, with a connection that we have not taken over
   // yet (HandOver puts it into the inbox in one step with that).
   const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
-  if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr)
-    TakeHandedOver(kHandedOverMax);
+  if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr) TakeHandedOver();
   const CmEvent copy(*event);
   rdma_ack_cm_event(event);
   if (is_request) return OnConnectRequest(copy);

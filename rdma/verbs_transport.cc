@@ -128,7 +128,7 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
 
 VerbsTransport::~VerbsTransport() {
   // Their ids are of our channel. Never accepted, so that nothing is repeated on their behalf.
-  if (handed_over_ != nullptr) handed_over_->Take(kHandedOverMax);
+  if (handed_over_ != nullptr) handed_over_->Take();
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.cm_id != nullptr) {

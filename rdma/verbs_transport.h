@@ -146,7 +146,7 @@ class VerbsTransport : public Transport {
   void BecomeConnected(VerbsConnection& connection);
 
   // verbs_hand_over.cc.
-  void TakeHandedOver(size_t count_max);
+  void TakeHandedOver(size_t count_max = kHandedOverMax);
 
   // verbs_cm_events.cc.
   void ReadCmEvent();

@@ -8,6 +8,7 @@
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -56,6 +57,26 @@ class VerbsTransportTest : public TransportContract {
     const FrameEnvelope envelope = {
         .credits = credits, .flags = flags, .reserved = 0, .length = length};
     return std::string(reinterpret_cast<const char*>(&envelope), sizeof(envelope)) + frame;
+  }
+  static size_t CountOf(const Side& side, Kind kind) {
+    const auto is_of_kind = [kind](const Recorded& event) { return event.kind == kind; };
+    return static_cast<size_t>(
+        std::count_if(side.events().begin(), side.events().end(), is_of_kind));
+  }
+  // Pumps `side` until it has had `count` events of that kind in all, each time when it has been
+  // left alone for `pause`. The most that one Poll brought.
+  static size_t MostAPoll(Side& side, Kind kind, size_t count,
+                          absl::Duration pause = absl::ZeroDuration()) {
+    size_t most = 0;
+    const absl::Time end = absl::Now() + kContractPatience;
+    while (CountOf(side, kind) < count && absl::Now() < end) {
+      absl::SleepFor(pause);
+      const size_t before = CountOf(side, kind);
+      side.Pump();
+      most = std::max(most, CountOf(side, kind) - before);
+    }
+    EXPECT_EQ(CountOf(side, kind), count);
+    return most;
   }
   // Queue pairs that the kernel holds for this process.
   static int KernelQueuePairs() {
@@ -324,6 +345,36 @@ TEST_P(VerbsTransportTest, CreditsAboveWhatTheTransportProvidesForAreClamped) {
     return server.Frames(ids.server).size() == 2000;
   }));
   for (size_t i = 0; i < 2000; i++) ASSERT_EQ(server.Frames(ids.server)[i], std::to_string(i));
+}
+
+// ---- Turns -------------------------------------------------------------------------------------
+
+// Each costs the kernel milliseconds, and the frames of all others wait meanwhile. All that there
+// is to do has come before the side is polled that does it.
+TEST_P(VerbsTransportTest, APollTakesInOrEndsOneConnectionAtMost) {
+  constexpr size_t kConnections = 4;
+  Side first(*fixture_), second(first), client(*fixture_);
+  const std::string uri = Listen(first);
+  for (size_t i = 0; i < kConnections; ++i) ASSERT_TRUE(client.transport().Connect(uri).ok());
+  const auto give_time = [&] {
+    const absl::Time end = absl::Now() + absl::Milliseconds(500);
+    while (absl::Now() < end) client.Pump();
+  };
+  give_time();
+  EXPECT_EQ(MostAPoll(first, Kind::kConnectRequest, kConnections), 1u);
+
+  for (const Recorded& asked : first.events())
+    ASSERT_TRUE(first.transport().HandOver(asked.id, second.transport()).ok());
+  EXPECT_EQ(MostAPoll(second, Kind::kConnectRequest, kConnections), 1u);
+
+  for (const Recorded& asked : second.events())
+    ASSERT_TRUE(second.transport().Accept(asked.id).ok());
+  give_time();
+  EXPECT_EQ(MostAPoll(second, Kind::kConnected, kConnections), 1u);
+
+  for (const Recorded& event : second.events()) second.transport().Disconnect(event.id);
+  // Goodbyes and draining take less than the pause: each time, all that are left could end.
+  EXPECT_EQ(MostAPoll(second, Kind::kDisconnected, kConnections, absl::Milliseconds(250)), 1u);
 }
 
 // ---- Resources ---------------------------------------------------------------------------------
