@@ -88,7 +88,6 @@ constexpr uint64_t kTornMostSize = 900;
 // Above this a value is not rewritten in place (index/item_store.h, kInPlaceBytesMax).
 constexpr uint64_t kInPlaceSizeMax = 900;
 constexpr int kProlongedTimes = 16;
-constexpr int kUncheckedRoundsMax = 20;
 constexpr absl::Duration kDeadline = absl::Seconds(10);  // the two CPUs are busy, and emulated
 
 uint64_t Mix(uint64_t word) {
@@ -417,7 +416,7 @@ class Cases {
 
   // What must happen when checksums of items are not compared.
   bool WrongValuesAreNoticed() {
-    for (int round = 0; round < kUncheckedRoundsMax && IsGood(total_); ++round)
+    for (int round = 0; round < FLAGS_rounds_max && IsGood(total_); ++round)
       total_.Add(RewriteAndGet(write_uri_, read_uri_, kTornMostSize));
     return Case(total_.wrong > 0,
                 absl::StrCat("a client that compares no checksums of items is told wrong values, "
