@@ -187,7 +187,7 @@ the_timeout_ends_a_guest_whose_kernel_hangs() {
 a_kernel_panic_is_told() {
   run -- sh -c 'echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger; sleep 100'
   expect_status 125
-  expect_in err 'lab: node 1 died; its console ends:'
+  expect_in err "lab: node 1 died; node 1's console ends:"
   expect_in err 'Kernel panic'
 }
 
@@ -202,14 +202,15 @@ END
   PATH=$scratch/bin:$PATH run --node2 true -- echo ended
   expect_status 0
   expect_out ended
-  expect_in err 'lab: node 2 died; its console ends:'
+  expect_in err "lab: node 2 died; node 1's console ends:"
+  expect_in err "node 2's console ends:"
   expect_in err 'lab: booting once more'
   rm "$scratch/bin/qemu-system-x86_64"
   printf '#!/bin/sh\nexit 1\n' > "$scratch/bin/qemu-system-x86_64"
   chmod 755 "$scratch/bin/qemu-system-x86_64"
   PATH=$scratch/bin:$PATH run -- true
   expect_status 125
-  [[ $(grep -c 'lab: node 1 died; its console ends:' "$scratch/err") -eq 2 ]] || note "it is not told twice that node 1 died"
+  [[ $(grep -c "lab: node 1 died; node 1's console ends:" "$scratch/err") -eq 2 ]] || note "it is not told twice that node 1 died"
 }
 
 signals_end_the_guest() {
