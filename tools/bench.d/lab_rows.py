@@ -15,32 +15,44 @@ def each(rounds, *path):
     return values
 
 
+def turns(rounds, *path):
+    """Likewise of lists, one in every round, with a turn's find each."""
+    return [found for of_round in each(rounds, *path) for found in of_round]
+
+
 def beside_reads(rounds):
     """GETs beside bare READs of their length."""
-    lengths = rounds[0]["latencies"]["read_bytes"]
 
-    def row(text, get, floor, at_most):
-        return Row(text, "µs", each(rounds, "latencies", "get", get, "p50_us"), f"ib_read_lat {lengths[floor]} B",
-                   each(rounds, "latencies", "read_lat", floor), at_most=at_most)
+    def found(floor, subject, figure):
+        return [answer[figure] for answer in turns(rounds, "latencies", floor, subject)]
 
-    yield Row("bare READ of a Client, 256 B: p50", "µs", each(rounds, "latencies", "bare", "p50_us"),
-              f"ib_read_lat {lengths['inline']} B", each(rounds, "latencies", "read_lat", "inline"))
-    yield row("GET 8 B inline, 1 READ: p50", "inline", "inline", 1.10)
-    yield row("GET 64 B slot known, 1 READ: p50", "known 64", "known 64", 1.10)
-    yield row("GET 1 KiB slot known, 1 READ: p50", "known 1024", "known 1024", 1.10)
-    yield row("GET of no key, 1 READ: p50", "miss", "inline", 1.10)
-    yield row("GET 64 B cold, 2 READs: p50", "cold 64", "inline", 2.1)
-    for get, at_most in (("inline", 1.10), ("known 64", 1.01), ("known 1024", 1.01), ("cold 64", 2.05)):
-        yield Row(f"READs a GET, {get}", "", each(rounds, "latencies", "get", get, "reads_per_get"), at_most=at_most)
+    def row(text, floor, subject, at_most=None):
+        size = rounds[0]["latencies"][floor]["bytes"]
+        return Row(text, "µs", found(floor, subject, "p50_us"), f"ib_read_lat {size} B", turns(rounds, "latencies", floor, "floor"),
+                   at_most=at_most)
+
+    yield row("bare READ of a Client, 256 B: p50", "inline", "bare")
+    yield row("GET 8 B inline, 1 READ: p50", "inline", "get", 1.10)
+    yield row("GET 64 B slot known, 1 READ: p50", "known 64", "get", 1.10)
+    yield row("GET 1 KiB slot known, 1 READ: p50", "known 1024", "get", 1.10)
+    yield row("GET of no key, 1 READ: p50", "inline", "miss", 1.10)
+    yield row("GET 64 B cold, 2 READs: p50", "inline", "cold 64", 2.1)
+    for name, floor, subject, at_most in (("inline", "inline", "get", 1.10), ("known 64", "known 64", "get", 1.01),
+                                          ("known 1024", "known 1024", "get", 1.01), ("cold 64", "inline", "cold 64", 2.05)):
+        yield Row(f"READs a GET, {name}", "", found(floor, subject, "reads_per_get"), at_most=at_most)
 
 
 def beside_sends(rounds):
     """Messages beside a SEND there and one back."""
-    there_and_back = [2 * half for half in each(rounds, "messages", "send_lat")]
-    floor = "2 × ib_send_lat 64 B"
-    yield Row("ping: p50", "µs", each(rounds, "messages", "ping", "p50_us"), floor, there_and_back)
-    yield Row("PUT 64 B: p50", "µs", each(rounds, "messages", "put", "64", "p50_us"), floor, there_and_back, at_most=1.3)
-    yield Row("PUT 1 KiB: p50", "µs", each(rounds, "messages", "put", "1024", "p50_us"))
+    there_and_back = [2 * half for half in turns(rounds, "messages", "one", "floor")]
+
+    def row(text, subject, at_most=None):
+        values = [answer["p50_us"] for answer in turns(rounds, "messages", "one", subject)]
+        return Row(text, "µs", values, "2 × ib_send_lat 64 B", there_and_back, at_most=at_most)
+
+    yield row("ping: p50", "ping")
+    yield row("PUT 64 B: p50", "put 64", 1.3)
+    yield row("PUT 1 KiB: p50", "put 1024")
     yield Row("PUT 64 B, 32 in flight", "a second", each(rounds, "messages", "puts", "per_second"))
     yield Row("PUT 64 B, MultiPut of 64", "a second", each(rounds, "messages", "multi_put", "per_second"))
 

@@ -1,7 +1,8 @@
 """The rows that the parts of tools/bench measure: medians of rounds, ratios, spread, targets; as a table and as JSON.
 
-Every part measures in rounds, and in each round everything once, so that what the machine does meanwhile befalls all
-alike. A ratio is taken within a round, and its median and extremes over the rounds are what is told.
+Every part measures in rounds, and in each round everything once, or some in several turns, so that what the machine
+does meanwhile befalls all alike. A ratio is taken within a round, or a turn, and its median and extremes over all of them
+are what is told.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import statistics
 
 @dataclasses.dataclass
 class Row:
-    """One line: `values` of each round in `unit`; `floors` what they are compared with, of the same rounds, or none."""
+    """One line: `values` of each round, or turn, in `unit`; `floors` what they are compared with, of the same, or none."""
 
     name: str
     unit: str
