@@ -332,6 +332,19 @@ TEST_F(DoctorTest, MoreMemoryThanThereIsFailsAndMoreThanIsFreeWarns) {
   EXPECT_THAT(Mends(One("memory", Outcome::kFail, options)), HasSubstr("kvserver --memory="));
 }
 
+TEST_F(DoctorTest, NoTableIsSoLargeThatItSeemsSmall) {
+  AddDevice();
+  CheckOptions options;
+  options.memory_bytes = UINT64_MAX;
+  SetMemlock("67108864");
+  One("memory", Outcome::kFail, options);
+  One("memlock", Outcome::kFail, options);
+  machine_.Write("/proc/meminfo",
+                 "MemTotal: 8000000 kB\nMemAvailable: 6000000 kB\nHugePages_Total: 110\n"
+                 "HugePages_Free: 100\nHugepagesize: 2048 kB");
+  One("huge pages", Outcome::kWarn, options);
+}
+
 TEST_F(DoctorTest, TooFewHugePagesAreAWarningAndNoneAreNot) {
   One("huge pages", Outcome::kPass);
   machine_.Write("/proc/meminfo",
@@ -367,6 +380,14 @@ TEST_F(DoctorTest, QueuePairsOfAProcessThatHasEndedAreALeak) {
   EXPECT_EQ(findings[0].outcome, Outcome::kWarn);
   EXPECT_THAT(findings[0].reason, AllOf(HasSubstr("gone (9)"), HasSubstr("has ended")));
   EXPECT_THAT(findings[1].reason, HasSubstr("kvserver (7): 1 queue pairs"));
+}
+
+TEST_F(DoctorTest, NamesOfProcessesSayNothingToTheTerminal) {
+  AddDevice();
+  machine_.Write("/proc/7/comm", "x");
+  machine_.output["rdma -j resource show qp"] =
+      R"([{"ifname":"rxe0","lqpn":17,"type":"RC","state":"RTS","pid":7,"comm":"a\u001b[2J\nb"}])";
+  EXPECT_THAT(One("resources", Outcome::kPass).reason, HasSubstr(R"(a\x1b[2J\nb (7): 1 queue)"));
 }
 
 TEST_F(DoctorTest, SoIsWhateverElseAProcessThatHasEndedHolds) {

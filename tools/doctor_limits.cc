@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -54,7 +55,9 @@ bool MayLockWithoutLimit(const Machine& machine) {
 
 void CheckMemlock(const Machine& machine, uint64_t bytes, size_t devices,
                   std::vector<Finding>& findings) {
-  const uint64_t needed = bytes * devices + kFramesBytes;
+  // No machine has what an overflow would make small.
+  const uint64_t most = (UINT64_MAX / 2 - kFramesBytes) / devices;
+  const uint64_t needed = std::min(bytes, most) * devices + kFramesBytes;
   const std::string wanted =
       absl::StrCat("a table of ", FormatSize(bytes), " and 100 clients pin ", FormatSize(needed));
   if (MayLockWithoutLimit(machine)) {
@@ -112,7 +115,7 @@ void CheckMemory(const Machine& machine, uint64_t bytes, std::vector<Finding>& f
   if (page == 0) return;  // a kernel without
   const uint64_t pages = NumberOf(text, "HugePages_Total:");
   const uint64_t pages_free = NumberOf(text, "HugePages_Free:");
-  const uint64_t needed = (bytes + page - 1) / page;
+  const uint64_t needed = bytes / page + (bytes % page != 0 ? 1 : 0);
   const std::string set = absl::StrCat("sysctl -w vm.nr_hugepages=", pages - pages_free + needed);
   if (pages == 0) {
     findings.push_back(
@@ -217,8 +220,9 @@ Holder& HolderOf(const Machine& machine, const Json& entry, std::map<int64_t, Ho
   Holder& holder = holders[pid];
   if (holder.name.empty()) {
     const Json command = entry.contains("comm") ? entry["comm"] : Json("?");
-    holder.name =
-        absl::StrCat(command.is_string() ? command.get<std::string>() : "?", " (", pid, ")");
+    // (A process gives itself any name.)
+    const std::string name = command.is_string() ? command.get<std::string>() : "?";
+    holder.name = absl::StrCat(absl::CHexEscape(name), " (", pid, ")");
     holder.alive = !machine.List(absl::StrCat("/proc/", pid)).empty();
   }
   return holder;
