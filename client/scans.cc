@@ -39,6 +39,7 @@ std::string ScanPlace::Text() const {
 absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
   ScanPlace place;
   if (text.empty()) return place;
+  const absl::string_view whole = text;
   uint64_t home = 0;
   const auto take = [&text](size_t digits, auto& number) {
     if (text.size() < digits || !absl::SimpleHexAtoi(text.substr(0, digits), &number)) return false;
@@ -52,7 +53,8 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
     return BadCursor();
   }
   place.cursor.home = static_cast<uint32_t>(home);
-  return place;
+  // A number is read with a sign or "0x", too; none of ours has one.
+  return place.Text() == whole ? absl::StatusOr<ScanPlace>(place) : BadCursor();
 }
 
 void Scans::Start(Request request) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "client/reasons.h"
 #include "client/scans.h"
 #include "gmock/gmock.h"
@@ -249,7 +250,8 @@ TEST_F(ClientScanTest, ATextThatIsNoCursorIsRefused) {
   EXPECT_TRUE(ScanPlace::Parse(cursor).ok());
   for (const std::string& text :
        {cursor + "0", cursor.substr(1), std::string(25, 'x'), std::string(25, '0'),
-        std::string(25, 'f'), "1" + std::string(22, '0') + "ff", std::string("-")}) {
+        std::string(25, 'f'), "1" + std::string(22, '0') + "ff", std::string("-"),
+        "0x" + cursor.substr(2), absl::AsciiStrToUpper("a" + cursor.substr(1))}) {
     EXPECT_EQ(ReasonOf(ScanPlace::Parse(text).status()), Reason::kBadCursor) << text;
   }
 }
