@@ -9,7 +9,6 @@ namespace osprey {
 namespace {
 
 constexpr char kUri[] = "rdma://server:7411";
-constexpr int64_t kLongPollNs = 1'000'000;
 constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
 
 }  // namespace
@@ -189,13 +188,10 @@ void World::PollServer() {
 void World::PollClient(SimulatedClient& client) {
   if (client.engine == nullptr || client.polling || now_ < client.asleep_until) return;
   client.polling = true;
-  client.poll_began = now_;
+  client.previous_poll_began = std::exchange(client.poll_began, now_);
   client.engine->Poll(ClientTime(client));
   client.polling = false;
   actor_->HadTurn(client);
-  // If it took long, it was as good as asleep.
-  if (now_ > client.poll_began + kLongPollNs)
-    client.asleep_until = std::max(client.asleep_until, now_);
 }
 
 // --- Turns ---------------------------------------------------------------------------------------

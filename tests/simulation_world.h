@@ -48,7 +48,8 @@ struct SimulatedClient {
   uint32_t turns_until_due = 0;  // of a slow one
   bool polling = false;
   bool closing = false;
-  int64_t poll_began = 0;  // the last one
+  int64_t poll_began = 0;           // the last one
+  int64_t previous_poll_began = 0;  // … and the one before
   int64_t asleep_until = 0;
   bool device_lost = false;
 };

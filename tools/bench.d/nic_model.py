@@ -1,13 +1,15 @@
 """What a NIC, its link, PCIe and the clients' CPUs allow of Osprey's READs: arithmetic on stated figures.
 
-A model and not a result: nothing here was measured on such a NIC by us. Each figure has its source beside it; the command
-tools/bench.d/model takes others.
+A model and not a result: nothing here was measured on such a NIC by us. Each figure has its source beside it, or says that it is an
+assumption.
 """
 
 import dataclasses
 import math
 
-# READs a second by their bytes, as published for one 100 Gb/s NIC (one port, many queue pairs, RC).
+# READs a second by their bytes, of one 100 Gb/s NIC (one port, many queue pairs, RC): an assumption. They come from a list of others'
+# measurements that does not name the card. They are cautious: they are a quarter of what the vendor's manual says of its 200 Gb/s card,
+# "215 million messages per second" (NVIDIA, ConnectX-6 Ethernet Adapter Cards User Manual, Introduction).
 PUBLISHED_READ_RATES = {8: 51e6, 72: 47e6, 136: 39e6, 264: 29e6, 392: 23e6}
 
 # What fits these within 2 %: the NIC's pipeline takes a message each 19.6 ns at best (51 M/s), and else 16 ns and
@@ -21,8 +23,8 @@ NS_PER_BYTE = 0.07
 WIRE_OVERHEAD_BYTES = 86
 MTU_BYTES = 4096
 
-# PCIe: bytes a second of x16 after encoding (PCI-SIG), of which about 0.85 are left to packets (flow control, acknowledgements); a
-# completion of at most 256 B has 20 B of header and framing, a request 24 B.
+# PCIe: bytes a second of x16 after 128b/130b encoding (PCI Express Base Specification: 8, 16, 32 GT/s a lane), of which about 0.85 are left
+# to packets (flow control, acknowledgements: an assumption); a completion of at most 256 B has 20 B of header and framing, a request 24 B.
 PCIE_SHARE = 0.85
 PCIE_PAYLOAD_BYTES = 256
 PCIE_HEADER_BYTES = 20
@@ -40,7 +42,8 @@ class Nic:
     speedup: float
 
 
-# Link and PCIe generation as sold; that message rates grow as bandwidth does is an assumption, and `slow` the other one.
+# Link and PCIe generation as sold: 100 Gb/s over PCIe 3 and 200 over PCIe 4 (NVIDIA, ConnectX-6 user manual), 400 over PCIe 5 (ConnectX-7
+# user manual). That message rates grow as bandwidth does is an assumption, and "no more messages" the other one.
 NICS = [
     Nic("100 Gb/s, PCIe 3", 100, 15.75, 1),
     Nic("200 Gb/s, PCIe 4", 200, 31.5, 2),
