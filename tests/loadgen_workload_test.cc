@@ -372,7 +372,11 @@ TEST(InsertCounterTest, ThreadsLoseNoAcknowledgement) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      for (int n = 0; n < 20'000; ++n) counter.Acknowledge(*counter.Next());
+      for (int n = 0; n < 20'000; ++n) {
+        const std::optional<uint64_t> number = counter.Next();
+        ASSERT_TRUE(number.has_value()) << "of a window that is nearly empty";
+        counter.Acknowledge(*number);
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -12,7 +12,9 @@ InsertCounter::InsertCounter(uint64_t start)
 std::optional<uint64_t> InsertCounter::Next() {
   uint64_t number = next_.load(std::memory_order_relaxed);
   do {
-    if (number - last() > kWindow) return std::nullopt;
+    // (Others may have acknowledged this number since it was read: then the exchange fails.)
+    const uint64_t acknowledged = last();
+    if (number > acknowledged && number - acknowledged > kWindow) return std::nullopt;
   } while (!next_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
   return number;
 }
