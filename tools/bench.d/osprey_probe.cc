@@ -9,7 +9,7 @@
 //   gets keys=i of=1000 count=20000 depth=16    that many in flight; batch=16: by MultiGet
 //   put, puts                            likewise
 //   spread keys=i of=1000 count=2000 connections=100 depth=64    on so many connections in turn,
-//                                        depth of them at a time
+//                                        depth GETs at a time
 //   bulk-get keys=l of=2 count=50 size=1048576 depth=2    into registered memory
 //   bulk-put                             from there
 //   read bytes=256 count=2000            a bare READ
@@ -265,7 +265,7 @@ class Probe {
     return json;
   }
 
-  // GETs on many connections, a Client each: depth_ of them at a time, one GET on each.
+  // GETs on many connections, a Client each, in turn: depth_ at a time.
   absl::StatusOr<Json> Spread() {
     while (crowd_.size() < connections_) {
       absl::StatusOr<std::unique_ptr<Client>> client = NewClient(WaitMode::kSpin, 0);
@@ -276,8 +276,7 @@ class Probe {
     uint64_t next = 0;
     const uint64_t began = NowNs();
     for (uint64_t done = 0; done < count_ && failure_.ok();) {
-      const uint64_t together =
-          std::min({static_cast<uint64_t>(depth_), connections_, count_ - done});
+      const uint64_t together = std::min(static_cast<uint64_t>(depth_), count_ - done);
       uint64_t left = together;
       for (uint64_t i = 0; i < together; ++i) {
         const std::string key = RandomKey();
@@ -289,7 +288,7 @@ class Probe {
         crowd_[(next + i) % connections_]->Poll();
       }
       for (uint64_t i = 0; left > 0 && failure_.ok(); ++i)
-        crowd_[(next + i % together) % connections_]->Poll();
+        crowd_[(next + i % std::min(together, connections_)) % connections_]->Poll();
       if (!failure_.ok()) crowd_.clear();  // nobody is to answer to `left` any more
       next += together;
       done += together;
