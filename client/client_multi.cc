@@ -98,7 +98,11 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
     }
     return unanswered == 0;
   };
-  if (!all_answered()) PollUntil(all_answered, *end, now);
+  if (all_answered()) {
+    if (engine_->IsPollDue(now)) engine_->Poll(now);
+    return;
+  }
+  PollUntil(all_answered, *end, now);
   // What is in flight now is late itself.
   if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
 }

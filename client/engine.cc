@@ -55,6 +55,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
                                                options.connection)),
       batches_(*transport_, read_buffers_, counters_),
+      mapped_(*transport_, read_buffers_, context_),
       groups_(*transport_, read_buffers_, context_),
       value_reads_(*transport_, read_buffers_, counters_),
       scans_(*transport_, read_buffers_, counters_) {}
@@ -368,6 +369,7 @@ void Engine::PostReadsOfAll(absl::Time now) {
 // ever.
 bool Engine::ReclaimBuffers() {
   const uint64_t before = read_buffers_.taken_bytes();
+  mapped_.ReleaseBuffer();
   groups_.ReleaseBuffers();
   for (const std::unique_ptr<GetOperation>& get : gets_) {
     if (get->NeedsNothingOfBuffer()) get->buffer().Reset();

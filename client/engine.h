@@ -9,6 +9,7 @@
 //   GETs    get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> to_read_ …
 //                                long values: (chain) -> fetching_, until all pieces are there
 //                                the last resort: to_send_ -> (session)
+//           mapped_gets.h        of callers who wait, over shm: at once, if one look finds them
 //           get_groups.h         of callers who wait: (chain), and an operation when READs alone do
 //                                not answer
 //   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
@@ -51,6 +52,7 @@
 #include "client/get_operation.h"
 #include "client/get_report.h"
 #include "client/hit_sampler.h"
+#include "client/mapped_gets.h"
 #include "client/message_operation.h"
 #include "client/operation.h"
 #include "client/read_batches.h"
@@ -101,6 +103,8 @@ class Engine : private Exposer, private GetGroups::Owner {
   // so long; alone at most so often.
   static constexpr size_t kToldTogether = 16;
   static constexpr absl::Duration kTellEvery() { return absl::Seconds(1); }
+  // A Poll takes some 0.1 us.
+  static constexpr absl::Duration kPollEvery() { return absl::Microseconds(20); }
   // READs that do not end within this, no other having ended meanwhile, end the connection.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
@@ -119,8 +123,8 @@ class Engine : private Exposer, private GetGroups::Owner {
                         Client::GetCallback done);
   // GETs of a caller who polls until they are answered (client/get_groups.h). Begins the first of
   // `keys`, as many as there is room for now, and returns how many; `answers` has a place for each
-  // key. `unanswered` is so much higher meanwhile. All must outlive that; `now` may be a little
-  // old. REQUIRES: not inside Poll.
+  // key. `unanswered` is higher by those that were not answered at once, until they are. All must
+  // outlive that; `now` may be a little old. REQUIRES: not inside Poll.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
@@ -161,6 +165,10 @@ class Engine : private Exposer, private GetGroups::Owner {
   void Launch(absl::Time now);
   // Makes progress, runs callbacks, returns how many. `now` never goes back.
   int Poll(absl::Time now);
+  // For a caller whose GETs are all answered at once: whether it is time to Poll nevertheless, for
+  // all that goes on beside them. (A look at the sockets, which tell of a server's death, comes
+  // with one Poll in some.)
+  bool IsPollDue(absl::Time now) const { return now - polled_at_ >= kPollEvery(); }
   // When Poll must be called at the latest, though no event comes. Not meaningful after a Poll
   // whose callbacks started operations: Poll again.
   absl::Time NextTimer() const;
@@ -195,6 +203,8 @@ class Engine : private Exposer, private GetGroups::Owner {
   absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   GetOperation& NewGet();
   void Started(GetOperation& get);
+  size_t AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
+                      absl::Time deadline);
   GetOperation& OperationOf(const GroupedCall& call, const GroupedGet& grouped);
   MessageOperation& NewMessage();
   absl::Status Start(MessageOperation::Request request);
@@ -289,6 +299,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   GetReport report_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
+  MappedGets mapped_;
   GetGroups groups_;
   ValueReads value_reads_;
   Scans scans_;

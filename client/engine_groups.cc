@@ -1,5 +1,5 @@
-// The engine's side of GETs in groups (client/get_groups.h): how they begin, and what becomes of
-// those that are more than READs.
+// The engine's side of GETs whose callers wait (client/mapped_gets.h, client/get_groups.h): how
+// they begin, and what becomes of those that are more than READs.
 
 #include <algorithm>
 #include <cassert>
@@ -28,6 +28,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
     const absl::Time begun_at = report_.TakesTime() ? NowAnew() : absl::InfinitePast();
     starting_[begun++] = {keys[i], &answers[i], begun_at};
   }
+  if (begun > 0 && ready) begun = AnswerMapped(ReadSource(), {starting_.data(), begun}, deadline);
   if (begun == 0) return count;
   in_flight_ += static_cast<int>(begun);
   unanswered += begun;
@@ -40,6 +41,17 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
     for (const GroupedGet& grouped_get : all) BeginAnew(call, grouped_get);
   }
   return count;
+}
+
+// Those that are found in a region that this process sees. Returns how many are left, which come
+// first.
+size_t Engine::AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
+                            absl::Time deadline) {
+  const rdma::Bytes region = transport_->View(source.connection, source.region);
+  if (region.empty()) return gets.size();
+  const size_t left = mapped_.Answer(source, region, connection_->maps(), gets, deadline, *this);
+  ended_ += gets.size() - left;
+  return left;
 }
 
 // It counts as in flight already.

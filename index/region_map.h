@@ -63,6 +63,7 @@ class RegionMap {
  private:
   friend class Lookup;
   friend class Scan;
+  friend class Sighting;
 
   enum class Taken { kYes, kTorn, kNonsense };
 

@@ -52,6 +52,7 @@ enum class SeededBug {
   kDeadIsMiss,                  // R1
   kKeyNotCompared,              // validation
   kPiecesNotVerified,           // validation, of a value that is READ in pieces
+  kSightingBelieved,            // validation, of a line that was seen where it stands
   kScanNotConfirmed,            // Scan: lines that were followed need not be unchanged
   kStateNotCompared,            // validation
   kFingerprintNotConfirmed,     // R2

@@ -47,6 +47,14 @@ void CheckSegments(const ReadRequest& read) {
   }
 }
 
+// Null: the peer did not expose it, or it is not attached.
+const ShmPeerMemory* FindMemory(const ShmConnection& connection, uint32_t key) {
+  for (const ShmPeerMemory& memory : connection.peer_memories) {
+    if (memory.key == key && memory.mapping.mapped()) return &memory;
+  }
+  return nullptr;
+}
+
 // Where READs begin in the memory that the peer exposed. Those of a chain are mostly of one memory.
 class Sources {
  public:
@@ -54,7 +62,8 @@ class Sources {
 
   // Null when no part of that memory holds all of `read`.
   const std::byte* Of(const ReadRequest& read) {
-    if (memory_ == nullptr || memory_->key != read.remote_key) memory_ = Find(read.remote_key);
+    if (memory_ == nullptr || memory_->key != read.remote_key)
+      memory_ = FindMemory(connection_, read.remote_key);
     if (memory_ == nullptr || read.remote_address > memory_->length ||
         LengthOf(read) > memory_->length - read.remote_address)
       return nullptr;
@@ -62,13 +71,6 @@ class Sources {
   }
 
  private:
-  const ShmPeerMemory* Find(uint32_t key) const {
-    for (const ShmPeerMemory& memory : connection_.peer_memories) {
-      if (memory.key == key && memory.mapping.mapped()) return &memory;
-    }
-    return nullptr;
-  }
-
   const ShmConnection& connection_;
   const ShmPeerMemory* memory_ = nullptr;
 };
@@ -107,8 +109,9 @@ absl::Status NotConnected() {
   return absl::UnavailableError("the connection is not, or no longer, up");
 }
 
-}  // namespace
-
+// Carries `reads` out. Errors: INVALID_ARGUMENT outside of what the peer exposed, UNAVAILABLE when
+// it is another server's by now.
+//
 // Why one look at the incarnation after the copies suffices. A server stores its incarnation in the
 // page before it accepts its first client (ShmListener::Open), thus before any write that it
 // applies can be acknowledged to anyone; and it can do so only after every thread of its
@@ -119,6 +122,18 @@ absl::Status NotConnected() {
 // Had a write been acknowledged by the new server before the caller began its GET, that store would
 // have happened before this load (through whatever told the caller), and coherence would have made
 // this load see it.
+absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
+  if (!CopyAll(connection, reads)) {
+    return absl::InvalidArgumentError("a READ outside of what the peer exposed");
+  }
+  if (connection.page.mapped() && LoadIncarnation(connection.page) != connection.incarnation) {
+    return PeerGoneError("another server has taken the address");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                      uint64_t cookie) {
   ShmConnection* connection = Find(id);
@@ -128,18 +143,30 @@ absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadReque
     return absl::ResourceExhaustedError(
         "no room for so many READs now: take completions with Poll first");
   }
-  absl::Status status;
-  if (!CopyAll(*connection, reads)) {
-    status = absl::InvalidArgumentError("a READ outside of what the peer exposed");
-  } else if (connection->page.mapped() &&
-             LoadIncarnation(connection->page) != connection->incarnation) {
-    status = PeerGoneError("another server has taken the address");
-  }
+  absl::Status status = Read(*connection, reads);
   connection->reads_in_flight += static_cast<uint32_t>(reads.size());
   queue_.Add(Event::Kind::kReadsDone, id, cookie, static_cast<uint32_t>(reads.size()))
       .event.status = status;
   if (!status.ok()) End(connection, std::move(status));
   return absl::OkStatus();
+}
+
+Bytes ShmTransport::View(ConnectionId id, const RemoteMemory& remote) const {
+  const ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return {};
+  const ShmPeerMemory* memory = FindMemory(*connection, remote.key);
+  if (memory == nullptr || remote.address > memory->length ||
+      remote.length > memory->length - remote.address)
+    return {};
+  return {memory->mapping.data() + remote.address, remote.length};
+}
+
+absl::Status ShmTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
+  absl::Status status = Read(*connection, reads);
+  if (!status.ok()) End(connection, status);
+  return status;
 }
 
 size_t ShmTransport::ReadRoom(ConnectionId id) const {

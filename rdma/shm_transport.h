@@ -124,6 +124,8 @@ class ShmTransport : public Transport {
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;
+  Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
+  absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;

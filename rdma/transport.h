@@ -247,6 +247,18 @@ class Transport {
   virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                  uint64_t cookie) = 0;
 
+  // Where this process sees what the peer exposed, for who looks before it READs: over shm, once
+  // attached. Whatever it sees may change meanwhile, and be half of anything. Empty: it does not,
+  // as over verbs. Valid until the next call of Poll.
+  virtual Bytes View(ConnectionId, const RemoteMemory&) const { return {}; }
+
+  // As PostReads and its kReadsDone at once: all have landed when it returns OK. Takes no room, and
+  // no memory but a View's. Errors: UNAVAILABLE, INVALID_ARGUMENT, which end the connection.
+  // REQUIRES: View was not empty.
+  virtual absl::Status ReadNow(ConnectionId, absl::Span<const ReadRequest>) {
+    return absl::UnimplementedError("");
+  }
+
   // READs that PostReads would take now.
   virtual size_t ReadRoom(ConnectionId id) const = 0;
 

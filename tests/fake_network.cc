@@ -165,7 +165,7 @@ bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadReq
   return true;
 }
 
-absl::Status Network::Execute(End& end, const std::vector<ReadRequest>& reads) {
+absl::Status Network::Execute(End& end, absl::Span<const ReadRequest> reads) {
   for (const ReadRequest& read : reads) {
     const size_t bytes = ReadBytes(read);
     const bool haunted = end.haunted_key != 0;

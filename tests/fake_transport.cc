@@ -198,12 +198,8 @@ absl::Status FakeTransport::Attach(ConnectionId id, const RemoteMemory& remote) 
   return absl::OkStatus();
 }
 
-absl::Status FakeTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
-                                      uint64_t cookie) {
-  End* end = OpenEnd(id);
-  if (end == nullptr) return absl::UnavailableError("not connected");
+void FakeTransport::CheckReads(absl::Span<const ReadRequest> reads) const {
   assert(!reads.empty());
-  if (reads.size() > ReadRoom(id)) return absl::ResourceExhaustedError("too many READs in flight");
   for (const ReadRequest& read : reads) {
     assert(read.segment_count >= 1 && read.segment_count <= 2);
     assert(ReadBytes(read) <= network_->options_.read_bytes_max);
@@ -214,9 +210,41 @@ absl::Status FakeTransport::PostReads(ConnectionId id, absl::Span<const ReadRequ
       (void)segment;
     }
   }
+}
+
+absl::Status FakeTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                                      uint64_t cookie) {
+  End* end = OpenEnd(id);
+  if (end == nullptr) return absl::UnavailableError("not connected");
+  CheckReads(reads);
+  if (reads.size() > ReadRoom(id)) return absl::ResourceExhaustedError("too many READs in flight");
   end->batches.push_back({{reads.begin(), reads.end()}, cookie});
   end->reads_posted += reads.size();
   return absl::OkStatus();
+}
+
+Bytes FakeTransport::View(ConnectionId id, const RemoteMemory& remote) const {
+  const End* end = OpenEnd(id);
+  if (!network_->options_.has_views || end == nullptr || end->cut || end->reads_held) return {};
+  const End* peer = network_->Find(end->peer);
+  const auto memory = network_->memories_.find(remote.key);
+  if (peer == nullptr || peer->exposed.count(remote.key) == 0 ||
+      memory == network_->memories_.end())
+    return {};
+  assert(remote.address == memory->second->remote_address() &&
+         remote.length <= memory->second->size());
+  return {memory->second->data(), remote.length};
+}
+
+absl::Status FakeTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) {
+  CheckReads(reads);
+  if (OpenEnd(id) == nullptr) return absl::UnavailableError("not connected");
+  if (network_->before_reads) network_->before_reads(id);
+  End* end = OpenEnd(id);
+  if (end == nullptr) return absl::UnavailableError("not connected");
+  absl::Status status = network_->Execute(*end, reads);
+  if (!status.ok()) network_->Break(id, /*lose_frames=*/false);
+  return status;
 }
 
 size_t FakeTransport::ReadRoom(ConnectionId id) const {

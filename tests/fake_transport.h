@@ -62,6 +62,8 @@ struct NetworkOptions {
   uint32_t replays_per_10k = 0;
   // READs on the wire at once (ConnectionLimits::read_depth).
   uint16_t read_depth = 16;
+  // Peers see each other's memory (Transport::View), as over shm: while nothing is held or cut.
+  bool has_views = false;
 };
 
 class Network {
@@ -131,7 +133,7 @@ class Network {
             size_t bytes);
   // Which of the pieces, in their order, is the last before some are copied again; none: `pieces`.
   size_t DrawReplay(size_t pieces);
-  absl::Status Execute(End& end, const std::vector<rdma::ReadRequest>& reads);
+  absl::Status Execute(End& end, absl::Span<const rdma::ReadRequest> reads);
 
   const NetworkOptions options_;
   Dice dice_;

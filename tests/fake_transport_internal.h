@@ -136,6 +136,8 @@ class FakeTransport final : public rdma::Transport {
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;
+  Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
+  absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;
@@ -155,6 +157,7 @@ class FakeTransport final : public rdma::Transport {
  private:
   End* Own(ConnectionId id) const;
   End* OpenEnd(ConnectionId id) const;
+  void CheckReads(absl::Span<const ReadRequest> reads) const;
   bool HasEvent(const End& end) const;
   bool NextEvent(End& end, Event& event);
   bool NextClosingEvent(End& end, Event& event);

@@ -78,11 +78,12 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChecksumWithoutOffset, kForgery), BUG(kChecksumWithoutIncarnation, kLives),
                     BUG(kDeadIsMiss, kTwins), BUG(kKeyNotCompared, kTwins),
                     BUG(kPiecesNotVerified, kPieces), BUG(kStateNotCompared, kOneKey),
-                    BUG(kFingerprintNotConfirmed, kTwins), BUG(kConfirmedBySlot, kTwins),
-                    BUG(kChainMissNotConfirmed, kChain), BUG(kChainMissConfirmedTooEarly, kMiddle),
-                    BUG(kGenerationOfOneLine, kGrowth), BUG(kGenerationUnchecked, kGrowth),
-                    BUG(kAbsentByLatestTime, kExpiry), BUG(kPresentByEarliestTime, kExpiry),
-                    BUG(kAckBeforePublish, kOneKey), BUG(kScanNotConfirmed, kScanRace)),
+                    BUG(kSightingBelieved, kWindow), BUG(kFingerprintNotConfirmed, kTwins),
+                    BUG(kConfirmedBySlot, kTwins), BUG(kChainMissNotConfirmed, kChain),
+                    BUG(kChainMissConfirmedTooEarly, kMiddle), BUG(kGenerationOfOneLine, kGrowth),
+                    BUG(kGenerationUnchecked, kGrowth), BUG(kAbsentByLatestTime, kExpiry),
+                    BUG(kPresentByEarliestTime, kExpiry), BUG(kAckBeforePublish, kOneKey),
+                    BUG(kScanNotConfirmed, kScanRace)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

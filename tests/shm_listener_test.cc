@@ -277,6 +277,7 @@ TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFailsOnceASuccessorListens) {
   read.segments[0] = {buffer->data(), 64, buffer.get()};
   // Nobody has taken over: what the dead server acknowledged is still the truth.
   ASSERT_TRUE(client.Post(id, {read}, 1).ok());
+  ASSERT_TRUE(client.transport().ReadNow(id, {&read, 1}).ok());
   Side successor(*fixture_);
   ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());
   ASSERT_TRUE(client.Post(id, {read}, 2).ok());
@@ -285,6 +286,34 @@ TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFailsOnceASuccessorListens) {
   EXPECT_EQ(ReasonOf(client.Done(2)->status), Reason::kPeerGone) << client.Done(2)->status;
   EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
   Join(successor, client, uri);
+}
+
+// The same of one that is made at once.
+TEST_P(ShmListenerTest, AReadNowOfAKilledServersRegionFailsOnceASuccessorListens) {
+  const std::string uri = "shm://" + Path("a");
+  Child child(GetParam(), "server", uri);
+  ASSERT_EQ(child.FirstLine(), uri);
+  Side client(*fixture_);
+  const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
+  const ConnectionId id = client.transport().Connect(uri).value();
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kConnected, id) != nullptr; }));
+  ASSERT_TRUE(client.Send(id, "expose").ok());
+  ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
+  RemoteMemory remote;
+  std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
+  ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  child.Kill();
+  Side successor(*fixture_);
+  ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());
+  ASSERT_FALSE(client.transport().View(id, remote).empty());  // it has not looked at its socket
+  ReadRequest read;
+  read.remote_address = remote.address;
+  read.remote_key = remote.key;
+  read.segments[0] = {buffer->data(), 64, buffer.get()};
+  EXPECT_EQ(ReasonOf(client.transport().ReadNow(id, {&read, 1})), Reason::kPeerGone);
+  EXPECT_TRUE(client.transport().View(id, remote).empty());
+  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
+  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
 }
 
 }  // namespace

@@ -76,6 +76,65 @@ TEST_P(ShmTransportTest, ReadsAndFramesDoNotAllocate) {
   EXPECT_EQ(received, 1100u);
 }
 
+// --- What the peer exposed, where it stands
+
+TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> region = Allocate(server, 1 << 16, Access::kRemoteRead);
+  Fill(*region, 1);
+  const RemoteMemory remote = Share(server, ids.server, client, ids.client, *region);
+  const Transport& reader = client.transport();
+  const Bytes view = reader.View(ids.client, remote);
+  ASSERT_EQ(view.size(), region->size());
+  EXPECT_EQ(std::memcmp(view.data(), region->data(), view.size()), 0);
+  region->data()[100] ^= std::byte{0xff};
+  EXPECT_EQ(view[100], region->data()[100]);
+  const RemoteMemory part = {remote.address + 4096, 100, remote.key};
+  EXPECT_EQ(reader.View(ids.client, part).data(), view.data() + 4096);
+  EXPECT_EQ(reader.View(ids.client, part).size(), 100u);
+  // What it did not expose, or the other end of the connection.
+  EXPECT_TRUE(reader.View(ids.client, {remote.address, remote.length + 1, remote.key}).empty());
+  EXPECT_TRUE(reader.View(ids.client, {~uint64_t{0}, 64, remote.key}).empty());
+  EXPECT_TRUE(reader.View(ids.client, {remote.address, 64, remote.key + 1}).empty());
+  EXPECT_TRUE(server.transport().View(ids.server, remote).empty());
+  EXPECT_TRUE(reader.View(ConnectionId::kNone, remote).empty());
+  client.transport().Disconnect(ids.client);
+  EXPECT_TRUE(reader.View(ids.client, remote).empty());
+}
+
+TEST_P(ShmTransportTest, AReadNowHasLandedWhenItReturnsAndNothingFollows) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const std::unique_ptr<Memory> region = Allocate(server, 1 << 16, Access::kRemoteRead);
+  Fill(*region, 1);
+  const std::unique_ptr<Memory> buffer = Allocate(client, 1 << 16, Access::kLocal);
+  const RemoteMemory remote = Share(server, ids.server, client, ids.client, *region);
+  std::vector<ReadRequest> reads(40);
+  for (size_t i = 0; i < reads.size(); ++i) {
+    reads[i].remote_address = remote.address + i * 1000;
+    reads[i].remote_key = remote.key;
+    reads[i].segments[0] = {buffer->data() + i * 1000, 1000, buffer.get()};
+  }
+  const size_t room = client.transport().ReadRoom(ids.client);
+  ASSERT_TRUE(client.transport().ReadNow(ids.client, reads).ok());
+  EXPECT_EQ(std::memcmp(buffer->data(), region->data(), 40000), 0);
+  EXPECT_EQ(client.transport().ReadRoom(ids.client), room);
+  client.Pump();
+  EXPECT_EQ(client.Find(Kind::kReadsDone), nullptr);
+  EXPECT_EQ(client.Find(Kind::kDisconnected), nullptr);
+  // Outside of what was exposed: as a posted one, it ends the connection.
+  reads[39].remote_address = remote.address + remote.length - 999;
+  EXPECT_TRUE(absl::IsInvalidArgument(client.transport().ReadNow(ids.client, reads)));
+  EXPECT_TRUE(absl::IsUnavailable(client.transport().ReadNow(ids.client, reads)));
+  EXPECT_TRUE(Until({&server, &client}, [&] {
+    return client.Find(Kind::kDisconnected, ids.client) != nullptr &&
+           server.Find(Kind::kDisconnected, ids.server) != nullptr;
+  }));
+}
+
+// --- Ends
+
 TEST_P(ShmTransportTest, FramesSentBeforeAFarewellArriveAndTheEndIsCleanAtBothSides) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));

@@ -464,6 +464,7 @@ Plan MakePlan(Aim aim, Dice& dice) {
   // (Other dice: so that the rest is what it would be without.)
   Dice more(Dice(dice).Next());
   if (more.Chance(25)) plan.replays_per_10k = 100 + static_cast<uint32_t>(more.Below(900));
+  plan.has_views = more.Chance(30);
   // Operations at once on one key are what the judge's work grows with.
   if (plan.keys.size() < 4) plan.depth_max = 2;
   return plan;

@@ -63,6 +63,7 @@ struct Plan {
   uint32_t piece_bytes = 0;  // READs are copied in such pieces; 0: whole
   bool shuffle_pieces = false;
   uint32_t read_bytes_max = 1 << 20;  // the device's
+  bool has_views = false;             // clients see the region where it stands, as over shm
   uint32_t pieces_per_10k = 0;        // before so many pieces others go on
   uint32_t stores_per_10k = 0;        // likewise before stores into the region …
   uint32_t first_words_per_10k = 0;   // … and before those of a record's first word

@@ -432,6 +432,7 @@ void Workload::StartWaiting(std::vector<Start> starts) {
   const size_t begun =
       client.engine->StartGets(keys, waiter->answers.data(), waiter->starts[0].until,
                                world_.ClientTime(client), waiter->unanswered);
+  report_.at_once += begun - waiter->unanswered;
   while (waiter->starts.size() > begun) waiter->starts.pop_back();
   in_flight_ += static_cast<int>(begun);
   for (const Start& start : waiter->starts) NoteStart(start, absl::OkStatus());

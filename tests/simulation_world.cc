@@ -21,6 +21,7 @@ World::World(const Plan& plan, Dice& dice, SimulationReport& report)
   network.shuffle_pieces = plan_.shuffle_pieces;
   network.read_bytes_max = plan_.read_bytes_max;
   network.replays_per_10k = plan_.replays_per_10k;
+  network.has_views = plan_.has_views;
   network_ = std::make_unique<fake::Network>(network);
   network_->before_piece = [this](absl::Span<const std::byte>) { BeforePiece(); };
   switch (plan_.piece_bytes) {
@@ -208,7 +209,12 @@ SimulatedClient& World::ChooseClient() {
 }
 
 void World::TakeTurn(SimulatedClient& client) {
-  if (!client.polling && !client.closing && now_ >= client.asleep_until) actor_->MayStart(client);
+  if (!client.polling && !client.closing && now_ >= client.asleep_until) {
+    // (What it starts may READ at once, and others go on meanwhile.)
+    client.polling = true;
+    actor_->MayStart(client);
+    client.polling = false;
+  }
   PollClient(client);
 }
 

@@ -12,6 +12,7 @@
 #include "index/partitions.h"
 #include "index/region_map.h"
 #include "index/scan.h"
+#include "index/sighting.h"
 #include "tests/fuzz/hostile_region.h"
 #include "tests/fuzz/input.h"
 
@@ -53,7 +54,11 @@ class Reader {
     if (!ReadMap()) return;
     while (!input_.empty()) {
       region_.set_honest(input_.Flag());
-      input_.Flag() ? Look() : Go();
+      if (input_.OneIn(4)) {
+        Sight();
+      } else {
+        input_.Flag() ? Look() : Go();
+      }
     }
   }
 
@@ -87,6 +92,27 @@ class Reader {
       if (!map_->Apply(Read(span.offset, span.length)).ok()) return false;
     }
     return true;
+  }
+
+  // What a window where it stands leads to is within the region; and what is copied from there may
+  // be anything, and is judged within its bytes.
+  void Sight() {
+    const std::string& key = keys_[input_.Byte() % keys_.size()];
+    const KeyHash hash = HashKey(key, map_->hash_seed());
+    const RegionMap::Window window = map_->WindowOf(hash);
+    const uint32_t read_bytes_max = 1024;
+    Sighting sighting;
+    if (window.generation == kGenerationNone) {
+      OSPREY_MUST(!sighting.Look(nullptr, *map_, window, hash, key, read_bytes_max),
+                  "seen nowhere");
+      return;
+    }
+    const ByteSpan in_place = Read(window.offset, kWindowBytes);
+    if (!sighting.Look(in_place.data(), *map_, window, hash, key, read_bytes_max)) return;
+    OSPREY_MUST(sighting.read().length <= read_bytes_max, "a READ that is too long");
+    const ByteSpan bytes = Read(sighting.read().offset, sighting.read().length);
+    const Sighting::Found found = sighting.Judge(bytes, map_->incarnation(), key);
+    if (found.hit) MustBeWithin(found.value, bytes);
   }
 
   void Look() {

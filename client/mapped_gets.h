@@ -1,0 +1,76 @@
+// GETs of a caller who waits, from a server whose region this process has mapped (shm): what one
+// look finds is answered at once. No chain, no event, no round of Poll: what such a GET costs is a
+// look at its window, a copy of what it found, and the judgement of that (index/sighting.h).
+//
+//   left = mapped.Answer(source, view, maps, gets, deadline, owner);    // gets[0, left) are
+//   others'
+//
+// R4: once all were judged there is one more look at the clock, as for a group.
+//
+// All windows are fetched together, then all lines and items that they lead to, so that a batch
+// waits for memory twice, however many it has.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_MAPPED_GETS_H_
+#define OSPREY_CLIENT_MAPPED_GETS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "client/buffer_pool.h"
+#include "client/get_groups.h"
+#include "client/key_lookup.h"
+#include "client/partition_maps.h"
+#include "client/read_batches.h"
+#include "index/hash.h"
+#include "index/region_map.h"
+#include "index/sighting.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+class MappedGets {
+ public:
+  static constexpr size_t kGetsMax = GetGroups::kGetsMax;
+  // Longer items are an operation's.
+  static constexpr uint32_t kReadBytesMax = 1024;
+
+  MappedGets(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
+      : transport_(transport), buffers_(buffers), context_(context) {}
+
+  // Answers those of `gets` that it finds, and counts them. What it did not find, of which nothing
+  // is known, comes first afterwards, in its order; returns how many. `region` is the View of
+  // source.region. REQUIRES: at most kGetsMax.
+  size_t Answer(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+                absl::Span<GroupedGet> gets, absl::Time deadline, GetGroups::Owner& owner);
+  // Gives its buffer back until the next Answer.
+  void ReleaseBuffer() { buffer_.Reset(); }
+
+ private:
+  struct Member {
+    index::KeyHash hash;
+    const MappedPartition* partition = nullptr;
+    index::RegionMap::Window window;
+    index::Sighting sighting;
+  };
+
+  size_t Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+              absl::Span<const GroupedGet> gets);
+  bool Judge(const Member& member, const std::byte* landed, const GroupedGet& get);
+
+  rdma::Transport& transport_;
+  BufferPool& buffers_;
+  GetContext& context_;
+  Buffer buffer_;
+  // Of the Answer under way.
+  std::array<Member, kGetsMax> members_;
+  std::array<rdma::ReadRequest, kGetsMax> chain_;
+  std::array<GroupedGet, kGetsMax> answered_;
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_MAPPED_GETS_H_

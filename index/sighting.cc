@@ -1,0 +1,97 @@
+#include "index/sighting.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstddef>
+#include <cstring>
+
+#include "index/glance.h"
+#include "index/item.h"
+#include "index/line.h"
+#include "index/record.h"
+#include "index/test_hooks.h"
+
+namespace osprey::index {
+
+namespace {
+
+// A word that somebody else may be writing. (atomic_ref wants a mutable object; a load does not
+// write.)
+uint64_t WordAt(const std::byte* at) {
+  auto& word = *const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(at));
+  return std::atomic_ref<uint64_t>(word).load(std::memory_order_relaxed);
+}
+
+// How the first word behind an inline item's head begins.
+struct KeyBegin {
+  uint64_t bits = 0;
+  uint64_t mask = ~uint64_t{0};
+
+  explicit KeyBegin(absl::string_view key) {
+    std::memcpy(&bits, key.data(), std::min<size_t>(key.size(), kWordBytes));
+    if (key.size() < kWordBytes) mask = (uint64_t{1} << 8 * key.size()) - 1;
+  }
+};
+
+}  // namespace
+
+bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
+                    const RegionMap::Window& window, KeyHash hash, absl::string_view key,
+                    uint32_t read_bytes_max) {
+  assert(read_bytes_max >= kLineBytes);
+  read_.length = 0;
+  if (window.generation == kGenerationNone) return false;
+  generation_ = window.generation;
+  const uint64_t slot_begins = uint64_t{1} << 16 | hash.fingerprint();  // as Slot::Pack
+  const KeyBegin begin(key);
+  for (line_ = 0; line_ < 2; ++line_) {
+    const uint64_t line = line_ * kLineBytes;
+    const std::byte* const words = window_in_place + line + offsetof(Line, words);
+    for (uint32_t at = 0; at < kLineWordsUsable;) {
+      const uint64_t word = WordAt(words + at * kWordBytes);
+      if (word >> 46 == slot_begins) return SeeSlot(word, map, read_bytes_max);
+      if (KindOf(word) == WordKind::kSlot) {
+        ++at;
+        continue;
+      }
+      if (KindOf(word) != WordKind::kInline) break;  // no gaps: the rest is empty
+      const InlineHead head = InlineHead::Unpack(word);
+      // (The last word is the link's, but it may be looked at.)
+      const uint64_t first = WordAt(words + (at + 1) * kWordBytes);
+      if (head.key_length == key.size() && ((first ^ begin.bits) & begin.mask) == 0)
+        return See(window.offset + line, kLineBytes, /*is_item=*/false);
+      at += head.words();
+    }
+  }
+  return false;
+}
+
+// It comes of remote bytes: it is checked here, before anything is READ where it points.
+bool Sighting::SeeSlot(uint64_t word, const RegionMap& map, uint32_t read_bytes_max) {
+  const Slot slot = Slot::Unpack(word);
+  const uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));
+  if (slot.has_expiry || length > read_bytes_max || !map.Contains(slot.offset, length))
+    return false;
+  return See(slot.offset, length, /*is_item=*/true);
+}
+
+Sighting::Found Sighting::Judge(ByteSpan bytes, uint64_t incarnation, absl::string_view key) const {
+  assert(seen() && bytes.size() == read_.length);
+  const RecordPlace place = {read_.offset, incarnation};
+  if (is_item_) {
+    const ItemReading item = ReadItem(bytes, place, key);
+    if (item.verdict != ItemVerdict::kLive || item.expiry_ns != 0) return {};
+    return {true, item.value, item.cas_version};
+  }
+  LineCursor cursor(bytes);
+  while (cursor.Next()) {
+    if (!cursor.HoldsInline(key)) continue;
+    const bool believed = IsOfGeneration(bytes, line_, generation_) && RecordIsWhole(bytes, place);
+    if (!believed && !Seeded(SeededBug::kSightingBelieved)) return {};
+    return {true, cursor.value(), InlineHead::Unpack(cursor.head()).cas_version};
+  }
+  return {};
+}
+
+}  // namespace osprey::index

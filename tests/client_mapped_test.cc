@@ -1,0 +1,238 @@
+// GETs of callers who wait, where the region is seen in place (client/mapped_gets.h), in virtual
+// time: what one look finds is answered before StartGets returns, and the rest as ever.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client_engine_fixture.h"
+
+namespace osprey {
+namespace {
+
+fake::NetworkOptions Views(uint32_t piece_bytes = 0) {
+  fake::NetworkOptions options;
+  options.has_views = true;
+  options.read_piece_bytes = piece_bytes;
+  options.shuffle_pieces = true;
+  return options;
+}
+
+class ClientMappedTest : public ClientEngineTest {
+ protected:
+  explicit ClientMappedTest(const fake::NetworkOptions& network = Views())
+      : ClientEngineTest(network) {}
+  void SetUp() override {
+    StartServer(1, /*partitions=*/1);
+    StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/64 << 20, /*slot_cache_bytes=*/0);
+    BecomeReady();
+    network_.before_reads = [this](rdma::ConnectionId) { ++chains_; };
+  }
+  uint64_t Store(absl::string_view key, absl::string_view value,
+                 absl::Duration ttl = absl::ZeroDuration()) {
+    const index::WriteResult result = server_->table().Put(
+        key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {}, now_,
+        ttl == absl::ZeroDuration() ? index::Lifetime::Forever() : index::Lifetime::For(ttl));
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result.version;
+  }
+  // Returns how many were answered at once.
+  size_t Begin(const std::vector<absl::string_view>& keys,
+               absl::Duration deadline = absl::Seconds(1)) {
+    answers_.assign(keys.size(), absl::UnknownError("not answered yet"));
+    EXPECT_EQ(engine_->StartGets(keys, answers_.data(), now_ + deadline, now_, unanswered_),
+              keys.size());
+    EXPECT_EQ(static_cast<size_t>(engine_->in_flight()), unanswered_);
+    return keys.size() - unanswered_;
+  }
+  void Finish(absl::Duration most = absl::Seconds(2)) {
+    ASSERT_TRUE(RunUntil([&] { return unanswered_ == 0; }, most));
+    EXPECT_EQ(engine_->in_flight(), 0);
+  }
+  const Counters& counters() const { return engine_->counters(); }
+
+  int chains_ = 0;
+  size_t unanswered_ = 0;
+  std::vector<absl::StatusOr<Value>> answers_;
+};
+
+TEST_F(ClientMappedTest, WhatOneLookFindsIsAnsweredAtOnce) {
+  std::vector<std::string> keys;
+  std::vector<uint64_t> versions;
+  for (int i = 0; i < 16; ++i) {
+    keys.push_back(absl::StrCat("key", i));
+    versions.push_back(Store(keys.back(), std::string(i % 2 == 0 ? 10 : 600, 'a' + i)));
+  }
+  EXPECT_EQ(Begin({keys.begin(), keys.end()}), 16u);
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_TRUE(answers_[i].ok()) << answers_[i].status();
+    EXPECT_EQ(answers_[i]->bytes, std::string(i % 2 == 0 ? 10 : 600, 'a' + i));
+    EXPECT_EQ(answers_[i]->version, versions[i]);
+    EXPECT_EQ(answers_[i]->ttl, absl::InfiniteDuration());
+  }
+  EXPECT_EQ(chains_, 1);
+  EXPECT_EQ(counters().reads, 16u);
+  EXPECT_EQ(counters().gets, 16u);
+  EXPECT_EQ(counters().hits, 16u);
+  EXPECT_EQ(engine_->ended(), 16u);
+  EXPECT_TRUE(server_->requests.empty());
+}
+
+TEST_F(ClientMappedTest, PartitionsEachHaveTheirPlace) {
+  CloseEngine();
+  KillServer();
+  StartServer(2, /*partitions=*/4);
+  StartEngine();
+  BecomeReady();
+  for (int i = 0; i < 40; ++i) {
+    const std::string key = absl::StrCat("key", i);
+    const std::string value(i % 2 == 0 ? 10 : 600, 'v');
+    ASSERT_TRUE(Put(key, value).ok());
+    EXPECT_EQ(Begin({key}), 1u) << key;
+    EXPECT_EQ(answers_[0]->bytes, value);
+  }
+}
+
+TEST_F(ClientMappedTest, TheRestIsAnsweredAsEver) {
+  Store("inline", "1");
+  Store("item", std::string(500, 'i'));
+  Store("long", std::string(5000, 'l'));
+  Store("mayfly", std::string(100, 'm'), absl::Hours(1));
+  const std::string too_long(4097, 'k');
+  EXPECT_EQ(Begin({"item", "nowhere", "", "long", "mayfly", "inline", too_long}), 4u);
+  EXPECT_EQ(answers_[0]->bytes, std::string(500, 'i'));
+  EXPECT_EQ(ReasonOf(answers_[2].status()), Reason::kEmptyKey);
+  EXPECT_EQ(answers_[5]->bytes, "1");
+  EXPECT_EQ(ReasonOf(answers_[6].status()), Reason::kKeyTooLong);
+  Finish();
+  EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();
+  EXPECT_EQ(answers_[3]->bytes, std::string(5000, 'l'));
+  EXPECT_EQ(answers_[4]->bytes, std::string(100, 'm'));
+  EXPECT_GT(answers_[4]->ttl, absl::Minutes(59));
+  EXPECT_EQ(counters().gets, 5u);
+  EXPECT_EQ(counters().hits, 4u);
+  EXPECT_EQ(counters().misses, 1u);
+}
+
+TEST_F(ClientMappedTest, WhereNothingIsSeenTheyWait) {
+  Store("planet", "saturn");
+  network_.HoldReads(id(), true);
+  EXPECT_EQ(Begin({"planet"}), 0u);
+  network_.HoldReads(id(), false);
+  Finish();
+  EXPECT_EQ(answers_[0]->bytes, "saturn");
+  KillServer();
+  RunFor(absl::Milliseconds(10));
+  EXPECT_EQ(Begin({"planet"}, absl::Seconds(5)), 0u);
+  StartServer(2);
+  Store("planet", "uranus");
+  Finish(absl::Seconds(6));
+  EXPECT_EQ(answers_[0]->bytes, "uranus");
+}
+
+// R7: what a READ brought that failed is not believed, and the next connection answers.
+TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
+  Store("planet", "saturn");
+  network_.FailNextReads(id(), absl::UnavailableError("gone"));
+  EXPECT_EQ(Begin({"planet"}), 0u);
+  Store("planet", "neptune");
+  Finish();
+  EXPECT_EQ(answers_[0]->bytes, "neptune");
+  EXPECT_EQ(counters().connects, 2u);
+  network_.before_reads = [&](rdma::ConnectionId reader) {
+    network_.before_reads = nullptr;
+    network_.Break(reader);
+  };
+  EXPECT_EQ(Begin({"planet", "nowhere"}), 0u);
+  Finish();
+  EXPECT_EQ(answers_[0]->bytes, "neptune");
+  EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();
+}
+
+// The server dies in the middle of the copy, and its memory with it.
+TEST_F(ClientMappedTest, AServerThatDiesMeanwhileIsOnlyADelay) {
+  Store("planet", std::string(500, 's'));
+  network_.before_piece = [&](absl::Span<const std::byte>) {
+    network_.before_piece = nullptr;
+    KillServer();
+  };
+  EXPECT_EQ(Begin({"planet"}, absl::Seconds(5)), 0u);
+  StartServer(2);
+  Finish(absl::Seconds(6));
+  EXPECT_TRUE(absl::IsNotFound(answers_[0].status())) << answers_[0].status();
+}
+
+// R4.
+TEST_F(ClientMappedTest, WhatIsJudgedAfterTheDeadlineIsNotBelieved) {
+  CloseEngine();
+  bool stopped = false;
+  coarse_clock_ = [&] { return now_ + (stopped ? absl::Seconds(2) : absl::ZeroDuration()); };
+  StartEngine();
+  BecomeReady();
+  Store("planet", "saturn");
+  EXPECT_EQ(Begin({"planet"}), 1u);
+  EXPECT_EQ(answers_[0]->bytes, "saturn");
+  network_.before_piece = [&](absl::Span<const std::byte>) { stopped = true; };
+  EXPECT_EQ(Begin({"planet"}), 1u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answers_[0].status())) << answers_[0].status();
+  EXPECT_EQ(counters().gets, 2u);
+  EXPECT_EQ(counters().hits, 1u);
+}
+
+TEST_F(ClientMappedTest, AnEngineThatIsClosedBeginsNone) {
+  Store("planet", "saturn");
+  engine_->Close();
+  absl::StatusOr<Value> answer;
+  EXPECT_EQ(engine_->StartGets({"planet"}, &answer, now_ + absl::Seconds(1), now_, unanswered_),
+            0u);
+}
+
+TEST_F(ClientMappedTest, APollIsDueNowAndThen) {
+  engine_->Poll(now_);
+  EXPECT_FALSE(engine_->IsPollDue(now_ + absl::Microseconds(19)));
+  EXPECT_TRUE(engine_->IsPollDue(now_ + absl::Microseconds(20)));
+}
+
+// --- While others write (R1)
+
+class ClientTornMappedTest : public ClientMappedTest {
+ protected:
+  ClientTornMappedTest() : ClientMappedTest(Views(/*piece_bytes=*/32)) {}
+};
+
+TEST_F(ClientTornMappedTest, OldOrNewValuesWhileTheyAreOverwritten) {
+  const std::vector<absl::string_view> keys = {"planet", "star", "moon"};
+  std::vector<uint64_t> versions(keys.size());
+  int pieces = 0;
+  int writes = 0;
+  const auto write = [&] {
+    const size_t i = ++writes % keys.size();
+    // Inline, in place, and elsewhere.
+    const size_t bytes = i == 0 ? 30 : i == 1 ? 500 : 400 + 200 * (writes / 3 % 2);
+    versions[i] = Store(keys[i], std::string(bytes, static_cast<char>('a' + writes % 26)));
+  };
+  for (size_t i = 0; i < keys.size(); ++i) write();
+  network_.before_piece = [&](absl::Span<const std::byte>) {
+    if (++pieces % 7 == 0) write();
+  };
+  size_t at_once = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const std::vector<uint64_t> before = versions;
+    at_once += Begin(keys);
+    Finish();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_TRUE(answers_[i].ok()) << answers_[i].status();
+      ASSERT_EQ(answers_[i]->bytes, std::string(answers_[i]->bytes.size(), answers_[i]->bytes[0]));
+      ASSERT_GE(answers_[i]->version, before[i]);
+      ASSERT_LE(answers_[i]->version, versions[i]);
+    }
+  }
+  // Some were torn, some were not.
+  EXPECT_GT(at_once, 300u);
+  EXPECT_LT(at_once, 2700u);
+}
+
+}  // namespace
+}  // namespace osprey
