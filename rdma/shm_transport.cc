@@ -155,8 +155,8 @@ Bytes ShmTransport::View(ConnectionId id, const RemoteMemory& remote) const {
   const ShmConnection* connection = Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return {};
   const ShmPeerMemory* memory = FindMemory(*connection, remote.key);
-  if (memory == nullptr || remote.address > memory->length ||
-      remote.length > memory->length - remote.address)
+  if (memory == nullptr || remote.address % sizeof(uint64_t) != 0 ||
+      remote.address > memory->length || remote.length > memory->length - remote.address)
     return {};
   return {memory->mapping.data() + remote.address, remote.length};
 }

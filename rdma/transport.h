@@ -248,8 +248,8 @@ class Transport {
                                  uint64_t cookie) = 0;
 
   // Where this process sees what the peer exposed, for who looks before it READs: over shm, once
-  // attached. Whatever it sees may change meanwhile, and be half of anything. Empty: it does not,
-  // as over verbs. Valid until the next call of Poll.
+  // attached, and begins at a multiple of 8. Whatever it sees may change meanwhile, and be half of
+  // anything. Empty: it does not, as over verbs. Valid until the next call of Poll.
   virtual Bytes View(ConnectionId, const RemoteMemory&) const { return {}; }
 
   // As PostReads and its kReadsDone at once: all have landed when it returns OK. Takes no room, and

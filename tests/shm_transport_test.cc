@@ -97,6 +97,7 @@ TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts)
   EXPECT_TRUE(reader.View(ids.client, {remote.address, remote.length + 1, remote.key}).empty());
   EXPECT_TRUE(reader.View(ids.client, {~uint64_t{0}, 64, remote.key}).empty());
   EXPECT_TRUE(reader.View(ids.client, {remote.address, 64, remote.key + 1}).empty());
+  EXPECT_TRUE(reader.View(ids.client, {remote.address + 4, 64, remote.key}).empty());
   EXPECT_TRUE(server.transport().View(ids.server, remote).empty());
   EXPECT_TRUE(reader.View(ConnectionId::kNone, remote).empty());
   client.transport().Disconnect(ids.client);
