@@ -242,6 +242,28 @@ TEST_F(EndToEndTest, ManyOperationsInFlightAreAllAnswered) {
 
 // --- Faults
 
+// GETs may be answered without a round of Poll: what goes on beside them is not forgotten.
+TEST_F(EndToEndTest, WhoOnlyWaitsForGetsHearsOfTheRestAllTheSame) {
+  ASSERT_TRUE(client_->Put("planet", "saturn").ok());
+  bool done = false;
+  const auto note = [&](const absl::StatusOr<uint64_t>& version) {
+    EXPECT_TRUE(version.ok()) << version.status();
+    done = true;
+  };
+  ASSERT_TRUE(client_->StartPut("star", "vega", {}, note).ok());
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (!done && absl::Now() < end) ASSERT_EQ(client_->Get("planet")->bytes, "saturn");
+  EXPECT_TRUE(done);
+  done = false;
+  ASSERT_TRUE(client_->StartPut("star", "deneb", {}, note).ok());
+  const std::vector<absl::string_view> keys(5000, "planet");
+  while (!done && absl::Now() < end) {
+    for (const absl::StatusOr<Value>& answer : client_->MultiGet(keys))
+      ASSERT_EQ(answer->bytes, "saturn");
+  }
+  EXPECT_TRUE(done);
+}
+
 TEST_F(EndToEndTest, AStoppedServerStillServesGetsAndWritesTimeOut) {
   ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   ASSERT_TRUE(client_->Put("large", Pattern(500000, 1)).ok());
