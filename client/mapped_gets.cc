@@ -1,12 +1,10 @@
 #include "client/mapped_gets.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <string>
-#include <utility>
 
 #include "client/errors.h"
+#include "index/shared_word.h"
 
 namespace osprey::client {
 
@@ -25,11 +23,7 @@ void PrefetchRest(const std::byte* from, size_t bytes) {
 // Loads that nobody waits for: the CPU goes on meanwhile. A prefetch would do, were it not dropped
 // when many pages are to be looked up at once, as those of items are.
 void Fetch(absl::Span<const std::byte* const> items) {
-  for (const std::byte* item : items) {
-    auto& word = *const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(item));
-    const uint64_t unused = std::atomic_ref<uint64_t>(word).load(std::memory_order_relaxed);
-    asm volatile("" : : "r"(unused));
-  }
+  for (const std::byte* item : items) asm volatile("" : : "r"(index::GlimpseOf(item)));
   for (const std::byte* item : items) PrefetchRest(item, kFetchedBytes);
 }
 

@@ -1,7 +1,6 @@
 #include "index/sighting.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cstddef>
 #include <cstring>
@@ -10,18 +9,12 @@
 #include "index/item.h"
 #include "index/line.h"
 #include "index/record.h"
+#include "index/shared_word.h"
 #include "index/test_hooks.h"
 
 namespace osprey::index {
 
 namespace {
-
-// A word that somebody else may be writing. (atomic_ref wants a mutable object; a load does not
-// write.)
-uint64_t WordAt(const std::byte* at) {
-  auto& word = *const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(at));
-  return std::atomic_ref<uint64_t>(word).load(std::memory_order_relaxed);
-}
 
 // How the first word behind an inline item's head begins.
 struct KeyBegin {
@@ -43,22 +36,22 @@ bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
   read_.length = 0;
   if (window.generation == kGenerationNone) return false;
   generation_ = window.generation;
-  const uint64_t slot_begins = uint64_t{1} << 16 | hash.fingerprint();  // as Slot::Pack
   const KeyBegin begin(key);
   for (line_ = 0; line_ < 2; ++line_) {
     const uint64_t line = line_ * kLineBytes;
     const std::byte* const words = window_in_place + line + offsetof(Line, words);
     for (uint32_t at = 0; at < kLineWordsUsable;) {
-      const uint64_t word = WordAt(words + at * kWordBytes);
-      if (word >> 46 == slot_begins) return SeeSlot(word, map, read_bytes_max);
+      const uint64_t word = GlimpseOf(words + at * kWordBytes);
       if (KindOf(word) == WordKind::kSlot) {
+        if (Slot::Unpack(word).fingerprint == hash.fingerprint())
+          return SeeSlot(word, map, read_bytes_max);
         ++at;
         continue;
       }
       if (KindOf(word) != WordKind::kInline) break;  // no gaps: the rest is empty
       const InlineHead head = InlineHead::Unpack(word);
       // (The last word is the link's, but it may be looked at.)
-      const uint64_t first = WordAt(words + (at + 1) * kWordBytes);
+      const uint64_t first = GlimpseOf(words + (at + 1) * kWordBytes);
       if (head.key_length == key.size() && ((first ^ begin.bits) & begin.mask) == 0)
         return See(window.offset + line, kLineBytes, /*is_item=*/false);
       at += head.words();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "index/hash.h"
+#include "index/shared_word.h"
 #include "index/test_hooks.h"
 
 namespace osprey::index {
@@ -95,12 +96,7 @@ void RegionWriter::DrawBlock() {
   hot_.drawn += block.last - block.after;
 }
 
-uint64_t RegionWriter::WordNow(uint64_t offset) const {
-  const std::byte* const word = At(offset, kWordBytes);
-  // Relaxed: nothing is concluded from it.
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word)))
-      .load(std::memory_order_relaxed);
-}
+uint64_t RegionWriter::WordNow(uint64_t offset) const { return GlimpseOf(At(offset, kWordBytes)); }
 
 uint64_t* RegionWriter::WordsAt(uint64_t offset, uint64_t words) {
   assert(offset % kWordBytes == 0);

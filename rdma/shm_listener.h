@@ -34,8 +34,8 @@ inline constexpr uint64_t kIncarnationMagic = 0x4E52434E49505253;  // "SRPINCRN"
 // A page of its own, as it is mapped.
 inline constexpr size_t kIncarnationFileBytes = 4096;
 
-// The incarnation in a mapped page. Acquire, and seq_cst at the writer: see ShmTransport::PostReads
-// for the pairing.
+// The incarnation in a mapped page. Acquire, and seq_cst at the writer: see Read in
+// shm_transport.cc for the pairing.
 inline uint64_t LoadIncarnation(const Mapping& page) {
   uint64_t& word = reinterpret_cast<IncarnationPage*>(page.data())->incarnation;
   return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);

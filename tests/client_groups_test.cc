@@ -8,47 +8,23 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client_engine_fixture.h"
+#include "tests/client_groups_fixture.h"
 
 namespace osprey {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ClientGroupsTest : public ClientEngineTest {
+class ClientGroupsTest : public ClientWaitingTest {
  protected:
-  explicit ClientGroupsTest(const fake::NetworkOptions& network = {}) : ClientEngineTest(network) {}
-  void SetUp() override {
-    StartServer();
-    StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/64 << 20, /*slot_cache_bytes=*/0);
-    BecomeReady();
-    network_.before_reads = [this](rdma::ConnectionId) { ++chains_; };
-  }
-  uint64_t Store(absl::string_view key, absl::string_view value,
-                 absl::Duration ttl = absl::ZeroDuration()) {
-    const index::WriteResult result = server_->table().Put(
-        key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {}, now_,
-        ttl == absl::ZeroDuration() ? index::Lifetime::Forever() : index::Lifetime::For(ttl));
-    EXPECT_TRUE(result.status.ok()) << result.status;
-    return result.version;
-  }
-  // Begins them; as many as there is room for.
-  size_t Begin(const std::vector<absl::string_view>& keys,
-               absl::Duration deadline = absl::Seconds(1)) {
-    answers_.assign(keys.size(), absl::UnknownError("not answered yet"));
-    return engine_->StartGets(keys, answers_.data(), now_ + deadline, now_, unanswered_);
-  }
+  explicit ClientGroupsTest(const fake::NetworkOptions& network = {})
+      : ClientWaitingTest(network) {}
   void GetAll(const std::vector<absl::string_view>& keys,
               absl::Duration deadline = absl::Seconds(1)) {
     ASSERT_EQ(Begin(keys, deadline), keys.size());
     ASSERT_TRUE(RunUntil([&] { return unanswered_ == 0; }, deadline + absl::Seconds(1)));
     EXPECT_EQ(engine_->in_flight(), 0);
   }
-  const Counters& counters() const { return engine_->counters(); }
-
-  int chains_ = 0;
-  size_t unanswered_ = 0;
-  std::vector<absl::StatusOr<Value>> answers_;
 };
 
 TEST_F(ClientGroupsTest, SixteenInlineKeysAreOneChain) {
@@ -255,30 +231,7 @@ class ClientTornGroupsTest : public ClientGroupsTest {
 };
 
 TEST_F(ClientTornGroupsTest, OldOrNewValuesWhileTheyAreOverwritten) {
-  const std::vector<absl::string_view> keys = {"planet", "star", "moon"};
-  std::vector<uint64_t> versions(keys.size());
-  int pieces = 0;
-  int writes = 0;
-  const auto write = [&] {
-    const size_t i = ++writes % keys.size();
-    // Inline, in place, and elsewhere.
-    const size_t bytes = i == 0 ? 30 : i == 1 ? 500 : 400 + 200 * (writes / 3 % 2);
-    versions[i] = Store(keys[i], std::string(bytes, static_cast<char>('a' + writes % 26)));
-  };
-  for (size_t i = 0; i < keys.size(); ++i) write();
-  network_.before_piece = [&](absl::Span<const std::byte>) {
-    if (++pieces % 7 == 0) write();
-  };
-  for (int round = 0; round < 300; ++round) {
-    const std::vector<uint64_t> before = versions;
-    GetAll(keys);
-    for (size_t i = 0; i < keys.size(); ++i) {
-      ASSERT_TRUE(answers_[i].ok()) << answers_[i].status();
-      ASSERT_EQ(answers_[i]->bytes, std::string(answers_[i]->bytes.size(), answers_[i]->bytes[0]));
-      ASSERT_GE(answers_[i]->version, before[i]);
-      ASSERT_LE(answers_[i]->version, versions[i]);
-    }
-  }
+  OverwriteWhileTheyAreRead(300, [&](const std::vector<absl::string_view>& keys) { GetAll(keys); });
   EXPECT_GT(counters().torn, 200u);
   EXPECT_GT(counters().retries, 200u);
 }

@@ -1,13 +1,14 @@
 // GETs of callers who wait, where the region is seen in place (client/mapped_gets.h), in virtual
 // time: what one look finds is answered before StartGets returns, and the rest as ever.
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client_engine_fixture.h"
+#include "tests/client_groups_fixture.h"
 
 namespace osprey {
 namespace {
@@ -20,30 +21,14 @@ fake::NetworkOptions Views(uint32_t piece_bytes = 0) {
   return options;
 }
 
-class ClientMappedTest : public ClientEngineTest {
+class ClientMappedTest : public ClientWaitingTest {
  protected:
   explicit ClientMappedTest(const fake::NetworkOptions& network = Views())
-      : ClientEngineTest(network) {}
-  void SetUp() override {
-    StartServer(1, /*partitions=*/1);
-    StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/64 << 20, /*slot_cache_bytes=*/0);
-    BecomeReady();
-    network_.before_reads = [this](rdma::ConnectionId) { ++chains_; };
-  }
-  uint64_t Store(absl::string_view key, absl::string_view value,
-                 absl::Duration ttl = absl::ZeroDuration()) {
-    const index::WriteResult result = server_->table().Put(
-        key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {}, now_,
-        ttl == absl::ZeroDuration() ? index::Lifetime::Forever() : index::Lifetime::For(ttl));
-    EXPECT_TRUE(result.status.ok()) << result.status;
-    return result.version;
-  }
-  // Returns how many were answered at once.
-  size_t Begin(const std::vector<absl::string_view>& keys,
-               absl::Duration deadline = absl::Seconds(1)) {
-    answers_.assign(keys.size(), absl::UnknownError("not answered yet"));
-    EXPECT_EQ(engine_->StartGets(keys, answers_.data(), now_ + deadline, now_, unanswered_),
-              keys.size());
+      : ClientWaitingTest(network) {}
+  // Begins all, and returns how many were answered at once.
+  size_t GetAtOnce(const std::vector<absl::string_view>& keys,
+                   absl::Duration deadline = absl::Seconds(1)) {
+    EXPECT_EQ(Begin(keys, deadline), keys.size());
     EXPECT_EQ(static_cast<size_t>(engine_->in_flight()), unanswered_);
     return keys.size() - unanswered_;
   }
@@ -51,11 +36,6 @@ class ClientMappedTest : public ClientEngineTest {
     ASSERT_TRUE(RunUntil([&] { return unanswered_ == 0; }, most));
     EXPECT_EQ(engine_->in_flight(), 0);
   }
-  const Counters& counters() const { return engine_->counters(); }
-
-  int chains_ = 0;
-  size_t unanswered_ = 0;
-  std::vector<absl::StatusOr<Value>> answers_;
 };
 
 TEST_F(ClientMappedTest, WhatOneLookFindsIsAnsweredAtOnce) {
@@ -65,7 +45,7 @@ TEST_F(ClientMappedTest, WhatOneLookFindsIsAnsweredAtOnce) {
     keys.push_back(absl::StrCat("key", i));
     versions.push_back(Store(keys.back(), std::string(i % 2 == 0 ? 10 : 600, 'a' + i)));
   }
-  EXPECT_EQ(Begin({keys.begin(), keys.end()}), 16u);
+  EXPECT_EQ(GetAtOnce({keys.begin(), keys.end()}), 16u);
   for (int i = 0; i < 16; ++i) {
     ASSERT_TRUE(answers_[i].ok()) << answers_[i].status();
     EXPECT_EQ(answers_[i]->bytes, std::string(i % 2 == 0 ? 10 : 600, 'a' + i));
@@ -90,7 +70,7 @@ TEST_F(ClientMappedTest, PartitionsEachHaveTheirPlace) {
     const std::string key = absl::StrCat("key", i);
     const std::string value(i % 2 == 0 ? 10 : 600, 'v');
     ASSERT_TRUE(Put(key, value).ok());
-    EXPECT_EQ(Begin({key}), 1u) << key;
+    EXPECT_EQ(GetAtOnce({key}), 1u) << key;
     EXPECT_EQ(answers_[0]->bytes, value);
   }
 }
@@ -101,7 +81,7 @@ TEST_F(ClientMappedTest, TheRestIsAnsweredAsEver) {
   Store("long", std::string(5000, 'l'));
   Store("mayfly", std::string(100, 'm'), absl::Hours(1));
   const std::string too_long(4097, 'k');
-  EXPECT_EQ(Begin({"item", "nowhere", "", "long", "mayfly", "inline", too_long}), 4u);
+  EXPECT_EQ(GetAtOnce({"item", "nowhere", "", "long", "mayfly", "inline", too_long}), 4u);
   EXPECT_EQ(answers_[0]->bytes, std::string(500, 'i'));
   EXPECT_EQ(ReasonOf(answers_[2].status()), Reason::kEmptyKey);
   EXPECT_EQ(answers_[5]->bytes, "1");
@@ -119,13 +99,13 @@ TEST_F(ClientMappedTest, TheRestIsAnsweredAsEver) {
 TEST_F(ClientMappedTest, WhereNothingIsSeenTheyWait) {
   Store("planet", "saturn");
   network_.HoldReads(id(), true);
-  EXPECT_EQ(Begin({"planet"}), 0u);
+  EXPECT_EQ(GetAtOnce({"planet"}), 0u);
   network_.HoldReads(id(), false);
   Finish();
   EXPECT_EQ(answers_[0]->bytes, "saturn");
   KillServer();
   RunFor(absl::Milliseconds(10));
-  EXPECT_EQ(Begin({"planet"}, absl::Seconds(5)), 0u);
+  EXPECT_EQ(GetAtOnce({"planet"}, absl::Seconds(5)), 0u);
   StartServer(2);
   Store("planet", "uranus");
   Finish(absl::Seconds(6));
@@ -136,7 +116,7 @@ TEST_F(ClientMappedTest, WhereNothingIsSeenTheyWait) {
 TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
   Store("planet", "saturn");
   network_.FailNextReads(id(), absl::UnavailableError("gone"));
-  EXPECT_EQ(Begin({"planet"}), 0u);
+  EXPECT_EQ(GetAtOnce({"planet"}), 0u);
   Store("planet", "neptune");
   Finish();
   EXPECT_EQ(answers_[0]->bytes, "neptune");
@@ -145,7 +125,7 @@ TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
     network_.before_reads = nullptr;
     network_.Break(reader);
   };
-  EXPECT_EQ(Begin({"planet", "nowhere"}), 0u);
+  EXPECT_EQ(GetAtOnce({"planet", "nowhere"}), 0u);
   Finish();
   EXPECT_EQ(answers_[0]->bytes, "neptune");
   EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();
@@ -158,7 +138,7 @@ TEST_F(ClientMappedTest, AServerThatDiesMeanwhileIsOnlyADelay) {
     network_.before_piece = nullptr;
     KillServer();
   };
-  EXPECT_EQ(Begin({"planet"}, absl::Seconds(5)), 0u);
+  EXPECT_EQ(GetAtOnce({"planet"}, absl::Seconds(5)), 0u);
   StartServer(2);
   Finish(absl::Seconds(6));
   EXPECT_TRUE(absl::IsNotFound(answers_[0].status())) << answers_[0].status();
@@ -172,10 +152,10 @@ TEST_F(ClientMappedTest, WhatIsJudgedAfterTheDeadlineIsNotBelieved) {
   StartEngine();
   BecomeReady();
   Store("planet", "saturn");
-  EXPECT_EQ(Begin({"planet"}), 1u);
+  EXPECT_EQ(GetAtOnce({"planet"}), 1u);
   EXPECT_EQ(answers_[0]->bytes, "saturn");
   network_.before_piece = [&](absl::Span<const std::byte>) { stopped = true; };
-  EXPECT_EQ(Begin({"planet"}), 1u);
+  EXPECT_EQ(GetAtOnce({"planet"}), 1u);
   EXPECT_TRUE(absl::IsDeadlineExceeded(answers_[0].status())) << answers_[0].status();
   EXPECT_EQ(counters().gets, 2u);
   EXPECT_EQ(counters().hits, 1u);
@@ -195,6 +175,48 @@ TEST_F(ClientMappedTest, APollIsDueNowAndThen) {
   EXPECT_TRUE(engine_->IsPollDue(now_ + absl::Microseconds(20)));
 }
 
+// --- What the server is told
+
+// As client_hits_test and client_report_test have it of operations.
+TEST_F(ClientMappedTest, AServerThatWantsToKnowIsToldOfHitsAndTheirTime) {
+  constexpr uint32_t kPartitions = 4;
+  CloseEngine();
+  KillServer();
+  StartServer(2, kPartitions);
+  server_->tamper_welcome = [](rdma::FrameHeader&, rdma::WelcomeBody& body) {
+    body.wants_hints = body.wants_reports = 1;
+  };
+  clock_ = [this] { return now_ += absl::Nanoseconds(100); };
+  StartEngine();
+  BecomeReady();
+  const std::string value(100, 'v');
+  std::vector<std::string> names;
+  std::set<uint64_t> items;
+  for (int i = 0; i < 16; ++i) {
+    names.push_back(absl::StrCat("key", i));
+    ASSERT_TRUE(Put(names.back(), value).ok());
+    const index::Slot slot =
+        index::Slot::Unpack(server_->TableOf(names.back()).Find(names.back())->slot);
+    uint32_t partition = 0;
+    while (&server_->table(partition) != &server_->TableOf(names.back())) ++partition;
+    items.insert(
+        index::AccessHint{index::WordKind::kSlot, slot.fingerprint, partition, slot.offset}.Pack());
+  }
+  const std::vector<absl::string_view> keys(names.begin(), names.end());
+  for (int round = 0; round < 100; ++round) ASSERT_EQ(GetAtOnce(keys), keys.size());
+  RunFor(absl::Seconds(3));
+  std::set<uint64_t> told;
+  for (const std::vector<uint64_t>& some : server_->hints) told.insert(some.begin(), some.end());
+  EXPECT_EQ(told, items);
+  uint64_t hits = 0, timed = 0;
+  for (const rdma::ReportBody& report : server_->reports) {
+    hits += report.hits;
+    for (const uint32_t count : report.latencies) timed += count;
+  }
+  EXPECT_EQ(hits, 1600u);
+  EXPECT_GT(timed, 10u);  // one of 64
+}
+
 // --- While others write (R1)
 
 class ClientTornMappedTest : public ClientMappedTest {
@@ -203,32 +225,11 @@ class ClientTornMappedTest : public ClientMappedTest {
 };
 
 TEST_F(ClientTornMappedTest, OldOrNewValuesWhileTheyAreOverwritten) {
-  const std::vector<absl::string_view> keys = {"planet", "star", "moon"};
-  std::vector<uint64_t> versions(keys.size());
-  int pieces = 0;
-  int writes = 0;
-  const auto write = [&] {
-    const size_t i = ++writes % keys.size();
-    // Inline, in place, and elsewhere.
-    const size_t bytes = i == 0 ? 30 : i == 1 ? 500 : 400 + 200 * (writes / 3 % 2);
-    versions[i] = Store(keys[i], std::string(bytes, static_cast<char>('a' + writes % 26)));
-  };
-  for (size_t i = 0; i < keys.size(); ++i) write();
-  network_.before_piece = [&](absl::Span<const std::byte>) {
-    if (++pieces % 7 == 0) write();
-  };
   size_t at_once = 0;
-  for (int round = 0; round < 1000; ++round) {
-    const std::vector<uint64_t> before = versions;
-    at_once += Begin(keys);
+  OverwriteWhileTheyAreRead(1000, [&](const std::vector<absl::string_view>& keys) {
+    at_once += GetAtOnce(keys);
     Finish();
-    for (size_t i = 0; i < keys.size(); ++i) {
-      ASSERT_TRUE(answers_[i].ok()) << answers_[i].status();
-      ASSERT_EQ(answers_[i]->bytes, std::string(answers_[i]->bytes.size(), answers_[i]->bytes[0]));
-      ASSERT_GE(answers_[i]->version, before[i]);
-      ASSERT_LE(answers_[i]->version, versions[i]);
-    }
-  }
+  });
   // Some were torn, some were not.
   EXPECT_GT(at_once, 300u);
   EXPECT_LT(at_once, 2700u);

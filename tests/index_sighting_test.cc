@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "index/item.h"
 #include "index/line_editor.h"
 #include "index/lookup.h"
 #include "index/record.h"
@@ -135,6 +136,27 @@ TEST_F(SightingTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
   EXPECT_EQ(TextOf(Judge("star", bytes).value), "deneb");
   Delete("star");
   EXPECT_FALSE(Judge("star", Copy()).hit);
+}
+
+// A slot says whether its item has an expiry, but what counts is the item.
+TEST_F(SightingTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
+  ASSERT_TRUE(table_
+                  ->Put("mayfly", BytesOf(std::string(100, 'm')), {}, TestTime(0),
+                        Lifetime::For(absl::Hours(1)))
+                  .status.ok());
+  EXPECT_FALSE(Look("mayfly"));
+  uint64_t changed = 0;
+  for (const uint64_t line : {HomeLineOf("mayfly"), HomeLineOf("mayfly") + kLineBytes}) {
+    Rewrite(line, [&](Line& words) {
+      if (KindOf(words.words[0]) == WordKind::kSlot) words.words[0] &= ~uint64_t{1}, ++changed;
+    });
+  }
+  ASSERT_EQ(changed, 1u);
+  ASSERT_TRUE(Look("mayfly"));
+  const std::vector<std::byte> bytes = Copy();
+  ASSERT_EQ(ReadItem(bytes, {sighting_.read().offset, kTestIncarnation}, "mayfly").verdict,
+            ItemVerdict::kLive);
+  EXPECT_FALSE(Judge("mayfly", bytes).hit);
 }
 
 TEST_F(SightingTest, KeysThatBeginAlikeAreToldApartInTheCopy) {

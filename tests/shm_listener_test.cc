@@ -48,6 +48,16 @@ class ShmListenerTest : public TransportContract {
     EXPECT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
     return client.Find(Kind::kDisconnected, *id)->status;
   }
+  // Connects to the server at `uri`, a Child, and attaches what it exposes.
+  static void AttachToChild(Side& client, const std::string& uri, ConnectionId& id,
+                            RemoteMemory& remote) {
+    id = client.transport().Connect(uri).value();
+    ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kConnected, id) != nullptr; }));
+    ASSERT_TRUE(client.Send(id, "expose").ok());
+    ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
+    std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
+    ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  }
   static mode_t ModeOf(const std::string& path) {
     struct stat info = {};
     EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
@@ -260,13 +270,9 @@ TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFailsOnceASuccessorListens) {
   ASSERT_EQ(child.FirstLine(), uri);
   Side client(*fixture_);
   const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
-  const ConnectionId id = client.transport().Connect(uri).value();
-  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kConnected, id) != nullptr; }));
-  ASSERT_TRUE(client.Send(id, "expose").ok());
-  ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
+  ConnectionId id = ConnectionId::kNone;
   RemoteMemory remote;
-  std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
-  ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
   ASSERT_TRUE(ReadNow(client, id, remote, 0, 64, *buffer, {&client}).ok());
   EXPECT_EQ(std::memcmp(buffer->data(), "AAAA", 4), 0);
 
@@ -295,13 +301,9 @@ TEST_P(ShmListenerTest, AReadNowOfAKilledServersRegionFailsOnceASuccessorListens
   ASSERT_EQ(child.FirstLine(), uri);
   Side client(*fixture_);
   const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
-  const ConnectionId id = client.transport().Connect(uri).value();
-  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kConnected, id) != nullptr; }));
-  ASSERT_TRUE(client.Send(id, "expose").ok());
-  ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
+  ConnectionId id = ConnectionId::kNone;
   RemoteMemory remote;
-  std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
-  ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
   child.Kill();
   Side successor(*fixture_);
   ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());

@@ -54,11 +54,7 @@ class Reader {
     if (!ReadMap()) return;
     while (!input_.empty()) {
       region_.set_honest(input_.Flag());
-      if (input_.OneIn(4)) {
-        Sight();
-      } else {
-        input_.Flag() ? Look() : Go();
-      }
+      input_.Flag() ? Look() : Go();
     }
   }
 
@@ -96,8 +92,7 @@ class Reader {
 
   // What a window where it stands leads to is within the region; and what is copied from there may
   // be anything, and is judged within its bytes.
-  void Sight() {
-    const std::string& key = keys_[input_.Byte() % keys_.size()];
+  void Sight(const std::string& key) {
     const KeyHash hash = HashKey(key, map_->hash_seed());
     const RegionMap::Window window = map_->WindowOf(hash);
     const uint32_t read_bytes_max = 1024;
@@ -116,7 +111,11 @@ class Reader {
   }
 
   void Look() {
-    const std::string& key = keys_[input_.Byte() % keys_.size()];
+    // (Out of a byte that inputs have had since before there was a choice, so that those that are
+    // kept mean what they did.)
+    const uint8_t choice = input_.Byte();
+    const std::string& key = keys_[choice % keys_.size()];
+    if (choice >= 240) return Sight(key);
     LookupOptions options;
     if (input_.Flag()) options.whole_read_bytes_max = 64 << (input_.Byte() % 12);
     options.want_value = !input_.OneIn(4);

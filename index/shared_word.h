@@ -1,0 +1,23 @@
+// A look at a word of the region that somebody else may be writing.
+
+#ifndef OSPREY_INDEX_SHARED_WORD_H_
+#define OSPREY_INDEX_SHARED_WORD_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace osprey::index {
+
+// The word at `at`, a multiple of 8. Relaxed: nothing may be concluded from it, of itself or of
+// other words.
+inline uint64_t GlimpseOf(const std::byte* at) {
+  // atomic_ref wants a mutable object; a lock-free load does not write.
+  static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
+  auto& word = *const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(at));
+  return std::atomic_ref<uint64_t>(word).load(std::memory_order_relaxed);
+}
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_SHARED_WORD_H_
