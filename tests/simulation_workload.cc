@@ -433,6 +433,11 @@ void Workload::StartWaiting(std::vector<Start> starts) {
       client.engine->StartGets(keys, waiter->answers.data(), waiter->starts[0].until,
                                world_.ClientTime(client), waiter->unanswered);
   report_.at_once += begun - waiter->unanswered;
+  // Answered at once: by now, though the caller is asked for it at the turn's end.
+  for (size_t i = 0; i < begun; ++i) {
+    if (!absl::IsUnknown(waiter->answers[i].status()))
+      waiter->starts[i].operation->returned = world_.Tick();
+  }
   while (waiter->starts.size() > begun) waiter->starts.pop_back();
   in_flight_ += static_cast<int>(begun);
   for (const Start& start : waiter->starts) NoteStart(start, absl::OkStatus());
@@ -467,7 +472,7 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   --in_flight_;
   ++report_.operations;
   Operation& operation = *start.operation;
-  operation.returned = world_.Tick();
+  if (operation.returned == Operation::kNever) operation.returned = world_.Tick();
   operation.outcome = OutcomeOf(answer.status(), operation.kind);
   const bool is_read = operation.kind == Kind::kGet || operation.kind == Kind::kExists;
   if (operation.outcome == Operation::Outcome::kUnknown && !is_read) ++report_.unknown;

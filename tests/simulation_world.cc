@@ -167,7 +167,7 @@ void World::StartClient(SimulatedClient& client) {
     for (std::byte& byte : nonce) byte = static_cast<std::byte>(dice_.Next());
     return nonce;
   };
-  options.clock = [this, &client] { return ClientTime(client); };
+  options.clock = options.coarse_clock = [this, &client] { return ClientTime(client); };
   options.slot_cache_bytes = dice_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
   options.eager_bytes_max = dice_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
   client.engine =
