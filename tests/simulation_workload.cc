@@ -472,7 +472,8 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   --in_flight_;
   ++report_.operations;
   Operation& operation = *start.operation;
-  if (operation.returned == Operation::kNever) operation.returned = world_.Tick();
+  const bool at_once = operation.returned != Operation::kNever;
+  if (!at_once) operation.returned = world_.Tick();
   operation.outcome = OutcomeOf(answer.status(), operation.kind);
   const bool is_read = operation.kind == Kind::kGet || operation.kind == Kind::kExists;
   if (operation.outcome == Operation::Outcome::kUnknown && !is_read) ++report_.unknown;
@@ -492,13 +493,13 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
     Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
   }
   // R4, but for how long a Poll was stopped after it had looked at the clock.
-  if (answer.ok() && operation.kind == Kind::kGet &&
-      start.client.poll_began > start.deadline + kBelievedLateMax) {
+  const bool believed_late = at_once ? operation.returned > start.deadline + kLateMax
+                                     : start.client.poll_began > start.deadline + kBelievedLateMax;
+  if (answer.ok() && operation.kind == Kind::kGet && believed_late)
     Wrong(absl::StrCat(operation.ToString(), " was believed after its deadline"));
-  }
   // However long the client had no turn.
   const int64_t late = start.client.previous_poll_began - start.deadline;
-  if (late > kLateMax) {
+  if (!at_once && late > kLateMax) {
     Wrong(absl::StrCat(operation.ToString(), " was not answered in a turn ", late / 1'000'000,
                        " ms after its deadline"));
   }
