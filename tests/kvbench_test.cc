@@ -201,13 +201,16 @@ TEST_F(KvbenchTest, AnOpenLoopKeepsItsRateAndTellsBothTimes) {
       Kvbench({"run", "--workload=b", "--records=500", "--target=500", "--duration=1.5s",
                "--warmup=0.2", "--arrivals=fixed", "--depth=16", "-s"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_NEAR(Figure(run.out, "[OVERALL], Operations"), 750, 40);
+  // What was due in the end, and was not begun as the machine stood still, is told as being behind.
+  const double behind_s = Figure(run.out, "[OVERALL], BehindAtEnd(ms)") / 1000;
+  EXPECT_GE(behind_s, 0);
+  EXPECT_GE(Figure(run.out, "[OVERALL], Operations"), 710 - 500 * behind_s);
+  EXPECT_LE(Figure(run.out, "[OVERALL], Operations"), 790);
   EXPECT_GT(Figure(run.out, "[Intended-READ], Operations"), 0);
   EXPECT_GE(Figure(run.out, "[Intended-READ], MaxLatency(us)"),
             Figure(run.out, "[READ], MinLatency(us)"));
-  EXPECT_GE(Figure(run.out, "[OVERALL], BehindAtEnd(ms)"), 0);
   EXPECT_THAT(run.err, MatchesRegex("1 s: [0-9]+ operations, [0-9]+/s, p50 [0-9.]+ us, p99 [0-9.]+ "
-                                    "us, [0-9]+s? left\n"));
+                                    "us, [0-9]+s? left\n(2 s: .*\n)?"));
 }
 
 TEST_F(KvbenchOnAnyTransportTest, YcsbsFilesAndOptionsAreTaken) {
