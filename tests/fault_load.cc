@@ -36,12 +36,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/reasons.h"
 #include "gflags/gflags.h"
 #include "tests/fault_journal.h"
 #include "tests/fault_value.h"
+#include "tests/subprocess.h"
 
 DEFINE_string(server, "", "the server's URI");
 DEFINE_string(journal, "", "the file to write to");
@@ -67,6 +70,12 @@ int64_t NowNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What this process holds.
+struct Holdings {
+  std::multiset<std::string> files;
+  std::map<std::string, int> objects;  // of devices, by kind
+};
+
 // What the threads share.
 struct Shared {
   std::unique_ptr<Journal> journal;
@@ -75,13 +84,14 @@ struct Shared {
   std::atomic<int> asked{1};  // … for the how-manieth time
   std::atomic<int64_t> values{0};
   std::atomic<uint64_t> connections{0};
-  std::atomic<int> waiting{0};  // clients that are done, and wait for the others
+  std::atomic<int> waiting{0};       // clients that are done, and wait for the others …
+  std::atomic<bool> counted{false};  // … and until it was counted what all hold
   std::atomic<bool> quit{false};
   std::atomic<bool> failed{false};
   std::mutex mutex;
   // Under the mutex.
   std::map<std::string, int> errors;
-  std::multiset<std::string> open_at_end;
+  Holdings held_at_end;
 };
 
 Outcome OutcomeOf(const absl::Status& status, Kind kind) {
@@ -112,6 +122,26 @@ std::multiset<std::string> OpenFiles() {
   return files;
 }
 
+// How many objects of each kind RDMA devices hold for this process, or rather for its threads,
+// which is what the kernel tells.
+std::map<std::string, int> DeviceObjects() {
+  std::set<std::string> own;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    own.insert(thread.path().filename().string());
+  std::map<std::string, int> objects;
+  for (const char* kind : {"qp", "cm_id", "cq", "pd", "mr"}) {
+    const ProgramResult shown = RunProgram({"rdma", "resource", "show", kind});
+    for (absl::string_view line : absl::StrSplit(shown.out, '\n')) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ');
+      const auto pid = std::find(words.begin(), words.end(), "pid");
+      objects[kind] += words.end() - pid > 1 && own.count(pid[1]) != 0;
+    }
+  }
+  return objects;
+}
+
+Holdings Held() { return {OpenFiles(), DeviceObjects()}; }
+
 class LoadClient {
  public:
   LoadClient(Shared& shared, int index)
@@ -131,10 +161,10 @@ class LoadClient {
     // All of them are still connected when the last one counts.
     if (++shared_.waiting == FLAGS_clients) {
       const std::lock_guard<std::mutex> lock(shared_.mutex);
-      shared_.open_at_end = OpenFiles();
+      shared_.held_at_end = Held();
+      shared_.counted = true;
     }
-    while (shared_.waiting < FLAGS_clients && !shared_.failed)
-      absl::SleepFor(absl::Milliseconds(5));
+    while (!shared_.counted && !shared_.failed) absl::SleepFor(absl::Milliseconds(5));
   }
 
  private:
@@ -342,16 +372,16 @@ class LoadClient {
 };
 
 // "end" or "quit", or the end of the input. "up" comes only after an answer to the last one.
-// Returns what was open when all were up for the first time.
-std::multiset<std::string> AwaitEnd(Shared& shared) {
-  std::multiset<std::string> open;
+// Returns what was held when all were up for the first time.
+Holdings AwaitEnd(Shared& shared) {
+  Holdings held;
   int told = 0;
   while (shared.end_ns == 0 && !shared.failed) {
     if (told != shared.asked && shared.up == FLAGS_clients) {
       told = shared.asked;
       std::puts("up");
       std::fflush(stdout);
-      if (open.empty()) open = OpenFiles();
+      if (held.files.empty()) held = Held();
     }
     pollfd input = {STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, 20) <= 0) continue;
@@ -365,7 +395,23 @@ std::multiset<std::string> AwaitEnd(Shared& shared) {
     shared.quit = letter == 'q';
     shared.end_ns = NowNs();
   }
-  return open;
+  return held;
+}
+
+// What is more than it was before, but for a block of buffers of each client, which takes them as
+// it needs them. (What each reconnection lost would be more, in the row of servers that are
+// killed.)
+std::vector<std::string> More(const Holdings& before, const Holdings& now) {
+  std::vector<std::string> more;
+  std::set_difference(now.files.begin(), now.files.end(), before.files.begin(), before.files.end(),
+                      std::back_inserter(more));
+  for (const auto& [kind, count] : now.objects) {
+    const auto found = before.objects.find(kind);
+    const int had = found == before.objects.end() ? 0 : found->second;
+    const int allowed = kind == "mr" ? had + FLAGS_clients : had;
+    if (count > allowed) more.push_back(absl::StrCat(kind, ":", count, "_instead_of_", had));
+  }
+  return more;
 }
 
 // How late a thread that has nothing to do is: what is later than that is not the machine's fault.
@@ -407,11 +453,9 @@ int Main() {
   std::vector<std::thread> threads;
   for (int i = 0; i < FLAGS_clients; ++i)
     threads.emplace_back([&shared, i] { LoadClient(shared, i).Run(); });
-  const std::multiset<std::string> before = AwaitEnd(shared);
+  const Holdings before = AwaitEnd(shared);
   for (std::thread& thread : threads) thread.join();
-  std::vector<std::string> more;
-  std::set_difference(shared.open_at_end.begin(), shared.open_at_end.end(), before.begin(),
-                      before.end(), std::back_inserter(more));
+  const std::vector<std::string> more = More(before, shared.held_at_end);
   std::printf("starved %.3f\n", canary.End());
   std::printf("connections %lu\nleft open %zu %s\n", shared.connections.load(), more.size(),
               absl::StrJoin(more, " ").c_str());

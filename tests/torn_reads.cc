@@ -27,7 +27,8 @@
 //
 // (Longer than 256 KiB, a value comes in pieces, in no order and with other writes between: the
 // simulation tears those.) Half of the readers keep no places of items, so that each of their GETs
-// READs the line as well; the others mostly go to the item that they know, new or dead.
+// READs the line as well; the others mostly go to the item that they know, new or dead. About half
+// of the GETs are of a caller who waits (MultiGet), the rest are not.
 //
 //   tools/lab --cpu=max,-erms -- bazel-bin/tests/torn_reads.runfiles/osprey/tests/torn_reads
 //
@@ -84,6 +85,7 @@ constexpr size_t kKeysMax = 1024;
 constexpr uint64_t kValueMin = 8;  // what a value says of itself: sequence, tag
 constexpr uint64_t kValueMax = 64 << 10;
 constexpr int kWrongShownMax = 5;
+constexpr size_t kGetsAtOnce = 8;
 constexpr uint64_t kTornMostSize = 900;
 // Above this a value is not rewritten in place (index/item_store.h, kInPlaceBytesMax).
 constexpr uint64_t kInPlaceSizeMax = 900;
@@ -267,6 +269,8 @@ class Reader {
     bool more = true;
     while (more || client_.in_flight() > 0) {
       while (more && client_.in_flight() < static_cast<int>(FLAGS_depth)) Get();
+      // A caller who waits READs by other code than one who does not.
+      if (more && random_() % 2 == 0) GetMany();
       client_.Poll();
       more = more && absl::Now() < end && report_.failed == 0;
     }
@@ -279,17 +283,34 @@ class Reader {
  private:
   void Get() {
     const uint64_t key = random_() % keys_.count();
-    const auto done = [this, key, least = keys_.known(key)](absl::StatusOr<Value> value) {
-      ++report_.gets;
-      if (!value.ok()) return Fail(report_, value.status().ToString());
-      const std::string wrong = WhatIsWrong(keys_, key, least, value->bytes);
-      if (wrong.empty()) return;
-      if (report_.wrong++ < kWrongShownMax) {
-        std::printf("  %s: %s\n", names_[key].c_str(), wrong.c_str());
-      }
+    const auto done = [this, key, least = keys_.known(key)](const absl::StatusOr<Value>& value) {
+      Judge(key, least, value);
     };
     const absl::Status started = client_.StartGet(names_[key], done);
     if (!started.ok()) Fail(report_, started.ToString());
+  }
+
+  void GetMany() {
+    std::array<uint64_t, kGetsAtOnce> keys;
+    std::array<uint32_t, kGetsAtOnce> least;
+    std::array<absl::string_view, kGetsAtOnce> names;
+    for (size_t i = 0; i < kGetsAtOnce; ++i) {
+      keys[i] = random_() % keys_.count();
+      least[i] = keys_.known(keys[i]);
+      names[i] = names_[keys[i]];
+    }
+    const std::vector<absl::StatusOr<Value>> values = client_.MultiGet(names);
+    for (size_t i = 0; i < kGetsAtOnce; ++i) Judge(keys[i], least[i], values[i]);
+  }
+
+  // Of a GET that was begun when write `least` was known to be done.
+  void Judge(uint64_t key, uint32_t least, const absl::StatusOr<Value>& value) {
+    ++report_.gets;
+    if (!value.ok()) return Fail(report_, value.status().ToString());
+    const std::string wrong = WhatIsWrong(keys_, key, least, value->bytes);
+    if (wrong.empty()) return;
+    if (report_.wrong++ < kWrongShownMax)
+      std::printf("  %s: %s\n", names_[key].c_str(), wrong.c_str());
   }
 
   Client& client_;

@@ -7,7 +7,7 @@
 //   what is sent is well-formed
 //
 //   every operation is answered once, and by its deadline (one in the user's memory: when the
-//   connection is gone, after it)
+//   connection is gone, after it); so are the GETs of a caller who waits
 //
 //   an answer fits the caller's buffer; nothing lands there after the answer, and what was lent to
 //   the server stands as it was
@@ -46,6 +46,8 @@ using rdma::Opcode;
 constexpr int kOperationsMax = 32;
 constexpr uint64_t kBufferBytesMax = 4 << 20;
 constexpr std::byte kCanary{0xca};
+constexpr char kNoneYet[] = "no answer yet";
+constexpr uint8_t kWaitFrom = 208;  // of a byte that says what is started
 
 // A request that the client waits for.
 struct Request {
@@ -57,7 +59,9 @@ struct Request {
 class Script {
  public:
   explicit Script(fuzz::Input& input) : input_(input) {
-    closes_early_ = input.OneIn(4);
+    const uint8_t habits = input.Byte();
+    closes_early_ = habits % 4 == 1;
+    const bool has_view = habits >= 192;
     if (input.OneIn(4)) key_ = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
     NewRegion();
     for (const char* key : {"a", "planet", "a key that is too long to stand in any line"}) {
@@ -67,6 +71,7 @@ class Script {
     auto wire = std::make_unique<fuzz::HostileTransport>(
         [this](uint64_t offset, absl::Span<std::byte> bytes) { region_->Read(offset, bytes); });
     wire_ = wire.get();
+    wire_->set_has_view(has_view);
     domain_ = network_.NewDomain("client");
     EngineOptions options;
     options.connection.uri = "rdma://server:7411";
@@ -75,6 +80,7 @@ class Script {
     options.operations_max = kOperationsMax;
     options.buffer_bytes_max = kBufferBytesMax;
     options.slot_cache_bytes = 1 << 12;
+    options.clock = options.coarse_clock = [this] { return now_; };
     if (input.Flag()) options.eager_bytes_max = input.UpTo(8192);
     engine_ = Engine::Create(*domain_, std::move(wire), options).value();
   }
@@ -101,6 +107,16 @@ class Script {
     std::shared_ptr<const RegisteredMemory> memory;
     uint64_t size = 0;
     std::string as_answered;  // the memory's bytes
+  };
+
+  // GETs of a caller who waits until none is unanswered.
+  struct Waiter {
+    absl::Time deadline;
+    uint64_t poll = 0;
+    std::vector<absl::string_view> keys;
+    std::vector<absl::StatusOr<Value>> answers;
+    size_t begun = 0;
+    size_t unanswered = 0;
   };
 
   std::shared_ptr<Outcome> NewOutcome() {
@@ -151,6 +167,39 @@ class Script {
 
   const std::string& AnyKey() { return keys_[input_.Byte() % keys_.size()]; }
 
+  void Wait(absl::Time deadline) {
+    if (in_engine_) return;  // a callback may not wait
+    auto waiter = std::make_unique<Waiter>();
+    waiter->deadline = deadline;
+    waiter->poll = polls_;
+    for (uint32_t count = 1 + input_.Byte() % 20; count > 0; --count)
+      waiter->keys.push_back(AnyKey());
+    waiter->answers.assign(waiter->keys.size(), absl::UnknownError(kNoneYet));
+    waiter->begun = engine_->StartGets(waiter->keys, waiter->answers.data(), waiter->deadline, now_,
+                                       waiter->unanswered);
+    OSPREY_MUST(waiter->begun <= waiter->keys.size(), "more GETs than were asked for");
+    if (waiter->begun > 0) waiters_.push_back(std::move(waiter));
+    CheckWaiters();
+  }
+
+  void CheckWaiters() {
+    for (size_t i = 0; i < waiters_.size();) {
+      const Waiter& waiter = *waiters_[i];
+      OSPREY_MUST(waiter.unanswered <= waiter.begun, "more answers than GETs");
+      const bool late = now_ >= waiter.deadline && waiter.poll < polls_;
+      OSPREY_MUST(waiter.unanswered == 0 || !late, "a caller waits beyond the deadline");
+      size_t unanswered = 0;
+      for (size_t get = 0; get < waiter.begun; ++get)
+        unanswered += waiter.answers[get].status().message() == kNoneYet;
+      OSPREY_MUST(unanswered == waiter.unanswered, "a caller is told another count of answers");
+      if (unanswered != 0) {
+        ++i;
+      } else {
+        waiters_.erase(waiters_.begin() + static_cast<ptrdiff_t>(i));
+      }
+    }
+  }
+
   void StartSome() {
     const std::shared_ptr<Outcome> outcome = NewOutcome();
     const absl::Time deadline = outcome->deadline;
@@ -174,7 +223,9 @@ class Script {
       kScan,
       kKinds
     };
-    switch (input_.Choice(kKinds)) {
+    const uint8_t which = input_.Byte();
+    if (which >= kWaitFrom) return Wait(deadline);
+    switch (which % kKinds) {
       case kGet:
         return Started(outcome, engine.StartGet(key, true, deadline, Callback<Value>(outcome)));
       case kGetInto: {
@@ -418,7 +469,10 @@ class Script {
     now_ += time;
     ++polls_;
     const uint64_t reads = wire_->reads();
+    in_engine_ = true;
     engine_->Poll(now_);
+    in_engine_ = false;
+    CheckWaiters();
     OSPREY_MUST(wire_->reads() - reads <= kReadsPerPollMax, "READs without end in one Poll");
     for (size_t i = 0; i < outcomes_.size();) {
       Outcome& outcome = *outcomes_[i];
@@ -554,20 +608,26 @@ class Script {
   // Nothing comes any more but ends of connections that were given up: yet all is answered.
   void Settle() {
     constexpr int kTurnsMax = 200;
-    if (closes_early_) engine_->Close();
+    if (closes_early_) Close();
     for (int turn = 0; turn < kTurnsMax && engine_->in_flight() > 0; ++turn) {
       Poll(absl::Seconds(1));
       if (!wire_->open() && !wire_->connecting()) wire_->End(absl::OkStatus());
     }
     OSPREY_MUST(engine_->in_flight() == 0, "an operation that is never answered");
     Poll(absl::ZeroDuration());
-    OSPREY_MUST(outcomes_.empty(), "an operation that was never answered");
-    if (!closes_early_) engine_->Close();
+    OSPREY_MUST(outcomes_.empty() && waiters_.empty(), "an operation that was never answered");
+    if (!closes_early_) Close();
     for (int turn = 0; turn < kTurnsMax && !engine_->closed(); ++turn) {
       wire_->End(absl::OkStatus());
       Poll(absl::Milliseconds(1));
     }
     OSPREY_MUST(engine_->closed(), "a client that cannot be closed");
+  }
+
+  void Close() {
+    in_engine_ = true;
+    engine_->Close();
+    in_engine_ = false;
   }
 
   fuzz::Input& input_;
@@ -580,12 +640,14 @@ class Script {
   fuzz::HostileTransport* wire_ = nullptr;
   std::unique_ptr<Engine> engine_;
   bool closes_early_ = false;
+  bool in_engine_ = false;  // which may call callbacks
   uint64_t polls_ = 0;
   rdma::HelloBody hello_;
   rdma::Nonces nonces_;
   int responses_ = 0;
   std::vector<Request> requests_;  // of this connection, not answered
   std::vector<std::shared_ptr<Outcome>> outcomes_;
+  std::vector<std::unique_ptr<Waiter>> waiters_;
   std::vector<std::shared_ptr<Outcome>> answered_;  // whose memory is there still
   ScanPlace last_place_;
 };

@@ -15,6 +15,8 @@ namespace {
 
 // Remote addresses are no pointers.
 constexpr int kAddressKeyShift = 40;
+// Of what can be seen.
+constexpr uint64_t kViewBytesMax = 8 << 20;
 
 uint64_t BytesOf(const rdma::ReadRequest& read) {
   uint64_t bytes = 0;
@@ -68,18 +70,24 @@ void HostileTransport::FinishReads(size_t number, bool ok) {
   event.cookie = batch.cookie;
   for (const rdma::ReadRequest& read : batch.reads) {
     CheckSegments(read);  // still: nobody gave the memory back
-    std::vector<std::byte> bytes(BytesOf(read));
-    // Flushed, with the region gone: whatever.
-    if (attached_) reader_(read.remote_address - region_.address, absl::MakeSpan(bytes));
-    size_t at = 0;
-    for (uint32_t i = 0; i < read.segment_count; ++i) {
-      std::memcpy(read.segments[i].data, bytes.data() + at, read.segments[i].length);
-      at += read.segments[i].length;
-    }
+    Land(read);
   }
   if (!ok) event.status = absl::UnavailableError("a READ failed");
   events_.push_back(event);
   if (!ok) End(event.status);
+}
+
+void HostileTransport::Land(const rdma::ReadRequest& read) {
+  std::vector<std::byte> bytes(BytesOf(read));
+  // Flushed, with the region gone: whatever.
+  const uint64_t offset = read.remote_address - region_.address;
+  if (attached_) reader_(offset, absl::MakeSpan(bytes));
+  if (attached_ && !view_.empty()) std::memcpy(view_.data() + offset, bytes.data(), bytes.size());
+  size_t at = 0;
+  for (uint32_t i = 0; i < read.segment_count; ++i) {
+    std::memcpy(read.segments[i].data, bytes.data() + at, read.segments[i].length);
+    at += read.segments[i].length;
+  }
 }
 
 void HostileTransport::FlushReads() {
@@ -167,6 +175,8 @@ absl::Status HostileTransport::Attach(ConnectionId id, const RemoteMemory& remot
   if (attach_fails_) return absl::InvalidArgumentError("the peer did not expose this memory");
   region_ = remote;
   attached_ = true;
+  const bool is_seen = has_view_ && remote.address % sizeof(uint64_t) == 0;
+  view_.assign(is_seen && remote.length <= kViewBytesMax ? remote.length : 0, std::byte{0});
   return absl::OkStatus();
 }
 
@@ -175,18 +185,39 @@ absl::Status HostileTransport::PostReads(ConnectionId id, absl::Span<const rdma:
   if (!IsOpen(id)) return absl::UnavailableError("not connected");
   OSPREY_MUST(!reads.empty() && attached_, "a READ of a region that nobody told of");
   OSPREY_MUST(reads.size() <= ReadRoom(id), "more READs than there is room for");
-  for (const rdma::ReadRequest& read : reads) {
-    CheckSegments(read);
-    const uint64_t bytes = BytesOf(read);
-    OSPREY_MUST(bytes > 0 && bytes <= limits_.read_bytes_max, "a READ that is too long");
-    OSPREY_MUST(read.remote_key == region_.key, "a READ under another key");
-    OSPREY_MUST(read.remote_address >= region_.address && bytes <= region_.length &&
-                    read.remote_address - region_.address <= region_.length - bytes,
-                "a READ outside of the told region");
-  }
+  for (const rdma::ReadRequest& read : reads) CheckRead(read);
   reads_ += reads.size();
   reads_in_flight_ += reads.size();
   batches_.push_back({{reads.begin(), reads.end()}, cookie});
+  return absl::OkStatus();
+}
+
+void HostileTransport::CheckRead(const rdma::ReadRequest& read) const {
+  CheckSegments(read);
+  const uint64_t bytes = BytesOf(read);
+  OSPREY_MUST(bytes > 0 && bytes <= limits_.read_bytes_max, "a READ that is too long");
+  OSPREY_MUST(read.remote_key == region_.key, "a READ under another key");
+  OSPREY_MUST(read.remote_address >= region_.address && bytes <= region_.length &&
+                  read.remote_address - region_.address <= region_.length - bytes,
+              "a READ outside of the told region");
+}
+
+rdma::Bytes HostileTransport::View(ConnectionId id, const RemoteMemory& remote) const {
+  if (!IsOpen(id) || !attached_) return {};
+  OSPREY_MUST(remote.key == region_.key && remote.address == region_.address &&
+                  remote.length == region_.length,
+              "a view of a region that nobody told of");
+  return view_;
+}
+
+absl::Status HostileTransport::ReadNow(ConnectionId id, absl::Span<const rdma::ReadRequest> reads) {
+  if (!IsOpen(id)) return absl::UnavailableError("not connected");
+  OSPREY_MUST(!reads.empty() && !view_.empty(), "READs now of what is not seen");
+  for (const rdma::ReadRequest& read : reads) {
+    CheckRead(read);
+    Land(read);
+  }
+  reads_ += reads.size();
   return absl::OkStatus();
 }
 

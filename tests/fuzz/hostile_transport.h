@@ -3,6 +3,9 @@
 // whatever the engine posts or sends against the contract of rdma/transport.h, and each READ
 // outside of the region that it was told of, ends the process.
 //
+// With a view, it is as if the region were mapped (shm): what READs have brought is seen there, and
+// zeros elsewhere. What ReadNow brings is made up anew.
+//
 //   HostileTransport* wire = …; the engine gets it, and Polls it
 //   wire->Accept(limits); wire->Deliver(frame); wire->FinishReads(0, true); wire->End(status)
 //   between the engine's Polls
@@ -52,6 +55,7 @@ class HostileTransport : public rdma::Transport {
   void LoseDevice() { device_lost_ = true; }
   void ReturnCredits() { credits_ = limits_.send_credits_max; }
   void set_attach_fails(bool fails) { attach_fails_ = fails; }
+  void set_has_view(bool has) { has_view_ = has; }
   // The bytes that the peer would READ; null: the engine has not exposed them.
   const std::byte* Exposed(uint64_t address, uint64_t length, uint32_t key) const;
 
@@ -69,6 +73,8 @@ class HostileTransport : public rdma::Transport {
   absl::Status Attach(rdma::ConnectionId id, const rdma::RemoteMemory& remote) override;
   absl::Status PostReads(rdma::ConnectionId id, absl::Span<const rdma::ReadRequest> reads,
                          uint64_t cookie) override;
+  rdma::Bytes View(rdma::ConnectionId id, const rdma::RemoteMemory& remote) const override;
+  absl::Status ReadNow(rdma::ConnectionId id, absl::Span<const rdma::ReadRequest> reads) override;
   size_t ReadRoom(rdma::ConnectionId id) const override;
   absl::Status Send(rdma::ConnectionId id, absl::Span<const rdma::Bytes> pieces) override;
   size_t SendRoom(rdma::ConnectionId id) const override;
@@ -88,6 +94,8 @@ class HostileTransport : public rdma::Transport {
   };
   bool IsOpen(rdma::ConnectionId id) const { return state_ == State::kOpen && id == id_; }
   void FlushReads();
+  void CheckRead(const rdma::ReadRequest& read) const;
+  void Land(const rdma::ReadRequest& read);
 
   const Reader reader_;
   State state_ = State::kNone;
@@ -99,8 +107,10 @@ class HostileTransport : public rdma::Transport {
   uint64_t reads_ = 0;
   bool attached_ = false;
   bool attach_fails_ = false;
+  bool has_view_ = false;
   bool device_lost_ = false;
   rdma::RemoteMemory region_;
+  std::vector<std::byte> view_;  // of all of region_; empty: none
   std::deque<Batch> batches_;
   std::deque<std::string> sent_;
   std::map<const rdma::Memory*, uint32_t> exposed_;  // keys

@@ -369,7 +369,9 @@ class Script {
     if (input_.OneIn(4)) remote.address = input_.Number();
     House& house = House::The();
     Transport& transport = Of(last_);
-    switch (input_.Choice(10)) {
+    const uint8_t which = input_.Byte();
+    if (which >= 240) return LookAndRead(transport, remote);
+    switch (which % 10) {
       case 0:
         return AcceptAll();
       case 1:
@@ -412,6 +414,27 @@ class Script {
       case 9:
         return HandOver();
     }
+  }
+
+  // What is said to be seen can be, from end to end, whatever becomes of what the peer exposed.
+  void LookAndRead(Transport& transport, const RemoteMemory& remote) {
+    if (input_.Flag()) (void)transport.Attach(last_, remote);
+    const Bytes view = transport.View(last_, remote);
+    if (view.empty()) return;
+    OSPREY_MUST(view.size() == remote.length &&
+                    reinterpret_cast<uintptr_t>(view.data()) % sizeof(uint64_t) == 0,
+                "another view than was asked for");
+    uint8_t sum = sum_;
+    for (size_t at = 0; at < view.size(); at += 1 + view.size() / 8)
+      sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(view[at]));
+    sum_ = static_cast<uint8_t>(sum + static_cast<uint8_t>(view[view.size() - 1]));
+    House& house = House::The();
+    ReadRequest read;
+    read.remote_key = remote.key;
+    read.remote_address = input_.Flag() ? remote.address : remote.address + input_.Number();
+    read.segments[0] = {house.sink->data(), static_cast<uint32_t>(input_.UpTo(kPeerBytes)),
+                        house.sink.get()};
+    (void)transport.ReadNow(last_, {&read, 1});
   }
 
   // The one that asks is gone here, and asks there.

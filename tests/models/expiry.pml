@@ -28,7 +28,9 @@
 #ifndef OPERATIONS
 #define OPERATIONS 3
 #endif
+#ifndef TIME_MAX
 #define TIME_MAX 5
+#endif
 #define TTL 2
 #define NEVER 0
 
