@@ -53,6 +53,12 @@ struct SimulationCounts {
   uint64_t held_frames = 0;
   uint64_t naps = 0;
   uint64_t devices_lost = 0;
+  uint64_t broken = 0, cut = 0;               // connections
+  uint64_t reads_failed = 0, reads_held = 0;  // connections whose READs were
+  uint64_t clients_restarted = 0;
+  // Operations that did what they were to.
+  uint64_t puts_done = 0, conditional_done = 0, deletes_done = 0, increments_done = 0;
+  uint64_t appends_done = 0, expires_done = 0;
   uint64_t whole = 0, of_1 = 0, of_8 = 0, of_16 = 0, of_64 = 0;  // runs whose READs come so
   uint64_t histories = 0;
   uint64_t undecided = 0;

@@ -478,6 +478,7 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   const bool is_read = operation.kind == Kind::kGet || operation.kind == Kind::kExists;
   if (operation.outcome == Operation::Outcome::kUnknown && !is_read) ++report_.unknown;
   if (answer.ok()) {
+    CountDone(operation.kind);
     Tell(*answer, operation);
     versions_[{start.client.number, start.key}] = operation.version;
   } else if (cleaning_ && !absl::IsNotFound(answer.status())) {
@@ -502,6 +503,34 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   if (!at_once && late > kLateMax) {
     Wrong(absl::StrCat(operation.ToString(), " was not answered in a turn ", late / 1'000'000,
                        " ms after its deadline"));
+  }
+}
+
+void Workload::CountDone(Kind kind) {
+  switch (kind) {
+    case Kind::kPut:
+      ++report_.puts_done;
+      return;
+    case Kind::kPutIfAbsent:
+    case Kind::kPutIfVersion:
+    case Kind::kDeleteIfVersion:
+      ++report_.conditional_done;
+      return;
+    case Kind::kDelete:
+      ++report_.deletes_done;
+      return;
+    case Kind::kIncrement:
+      ++report_.increments_done;
+      return;
+    case Kind::kAppend:
+      ++report_.appends_done;
+      return;
+    case Kind::kExpire:
+    case Kind::kPersist:
+      ++report_.expires_done;
+      return;
+    default:
+      return;
   }
 }
 

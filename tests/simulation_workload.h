@@ -97,6 +97,7 @@ class Workload final : public World::Actor {
   void StartScan(SimulatedClient& client);
   void NextPage(std::shared_ptr<ScanUnderWay> scan);
   size_t TakeBuffer(SimulatedClient& client);
+  void CountDone(Operation::Kind kind);
   void ReturnBuffer(SimulatedClient& client, size_t number, const client::RegisteredMemory* memory);
   void Wrong(std::string what) {
     if (wrong_.empty()) wrong_ = std::move(what);

@@ -294,6 +294,7 @@ void World::Step() {
   actor_->ClientEnded(client);
   client.engine.reset();
   client.domain.reset();
+  ++report_.clients_restarted;
   StartClient(client);
 }
 
@@ -304,18 +305,23 @@ void World::Fault() {
   const rdma::ConnectionId id = client.engine->connection().id();
   if (plan_.deaths_percent != 0 && server_ != nullptr && dice_.Chance(plan_.deaths_percent))
     return EndServer();
+  const bool connected = client.engine->connection().ready();
   switch (dice_.Below(13)) {
     case 0:
     case 1:
     case 2:
+      report_.broken += connected;
       return network_->Break(id, dice_.Chance(50));
     case 3:
+      report_.cut += connected;
       return network_->Cut(id);
     case 4:
+      report_.reads_held += connected;
       return network_->HoldReads(id, true);
     case 5:
       return network_->HoldReads(id, false);
     case 6:
+      report_.reads_failed += connected;
       return network_->FailNextReads(id, absl::UnavailableError("a READ failed"));
     case 7:
       client.asleep_until = now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(3000));

@@ -14,6 +14,7 @@
  *   prolong        expire, persist, put if version: they need presence, and let the key live longer
  *   delete, sweep  Table::Delete, Table::SweepStep
  *   Reader         Lookup::Hit (R8)
+ *   ask            a GET by message, whose answer names a version: Lookup::LifeOf
  *
  * Seeded bugs, each of which must be found (-DBUG_…):
  *   BUG_ONE_LOOK             prolong does not look at the clock again once the item is hidden
@@ -210,7 +211,7 @@ active proctype Writer() {
 #define WAS(v) ((was >> (v)) & 1)
 
 active proctype Reader() {
-  byte before, after, r_value, r_expiry, gets;
+  byte before, after, r_value, r_expiry, named, gets;
   do
   :: gets == 2 -> break
   :: gets < 2 ->
@@ -235,11 +236,26 @@ active proctype Reader() {
       :: r_value == 0 -> assert(WAS(0)); told_absent = !IS_PRESENT
       :: r_value != 0 && EXPIRED -> assert(WAS(0)); told_absent = !IS_PRESENT
       :: r_value != 0 && !EXPIRED && ALIVE -> assert(WAS(r_value))
-      :: else /* the server is asked */
+      :: else -> goto ask
+      fi
+    };
+    goto next;
+ask: /* The server answers between two of its stores, by its clock. Versions are the values here. */
+    atomic {
+      !unsealed ->
+      if
+      :: COUNTS_AT(clock) -> named = value
+      :: else -> assert(WAS(0)); told_absent = !IS_PRESENT; goto next
+      fi
+    };
+    atomic {
+      if
+      :: !unsealed && value == named -> assert(WAS(named)) /* whatever the time */
+      :: else /* torn, or another: from the start */
       fi
     };
 next:
     skip;
-    d_step { before = 0; after = 0; r_value = 0; r_expiry = 0; was = 0; in_a_get = false }
+    d_step { before = 0; after = 0; r_value = 0; r_expiry = 0; named = 0; was = 0; in_a_get = false }
   od
 }
