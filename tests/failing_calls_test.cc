@@ -544,6 +544,7 @@ std::vector<std::string> Functions() {
           "sendto",
           "fsync",
           "fchmod",
+          "rename",
           "unlink",
           "getrlimit",
           "setrlimit",
