@@ -154,11 +154,42 @@ int EntriesOf(const std::string& directory) {
 struct Holdings {
   int descriptors = 0;
   int mappings = 0;
+  std::map<std::string, int> objects;  // of RDMA devices, for whomever: in the lab
+
+  bool IsMoreThan(const Holdings& before) const {
+    return descriptors > before.descriptors || mappings > before.mappings ||
+           !MoreObjectsThan(before).empty();
+  }
+  std::string MoreObjectsThan(const Holdings& before) const {
+    std::string more;
+    for (const auto& [kind, count] : objects) {
+      const auto found = before.objects.find(kind);
+      const int had = found == before.objects.end() ? 0 : found->second;
+      if (count > had) absl::StrAppend(&more, " ", kind, " ", count, " instead of ", had);
+    }
+    return more;
+  }
 };
+
+// As the kernel counts them: "0: rxe0: qp 1 cm_id 0 cq 1 …".
+std::map<std::string, int> DeviceObjects() {
+  std::map<std::string, int> objects;
+  const ProgramResult shown = RunProgram({"rdma", "resource", "show"});
+  EXPECT_EQ(shown.exit_status, 0) << shown.err;
+  const std::vector<std::string> words =
+      absl::StrSplit(shown.out, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    int count = 0;
+    if (absl::SimpleAtoi(words[i + 1], &count)) objects[words[i]] += count;
+  }
+  EXPECT_EQ(objects.count("qp"), 1u) << shown.out;
+  return objects;
+}
 
 Holdings HoldingsOf(pid_t pid) {
   return {EntriesOf(absl::StrCat("/proc/", pid, "/fd")),
-          LinesOf(absl::StrCat("/proc/", pid, "/maps"))};
+          LinesOf(absl::StrCat("/proc/", pid, "/maps")),
+          InLab() ? DeviceObjects() : std::map<std::string, int>()};
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& uri, const std::string& key_file,
@@ -317,13 +348,13 @@ class Served {
 void ExpectNothingIsLeft(pid_t pid, const Holdings& before) {
   const absl::Time end = absl::Now() + kSettleMax;
   Holdings now = HoldingsOf(pid);
-  while ((now.descriptors > before.descriptors || now.mappings > before.mappings) &&
-         absl::Now() < end) {
+  while (now.IsMoreThan(before) && absl::Now() < end) {
     absl::SleepFor(absl::Milliseconds(5));
     now = HoldingsOf(pid);
   }
   EXPECT_LE(now.descriptors, before.descriptors) << "descriptors";
   EXPECT_LE(now.mappings, before.mappings) << "mappings";
+  EXPECT_EQ(now.MoreObjectsThan(before), "");
 }
 
 // False when the program makes fewer calls.
