@@ -26,6 +26,8 @@ constexpr char kThreads[] = "16";
 constexpr char kWaitingMax[] = "16";
 constexpr char kRequestBytesMax[] = "8192";
 constexpr char kRequestMs[] = "1000";
+constexpr absl::Duration kAcceptsMax = absl::Seconds(10);  // a new thread's first turn
+constexpr int kAcceptingThread = 0;                        // init_thread's thread_type
 
 const char* ReasonOf(int status) {
   switch (status) {
@@ -76,6 +78,13 @@ struct HttpDoorCallbacks {
     return page.status;
   }
 
+  // By each of its threads, when it begins.
+  static void* Begin(const mg_context* context, int thread_type) {
+    auto* const door = static_cast<HttpDoor*>(mg_get_user_data(context));
+    if (thread_type == kAcceptingThread) door->accepts_ = true;
+    return nullptr;
+  }
+
   // While it starts, why it cannot; afterwards, what is wrong with requests: no news to anybody.
   static int Message(const mg_connection* connection, const char* message) {
     const mg_context* const context = mg_get_context(connection);
@@ -105,6 +114,7 @@ absl::StatusOr<std::unique_ptr<HttpDoor>> HttpDoor::Open(const HttpAddress& addr
                            nullptr};
   mg_callbacks callbacks = {};
   callbacks.log_message = HttpDoorCallbacks::Message;
+  callbacks.init_thread = HttpDoorCallbacks::Begin;
   mg_init_library(0);
   {
     const SignalsBlocked blocked;
@@ -114,6 +124,16 @@ absl::StatusOr<std::unique_ptr<HttpDoor>> HttpDoor::Open(const HttpAddress& addr
     mg_exit_library();
     return absl::UnavailableError(
         door->said_.empty() ? "the address is in use, or none of this machine's" : door->said_);
+  }
+  // (mg_start does not tell when that thread could not be made.)
+  const absl::Time end = absl::Now() + kAcceptsMax;
+  while (!door->accepts_ && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  if (!door->accepts_) {
+    // It cannot be stopped either: what there is of it stays until the process ends.
+    door->context_ = nullptr;
+    (void)door.release();
+    return absl::ResourceExhaustedError(
+        "there is no thread for it; allow more of them (ulimit -u, TasksMax)");
   }
   door->started_ = true;
   // (A request that comes before this is answered 404.)

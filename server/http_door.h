@@ -30,7 +30,8 @@ class HttpDoor {
   // Answers GET and HEAD of a path, without a query. Called by several threads.
   using Answer = std::function<HttpPage(absl::string_view path)>;
 
-  // Errors: UNAVAILABLE: it cannot listen there, and why.
+  // Errors: UNAVAILABLE: it cannot listen there, and why; RESOURCE_EXHAUSTED: no thread accepts,
+  // and what to mend.
   static absl::StatusOr<std::unique_ptr<HttpDoor>> Open(const HttpAddress& address, Answer answer);
   ~HttpDoor();
   HttpDoor(const HttpDoor&) = delete;
@@ -47,6 +48,7 @@ class HttpDoor {
   const Answer answer_;
   std::string said_;  // by the library, of why it does not start
   std::atomic<bool> started_{false};
+  std::atomic<bool> accepts_{false};  // there is a thread that does
   mg_context* context_ = nullptr;
 
   friend struct HttpDoorCallbacks;

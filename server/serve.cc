@@ -306,10 +306,11 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
   };
   absl::StatusOr<std::unique_ptr<HttpDoor>> door = HttpDoor::Open(*config.metrics, answer);
   if (!door.ok()) {
-    return absl::Status(
-        door.status().code(),
-        absl::StrCat("cannot serve metrics at ", config.metrics->ToString(), ": ",
-                     door.status().message(), "; write another address in --metrics"));
+    const bool elsewhere = absl::IsUnavailable(door.status());
+    return absl::Status(door.status().code(),
+                        absl::StrCat("cannot serve metrics at ", config.metrics->ToString(), ": ",
+                                     door.status().message(),
+                                     elsewhere ? "; write another address in --metrics" : ""));
   }
   server.metrics = *std::move(door);
   return absl::OkStatus();
