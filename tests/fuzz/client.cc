@@ -14,8 +14,6 @@
 //
 //   nothing is left when the client is closed
 
-#include <xxhash.h>
-
 #include <cstring>
 #include <memory>
 #include <string>
@@ -26,7 +24,6 @@
 #include "absl/time/time.h"
 #include "client/engine.h"
 #include "client/registered_memory.h"
-#include "client/scans.h"
 #include "rdma/authentication.h"
 #include "rdma/protocol.h"
 #include "tests/fake_transport.h"
@@ -35,6 +32,7 @@
 #include "tests/fuzz/hostile_region.h"
 #include "tests/fuzz/hostile_transport.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/waiting_callers.h"
 
 namespace osprey::client {
 namespace {
@@ -46,7 +44,6 @@ using rdma::Opcode;
 constexpr int kOperationsMax = 32;
 constexpr uint64_t kBufferBytesMax = 4 << 20;
 constexpr std::byte kCanary{0xca};
-constexpr char kNoneYet[] = "no answer yet";
 constexpr uint8_t kWaitFrom = 208;  // of a byte that says what is started
 
 // A request that the client waits for.
@@ -61,7 +58,6 @@ class Script {
   explicit Script(fuzz::Input& input) : input_(input) {
     const uint8_t habits = input.Byte();
     closes_early_ = habits % 4 == 1;
-    const bool has_view = habits >= 192;
     if (input.OneIn(4)) key_ = rdma::AuthKey::FromBytes(std::string(32, 'k')).value();
     NewRegion();
     for (const char* key : {"a", "planet", "a key that is too long to stand in any line"}) {
@@ -71,7 +67,7 @@ class Script {
     auto wire = std::make_unique<fuzz::HostileTransport>(
         [this](uint64_t offset, absl::Span<std::byte> bytes) { region_->Read(offset, bytes); });
     wire_ = wire.get();
-    wire_->set_has_view(has_view);
+    wire_->set_has_view(habits >= 192);
     domain_ = network_.NewDomain("client");
     EngineOptions options;
     options.connection.uri = "rdma://server:7411";
@@ -107,16 +103,6 @@ class Script {
     std::shared_ptr<const RegisteredMemory> memory;
     uint64_t size = 0;
     std::string as_answered;  // the memory's bytes
-  };
-
-  // GETs of a caller who waits until none is unanswered.
-  struct Waiter {
-    absl::Time deadline;
-    uint64_t poll = 0;
-    std::vector<absl::string_view> keys;
-    std::vector<absl::StatusOr<Value>> answers;
-    size_t begun = 0;
-    size_t unanswered = 0;
   };
 
   std::shared_ptr<Outcome> NewOutcome() {
@@ -169,35 +155,9 @@ class Script {
 
   void Wait(absl::Time deadline) {
     if (in_engine_) return;  // a callback may not wait
-    auto waiter = std::make_unique<Waiter>();
-    waiter->deadline = deadline;
-    waiter->poll = polls_;
-    for (uint32_t count = 1 + input_.Byte() % 20; count > 0; --count)
-      waiter->keys.push_back(AnyKey());
-    waiter->answers.assign(waiter->keys.size(), absl::UnknownError(kNoneYet));
-    waiter->begun = engine_->StartGets(waiter->keys, waiter->answers.data(), waiter->deadline, now_,
-                                       waiter->unanswered);
-    OSPREY_MUST(waiter->begun <= waiter->keys.size(), "more GETs than were asked for");
-    if (waiter->begun > 0) waiters_.push_back(std::move(waiter));
-    CheckWaiters();
-  }
-
-  void CheckWaiters() {
-    for (size_t i = 0; i < waiters_.size();) {
-      const Waiter& waiter = *waiters_[i];
-      OSPREY_MUST(waiter.unanswered <= waiter.begun, "more answers than GETs");
-      const bool late = now_ >= waiter.deadline && waiter.poll < polls_;
-      OSPREY_MUST(waiter.unanswered == 0 || !late, "a caller waits beyond the deadline");
-      size_t unanswered = 0;
-      for (size_t get = 0; get < waiter.begun; ++get)
-        unanswered += waiter.answers[get].status().message() == kNoneYet;
-      OSPREY_MUST(unanswered == waiter.unanswered, "a caller is told another count of answers");
-      if (unanswered != 0) {
-        ++i;
-      } else {
-        waiters_.erase(waiters_.begin() + static_cast<ptrdiff_t>(i));
-      }
-    }
+    std::vector<absl::string_view> keys;
+    for (uint32_t count = 1 + input_.Byte() % 20; count > 0; --count) keys.push_back(AnyKey());
+    waiting_.Begin(*engine_, std::move(keys), deadline, now_, polls_);
   }
 
   void StartSome() {
@@ -273,17 +233,7 @@ class Script {
       case kStats:
         return Started(outcome, engine.StartStats(deadline, Callback<std::string>(outcome)));
       case kScan: {
-        Scans::Request request;
-        if (input_.OneIn(4)) {
-          const absl::StatusOr<ScanPlace> from = ScanPlace::Parse(input_.Text(27));
-          if (from.ok()) request.from = *from;
-        }
-        if (input_.OneIn(4)) request.from = last_place_;
-        if (request.from.at_end()) request.from = ScanPlace();
-        request.prefix = input_.Flag() ? "" : "a";
-        request.limit = 1 + input_.UpTo(2000);
-        request.values = input_.Flag();
-        request.count_only = !request.values && input_.Flag();
+        Scans::Request request = AnyScan(input_, last_place_);
         request.deadline = deadline;
         request.done = [this, outcome](absl::StatusOr<Scans::Found> found) {
           if (found.ok()) last_place_ = found->next;
@@ -414,13 +364,7 @@ class Script {
     if (requests_.empty()) return;
     const Request& request = requests_[input_.Byte() % requests_.size()];
     if (request.opcode != Opcode::kPut || !wire_->open()) return;
-    const rdma::PutRequest put = rdma::ParsePut(BytesOf(request.frame)).value();
-    if (put.body.rendezvous == 0) return;
-    const rdma::WireMemory& source = put.body.source;
-    const std::byte* bytes = wire_->Exposed(source.address, source.length, source.key);
-    OSPREY_MUST(bytes != nullptr, "a value is not where the client said");
-    OSPREY_MUST(XXH3_64bits(bytes, source.length) == put.body.value_hash,
-                "a value changed before it was answered");
+    MustStandStill(BytesOf(request.frame), *wire_);
   }
 
   std::string ReplyFrame(const Request& request) {
@@ -472,7 +416,7 @@ class Script {
     in_engine_ = true;
     engine_->Poll(now_);
     in_engine_ = false;
-    CheckWaiters();
+    waiting_.Check(now_, polls_);
     OSPREY_MUST(wire_->reads() - reads <= kReadsPerPollMax, "READs without end in one Poll");
     for (size_t i = 0; i < outcomes_.size();) {
       Outcome& outcome = *outcomes_[i];
@@ -570,9 +514,7 @@ class Script {
         ReadSource();
         break;
       case kGoodbye:
-        wire_->Deliver(
-            Joined({rdma::EmptyMessage(Opcode::kGoodbye, engine_->connection().terms().session, 0)
-                        .bytes()}));
+        wire_->Deliver(GoodbyeFrame(engine_->connection().terms().session));
         break;
       case kFailReads:
         wire_->FinishReads(0, false);
@@ -588,13 +530,9 @@ class Script {
           case 2:
             region_->set_honest(input_.Flag());
             break;
-          case 3: {
-            rdma::RefusedBody body;
-            body.reason = input_.Byte();
-            wire_->Deliver(Joined(
-                {rdma::Message<rdma::RefusedBody>(Opcode::kRefused, 0, 0, body, 0).bytes()}));
+          case 3:
+            wire_->Deliver(RefusedFrame(input_.Byte()));
             break;
-          }
           case 4:
             CheckBuffers();
             break;
@@ -615,7 +553,7 @@ class Script {
     }
     OSPREY_MUST(engine_->in_flight() == 0, "an operation that is never answered");
     Poll(absl::ZeroDuration());
-    OSPREY_MUST(outcomes_.empty() && waiters_.empty(), "an operation that was never answered");
+    OSPREY_MUST(outcomes_.empty() && waiting_.empty(), "an operation that was never answered");
     if (!closes_early_) Close();
     for (int turn = 0; turn < kTurnsMax && !engine_->closed(); ++turn) {
       wire_->End(absl::OkStatus());
@@ -647,7 +585,7 @@ class Script {
   int responses_ = 0;
   std::vector<Request> requests_;  // of this connection, not answered
   std::vector<std::shared_ptr<Outcome>> outcomes_;
-  std::vector<std::unique_ptr<Waiter>> waiters_;
+  fuzz::WaitingCallers waiting_;
   std::vector<std::shared_ptr<Outcome>> answered_;  // whose memory is there still
   ScanPlace last_place_;
 };

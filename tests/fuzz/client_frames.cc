@@ -1,5 +1,9 @@
 #include "tests/fuzz/client_frames.h"
 
+#include <xxhash.h>
+
+#include "tests/fuzz/frame_bytes.h"
+
 namespace osprey::client {
 namespace {
 
@@ -143,6 +147,41 @@ void MustBeRequest(Opcode opcode, rdma::FrameBytes frame) {
     default:
       OSPREY_MUST(false, "the client sends what only servers send");
   }
+}
+
+Scans::Request AnyScan(fuzz::Input& input, const ScanPlace& last) {
+  Scans::Request request;
+  if (input.OneIn(4)) {
+    const absl::StatusOr<ScanPlace> from = ScanPlace::Parse(input.Text(27));
+    if (from.ok()) request.from = *from;
+  }
+  if (input.OneIn(4)) request.from = last;
+  if (request.from.at_end()) request.from = ScanPlace();
+  if (!input.Flag()) request.prefix = std::string(1, 'a');
+  request.limit = 1 + input.UpTo(2000);
+  request.values = input.Flag();
+  request.count_only = !request.values && input.Flag();
+  return request;
+}
+
+std::string RefusedFrame(uint8_t reason) {
+  rdma::RefusedBody body;
+  body.reason = reason;
+  return fuzz::Joined({rdma::Message<rdma::RefusedBody>(Opcode::kRefused, 0, 0, body, 0).bytes()});
+}
+
+std::string GoodbyeFrame(uint64_t session) {
+  return fuzz::Joined({rdma::EmptyMessage(Opcode::kGoodbye, session, 0).bytes()});
+}
+
+void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire) {
+  const rdma::PutRequest put = rdma::ParsePut(frame).value();
+  if (put.body.rendezvous == 0) return;
+  const rdma::WireMemory& source = put.body.source;
+  const std::byte* bytes = wire.Exposed(source.address, source.length, source.key);
+  OSPREY_MUST(bytes != nullptr, "a value is not where the client said");
+  OSPREY_MUST(XXH3_64bits(bytes, source.length) == put.body.value_hash,
+              "a value changed before it was answered");
 }
 
 }  // namespace osprey::client

@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "client/client.h"
+#include "client/scans.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "tests/fuzz/hostile_region.h"
+#include "tests/fuzz/hostile_transport.h"
 #include "tests/fuzz/input.h"
 
 namespace osprey::client {
@@ -33,6 +35,16 @@ std::pair<rdma::ReplyBody, std::string> AnyReply(fuzz::Input& input, fuzz::Hosti
 
 // Ends the process unless `frame` is a request as a client may send it.
 void MustBeRequest(rdma::Opcode opcode, rdma::FrameBytes frame);
+
+// Ends the process unless the value of a Put by rendezvous, `frame`, stands where it was said to,
+// and is the same.
+void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire);
+
+// All keys, or some; from `last`, where an earlier one ended, or anywhere. Without deadline, done.
+Scans::Request AnyScan(fuzz::Input& input, const ScanPlace& last);
+
+std::string RefusedFrame(uint8_t reason);
+std::string GoodbyeFrame(uint64_t session);
 
 }  // namespace osprey::client
 
