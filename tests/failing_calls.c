@@ -210,6 +210,9 @@ FAILS_WITH(ibv_modify_qp, (struct ibv_qp * qp, struct ibv_qp_attr *a, int mask),
 FAILS_WITH(ibv_query_port, (struct ibv_context * c, uint8_t port, struct _compat_ibv_port_attr *a),
            (c, port, a), ENOMEM)
 FAILS_WITH(ibv_query_device, (struct ibv_context * c, struct ibv_device_attr *a), (c, a), ENOMEM)
+FAILS(ssize_t, _ibv_query_gid_table,
+      (struct ibv_context * c, struct ibv_gid_entry *to, size_t n, uint32_t flags, size_t bytes),
+      (c, to, n, flags, bytes), -ENOMEM, ENOMEM)
 FAILS(int, ibv_get_cq_event, (struct ibv_comp_channel * c, struct ibv_cq **q, void **x), (c, q, x),
       -1, EAGAIN)
 FAILS(int, ibv_get_async_event, (struct ibv_context * c, struct ibv_async_event *e), (c, e), -1,

@@ -476,6 +476,21 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
   EXPECT_EQ(server_->Stop(), 0);
 }
 
+// ---- kvcli doctor
+// --------------------------------------------------------------------------------
+
+TEST(DoctorTest, SaysThatGidsCannotBeListedRatherThanThatThereAreNone) {
+  if (!InLab()) return;  // only devices have any
+  const Failure failure("_ibv_query_gid_table", 1);
+  ProgramOptions options;
+  options.environment = failure.Environment();
+  const ProgramResult result = RunProgram({"tools/kvcli", "doctor", "--self-test"}, options);
+  EXPECT_TRUE(failure.happened());
+  EXPECT_EQ(result.exit_status, 4) << result.out << result.err;
+  EXPECT_TRUE(absl::StrContains(result.out, "rxe0 (ibv_query_gid_table: Cannot allocate memory)"))
+      << result.out << result.err;
+}
+
 // ---- Both
 // ---------------------------------------------------------------------------------------
 

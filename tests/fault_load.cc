@@ -379,9 +379,10 @@ Holdings AwaitEnd(Shared& shared) {
   while (shared.end_ns == 0 && !shared.failed) {
     if (told != shared.asked && shared.up == FLAGS_clients) {
       told = shared.asked;
+      // Before the word: it may be followed by the fault at once.
+      if (held.files.empty()) held = Held();
       std::puts("up");
       std::fflush(stdout);
-      if (held.files.empty()) held = Held();
     }
     pollfd input = {STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, 20) <= 0) continue;

@@ -61,10 +61,11 @@ const char* TypeOf(uint32_t type) {
   }
 }
 
-std::vector<Port> PortsOf(const VerbsDevice& device) {
+absl::StatusOr<std::vector<Port>> PortsOf(const VerbsDevice& device) {
   std::vector<ibv_gid_entry> entries(kGidsMax);
   const ssize_t count = ibv_query_gid_table(device.context, entries.data(), entries.size(), 0);
-  entries.resize(count < 0 ? 0 : static_cast<size_t>(count));
+  if (count < 0) return VerbsError("ibv_query_gid_table", static_cast<int>(-count));
+  entries.resize(static_cast<size_t>(count));
   std::vector<Port> ports;
   for (int number = 1; number <= device.attributes.phys_port_cnt; ++number) {
     Port port;
@@ -94,7 +95,12 @@ int Rank(const ibv_gid_entry& entry) {
 absl::StatusOr<Port> ChoosePort(const VerbsDevices& devices, const Options& options) {
   std::vector<std::string> seen;
   for (const VerbsDevice& device : devices.all()) {
-    for (Port& port : PortsOf(device)) {
+    absl::StatusOr<std::vector<Port>> ports = PortsOf(device);
+    if (!ports.ok()) {
+      seen.push_back(absl::StrCat(device.name, " (", ports.status().message(), ")"));
+      continue;
+    }
+    for (Port& port : *ports) {
       const bool active = port.attributes.state == IBV_PORT_ACTIVE;
       seen.push_back(absl::StrCat(NameOf(port), active ? "" : " (down)"));
       if (!options.device.empty() && options.device != device.name) continue;
