@@ -65,6 +65,9 @@ constexpr int64_t kSteadyNs = 1'000'000'000;
 constexpr int64_t kSteadyMaxNs = 12'000'000'000;
 constexpr absl::Duration kSweepDeadline = absl::Seconds(5);
 constexpr size_t kErrorsMax = 50;
+// Memory that a client registers when it needs it: two spans of either kind of buffers. What each
+// reconnection lost would be more, in the row of servers that are killed.
+constexpr int kSpansOfClient = 4;
 
 int64_t NowNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -399,9 +402,7 @@ Holdings AwaitEnd(Shared& shared) {
   return held;
 }
 
-// What is more than it was before, but for a block of buffers of each client, which takes them as
-// it needs them. (What each reconnection lost would be more, in the row of servers that are
-// killed.)
+// What is more than it was before, but for that.
 std::vector<std::string> More(const Holdings& before, const Holdings& now) {
   std::vector<std::string> more;
   std::set_difference(now.files.begin(), now.files.end(), before.files.begin(), before.files.end(),
@@ -409,7 +410,7 @@ std::vector<std::string> More(const Holdings& before, const Holdings& now) {
   for (const auto& [kind, count] : now.objects) {
     const auto found = before.objects.find(kind);
     const int had = found == before.objects.end() ? 0 : found->second;
-    const int allowed = kind == "mr" ? had + FLAGS_clients : had;
+    const int allowed = kind == "mr" ? had + kSpansOfClient * FLAGS_clients : had;
     if (count > allowed) more.push_back(absl::StrCat(kind, ":", count, "_instead_of_", had));
   }
   return more;
