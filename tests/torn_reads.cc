@@ -86,6 +86,7 @@ constexpr uint64_t kValueMin = 8;  // what a value says of itself: sequence, tag
 constexpr uint64_t kValueMax = 64 << 10;
 constexpr int kWrongShownMax = 5;
 constexpr size_t kGetsAtOnce = 8;
+constexpr uint64_t kGetsAnExists = 8;
 constexpr uint64_t kTornMostSize = 900;
 // Above this a value is not rewritten in place (index/item_store.h, kInPlaceBytesMax).
 constexpr uint64_t kInPlaceSizeMax = 900;
@@ -184,6 +185,7 @@ std::string WhatIsWrong(HotKeys& keys, uint64_t key, uint32_t least, const std::
 
 struct Report {
   uint64_t gets = 0;
+  uint64_t exists = 0;  // asked
   uint64_t wrong = 0;
   uint64_t failed = 0;  // GETs and writes that ended in an error
   uint64_t writes = 0;
@@ -191,9 +193,9 @@ struct Report {
   double seconds = 0;
 
   void Add(const Report& other) {
-    gets += other.gets, wrong += other.wrong, failed += other.failed, writes += other.writes;
-    torn += other.torn, retries += other.retries, rpc_gets += other.rpc_gets;
-    seconds += other.seconds;
+    gets += other.gets, exists += other.exists, wrong += other.wrong, failed += other.failed;
+    writes += other.writes, torn += other.torn, retries += other.retries;
+    rpc_gets += other.rpc_gets, seconds += other.seconds;
   }
 };
 
@@ -283,10 +285,21 @@ class Reader {
  private:
   void Get() {
     const uint64_t key = random_() % keys_.count();
+    if (random_() % kGetsAnExists == 0) return Exists(key);
     const auto done = [this, key, least = keys_.known(key)](const absl::StatusOr<Value>& value) {
       Judge(key, least, value);
     };
     const absl::Status started = client_.StartGet(names_[key], done);
+    if (!started.ok()) Fail(report_, started.ToString());
+  }
+
+  void Exists(uint64_t key) {
+    const auto done = [this, key](const absl::StatusOr<bool>& exists) {
+      ++report_.exists;
+      if (!exists.ok()) return Fail(report_, exists.status().ToString());
+      if (!*exists) Wrong(key, "is said not to exist");
+    };
+    const absl::Status started = client_.StartExists(names_[key], done);
     if (!started.ok()) Fail(report_, started.ToString());
   }
 
@@ -308,9 +321,12 @@ class Reader {
     ++report_.gets;
     if (!value.ok()) return Fail(report_, value.status().ToString());
     const std::string wrong = WhatIsWrong(keys_, key, least, value->bytes);
-    if (wrong.empty()) return;
+    if (!wrong.empty()) Wrong(key, wrong);
+  }
+
+  void Wrong(uint64_t key, const std::string& what) {
     if (report_.wrong++ < kWrongShownMax)
-      std::printf("  %s: %s\n", names_[key].c_str(), wrong.c_str());
+      std::printf("  %s: %s\n", names_[key].c_str(), what.c_str());
   }
 
   Client& client_;
@@ -382,9 +398,9 @@ std::string SizeName(uint64_t size) {
 std::string Figures(const Report& report) {
   char text[200];
   std::snprintf(text, sizeof(text),
-                "%llu GETs, %llu torn READs rejected, %llu retries, %llu by message, "
+                "%llu GETs, %llu EXISTS, %llu torn READs rejected, %llu retries, %llu by message, "
                 "%llu writes, %.0f s",
-                0ull + report.gets, 0ull + report.torn, 0ull + report.retries,
+                0ull + report.gets, 0ull + report.exists, 0ull + report.torn, 0ull + report.retries,
                 0ull + report.rpc_gets, 0ull + report.writes, report.seconds);
   return text;
 }
