@@ -28,7 +28,9 @@
 // (Longer than 256 KiB, a value comes in pieces, in no order and with other writes between: the
 // simulation tears those.) Half of the readers keep no places of items, so that each of their GETs
 // READs the line as well; the others mostly go to the item that they know, new or dead. About half
-// of the GETs are of a caller who waits (MultiGet), the rest are not.
+// of the GETs are of a caller who waits (MultiGet), the rest are not. Whether a key exists, which
+// each always does, is asked now and then: an answer without a value takes another way through the
+// lookup.
 //
 //   tools/lab --cpu=max,-erms -- bazel-bin/tests/torn_reads.runfiles/osprey/tests/torn_reads
 //
