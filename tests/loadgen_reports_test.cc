@@ -307,6 +307,20 @@ TEST(MergeTest, SaysWhenTheProcessesWereNotSideBySideAndRefusesALoadWithARun) {
   EXPECT_FALSE(Merge({}).ok());
 }
 
+// The file could not be read again.
+TEST(MergeTest, RefusesCountsThatAreTooGreatTogether) {
+  RunResult most = Result();
+  most.measured.torn = kCountMax - Result().measured.torn;
+  EXPECT_TRUE(Merge({Result(), most}).ok());
+  ++most.measured.torn;
+  EXPECT_THAT(Merge({Result(), most}).status().message(),
+              HasSubstr("more than 9007199254740992 of something"));
+
+  RunResult many = Result();
+  many.measured.of(OperationKind::kRead).service.RecordMany(1, kCountMax);
+  EXPECT_FALSE(Merge({Result(), many}).ok());
+}
+
 TEST(SeriesTest, SecondsWithoutOperationsAreThereAndLateReportsAreKept) {
   Series series;
   Histogram one;

@@ -93,8 +93,8 @@ const Histogram& Service(const RunResult& result, size_t kind) {
   return result.measured.kinds[kind].service;
 }
 
-// Several processes' together. With `comes_back` their counts are not too great to be kept.
-void MustMerge(const RunResult& a, const RunResult& b, bool comes_back = false) {
+// Several processes' together.
+void MustMerge(const RunResult& a, const RunResult& b) {
   const absl::StatusOr<RunResult> merged = Merge({a, b});
   if (!merged.ok()) return MustBeOneLine(merged.status());
   OSPREY_MUST(merged->measured.operations == a.measured.operations + b.measured.operations &&
@@ -108,7 +108,7 @@ void MustMerge(const RunResult& a, const RunResult& b, bool comes_back = false) 
     OSPREY_MUST(both.max() == std::max(Service(a, kind).max(), Service(b, kind).max()),
                 "a greatest latency that got lost");
   }
-  if (comes_back) MustComeBack(*merged);
+  MustComeBack(*merged);
   MustBeReported(*merged);
 }
 
@@ -232,7 +232,7 @@ void One(fuzz::Input input) {
     case kWhole: {
       const RunResult a = TakeResult(input);
       Use(a);
-      return MustMerge(a, TakeResult(input), /*comes_back=*/true);
+      return MustMerge(a, TakeResult(input));
     }
     case kDamaged:
       return TakeDamaged(input);

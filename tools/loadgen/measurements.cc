@@ -41,6 +41,21 @@ void Measurements::Add(const Measurements& other) {
   connects += other.connects;
 }
 
+uint64_t KindMeasurements::LargestCount() const {
+  uint64_t largest = std::max(
+      {service.count(), service_failed.count(), intended.count(), intended_failed.count()});
+  for (const auto& [code, count] : returns) largest = std::max(largest, count);
+  return largest;
+}
+
+uint64_t Measurements::LargestCount() const {
+  uint64_t largest =
+      std::max({cleanup.LargestCount(), operations, scanned, checked, wrong, stale, gets, reads,
+                scan_reads, torn, retries, rpc_gets, messages, connects});
+  for (const KindMeasurements& kind : kinds) largest = std::max(largest, kind.LargestCount());
+  return largest;
+}
+
 uint64_t Measurements::Returned(absl::StatusCode code) const {
   uint64_t count = 0;
   for (const KindMeasurements& kind : kinds) {

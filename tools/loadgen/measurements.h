@@ -34,6 +34,7 @@ struct KindMeasurements {
   void Record(absl::StatusCode code, uint64_t service_ns);
   void RecordIntended(absl::StatusCode code, uint64_t intended_ns);
   void Add(const KindMeasurements& other);
+  uint64_t LargestCount() const;
   bool empty() const { return returns.empty(); }
 };
 
@@ -64,6 +65,8 @@ struct Measurements {
   uint64_t Returned(absl::StatusCode code) const;
   // Neither OK nor NOT_FOUND.
   uint64_t failed() const;
+  // The greatest number of anything that is counted here.
+  uint64_t LargestCount() const;
 };
 
 // Of one second; latencies in nanoseconds.

@@ -19,9 +19,6 @@ namespace osprey::loadgen {
 // Of a file that is read back: a week of seconds takes less.
 constexpr size_t kJsonBytesMax = size_t{256} << 20;
 
-// Of anything that is counted there: what a number of JSON holds exactly wherever it is read.
-constexpr uint64_t kCountMax = uint64_t{1} << 53;
-
 std::string ToJson(const RunResult& result);
 
 // Errors: INVALID_ARGUMENT: no JSON, or not kvbench's; says what is wrong with it.

@@ -63,6 +63,10 @@ absl::StatusOr<RunResult> Merge(absl::Span<const RunResult> results) {
     merged.behind_ns = std::max(merged.behind_ns, result.behind_ns);
     merged.processes += result.processes;
     merged.measured.Add(result.measured);
+    if (std::max(merged.processes, merged.measured.LargestCount()) > kCountMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("results with more than ", kCountMax, " of something cannot be merged"));
+    }
     MergeSeries(result.series, merged.series);
   }
   merged.began = first;

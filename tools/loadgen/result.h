@@ -21,6 +21,9 @@ namespace osprey::loadgen {
 // Names and values in the order in which they are to be shown.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+// Of anything that is counted: what a number of JSON holds exactly wherever it is read.
+constexpr uint64_t kCountMax = uint64_t{1} << 53;
+
 struct RunResult {
   std::string phase;               // "load" or "run"
   Facts environment;               // machine, transport, versions
@@ -48,7 +51,8 @@ struct RunResult {
 // Several processes' results as one. They are taken to have run side by side: operations and
 // histograms are added, the time is that of the longest, and a second's percentiles are the
 // greatest of all. Settings and environment are the first's, with "(differs)" where others' are not
-// the same. Errors: INVALID_ARGUMENT: none, or loads and runs mixed.
+// the same. Errors: INVALID_ARGUMENT: none, or loads and runs mixed, or more than kCountMax of
+// something together.
 absl::StatusOr<RunResult> Merge(absl::Span<const RunResult> results);
 
 }  // namespace osprey::loadgen
