@@ -271,44 +271,43 @@ void Scan::WantLines(Phase phase) {
   }
 }
 
-bool Scan::IsSettled(uint32_t home) const {
-  if (!lines_[line_at_[home]].settled || !lines_[line_at_[home + 1]].settled) return false;
-  return std::none_of(lines_.begin(), lines_.end(), [home](const LineCopy& line) {
-    return line.number == kChainLine && line.home == home && !line.settled;
-  });
-}
-
+// A home is settled when nothing speaks against its two lines and its chain.
 Scan::Step Scan::EndRound() {
   std::array<bool, kHomesPerSegment> settled{};
-  std::vector<uint32_t> left;
-  for (const uint32_t home : homes_) {
-    settled[home] = IsSettled(home);
-    if (!settled[home]) {
-      left.push_back(home);
-      continue;
-    }
-    if (!options_.count_only) continue;
-    // Each line once: the first of the window; the segment's last; the chain.
-    block_count_ += lines_[line_at_[home]].entries;
-    if (home + 1 == kHomesPerSegment) block_count_ += lines_[line_at_[home + 1]].entries;
-    for (const LineCopy& line : lines_) {
-      if (line.number == kChainLine && line.home == home) block_count_ += line.entries;
-    }
+  for (const uint32_t home : homes_)
+    settled[home] = lines_[line_at_[home]].settled && lines_[line_at_[home + 1]].settled;
+  for (const LineCopy& line : lines_) {
+    if (line.number == kChainLine && !line.settled) settled[line.home] = false;
   }
+  if (options_.count_only) CountEntries(settled);
   for (Found& found : found_) {
     if (!settled[found.home]) continue;
     block_found_.push_back(std::move(found));
     ++block_count_;
   }
-  homes_ = std::move(left);
+  homes_.erase(
+      std::remove_if(homes_.begin(), homes_.end(), [&](uint32_t home) { return settled[home]; }),
+      homes_.end());
   if (homes_.empty()) return EndBlock();
   if (++rounds_ > kScanRoundsMax) return GiveUp();
   return BeginRound();
 }
 
+// Each line once: the first of the window; the segment's last; the chain.
+void Scan::CountEntries(const std::array<bool, kHomesPerSegment>& settled) {
+  for (const uint32_t home : homes_) {
+    if (!settled[home]) continue;
+    block_count_ += lines_[line_at_[home]].entries;
+    if (home + 1 == kHomesPerSegment) block_count_ += lines_[line_at_[home + 1]].entries;
+  }
+  for (const LineCopy& line : lines_) {
+    if (line.number == kChainLine && settled[line.home]) block_count_ += line.entries;
+  }
+}
+
 // --- What READs bring --------------------------------------------------------------------------
 
-bool Scan::TakeLine(uint32_t index, ByteSpan bytes) {
+bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
   LineCopy& copy = lines_[index];
   if (!RecordIsWhole(bytes, {copy.offset, map_.incarnation()})) {
     copy.settled = false;
@@ -350,12 +349,10 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes) {
   if (copy.number != kChainLine && !is_home) return true;
   nonsense_ |= link != 0 && (KindOf(link) != WordKind::kLink || !map_.IsLine(LinkOffset(link)));
   if (nonsense_) return true;
-  if (copy.number != kChainLine) {
-    if (link != 0) chains_.push_back({copy.number, LinkOffset(link), 0});
-  } else {
-    for (Chain& chain : chains_) {
-      if (chain.home == copy.home) chain.next = link == 0 ? 0 : LinkOffset(link);
-    }
+  if (chain != nullptr) {
+    chain->next = link == 0 ? 0 : LinkOffset(link);
+  } else if (link != 0) {
+    chains_.push_back({copy.number, LinkOffset(link), 0});
   }
   copy.followed |= link != 0;
   return true;
@@ -371,7 +368,7 @@ void Scan::TakeChainLine(Chain& chain, ByteSpan bytes) {
   line.followed = true;
   nonsense_ |= ++chain.lines > kChainLinesMax;
   lines_.push_back(line);
-  if (!nonsense_) (void)TakeLine(static_cast<uint32_t>(lines_.size() - 1), bytes);
+  if (!nonsense_) (void)TakeLine(static_cast<uint32_t>(lines_.size() - 1), bytes, &chain);
 }
 
 // `bytes`: as many as the slot says, or as are known to be needed.

@@ -171,14 +171,15 @@ class Scan {
 
   // False: another generation's.
   bool Take(const Purpose& purpose, ByteSpan bytes);
-  bool TakeLine(uint32_t index, ByteSpan bytes);
+  // `chain`: that it belongs to; null for one of the segment's own.
+  bool TakeLine(uint32_t index, ByteSpan bytes, Chain* chain = nullptr);
   void TakeChainLine(Chain& chain, ByteSpan bytes);
   void TakeItem(Item item, ByteSpan bytes);
   void WantItem(Item item, uint64_t bytes);
   void TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item,
                  bool is_inline = false);
   bool BelongsTo(const LineCopy& line, KeyHash hash) const;
-  bool IsSettled(uint32_t home) const;
+  void CountEntries(const std::array<bool, kHomesPerSegment>& settled);
 
   RegionMap& map_;
   const ScanOptions options_;
