@@ -382,6 +382,16 @@ TEST_F(DoctorTest, QueuePairsOfAProcessThatHasEndedAreALeak) {
   EXPECT_THAT(findings[1].reason, HasSubstr("kvserver (7): 1 queue pairs"));
 }
 
+TEST_F(DoctorTest, WhatAThreadHoldsItsProcessHolds) {
+  AddDevice();
+  machine_.Write("/proc/7/comm", "kvserver");
+  machine_.Write("/proc/8/status", "Name:\tosprey-verbs\nTgid:\t7\nPid:\t8");
+  machine_.output["rdma -j resource show qp"] =
+      R"([{"ifname":"rxe0","lqpn":17,"type":"RC","state":"RTS","pid":8,"comm":"osprey-verbs"},
+          {"ifname":"rxe0","lqpn":18,"type":"RC","state":"RTS","pid":7,"comm":"kvserver"}])";
+  EXPECT_THAT(One("resources", Outcome::kPass).reason, HasSubstr("kvserver (7): 2 queue pairs"));
+}
+
 TEST_F(DoctorTest, NamesOfProcessesSayNothingToTheTerminal) {
   AddDevice();
   machine_.Write("/proc/7/comm", "x");

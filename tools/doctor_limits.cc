@@ -215,13 +215,25 @@ std::optional<std::vector<Json>> ResourcesOf(const Machine& machine, const std::
   return entries;
 }
 
+// What rdma(8) calls a process is the thread that made the object.
+int64_t ProcessOf(const Machine& machine, int64_t thread) {
+  const std::optional<std::string> status = machine.Read(absl::StrCat("/proc/", thread, "/status"));
+  for (const absl::string_view line : absl::StrSplit(status.value_or(""), '\n')) {
+    int64_t pid = 0;
+    if (absl::StartsWith(line, "Tgid:") && absl::SimpleAtoi(line.substr(5), &pid)) return pid;
+  }
+  return thread;
+}
+
 Holder& HolderOf(const Machine& machine, const Json& entry, std::map<int64_t, Holder>& holders) {
-  const auto pid = entry["pid"].get<int64_t>();
+  const auto thread = entry["pid"].get<int64_t>();
+  const int64_t pid = ProcessOf(machine, thread);
   Holder& holder = holders[pid];
   if (holder.name.empty()) {
     const Json command = entry.contains("comm") ? entry["comm"] : Json("?");
     // (A process gives itself any name.)
-    const std::string name = command.is_string() ? command.get<std::string>() : "?";
+    std::string name = command.is_string() ? command.get<std::string>() : "?";
+    if (pid != thread) name = machine.Read(absl::StrCat("/proc/", pid, "/comm")).value_or(name);
     holder.name = absl::StrCat(absl::CHexEscape(name), " (", pid, ")");
     holder.alive = !machine.List(absl::StrCat("/proc/", pid)).empty();
   }
