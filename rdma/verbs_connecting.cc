@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& c
   options.reads_in_flight_max = options_.reads_in_flight_max;
   options.send_credits_max = send_credits_max;
   options.tag = ConnectionTable::TagOf(connection.id);
-  return Link::Create(*completions_[device->index], connection.cm_id.get(), options);
+  return Link::Create(*completions_[device->index], options);
 }
 
 absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
@@ -177,6 +177,8 @@ absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
       NewLink(connection, kReceiveCreditsMax, options_.frame_bytes_max);
   if (!link.ok()) return link.status();
   connection.link = *std::move(link);
+  if (absl::Status status = connection.link->Make(connection.cm_id.get()); !status.ok())
+    return status;
   connection.depth = WantedReadDepth(connection.link->device());
   ConnectData data = OurData();
   data.affinity = connection.affinity;
@@ -250,25 +252,53 @@ absl::Status VerbsTransport::Accept(ConnectionId id) {
   if (connection == nullptr || connection->state != State::kRequested) {
     return absl::UnavailableError("the peer does not wait to be accepted any more");
   }
-  absl::Status status = StartAccepting(*connection);
+  absl::Status status = StartBuilding(*connection);
   if (!status.ok()) Break(*connection, status);
   return status;
 }
 
-absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
+// The queue pair is ready before the peer hears of it, so that nothing arrives while another thread
+// has it. Who asks next waits until it is: of those that wait in the kernel none is forgotten, and
+// those that have been taken from it count as being let in.
+absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
   const ConnectData& peer = connection.peer_data;
-  absl::StatusOr<std::unique_ptr<Link>> link =
+  absl::StatusOr<std::unique_ptr<Link>> made =
       NewLink(connection, std::min(peer.receive_credits, kReceiveCreditsMax),
               std::min(peer.frame_bytes_max, options_.frame_bytes_max));
-  if (!link.ok()) return link.status();
-  connection.link = *std::move(link);
-  const ReadDepth ours = WantedReadDepth(connection.link->device());
+  if (!made.ok()) return made.status();
+  const ReadDepth ours = WantedReadDepth((*made)->device());
   connection.depth.initiator = std::min(connection.depth.initiator, ours.initiator);
   connection.depth.responder = std::min(connection.depth.responder, ours.responder);
-  if (absl::Status status = connection.link->Start(connection.cm_id.get(), peer, connection.depth);
-      !status.ok()) {
-    return status;
-  }
+  struct Building {
+    std::unique_ptr<Link> link;
+    absl::Status status;
+  };
+  const auto building = std::make_shared<Building>(Building{*std::move(made), {}});
+  SetState(connection, State::kBuilding);
+  HoldRequests(true);
+  slow_calls_->Add(
+      SlowCalls::kMake,
+      [building, peer, depth = connection.depth, id = connection.cm_id.get()] {
+        building->status = building->link->Make(id);
+        if (building->status.ok()) building->status = building->link->Start(id, peer, depth);
+      },
+      [this, building, id = connection.id] {
+        OnBuilt(*connections_.Find(id), std::move(building->link), std::move(building->status));
+      });
+  return absl::OkStatus();
+}
+
+void VerbsTransport::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link,
+                             absl::Status status) {
+  if (slow_calls_->waiting(SlowCalls::kMake) == 0) HoldRequests(false);
+  connection.link = std::move(link);
+  SetState(connection, State::kRequested);
+  if (connection.given_up) return Break(connection, std::move(connection.end_status));
+  if (status.ok()) status = StartAccepting(connection);
+  if (!status.ok()) Break(connection, std::move(status));
+}
+
+absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
   const ConnectData data = OurData();
   rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
   if (rdma_accept(connection.cm_id.get(), &parameters) != 0)

@@ -6,7 +6,9 @@
 //     kResolvingAddress                                       kRequested ------ Reject() --------+
 //            |                                          (HandOver() takes it from one            |
 //            |                                           Transport's table to another's)         |
-//            | ADDR_RESOLVED                                      | Accept()                     |
+//            |                                                    | Accept()                     |
+//            | ADDR_RESOLVED                                  kBuilding                          |
+//            |                                                    | the queue pair is made       |
 //     kResolvingRoute                                         kAccepting                         |
 //            | ROUTE_RESOLVED                                     | ESTABLISHED, or the first    |
 //     kConnecting                                                 | frame (it may come earlier)  |
@@ -21,10 +23,15 @@
 //                                    kDraining                                                   |
 //                                     | all flushed, or kDrainMax                                |
 //   (every state above kConnected     v                                                          |
-//    goes here at once on an error,  kEnded <----------------------------------------------------+
-//    or on Disconnect)                |
+//    goes here at once on an       kDestroying                                                   |
+//    error, or on Disconnect;         | the queue pair is destroyed, if there was one            |
+//    kBuilding when it is built)      v                                                          |
+//                                    kEnded <----------------------------------------------------+
 //                                     | kDisconnected was delivered
 //                                   (gone)
+//
+// In kBuilding and kDestroying another thread has the link's queue pair (slow_calls.h): the
+// connection waits for it, whatever befalls it meanwhile.
 
 #ifndef OSPREY_RDMA_VERBS_CONNECTION_H_
 #define OSPREY_RDMA_VERBS_CONNECTION_H_
@@ -52,10 +59,12 @@ enum class ConnectionState {
   kResolvingRoute,
   kConnecting,
   kRequested,
+  kBuilding,
   kAccepting,
   kConnected,
   kSayingGoodbye,
   kDraining,
+  kDestroying,
   kEnded,
 };
 
@@ -78,10 +87,11 @@ struct VerbsConnection {
   ConnectData peer_data;  // kRequested: what it asked with
   ReadDepth depth;  // kConnecting: what we asked for; kRequested and later: what both agree to
   bool ended_by_us = false;                     // Disconnect was called
+  bool given_up = false;                        // kBuilding: to end as soon as it is built
   absl::Status end_status;                      // of kDisconnected
   std::chrono::steady_clock::time_point bound;  // kSayingGoodbye, kDraining: it lasts no longer
   CmId cm_id;
-  std::unique_ptr<Link> link;  // null before the device is known; gone before the CM id
+  std::unique_ptr<Link> link;  // null before it is made; gone before the CM id
 };
 
 // Connections by id. An id is a serial number, never used again within the process, above the

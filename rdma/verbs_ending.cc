@@ -21,16 +21,14 @@ constexpr std::chrono::milliseconds kGoodbyeMax(100);
 // How long a broken queue pair may take to flush. It takes microseconds; destroying it ends the
 // wait in any case.
 constexpr std::chrono::milliseconds kDrainMax(200);
-// Connections that one Poll brings to their end: destroying a queue pair takes the kernel a
-// millisecond or more, and the frames of all other connections wait meanwhile.
-constexpr int kEndsPerPoll = 1;
 
 }  // namespace
 
 void VerbsTransport::SetState(VerbsConnection& connection, ConnectionState state) {
   const auto waits = [](State s) {
     return s == State::kResolvingAddress || s == State::kResolvingRoute ||
-           s == State::kConnecting || s == State::kAccepting;
+           s == State::kConnecting || s == State::kBuilding || s == State::kAccepting ||
+           s == State::kDestroying;
   };
   connecting_ -= waits(connection.state);
   connection.state = state;
@@ -57,12 +55,17 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
       if (connection.state == State::kRequested)
         (void)rdma_reject(connection.cm_id.get(), nullptr, 0);
       connection.end_status = std::move(status);
-      return End(connection);
+      return Destroy(connection);
+    case State::kBuilding:
+      if (!connection.given_up) connection.end_status = std::move(status);
+      connection.given_up = true;
+      return;
     case State::kConnected:
     case State::kSayingGoodbye:
       connection.end_status = connection.ended_by_us ? absl::OkStatus() : std::move(status);
       return StartDrain(connection);
     case State::kDraining:
+    case State::kDestroying:
     case State::kEnded:
       return;
   }
@@ -85,7 +88,6 @@ void VerbsTransport::StartDrain(VerbsConnection& connection) {
 
 void VerbsTransport::FinishEnding(bool seen_all) {
   const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
-  int ends_left = kEndsPerPoll;
   // Whether this one is out of ending_.
   const auto finish = [&](ConnectionId id) {
     VerbsConnection& connection = *connections_.Find(id);
@@ -95,28 +97,35 @@ void VerbsTransport::FinishEnding(bool seen_all) {
       if (late) StartDrain(connection);
       return false;
     }
-    if ((!connection.link->drained() && !late) || ends_left == 0) return false;
-    ends_left--;
-    End(connection);
+    if (!connection.link->drained() && !late) return false;
+    Destroy(connection);
     return true;
   };
   ending_.erase(std::remove_if(ending_.begin(), ending_.end(), finish), ending_.end());
 }
 
+void VerbsTransport::Destroy(VerbsConnection& connection) {
+  QueuePair queue_pair;
+  if (connection.link != nullptr) queue_pair = connection.link->TakeQueuePair();
+  if (queue_pair == nullptr) return End(connection);
+  SetState(connection, State::kDestroying);
+  slow_calls_->Add(
+      SlowCalls::kEnd, [queue_pair = std::move(queue_pair)]() mutable { queue_pair.reset(); },
+      [this, id = connection.id] { End(*connections_.Find(id)); });
+}
+
+// Nothing can land any more.
 void VerbsTransport::End(VerbsConnection& connection) {
-  if (connection.link != nullptr) {
-    connection.link->Destroy();
-    const absl::Status unread =
-        connection.end_status.ok()
-            ? absl::CancelledError("the connection ended before these READs were done")
-            : connection.end_status;
-    while (connection.link->has_batches()) {
-      batches_in_flight_--;
-      Queue(Event::Kind::kReadsDone, connection.id, unread);
-      pending_.back().event.cookie = connection.link->PopBatch();
-    }
+  const absl::Status unread =
+      connection.end_status.ok()
+          ? absl::CancelledError("the connection ended before these READs were done")
+          : connection.end_status;
+  while (connection.link != nullptr && connection.link->has_batches()) {
+    batches_in_flight_--;
+    Queue(Event::Kind::kReadsDone, connection.id, unread);
+    pending_.back().event.cookie = connection.link->PopBatch();
   }
-  // Nothing can land any more, and the kernel may take its time.
+  // The kernel may take its time.
   reaper_->HandOver(std::move(connection.cm_id));
   SetState(connection, State::kEnded);
   Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);

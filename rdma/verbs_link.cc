@@ -45,30 +45,38 @@ absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port
 }  // namespace
 
 Link::Link(const VerbsDevice& device, const Options& options)
-    : device_(device), device_index_(device.index), options_(options) {}
+    : device_(device),
+      device_index_(device.index),
+      options_(options),
+      receives_(options.receive_credits + kControlReceives),
+      batches_(std::bit_ceil(size_t{options.reads_in_flight_max})) {}
 
 Link::~Link() = default;
 
-absl::StatusOr<std::unique_ptr<Link>> Link::Create(DeviceCompletions& completions, rdma_cm_id* id,
+absl::StatusOr<std::unique_ptr<Link>> Link::Create(DeviceCompletions& completions,
                                                    const Options& options) {
   std::unique_ptr<Link> link(new Link(completions.device(), options));
-  link->receives_ = options.receive_credits + kControlReceives;
-  link->batches_.resize(std::bit_ceil(size_t{options.reads_in_flight_max}));
-  const QueuePairShape shape = {
-      .sends = options.reads_in_flight_max + SendSlots(options.send_credits_max) + kLastWords,
-      .receives = link->receives_,
-  };
+  const QueuePairShape shape = link->Shape();
   absl::StatusOr<CompletionRoom> room = completions.Reserve(shape.sends + shape.receives);
   if (!room.ok()) return room.status();
   link->completions_ = *std::move(room);
-  absl::StatusOr<NewQueuePair> made =
-      CreateQueuePair(link->device_, link->completions_.queue(), shape);
-  if (!made.ok()) return made.status();
-  link->queue_pair_ = std::move(made->queue_pair);
-  link->inline_bytes_max_ = made->inline_bytes_max;
-  if (absl::Status status = MoveToInit(link->queue_pair(), id); !status.ok()) return status;
-  if (absl::Status status = link->PrepareReceives(); !status.ok()) return status;
   return link;
+}
+
+QueuePairShape Link::Shape() const {
+  return {
+      .sends = options_.reads_in_flight_max + SendSlots(options_.send_credits_max) + kLastWords,
+      .receives = receives_,
+  };
+}
+
+absl::Status Link::Make(rdma_cm_id* id) {
+  absl::StatusOr<NewQueuePair> made = CreateQueuePair(device_, completions_.queue(), Shape());
+  if (!made.ok()) return made.status();
+  queue_pair_ = std::move(made->queue_pair);
+  inline_bytes_max_ = made->inline_bytes_max;
+  if (absl::Status status = MoveToInit(queue_pair(), id); !status.ok()) return status;
+  return PrepareReceives();
 }
 
 absl::Status Link::Start(rdma_cm_id* id, const ConnectData& peer, const ReadDepth& depth) {

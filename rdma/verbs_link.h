@@ -76,7 +76,8 @@ struct ReadChain {
   std::vector<ibv_sge> segments;
 };
 
-// Belongs to its Transport's thread.
+// Belongs to its Transport's thread. But what takes the kernel long, Make, Start and the destructor
+// of a link that has left the completions, may be called by another to which the link was given.
 class Link {
  public:
   struct Options {
@@ -88,10 +89,14 @@ class Link {
     uint64_t tag = 0;  // WorkId::kTagBits
   };
 
-  // Makes the queue pair and the receives, and posts these. Errors: RESOURCE_EXHAUSTED, INTERNAL.
+  // A link for which nothing but room among the completions exists yet. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<Link>> Create(DeviceCompletions& completions,
-                                                      rdma_cm_id* id, const Options& options);
+                                                      const Options& options);
   ~Link();
+
+  // Makes the queue pair and the receives, and posts these. REQUIRES: once, before all that
+  // follows. Errors: RESOURCE_EXHAUSTED, INTERNAL.
+  absl::Status Make(rdma_cm_id* id);
 
   // Adopts what the peer offers and makes the queue pair ready. REQUIRES: once, when the CM id
   // knows the peer's queue pair. Errors: RESOURCE_EXHAUSTED, INTERNAL, INVALID_ARGUMENT.
@@ -137,8 +142,10 @@ class Link {
   void StartDrain();
   void OnDrained(WorkKind kind);
   bool drained() const { return draining_ && receives_posted_ == 0 && sentinel_seen_; }
-  // Destroys the queue pair: from now on no READ can land, drained or not.
-  void Destroy() { queue_pair_.reset(); }
+  // Once it is destroyed no READ can land, drained or not, and nothing completes.
+  QueuePair TakeQueuePair() { return std::move(queue_pair_); }
+  // REQUIRES: there is no queue pair any more, and nothing will be called but the destructor.
+  void LeaveCompletions() { completions_ = CompletionRoom(); }
 
  private:
   struct Batch {
@@ -147,7 +154,7 @@ class Link {
   };
 
   Link(const VerbsDevice& device, const Options& options);
-  size_t receive_stride() const;
+  QueuePairShape Shape() const;
   std::byte* send_slot(uint64_t number) const;
   uint64_t Work(WorkKind kind, uint64_t index) const {
     return WorkId::Pack(options_.tag, kind, index);
@@ -182,7 +189,7 @@ class Link {
   size_t send_stride_ = 0;  // bytes
 
   // Receives.
-  uint32_t receives_ = 0;         // in all
+  const uint32_t receives_;       // in all
   uint32_t receives_posted_ = 0;  // of these
   uint32_t credits_owed_ = 0;     // posted again and not told to the peer yet
   VerbsBuffer receive_buffer_;

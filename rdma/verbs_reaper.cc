@@ -1,12 +1,13 @@
 #include "rdma/verbs_reaper.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <utility>
+
+#include "rdma/quiet_thread.h"
 
 namespace osprey::rdma {
 
@@ -58,23 +59,13 @@ void CmReaper::HandOver(CmId id) {
 }
 
 void CmReaper::StartThread() {
-  // Signals are for the threads that expect them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   auto state = std::make_unique<std::shared_ptr<State>>(state_);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   // When the system has no thread to give, the ids wait for the next one handed over.
-  started_ = pthread_create(&thread, &attributes, &Run, state.get()) == 0;
-  if (started_) {
-    (void)state.release();  // Run's
-    pthread_setname_np(thread, "osprey-reaper");
-  }
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  started_ = StartQuietThread("osprey-reaper", &Run, state.get(), thread);
+  if (!started_) return;
+  (void)state.release();  // Run's
+  pthread_detach(thread);
 }
 
 void* CmReaper::Run(void* argument) {

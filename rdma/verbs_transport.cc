@@ -102,6 +102,12 @@ absl::Status VerbsTransport::Initialize() {
   if (absl::Status status = Watch(handed_over_->fd(), {Source::Kind::kHandedOver}); !status.ok())
     return status;
 
+  absl::StatusOr<std::unique_ptr<SlowCalls>> slow_calls = SlowCalls::Create();
+  if (!slow_calls.ok()) return slow_calls.status();
+  slow_calls_ = *std::move(slow_calls);
+  if (absl::Status status = Watch(slow_calls_->fd(), {Source::Kind::kSlowCalls}); !status.ok())
+    return status;
+
   for (const VerbsDevice& device : shared_.devices->all()) {
     absl::StatusOr<std::unique_ptr<DeviceCompletions>> completions =
         DeviceCompletions::Create(device);
@@ -122,19 +128,33 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
   event.data.u64 = sources_.size();
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return VerbsError("epoll_ctl", errno);
+  source.fd = fd;
   sources_.push_back(source);
   return absl::OkStatus();
 }
 
+void VerbsTransport::HoldRequests(bool hold) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.kind != Source::Kind::kCm && source.kind != Source::Kind::kHandedOver) continue;
+    epoll_event event = {};
+    if (!hold) event.events = EPOLLIN;
+    event.data.u64 = i;
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, source.fd, &event);  // needs no memory
+  }
+}
+
 VerbsTransport::~VerbsTransport() {
+  // What another thread has of the connections comes back first, or is destroyed.
+  slow_calls_.reset();
   // Their ids are of our channel. Never accepted, so that nothing is repeated on their behalf.
   if (handed_over_ != nullptr) handed_over_->Take();
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
-    if (connection.link != nullptr && connection.cm_id != nullptr) {
+    if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
       MoveToError(connection.link->queue_pair());
       (void)rdma_disconnect(connection.cm_id.get());  // tells the peer
-      connection.link->Destroy();                     // ends what is still posted
+      connection.link->TakeQueuePair().reset();       // ends what is still posted
     }
     reaper_->HandOver(std::move(connection.cm_id));
   });
@@ -228,7 +248,9 @@ Transport::Resources VerbsTransport::resources() const {
   Resources resources;
   resources.connections = connections_.size();
   connections_.ForEach([&](const VerbsConnection& connection) {
-    if (connection.link != nullptr && connection.link->queue_pair() != nullptr)
+    const bool elsewhere =
+        connection.state == State::kBuilding || connection.state == State::kDestroying;
+    if (elsewhere || (connection.link != nullptr && connection.link->queue_pair() != nullptr))
       resources.queue_pairs++;
   });
   return resources;
@@ -238,7 +260,7 @@ Transport::Resources VerbsTransport::resources() const {
 
 size_t VerbsTransport::Poll(absl::Span<Event> events) {
   Output output{events};
-  if (!delivered_ends_.empty()) delivered_ends_.clear();
+  if (!delivered_ends_.empty()) FreeEnded();
   if (!delivered_frames_.empty()) ReleaseFrames();
   if (MustLookAround()) LookAround();
   if (!pending_.empty()) DeliverPending(output);
@@ -254,10 +276,20 @@ size_t VerbsTransport::Poll(absl::Span<Event> events) {
 void VerbsTransport::ReleaseFrames() {
   for (const DeliveredFrame& frame : delivered_frames_) {
     VerbsConnection* const connection = connections_.Find(frame.connection);
-    if (connection != nullptr && connection->state != State::kEnded)
+    if (connection != nullptr && connection->link->queue_pair() != nullptr)
       connection->link->ReleaseFrame(frame.receive);
   }
   delivered_frames_.clear();
+}
+
+void VerbsTransport::FreeEnded() {
+  for (std::unique_ptr<VerbsConnection>& connection : delivered_ends_) {
+    if (connection->link == nullptr) continue;
+    connection->link->LeaveCompletions();
+    slow_calls_->Add(
+        SlowCalls::kFree, [link = std::move(connection->link)]() mutable { link.reset(); }, [] {});
+  }
+  delivered_ends_.clear();
 }
 
 bool VerbsTransport::MustLookAround() {
@@ -287,6 +319,10 @@ void VerbsTransport::LookAround() {
       case Source::Kind::kHandedOver:
         // One, which is to be accepted, as of CM events.
         TakeHandedOver(1);
+        look_around_ = true;
+        break;
+      case Source::Kind::kSlowCalls:
+        slow_calls_->Finish();
         look_around_ = true;
         break;
       case Source::Kind::kDeviceEvents:
@@ -322,8 +358,9 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   const WorkId work = WorkId::Unpack(completion.wr_id);
   VerbsConnection* const connection = connections_.FindByTag(work.tag);
   // A late one, of a connection whose drain took too long.
-  if (connection == nullptr || connection->state == State::kEnded) return;
+  if (connection == nullptr || connection->link == nullptr) return;
   Link& link = *connection->link;
+  if (link.queue_pair() == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
     Break(*connection, WorkError(*connection, completion.status));
     if (connection->state == State::kDraining) link.OnDrained(work.kind);

@@ -6,8 +6,9 @@
 // every Poll after a sleep or while a connection is being made, else when the kernel's coarse clock
 // has ticked (1 to 10 ms).
 //
-// What could block for long in the kernel is left to a thread of its own (verbs_reaper.h); all else
-// belongs to the Transport's thread.
+// What could block in the kernel is left to threads of their own: for milliseconds, making queue
+// pairs of those that ask and destroying all (slow_calls.h); for a minute, destroying CM ids
+// (verbs_reaper.h). All else belongs to the Transport's thread.
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
 // verbs_connecting.cc, verbs_cm_events.cc and verbs_hand_over.cc (how connections come about), and
@@ -28,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "rdma/handshake.h"
 #include "rdma/inbox.h"
+#include "rdma/slow_calls.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 #include "rdma/verbs_async.h"
@@ -86,9 +88,10 @@ class VerbsTransport : public Transport {
  private:
   // What epoll says is ready: an index into readiness_.
   struct Source {
-    enum class Kind { kCm, kInbox, kHandedOver, kDeviceEvents, kCompletions };
+    enum class Kind { kCm, kInbox, kHandedOver, kSlowCalls, kDeviceEvents, kCompletions };
     Kind kind;
     size_t device = 0;
+    int fd = -1;
   };
   // An event that waits for room in the caller's span.
   struct Pending {
@@ -110,11 +113,14 @@ class VerbsTransport : public Transport {
       : shared_(shared), options_(options), chain_(options.reads_in_flight_max) {}
   absl::Status Initialize();
   absl::Status Watch(int fd, Source source);
+  // Who asks, and what else the CM tells, waits in the kernel, and does not wake us.
+  void HoldRequests(bool hold);
 
   // verbs_transport.cc: progress.
   void ReleaseFrames();
   bool MustLookAround();
   void LookAround();
+  void FreeEnded();
   // True when no completion is left.
   bool PollCompletions(Output& output);
   void OnCompletion(const ibv_wc& completion, Output& output);
@@ -138,6 +144,8 @@ class VerbsTransport : public Transport {
   absl::Status StartConnecting(VerbsConnection& connection);
   absl::Status SendConnectRequest(VerbsConnection& connection);
   absl::Status FinishConnecting(VerbsConnection& connection, const CmEvent& event);
+  absl::Status StartBuilding(VerbsConnection& connection);
+  void OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link, absl::Status status);
   absl::Status StartAccepting(VerbsConnection& connection);
   void OnConnectRequest(const CmEvent& event);
   void AddRequested(VerbsHandedOver asking);
@@ -158,6 +166,7 @@ class VerbsTransport : public Transport {
   void Break(VerbsConnection& connection, absl::Status status);
   void StartGoodbye(VerbsConnection& connection);
   void StartDrain(VerbsConnection& connection);
+  void Destroy(VerbsConnection& connection);
   void End(VerbsConnection& connection);
   // `seen_all`: every completion that there is has been looked at.
   void FinishEnding(bool seen_all);
@@ -171,6 +180,7 @@ class VerbsTransport : public Transport {
   std::unique_ptr<Inbox<VerbsHandedOver>> handed_over_;  // what other Transports gave us
   std::vector<CmId> listeners_;
   ConnectionTable connections_;
+  std::unique_ptr<SlowCalls> slow_calls_;  // has some connections' links
   ReadChain chain_;
 
   std::vector<ConnectionId> ending_;  // kSayingGoodbye, kDraining
@@ -180,7 +190,7 @@ class VerbsTransport : public Transport {
   std::deque<Pending> pending_;
 
   std::vector<Source> sources_;
-  size_t connecting_ = 0;         // connections that wait for a CM event
+  size_t connecting_ = 0;         // connections that wait for a CM event, or for slow_calls_
   size_t batches_in_flight_ = 0;  // of READs, of all connections
   bool look_around_ = true;       // at the next Poll
   int64_t coarse_tick_ = 0;       // when we last looked around, as the coarse clock has it

@@ -61,6 +61,7 @@ using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 
 constexpr absl::Duration kConnectMax = absl::Seconds(20);
+constexpr absl::Duration kFreedMax = absl::Seconds(5);
 constexpr int64_t kSteadyNs = 1'000'000'000;
 constexpr int64_t kSteadyMaxNs = 12'000'000'000;
 constexpr absl::Duration kSweepDeadline = absl::Seconds(5);
@@ -94,7 +95,9 @@ struct Shared {
   std::mutex mutex;
   // Under the mutex.
   std::map<std::string, int> errors;
-  Holdings held_at_end;
+  // By one thread each; read after `end_ns` was set, and after all threads have ended.
+  Holdings held;  // when all were up for the first time
+  std::vector<std::string> left_open;
 };
 
 Outcome OutcomeOf(const absl::Status& status, Kind kind) {
@@ -151,6 +154,19 @@ std::map<std::string, int> DeviceObjects() {
 
 Holdings Held() { return {OpenFiles(), DeviceObjects()}; }
 
+// What is more than it was before.
+std::vector<std::string> More(const Holdings& before, const Holdings& now) {
+  std::vector<std::string> more;
+  std::set_difference(now.files.begin(), now.files.end(), before.files.begin(), before.files.end(),
+                      std::back_inserter(more));
+  for (const auto& [kind, count] : now.objects) {
+    const auto found = before.objects.find(kind);
+    const int had = found == before.objects.end() ? 0 : found->second;
+    if (count > had) more.push_back(absl::StrCat(kind, ":", count, "_instead_of_", had));
+  }
+  return more;
+}
+
 class LoadClient {
  public:
   LoadClient(Shared& shared, int index)
@@ -168,15 +184,21 @@ class LoadClient {
     if (!shared_.quit) Sweep();
     shared_.connections += client_->counters().connects;
     // All of them are still connected when the last one counts.
-    if (++shared_.waiting == FLAGS_clients) {
-      const std::lock_guard<std::mutex> lock(shared_.mutex);
-      shared_.held_at_end = Held();
-      shared_.counted = true;
-    }
-    while (!shared_.counted && !shared_.failed) absl::SleepFor(absl::Milliseconds(5));
+    if (++shared_.waiting == FLAGS_clients) Count();
+    while (!shared_.counted && !shared_.failed) client_->Wait(absl::Milliseconds(5));
   }
 
  private:
+  // What a connection held that ended just now may take the kernel a moment to free.
+  void Count() {
+    const absl::Time until = absl::Now() + kFreedMax;
+    do {
+      client_->Wait(absl::Milliseconds(20));
+      shared_.left_open = More(shared_.held, Held());
+    } while (!shared_.left_open.empty() && absl::Now() < until);
+    shared_.counted = true;
+  }
+
   bool Connect() {
     absl::Status status;
     for (const absl::Time until = absl::Now() + kConnectMax; absl::Now() < until;) {
@@ -381,15 +403,13 @@ class LoadClient {
 };
 
 // "end" or "quit", or the end of the input. "up" comes only after an answer to the last one.
-// Returns what was held when all were up for the first time.
-Holdings AwaitEnd(Shared& shared) {
-  Holdings held;
+void AwaitEnd(Shared& shared) {
   int told = 0;
   while (shared.end_ns == 0 && !shared.failed) {
     if (told != shared.asked && shared.up == FLAGS_clients) {
       told = shared.asked;
       // Before the word: it may be followed by the fault at once.
-      if (held.files.empty()) held = Held();
+      if (shared.held.files.empty()) shared.held = Held();
       std::puts("up");
       std::fflush(stdout);
     }
@@ -405,20 +425,6 @@ Holdings AwaitEnd(Shared& shared) {
     shared.quit = letter == 'q';
     shared.end_ns = NowNs();
   }
-  return held;
-}
-
-// What is more than it was before.
-std::vector<std::string> More(const Holdings& before, const Holdings& now) {
-  std::vector<std::string> more;
-  std::set_difference(now.files.begin(), now.files.end(), before.files.begin(), before.files.end(),
-                      std::back_inserter(more));
-  for (const auto& [kind, count] : now.objects) {
-    const auto found = before.objects.find(kind);
-    const int had = found == before.objects.end() ? 0 : found->second;
-    if (count > had) more.push_back(absl::StrCat(kind, ":", count, "_instead_of_", had));
-  }
-  return more;
 }
 
 // How late a thread that has nothing to do is: what is later than that is not the machine's fault.
@@ -460,12 +466,11 @@ int Main() {
   std::vector<std::thread> threads;
   for (int i = 0; i < FLAGS_clients; ++i)
     threads.emplace_back([&shared, i] { LoadClient(shared, i).Run(); });
-  const Holdings before = AwaitEnd(shared);
+  AwaitEnd(shared);
   for (std::thread& thread : threads) thread.join();
-  const std::vector<std::string> more = More(before, shared.held_at_end);
   std::printf("starved %.3f\n", canary.End());
-  std::printf("connections %lu\nleft open %zu %s\n", shared.connections.load(), more.size(),
-              absl::StrJoin(more, " ").c_str());
+  std::printf("connections %lu\nleft open %zu %s\n", shared.connections.load(),
+              shared.left_open.size(), absl::StrJoin(shared.left_open, " ").c_str());
   for (const auto& [error, count] : shared.errors) std::printf("%d %s\n", count, error.c_str());
   return shared.failed ? 4 : 0;
 }

@@ -16,11 +16,14 @@
 #include <random>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "rdma/address.h"
 #include "rdma/errors.h"
 #include "rdma/verbs_address.h"
 #include "rdma/verbs_frame.h"
 #include "rdma/verbs_link.h"
+#include "tests/subprocess.h"
 #include "tests/transport_contract.h"
 
 namespace osprey::rdma {
@@ -78,15 +81,21 @@ class VerbsTransportTest : public TransportContract {
     EXPECT_EQ(CountOf(side, kind), count);
     return most;
   }
-  // Queue pairs that the kernel holds for this process.
-  static int KernelQueuePairs() {
-    FILE* const output =
-        popen(("rdma resource show qp pid " + std::to_string(getpid())).c_str(), "r");
-    EXPECT_NE(output, nullptr);
-    int lines = 0;
-    for (int c = fgetc(output); c != EOF; c = fgetc(output)) lines += c == '\n';
-    EXPECT_EQ(pclose(output), 0);
-    return lines;
+  static ConnectionId LastOf(const Side& side, Kind kind) {
+    ConnectionId last = ConnectionId::kNone;
+    for (const Recorded& event : side.events()) {
+      if (event.kind == kind) last = event.id;
+    }
+    return last;
+  }
+  // Queue pairs that the kernel holds, of all or of those that threads of that name have made.
+  static int KernelQueuePairs(const std::string& maker = "") {
+    const ProgramResult shown = RunProgram({"rdma", "resource", "show", "qp"});
+    EXPECT_EQ(shown.exit_status, 0) << shown.err;
+    int count = 0;
+    for (const absl::string_view line : absl::StrSplit(shown.out, '\n'))
+      count += !line.empty() && absl::StrContains(line, maker);
+    return count;
   }
 };
 
@@ -349,32 +358,73 @@ TEST_P(VerbsTransportTest, CreditsAboveWhatTheTransportProvidesForAreClamped) {
 
 // ---- Turns -------------------------------------------------------------------------------------
 
-// Each costs the kernel milliseconds, and the frames of all others wait meanwhile. All that there
-// is to do has come before the side is polled that does it.
-TEST_P(VerbsTransportTest, APollTakesInOrEndsOneConnectionAtMost) {
+// All that there is to take in has come before the side is polled that does it.
+TEST_P(VerbsTransportTest, APollTakesInOneConnectionAtMost) {
   constexpr size_t kConnections = 4;
   Side first(*fixture_), second(first), client(*fixture_);
   const std::string uri = Listen(first);
   for (size_t i = 0; i < kConnections; ++i) ASSERT_TRUE(client.transport().Connect(uri).ok());
-  const auto give_time = [&] {
-    const absl::Time end = absl::Now() + absl::Milliseconds(500);
-    while (absl::Now() < end) client.Pump();
-  };
-  give_time();
+  const absl::Time end = absl::Now() + absl::Milliseconds(500);
+  while (absl::Now() < end) client.Pump();
   EXPECT_EQ(MostAPoll(first, Kind::kConnectRequest, kConnections), 1u);
 
   for (const Recorded& asked : first.events())
     ASSERT_TRUE(first.transport().HandOver(asked.id, second.transport()).ok());
   EXPECT_EQ(MostAPoll(second, Kind::kConnectRequest, kConnections), 1u);
+}
 
-  for (const Recorded& asked : second.events())
-    ASSERT_TRUE(second.transport().Accept(asked.id).ok());
-  give_time();
-  EXPECT_EQ(MostAPoll(second, Kind::kConnected, kConnections), 1u);
+// It costs the kernel milliseconds, and the frames of all others would wait meanwhile.
+TEST_P(VerbsTransportTest, QueuePairsAreMadeAndDestroyedByAnotherThread) {
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  const Ids first = Join(server, client, uri);
+  ASSERT_TRUE(client.transport().Connect(uri).ok());
+  server.Forget();
+  ASSERT_TRUE(
+      Until({&server, &client}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
+  const ConnectionId second = server.Find(Kind::kConnectRequest)->id;
 
-  for (const Recorded& event : second.events()) second.transport().Disconnect(event.id);
-  // Goodbyes and draining take less than the pause: each time, all that are left could end.
-  EXPECT_EQ(MostAPoll(second, Kind::kDisconnected, kConnections, absl::Milliseconds(250)), 1u);
+  const int before = KernelQueuePairs();
+  ASSERT_TRUE(server.transport().Accept(second).ok());
+  const absl::Time patience = absl::Now() + kContractPatience;  // without a Poll
+  while (KernelQueuePairs() == before && absl::Now() < patience) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_EQ(KernelQueuePairs(), before + 1);
+  EXPECT_EQ(KernelQueuePairs("osprey-verbs"), 2);
+
+  // The end of a connection whose queue pair is being made waits for that, and comes.
+  server.transport().Disconnect(second);
+  ASSERT_TRUE(Until({&server, &client}, [&] {
+    return server.Find(Kind::kDisconnected) != nullptr &&
+           client.Find(Kind::kDisconnected) != nullptr;
+  }));
+  EXPECT_EQ(server.Find(Kind::kDisconnected)->id, second);
+  EXPECT_EQ(KernelQueuePairs(), before - 1);  // nor does the client have one any more
+  EXPECT_GT(server.transport().SendRoom(first.server), 0u);
+}
+
+// Clients who ask at once are let in one after the other; who asks while another's queue pair is
+// being made is asked for when that is done, and not before.
+TEST_P(VerbsTransportTest, WhoAsksWaitsUntilTheOneBeforeHasItsQueuePair) {
+  constexpr size_t kConnections = 20;
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  for (size_t i = 0; i < kConnections; ++i) ASSERT_TRUE(client.transport().Connect(uri).ok());
+  const absl::Time end = absl::Now() + kContractPatience;
+  size_t accepted = 0;
+  while (CountOf(client, Kind::kConnected) < kConnections && absl::Now() < end) {
+    server.Pump();
+    client.Pump();
+    const size_t asked = CountOf(server, Kind::kConnectRequest);
+    ASSERT_LE(asked, accepted + 1);
+    if (asked == accepted) continue;
+    ASSERT_TRUE(server.transport().Accept(LastOf(server, Kind::kConnectRequest)).ok());
+    ++accepted;
+    // It has not been polled since.
+    EXPECT_EQ(server.transport().limits(LastOf(server, Kind::kConnectRequest)).frame_bytes_max, 0u);
+  }
+  EXPECT_EQ(CountOf(client, Kind::kConnected), kConnections);
 }
 
 // ---- Resources ---------------------------------------------------------------------------------
@@ -418,14 +468,10 @@ TEST_P(VerbsTransportTest, APeerThatIsKilledLeavesNothingBehind) {
   for (int i = 0; i < 3; i++) {
     server.Forget();
     Child child(GetParam(), "client", uri);
-    ASSERT_TRUE(Until({&server}, [&] {
-      if (const Recorded* request = server.Find(Kind::kConnectRequest);
-          request != nullptr && server.transport().limits(request->id).frame_bytes_max == 0) {
-        EXPECT_TRUE(server.transport().Accept(request->id).ok());
-      }
-      return server.Find(Kind::kReceived) != nullptr;
-    }));
-    EXPECT_EQ(KernelQueuePairs(), before + 1);
+    ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
+    EXPECT_TRUE(server.transport().Accept(server.Find(Kind::kConnectRequest)->id).ok());
+    ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kReceived) != nullptr; }));
+    EXPECT_EQ(KernelQueuePairs(), before + 2);
     child.Kill();
     ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kDisconnected) != nullptr; }));
     EXPECT_EQ(ReasonOf(server.Find(Kind::kDisconnected)->status), Reason::kPeerGone)
