@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace osprey::rdma {
 
@@ -19,6 +21,18 @@ inline bool StartQuietThread(const char* name, void* (*run)(void*), void* argume
   if (started) pthread_setname_np(thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;
+}
+
+// How much less CPU such a thread takes than its process's others where there is too little for
+// all: a third (nice(1), of Linux; see sched(7)).
+inline constexpr int kQuietNiceness = 5;
+
+// The calling thread gives way, from here on, to those that answer somebody. Whatever it does it
+// still does at once where there is CPU to spare. To ask for less is never refused but by a filter
+// of system calls, and then things are as they were.
+inline void GiveWay() {
+  const id_t thread = static_cast<id_t>(gettid());
+  (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + kQuietNiceness);
 }
 
 }  // namespace osprey::rdma

@@ -94,6 +94,7 @@ void SlowCalls::Finish() {
 }
 
 void* SlowCalls::Run(void* argument) {
+  GiveWay();
   State& state = *static_cast<State*>(argument);
   std::unique_lock<std::mutex> lock(state.mutex);
   while (true) {

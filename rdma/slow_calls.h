@@ -1,8 +1,10 @@
 // Calls into the kernel that may take long, made away from the thread that polls.
 //
-// To make a queue pair, to register its frames or to destroy it takes the kernel a millisecond, and
-// many when CPUs are scarce. A thread that polls for many connections must not wait for that, or
-// five hundred clients that come back at once would hold up every write of all others meanwhile.
+// To make a queue pair, to register its frames, to break it or to destroy it takes the kernel a
+// millisecond, and many when CPUs are scarce. A thread that polls for many connections must not
+// wait for that, or five hundred clients that come back at once would hold up every write of all
+// others meanwhile. Nor for the CPU that this takes: the thread here gives way (quiet_thread.h), so
+// that who is connected goes before who comes and leaves.
 
 #ifndef OSPREY_RDMA_SLOW_CALLS_H_
 #define OSPREY_RDMA_SLOW_CALLS_H_

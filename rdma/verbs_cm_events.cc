@@ -119,8 +119,8 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
 
 absl::Status VerbsTransport::FailureOf(const VerbsConnection& connection,
                                        const CmEvent& event) const {
-  const bool up = connection.state == State::kConnected ||
-                  connection.state == State::kSayingGoodbye || connection.state == State::kDraining;
+  const bool up =
+      connection.state == State::kConnected || connection.state == State::kSayingGoodbye;
   if (up || event.type == RDMA_CM_EVENT_DISCONNECTED) {
     return PeerGoneError(absl::StrCat("the peer ended without a goodbye (",
                                       rdma_event_str(event.type), ", ", connection.peer, ")"));

@@ -20,6 +20,9 @@
 //                          kSayingGoodbye    |                                                   |
 //                sent, or kGoodbyeMax |      |                                                   |
 //                                     v      v                                                   |
+//                                    kBreaking                                                   |
+//                                     | the queue pair is in error, the peer is told             |
+//                                     v                                                          |
 //                                    kDraining                                                   |
 //                                     | all flushed, or kDrainMax                                |
 //   (every state above kConnected     v                                                          |
@@ -30,8 +33,8 @@
 //                                     | kDisconnected was delivered
 //                                   (gone)
 //
-// In kBuilding and kDestroying another thread has the link's queue pair (slow_calls.h): the
-// connection waits for it, whatever befalls it meanwhile.
+// In kBuilding, kBreaking and kDestroying another thread makes calls of the link's queue pair
+// (slow_calls.h): the connection waits for it, whatever befalls it meanwhile.
 
 #ifndef OSPREY_RDMA_VERBS_CONNECTION_H_
 #define OSPREY_RDMA_VERBS_CONNECTION_H_
@@ -63,6 +66,7 @@ enum class ConnectionState {
   kAccepting,
   kConnected,
   kSayingGoodbye,
+  kBreaking,
   kDraining,
   kDestroying,
   kEnded,

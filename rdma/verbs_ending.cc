@@ -28,7 +28,7 @@ void VerbsTransport::SetState(VerbsConnection& connection, ConnectionState state
   const auto waits = [](State s) {
     return s == State::kResolvingAddress || s == State::kResolvingRoute ||
            s == State::kConnecting || s == State::kBuilding || s == State::kAccepting ||
-           s == State::kDestroying;
+           s == State::kBreaking || s == State::kDestroying;
   };
   connecting_ -= waits(connection.state);
   connection.state = state;
@@ -63,7 +63,8 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
     case State::kConnected:
     case State::kSayingGoodbye:
       connection.end_status = connection.ended_by_us ? absl::OkStatus() : std::move(status);
-      return StartDrain(connection);
+      return StartBreaking(connection);
+    case State::kBreaking:
     case State::kDraining:
     case State::kDestroying:
     case State::kEnded:
@@ -78,12 +79,22 @@ void VerbsTransport::StartGoodbye(VerbsConnection& connection) {
   ending_.push_back(connection.id);
 }
 
+void VerbsTransport::StartBreaking(VerbsConnection& connection) {
+  connection.link->StopPosting();
+  SetState(connection, State::kBreaking);
+  slow_calls_->Add(
+      SlowCalls::kEnd,
+      [link = connection.link.get(), id = connection.cm_id.get()] {
+        link->Flush();
+        (void)rdma_disconnect(id);  // fails when the peer was first: no matter
+      },
+      [this, id = connection.id] { StartDrain(*connections_.Find(id)); });
+}
+
 void VerbsTransport::StartDrain(VerbsConnection& connection) {
-  if (connection.state != State::kSayingGoodbye) ending_.push_back(connection.id);
-  connection.link->StartDrain();
-  (void)rdma_disconnect(connection.cm_id.get());  // fails when the peer was first: no matter
   connection.bound = std::chrono::steady_clock::now() + kDrainMax;
   SetState(connection, State::kDraining);
+  ending_.push_back(connection.id);
 }
 
 void VerbsTransport::FinishEnding(bool seen_all) {
@@ -94,9 +105,10 @@ void VerbsTransport::FinishEnding(bool seen_all) {
     // Time counts only against the device and the peer: not while completions wait for us.
     const bool late = seen_all && now >= connection.bound;
     if (connection.state == State::kSayingGoodbye) {
-      if (late) StartDrain(connection);
-      return false;
+      if (late) StartBreaking(connection);
+      return late;
     }
+    if (connection.state != State::kDraining) return true;  // it broke after its goodbye
     if (!connection.link->drained() && !late) return false;
     Destroy(connection);
     return true;

@@ -363,9 +363,12 @@ uint64_t Link::PopBatch() {
 
 // ---- The end ----------------------------------------------------------------------------------
 
-void Link::StartDrain() {
+void Link::StopPosting() {
   assert(!draining_);
   draining_ = true;
+}
+
+void Link::Flush() const {
   MoveToError(queue_pair());
   ibv_send_wr request = {};
   request.wr_id = Work(WorkKind::kSentinel, 0);

@@ -76,8 +76,9 @@ struct ReadChain {
   std::vector<ibv_sge> segments;
 };
 
-// Belongs to its Transport's thread. But what takes the kernel long, Make, Start and the destructor
-// of a link that has left the completions, may be called by another to which the link was given.
+// Belongs to its Transport's thread. But what takes the kernel long, Make, Start, Flush and the
+// destructor of a link that has left the completions, may be called by another. Make, Start and the
+// destructor want the link for themselves; during Flush the owner may go on with it.
 class Link {
  public:
   struct Options {
@@ -136,11 +137,13 @@ class Link {
   uint64_t PopBatch();
   bool has_batches() const { return batches_begin_ != batches_end_; }
 
-  // Ends all that is posted. Completions follow: of each receive, and, last of the sends,
-  // kSentinel. Call OnDrained for each, whatever its status; drained() tells when nothing is posted
-  // any more.
-  void StartDrain();
+  // The end of the queue pair, in two steps. From StopPosting on nothing is posted any more. Flush
+  // ends what is: completions follow, of each receive, and, last of the sends, kSentinel. Call
+  // OnDrained for each, whatever its status; drained() tells when nothing is posted any more.
+  void StopPosting();
+  void Flush() const;
   void OnDrained(WorkKind kind);
+  bool draining() const { return draining_; }
   bool drained() const { return draining_ && receives_posted_ == 0 && sentinel_seen_; }
   // Once it is destroyed no READ can land, drained or not, and nothing completes.
   QueuePair TakeQueuePair() { return std::move(queue_pair_); }

@@ -69,6 +69,7 @@ void CmReaper::StartThread() {
 }
 
 void* CmReaper::Run(void* argument) {
+  GiveWay();
   const std::unique_ptr<std::shared_ptr<State>> owned(
       static_cast<std::shared_ptr<State>*>(argument));
   State& state = **owned;

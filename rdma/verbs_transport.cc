@@ -363,7 +363,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   if (link.queue_pair() == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
     Break(*connection, WorkError(*connection, completion.status));
-    if (connection->state == State::kDraining) link.OnDrained(work.kind);
+    if (link.draining()) link.OnDrained(work.kind);
     return;
   }
   switch (work.kind) {

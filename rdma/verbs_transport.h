@@ -7,8 +7,8 @@
 // has ticked (1 to 10 ms).
 //
 // What could block in the kernel is left to threads of their own: for milliseconds, making queue
-// pairs of those that ask and destroying all (slow_calls.h); for a minute, destroying CM ids
-// (verbs_reaper.h). All else belongs to the Transport's thread.
+// pairs of those that ask, breaking and destroying all (slow_calls.h); for a minute, destroying CM
+// ids (verbs_reaper.h). All else belongs to the Transport's thread.
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
 // verbs_connecting.cc, verbs_cm_events.cc and verbs_hand_over.cc (how connections come about), and
@@ -165,6 +165,7 @@ class VerbsTransport : public Transport {
   // verbs_ending.cc. Break does nothing to a connection that is ending already.
   void Break(VerbsConnection& connection, absl::Status status);
   void StartGoodbye(VerbsConnection& connection);
+  void StartBreaking(VerbsConnection& connection);
   void StartDrain(VerbsConnection& connection);
   void Destroy(VerbsConnection& connection);
   void End(VerbsConnection& connection);

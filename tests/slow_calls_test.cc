@@ -3,6 +3,8 @@
 #include "rdma/slow_calls.h"
 
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -109,6 +111,17 @@ TEST_F(SlowCallsTest, ACallIsMadeElsewhereAndWhatFollowsHere) {
   EXPECT_NE(made_on, std::this_thread::get_id());
   EXPECT_EQ(finished_on, std::this_thread::get_id());
   EXPECT_FALSE(Readable(/*timeout_ms=*/0));
+}
+
+TEST_F(SlowCallsTest, WhereCpuIsScarceCallsGiveWayToTheirOwnersThread) {
+  const int ours = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  int theirs = 0;
+  calls_->Add(
+      SlowCalls::kMake, [&] { theirs = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); },
+      After("made"));
+  FinishUntil(1);
+  EXPECT_EQ(theirs, ours + kQuietNiceness);
+  EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), ours);
 }
 
 TEST_F(SlowCallsTest, NeitherAddNorFinishWaitsForACallThatTakesLong) {

@@ -4,11 +4,13 @@
 #include "rdma/verbs_transport.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +27,15 @@
 #include "rdma/verbs_link.h"
 #include "tests/subprocess.h"
 #include "tests/transport_contract.h"
+
+// Which thread called it last.
+std::atomic<pid_t> g_disconnected_by{0};
+extern "C" int rdma_disconnect(rdma_cm_id* id) {
+  static const auto real =
+      reinterpret_cast<int (*)(rdma_cm_id*)>(dlsym(RTLD_NEXT, "rdma_disconnect"));
+  g_disconnected_by = gettid();
+  return real(id);
+}
 
 namespace osprey::rdma {
 namespace {
@@ -402,6 +413,21 @@ TEST_P(VerbsTransportTest, QueuePairsAreMadeAndDestroyedByAnotherThread) {
   EXPECT_EQ(server.Find(Kind::kDisconnected)->id, second);
   EXPECT_EQ(KernelQueuePairs(), before - 1);  // nor does the client have one any more
   EXPECT_GT(server.transport().SendRoom(first.server), 0u);
+}
+
+// So does to break it and to tell the peer, of which a Poll may have hundreds to do.
+TEST_P(VerbsTransportTest, QueuePairsAreBrokenByAnotherThread) {
+  Side server(*fixture_), client(*fixture_);
+  const std::string uri = Listen(server);
+  const Ids ids = Join(server, client, uri);
+  g_disconnected_by = 0;
+  server.transport().Disconnect(ids.server);
+  ASSERT_TRUE(Until({&server, &client}, [&] {
+    return server.Find(Kind::kDisconnected) != nullptr &&
+           client.Find(Kind::kDisconnected) != nullptr;
+  }));
+  EXPECT_NE(g_disconnected_by, 0);
+  EXPECT_NE(g_disconnected_by, gettid());
 }
 
 // Clients who ask at once are let in one after the other; who asks while another's queue pair is
