@@ -24,8 +24,8 @@ inline bool StartQuietThread(const char* name, void* (*run)(void*), void* argume
 }
 
 // How much less CPU such a thread takes than its process's others where there is too little for
-// all: a third (nice(1), of Linux; see sched(7)).
-inline constexpr int kQuietNiceness = 5;
+// all: a tenth (nice(1), of Linux; see sched(7)).
+inline constexpr int kQuietNiceness = 10;
 
 // The calling thread gives way, from here on, to those that answer somebody. Whatever it does it
 // still does at once where there is CPU to spare. To ask for less is never refused but by a filter

@@ -45,6 +45,7 @@
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "server/admission.h"
+#include "server/alarms.h"
 #include "server/client_gets.h"
 #include "server/gather.h"
 #include "server/long_append.h"
@@ -182,6 +183,8 @@ class Connection {
 
   // When Handle(kTime) is wanted.
   absl::Time deadline() const;
+  // Its engine's.
+  Alarm& alarm() { return alarm_; }
   // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
   bool blocked() const { return !outbox_.empty(); }
   // A long write goes on here, or waits for room that is being made, or requests wait for a turn of
@@ -280,6 +283,7 @@ class Connection {
   const rdma::ConnectionId id_;
   const std::string peer_;
   Admission::Ticket ticket_;
+  Alarm alarm_;
 
   State state_ = State::kAccepting;
   absl::Time hello_deadline_;

@@ -105,6 +105,7 @@ bool Engine::Poll(absl::Time now) {
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
+  worked |= RunAlarms(now);
   const bool timers = now >= next_timer_;
   if (timers) RunTimers(now);
   worked |= Work(now);
@@ -201,6 +202,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   if (it == state.connections.end()) return;
   const std::unique_ptr<Connection> connection = std::move(it->second);
   state.connections.erase(it);
+  alarms_.Remove(*connection);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
   busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
   // May let the connection that waits for its session go on, and that one may be anywhere.
@@ -212,26 +214,43 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
 
 // Something happened to it: it may want to be called earlier.
 void Engine::Touched(Connection& connection) {
-  next_timer_ = std::min(next_timer_, connection.deadline());
+  alarms_.Set(connection, connection.deadline());
+  Enlist(connection);
+}
+
+void Engine::Enlist(Connection& connection) {
   if (connection.blocked() && !absl::c_linear_search(blocked_, &connection))
     blocked_.push_back(&connection);
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
 void Engine::RetryBlocked(absl::Time now) {
-  for (Connection* connection : blocked_) connection->Handle({Input::Kind::kTime, {}}, now);
+  for (Connection* connection : blocked_) {
+    connection->Handle({Input::Kind::kTime, {}}, now);
+    alarms_.Set(*connection, connection->deadline());
+  }
   blocked_.erase(
       std::remove_if(blocked_.begin(), blocked_.end(), [](Connection* c) { return !c->blocked(); }),
       blocked_.end());
   if (!blocked_.empty()) next_timer_ = std::min(next_timer_, now + kBlockedStep());
 }
 
+// True when there are more of them.
+bool Engine::RunAlarms(absl::Time now) {
+  for (int count = 0; count < kAlarmsPerTurn; ++count) {
+    Connection* const connection = alarms_.TakeDue(now);
+    if (connection == nullptr) return false;
+    if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
+    alarms_.Set(*connection, std::max(connection->deadline(), now + kTimerStep()));
+    Enlist(*connection);
+    next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
+  }
+  return alarms_.next() <= now;
+}
+
 void Engine::RunTimers(absl::Time now) {
+  timers_ran_at_ = now;
   absl::Time next = absl::InfiniteFuture();
-  ForEachConnection([&](Connection& connection) {
-    if (now >= connection.deadline()) connection.Handle({Input::Kind::kTime, {}}, now);
-    next = std::min(next, connection.deadline());
-  });
   // What nobody uses may want something as well, once time has passed: dead space to be freed.
   untended_ |= own_partitions_;
   // Keys that were given an expiry here expire by the timer of this engine, whosever table it is.
@@ -255,8 +274,9 @@ void Engine::RunTimers(absl::Time now) {
 void Engine::Stop(absl::Time now) {
   if (stopped_at_ != absl::InfiniteFuture()) return;
   stopped_at_ = now;
-  ForEachConnection([now](Connection& connection) {
+  ForEachConnection([this, now](Connection& connection) {
     connection.Handle({Input::Kind::kStop, {}}, now);
+    Touched(connection);
   });
   next_timer_ = now + kTimerStep();
   AdvanceStop(now);

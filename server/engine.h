@@ -16,7 +16,8 @@
 //     |   (one more in between when there were kWritesPerGrowStep writes), of a sweep, of eviction,
 //     |   of compaction
 //     |
-//     '-- timers that are due: silence, Hello in time, sessions kept long enough, the end
+//     |-- connections whose time has come, kAlarmsPerTurn at most: silence, Hello in time
+//     '-- timers that are due: sessions kept long enough, sweeps, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
 // that a connection may have on their way are bounded by its credits, and the transport serves
@@ -36,6 +37,7 @@
 #ifndef OSPREY_SERVER_ENGINE_H_
 #define OSPREY_SERVER_ENGINE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -52,6 +54,7 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "server/admission.h"
+#include "server/alarms.h"
 #include "server/client_gets.h"
 #include "server/connection.h"
 #include "server/gather.h"
@@ -73,9 +76,12 @@ inline constexpr uint64_t kWritesPerGrowStep = 128;
 inline constexpr uint64_t kCostPerHold = 64;
 // Tables that have a step made for them in a turn, of those that still want one after it.
 inline constexpr int kTendedPerTurn = 2;
-// Timers are looked at no more often: none of them needs to be more precise, and thousands of
-// connections are looked at together.
+// Timers run no more often, nor is a connection called that had nothing to do when its time had
+// come: none of them needs to be more precise.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
+// Connections whose time has come that are called in a turn. After a moment of silence all of them
+// may be asked at once whether they live, by a READ each; thousands of those take long.
+inline constexpr int kAlarmsPerTurn = 4;
 // While replies wait for credits, which come without an event.
 inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
 // From Stop: until then answers to what is under way may go out; then connections are ended.
@@ -139,7 +145,7 @@ class Engine {
   bool Arm();
   std::vector<int> fds() const;
   // When Poll is wanted, whatever the fds say.
-  absl::Time next_timer() const { return next_timer_; }
+  absl::Time next_timer() const { return std::min(next_timer_, alarms_.next()); }
 
   // Begins to end: answers what is under way, refuses what is new, says Goodbye, disconnects.
   void Stop(absl::Time now);
@@ -167,6 +173,7 @@ class Engine {
   bool HandOver(PortState& state, const rdma::Event& event);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
+  void Enlist(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   // engine_tables.cc
@@ -180,6 +187,7 @@ class Engine {
   void AwaitSweep(uint32_t partition, absl::Time now);
   void TakeTouched();
   void GrowBetween(absl::Time now);
+  bool RunAlarms(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>
@@ -212,7 +220,9 @@ class Engine {
   std::vector<rdma::Event> events_;
   std::vector<Connection*> blocked_;  // their replies wait for credits
   std::deque<Connection*> busy_;      // long writes go on for them, in turn
+  Alarms<Connection> alarms_{kTimerStep()};
   absl::Time next_timer_;
+  absl::Time timers_ran_at_ = absl::InfinitePast();
   absl::Time stopped_at_ = absl::InfiniteFuture();
   bool done_ = false;
   absl::Status failure_;

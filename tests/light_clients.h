@@ -52,8 +52,9 @@ class LightClients {
   // Ends all connections: with a farewell that gives up the session, or without.
   void Disconnect(bool farewell);
 
-  void Poll();
-  // Polls until it is true, or too late.
+  // Returns how many events there were.
+  size_t Poll();
+  // Polls until it is true, or too late; sleeps while nothing happens.
   bool Until(const std::function<bool()>& condition, absl::Duration patience);
 
   int connections() const { return connections_; }  // not ended

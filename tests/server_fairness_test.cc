@@ -452,5 +452,26 @@ TEST(FairnessTest, AServerThatEndsAnswersWhatWaits) {
   EXPECT_TRUE(server.engine().done());
 }
 
+// They may all have fallen silent in one moment, and to ask each takes a READ.
+TEST(FairnessTest, ManySilentClientsAreAskedWhetherTheyLiveAFewATurn) {
+  constexpr size_t kClients = 100;
+  HarnessOptions options;
+  options.connections_max = kClients;
+  ServerHarness server(options);
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server));
+    clients.back()->Establish();
+  }
+  const absl::Time silent = server.now() + kSilenceMax();
+  for (uint64_t asked = 0; asked < kClients; asked = server.counters().liveness_reads) {
+    EXPECT_LE(server.engine().next_timer(), silent);
+    EXPECT_TRUE(server.engine().Poll(silent));  // there is more to do
+    ASSERT_GT(server.counters().liveness_reads, asked);
+    ASSERT_LE(server.counters().liveness_reads, asked + kAlarmsPerTurn);
+  }
+  EXPECT_GT(server.engine().next_timer(), silent);
+}
+
 }  // namespace
 }  // namespace osprey::server
