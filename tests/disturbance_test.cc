@@ -297,11 +297,14 @@ TEST_F(DisturbanceTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLaten
 TEST_F(DisturbanceTest,
        TwoThousandThatComeAndUseTheirConnectionsAndLeaveAtMostDoubleTheLatencyOfOthers) {
   Latencies quiet, disturbed;
-  Crowd crowd(server_->uri());
-  const absl::Time end = absl::Now() + 3 * kPatience;  // of its three steps
-  while (!crowd.has_left() && absl::Now() < end) RunRound(quiet, disturbed);
-  crowd.Stop();
-  EXPECT_TRUE(crowd.has_left());
+  for (int crowds = 0; crowds < 3; ++crowds) {  // or one, as above
+    Crowd crowd(server_->uri());
+    const absl::Time end = absl::Now() + 3 * kPatience;  // of its three steps
+    while (!crowd.has_left() && absl::Now() < end) RunRound(quiet, disturbed);
+    crowd.Stop();
+    ASSERT_TRUE(crowd.has_left());
+    if (crowds == 0 && IsTolerable(quiet.put_ns, disturbed.put_ns)) break;
+  }
   Compare(quiet, disturbed);
 }
 
