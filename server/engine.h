@@ -76,8 +76,8 @@ inline constexpr uint64_t kWritesPerGrowStep = 128;
 inline constexpr uint64_t kCostPerHold = 64;
 // Tables that have a step made for them in a turn, of those that still want one after it.
 inline constexpr int kTendedPerTurn = 2;
-// Timers run no more often, nor is a connection called that had nothing to do when its time had
-// come: none of them needs to be more precise.
+// Timers run no more often, and connections are called at multiples of it: none of that needs to be
+// more precise.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
 // Connections whose time has come that are called in a turn. After a moment of silence all of them
 // may be asked at once whether they live, by a READ each; thousands of those take long.

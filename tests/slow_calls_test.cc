@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -120,7 +121,7 @@ TEST_F(SlowCallsTest, WhereCpuIsScarceCallsGiveWayToTheirOwnersThread) {
       SlowCalls::kMake, [&] { theirs = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); },
       After("made"));
   FinishUntil(1);
-  EXPECT_EQ(theirs, ours + kQuietNiceness);
+  EXPECT_EQ(theirs, std::min(ours + kQuietNiceness, 19));  // the nicest that there is
   EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), ours);
 }
 
