@@ -241,7 +241,8 @@ bool Engine::RunAlarms(absl::Time now) {
     Connection* const connection = alarms_.TakeDue(now);
     if (connection == nullptr) return false;
     if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
-    alarms_.Set(*connection, std::max(connection->deadline(), now + kTimerStep()));
+    // With the next step if it wants it now: there was nothing to do for it.
+    alarms_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
     Enlist(*connection);
     next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
   }
