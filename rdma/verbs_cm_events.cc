@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
@@ -56,16 +58,26 @@ void VerbsTransport::ReadCmEvent() {
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
   look_around_ = true;
-  // Its id may have come to this channel just now, with a connection that we have not taken over
-  // yet (HandOver puts it into the inbox in one step with that).
+  CmEvent copy(*event);
   const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
-  if (!is_request && connections_.Find(CmEvent(*event).connection) == nullptr) TakeHandedOver();
-  const CmEvent copy(*event);
+  // Its id may have come to this channel just now, with a connection that we have not taken over
+  // yet (HandOver puts it into the inbox in one step with that). It is taken from the inbox before
+  // the acknowledgement, until which the pointer in the event names this id and no later one. It
+  // becomes a connection after the acknowledgement: refusing one may destroy its id, and
+  // rdma_destroy_id waits for the acknowledgement of that id's events.
+  std::vector<VerbsHandedOver> handed_over;
+  if (!is_request && connections_.Find(copy.connection) == nullptr)
+    handed_over = handed_over_->Take();
   rdma_ack_cm_event(event);
   if (is_request) return OnConnectRequest(copy);
+  for (VerbsHandedOver& asking : handed_over) {
+    const bool is_of_event = asking.cm_id.get() == copy.id;
+    const ConnectionId id = AddRequested(std::move(asking));
+    if (is_of_event) copy.connection = id;
+  }
   VerbsConnection* const connection = connections_.Find(copy.connection);
-  // Listeners hear of nothing but their device's removal; an id that was handed over may hear of
-  // anything.
+  // Listeners receive no event but their device's removal; an id that was handed over may receive
+  // any.
   if (connection != nullptr) OnCmEvent(*connection, copy);
   if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
 }

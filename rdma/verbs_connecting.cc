@@ -215,25 +215,27 @@ void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   if (!peer.ok()) return Refuse(std::move(id), RejectReason::kVersionMismatch);
   std::string name = UriOf(rdma_get_peer_addr(id.get()));
   std::string host = HostOf(rdma_get_peer_addr(id.get()));
-  AddRequested({std::move(id),
-                std::move(name),
-                std::move(host),
-                *peer,
-                {event.initiator_depth, event.responder_resources}});
+  (void)AddRequested({std::move(id),
+                      std::move(name),
+                      std::move(host),
+                      *peer,
+                      {event.initiator_depth, event.responder_resources}});
 }
 
 void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   const ConnectData data = OurData(reason);
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // Never accepted, so that nothing is repeated on its behalf: when there is no room, it is quick
-  // enough to be destroyed here.
+  // enough to be destroyed here. All events of it that were fetched have been acknowledged.
   if (reaper_->has_room()) reaper_->HandOver(std::move(id));
 }
 
-void VerbsTransport::AddRequested(VerbsHandedOver asking) {
+ConnectionId VerbsTransport::AddRequested(VerbsHandedOver asking) {
   VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
-  if (connection == nullptr)
-    return Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
+  if (connection == nullptr) {
+    Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
+    return ConnectionId::kNone;
+  }
   asking.cm_id->context = ContextOf(connection->id);
   connection->state = State::kRequested;
   connection->peer = std::move(asking.peer);
@@ -245,6 +247,7 @@ void VerbsTransport::AddRequested(VerbsHandedOver asking) {
   pending_.back().event.text = connection->peer;
   pending_.back().event.source = connection->source;
   pending_.back().event.affinity = connection->peer_data.affinity;
+  return connection->id;
 }
 
 absl::Status VerbsTransport::Accept(ConnectionId id) {

@@ -30,7 +30,8 @@ absl::Status VerbsTransport::HandOver(ConnectionId id, Transport& other) {
 }
 
 void VerbsTransport::TakeHandedOver(size_t count_max) {
-  for (VerbsHandedOver& asking : handed_over_->Take(count_max)) AddRequested(std::move(asking));
+  for (VerbsHandedOver& asking : handed_over_->Take(count_max))
+    (void)AddRequested(std::move(asking));
 }
 
 }  // namespace osprey::rdma

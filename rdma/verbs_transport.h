@@ -148,13 +148,15 @@ class VerbsTransport : public Transport {
   void OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link, absl::Status status);
   absl::Status StartAccepting(VerbsConnection& connection);
   void OnConnectRequest(const CmEvent& event);
-  void AddRequested(VerbsHandedOver asking);
+  // The new connection; kNone: it was refused. It and Refuse may destroy the id, so that every
+  // fetched event of it must have been acknowledged.
+  ConnectionId AddRequested(VerbsHandedOver asking);
   // Of an id that asks, and for which nothing has been made.
   void Refuse(CmId id, RejectReason reason);
   void BecomeConnected(VerbsConnection& connection);
 
   // verbs_hand_over.cc.
-  void TakeHandedOver(size_t count_max = kHandedOverMax);
+  void TakeHandedOver(size_t count_max);
 
   // verbs_cm_events.cc.
   void ReadCmEvent();
