@@ -239,13 +239,16 @@ void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacke
 
 absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   ShmConnection* connection = Find(id);
-  if (connection == nullptr || connection->state != State::kConnected) {
-    return absl::UnavailableError("the connection is not, or no longer, up");
-  }
+  const absl::Status not_connected =
+      absl::UnavailableError("the connection is not, or no longer, up");
+  if (connection == nullptr || connection->state != State::kConnected) return not_connected;
   ShmPeerMemory* memory = FindPeerMemory(*connection, remote);
   if (memory == nullptr) {
     // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
     ReadSocket(connection);
+    // … or the end of the connection is. (It stays in the table until its kDisconnected is
+    // delivered.)
+    if (connection->state != State::kConnected) return not_connected;
     memory = FindPeerMemory(*connection, remote);
   }
   if (memory == nullptr) {

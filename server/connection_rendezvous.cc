@@ -21,6 +21,9 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   }
   const rdma::WireMemory& source = request.body.source;
   absl::Status attached = port_.transport.Attach(id_, {source.address, source.length, source.key});
+  // The connection has ended, and kDisconnected is on its way. Nothing was applied, so nothing is
+  // remembered: the client sends the write again, in this session, on its next connection.
+  if (absl::IsUnavailable(attached)) return;
   if (!attached.ok()) {
     return AnswerWrite(
         sequence, AnswerOf(attached.code(), absl::StrCat("source: ", attached.message())), now);

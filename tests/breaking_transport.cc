@@ -64,6 +64,7 @@ class BreakingTransport : public rdma::Transport {
     inner_->Withdraw(id, memory);
   }
   absl::Status Attach(ConnectionId id, const rdma::RemoteMemory& remote) override {
+    const Step step(*this, id);
     return inner_->Attach(id, remote);
   }
   size_t ReadRoom(ConnectionId id) const override { return inner_->ReadRoom(id); }

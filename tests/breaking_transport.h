@@ -1,9 +1,9 @@
 // A transport that breaks its connection at a step of the test's choice, around a real one.
 //
-// A step is a Send, a chain of READs that is posted, a frame that comes or a chain that ends. One
-// Breaker counts the steps of both sides of a connection; the connection that takes step `break_at`
-// is broken just before it (what it would have brought is lost) or just after it (the other side
-// may get it, or not).
+// A step is a Send, an Attach, a chain of READs that is posted, a frame that comes or a chain that
+// ends. One Breaker counts the steps of both sides of a connection; the connection that takes step
+// `break_at` is broken just before it (what it would have brought is lost) or just after it (the
+// other side may get it, or not).
 //
 // Thread rule: one thread for all transports of a Breaker.
 

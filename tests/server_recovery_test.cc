@@ -270,6 +270,33 @@ TEST(ServerRecoveryTest, AClaimantThatDiesLeavesTheSessionToTheNext) {
   EXPECT_EQ(third.welcome().resumed, 1);
 }
 
+// The request arrives, and its connection has ended before the value could be READ.
+TEST(ServerRecoveryTest, AWriteThatItsConnectionDidNotOutliveIsNotAnswered) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  const uint64_t session = client.session();
+  ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "before")).code, StatusCode::kOk);
+  client.Send(client.RendezvousFrame(2, "key", Large(50000)));
+  server.network().Break(client.id(), /*lose_frames=*/false);
+  server.Settle();
+  EXPECT_EQ(server.counters().puts, 2u) << "void unless the request arrived";
+  EXPECT_EQ(server.counters().rendezvous, 0u) << "void unless Attach failed";
+  EXPECT_EQ(server.Stored("key"), "before");
+
+  client.Establish(session);
+  ASSERT_EQ(client.welcome().resumed, 1);
+  const RawReply reply = client.Ask(client.RendezvousFrame(2, "key", Large(50000)));
+  EXPECT_EQ(reply.code, StatusCode::kOk) << reply.data;
+  EXPECT_EQ(server.Stored("key"), Large(50000));
+  EXPECT_EQ(server.counters().writes_repeated, 0u);
+  // Once more, and it is answered from memory.
+  const RawReply again = client.Ask(client.RendezvousFrame(2, "key", Large(50000)));
+  EXPECT_EQ(again.code, StatusCode::kOk);
+  EXPECT_EQ(again.body.version, reply.body.version);
+  EXPECT_EQ(server.counters().writes_repeated, 1u);
+}
+
 // --- Clients that die in the middle of a large value ---------------------------------------------
 
 // Breaks the connection at one point of a rendezvous; whatever the point, the table has the old

@@ -255,6 +255,17 @@ TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   EXPECT_EQ(ReceivePacket(socket.get(), &packet), ReceiveResult::kNothing);
 }
 
+// INVALID_ARGUMENT would blame the peer, and its write would be answered for good.
+TEST_P(ShmTransportTest, AttachOnAConnectionThatHasJustEndedIsUnavailable) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  client.DestroyTransport();  // the server has not looked at the socket since
+  EXPECT_EQ(server.transport().Attach(ids.server, {0, 4096, 1}).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(
+      Until({&server}, [&] { return server.Find(Kind::kDisconnected, ids.server) != nullptr; }));
+}
+
 TEST_P(ShmTransportTest, MemoryForLocalUseIsNotExposedAndOtherMemoryOnlyOnce) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
