@@ -125,7 +125,7 @@ absl::Status ShmListener::PublishIncarnation() {
   }
   void* data = mmap(nullptr, kIncarnationFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return PathError("map", name, errno);
-  const Mapping mapping(static_cast<std::byte*>(data), kIncarnationFileBytes);
+  page_ = Mapping(static_cast<std::byte*>(data), kIncarnationFileBytes);
   auto* page = reinterpret_cast<IncarnationPage*>(data);
   if (page->magic != 0 && page->magic != kIncarnationMagic) {
     return NotOurs(name, "an incarnation page of a server");
@@ -133,6 +133,9 @@ absl::Status ShmListener::PublishIncarnation() {
   page->magic = kIncarnationMagic;
   // Before anyone is accepted. Pairs with the load in LoadIncarnation.
   std::atomic_ref<uint64_t>(page->incarnation).store(incarnation_, std::memory_order_seq_cst);
+  absl::StatusOr<std::unique_ptr<RobustFutex>> alive = RobustFutex::Hold(page->alive);
+  if (!alive.ok()) return alive.status();
+  alive_ = *std::move(alive);
   return absl::OkStatus();
 }
 

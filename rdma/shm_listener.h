@@ -4,7 +4,11 @@
 // it (flock, which the kernel drops when the last thread of a killed process has gone), and stores
 // its own incarnation in it before it accepts anyone. Clients map it and look at it after every
 // READ: the region of a server that was killed stays readable for as long as they have it mapped,
-// and nothing in it would ever change.
+// and nothing in it would ever change. The page tells two things:
+//
+//   incarnation   A READ of a region whose server has a successor fails. Correctness depends on it.
+//   alive         A READ of a region whose server has ended fails, also before there is a
+//                 successor: the kernel changes this word (rdma/robust_futex.h).
 
 #ifndef OSPREY_RDMA_SHM_LISTENER_H_
 #define OSPREY_RDMA_SHM_LISTENER_H_
@@ -18,6 +22,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "rdma/robust_futex.h"
 #include "rdma/shm_mapping.h"
 #include "rdma/unique_fd.h"
 
@@ -26,9 +31,13 @@ namespace osprey::rdma {
 struct IncarnationPage {
   uint64_t magic;        // kIncarnationMagic; 0 in a file just made
   uint64_t incarnation;  // of the server that listens now, or that listened last
+  uint32_t alive;        // a RobustFutex of that server; 0 when it is of a version without one
+  uint32_t reserved;     // 0
 };
-static_assert(sizeof(IncarnationPage) == 16);
+static_assert(sizeof(IncarnationPage) == 24);
 static_assert(offsetof(IncarnationPage, incarnation) == 8);
+static_assert(offsetof(IncarnationPage, alive) == 16);
+static_assert(offsetof(IncarnationPage, reserved) == 20);
 
 inline constexpr uint64_t kIncarnationMagic = 0x4E52434E49505253;  // "SRPINCRN", little endian
 // A page of its own, as it is mapped.
@@ -39,6 +48,13 @@ inline constexpr size_t kIncarnationFileBytes = 4096;
 inline uint64_t LoadIncarnation(const Mapping& page) {
   uint64_t& word = reinterpret_cast<IncarnationPage*>(page.data())->incarnation;
   return std::atomic_ref<uint64_t>(word).load(std::memory_order_acquire);
+}
+
+// Its word `alive`. As it was when the client connected: that server has not ended. Acquire, and
+// the kernel's exchange: whoever learned of the end by other means loads what the kernel stored.
+inline uint32_t LoadAlive(const Mapping& page) {
+  uint32_t& word = reinterpret_cast<IncarnationPage*>(page.data())->alive;
+  return std::atomic_ref<uint32_t>(word).load(std::memory_order_acquire);
 }
 
 // What a client is given of the server's life. Outlives the listener while a connection is being
@@ -55,7 +71,7 @@ class ShmListener {
   // Listens at `path` (absolute). The socket gets `socket_mode`; the page is for this user alone.
   // Errors: AddressInUseError while another server lives there; NOT_FOUND (no such directory),
   // PERMISSION_DENIED, INVALID_ARGUMENT (path too long), FAILED_PRECONDITION (what stands there is
-  // no socket, or no page of ours).
+  // no socket, or no page of ours); RobustFutex::Hold's.
   static absl::StatusOr<std::unique_ptr<ShmListener>> Open(const std::string& path,
                                                            uint64_t incarnation,
                                                            mode_t socket_mode);
@@ -81,6 +97,8 @@ class ShmListener {
   uint64_t incarnation_;
   UniqueFd page_writer_;  // holds the lock
   std::shared_ptr<const ShmLife> life_;
+  Mapping page_;  // for writing
+  std::unique_ptr<RobustFutex> alive_;
   UniqueFd socket_;
   ino_t socket_inode_ = 0;  // of the file that we made; 0: none yet
 };

@@ -110,7 +110,7 @@ absl::Status NotConnected() {
 }
 
 // Carries `reads` out. Errors: INVALID_ARGUMENT outside of what the peer exposed, UNAVAILABLE when
-// it is another server's by now.
+// it is another server's by now, or that server has ended.
 //
 // Why one look at the incarnation after the copies suffices. A server stores its incarnation in the
 // page before it accepts its first client (ShmListener::Open), thus before any write that it
@@ -122,6 +122,10 @@ absl::Status NotConnected() {
 // Had a write been acknowledged by the new server before the caller began its GET, that store would
 // have happened before this load (through whatever told the caller), and coherence would have made
 // this load see it.
+//
+// The second word tells of a server that has ended and has no successor yet. Its region holds what
+// was acknowledged last, so that correctness does not depend on it; but who was told that the
+// server has ended READs nothing of it any more.
 absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   if (!CopyAll(connection, reads)) {
     return absl::InvalidArgumentError("a READ outside of what the peer exposed");
@@ -129,6 +133,8 @@ absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest>
   if (connection.page.mapped() && LoadIncarnation(connection.page) != connection.incarnation) {
     return PeerGoneError("another server has taken the address");
   }
+  if (connection.page.mapped() && LoadAlive(connection.page) != connection.alive)
+    return PeerGoneError("the server's process has ended");
   return absl::OkStatus();
 }
 

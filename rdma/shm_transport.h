@@ -96,6 +96,7 @@ struct ShmConnection {
   ConnectionLimits limits;
   Mapping page;  // client only: the server's incarnation page
   uint64_t incarnation = 0;
+  uint32_t alive = 0;  // that page's word when the connection was made
   std::vector<ShmPeerMemory> peer_memories;
   std::vector<ShmExposed> exposed;
   uint32_t last_exposed_key = 0;  // keys are not used again

@@ -405,6 +405,7 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
   if (!page.ok()) return page.status();
   connection->page = *std::move(page);
   connection->incarnation = received.packet.incarnation;
+  connection->alive = LoadAlive(connection->page);
   if (LoadIncarnation(connection->page) != connection->incarnation) {
     return PeerGoneError("another server has taken the address");
   }

@@ -4,11 +4,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +23,7 @@
 #include <string>
 
 #include "rdma/errors.h"
+#include "rdma/robust_futex.h"
 #include "rdma/shm_domain.h"
 #include "rdma/shm_socket.h"
 #include "tests/transport_contract.h"
@@ -57,6 +64,27 @@ class ShmListenerTest : public TransportContract {
     ASSERT_TRUE(Until({&client}, [&] { return !client.Frames(id).empty(); }));
     std::memcpy(&remote, client.Frames(id)[0].data(), sizeof(remote));
     ASSERT_TRUE(client.transport().Attach(id, remote).ok());
+  }
+  static ReadRequest ReadOf(const RemoteMemory& remote, const Memory& into) {
+    ReadRequest read;
+    read.remote_address = remote.address;
+    read.remote_key = remote.key;
+    read.segments[0] = {into.data(), 64, &into};
+    return read;
+  }
+  // By ReadNow, or by PostReads; and the connection ends.
+  static void ExpectReadFails(Side& client, ConnectionId id, const ReadRequest& read,
+                              bool at_once) {
+    if (at_once) {
+      EXPECT_EQ(ReasonOf(client.transport().ReadNow(id, {&read, 1})), Reason::kPeerGone);
+    } else {
+      ASSERT_TRUE(client.Post(id, {read}, 99).ok());
+    }
+    ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
+    EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
+    if (!at_once) {
+      EXPECT_EQ(ReasonOf(client.Done(99)->status), Reason::kPeerGone);
+    }
   }
   static mode_t ModeOf(const std::string& path) {
     struct stat info = {};
@@ -261,61 +289,117 @@ TEST_P(ShmListenerTest, OneTransportListensAtSeveralPaths) {
   Join(server, client, "shm://" + Path("b"));
 }
 
-// The server is killed while a client has its region mapped. The mapping stays readable: what must
-// fail is the first READ after a successor may have answered anybody, although the client has not
-// looked at its socket in between.
-TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFailsOnceASuccessorListens) {
+// The server ends while a client has its region mapped. The mapping stays readable: what must fail
+// is the first READ after that, although the client has not looked at its socket in between.
+TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFails) {
   const std::string uri = "shm://" + Path("a");
-  Child child(GetParam(), "server", uri);
-  ASSERT_EQ(child.FirstLine(), uri);
-  Side client(*fixture_);
-  const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
-  ConnectionId id = ConnectionId::kNone;
-  RemoteMemory remote;
-  ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
-  ASSERT_TRUE(ReadNow(client, id, remote, 0, 64, *buffer, {&client}).ok());
-  EXPECT_EQ(std::memcmp(buffer->data(), "AAAA", 4), 0);
-
-  child.Kill();
-  ReadRequest read;
-  read.remote_address = remote.address;
-  read.remote_key = remote.key;
-  read.segments[0] = {buffer->data(), 64, buffer.get()};
-  // Nobody has taken over: what the dead server acknowledged is still the truth.
-  ASSERT_TRUE(client.Post(id, {read}, 1).ok());
-  ASSERT_TRUE(client.transport().ReadNow(id, {&read, 1}).ok());
-  Side successor(*fixture_);
-  ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());
-  ASSERT_TRUE(client.Post(id, {read}, 2).ok());
-  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
-  EXPECT_TRUE(client.Done(1)->status.ok()) << client.Done(1)->status;
-  EXPECT_EQ(ReasonOf(client.Done(2)->status), Reason::kPeerGone) << client.Done(2)->status;
-  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
-  Join(successor, client, uri);
+  for (const bool at_once : {false, true}) {
+    Child child(GetParam(), "server", uri);
+    ASSERT_EQ(child.FirstLine(), uri);
+    Side client(*fixture_);
+    const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
+    ConnectionId id = ConnectionId::kNone;
+    RemoteMemory remote;
+    ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
+    const ReadRequest read = ReadOf(remote, *buffer);
+    ASSERT_TRUE(client.transport().ReadNow(id, {&read, 1}).ok());
+    EXPECT_EQ(std::memcmp(buffer->data(), "AAAA", 4), 0);
+    child.Kill();
+    ASSERT_FALSE(client.transport().View(id, remote).empty()) << "void: it has seen the hang-up";
+    ExpectReadFails(client, id, read, at_once);
+    EXPECT_TRUE(client.transport().View(id, remote).empty());
+  }
 }
 
-// The same of one that is made at once.
-TEST_P(ShmListenerTest, AReadNowOfAKilledServersRegionFailsOnceASuccessorListens) {
+TEST_P(ShmListenerTest, AReadOfTheRegionOfAServerThatWasStoppedFails) {
   const std::string uri = "shm://" + Path("a");
-  Child child(GetParam(), "server", uri);
-  ASSERT_EQ(child.FirstLine(), uri);
-  Side client(*fixture_);
+  Side server(*fixture_), client(*fixture_);
+  ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+  const Ids ids = Join(server, client, uri);
+  const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
   const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
-  ConnectionId id = ConnectionId::kNone;
-  RemoteMemory remote;
-  ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
-  child.Kill();
-  Side successor(*fixture_);
-  ASSERT_TRUE(successor.transport().Listen(uri, /*incarnation=*/8).ok());
-  ASSERT_FALSE(client.transport().View(id, remote).empty());  // it has not looked at its socket
-  ReadRequest read;
-  read.remote_address = remote.address;
-  read.remote_key = remote.key;
-  read.segments[0] = {buffer->data(), 64, buffer.get()};
-  EXPECT_EQ(ReasonOf(client.transport().ReadNow(id, {&read, 1})), Reason::kPeerGone);
-  EXPECT_TRUE(client.transport().View(id, remote).empty());
-  ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, id) != nullptr; }));
-  EXPECT_EQ(ReasonOf(client.Find(Kind::kDisconnected, id)->status), Reason::kPeerGone);
+  const ReadRequest read = ReadOf(Share(server, ids.server, client, ids.client, *memory), *buffer);
+  ASSERT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
+  server.DestroyTransport();
+  ExpectReadFails(client, ids.client, read, /*at_once=*/true);
+}
+
+// What tells of a successor alone, whatever became of the server: another incarnation.
+TEST_P(ShmListenerTest, AReadFailsOnceThePageNamesAnotherIncarnation) {
+  const std::string uri = "shm://" + Path("a");
+  for (const bool at_once : {false, true}) {
+    Side server(*fixture_), client(*fixture_);
+    ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
+    const Ids ids = Join(server, client, uri);
+    const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
+    const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
+    const ReadRequest read =
+        ReadOf(Share(server, ids.server, client, ids.client, *memory), *buffer);
+    ASSERT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
+    const UniqueFd page(open(Path("a.incarnation").c_str(), O_RDWR | O_CLOEXEC));
+    const uint64_t another = 8;
+    ASSERT_EQ(pwrite(page.get(), &another, sizeof(another), offsetof(IncarnationPage, incarnation)),
+              static_cast<ssize_t>(sizeof(another)));
+    ExpectReadFails(client, ids.client, read, at_once);
+  }
+}
+
+// A successor of a server that was killed is no server that has ended, to clients of its own.
+TEST_P(ShmListenerTest, ASuccessorsRegionIsRead) {
+  const std::string uri = "shm://" + Path("a");
+  {
+    Child child(GetParam(), "server", uri);
+    ASSERT_EQ(child.FirstLine(), uri);
+    child.Kill();
+  }
+  Side successor(*fixture_), client(*fixture_);
+  ASSERT_TRUE(ListenStatus(successor, Path("a")).ok());
+  const Ids ids = Join(successor, client, uri);
+  const std::unique_ptr<Memory> memory = Allocate(successor, 4096, Access::kRemoteRead);
+  const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
+  const RemoteMemory remote = Share(successor, ids.server, client, ids.client, *memory);
+  const ReadRequest read = ReadOf(remote, *buffer);
+  EXPECT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
+}
+
+// The page may have been written back meanwhile, so that the kernel's store is a fault.
+TEST(RobustFutexTest, TheWordChangesWithTheEndOfItsProcessAlsoInAFileWrittenBack) {
+  char name[] = "/tmp/osprey-futex-XXXXXX";
+  const UniqueFd file(mkstemp(name));
+  unlink(name);
+  ASSERT_EQ(ftruncate(file.get(), 4096), 0);
+  void* const data = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const Mapping mapping(static_cast<std::byte*>(data), 4096);
+  uint32_t& word = *static_cast<uint32_t*>(data);
+  const std::atomic_ref<uint32_t> shared(word);
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::StatusOr<std::unique_ptr<RobustFutex>> held = RobustFutex::Hold(word);
+    if (!held.ok() || msync(data, 4096, MS_SYNC) != 0) _exit(1);
+    for (;;) pause();
+  }
+  const absl::Time end = absl::Now() + kContractPatience;
+  while (shared.load() == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_NE(shared.load(), 0u);
+  EXPECT_EQ(shared.load() & FUTEX_OWNER_DIED, 0u);
+  ASSERT_EQ(fsync(file.get()), 0);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(shared.load(), FUTEX_OWNER_DIED);
+}
+
+TEST(RobustFutexTest, TheWordIsHeldUntilItsHolderIsDestroyedAndMayBeHeldAgain) {
+  uint32_t word = 0;
+  const std::atomic_ref<uint32_t> shared(word);
+  for (int round = 0; round < 3; ++round) {
+    absl::StatusOr<std::unique_ptr<RobustFutex>> held = RobustFutex::Hold(word);
+    ASSERT_TRUE(held.ok()) << held.status();
+    EXPECT_NE(shared.load(), 0u);
+    EXPECT_EQ(shared.load() & FUTEX_OWNER_DIED, 0u);
+    held->reset();
+    EXPECT_EQ(shared.load(), FUTEX_OWNER_DIED);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+#include "rdma/robust_futex.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "rdma/quiet_thread.h"
+
+namespace osprey::rdma {
+
+struct RobustFutex::State {
+  explicit State(uint32_t& w) : word(w) {}
+
+  uint32_t& word;
+  pthread_t thread = {};
+  // What the kernel looks at when the thread ends: a list of one.
+  robust_list_head head = {};
+  robust_list entry = {};
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Under the mutex.
+  bool held = false;  // or could not be
+  int error = 0;
+  bool ends = false;
+};
+
+absl::StatusOr<std::unique_ptr<RobustFutex>> RobustFutex::Hold(uint32_t& word) {
+  auto owned = std::make_unique<State>(word);
+  State& state = *owned;
+  if (!StartQuietThread("osprey-alive", &Run, &state, state.thread)) {
+    return absl::ResourceExhaustedError(
+        "cannot start the thread by which clients notice the end of this server; allow more of "
+        "them (ulimit -u, TasksMax)");
+  }
+  std::unique_ptr<RobustFutex> futex(new RobustFutex(std::move(owned)));
+  std::unique_lock<std::mutex> lock(state.mutex);
+  state.changed.wait(lock, [&] { return state.held; });
+  if (state.error != 0)
+    return absl::InternalError(absl::StrCat("set_robust_list: ", std::strerror(state.error)));
+  return futex;
+}
+
+RobustFutex::RobustFutex(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+RobustFutex::~RobustFutex() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ends = true;
+    state_->changed.notify_all();
+  }
+  // By the end of the thread the kernel has changed the word.
+  pthread_join(state_->thread, nullptr);
+}
+
+void* RobustFutex::Run(void* argument) {
+  State& state = *static_cast<State*>(argument);
+  state.head.list.next = &state.entry;
+  state.entry.next = &state.head.list;
+  state.head.futex_offset =
+      reinterpret_cast<char*>(&state.word) - reinterpret_cast<char*>(&state.entry);
+  // In place of the list of glibc, which keeps the robust mutexes of the thread there: it has none.
+  const bool told = syscall(SYS_set_robust_list, &state.head, sizeof(state.head)) == 0;
+  std::unique_lock<std::mutex> lock(state.mutex);
+  if (told) {
+    std::atomic_ref<uint32_t>(state.word)
+        .store(static_cast<uint32_t>(gettid()), std::memory_order_release);
+  } else {
+    state.error = errno;
+  }
+  state.held = true;
+  state.changed.notify_all();
+  state.changed.wait(lock, [&] { return state.ends; });
+  return nullptr;
+}
+
+}  // namespace osprey::rdma
