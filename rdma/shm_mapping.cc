@@ -1,10 +1,8 @@
 #include "rdma/shm_mapping.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,7 +59,7 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
-absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access) {
+absl::StatusOr<uint64_t> SealedSize(int fd, uint64_t bytes) {
   // Only memfds have seals: for any other file this fails.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSealsNeeded) != kSealsNeeded) {
@@ -73,18 +71,30 @@ absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access) {
     return absl::InvalidArgumentError(
         absl::StrCat("the peer's memory is shorter than the ", bytes, " bytes it claims"));
   }
-  if (static_cast<uint64_t>(info.st_size) - bytes >= kUnclaimedBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the peer's memory has ", info.st_size, " bytes and claims ", bytes));
-  }
-  // All of it: a part of a file on huge pages could be mapped, but not unmapped again.
-  return Map(fd, static_cast<uint64_t>(info.st_size),
-             access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE);
+  return static_cast<uint64_t>(info.st_size);
 }
 
-bool IsOnHugePages(int fd) {
-  struct statfs info;
-  return fstatfs(fd, &info) == 0 && info.f_type == HUGETLBFS_MAGIC;
+absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access) {
+  const absl::StatusOr<uint64_t> size = SealedSize(fd, bytes);
+  if (!size.ok()) return size.status();
+  if (*size - bytes >= kUnclaimedBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer's memory has ", *size, " bytes and claims ", bytes));
+  }
+  // All of it: a part of a file on huge pages could be mapped, but not unmapped again.
+  return Map(fd, *size, access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+bool ReadSealed(int fd, uint64_t offset, std::byte* to, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t read = pread(fd, to, bytes, static_cast<off_t>(offset));
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return false;
+    to += read;
+    offset += static_cast<uint64_t>(read);
+    bytes -= static_cast<size_t>(read);
+  }
+  return true;
 }
 
 absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner) {

@@ -36,17 +36,24 @@ class Mapping {
   size_t size_ = 0;
 };
 
+// The size of `fd`, which is sealed against shrinking and growing and has at least `bytes`.
+// Errors: INVALID_ARGUMENT when it is not such a file. (Any memfd can be; a file that could block
+// its reader, or fail, cannot.)
+absl::StatusOr<uint64_t> SealedSize(int fd, uint64_t bytes);
+
 enum class MapAccess { kRead, kReadWrite };
 
-// Maps `fd`, which has at least `bytes`, for sharing.
-// Errors: INVALID_ARGUMENT when the file is not a memfd sealed against shrinking and growing
-// (whoever else holds it could truncate it, and the next load here would be a SIGBUS), is too
-// short, or by 1 GiB too long; RESOURCE_EXHAUSTED when it cannot be mapped.
+// Maps all of `fd`, whose SealedSize is at least `bytes`, for sharing: without the seals its owner
+// could truncate it, and the next load here would be a SIGBUS. REQUIRES: its owner is trusted with
+// this process's memory, as a load of a hole makes the kernel allocate a page for it (ReadSealed
+// does not).
+// Errors: SealedSize's; INVALID_ARGUMENT when it is by 1 GiB too long; RESOURCE_EXHAUSTED when it
+// cannot be mapped.
 absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access);
 
-// Whether `fd` is a memfd on huge pages. Its seals are not enough then: whoever else holds it can
-// punch a hole and take the system's last huge page, and the next load here would be a SIGBUS.
-bool IsOnHugePages(int fd);
+// Reads `bytes` at `offset` of `fd`. Holes read as zeros and stay holes. False: the file is not
+// that long, or cannot be read.
+bool ReadSealed(int fd, uint64_t offset, std::byte* to, size_t bytes);
 
 // As MapSealed, for reading, of an ordinary file (the incarnation page) that the process trusts not
 // to be truncated: INVALID_ARGUMENT unless it is a regular file of at least `bytes` that belongs to

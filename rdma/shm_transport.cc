@@ -50,24 +50,24 @@ void CheckSegments(const ReadRequest& read) {
 // Null: the peer did not expose it, or it is not attached.
 const ShmPeerMemory* FindMemory(const ShmConnection& connection, uint32_t key) {
   for (const ShmPeerMemory& memory : connection.peer_memories) {
-    if (memory.key == key && memory.mapping.mapped()) return &memory;
+    if (memory.key == key && memory.attached) return &memory;
   }
   return nullptr;
 }
 
-// Where READs begin in the memory that the peer exposed. Those of a chain are mostly of one memory.
+// The memories that a chain's READs are of: mostly one.
 class Sources {
  public:
   explicit Sources(const ShmConnection& connection) : connection_(connection) {}
 
-  // Null when no part of that memory holds all of `read`.
-  const std::byte* Of(const ReadRequest& read) {
+  // Null when the peer exposed no memory that holds all of `read`.
+  const ShmPeerMemory* Of(const ReadRequest& read) {
     if (memory_ == nullptr || memory_->key != read.remote_key)
       memory_ = FindMemory(connection_, read.remote_key);
     if (memory_ == nullptr || read.remote_address > memory_->length ||
         LengthOf(read) > memory_->length - read.remote_address)
       return nullptr;
-    return memory_->mapping.data() + read.remote_address;
+    return memory_;
   }
 
  private:
@@ -81,7 +81,24 @@ void Prefetch(const std::byte* from, size_t bytes) {
   }
 }
 
-// Copies all of `reads`; false when one of them is not within what the peer exposed.
+// Reads all of `reads` from a client's memory; false when one of them is not within what the client
+// exposed.
+bool ReadAll(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
+  Sources sources(connection);
+  for (const ReadRequest& read : reads) {
+    CheckSegments(read);
+    const ShmPeerMemory* const memory = sources.Of(read);
+    if (memory == nullptr) return false;
+    uint64_t offset = read.remote_address;
+    for (const LocalSegment& segment : SegmentsOf(read)) {
+      if (!ReadSealed(memory->fd.get(), offset, segment.data, segment.length)) return false;
+      offset += segment.length;
+    }
+  }
+  return true;
+}
+
+// The same of a server's memory.
 bool CopyAll(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   Sources sources(connection);
   while (!reads.empty()) {
@@ -89,8 +106,9 @@ bool CopyAll(const ShmConnection& connection, absl::Span<const ReadRequest> read
     std::array<const std::byte*, kPrefetchedMax> places;
     for (size_t i = 0; i < next.size(); ++i) {
       CheckSegments(next[i]);
-      places[i] = sources.Of(next[i]);
-      if (places[i] == nullptr) return false;
+      const ShmPeerMemory* const memory = sources.Of(next[i]);
+      if (memory == nullptr) return false;
+      places[i] = memory->mapping.data() + next[i].remote_address;
       if (next.size() > 1) Prefetch(places[i], LengthOf(next[i]));
     }
     for (size_t i = 0; i < next.size(); ++i) {
@@ -127,13 +145,13 @@ absl::Status NotConnected() {
 // was acknowledged last, so that correctness does not depend on it; but who was told that the
 // server has ended READs nothing of it any more.
 absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
-  if (!CopyAll(connection, reads)) {
+  const bool is_of_client = connection.is_server();
+  if (is_of_client ? !ReadAll(connection, reads) : !CopyAll(connection, reads))
     return absl::InvalidArgumentError("a READ outside of what the peer exposed");
-  }
-  if (connection.page.mapped() && LoadIncarnation(connection.page) != connection.incarnation) {
+  if (is_of_client) return absl::OkStatus();
+  if (LoadIncarnation(connection.page) != connection.incarnation)
     return PeerGoneError("another server has taken the address");
-  }
-  if (connection.page.mapped() && LoadAlive(connection.page) != connection.alive)
+  if (LoadAlive(connection.page) != connection.alive)
     return PeerGoneError("the server's process has ended");
   return absl::OkStatus();
 }
@@ -161,7 +179,7 @@ Bytes ShmTransport::View(ConnectionId id, const RemoteMemory& remote) const {
   const ShmConnection* connection = Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return {};
   const ShmPeerMemory* memory = FindMemory(*connection, remote.key);
-  if (memory == nullptr || remote.address % sizeof(uint64_t) != 0 ||
+  if (memory == nullptr || !memory->mapping.mapped() || remote.address % sizeof(uint64_t) != 0 ||
       remote.address > memory->length || remote.length > memory->length - remote.address)
     return {};
   return {memory->mapping.data() + remote.address, remote.length};
@@ -346,7 +364,7 @@ Transport::Resources ShmTransport::resources() const {
     if (connection == nullptr || connection->state == State::kGreeting) continue;
     ++resources.connections;
     for (const ShmPeerMemory& memory : connection->peer_memories) {
-      resources.peer_mappings += memory.mapping.mapped() ? 1 : 0;
+      resources.peer_memories += memory.attached ? 1 : 0;
     }
   }
   return resources;

@@ -56,12 +56,15 @@ class ShmMemory : public Memory {
   uint64_t serial_;
 };
 
-// Memory that the peer exposed.
+// Memory that the peer exposed. A client's is read through its descriptor: its holes stay holes,
+// where loads from a mapping would make the kernel allocate their pages and charge the server for
+// them. A server's is mapped, which is faster.
 struct ShmPeerMemory {
   uint32_t key = 0;
   uint64_t length = 0;
-  UniqueFd fd;      // until Attach
-  Mapping mapping;  // from Attach on
+  UniqueFd fd;      // a server's: until Attach
+  Mapping mapping;  // a server's: from Attach on
+  bool attached = false;
 };
 
 // Memory that we exposed.
@@ -101,6 +104,9 @@ struct ShmConnection {
   std::vector<ShmExposed> exposed;
   uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;
+  // REQUIRES: kConnected has been reached.
+  bool is_server() const { return !page.mapped(); }
+
   bool announced = false;  // kConnected was delivered
   bool bye = false;        // the peer took its leave before it hung up
 };

@@ -20,17 +20,12 @@ namespace {
 constexpr int kEpollEventsMax = 64;
 constexpr int kPacketsMax = 16;
 
-// Memories that one end of a connection exposes to the other.
+// Memories that one end of a connection exposes to the other: at most so many descriptors are open
+// for it there.
 constexpr size_t kPeerMemoriesMax = 64;
-// Descriptors received and not yet attached: a peer must not use up ours. What comes beyond is
-// mapped at once, for which no descriptor stays open: a peer may expose many before the frame that
-// tells of them arrives.
-constexpr size_t kUnattachedMax = 16;
-// What the memories of one peer may take of our 2^47 addresses, be there pages behind them or not:
-// without addresses nobody else could be served, nor anything allocated. A server (its region) may
-// take more of a client's than each of a thousand clients of a server's.
+// What the memories of one server may take of our 2^47 addresses, be there pages behind them or
+// not: without addresses nothing else could be allocated. Those of clients take none.
 constexpr uint64_t kServerBytesMax = uint64_t{1} << 42;
-constexpr uint64_t kClientBytesMax = uint64_t{1} << 36;
 
 // What the peer exposed under that key, if `remote` lies within it: a part of it will do.
 ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& remote) {
@@ -43,23 +38,24 @@ ShmPeerMemory* FindPeerMemory(ShmConnection& connection, const RemoteMemory& rem
   return nullptr;
 }
 
-// So that its descriptor need not stay open.
-absl::Status Map(const ShmConnection& connection, ShmPeerMemory& memory) {
-  const bool from_client = !connection.page.mapped();
-  const uint64_t bytes_max = from_client ? kClientBytesMax : kServerBytesMax;
+absl::Status MakeReadable(const ShmConnection& connection, ShmPeerMemory& memory) {
+  if (connection.is_server()) {
+    const absl::Status status = SealedSize(memory.fd.get(), memory.length).status();
+    memory.attached = status.ok();
+    return status;
+  }
   uint64_t bytes = 0;
   for (const ShmPeerMemory& other : connection.peer_memories) bytes += other.mapping.size();
-  if (bytes > bytes_max || memory.length > bytes_max - bytes) {
+  if (bytes > kServerBytesMax || memory.length > kServerBytesMax - bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the peer's memories have more than the ",
-                                                   bytes_max, " bytes that are mapped for one"));
+                                                   kServerBytesMax,
+                                                   " bytes that are mapped for one"));
   }
-  if (from_client && IsOnHugePages(memory.fd.get()))
-    return absl::InvalidArgumentError(
-        "the peer's memory is on huge pages, which it could take back");
   absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
   if (!mapping.ok()) return mapping.status();
   memory.mapping = *std::move(mapping);
-  memory.fd.reset();
+  memory.fd.reset();  // the mapping does without
+  memory.attached = true;
   return absl::OkStatus();
 }
 
@@ -208,9 +204,6 @@ void ShmTransport::SendWithdrawals(ShmConnection* connection) {
 
 void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
   std::vector<ShmPeerMemory>& memories = connection->peer_memories;
-  const auto unattached =
-      std::count_if(memories.begin(), memories.end(),
-                    [](const ShmPeerMemory& memory) { return memory.fd.valid(); });
   const bool known =
       std::any_of(memories.begin(), memories.end(),
                   [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
@@ -221,10 +214,6 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
   memory.key = received.packet.key;
   memory.length = received.packet.length;
   memory.fd = std::move(received.fds[0]);
-  if (unattached >= static_cast<ptrdiff_t>(kUnattachedMax)) {
-    if (absl::Status mapped = Map(*connection, memory); !mapped.ok())
-      return End(connection, mapped);
-  }
   memories.push_back(std::move(memory));
 }
 
@@ -255,7 +244,7 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
     return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
                                                    " bytes under the key ", remote.key));
   }
-  return memory->mapping.mapped() ? absl::OkStatus() : Map(*connection, *memory);
+  return memory->attached ? absl::OkStatus() : MakeReadable(*connection, *memory);
 }
 
 }  // namespace osprey::rdma

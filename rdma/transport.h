@@ -292,7 +292,7 @@ class Transport {
   struct Resources {
     size_t connections = 0;    // ids not yet kDisconnected
     size_t queue_pairs = 0;    // verbs only
-    size_t peer_mappings = 0;  // shm only
+    size_t peer_memories = 0;  // attached; shm only
   };
   virtual Resources resources() const = 0;
 };

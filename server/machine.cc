@@ -3,8 +3,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "server/size_flag.h"
 
@@ -43,10 +41,10 @@ absl::Status CheckMachine(const Config& config, const Machine& machine) {
   return absl::OkStatus();
 }
 
-void AllowDescriptors(const Config& config) {
+void AllowDescriptors() {
   rlimit limit = Descriptors();
-  limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, DescriptorsFor(config));
-  // Up to the hard limit everybody may.
+  // Up to the hard limit every process may.
+  limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 

@@ -24,16 +24,19 @@ Machine ThisMachine();
 inline constexpr uint64_t kOtherDescriptors = 64;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;
-// Over shm each connection has a socket.
+// Over shm each connection has a socket, its client's liveness word, and the memory in which that
+// client's long values lie. (Of the last there may be more: a client's pool of buffers grows.)
+inline constexpr uint64_t kConnectionDescriptors = 3;
 inline uint64_t DescriptorsFor(const Config& config) {
-  return config.connections_max + kOtherDescriptors + (config.pollers - 1) * kPollerDescriptors;
+  return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
+         (config.pollers - 1) * kPollerDescriptors;
 }
 
 // Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the mend.
 absl::Status CheckMachine(const Config& config, const Machine& machine);
 
-// Lets this process have DescriptorsFor(config) open. REQUIRES: CheckMachine was OK.
-void AllowDescriptors(const Config& config);
+// Lets this process have open as many descriptors as it may.
+void AllowDescriptors();
 
 }  // namespace osprey::server
 

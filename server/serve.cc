@@ -341,7 +341,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 ServeResult Serve(const Config& config) {
   if (absl::Status status = HandleSignals(); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
-  AllowDescriptors(config);
+  AllowDescriptors();
   const Clock clock;
   Server server;
   if (absl::Status status = OpenDomains(config, server); !status.ok()) {

@@ -31,7 +31,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #define LARGE_BYTES (64 * 1024)
@@ -110,7 +109,7 @@ FAILS(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, E
 FAILS(int, fsync, (int fd), (fd), -1, ENOSPC)
 FAILS(int, flock, (int fd, int operation), (fd, operation), -1, ENOLCK)
 FAILS(int, fstat, (int fd, struct stat *to), (fd, to), -1, ENOMEM)
-FAILS(int, fstatfs, (int fd, struct statfs *to), (fd, to), -1, ENOMEM)
+FAILS(ssize_t, pread, (int fd, void *to, size_t n, off_t o), (fd, to, n, o), -1, ENOMEM)
 FAILS(int, stat, (const char *path, struct stat *to), (path, to), -1, ENOMEM)
 FAILS(int, lstat, (const char *path, struct stat *to), (path, to), -1, ENOMEM)
 FAILS(int, chmod, (const char *path, mode_t mode), (path, mode), -1, EROFS)

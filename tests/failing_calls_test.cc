@@ -532,7 +532,7 @@ std::vector<std::string> Functions() {
       "socket bind listen connect accept4 getsockopt sendmsg recvmsg "
       "memfd_create ftruncate posix_fallocate mmap madvise fcntl eventfd "
       "epoll_create1 epoll_ctl epoll_wait poll ppoll read write open fopen flock "
-      "fstat stat lstat chmod fstatfs sendto fsync fchmod rename unlink "
+      "fstat stat lstat chmod pread sendto fsync fchmod rename unlink "
       "getrlimit setrlimit getrandom pthread_create malloc",
       ' ');
 }

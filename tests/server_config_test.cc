@@ -154,8 +154,8 @@ TEST(ConfigTest, WhatTheMachineDoesNotHaveIsRefusedByTheFlagThatAsksForIt) {
   --few.descriptors_max;
   EXPECT_EQ(
       CheckMachine(config, few).message(),
-      "--connections-max: for 100 the process must be able to have 164 files open, and it may "
-      "have 163 (ulimit -Hn); raise that, or write less");
+      "--connections-max: for 100 the process must be able to have 364 files open, and it may "
+      "have 363 (ulimit -Hn); raise that, or write less");
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ TEST_P(TransportReads, WhatWasWithdrawnMakesRoomForMore) {
     client.transport().Withdraw(ids.client, *passing);  // nothing to do
   }
   EXPECT_TRUE(
-      Until({&server, &client}, [&] { return server.transport().resources().peer_mappings <= 1; }));
+      Until({&server, &client}, [&] { return server.transport().resources().peer_memories <= 1; }));
   ASSERT_TRUE(ReadNow(server, ids.server, kept_remote, 0, 4096, *into, {&server, &client}).ok());
   EXPECT_EQ(std::memcmp(into->data(), kept->data(), 4096), 0);
 }
@@ -423,7 +423,7 @@ TEST_P(TransportReads, EverythingAConnectionHeldIsGivenBack) {
   round();  // whatever is made once is made now
   const auto held = [&](Side& side) {
     const Transport::Resources now = side.transport().resources();
-    return now.connections + now.queue_pairs + now.peer_mappings;
+    return now.connections + now.queue_pairs + now.peer_memories;
   };
   ASSERT_TRUE(Until({&server, &client}, [&] { return held(server) == 0 && held(client) == 0; }));
   const size_t descriptors = OpenDescriptors();

@@ -511,7 +511,7 @@ class Script {
     }
     OSPREY_MUST(known_.empty() && reads_.empty(), "something is left of a peer that is gone");
     const Transport::Resources resources = victim_.resources();
-    OSPREY_MUST(resources.connections == 0 && resources.peer_mappings == 0, "a connection is left");
+    OSPREY_MUST(resources.connections == 0 && resources.peer_memories == 0, "a connection is left");
   }
 
   fuzz::Input& input_;
