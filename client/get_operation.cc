@@ -22,6 +22,10 @@ constexpr uint64_t kKeptBufferBytes = 1024;
 // does.
 constexpr uint64_t kCopiedBytesMax = 64 << 10;
 
+// A value's memory is reserved in steps, each at most so many times what has landed. Growing it
+// copies a third of the value at most.
+constexpr uint64_t kReservedPerTaken = 4;
+
 absl::string_view Text(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -106,10 +110,7 @@ void GetOperation::BeginFetch(const index::Lookup::Step& step) {
   fetch_ = ValueFetch();
   fetch_.offset = lookup_->offset() + step.offset;
   fetch_.length = step.value_length;
-  // Of a head that was torn this may be any length that the region allows: no page of it is touched
-  // before bytes have come.
   fetched_.clear();
-  if (target_.data == nullptr) fetched_.reserve(step.value_length);
   state_ = State::kFetching;
   if (fetch_.length == 0) Fetched();
 }
@@ -117,9 +118,12 @@ void GetOperation::BeginFetch(const index::Lookup::Step& step) {
 void GetOperation::TakePiece(rdma::Bytes piece) {
   assert(state_ == State::kFetching);
   lookup_->TakeValue(piece);
-  if (target_.data == nullptr)
-    fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   fetch_.taken += piece.size();
+  if (target_.data != nullptr) return;
+  // The length comes from a head that no checksum covers yet, so memory is reserved by what landed.
+  if (fetched_.capacity() < fetch_.taken)
+    fetched_.reserve(std::min(fetch_.length, kReservedPerTaken * fetch_.taken));
+  fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
 }
 
 void GetOperation::Fetched() {

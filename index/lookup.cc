@@ -198,7 +198,7 @@ Lookup::Step Lookup::OnHint(ByteSpan bytes) {
     case ItemVerdict::kTorn:
       return TornHint();
     case ItemVerdict::kTooShort:
-      if (head_only_ && map_.Contains(offset_, item.bytes_needed)) return ReadValue(bytes);
+      if (head_only_ && IsWithinSlot(hint_, item.bytes_needed)) return ReadValue(bytes);
       return StaleHint();
     case ItemVerdict::kDead:
     case ItemVerdict::kOther:
@@ -229,12 +229,20 @@ ItemReading Lookup::Judge(ByteSpan item_bytes) const {
 // The item seems to be the key's and is longer than what was READ of it.
 Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
   if (!map_.Contains(offset_, bytes_needed)) return AskServer();
+  // The line, which a checksum covers, says how long the item can be. A longer head was torn.
+  if (head_only_ && !lengthened_ && !IsWithinSlot(candidates_[candidate_next_].slot, bytes_needed))
+    return TornItem();
   if (head_only_) return ReadValue(bytes);
   // Once: an item does not grow, so the next would be another item.
   if (lengthened_) return AskServer();
   lengthened_ = true;
   head_only_ = bytes_needed > WholeReadBytesMax(options_.whole_read_bytes_max);
   return Read(State::kItem, offset_, head_only_ ? ItemHeadBytes(key_.size()) : bytes_needed);
+}
+
+// Whether an item of `bytes` at the READ's place is one to which `slot` may lead.
+bool Lookup::IsWithinSlot(uint64_t slot, uint64_t bytes) const {
+  return bytes <= ReadLengthOf(Slot::Unpack(slot).length_class) && map_.Contains(offset_, bytes);
 }
 
 // Nothing of the head is believed until the checksum at the end says that it belongs to the value.

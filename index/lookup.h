@@ -197,6 +197,7 @@ class Lookup {
 
   ItemReading Judge(ByteSpan item_bytes) const;
   Step ReadMore(ByteSpan bytes, uint64_t bytes_needed);
+  bool IsWithinSlot(uint64_t slot, uint64_t bytes) const;
   Step ReadValue(ByteSpan head);
 
   Step Take(ByteSpan bytes);

@@ -5,11 +5,13 @@
 
 namespace {
 std::atomic<uint64_t> allocations{0};
+std::atomic<uint64_t> allocated_bytes{0};
 }  // namespace
 
 // In a file of their own: inlined into their callers, compilers take free() for a mismatch of new.
 void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) std::abort();
   return memory;
@@ -20,5 +22,7 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace osprey {
 
 uint64_t AllocationsSoFar() { return allocations.load(std::memory_order_relaxed); }
+
+uint64_t AllocatedBytesSoFar() { return allocated_bytes.load(std::memory_order_relaxed); }
 
 }  // namespace osprey

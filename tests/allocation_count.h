@@ -10,6 +10,8 @@ namespace osprey {
 
 // Calls of operator new in this process so far. Thread-safe.
 uint64_t AllocationsSoFar();
+// The bytes that they asked for. Thread-safe.
+uint64_t AllocatedBytesSoFar();
 
 }  // namespace osprey
 

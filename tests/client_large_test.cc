@@ -9,7 +9,9 @@
 #include "client/value_reads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/layout.h"
 #include "index/lookup.h"
+#include "tests/allocation_count.h"
 #include "tests/client_engine_fixture.h"
 
 namespace osprey {
@@ -206,6 +208,48 @@ TEST_F(ClientLargeTest, ALengthThatNoValueOfThisServerHasIsNotFetched) {
   Store("planet", ValueOf(8 * kMiB));
   EXPECT_FALSE(Get("planet", absl::Milliseconds(50)).ok());
   EXPECT_LE(counters().read_bytes, 10000u);
+}
+
+// The head of a value of 1 MiB names 40 MiB, as a head does that was copied while it was written.
+TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
+  Store("sun", ValueOf(42 * kMiB));  // above it, so that the region goes on for as long
+  const std::string value = ValueOf(1 * kMiB);
+  Store("planet", value);
+  const uint64_t slot = server_->table().Find("planet")->slot;
+  ASSERT_NE(slot, 0u);
+  const uint64_t offset = index::Slot::Unpack(slot).offset;
+  index::ItemHeader header;
+  std::memcpy(&header, server_->region().data() + offset, sizeof(header));
+  index::ItemHeader torn = header;
+  torn.length_word = 40 * kMiB;
+  std::memcpy(server_->region().data() + offset, &torn, sizeof(torn));
+  const uint64_t allocated = AllocatedBytesSoFar();
+  Outcome<Value> get;
+  ASSERT_TRUE(StartGet("planet", get).ok());
+  ASSERT_TRUE(RunUntil([&] { return counters().reads >= 3; }));  // the head has landed
+  std::memcpy(server_->region().data() + offset, &header, sizeof(header));
+  ASSERT_TRUE(RunUntil([&] { return get.done(); }));
+  ASSERT_TRUE(get.status().ok()) << get.status();
+  EXPECT_TRUE(get.value->value().bytes == value);
+  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMiB);
+  EXPECT_LT(counters().read_bytes, 2 * kMiB);
+}
+
+// Line and head agree on the length. Nothing of the value has come.
+TEST_F(ClientLargeTest, MemoryForAValueIsReservedAsItsPiecesLand) {
+  const std::string value = ValueOf(40 * kMiB);
+  Store("planet", value);
+  Outcome<Value> get;
+  uint64_t allocated = AllocatedBytesSoFar();
+  ASSERT_TRUE(StartGet("planet", get, absl::Seconds(30)).ok());
+  ASSERT_TRUE(RunUntil([&] { return counters().reads >= 3; }));  // its first piece is on its way
+  network_.HoldReads(id(), true);
+  RunFor(absl::Milliseconds(10));
+  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMiB);
+  network_.HoldReads(id(), false);
+  ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Seconds(30)));
+  ASSERT_TRUE(get.status().ok()) << get.status();
+  EXPECT_TRUE(get.value->value().bytes == value);
 }
 
 class ClientLargeTornTest : public ClientLargeTest {
