@@ -34,7 +34,13 @@ constexpr uint64_t kStockPagesMax = 1024;
 
 // Steps choose windows in which at most so many of 100 bytes would have to be moved.
 constexpr uint64_t kStepCostPercentMax = 85;
-constexpr uint64_t kHelpCostPercentMax = 95;
+// A write takes what there is: a full server's free space may be a few bytes in each slab.
+constexpr uint64_t kHelpCostPercentMax = 100;
+
+// Items that one Clear moves or evicts at most: some milliseconds' work.
+constexpr uint64_t kClearItemsMax = 2048;
+// A window that is being cleared stays closed for so long after the last Clear.
+constexpr absl::Duration kClearAwaitedMax() { return absl::Milliseconds(100); }
 
 // How long the size of an item that found no room is remembered.
 constexpr absl::Duration kWantRemembered() { return absl::Seconds(10); }
@@ -96,6 +102,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
   CompactionBound left{bound.items, CompactionBytesMax(bound.bytes)};
   bool freed = false;
   for (int i = 0; i < kFreeDuePerStep; ++i) freed |= space_.FreeDue(now);
+  if (state_ != State::kIdle && now < cleared_until_) return freed;
   switch (state_) {
     case State::kIdle: {
       const uint64_t pages = PagesWanted(now);
@@ -153,6 +160,70 @@ bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
     Leave(WindowIsFree(), now);
   }
   return space_.LargestFreeRun() >= pages;
+}
+
+absl::optional<uint64_t> Compactor::MakeSpan(uint64_t bytes, absl::Time now) {
+  if (bytes > kChunkBytesMax || !writer_.CasVersionsLeft(kVersionsKept)) return absl::nullopt;
+  const absl::optional<ItemSpace::Span> span = space_.FindSpan(bytes, now);
+  if (!span.has_value()) return absl::nullopt;
+  for (const uint64_t item : span->used) {
+    if (IsBeingWritten(writer_.Header(item).version)) return absl::nullopt;
+  }
+  space_.HoldSpan(*span);
+  for (const uint64_t from : span->used) {
+    if (IsDead(from)) continue;
+    const uint64_t item_bytes = items_.At(from).bytes;
+    const absl::optional<uint64_t> to = space_.AllocateForMove(item_bytes, Fit::kAny);
+    if (!to.has_value()) return space_.DropSpan(*span), absl::nullopt;
+    ItemCopy copy(writer_, from, *to, item_bytes);
+    while (!copy.complete()) copy.Continue(item_bytes);
+    ++stats_.moved_items;
+    stats_.moved_bytes += item_bytes;
+    replace_(from, copy.Finish(), now);
+  }
+  space_.EndGrace(now);
+  return space_.TakeSpan(*span);
+}
+
+bool Compactor::CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const {
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  uint64_t begin = space_.pages_begin();
+  uint64_t free_before = space_.PagesLeft();  // the middle of the region
+  for (const uint64_t item : pinned) {
+    const ItemSpace::Extent extent = space_.ExtentAt(item);
+    if (extent.begin > begin && (extent.begin - begin) / kPageBytes + free_before >= pages)
+      return true;
+    begin = extent.end();
+    free_before = 0;
+  }
+  return (space_.pages_end() - begin) / kPageBytes + free_before >= pages;
+}
+
+bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
+                      absl::Time now) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  // Another one's window, or one that was abandoned.
+  if (state_ != State::kIdle && (now >= cleared_until_ || window_.pages() < pages)) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  if (state_ == State::kIdle) {
+    if (space_.LargestFreeRun() >= pages) return true;
+    const absl::optional<Window> window = ChooseToClear(pages, pinned);
+    if (!window.has_value()) return false;
+    Enter(*window);
+  }
+  cleared_until_ = now + kClearAwaitedMax();
+  evictor_ = &evictor;
+  CompactionBound left{kClearItemsMax, kHelpBytesMax};
+  if (state_ == State::kMoving) Move(left, now);
+  evictor_ = nullptr;
+  if (state_ == State::kWaiting) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  return state_ == State::kIdle && space_.LargestFreeRun() >= pages;
 }
 
 // --- Where -----------------------------------------------------------------
@@ -266,6 +337,65 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
   return best;
 }
 
+// Of the windows between pinned items the one with the fewest bytes in use, or of those among some
+// thousand extents.
+absl::optional<Compactor::Window> Compactor::ChooseToClear(
+    uint64_t pages, absl::Span<const uint64_t> pinned) const {
+  if (space_.pages_begin() >= space_.pages_end()) return absl::nullopt;
+  uint64_t extents_left = kExtentsSeenMax + pages;
+  absl::optional<Window> best;
+  const auto consider = [&](const Window& window) {
+    if (!best.has_value() || window.cost_bytes < best->cost_bytes) best = window;
+  };
+  const auto look = [&](uint64_t begin, uint64_t end) {
+    // The free middle of the region joins the lowest run.
+    const uint64_t left = space_.PagesLeft();
+    if (begin == space_.pages_begin() && left > 0 && left < pages &&
+        begin + (pages - left) * kPageBytes <= end) {
+      Window lowest{begin, begin, 0};
+      while (lowest.pages() < pages - left) {
+        const ItemSpace::Extent extent = space_.ExtentAt(lowest.end);
+        lowest.end = extent.end();
+        lowest.cost_bytes += extent.used_bytes;
+      }
+      consider(lowest);
+    }
+    if (end - begin >= pages * kPageBytes) consider(ChooseIn(begin, end, pages, extents_left));
+  };
+  uint64_t begin = space_.pages_begin();
+  for (const uint64_t item : pinned) {
+    const ItemSpace::Extent extent = space_.ExtentAt(item);
+    if (extent.begin > begin) look(begin, extent.begin);
+    begin = extent.end();
+  }
+  if (begin < space_.pages_end()) look(begin, space_.pages_end());
+  return best;
+}
+
+// REQUIRES: there is one, and extents begin and end there. The first one is found, whatever
+// `extents_left` says.
+Compactor::Window Compactor::ChooseIn(uint64_t begin, uint64_t end, uint64_t pages,
+                                      uint64_t& extents_left) const {
+  absl::optional<Window> best;
+  uint64_t first = begin;
+  uint64_t used_bytes = 0;
+  for (uint64_t at = begin; at < end && (extents_left > 0 || !best.has_value());) {
+    const ItemSpace::Extent extent = space_.ExtentAt(at);
+    extents_left -= std::min<uint64_t>(extents_left, 1);
+    at = extent.end();
+    used_bytes += extent.used_bytes;
+    for (;;) {
+      const ItemSpace::Extent lowest = space_.ExtentAt(first);
+      if (at - lowest.end() < pages * kPageBytes) break;
+      used_bytes -= lowest.used_bytes;
+      first = lowest.end();
+    }
+    if (at - first < pages * kPageBytes) continue;
+    if (!best.has_value() || used_bytes < best->cost_bytes) best = Window{first, at, used_bytes};
+  }
+  return *best;
+}
+
 // --- What ------------------------------------------------------------------
 
 void Compactor::Enter(const Window& window) {
@@ -280,6 +410,7 @@ void Compactor::Leave(bool emptied, absl::Time now) {
   copy_.reset();
   space_.Open();
   state_ = State::kIdle;
+  cleared_until_ = absl::InfinitePast();
   if (emptied) {
     ++stats_.windows_emptied;
     resting_ = false;
@@ -322,10 +453,21 @@ bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
   if (IsBeingWritten(header.version) || space_.IsLeased(from, now)) return false;
   if (ItemTag::Unpack(header.tag).state == ItemState::kDead) return true;  // it waits
   const uint64_t bytes = items_.At(from).bytes;
-  const absl::optional<uint64_t> to = space_.AllocateForMove(bytes);
+  absl::optional<uint64_t> to = space_.AllocateForMove(bytes, Fit::kLoose);
+  if (!to.has_value() && evictor_ != nullptr) {
+    evictor_->some(bytes);
+    if (IsDead(from)) return true;
+    space_.EndGrace(now);
+    to = space_.AllocateForMove(bytes);
+    if (!to.has_value()) return evictor_->one(from);
+  }
   if (!to.has_value()) return false;
   copy_.emplace(writer_, from, *to, bytes);
   return Copy(left, now), true;
+}
+
+bool Compactor::IsDead(uint64_t item) const {
+  return ItemTag::Unpack(writer_.Header(item).tag).state == ItemState::kDead;
 }
 
 // Goes on with the copy under way, and lets it take the item's place when it is complete. False

@@ -19,6 +19,8 @@
 // reader has a lease of, and reservations under way. Large items are copied in pieces, over several
 // steps; one that is written meanwhile is left alone.
 //
+// A write that may evict has a window cleared: items that find no room elsewhere are evicted.
+//
 // Everything is bounded: items, bytes and extents looked at in one step, and what a write that
 // found no room does itself. When a whole pass over item space gains nothing, it rests until more
 // has become free.
@@ -29,8 +31,10 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "index/item_copy.h"
 #include "index/item_store.h"
 #include "index/layout.h"
@@ -61,6 +65,26 @@ class Compactor {
   // For a write that found no room for an item of `bytes`: up to kHelpBytesMax and kHelpItemsMax
   // are moved. True when there is room now. If not, later Steps go on with it.
   bool MakeRoom(uint64_t bytes, absl::Time now);
+  // For a write of at most kChunkBytesMax that found no room though enough is free, in chunks that
+  // are too short: moves up to a few dozen items out of the way. The place that is allocated for it
+  // then.
+  absl::optional<uint64_t> MakeSpan(uint64_t bytes, absl::Time now);
+
+  // What makes way in a window that is cleared.
+  struct Evictor {
+    absl::FunctionRef<void(uint64_t bytes)> some;  // evicts about so much, wherever it lies
+    absl::FunctionRef<bool(uint64_t item)> one;    // evicts this item; false: it must stay
+  };
+  // For a long write that may evict: goes on to empty a window for it, a bounded part in each call.
+  // Items move to where there is room. For each that finds none, about as many bytes are evicted,
+  // or else the item itself. So at most twice the window's bytes are evicted, and the last item's.
+  // Nothing is when there is no window without one of the `pinned` items (their offsets, in
+  // order). True when there is room now.
+  bool Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
+             absl::Time now);
+  // Whether there is such a window.
+  bool CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const;
+
   // Nothing is being moved. After a MakeRoom in vain: there is nothing to gain by it.
   bool idle() const { return state_ == State::kIdle; }
 
@@ -85,10 +109,13 @@ class Compactor {
   bool WorthTrying(absl::Time now);
   void Rest(absl::Time now);
   absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, absl::Time now);
+  absl::optional<Window> ChooseToClear(uint64_t pages, absl::Span<const uint64_t> pinned) const;
+  Window ChooseIn(uint64_t begin, uint64_t end, uint64_t pages, uint64_t& extents_left) const;
   void Enter(const Window& window);
   // Moves what it may; true when the window's items have all been moved, or it was given up.
   bool Move(CompactionBound& left, absl::Time now);
   bool MoveOne(uint64_t from, CompactionBound& left, absl::Time now);
+  bool IsDead(uint64_t item) const;
   bool Copy(CompactionBound& left, absl::Time now);
   void Leave(bool emptied, absl::Time now);
   bool WindowIsFree() const;
@@ -100,7 +127,9 @@ class Compactor {
 
   State state_ = State::kIdle;
   Window window_;
-  uint64_t next_ = 0;  // in window_: items below have been seen to
+  uint64_t next_ = 0;                                // in window_: items below have been seen to
+  const Evictor* evictor_ = nullptr;                 // within Clear
+  absl::Time cleared_until_ = absl::InfinitePast();  // until then the window is Clear's
   absl::optional<ItemCopy> copy_;
   absl::Time waiting_until_ = absl::InfiniteFuture();
   uint64_t cursor_ = 0;           // where the next window is looked for

@@ -39,6 +39,11 @@ constexpr uint64_t SlabPagesLeast(uint64_t chunk_bytes) {
 static_assert(SlabPages(kSmallestChunkBytes) * kPageBytes / kSmallestChunkBytes <= 384);
 static_assert(SlabPages(kChunkBytesMax) * kPageBytes / kChunkBytesMax == kSlabChunksMin);
 
+// Chunks of one span: that many items move for one write at most.
+constexpr uint64_t kSpanChunksMax = 64;
+// Slabs of a class that are looked at for a span.
+constexpr int kSpanSlabsSeenMax = 16;
+
 constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
 
 }  // namespace
@@ -51,12 +56,18 @@ absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit
   absl::optional<uint64_t> offset = TakeFree(bytes, Fit::kTight);
   // Want of memory: what is dead is used before its time. Bounded by what waits.
   while (!offset.has_value() && FreeOldest(now)) offset = TakeFree(bytes, Fit::kTight);
-  if (!offset.has_value() && fit == Fit::kLoose) offset = TakeFree(bytes, fit);
+  if (!offset.has_value() && fit != Fit::kTight) offset = TakeFree(bytes, fit);
   return offset;
 }
 
-absl::optional<uint64_t> ItemSpace::AllocateForMove(uint64_t bytes) {
-  return TakeFree(bytes, Fit::kTight);
+absl::optional<uint64_t> ItemSpace::AllocateForMove(uint64_t bytes, Fit fit) {
+  return TakeFree(bytes, fit);
+}
+
+absl::optional<uint64_t> ItemSpace::TakeRun(uint64_t pages) {
+  const absl::optional<uint64_t> offset = TryRun(pages * kPageBytes);
+  if (offset.has_value()) allocated_bytes_ += pages * kPageBytes;
+  return offset;
 }
 
 absl::optional<uint64_t> ItemSpace::TakeFree(uint64_t bytes, Fit fit) {
@@ -68,9 +79,12 @@ absl::optional<uint64_t> ItemSpace::TakeFree(uint64_t bytes, Fit fit) {
 absl::optional<uint64_t> ItemSpace::TryAllocate(uint64_t bytes, Fit fit) {
   if (bytes > kChunkBytesMax) return TryRun(bytes);
   const uint32_t length_class = LengthClassOf(std::max(bytes, kSmallestChunkBytes));
-  const absl::optional<uint64_t> offset = TryChunk(length_class);
+  absl::optional<uint64_t> offset = TryChunk(length_class);
   if (offset.has_value() || fit == Fit::kTight) return offset;
-  return TryLargerChunk(length_class);
+  offset = TryLargerChunk(length_class, std::min(2 * ReadLengthOf(length_class), kChunkBytesMax));
+  if (offset.has_value() || fit == Fit::kLoose) return offset;
+  offset = TryRun(bytes);
+  return offset.has_value() ? offset : TryLargerChunk(length_class, kChunkBytesMax);
 }
 
 absl::optional<uint64_t> ItemSpace::TryRun(uint64_t bytes) {
@@ -84,10 +98,8 @@ absl::optional<uint64_t> ItemSpace::TryChunk(uint32_t length_class) {
   return TakeChunk(pages_.OwnerOf(*partial_[length_class].rbegin()) - 1);
 }
 
-// When there are no pages for another slab: a free chunk of up to twice the size is better than
-// none.
-absl::optional<uint64_t> ItemSpace::TryLargerChunk(uint32_t length_class) {
-  const uint64_t bytes_max = std::min(2 * ReadLengthOf(length_class), kChunkBytesMax);
+// When there are no pages for another slab: a larger free chunk is better than none.
+absl::optional<uint64_t> ItemSpace::TryLargerChunk(uint32_t length_class, uint64_t bytes_max) {
   for (uint32_t larger = length_class + 1; larger <= LengthClassOf(bytes_max); ++larger) {
     if (!partial_[larger].empty()) return TakeChunk(pages_.OwnerOf(*partial_[larger].rbegin()) - 1);
   }
@@ -180,6 +192,10 @@ uint64_t ItemSpace::CapacityOf(uint64_t offset) const {
   const uint32_t owner = pages_.OwnerOf(offset);
   assert(owner != 0);
   if (owner == kLargeOwner) return runs_.find(offset)->second * kPageBytes;
+  if (!spans_.empty()) {
+    const auto span = spans_.find(offset);
+    if (span != spans_.end()) return span->second;
+  }
   return ReadLengthOf(slabs_[owner - 1].length_class);
 }
 
@@ -191,16 +207,30 @@ bool ItemSpace::IsAllocated(uint64_t offset) const {
   const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
   const uint64_t chunk = (offset - slab.offset) / chunk_bytes;
   return (offset - slab.offset) % chunk_bytes == 0 && chunk < slab.chunks &&
-         (slab.free[chunk / 64] >> chunk % 64 & 1) == 0;
+         (slab.free[chunk / 64] >> chunk % 64 & 1) == 0 &&
+         (EndOfSpanAt(offset) == 0 || spans_.contains(offset));
 }
 
 void ItemSpace::Free(uint64_t offset) {
-  allocated_bytes_ -= CapacityOf(offset);
   const uint32_t owner = pages_.OwnerOf(offset);
-  if (owner != kLargeOwner) return FreeChunk(offset, owner - 1);
+  if (owner != kLargeOwner) {
+    if (!spans_.empty()) return FreeSpan(offset, owner - 1);
+    allocated_bytes_ -= ReadLengthOf(slabs_[owner - 1].length_class);
+    return FreeChunk(offset, owner - 1);
+  }
   const auto run = runs_.find(offset);
+  allocated_bytes_ -= run->second * kPageBytes;
   pages_.Release(offset, run->second);
   runs_.erase(run);
+}
+
+// Several chunks, or one.
+void ItemSpace::FreeSpan(uint64_t offset, uint32_t slab_number) {
+  const uint64_t chunk_bytes = ReadLengthOf(slabs_[slab_number].length_class);
+  const uint64_t end = offset + CapacityOf(offset);
+  allocated_bytes_ -= end - offset;
+  spans_.erase(offset);
+  for (; offset < end; offset += chunk_bytes) FreeChunk(offset, slab_number);
 }
 
 void ItemSpace::Release(uint64_t offset) { Free(offset); }
@@ -229,6 +259,14 @@ bool ItemSpace::FreeOldest(absl::Time now) {
 bool ItemSpace::IsLeased(uint64_t offset, absl::Time now) const {
   const auto lease = leases_.find(offset);
   return lease != leases_.end() && lease->second > now;
+}
+
+std::vector<uint64_t> ItemSpace::Leased(absl::Time now) const {
+  std::vector<uint64_t> leased;
+  for (const auto& [offset, until] : leases_) {
+    if (until > now) leased.push_back(offset);
+  }
+  return leased;
 }
 
 void ItemSpace::EndGrace(absl::Time now) {
@@ -316,6 +354,11 @@ absl::optional<uint64_t> ItemSpace::NextItem(uint64_t from, uint64_t end) const 
       while (chunk < slab.chunks && (slab.free[chunk / 64] >> chunk % 64 & 1) != 0) ++chunk;
       if (chunk < slab.chunks) {
         const uint64_t offset = slab.offset + chunk * chunk_bytes;
+        const uint64_t span_end = EndOfSpanAt(offset);
+        if (span_end != 0 && !spans_.contains(offset)) {
+          from = span_end;
+          continue;
+        }
         return offset < end ? absl::optional<uint64_t>(offset) : absl::nullopt;
       }
     }
@@ -331,6 +374,107 @@ void ItemSpace::ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function)
     if (extent.kind == Extent::Kind::kSlab) function(pages_.OwnerOf(at) - 1);
     at = extent.end();
   }
+}
+
+// --- Spans -------------------------------------------------------------------
+
+uint64_t ItemSpace::EndOfSpanAt(uint64_t offset) const {
+  auto span = spans_.upper_bound(offset);
+  if (span == spans_.begin()) return 0;
+  --span;
+  const uint64_t end = span->first + span->second;
+  return offset < end ? end : 0;
+}
+
+bool ItemSpace::IsFreeChunk(uint64_t offset) const {
+  const Slab& slab = slabs_[pages_.OwnerOf(offset) - 1];
+  const uint64_t chunk = (offset - slab.offset) / ReadLengthOf(slab.length_class);
+  return (slab.free[chunk / 64] >> chunk % 64 & 1) != 0;
+}
+
+void ItemSpace::TakeChunkAt(uint64_t offset) {
+  Slab& slab = slabs_[pages_.OwnerOf(offset) - 1];
+  assert(!slab.closed && IsFreeChunk(offset));
+  const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
+  const uint64_t chunk = (offset - slab.offset) / chunk_bytes;
+  slab.free[chunk / 64] &= ~(uint64_t{1} << chunk % 64);
+  --free_chunks_[slab.length_class];
+  free_chunk_bytes_ -= chunk_bytes;
+  if (--slab.free_chunks == 0) partial_[slab.length_class].erase(slab.offset);
+  allocated_bytes_ += chunk_bytes;
+}
+
+// Longer chunks first: fewer items have to move.
+absl::optional<ItemSpace::Span> ItemSpace::FindSpan(uint64_t bytes, absl::Time now) const {
+  assert(bytes <= kChunkBytesMax);
+  uint64_t free_chunks = 0;  // that items of the class could move to, or which are in the span
+  for (uint32_t length_class = LengthClassOf(std::max(bytes, kSmallestChunkBytes));
+       length_class-- > LengthClassOf(kSmallestChunkBytes);) {
+    const uint64_t chunks = (bytes + ReadLengthOf(length_class) - 1) / ReadLengthOf(length_class);
+    free_chunks += free_chunks_[length_class];
+    if (chunks > kSpanChunksMax) break;
+    if (free_chunks < chunks || partial_[length_class].empty()) continue;
+    absl::optional<Span> best;
+    int seen = 0;
+    for (const uint64_t slab : partial_[length_class]) {
+      if (++seen > kSpanSlabsSeenMax) break;
+      absl::optional<Span> span = FindSpanIn(slabs_[pages_.OwnerOf(slab) - 1], chunks, now);
+      if (!span.has_value()) continue;
+      if (!best.has_value() || span->used.size() < best->used.size()) best = std::move(span);
+    }
+    if (best.has_value()) return best;
+  }
+  return absl::nullopt;
+}
+
+absl::optional<ItemSpace::Span> ItemSpace::FindSpanIn(const Slab& slab, uint64_t chunks,
+                                                      absl::Time now) const {
+  const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
+  uint64_t run = 0;   // chunks up to here that may be part of it
+  uint64_t free = 0;  // of the last `chunks` of them
+  uint64_t best_free = 0, best_end = 0;
+  for (uint64_t i = 0; i < slab.chunks; ++i) {
+    const uint64_t offset = slab.offset + i * chunk_bytes;
+    const bool is_free = IsFreeChunk(offset);
+    if (!is_free && (EndOfSpanAt(offset) != 0 || IsLeased(offset, now))) {
+      run = free = 0;
+      continue;
+    }
+    free += is_free;
+    if (++run > chunks) free -= IsFreeChunk(offset - chunks * chunk_bytes);
+    if (run < chunks || free <= best_free) continue;
+    best_free = free;
+    best_end = i + 1;
+  }
+  if (best_free == 0) return absl::nullopt;
+  Span span;
+  span.begin = slab.offset + (best_end - chunks) * chunk_bytes;
+  span.chunk_bytes = chunk_bytes;
+  for (uint64_t i = 0; i < chunks; ++i) {
+    const uint64_t offset = span.begin + i * chunk_bytes;
+    (IsFreeChunk(offset) ? span.free : span.used).push_back(offset);
+  }
+  return span;
+}
+
+// One chunk of it is free at least: so the slab does not go when the others have become free.
+void ItemSpace::HoldSpan(const Span& span) {
+  for (const uint64_t offset : span.free) TakeChunkAt(offset);
+}
+
+absl::optional<uint64_t> ItemSpace::TakeSpan(const Span& span) {
+  for (const uint64_t offset : span.used) {
+    if (IsFreeChunk(offset)) continue;
+    DropSpan(span);
+    return absl::nullopt;
+  }
+  for (const uint64_t offset : span.used) TakeChunkAt(offset);
+  spans_[span.begin] = (span.free.size() + span.used.size()) * span.chunk_bytes;
+  return span.begin;
+}
+
+void ItemSpace::DropSpan(const Span& span) {
+  for (const uint64_t offset : span.free) Free(offset);
 }
 
 void ItemSpace::Close(uint64_t begin, uint64_t end) {

@@ -43,8 +43,9 @@ namespace osprey::index {
 // The largest chunk of a slab. Above, rounding up to pages costs no more than a slab of few chunks.
 inline constexpr uint64_t kChunkBytesMax = 8192;
 
-// How much larger than needed a chunk may be when none of the right class is to be had.
-enum class Fit { kTight, kLoose };  // not at all; twice
+// How much larger than needed a chunk may be when none of the right class is to be had: not at all;
+// twice; any chunk, or pages of its own.
+enum class Fit { kTight, kLoose, kAny };
 
 // Not thread-safe. All offsets are from the start of the region, multiples of 16.
 class ItemSpace {
@@ -57,7 +58,9 @@ class ItemSpace {
   // Space for `bytes` (1 … kItemBytesMax); nullopt when there is none, even with all that waits.
   absl::optional<uint64_t> Allocate(uint64_t bytes, absl::Time now, Fit fit = Fit::kLoose);
   // Space that is free as it is, for an item that moves: nothing that waits is freed for it.
-  absl::optional<uint64_t> AllocateForMove(uint64_t bytes);
+  absl::optional<uint64_t> AllocateForMove(uint64_t bytes, Fit fit = Fit::kTight);
+  // Free pages that lie together, whatever is to be stored there.
+  absl::optional<uint64_t> TakeRun(uint64_t pages);
   // How much may be used there. REQUIRES, as all below: `offset` is in use.
   uint64_t CapacityOf(uint64_t offset) const;
   // Frees what no reader was ever sent to.
@@ -69,6 +72,8 @@ class ItemSpace {
   void Lease(uint64_t offset, absl::Time until);
 
   bool IsLeased(uint64_t offset, absl::Time now) const;
+  // All that are, in any order.
+  std::vector<uint64_t> Leased(absl::Time now) const;
   // What is remembered of leases: at most one a place, however often it is renewed.
   size_t leases() const { return lease_order_.size(); }
   // Frees what waits and is not leased, as want of memory does.
@@ -103,6 +108,22 @@ class ItemSpace {
   // The first item (in use or waiting) that starts at `from` or above, and below `end`.
   absl::optional<uint64_t> NextItem(uint64_t from, uint64_t end) const;
 
+  // Neighbouring chunks of one slab that together are long enough for an item of up to
+  // kChunkBytesMax: the place of last resort, when what is free lies in chunks that are too short.
+  struct Span {
+    uint64_t begin = 0;
+    uint64_t chunk_bytes = 0;
+    std::vector<uint64_t> free;  // offsets of its chunks
+    std::vector<uint64_t> used;
+  };
+  // Of the spans in some slabs one with the fewest used chunks, whose items find room elsewhere.
+  absl::optional<Span> FindSpan(uint64_t bytes, absl::Time now) const;
+  // Nothing is allocated in its free chunks any more, until it is taken or dropped.
+  void HoldSpan(const Span& span);
+  // One item's space. REQUIRES: it is held. Nullopt, and it is dropped: some chunk is still in use.
+  absl::optional<uint64_t> TakeSpan(const Span& span);
+  void DropSpan(const Span& span);
+
   // From now on nothing is allocated between `begin` and `end`, where extents must begin and end.
   // One range at a time.
   void Close(uint64_t begin, uint64_t end);
@@ -122,7 +143,7 @@ class ItemSpace {
     return pages_.LongestRuns(count);
   }
   // Of free pages that lie together and may be used; or the free middle of the region.
-  uint64_t LargestFreeRun() const { return std::max(pages_.largest_run(), pages_.pages_left()); }
+  uint64_t LargestFreeRun() const { return std::max(pages_.largest_run(), pages_.border_run()); }
   uint64_t PagesLeft() const { return pages_.pages_left(); }  // in the middle of the region
   uint64_t FreePages() const { return pages_.free_pages() + pages_.pages_left(); }
   // All that is free, wherever it is: in slabs, in runs, in the middle of the region.
@@ -164,16 +185,22 @@ class ItemSpace {
   absl::optional<uint64_t> TryAllocate(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TakeFree(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TryChunk(uint32_t length_class);
-  absl::optional<uint64_t> TryLargerChunk(uint32_t length_class);
+  absl::optional<uint64_t> TryLargerChunk(uint32_t length_class, uint64_t bytes_max);
   absl::optional<uint64_t> TryRun(uint64_t bytes);
   bool AddSlab(uint32_t length_class);
   uint64_t TakeChunk(uint32_t slab_number);
+  void TakeChunkAt(uint64_t offset);
+  bool IsFreeChunk(uint64_t offset) const;
+  absl::optional<Span> FindSpanIn(const Slab& slab, uint64_t chunks, absl::Time now) const;
+  // Where the item ends that takes several chunks from `offset` or from a chunk before it; 0: none.
+  uint64_t EndOfSpanAt(uint64_t offset) const;
   void FreeChunk(uint64_t offset, uint32_t slab_number);
   void SetSlabClosed(uint32_t slab_number, bool closed);
   template <typename Function>
   void ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function);
 
   void Free(uint64_t offset);
+  void FreeSpan(uint64_t offset, uint32_t slab_number);
   bool FreeOldest(absl::Time now);
 
   PageRuns pages_;
@@ -186,6 +213,7 @@ class ItemSpace {
   std::array<uint64_t, kClasses> free_chunks_{};  // in the slabs of partial_
   uint64_t free_chunk_bytes_ = 0;                 // likewise, of all classes
   absl::btree_map<uint64_t, uint64_t> runs_;      // large items: pages
+  absl::btree_map<uint64_t, uint64_t> spans_;     // items of several chunks: bytes
   uint64_t closed_begin_ = 0;
   uint64_t closed_end_ = 0;
 

@@ -1,5 +1,6 @@
 #include "index/item_store.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -34,13 +35,16 @@ absl::optional<uint64_t> ItemStore::Begin(absl::string_view key, uint64_t value_
                                           absl::Time now, Fit fit) {
   const uint64_t bytes = ItemBytes(key.size(), value_length);
   const absl::optional<uint64_t> offset = space_.Allocate(bytes, now, fit);
-  if (!offset.has_value()) return absl::nullopt;
-  writer_.Begin(*offset, RecordVersion(writer_.cas_version()), LiveTag(key.size()));
-  writer_.Store(*offset + offsetof(ItemHeader, length_word), value_length);
-  // The last word first, for its padding; the key's own last word may be the same one.
-  writer_.Store(*offset + bytes - kWordBytes, 0);
-  writer_.Store(*offset + kDataOffset, BytesOf(key));
+  if (offset.has_value()) BeginAt(*offset, key, value_length);
   return offset;
+}
+
+void ItemStore::BeginAt(uint64_t offset, absl::string_view key, uint64_t value_length) {
+  writer_.Begin(offset, RecordVersion(writer_.cas_version()), LiveTag(key.size()));
+  writer_.Store(offset + offsetof(ItemHeader, length_word), value_length);
+  // The last word first, for its padding; the key's own last word may be the same one.
+  writer_.Store(offset + ItemBytes(key.size(), value_length) - kWordBytes, 0);
+  writer_.Store(offset + kDataOffset, BytesOf(key));
 }
 
 bool ItemStore::HoldsKey(uint64_t offset, absl::string_view key) const {
@@ -141,6 +145,47 @@ void ItemStore::Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> 
       ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
   std::memcpy(item.data(), &header, sizeof(header));
   writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
+}
+
+bool ItemStore::HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const {
+  const Slot at = Slot::Unpack(slot);
+  const uint64_t bytes = ItemBytes(key_length, value_length);
+  return bytes <= ReadLengthOf(at.length_class) && bytes <= space_.CapacityOf(at.offset);
+}
+
+uint64_t ItemStore::DataHash(absl::string_view key, ByteSpan value) {
+  const std::byte zeros[kWordBytes] = {};
+  const uint64_t bytes = key.size() + value.size();
+  BytesHasher hasher;
+  hasher.Update(BytesOf(key));
+  hasher.Update(value);
+  hasher.Update({zeros, RoundUpToWords(bytes) - bytes});
+  return hasher.Digest();
+}
+
+// The key's bytes are not stored again, as they must be there throughout (long items). The value's
+// first bytes share a word with its last ones.
+void ItemStore::RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan value,
+                              uint64_t data_hash, uint64_t cas_version, uint64_t expiry_ns) {
+  // The version under which it was hidden: no other record has had it here.
+  const ItemHeader header = HeaderWith(writer_.Header(offset).version & ~1u, LiveTag(key.size()),
+                                       {value.size(), cas_version, expiry_ns});
+  writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
+  writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
+  const size_t in_word = (kDataOffset + key.size()) % kWordBytes;
+  uint64_t from = offset + kDataOffset + key.size() - in_word;
+  if (in_word != 0) {
+    std::byte word[kWordBytes] = {};
+    const size_t head = std::min<size_t>(kWordBytes - in_word, value.size());
+    std::memcpy(word, key.data() + key.size() - in_word, in_word);
+    if (head > 0) std::memcpy(word + in_word, value.data(), head);
+    writer_.Store(from, ByteSpan(word, kWordBytes));
+    value.remove_prefix(head);
+    from += kWordBytes;
+  }
+  writer_.Store(from, value);
+  writer_.Seal(offset, header.record.version, header.record.tag,
+               ItemChecksum(data_hash, header, writer_.PlaceOf(offset)));
 }
 
 ItemHeader ItemStore::Hide(uint64_t offset) {

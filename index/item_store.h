@@ -54,6 +54,8 @@ class ItemStore {
   // A new item whose value is still to be filled in; nullopt when there is no room.
   absl::optional<uint64_t> Begin(absl::string_view key, uint64_t value_length, absl::Time now,
                                  Fit fit = Fit::kLoose);
+  // The same at a place that was allocated for it.
+  void BeginAt(uint64_t offset, absl::string_view key, uint64_t value_length);
   // Of a begun item: where its value goes, and the bytes of it that came whole.
   absl::Span<std::byte> Value(uint64_t offset);
   void Fill(uint64_t offset, ByteSpan value);
@@ -74,6 +76,15 @@ class ItemStore {
   }
   void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version,
                       uint64_t expiry_ns);
+
+  // Whether a new value of this length has room where the item of `slot` is, and readers of that
+  // slot READ enough.
+  bool HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
+  // Writes another value over a hidden item of any length, and shows it. Its key stays as it is.
+  // `data_hash`: DataHash of both.
+  static uint64_t DataHash(absl::string_view key, ByteSpan value);
+  void RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t data_hash,
+                     uint64_t cas_version, uint64_t expiry_ns);
 
   // W1's first store alone: no reader that fetches the item after the return believes it, until it
   // is renewed, rewritten or killed. Returns the header that it had.

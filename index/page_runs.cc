@@ -26,15 +26,17 @@ absl::optional<uint64_t> PageRuns::FromFreeRun(uint64_t pages) {
   return run_offset + rest * kPageBytes;
 }
 
+uint64_t PageRuns::FreeAtBorder() const {
+  const auto lowest = by_offset_.begin();
+  if (lowest == by_offset_.end() || lowest->first != space_.pages_begin()) return 0;
+  return IsClosed(lowest->first) ? 0 : lowest->second;
+}
+
 // New pages join the free run at the border, if there is one, so that only what is missing is
 // taken.
 absl::optional<uint64_t> PageRuns::FromRegion(uint64_t pages) {
-  uint64_t at_border = 0;
+  const uint64_t at_border = FreeAtBorder();
   const auto lowest = by_offset_.begin();
-  if (lowest != by_offset_.end() && lowest->first == space_.pages_begin() &&
-      !IsClosed(lowest->first)) {
-    at_border = lowest->second;
-  }
   const absl::optional<uint64_t> offset = space_.TakePages(pages - at_border);
   if (!offset.has_value()) return absl::nullopt;
   owners_.resize(PageOf(*offset) + 1, 0);

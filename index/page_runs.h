@@ -61,11 +61,14 @@ class PageRuns {
   uint64_t begin() const { return space_.pages_begin(); }
   uint64_t end() const { return space_.pages_end(); }
   uint64_t pages_left() const { return space_.pages_left(); }  // in the middle of the region
+  // Those, and the free run next to them.
+  uint64_t border_run() const { return pages_left() + FreeAtBorder(); }
 
  private:
   // Pages are counted from the top, since that is where they do not move.
   uint64_t PageOf(uint64_t offset) const { return (space_.pages_end() - 1 - offset) / kPageBytes; }
   void SetOwner(uint64_t offset, uint64_t pages, uint32_t owner);
+  uint64_t FreeAtBorder() const;
   absl::optional<uint64_t> FromFreeRun(uint64_t pages);
   absl::optional<uint64_t> FromRegion(uint64_t pages);
   void JoinAt(uint64_t border);

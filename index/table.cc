@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
   }
   std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
   table->LayOut();
+  table->update_room_.TakeBack();
   return table;
 }
 
@@ -55,6 +56,7 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
     : writer_(region, options.incarnation, options.cas_version, options.cas_counter),
       space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
+      update_room_(writer_, items_.space(), options.evict ? 0 : options.update_room_bytes),
       lives_(space_.units_offset(), options.evict),
       chains_(writer_, space_, lives_),
       directory_(writer_, options.hash_seed),
@@ -179,16 +181,29 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
       return Outcome(absl::OkStatus(), version);
     }
   }
+  if (RewritingForced() && at.out_of_line() &&
+      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+    return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (MayRewrite(at, key, value, expiry_ns)) {
     if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
     return RewriteItem(at, key, value, expiry_ns);
   }
-  const absl::optional<uint64_t> item = BeginItem(key, value.size(), &at, now);
+  absl::optional<uint64_t> item = items_.Begin(key, value.size(), now, Fit::kTight);
+  const bool fills_half =
+      at.out_of_line() && 2 * ItemBytes(key.size(), value.size()) >=
+                              ReadLengthOf(Slot::Unpack(at.entry.head).length_class);
+  if (!item.has_value() && fills_half &&
+      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+    return RewriteForWant(at, key, value, condition, expiry_ns, now);
+  if (!item.has_value()) item = BeginItem(key, value.size(), &at, now);
   // Making room may have ended the very key.
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
     if (item.has_value()) items_.Discard(*item);
     return *refusal;
   }
+  if (!item.has_value() && at.out_of_line() &&
+      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+    return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (!item.has_value()) {
     // What makes no item cannot be judged twice, and has no expiry.
     if (expiry_ns != 0 || Prolongs(condition, at, expiry_ns)) return Full();
@@ -353,6 +368,27 @@ bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value
          items_.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
+// There is no room for a copy: the value takes the place of the present one, however long it is.
+// The instant is the item's. While it is hidden, its line comes to say whether it has an expiry.
+WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
+                                  const Condition& condition, uint64_t expiry_ns, absl::Time now) {
+  const uint64_t data_hash = ItemStore::DataHash(key, value);
+  if (Prolongs(condition, at, expiry_ns)) {
+    if (!OutlivesTheWrite(at)) return EndMeanwhile(at, now);
+  } else {
+    items_.Hide(at.item());
+  }
+  const uint64_t version = writer_.NextCasVersion();
+  Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
+  NoteExpiry(at, expiry_ns);
+  ++writer_.hot().in_place_updates;
+  WriteResult result = Written(version);
+  result.slot = LeadTo(at, expiry_ns != 0);
+  result.expiry_ns = expiry_ns;
+  items_.RewriteHidden(at.item(), key, value, data_hash, version, expiry_ns);
+  return result;
+}
+
 // The emptier line of the window, if it has so many free words.
 absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const {
   const uint32_t used_in_home = UsedWords(LineAt(writer_, home));
@@ -405,6 +441,7 @@ Reservation::Reservation(Table* table, uint64_t offset)
       hasher_(std::make_unique<BytesHasher>()) {
   const ByteSpan data = table_->items_.Data(offset);
   hasher_->Update(data.first(static_cast<size_t>(value_.data() - data.data())));
+  table_->reserved_.insert(offset);
 }
 
 void Reservation::Hash(uint64_t bytes) {
@@ -438,7 +475,9 @@ Reservation::~Reservation() { Abort(); }
 
 void Reservation::Abort() {
   if (table_ == nullptr) return;
+  table_->reserved_.erase(offset_);
   table_->items_.Discard(offset_);
+  table_->update_room_.TakeBack();
   table_ = nullptr;
   value_ = {};
 }
@@ -447,7 +486,8 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
                                            absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), value_length); !status.ok()) return status;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
-  const absl::optional<uint64_t> item = BeginItem(key, value_length, nullptr, now);
+  absl::optional<uint64_t> item = BeginItem(key, value_length, nullptr, now);
+  if (!item.has_value()) item = BeginUpdate(key, value_length, now);
   if (!item.has_value()) return Full().status;
   return Reservation(this, *item);
 }
@@ -460,13 +500,26 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
   if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
   const uint64_t expiry_ns = ExpiryOf(lifetime, at);
+  const StoredItem item = items_.At(reservation.offset_);
+  if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&
+      items_.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
+    // The pages go back to the room for updates, as a chunk would not fill them.
+    return RewriteForWant(at, item.key, item.value, condition, expiry_ns, now);
+  }
   // Hashed before the old value is hidden: that may take a while.
   const uint64_t data_hash = reservation.HashRest();
   if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
   const uint64_t version = writer_.NextCasVersion();
   const Sealing sealing = items_.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
+  reserved_.erase(reservation.offset_);
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
-  return PublishItem(at, sealing, version, now);
+  const WriteResult result = PublishItem(at, sealing, version, now);
+  if (!update_room_.full()) {
+    // The old value's place is the next update's.
+    items_.space().EndGrace(now);
+    update_room_.TakeBack();
+  }
+  return result;
 }
 
 void Table::Lease(uint64_t slot, absl::Time until) {

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -45,6 +46,7 @@
 #include "index/line_lives.h"
 #include "index/region_space.h"
 #include "index/segment_split.h"
+#include "index/update_room.h"
 #include "index/writer.h"
 
 namespace osprey::index {
@@ -84,6 +86,9 @@ struct TableOptions {
   uint32_t small_items_percent = kSmallItemsPercent;
   // When memory is full, cold keys make room for new ones (index/README.md, "When memory is full").
   bool evict = false;
+  // Of item space, only for a Reserve of a key that has a value as long already, when there is no
+  // other room. Without `evict`.
+  uint64_t update_room_bytes = 0;
 };
 
 // What must hold at the instant of a write.
@@ -252,8 +257,10 @@ class alignas(128) Table {
            counts_.evictions + counts_.expiries + lines_looked_ / kPassedPerUnit +
            flush_looks_ / kLooksPerUnit;
   }
-  // Whether a Reserve of that size that found no room may find some when it is tried again, since
-  // each attempt and each step makes more: it fits beside what must stay.
+  // Whether a Reserve of that size that found no room may find some when it is tried again: as
+  // enough is free, in pieces, or the room for updates is in use; or, with eviction, since
+  // each attempt and each step makes more: it fits beside what must stay for longer than leases and
+  // reservations do.
   bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;
   // What clients tell of their hits (access_hint.h): the keys stay longer. Anything may be in them,
   // the partition is not looked at.
@@ -420,6 +427,9 @@ class alignas(128) Table {
 
   absl::optional<uint64_t> BeginItem(absl::string_view key, uint64_t value_length, Location* at,
                                      absl::Time now);
+  absl::optional<uint64_t> BeginUpdate(absl::string_view key, uint64_t value_length,
+                                       absl::Time now);
+  bool MayUseUpdateRoom(absl::string_view key, uint64_t bytes) const;
   void ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now);
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);
@@ -436,6 +446,9 @@ class alignas(128) Table {
                   uint64_t expiry_ns) const;
   WriteResult RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
                           uint64_t expiry_ns);
+  WriteResult RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
+                             const Condition& condition, uint64_t expiry_ns, absl::Time now);
+  uint64_t LeadTo(const Location& at, bool has_expiry);
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
@@ -493,6 +506,9 @@ class alignas(128) Table {
   absl::optional<Location> VictimIn(uint64_t line, const Victims& victims, absl::Time now) const;
   uint64_t EvictKey(const Location& at, int promotions_max, absl::Time now);
   bool EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time now);
+  std::vector<uint64_t> Pinned(absl::string_view key, absl::Time now) const;
+  absl::optional<uint64_t> BeginLongEvicting(absl::string_view key, uint64_t value_length,
+                                             absl::Span<const uint64_t> pinned, absl::Time now);
   bool MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared, absl::Time now) const;
   absl::optional<Location> LocateItem(uint64_t offset) const;
   bool EvictNear(uint64_t home, absl::string_view spared, absl::Time now);
@@ -518,14 +534,16 @@ class alignas(128) Table {
   RegionWriter writer_;
   RegionSpace space_;
   ItemStore items_;
+  UpdateRoom update_room_;
   LineLives lives_;
   Chains chains_;
   Directory directory_;
   SegmentSplit split_;
   Compactor compactor_;
   TableOptions options_;
-  uint32_t generation_ = 0;        // the last given out
-  std::vector<Segment> segments_;  // by unit
+  absl::flat_hash_set<uint64_t> reserved_;  // items on their way, which stay where they are
+  uint32_t generation_ = 0;                 // the last given out
+  std::vector<Segment> segments_;           // by unit
   std::vector<uint64_t> segments_of_depth_;
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
   // From here on what writes change.

@@ -83,7 +83,7 @@ Table::Stats Table::stats() const {
   stats.in_place_updates = writer_.hot().in_place_updates;
   stats.region_bytes = writer_.region_bytes();
   stats.index_bytes = space_.units_used() * kUnitBytes;
-  stats.item_bytes = items.used_bytes;
+  stats.item_bytes = items.used_bytes - update_room_.bytes();
   stats.item_space_bytes = items.page_bytes;
   stats.quarantine_bytes = items.waiting_bytes;
   for (const uint64_t segments : segments_of_depth_) stats.segments += segments;

@@ -28,6 +28,9 @@ constexpr uint32_t kLinesPerStepMax = 4096;
 constexpr uint32_t kEvictedPerAttemptMax = 2048;
 constexpr uint32_t kLinesPerAttemptMax = 32768;
 constexpr int kAttemptsMax = 4;
+// What makes way for one item that moves out of a long value's window.
+constexpr uint32_t kEvictedPerMoveMax = 64;
+constexpr uint32_t kLinesPerMoveMax = 64;
 // … of values up to this. Longer ones are the caller's to try again (MayMakeRoom), so that others
 // get between.
 constexpr uint64_t kLongBytes = 1 << 20;
@@ -40,8 +43,13 @@ constexpr uint64_t kPassesInVainMax = kLivesMax + 1;
 constexpr uint32_t kThinnedPercent = 93;
 constexpr uint32_t kThinnedSmallItemsPercent = 8;
 
+uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
+
 // Items that a long value's space is made of lie between others: some more must be free.
 constexpr uint64_t WithRoomToMove(uint64_t bytes) { return bytes + bytes / 8; }
+
+// … and whole slabs.
+constexpr uint64_t kSlabsBytes = 64 << 10;
 
 // Hints are followed so many together, so that they wait for memory together.
 constexpr size_t kHintsTogether = 16;
@@ -73,10 +81,18 @@ bool Table::EvictStep(absl::Time now) {
 }
 
 bool Table::MayMakeRoom(absl::string_view key, uint64_t value_length) const {
-  if (!options_.evict) return false;
   const ItemSpace& space = items_.space();
+  if (!options_.evict) {
+    const uint64_t bytes = ItemBytes(key.size(), value_length);
+    // The room for updates is others' just now; or steps move what is in the way, or leases end.
+    return MayUseUpdateRoom(key, bytes) ||
+           space.FreeBytes() + space.stats().waiting_bytes >= WithRoomToMove(bytes) + kSlabsBytes;
+  }
   const uint64_t all = space.pages_end() - space.pages_begin() + space.PagesLeft() * kPageBytes;
-  return WithRoomToMove(ItemBytes(key.size(), value_length)) + ReserveBytes() <= all;
+  // The present value stays until the new one has come.
+  const Location at = Locate(key);
+  const uint64_t kept = at.out_of_line() ? items_.At(at.item()).bytes : 0;
+  return PagesFor(ItemBytes(key.size(), value_length)) + PagesFor(kept) <= all / kPageBytes;
 }
 
 // --- Which -----------------------------------------------------------------
@@ -187,7 +203,15 @@ absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_
   const uint64_t bytes = ItemBytes(key.size(), value_length);
   const bool is_long = bytes > kLongBytes;
   absl::optional<uint64_t> item;
-  for (int attempt = is_long ? 1 : 0; attempt < kAttemptsMax && !item.has_value(); ++attempt) {
+  // A write that cannot succeed evicts nothing.
+  bool can_succeed = MayMakeRoom(key, value_length);
+  if (can_succeed && bytes > kChunkBytesMax) {
+    const std::vector<uint64_t> pinned = Pinned(key, now);
+    can_succeed = compactor_.CanClear(bytes, pinned);
+    if (can_succeed && is_long) item = BeginLongEvicting(key, value_length, pinned, now);
+  }
+  const int attempts_max = can_succeed && !is_long ? kAttemptsMax : 0;
+  for (int attempt = 0; attempt < attempts_max && !item.has_value(); ++attempt) {
     // First as much as the item takes, which is enough where all are alike; then more and more, so
     // that items can be moved out of its way.
     const uint64_t free_bytes = items_.space().FreeBytes();
@@ -199,18 +223,44 @@ absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_
     compactor_.MakeRoom(bytes, now);
     const bool last = attempt + 1 == kAttemptsMax;
     item = items_.Begin(key, value_length, now, last ? Fit::kLoose : Fit::kTight);
-    if (!is_long) continue;
-    // What is in the way of a long value may be too long itself to be moved.
-    if (!item.has_value() && lacking == 0 && compactor_.idle() && EvictTogether(bytes, key, now))
-      item = items_.Begin(key, value_length, now, Fit::kLoose);
-    break;
   }
-  for (int attempt = 0; attempt < kAttemptsMax && !item.has_value() && !is_long; ++attempt) {
+  for (int attempt = 0; attempt < attempts_max && !item.has_value(); ++attempt) {
     if (!EvictTogether(bytes, key, now)) break;
     item = items_.Begin(key, value_length, now, Fit::kLoose);
   }
   if (at != nullptr) *at = Locate(key);
   return item;
+}
+
+// What neither moves nor goes: items that are leased or on their way, and the key's own if it is
+// too long to find room elsewhere for certain. In order.
+std::vector<uint64_t> Table::Pinned(absl::string_view key, absl::Time now) const {
+  std::vector<uint64_t> pinned = items_.space().Leased(now);
+  pinned.insert(pinned.end(), reserved_.begin(), reserved_.end());
+  const Location at = Locate(key);
+  if (at.out_of_line() && items_.At(at.item()).bytes > kChunkBytesMax) pinned.push_back(at.item());
+  std::sort(pinned.begin(), pinned.end());
+  return pinned;
+}
+
+// A bounded part of what it takes: the caller tries again.
+absl::optional<uint64_t> Table::BeginLongEvicting(absl::string_view key, uint64_t value_length,
+                                                  absl::Span<const uint64_t> pinned,
+                                                  absl::Time now) {
+  const auto evict_some = [&](uint64_t bytes) {
+    Evict(bytes, kEvictedPerMoveMax, kLinesPerMoveMax, key, now);
+  };
+  const auto evict_one = [&](uint64_t item) {
+    const absl::optional<Location> at = LocateItem(item);
+    if (!at.has_value() || items_.At(item).key == key || items_.space().IsLeased(item, now))
+      return false;
+    if (!writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
+    EvictKey(*at, kPromotionsPerDelete, now);
+    return true;
+  };
+  const uint64_t bytes = ItemBytes(key.size(), value_length);
+  if (!compactor_.Clear(bytes, pinned, {evict_some, evict_one}, now)) return absl::nullopt;
+  return items_.Begin(key, value_length, now, Fit::kLoose);
 }
 
 // What is free lies in pieces, and moving items did not help: those of some neighbouring pages go,

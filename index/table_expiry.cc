@@ -118,17 +118,21 @@ WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime l
   if (old_expiry_ns != 0 && !SecondLook(old_expiry_ns)) return EndMeanwhile(at, now);
   const StoredItem item = items_.At(at.item());
   Recount(at, AccountOf(at), AccountOf(item.key, item.value, WordKind::kSlot, result.expiry_ns));
-  Slot slot = Slot::Unpack(at.entry.head);
-  if (slot.has_expiry != (result.expiry_ns != 0)) {
-    slot.has_expiry = !slot.has_expiry;
-    LineEditor line(writer_, lives_, at.line);
-    line.AddSlot(slot.Pack(), line.Remove(at.entry.at, 1));
-    PublishLine(line, at.chained);
-  }
+  result.slot = LeadTo(at, result.expiry_ns != 0);
   items_.Renew(at.item(), hidden, result.expiry_ns);
   NoteExpiry(at, result.expiry_ns);
-  result.slot = slot.Pack();
   return result;
+}
+
+// The slot of a hidden item, which says from now on whether it has an expiry.
+uint64_t Table::LeadTo(const Location& at, bool has_expiry) {
+  Slot slot = Slot::Unpack(at.entry.head);
+  if (slot.has_expiry == has_expiry) return at.entry.head;
+  slot.has_expiry = has_expiry;
+  LineEditor line(writer_, lives_, at.line);
+  line.AddSlot(slot.Pack(), line.Remove(at.entry.at, 1));
+  PublishLine(line, at.chained);
+  return slot.Pack();
 }
 
 // Of an inline key, which has no expiry until then: it becomes an item that has one, as it would

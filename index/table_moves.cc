@@ -70,6 +70,7 @@ void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
 // --- Compaction --------------------------------------------------------------
 
 bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
+  update_room_.TakeBack();
   return compactor_.Step(now, bound);
 }
 
@@ -84,13 +85,43 @@ absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_
                                           Location* at, absl::Time now) {
   absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
   if (item.has_value()) return item;
+  update_room_.TakeBack();
   item = SweepForItem(key, value_length, now);
   if (!item.has_value() && options_.evict) return BeginItemEvicting(key, value_length, at, now);
   if (!item.has_value()) {
-    compactor_.MakeRoom(ItemBytes(key.size(), value_length), now);
-    item = items_.Begin(key, value_length, now, Fit::kLoose);
+    const uint64_t bytes = ItemBytes(key.size(), value_length);
+    compactor_.MakeRoom(bytes, now);
+    item = items_.Begin(key, value_length, now, Fit::kAny);
+    if (!item.has_value()) {
+      item = compactor_.MakeSpan(bytes, now);
+      if (item.has_value()) items_.BeginAt(*item, key, value_length);
+    }
   }
   if (at != nullptr) *at = Locate(key);
+  return item;
+}
+
+// A value that takes no more room than the present one, which stays until the new one has come.
+bool Table::MayUseUpdateRoom(absl::string_view key, uint64_t bytes) const {
+  if (bytes > update_room_.bytes_max()) return false;
+  const Location at = Locate(key);
+  return at.out_of_line() && bytes <= items_.space().CapacityOf(at.item());
+}
+
+absl::optional<uint64_t> Table::BeginUpdate(absl::string_view key, uint64_t value_length,
+                                            absl::Time now) {
+  const uint64_t bytes = ItemBytes(key.size(), value_length);
+  if (!MayUseUpdateRoom(key, bytes)) return absl::nullopt;
+  // In pages of its own: a slab would keep more of them.
+  const uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
+  update_room_.Lend();
+  absl::optional<uint64_t> item = items_.space().TakeRun(pages);
+  if (!item.has_value()) {
+    compactor_.MakeRoom(bytes, now);
+    item = items_.space().TakeRun(pages);
+  }
+  if (item.has_value()) items_.BeginAt(*item, key, value_length);
+  update_room_.TakeBack();
   return item;
 }
 

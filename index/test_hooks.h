@@ -98,6 +98,10 @@ inline uint32_t evictions_forced = 0;
 inline uint64_t compaction_bytes_max = 0;
 inline uint64_t whole_read_bytes_max = 0;
 
+// A Put is written in place wherever it has room there, as if there were none for a copy.
+inline bool rewriting_forced = false;
+
+inline bool RewritingForced() { return rewriting_forced; }
 inline bool CompactionForced() { return compaction_forced; }
 inline uint64_t CompactionBytesMax(uint64_t shipped) {
   return compaction_bytes_max == 0 ? shipped : std::min(shipped, compaction_bytes_max);
@@ -126,6 +130,7 @@ inline void ObserveCopiedHalves(Table& table) {
 
 inline constexpr bool kTestHooks = false;
 
+constexpr bool RewritingForced() { return false; }
 constexpr bool CompactionForced() { return false; }
 constexpr uint32_t EvictionsForced() { return 0; }
 constexpr uint64_t CompactionBytesMax(uint64_t shipped) { return shipped; }

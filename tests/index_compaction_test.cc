@@ -287,6 +287,87 @@ TEST(CompactionTest, FullRegionKeepsAllThatIsStoredAndSpaceComesBack) {
   }
 }
 
+// Fills with values of up to `bytes_max` (all that long when `alike`), and deletes some at random,
+// until their keys and values had `freed` bytes.
+void FillAndDelete(Fixture& f, uint64_t bytes_max, bool alike, uint64_t freed, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::string> keys;
+  for (int refused = 0; refused < 20;) {
+    const std::string key = absl::StrCat("key", keys.size(), "-", refused);
+    const uint64_t bytes = alike ? bytes_max : bytes_max / 20 + random() % (bytes_max * 19 / 20);
+    if (f.Put(key, ValueOf(key, bytes)).status.ok()) {
+      keys.push_back(key);
+    } else {
+      ++refused;
+    }
+  }
+  for (uint64_t sum = 0; sum < freed;) {
+    const size_t which = random() % keys.size();
+    sum += keys[which].size() + f.table->Find(keys[which])->value.size();
+    ASSERT_TRUE(f.Delete(keys[which]));
+    std::swap(keys[which], keys.back());
+    keys.pop_back();
+  }
+}
+
+TEST(CompactionTest, WhatIsDeletedInAFullTableTakesValuesOfOtherLengths) {
+  for (const bool alike : {true, false}) {
+    for (const uint64_t bytes : {60u, 100u, 300u, 1000u, 1900u, 3000u, 7000u, 10000u}) {
+      for (uint64_t seed = 1; seed <= 2; ++seed) {
+        Fixture f(4 * kMiB, absl::Seconds(1));
+        FillAndDelete(f, bytes, alike, 10000, seed);
+        const WriteResult put = f.Put("other", ValueOf("other", 2000));
+        EXPECT_TRUE(put.status.ok()) << bytes << (alike ? " alike " : " ") << seed;
+        if (!put.status.ok()) continue;
+        EXPECT_EQ(f.Read("other").value, ValueOf("other", 2000));
+        EXPECT_TRUE(f.Put("other", ValueOf("other", 1999)).status.ok());
+      }
+    }
+  }
+}
+
+// Longer ones need whole slabs, that is 64 KiB more.
+TEST(CompactionTest, AnEighthMoreThanALongValueAndSomeSlabsAreEnough) {
+  for (const uint64_t bytes : {100u, 1000u, 7000u}) {
+    Fixture f(8 * kMiB, absl::Seconds(1));
+    FillAndDelete(f, bytes, true, 350000, 1);
+    EXPECT_TRUE(f.Put("long", std::string(200000, 'l')).status.ok()) << bytes;
+  }
+}
+
+// An item that takes several chunks is one item for everybody: it is found, moved, and given back.
+TEST(CompactionTest, ItemsOfSeveralChunksAreItemsLikeOthers) {
+  Fixture f(4 * kMiB);
+  FillAndDelete(f, 100, true, 40000, 1);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = absl::StrCat("other", i);
+    if (f.Put(key, ValueOf(key, 1500)).status.ok()) keys.push_back(key);
+  }
+  ASSERT_GT(keys.size(), 10u);
+  for (const std::string& key : keys) ASSERT_EQ(f.Read(key).value, ValueOf(key, 1500));
+  // What lies inside of it looks like no item, whatever the value.
+  for (const std::string& key : keys) {
+    const Slot slot = Slot::Unpack(f.table->Find(key)->slot);
+    f.table->Lease(Slot{slot.offset + 144, 10, 1}.Pack(), TestTime(f.now + 1));
+  }
+  {
+    const absl::Time end = TestTime(f.now);
+    compaction_forced = true;
+    for (int i = 0; i < 2000; ++i) f.table->CompactStep(end);
+    compaction_forced = false;
+  }
+  for (const std::string& key : keys) {
+    ASSERT_EQ(f.Read(key).value, ValueOf(key, 1500));
+    ASSERT_TRUE(f.Delete(key));
+  }
+  uint64_t cursor = 0;
+  do {
+    cursor = f.table->FlushStep(cursor, kCasVersionMax, 256, TestTime(f.now))->cursor;
+  } while (cursor != 0);
+  EXPECT_EQ(f.table->stats().item_bytes, 0u);
+}
+
 // Compaction goes on while this lives, though nobody wants room.
 struct Forced {
   Forced() { compaction_forced = true; }

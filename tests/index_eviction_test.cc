@@ -274,6 +274,83 @@ TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
   EXPECT_TRUE(Has("long"));
 }
 
+TEST_F(EvictionTest, AValueForWhichThereCanBeNoRoomEvictsNothing) {
+  Fill("key", 2000, 3000);
+  const uint64_t keys = table_->stats().keys, evictions = table_->evictions();
+  for (const uint64_t bytes : {kBytes - kBytes / 16, kBytes, 2 * kBytes}) {
+    EXPECT_FALSE(table_->MayMakeRoom("long", bytes));
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(table_->Reserve("long", bytes, now_).ok());
+  }
+  EXPECT_EQ(table_->evictions(), evictions);
+  EXPECT_EQ(table_->stats().keys, keys);
+}
+
+// Leases in every part of the memory keep it in pieces that are too short.
+TEST_F(EvictionTest, AValueThatLeasesKeepOutEvictsNothing) {
+  Fill("key", 2000, 3000);
+  uint64_t leased = 0;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const absl::StatusOr<Table::View> view = table_->Find(absl::StrCat("key", i));
+    if (view.ok() && i % 20 == 0) table_->Lease(view->slot, now_ + absl::Hours(1)), ++leased;
+  }
+  ASSERT_GT(leased, 20u);
+  const uint64_t evictions = table_->evictions();
+  for (const uint64_t bytes : {kBytes / 4, kBytes / 2}) {
+    for (int i = 0; i < 20; ++i) EXPECT_FALSE(table_->Reserve("long", bytes, now_).ok());
+  }
+  EXPECT_EQ(table_->evictions(), evictions);
+  // When they have ended it may go on.
+  now_ += absl::Hours(2);
+  absl::StatusOr<Reservation> reservation;
+  for (int i = 0; i < 100 && !reservation.ok(); ++i) {
+    Turn();
+    reservation = table_->Reserve("long", kBytes / 2, now_);
+  }
+  EXPECT_TRUE(reservation.ok());
+}
+
+TEST_F(EvictionTest, ALongValueEvictsInProportionToItsLength) {
+  for (const uint64_t small : {100u, 3000u, 100000u}) {
+    for (const uint64_t bytes : {kBytes / 3, kBytes * 3 / 4}) {
+      TableOptions options;
+      options.incarnation = kTestIncarnation;
+      options.hash_seed = kTestSeed;
+      options.evict = true;
+      RegionMemory memory(kBytes);
+      std::swap(memory, memory_);
+      table_ = *Table::Create(memory_.span(), options);
+      Fill("key", 5 * kBytes / 4 / (small + 40), small);
+      const uint64_t evicted = table_->stats().evicted_bytes;
+      absl::StatusOr<Reservation> reservation;
+      for (int i = 0; i < 200 && !reservation.ok(); ++i) {
+        Turn();
+        reservation = table_->Reserve("long", bytes, now_);
+      }
+      ASSERT_TRUE(reservation.ok()) << small << ", " << bytes;
+      EXPECT_LE(table_->stats().evicted_bytes - evicted, 2 * bytes + 200000)
+          << small << ", " << bytes;
+      EXPECT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
+      EXPECT_EQ(table_->Find("long")->value.size(), bytes);
+    }
+  }
+}
+
+TEST_F(EvictionTest, ALongValueLeavesWhatFitsBesideIt) {
+  Fill("key", 600, 8000);
+  const Table::Stats before = table_->stats();
+  const uint64_t bytes = before.item_space_bytes * 86 / 100;
+  ASSERT_TRUE(table_->MayMakeRoom("long", bytes));
+  absl::StatusOr<Reservation> reservation;
+  for (int i = 0; i < 200 && !reservation.ok(); ++i) {
+    Turn();
+    reservation = table_->Reserve("long", bytes, now_);
+  }
+  ASSERT_TRUE(reservation.ok());
+  // Of the 14 % that are left a slab may lie half in the value's way.
+  EXPECT_GE(table_->stats().keys, before.keys * 8 / 100);
+  EXPECT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
+}
+
 // They lie in each other's way, and are too long to be moved there: enough is free, in pieces.
 TEST_F(EvictionTest, LongValuesOfAllLengthsFindRoomAmongEachOther) {
   std::mt19937_64 random(1);

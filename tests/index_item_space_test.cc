@@ -1,5 +1,6 @@
 // The allocator of item space against a model that remembers who has which bytes.
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <vector>
@@ -147,6 +148,57 @@ TEST(ItemSpaceTest, SlabsOfAClosedRangeTakeNoMoreItems) {
   EXPECT_EQ(items.ExtentAt(first).kind, ItemSpace::Extent::Kind::kFree);
   items.Open();
   EXPECT_EQ(items.stats().slabs, 1u);
+}
+
+TEST(ItemSpaceTest, ASpanIsOneItemUntilItIsFreed) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 4 * kPageBytes);
+  ItemSpace items(space, absl::ZeroDuration());
+  std::vector<uint64_t> all;
+  while (const auto offset = items.Allocate(100, At(0))) all.push_back(*offset);
+  ASSERT_GT(all.size(), 100u);
+  std::sort(all.begin(), all.end());
+  EXPECT_FALSE(items.FindSpan(1000, At(0)).has_value());
+  // Nine chunks that are free, but not side by side: as many others can move there.
+  for (int i = 0; i < 9; ++i) items.Release(all[i * 10]);
+  const auto span = items.FindSpan(1000, At(0));
+  ASSERT_TRUE(span.has_value());
+  EXPECT_EQ(span->free.size() + span->used.size(), 9u);
+  EXPECT_EQ(span->free.size(), 1u);
+  items.HoldSpan(*span);
+  for (const uint64_t used : span->used) {
+    const auto to = items.AllocateForMove(100);
+    ASSERT_TRUE(to.has_value());
+    EXPECT_TRUE(*to < span->begin || *to >= span->begin + 9 * span->chunk_bytes);
+    items.Retire(used, At(0));
+  }
+  items.EndGrace(At(0));
+  const auto item = items.TakeSpan(*span);
+  ASSERT_EQ(item, span->begin);
+  EXPECT_GE(items.CapacityOf(*item), 1000u);
+  EXPECT_TRUE(items.IsAllocated(*item));
+  for (uint64_t i = 1; i < 9; ++i)
+    EXPECT_FALSE(items.IsAllocated(*item + i * span->chunk_bytes)) << i;
+  const auto next = items.NextItem(*item + 1, space.pages_end());
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(*next, *item + 9 * span->chunk_bytes);
+  EXPECT_FALSE(items.Allocate(100, At(0)).has_value());
+  items.Release(*item);
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(items.Allocate(100, At(0)).has_value()) << i;
+  EXPECT_FALSE(items.Allocate(100, At(0)).has_value());
+}
+
+TEST(ItemSpaceTest, ASpanWhoseChunksDoNotBecomeFreeIsGivenUp) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 4 * kPageBytes);
+  ItemSpace items(space, absl::ZeroDuration());
+  std::vector<uint64_t> all;
+  while (const auto offset = items.Allocate(100, At(0))) all.push_back(*offset);
+  for (int i = 0; i < 20; ++i) items.Release(all[i * 5]);
+  const auto span = items.FindSpan(1000, At(0));
+  ASSERT_TRUE(span.has_value());
+  const uint64_t free_bytes = items.FreeBytes();
+  items.HoldSpan(*span);
+  EXPECT_FALSE(items.TakeSpan(*span).has_value());
+  EXPECT_EQ(items.FreeBytes(), free_bytes);
 }
 
 TEST(ItemSpaceTest, GigabyteValuesHaveTheirSpace) {

@@ -381,6 +381,113 @@ TEST(TableTest, FullIsRefusedAndChangesNothing) {
   }
 }
 
+// Fills with values of `bytes` until one is refused, without a server's steps.
+std::vector<std::string> FillWith(Fixture& f, uint64_t bytes) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 100000; ++i) {
+    const std::string key = absl::StrCat("key", i);
+    if (!f.Put(key, std::string(bytes, 'o')).status.ok()) break;
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+TEST(TableTest, AFullTableTakesAsLongAValueForAKeyThatItHas) {
+  for (const uint64_t bytes : {900u, 1100u, 2000u, 4095u, 8000u, 9000u, 70000u, 400001u}) {
+    SCOPED_TRACE(bytes);
+    int64_t server_time = 0;
+    TableOptions options;
+    options.clock = [&] { return TestTime(server_time); };
+    Fixture f(2 << 20, options);
+    const std::vector<std::string> keys = FillWith(f, bytes);
+    ASSERT_GT(keys.size(), 2u);
+    const auto put_all = [&](uint64_t length, char fill) {
+      const std::string value(length, fill);
+      uint64_t version = 0;
+      for (const std::string& key : keys) {
+        const WriteResult put = f.Put(key, value);
+        ASSERT_TRUE(put.status.ok()) << key << ": " << put.status;
+        ASSERT_GT(put.version, version);
+        version = put.version;
+        const GetResult read = f.Read(key);
+        ASSERT_EQ(read.value, value) << key;
+        ASSERT_EQ(read.version, version);
+        ASSERT_EQ(f.Read(key, put.slot).value, value);
+      }
+    };
+    put_all(bytes, 'a');
+    put_all(bytes - 1, 'b');
+    put_all(bytes, 'c');
+    // With a time to live, with another one, and without.
+    for (const int64_t ttl : {1000, 2000, 0}) {
+      for (const std::string& key : keys) {
+        const uint64_t version = f.table->Find(key)->version;
+        const Lifetime lifetime =
+            ttl == 0 ? Lifetime::Forever() : Lifetime::For(absl::Milliseconds(ttl));
+        const WriteResult put = f.table->Put(key, BytesOf(std::string(bytes, 't')),
+                                             IfVersion(version), TestTime(f.now), lifetime);
+        ASSERT_TRUE(put.status.ok()) << key << ": " << put.status;
+        ASSERT_EQ(put.expiry_ns != 0, ttl != 0);
+        ASSERT_EQ(Slot::Unpack(f.table->Find(key)->slot).has_expiry, ttl != 0);
+        ASSERT_EQ(f.table->Find(key)->expiry_ns, put.expiry_ns);
+      }
+    }
+    EXPECT_EQ(f.table->stats().expiring_keys, 0u);
+    EXPECT_EQ(f.table->stats().value_bytes, keys.size() * bytes);
+    put_all(bytes / 3, 'd');
+    put_all(33, 'e');
+    EXPECT_EQ(f.table->stats().value_bytes, keys.size() * 33);
+    for (const std::string& key : keys) ASSERT_TRUE(f.Delete(key).status.ok());
+    EXPECT_EQ(f.table->stats().item_bytes, 0u);
+  }
+}
+
+TEST(TableTest, AFullTableKeepsRoomForUpdatesThatComeSlowly) {
+  TableOptions options;
+  options.update_room_bytes = 80 << 10;
+  Fixture f(2 << 20, options);
+  const std::vector<std::string> keys = FillWith(f, 30000);
+  ASSERT_GT(keys.size(), 20u);
+  for (int round = 0; round < 3; ++round) {
+    for (const std::string& key : keys) {
+      absl::StatusOr<Reservation> one = f.table->Reserve(key, 30000, TestTime(++f.now));
+      ASSERT_TRUE(one.ok()) << key << ": " << one.status();
+      absl::StatusOr<Reservation> two = f.table->Reserve(keys[3], 30000, TestTime(f.now));
+      ASSERT_TRUE(two.ok()) << two.status();
+      // A third must wait. There is nothing for other keys, nor for longer values.
+      EXPECT_FALSE(f.table->Reserve(keys[4], 30000, TestTime(f.now)).ok());
+      EXPECT_TRUE(f.table->MayMakeRoom(keys[4], 30000));
+      EXPECT_FALSE(f.table->Reserve("other", 9000, TestTime(f.now)).ok());
+      EXPECT_FALSE(f.table->MayMakeRoom("other", 9000));
+      EXPECT_FALSE(f.table->MayMakeRoom(keys[4], 40000));
+      ASSERT_EQ(f.Read(key).kind, Lookup::Kind::kHit);
+      std::memset(one->value().data(), 'a' + round, one->value().size());
+      ASSERT_TRUE(f.table->Publish(*std::move(one), {}, TestTime(f.now)).status.ok());
+      EXPECT_EQ(f.Read(key).value, std::string(30000, static_cast<char>('a' + round)));
+    }
+  }
+  EXPECT_FALSE(f.Put("other", std::string(9000, 'x')).status.ok());
+  for (const std::string& key : keys) ASSERT_TRUE(f.Delete(key).status.ok());
+  EXPECT_EQ(f.table->stats().item_bytes, 0u);
+}
+
+// A reader of the old value notices: what it copied in part is torn.
+TEST(TableTest, AValueThatIsWrittenOverInPlaceIsTornForItsReaders) {
+  Fixture f(2 << 20);
+  const std::vector<std::string> keys = FillWith(f, 400000);
+  Lookup lookup(f.map, keys[0], f.table->Find(keys[0])->slot);
+  Lookup::Step step = lookup.Start();
+  step = lookup.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
+  ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
+  const std::vector<std::byte> first = ReadRegion(f.memory.data(), step.offset, 200000);
+  lookup.TakeValue(first);
+  ASSERT_TRUE(f.Put(keys[0], std::string(400000, 'n')).status.ok());
+  lookup.TakeValue(ReadRegion(f.memory.data(), step.offset + 200000, 200000));
+  step = lookup.FinishValue();
+  EXPECT_EQ(step.kind, Lookup::Kind::kRead);
+  EXPECT_EQ(lookup.counters().torn, 1u);
+}
+
 TEST(TableTest, ChainAtItsLongestRefusesFurtherKeys) {
   Fixture f;
   const std::vector<std::string> keys = KeysOfHome(7, 200, false);

@@ -61,11 +61,13 @@ Interleaving::Interleaving(uint64_t seed, Scene scene)
   store_observer = this;
   // Items move between the writes of half of the runs.
   compaction_forced = seed / 3 % 2 == 0;
+  rewriting_forced = seed / 5 % 3 == 0;
 }
 
 Interleaving::~Interleaving() {
   store_observer = nullptr;
   compaction_forced = false;
+  rewriting_forced = false;
 }
 
 // Few keys, so that they are written while they are read; of one home and its neighbour, so that
