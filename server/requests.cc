@@ -372,7 +372,8 @@ bool RoomAwaited::IsWorthIt(const absl::Status& refusal, const index::Table& tab
   since_ = std::min(since_, now);
   const bool evicting = std::exchange(evictions_, table.evictions()) != table.evictions();
   retry_at_ = evicting ? now : now + kRoomRetry();
-  return now < since_ + kRoomAwaitedMax() && table.MayMakeRoom(key, value_length);
+  const absl::Duration most = table.evicts() ? kRoomAwaitedMax() : kRoomAwaitedToMoveMax();
+  return now < since_ + most && table.MayMakeRoom(key, value_length);
 }
 
 absl::Duration LeaseOf(uint64_t value_length) {

@@ -8,6 +8,10 @@
 namespace osprey::server {
 namespace {
 
+// What a partition keeps for updates of values that come by rendezvous, where nothing is evicted.
+constexpr uint64_t kUpdateRoomShareInverse = 64;
+constexpr uint64_t kUpdateRoomBytesMax = 16 << 20;
+
 // Some microseconds: most requests take less. A step of growth takes some 100 us, for which a
 // waiting thread had better sleep.
 constexpr int kLockSpins = 200;
@@ -48,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> reg
     index::TableOptions own = options;
     own.incarnation = index::IncarnationOfPartition(options.incarnation, i);
     own.cas_counter = &tables->counter_;
+    own.update_room_bytes = std::min(span.bytes / kUpdateRoomShareInverse, kUpdateRoomBytesMax);
     absl::StatusOr<std::unique_ptr<index::Table>> table =
         index::Table::Create(region.subspan(span.offset, span.bytes), own);
     if (!table.ok()) return table.status();

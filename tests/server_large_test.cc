@@ -423,9 +423,12 @@ TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
   const auto fill = [&] {
     for (int i = 0; i < 1000; ++i) {
       ++sequence;
-      const RawReply put = client.Ask(
+      client.Send(
           client.RendezvousFrame(sequence, absl::StrCat("other", sequence), Large(100000, 'A')));
-      if (put.code == StatusCode::kResourceExhausted) return;
+      server.Settle();
+      // The last one waits for the lease's end.
+      const std::optional<RawReply> put = client.TakeReply();
+      if (!put.has_value() || put->code == StatusCode::kResourceExhausted) return;
     }
     ADD_FAILURE() << "it is never full";
   };
@@ -436,6 +439,7 @@ TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
 
   // The lease ends: the space is used again.
   server.Advance(kGetLease());
+  EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
   fill();
   EXPECT_NE(client.Read(slot.offset, static_cast<uint32_t>(item.size())), item);
 }
@@ -475,10 +479,91 @@ TEST(ServerFullTest, AFullRegionRefusesAndKeepsWhatItHas) {
   EXPECT_EQ(reply.code, StatusCode::kResourceExhausted);
   EXPECT_FALSE(reply.data.empty());
   ASSERT_GT(sequence, 5);
-  EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "eager", value.substr(0, 8000))).code,
+  const StatusCode eager =
+      client.Ask(client.PutFrame(++sequence, "eager", value.substr(0, 8000))).code;
+  EXPECT_EQ(eager,
             server.Stored("eager").has_value() ? StatusCode::kOk : StatusCode::kResourceExhausted);
   for (int i = 1; i < 5; ++i) EXPECT_EQ(server.Stored(absl::StrCat("key", i)), value);
   EXPECT_FALSE(client.disconnected());
+}
+
+// Puts values of `bytes` until one is refused; returns how many there are.
+int FillByRendezvous(RawClient& client, uint64_t& sequence, size_t bytes) {
+  for (int i = 0; i < 10000; ++i) {
+    const RawReply reply =
+        client.Ask(client.RendezvousFrame(++sequence, absl::StrCat("key", i), Large(bytes)));
+    if (reply.code == StatusCode::kOk) continue;
+    EXPECT_EQ(reply.reason, WireReason::kServerFull);
+    return i;
+  }
+  return 0;
+}
+
+TEST(ServerFullTest, WhatIsStoredStaysWritableWithValuesOfItsLength) {
+  for (const size_t bytes : {2000u, 7000u, 30000u}) {
+    HarnessOptions options;
+    options.region_bytes = 4 << 20;
+    ServerHarness server(options);
+    RawClient one(server), two(server), three(server);
+    one.Establish();
+    two.Establish();
+    three.Establish();
+    uint64_t sequence = 0;
+    const int stored = FillByRendezvous(one, sequence, bytes);
+    ASSERT_GT(stored, 50);
+    for (int i = 0; i + 2 < stored; i += 3) {
+      // In a frame, and by rendezvous: more of these at once than there is room for.
+      if (bytes < 8000) {
+        ASSERT_EQ(one.Ask(one.PutFrame(++sequence, absl::StrCat("key", i), Large(bytes, 'b'))).code,
+                  StatusCode::kOk);
+      }
+      const auto start = [&](RawClient& client, int key, uint64_t number) {
+        client.Send(client.RendezvousFrame(number, absl::StrCat("key", key), Large(bytes, 'c')));
+      };
+      start(one, i, ++sequence);
+      start(two, i + 1, static_cast<uint64_t>(i + 1));
+      start(three, i + 2, static_cast<uint64_t>(i + 1));
+      server.Advance(absl::Milliseconds(500));
+      for (RawClient* client : {&one, &two, &three}) {
+        const std::optional<RawReply> reply = client->TakeReply();
+        ASSERT_TRUE(reply.has_value()) << i;
+        ASSERT_EQ(reply->code, StatusCode::kOk) << i << ": " << reply->data;
+      }
+    }
+    for (int i = 0; i < stored / 3 * 3; ++i)
+      ASSERT_TRUE(server.Stored(absl::StrCat("key", i)) == Large(bytes, 'c')) << i;
+    EXPECT_EQ(one.Ask(one.RendezvousFrame(++sequence, "more", Large(bytes))).reason,
+              WireReason::kServerFull);
+  }
+}
+
+TEST(ServerFullTest, WhatWasDeletedIsUsableWithinASecond) {
+  HarnessOptions options;
+  options.region_bytes = 4 << 20;
+  ServerHarness server(options);
+  RawClient client(server);
+  client.Establish();
+  uint64_t sequence = 0;
+  const int stored = FillByRendezvous(client, sequence, 5000);
+  const auto put = [&](const std::string& key, size_t bytes) {
+    client.Send(client.RendezvousFrame(++sequence, key, Large(bytes)));
+    server.Advance(absl::Seconds(1));
+    const std::optional<RawReply> reply = client.TakeReply();
+    return reply.has_value() && reply->code == StatusCode::kOk;
+  };
+  const auto remove = [&](int i) {
+    EXPECT_EQ(client.Ask(client.DeleteFrame(++sequence, absl::StrCat("key", i))).code,
+              StatusCode::kOk);
+  };
+  for (int i = 0; put(absl::StrCat("small", i), 2000); ++i) ASSERT_LT(i, 1000);
+  ASSERT_FALSE(put("more", 2000));
+  remove(10);
+  remove(200);
+  EXPECT_TRUE(put("more", 2000));
+  EXPECT_TRUE(put("another", 2000));
+  ASSERT_FALSE(put("long", 100000));
+  for (int i = 0; i < 40; ++i) remove(11 + i * (stored - 20) / 40);
+  EXPECT_TRUE(put("long", 100000));
 }
 
 }  // namespace
