@@ -178,7 +178,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   engine_options.buffer_bytes_max = options.buffer_bytes_max;
   engine_options.slot_cache_bytes = options.slot_cache_bytes;
   engine_options.clock = client::Now;
-  engine_options.coarse_clock = client::CoarseNow;
+  engine_options.coarse_clock = client::CoarseClock();
   absl::StatusOr<std::unique_ptr<client::Engine>> engine =
       client::Engine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();

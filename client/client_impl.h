@@ -6,31 +6,40 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "client/client.h"
 #include "client/engine.h"
+#include "rdma/raw_clock.h"
 #include "rdma/transport.h"
 
 namespace osprey {
 
 namespace client {
 
-// The engine's time: steady, so that nobody who sets the clock ends or prolongs an operation. Its
-// origin means nothing.
-inline absl::Time Now() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return absl::UnixEpoch() + absl::Nanoseconds(std::chrono::nanoseconds(since).count());
-}
+// The engine's time. Its origin means nothing.
+inline absl::Time Now() { return absl::UnixEpoch() + RawClock(); }
 
-// The same as the kernel's last tick had it: some ns instead of some tens, and up to 10 ms behind.
-inline absl::Time CoarseNow() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return absl::UnixEpoch() + absl::DurationFromTimespec(now);
-}
+// The same, read anew once in each tick of the kernel: some ns instead of some tens, and up to 10
+// ms behind. (The kernel's coarse clock is slewed, so all that counts of it is that it has gone
+// on.) Thread rule: one thread.
+class CoarseClock {
+ public:
+  absl::Time operator()() {
+    timespec tick = {};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &tick);
+    if (tick.tv_nsec != tick_.tv_nsec || tick.tv_sec != tick_.tv_sec) {
+      tick_ = tick;
+      now_ = Now();
+    }
+    return now_;
+  }
+
+ private:
+  timespec tick_ = {};  // the kernel's, when now_ was read
+  absl::Time now_ = absl::InfinitePast();
+};
 
 // Where a blocking call finds its answer. One pointer to it fits the callback's own storage, so
 // nothing is allocated.

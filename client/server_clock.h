@@ -10,8 +10,9 @@
 // passes, since neither clock is perfect, and shrinks again to what all answers agree on. If they
 // do not agree, some clock was changed or stopped: only the last answer counts then.
 //
-// Assumes that both clocks are steady (nobody sets them) and that one gains at most kDriftMax on
-// the other: Linux slews its monotonic clock by 0.05 % at most, quartz is a tenth of that off.
+// Assumes that neither clock is set and that one gains at most DriftMax on the other. Both are raw
+// clocks (rdma/raw_clock.h): a quartz is 100 ppm off, and one that is off by more than 500 ppm
+// cannot be disciplined by NTP. Clocks that are slewed break the assumption.
 //
 // Thread rule: one thread.
 

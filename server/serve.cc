@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -17,13 +16,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "index/table.h"
 #include "rdma/host_memory.h"
 #include "rdma/open_domain.h"
 #include "rdma/unique_fd.h"
 #include "server/admission.h"
 #include "server/client_gets.h"
+#include "server/clock.h"
 #include "server/engine.h"
 #include "server/http_door.h"
 #include "server/log.h"
@@ -43,19 +43,6 @@ namespace osprey::server {
 namespace {
 
 // --- What the engine is given from outside ------------------------------------------------------
-
-// Never goes back, as the engine wants it, and is near the wall clock, as logs do.
-class Clock {
- public:
-  absl::Time Now() const {
-    return wall_ + absl::FromChrono(std::chrono::steady_clock::now() - steady_);
-  }
-  absl::Time Started() const { return wall_; }
-
- private:
-  const absl::Time wall_ = absl::Now();
-  const std::chrono::steady_clock::time_point steady_ = std::chrono::steady_clock::now();
-};
 
 // Not 0.
 uint64_t Random() {
