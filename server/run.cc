@@ -35,6 +35,10 @@ void StopBell::Ring() {
 
 namespace {
 
+// The kernel's timers run by a clock that may be slewed by 10 % (rdma/raw_clock.h): a sleep for as
+// long as sessions are kept would end so late that the poller counted as stuck (kStuckAfter).
+constexpr absl::Duration kSleepMax() { return absl::Seconds(10); }
+
 struct Runner {
   Engine* engine = nullptr;
   Pulse* pulse = nullptr;
@@ -51,13 +55,15 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
   std::vector<pollfd> waits;
   if (!stopping) waits.push_back({runner.bell->fd(), POLLIN, 0});
   for (int fd : engine.fds()) waits.push_back({fd, POLLIN, 0});
-  runner.pulse->Sleeps(engine.next_timer());
   if (engine.next_timer() == absl::InfiniteFuture()) {
+    runner.pulse->Sleeps(absl::InfiniteFuture());
     poll(waits.data(), waits.size(), -1);
     return;
   }
-  const timespec timeout =
-      absl::ToTimespec(std::max(engine.next_timer() - (*runner.now)(), absl::ZeroDuration()));
+  const absl::Time now = (*runner.now)();
+  const absl::Time until = std::clamp(engine.next_timer(), now, now + kSleepMax());
+  runner.pulse->Sleeps(until);
+  const timespec timeout = absl::ToTimespec(until - now);
   ppoll(waits.data(), waits.size(), &timeout, nullptr);
 }
 
