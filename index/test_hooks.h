@@ -63,8 +63,10 @@ enum class SeededBug {
   kGenerationUnchecked,         // R2
   kAbsentByLatestTime,          // R8: absent by the latest time that it may be
   kPresentByEarliestTime,       // R8: present by the earliest
+  kClientClockSlewed,           // R8: bounds of the server's clock by a clock that is slewed
   // The server.
-  kAckBeforePublish,  // W8: a PUT is answered, and then carried out
+  kServerClockSlewed,  // R8: likewise
+  kAckBeforePublish,   // W8: a PUT is answered, and then carried out
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS

@@ -8,6 +8,21 @@
 namespace osprey {
 namespace {
 
+// How far the raw clocks of two machines may go apart: 1000 ppm (client/server_clock.h).
+constexpr int64_t kDriftPpmMax = 990;
+// Clocks that are slewed are so by 5 to 10 %, as adjtimex and time daemons do it.
+constexpr int64_t kSlewPpmMin = 50'000;
+constexpr int64_t kSlewPpmMax = 100'000;
+constexpr int64_t kTickNs = 1'000'000;
+
+int64_t DrawSlew(Dice& dice) {
+  const auto ppm = static_cast<int64_t>(dice.Below(kSlewPpmMax - kSlewPpmMin + 1)) + kSlewPpmMin;
+  return dice.Chance(50) ? ppm : -ppm;
+}
+
+// What a clock shows that is so much faster than one that shows `now`.
+int64_t Faster(int64_t now, int64_t ppm) { return now + now * ppm / 1'000'000; }
+
 constexpr char kUri[] = "rdma://server:7411";
 constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
 
@@ -65,22 +80,42 @@ World::~World() {
 
 void World::Populate(Actor& actor) {
   actor_ = &actor;
+  Dice slews(Dice(dice_).Next());  // (other dice: so that the rest is what it would be without)
+  server_slew_ppm_ = DrawSlew(slews);
   StartServer();
   for (int i = 0; i < plan_.clients; ++i) {
     auto client = std::make_unique<SimulatedClient>();
     client->number = i;
     client->depth = 1 + static_cast<int>(dice_.Below(static_cast<uint64_t>(plan_.depth_max)));
     client->clock_offset = absl::Seconds(static_cast<int64_t>(dice_.Below(7200)) - 3600);
-    client->clock_ppm = static_cast<int64_t>(dice_.Below(800)) - 400;
+    client->clock_ppm = static_cast<int64_t>(dice_.Below(2 * kDriftPpmMax)) - kDriftPpmMax;
+    client->slew_ppm = DrawSlew(slews);
     StartClient(*client);
     clients_.push_back(std::move(client));
   }
   populated_ = true;
 }
 
+absl::Time World::ServerTime() {
+  int64_t now = Tick();
+  if (index::Seeded(index::SeededBug::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
+  return absl::FromUnixNanos(now) + absl::Hours(400000);
+}
+
 absl::Time World::ClientTime(const SimulatedClient& client) {
-  const int64_t now = Tick();
-  return absl::FromUnixNanos(now + now * client.clock_ppm / 1'000'000) + client.clock_offset;
+  int64_t now = Faster(Tick(), client.clock_ppm);
+  if (index::Seeded(index::SeededBug::kClientClockSlewed)) now = Faster(now, client.slew_ppm);
+  return absl::FromUnixNanos(now) + client.clock_offset;
+}
+
+// As client::CoarseClock.
+absl::Time World::CoarseClientTime(SimulatedClient& client) {
+  const int64_t monotonic = Faster(Faster(now_, client.clock_ppm), client.slew_ppm);
+  if (const int64_t tick = monotonic / kTickNs; tick != client.tick) {
+    client.tick = tick;
+    client.coarse_time = ClientTime(client);
+  }
+  return client.coarse_time;
 }
 
 // --- Processes -----------------------------------------------------------------------------------
@@ -167,7 +202,8 @@ void World::StartClient(SimulatedClient& client) {
     for (std::byte& byte : nonce) byte = static_cast<std::byte>(dice_.Next());
     return nonce;
   };
-  options.clock = options.coarse_clock = [this, &client] { return ClientTime(client); };
+  options.clock = [this, &client] { return ClientTime(client); };
+  options.coarse_clock = [this, &client] { return CoarseClientTime(client); };
   options.slot_cache_bytes = dice_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
   options.eager_bytes_max = dice_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
   client.engine =

@@ -43,7 +43,10 @@ struct SimulatedClient {
   std::vector<Buffer> buffers;
   std::unique_ptr<client::Engine> engine;
   absl::Duration clock_offset;
-  int64_t clock_ppm = 0;
+  int64_t clock_ppm = 0;   // of its raw clock, against the server's
+  int64_t slew_ppm = 0;    // of its monotonic clock, against its raw one
+  int64_t tick = -1;       // of the kernel, by the monotonic clock, when …
+  absl::Time coarse_time;  // … this was read
   int depth = 1;
   uint32_t turns_until_due = 0;  // of a slow one
   bool polling = false;
@@ -89,8 +92,11 @@ class World final : public index::StoreObserver {
   int64_t now() const { return now_; }
   // Every look at the clock is at another time.
   int64_t Tick() { return ++now_; }
-  absl::Time ServerTime() { return absl::FromUnixNanos(Tick()) + absl::Hours(400000); }
+  // By the raw clocks of their machines (rdma/raw_clock.h).
+  absl::Time ServerTime();
   absl::Time ClientTime(const SimulatedClient& client);
+  // The client's, read once in each tick of its kernel.
+  absl::Time CoarseClientTime(SimulatedClient& client);
 
   Dice& dice() { return dice_; }
   const Plan& plan() const { return plan_; }
@@ -159,6 +165,7 @@ class World final : public index::StoreObserver {
   std::unique_ptr<fake::Network> network_;
   rdma::AuthKey::Pointer key_;
   uint64_t lives_ = 0;
+  int64_t server_slew_ppm_ = 0;  // of its monotonic clock, against its raw one
   std::unique_ptr<Server> server_;
   int64_t server_back_at_ = 0;
   int64_t server_asleep_until_ = 0;
