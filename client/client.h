@@ -103,7 +103,8 @@ constexpr absl::Duration kTtlMax() { return absl::Hours(24 * 36525); }
 
 struct Value {
   std::string bytes;
-  // The version of the write that made it: never repeats for a key within a server's life.
+  // The version of the write that made it: never repeats, not even after the server was started
+  // again (but by a chance of 2^-47). Below 2^48.
   uint64_t version = 0;
   // What was left of its time to live when it was read, at least; InfiniteDuration: it lives until
   // it is deleted.

@@ -230,7 +230,7 @@ typedef struct osprey_read_options {
 typedef struct osprey_write_options {
   size_t size;          // sizeof(osprey_write_options)
   int64_t deadline_us;  // 0: the client's; at most 60 s
-  uint64_t if_version;  // not 0: only if this is the present version
+  uint64_t if_version;  // not 0: only if this is the present version; none comes again
   int64_t ttl_us;       // how long the key lives; 0: until it is deleted. For put alone
   int32_t if_absent;    // not 0: only if the key is absent; for put alone
   int32_t reserved;     // 0

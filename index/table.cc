@@ -53,7 +53,9 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
 }
 
 Table::Table(absl::Span<std::byte> region, const TableOptions& options)
-    : writer_(region, options.incarnation, options.cas_version, options.cas_counter),
+    : writer_(region, options.incarnation,
+              options.cas_version.value_or(FirstCasVersion(options.incarnation)),
+              options.cas_counter),
       space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
       update_room_(writer_, items_.space(), options.evict ? 0 : options.update_room_bytes),

@@ -66,6 +66,7 @@ enum class SeededBug {
   kClientClockSlewed,           // R8: bounds of the server's clock by a clock that is slewed
   // The server.
   kServerClockSlewed,  // R8: likewise
+  kVersionsRepeat,     // W1: each incarnation counts its cas versions from 1
   kAckBeforePublish,   // W8: a PUT is answered, and then carried out
 };
 

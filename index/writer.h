@@ -30,8 +30,18 @@
 #include "absl/types/span.h"
 #include "index/layout.h"
 #include "index/record.h"
+#include "index/test_hooks.h"
 
 namespace osprey::index {
+
+// Where an incarnation's cas versions begin: behind this one. A condition that was learned in one
+// incarnation must not be met in another, and nothing but the incarnation itself tells a new server
+// from those before it: a wall clock may have been set back. So the start is as random as the
+// incarnation, in the lower half of all versions: the upper half is left to be written.
+inline uint64_t FirstCasVersion(uint64_t incarnation) {
+  if (Seeded(SeededBug::kVersionsRepeat)) return 0;
+  return Mix(incarnation) & kCasVersionMax >> 1;
+}
 
 // Where cas versions come from: one for all tables of a server. Thread-safe.
 //

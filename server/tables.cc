@@ -40,7 +40,8 @@ Tables::Tables(uint32_t partitions, const index::TableOptions& options)
     : hash_seed_(options.hash_seed),
       evicts_(options.evict),
       clock_(options.clock),
-      counter_(options.cas_version, partitions) {}
+      counter_(options.cas_version.value_or(index::FirstCasVersion(options.incarnation)),
+               partitions) {}
 
 absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,
                                                        uint32_t partitions,

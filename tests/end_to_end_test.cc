@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/client.h"
+#include "client/reasons.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/subprocess.h"
@@ -406,6 +407,37 @@ TEST_F(EndToEndTest, NothingIsReadFromAServerThatHasEnded) {
   StartServer(uri_);
   EXPECT_TRUE(absl::IsNotFound(client_->Get("planet", absl::Seconds(20)).status()));
   EXPECT_EQ(client_->counters().connects, 2u);
+}
+
+// As locks are kept: who holds one deletes it by its version, and must not delete one that somebody
+// else got from a server that was started again.
+TEST_F(EndToEndTest, AConditionLearnedOfTheServerBeforeIsNotMet) {
+  for (size_t bytes : {8, 600}) {  // inline, and not
+    const std::string key = absl::StrCat("lock ", bytes);
+    WriteOptions if_absent;
+    if_absent.if_absent = true;
+    if_absent.deadline = absl::Seconds(20);
+    const absl::StatusOr<uint64_t> of_first =
+        Connect()->Put(key, std::string(bytes, 'a'), if_absent);
+    ASSERT_TRUE(of_first.ok()) << of_first.status();
+    RestartServer();
+    // As many writes as before.
+    const absl::StatusOr<uint64_t> of_second =
+        Connect()->Put(key, std::string(bytes, 'b'), if_absent);
+    ASSERT_TRUE(of_second.ok()) << of_second.status();
+    WriteOptions if_mine;
+    if_mine.if_version = *of_first;
+    if_mine.deadline = absl::Seconds(20);
+    absl::Status unlock = client_->Delete(key, if_mine).status();
+    // The client may learn only now that its connection is gone.
+    if (unlock.code() == absl::StatusCode::kUnknown)
+      unlock = client_->Delete(key, if_mine).status();
+    EXPECT_EQ(ReasonOf(unlock), Reason::kWrongVersion) << unlock;
+    const absl::StatusOr<Value> lock = client_->Get(key, absl::Seconds(20));
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_EQ(lock->bytes, std::string(bytes, 'b'));
+    EXPECT_EQ(lock->version, *of_second);
+  }
 }
 
 TEST_F(EndToEndTest, WithoutAServerOperationsEndAtTheirDeadlines) {

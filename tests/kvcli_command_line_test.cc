@@ -57,7 +57,7 @@ TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
   ExpectUsageError(Kvcli({"put", "a", "b", "c"}), "KEY VALUE");
   ExpectUsageError(Kvcli({"get", "a", "--bogus"}), "--bogus");
   ExpectUsageError(Kvcli({"get", "a", "--if-absent"}), "--if-absent");
-  ExpectUsageError(Kvcli({"put", "a", "b", "--if-version=0"}), "start at 1");
+  ExpectUsageError(Kvcli({"put", "a", "b", "--if-version=0"}), "no version is 0");
   ExpectUsageError(Kvcli({"get", "a", "--timeout=0"}), "--timeout");
   ExpectUsageError(Kvcli({"get", "a", "--timeout=soon"}), "soon");
   ExpectUsageError(Bare({"get", "a"}), "OSPREY_SERVER");

@@ -95,8 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChainMissConfirmedTooEarly, kMiddle), BUG(kGenerationOfOneLine, kGrowth),
                     BUG(kGenerationUnchecked, kGrowth), BUG(kAbsentByLatestTime, kExpiry),
                     BUG(kPresentByEarliestTime, kExpiry), BUG(kClientClockSlewed, kExpiry),
-                    BUG(kServerClockSlewed, kExpiry), BUG(kAckBeforePublish, kOneKey),
-                    BUG(kScanNotConfirmed, kScanRace)),
+                    BUG(kServerClockSlewed, kExpiry), BUG(kVersionsRepeat, kLives),
+                    BUG(kAckBeforePublish, kOneKey), BUG(kScanNotConfirmed, kScanRace)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

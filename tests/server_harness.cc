@@ -49,7 +49,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   region_ = server_domain_->Allocate(options.region_bytes, Access::kRemoteRead).value();
   scratch_ = server_domain_->Allocate(kLivenessBytes, Access::kLocal).value();
   index::TableOptions table_options;
-  table_options.incarnation = kIncarnation;
+  table_options.incarnation = options.incarnation;
   table_options.hash_seed = 42;
   table_options.clock = [this] { return clock_ ? clock_() : now_; };
   table_options.cas_version = options.cas_version;
@@ -57,7 +57,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   tables_ =
       Tables::Create({region_->data(), region_->size()}, options.partitions, table_options).value();
   EngineOptions engine_options;
-  engine_options.incarnation = kIncarnation;
+  engine_options.incarnation = options.incarnation;
   engine_options.connections_max = options.connections_max;
   engine_options.key = options.key;
   engine_options.client_gets = options.client_gets;
@@ -321,8 +321,11 @@ std::string RawClient::RendezvousFrame(uint64_t sequence, absl::string_view key,
   return Join({message.bytes(), AsBytes(key)});
 }
 
-std::string RawClient::DeleteFrame(uint64_t sequence, absl::string_view key) const {
+std::string RawClient::DeleteFrame(uint64_t sequence, absl::string_view key,
+                                   uint64_t if_version) const {
   rdma::DeleteBody body;
+  if (if_version != 0) body.condition = static_cast<uint8_t>(rdma::WireCondition::kVersionIs);
+  body.condition_version = if_version;
   body.key_length = static_cast<uint16_t>(key.size());
   const rdma::Message<rdma::DeleteBody> message(rdma::Opcode::kDelete, session_, sequence, body,
                                                 key.size());

@@ -45,7 +45,8 @@ struct HarnessOptions {
   size_t region_bytes = 16 << 20;
   size_t connections_max = 8;
   uint64_t value_bytes_max = 1 << 20;
-  uint64_t cas_version = 0;  // the last that is used up
+  uint64_t incarnation = kIncarnation;
+  std::optional<uint64_t> cas_version;  // as TableOptions
   uint32_t partitions = 1;
   bool evict = false;
   rdma::AuthKey::Pointer key;  // null: nobody needs to prove anything
@@ -138,7 +139,7 @@ class RawClient {
                          rdma::WireCondition condition, uint64_t version) const;
   // The value stands in this client's memory until the next call.
   std::string RendezvousFrame(uint64_t sequence, absl::string_view key, absl::string_view value);
-  std::string DeleteFrame(uint64_t sequence, absl::string_view key) const;
+  std::string DeleteFrame(uint64_t sequence, absl::string_view key, uint64_t if_version = 0) const;
   std::string IncrementFrame(uint64_t sequence, absl::string_view key, int64_t by,
                              uint64_t if_version = 0) const;
   std::string AppendFrame(uint64_t sequence, absl::string_view key, absl::string_view value,

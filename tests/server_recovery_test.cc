@@ -1,7 +1,9 @@
 // Broken connections: what was done stays done, once; what was not is as if it had never been
 // asked. And the server's end.
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -467,6 +469,35 @@ TEST(ServerStopTest, ALostDeviceIsAFailure) {
   server.network().LoseDevice("server");
   server.Settle();
   EXPECT_EQ(server.engine().failure().code(), StatusCode::kUnavailable);
+}
+
+// --- Another incarnation -------------------------------------------------------------------------
+
+TEST(ServerIncarnationTest, AConditionLearnedInAnotherIncarnationIsNotMet) {
+  std::vector<uint64_t> learned;
+  // Neighbours, and some that differ in one bit.
+  for (uint64_t incarnation : {uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{1} << 17 | 1,
+                               uint64_t{1} << 63 | 1, UINT64_MAX}) {
+    SCOPED_TRACE(absl::StrCat("incarnation ", incarnation));
+    HarnessOptions options;
+    options.incarnation = incarnation;
+    ServerHarness server(options);
+    RawClient client(server);
+    client.Establish();
+    uint64_t sequence = 0;
+    // The first write of each.
+    const RawReply lock = client.Ask(client.PutFrame(++sequence, "lock", "owner"));
+    ASSERT_EQ(lock.code, StatusCode::kOk);
+    for (uint64_t version : learned) {
+      EXPECT_EQ(client.Ask(client.DeleteFrame(++sequence, "lock", version)).reason,
+                rdma::WireReason::kWrongVersion);
+      const std::string put = client.PutIfFrame(++sequence, "lock", "another",
+                                                rdma::WireCondition::kVersionIs, version);
+      EXPECT_EQ(client.Ask(put).reason, rdma::WireReason::kWrongVersion);
+    }
+    EXPECT_EQ(server.Stored("lock"), "owner");
+    learned.push_back(lock.body.version);
+  }
 }
 
 }  // namespace

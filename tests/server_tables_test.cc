@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,7 +31,8 @@ index::ByteSpan Bytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-std::unique_ptr<Tables> Make(RegionMemory& memory, uint32_t partitions, uint64_t cas_version = 0) {
+std::unique_ptr<Tables> Make(RegionMemory& memory, uint32_t partitions,
+                             std::optional<uint64_t> cas_version = std::nullopt) {
   index::TableOptions options;
   options.incarnation = kIncarnation;
   options.hash_seed = 42;
@@ -43,6 +45,33 @@ std::optional<std::string> Stored(TableAccess& access, absl::string_view key) {
   const absl::StatusOr<index::Table::View> view = table->Find(key);
   if (!view.ok()) return std::nullopt;
   return std::string(reinterpret_cast<const char*>(view->value.data()), view->value.size());
+}
+
+TEST(TablesTest, VersionsBeginWhereTheIncarnationSays) {
+  std::set<uint64_t> starts;
+  for (uint64_t incarnation = 1; incarnation <= 10'000; ++incarnation) {
+    starts.insert(index::FirstCasVersion(incarnation));
+    EXPECT_LE(index::FirstCasVersion(incarnation), index::kCasVersionMax / 2);
+  }
+  EXPECT_EQ(starts.size(), 10'000);
+  for (uint32_t partitions : {1u, 4u}) {
+    RegionMemory memory(4 << 20);
+    const std::unique_ptr<Tables> tables = Make(memory, partitions);
+    TableAccess access(*tables);
+    const index::WriteResult put = access.For("key")->Put("key", Bytes("value"), {}, kNow);
+    EXPECT_GT(put.version, index::FirstCasVersion(kIncarnation));
+    EXPECT_LE(put.version, index::FirstCasVersion(kIncarnation) + 10);
+  }
+}
+
+TEST(TablesTest, VersionsGoOnBehindTheOneThatIsGiven) {
+  constexpr uint64_t kLast = 1'000'000'007;
+  RegionMemory memory(4 << 20);
+  const std::unique_ptr<Tables> tables = Make(memory, 4, kLast);
+  TableAccess access(*tables);
+  const index::WriteResult put = access.For("key")->Put("key", Bytes("value"), {}, kNow);
+  EXPECT_GT(put.version, kLast);
+  EXPECT_LE(put.version, kLast + 10);
 }
 
 // A client knows the region, the number of partitions and the server's incarnation, and no more.

@@ -136,6 +136,20 @@ bool KeyTimes::AbsentThroughout(int64_t from, int64_t to) const {
 
 namespace {
 
+// A condition on a version must not hold for what another write left, even in another incarnation
+// of the server.
+std::string JudgeVersions(const History& history) {
+  std::map<uint64_t, const Operation*> written;
+  for (const auto& op : history) {
+    if (op->outcome != Outcome::kOk || op->version == 0 || !MakesPresent(op->kind)) continue;
+    const auto [first, is_new] = written.emplace(op->version, op.get());
+    if (!is_new)
+      return absl::StrCat("two writes have one version: ", first->second->ToString(), " and ",
+                          op->ToString());
+  }
+  return "";
+}
+
 std::string JudgeScan(const std::map<std::string, KeyTimes>& times, const ScanHistory& scan) {
   const std::string when = absl::StrCat("a scan from ", scan.call, " to ", scan.returned);
   for (const auto& [key, of_key] : times) {
@@ -157,6 +171,10 @@ HistoriesVerdict Judge(const Histories& histories) {
   HistoriesVerdict result;
   std::vector<const Operation*> history;
   for (const auto& [key, pointers] : histories.keys) {
+    if (const std::string wrong = JudgeVersions(pointers); !wrong.empty()) {
+      result.wrong = absl::StrCat("key '", key, "': ", wrong);
+      return result;
+    }
     history.clear();
     for (const auto& operation : pointers) history.push_back(operation.get());
     const Verdict verdict = CheckLinearizable(history);

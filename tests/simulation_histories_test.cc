@@ -43,6 +43,16 @@ class SimulationHistoriesTest : public testing::Test {
   Histories histories_;
 };
 
+TEST_F(SimulationHistoriesTest, TwoWritesHaveTwoVersions) {
+  Add("k", Kind::kPut, 10, 20).version = 7;
+  Add("k", Kind::kLoss, 30, 40);
+  Operation& second = Add("k", Kind::kPut, 50, 60);
+  second.version = 8;
+  EXPECT_EQ(Judge(histories_).wrong, "");
+  second.version = 7;
+  EXPECT_THAT(Judge(histories_).wrong, HasSubstr("two writes have one version"));
+}
+
 TEST_F(SimulationHistoriesTest, WhatIsThereAllTheWhileMustBeFound) {
   Add("k", Kind::kPut, 10, 20);
   EXPECT_TRUE(MayBeFound());

@@ -63,7 +63,7 @@ absl::Status CheckValues(const Command& command, Arguments arguments,
     return absl::InvalidArgumentError("--if-absent and --if-version cannot both hold");
   }
   if (options.if_version == uint64_t{0})
-    return absl::InvalidArgumentError("--if-version=0: versions start at 1");
+    return absl::InvalidArgumentError("--if-version=0: no version is 0");
   if (options.if_version && command.arguments_max == kAnyNumber && arguments.size() > 1)
     return absl::InvalidArgumentError("--if-version is of one key; give one");
   if (options.ttl.has_value()) {

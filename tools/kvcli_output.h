@@ -95,7 +95,7 @@ class Output {
 // Adds `bytes` as the field `name`, and the field that tells their encoding.
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
 
-// What people are told of a stored value: "6 bytes, version 1, expires in 3.000 s"; nothing of
+// What people are told of a stored value: "6 bytes, version 7, expires in 3.000 s"; nothing of
 // its life if that has no end.
 std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl);
 
