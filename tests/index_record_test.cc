@@ -153,6 +153,7 @@ TEST(LayoutTest, RegionHeaderAndDirectoryHaveTheseBytes) {
   TableOptions options;
   options.incarnation = kTestIncarnation;
   options.hash_seed = kTestSeed;
+  options.cas_version = 0;
   ASSERT_TRUE(Table::Create(memory.span(), options).ok());
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
             "0200000001000000 6173e515471754f7 4f53505245593031 0200000000000000 "
