@@ -73,15 +73,19 @@ void Scans::Start(Request request) {
 }
 
 void Scans::Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now) {
-  for (size_t i = 0; i < operations_.size(); ++i) {
-    Operation& operation = *operations_[i];
-    if (operation.state == State::kPaused && now >= operation.pause_end) {
-      operation.state = operation.scan.has_value() ? State::kReading : State::kNew;
+  for (const std::unique_ptr<Operation>& operation : operations_) {
+    if (operation->state == State::kPaused && now >= operation->pause_end) {
+      operation->state = operation->scan.has_value() ? State::kReading : State::kNew;
     }
     // What an earlier connection was asked may still be on its way into the buffer.
-    if (operation.state == State::kNew && operation.chains == 0) Begin(operation, maps);
-    while (operation.state == State::kReading && Post(i, source, now)) {
-    }
+    if (operation->state == State::kNew && operation->chains == 0) Begin(*operation, maps);
+  }
+  // Until none of them has something to post, or the room ends.
+  for (size_t passed = 0; passed < operations_.size();) {
+    const Posted posted = Post(turn_, source, now);
+    if (posted == Posted::kCut) return;
+    passed = posted == Posted::kTurn ? 0 : passed + 1;
+    turn_ = (turn_ + 1) % operations_.size();
   }
 }
 
@@ -156,21 +160,24 @@ void Scans::TakeOut(Operation& operation) {
   }
 }
 
-// One more chain of the step, if there is something to post and room for it.
-bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now) {
+// A buffer in which the step fits. False: there is none now, or the scan has ended for want of it.
+bool Scans::TakeBuffer(Operation& operation) {
+  if (operation.buffer.size() >= operation.step.bytes) return true;
+  operation.buffer.Reset();
+  operation.buffer = buffers_.Take(operation.step.bytes);
+  if (operation.buffer.valid()) return true;
+  if (!buffers_.CanEverHold(operation.step.bytes)) End(operation, buffers_.error());
+  return false;
+}
+
+// One more chain of the step.
+Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now) {
   Operation& operation = *operations_[index];
+  if (operation.state != State::kReading || operation.chains == kChainsMax) return Posted::kNothing;
   const absl::Span<const index::ReadSpan> reads = operation.step.reads;
-  if (operation.next_read == reads.size() || operation.chains == kChainsMax) return false;
-  if (operation.buffer.size() < operation.step.bytes) {
-    operation.buffer.Reset();
-    operation.buffer = buffers_.Take(operation.step.bytes);
-    if (!operation.buffer.valid()) {
-      if (!buffers_.CanEverHold(operation.step.bytes)) End(operation, buffers_.error());
-      return false;
-    }
-  }
+  if (operation.next_read == reads.size() || !TakeBuffer(operation)) return Posted::kNothing;
   const size_t all_room = transport_.ReadRoom(source.connection);
-  if (all_room <= source.reads_left) return false;
+  if (all_room <= source.reads_left) return Posted::kCut;
   const size_t room = std::min(all_room - source.reads_left, kChainReadsMax);
   size_t next_read = operation.next_read;
   uint32_t next_byte = operation.next_byte;
@@ -191,8 +198,9 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
     ++next_read;
     next_byte = 0;
   }
-  if (chain_.empty()) return false;
-  if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok()) return false;
+  // A connection that has just ended: its last event comes.
+  if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok())
+    return Posted::kCut;
   counters_.scan_reads += chain_.size();
   if (outstanding_++ == 0) progress_at_ = now;
   if (operation.next_read == 0 && operation.next_byte == 0) operation.posted_at = now;
@@ -200,7 +208,8 @@ bool Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now
   operation.next_read = next_read;
   operation.next_byte = next_byte;
   operation.landing = landing;
-  return true;
+  const bool whole = chain_.size() == kChainReadsMax || next_read == reads.size();
+  return whole ? Posted::kTurn : Posted::kCut;
 }
 
 void Scans::Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since) {

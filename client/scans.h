@@ -9,8 +9,13 @@
 //     +------- the connection is lost: from the cursor once more; in another life of the server
 //              from the beginning, if that is where it began
 //
-// A scan takes a share of the READs that the connection allows, so that GETs go on beside it. READs
-// land in a buffer of the engine, which stays until they have ended, be the scan answered or not.
+// Scans take a share of the READs that the connection allows, so that GETs go on beside them. They
+// take turns: a turn is one chain of at most kChainReadsMax READs, and the next turn is the next
+// scan's. A chain that is shorter because the room ends there does not end the turn. So each scan
+// waits for at most one chain of each other scan, however short or long the others are.
+//
+// READs land in a buffer of the engine, which stays until they have ended, even if the scan is
+// answered earlier.
 //
 // Thread rule: one thread.
 
@@ -137,7 +142,13 @@ class Scans {
 
   void Begin(Operation& operation, PartitionMaps& maps);
   void Follow(Operation& operation, index::Scan::Step step, absl::Time now);
-  bool Post(size_t index, const ReadBatches::Source& source, absl::Time now);
+  enum class Posted {
+    kTurn,     // a chain as long as a turn allows, or all that is left of the step
+    kCut,      // what there was room for, which may be nothing
+    kNothing,  // the scan has nothing to post now
+  };
+  Posted Post(size_t index, const ReadBatches::Source& source, absl::Time now);
+  bool TakeBuffer(Operation& operation);
   void Pause(Operation& operation, int attempt, absl::Time now);
   void TakeOut(Operation& operation);
   void End(Operation& operation, absl::StatusOr<Found> answer);
@@ -148,6 +159,7 @@ class Scans {
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<size_t> free_;  // of operations_
   std::vector<size_t> done_;  // likewise: callbacks to be run
+  size_t turn_ = 0;           // index into operations_: the first to post in Advance
   std::vector<rdma::ReadRequest> chain_;
   size_t outstanding_ = 0;
   absl::Time progress_at_ = absl::InfinitePast();

@@ -1,6 +1,8 @@
 // Scans through the engine, in virtual time: what they find, and what they do when the connection
 // breaks, the server is another, or their time is up.
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -72,6 +74,39 @@ class ClientScanTest : public ClientEngineTest {
       cursor = page->next.Text();
     } while (!cursor.empty());
     EXPECT_EQ(found, keys_);
+  }
+
+  // Scans one after the other, `many` at a time, until `most` have ended. Returns the Polls that
+  // each of them took, and those that are under way then so far.
+  std::vector<int> PollsOfScans(int many, size_t most, uint64_t limit, bool values) {
+    int polls = 0;
+    size_t ended = 0;
+    std::vector<int> begun(many);
+    std::vector<int> taken;
+    std::function<void(int)> start = [&](int i) {
+      begun[i] = polls;
+      Outcome<Scans::Found> unused;
+      Scans::Request request = RequestOf(unused, "", limit, absl::Seconds(60));
+      request.values = values;
+      request.done = [&, i](absl::StatusOr<Scans::Found> found) {
+        if (absl::IsCancelled(found.status())) return;
+        EXPECT_TRUE(found.ok()) << found.status();
+        taken.push_back(polls - begun[i]);
+        if (++ended < most) start(i);
+      };
+      ASSERT_TRUE(engine_->StartScan(std::move(request)).ok());
+    };
+    for (int i = 0; i < many; ++i) start(i);
+    for (; ended < most && polls < 100'000; ++polls) Step();
+    EXPECT_GE(ended, most);
+    for (int i = 0; i < many; ++i) taken.push_back(polls - begun[i]);
+    CloseEngine();
+    return taken;
+  }
+  static void ExpectWithinTenTimesTheMedian(std::vector<int> taken) {
+    std::sort(taken.begin(), taken.end());
+    EXPECT_LE(taken.back(), 10 * taken[taken.size() / 2])
+        << "of " << taken.size() << ", " << taken[taken.size() / 2] << " is the median";
   }
 
   std::set<std::string> keys_;
@@ -254,6 +289,35 @@ TEST_F(ClientScanTest, ATextThatIsNoCursorIsRefused) {
         "0x" + cursor.substr(2), absl::AsciiStrToUpper("a" + cursor.substr(1))}) {
     EXPECT_EQ(ReasonOf(ScanPlace::Parse(text).status()), Reason::kBadCursor) << text;
   }
+}
+
+// Chains of READs that end in one Poll: one, which is typical of verbs, or all, as over shm.
+class ClientScanTurnsTest : public ClientScanTest, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  ClientScanTurnsTest() : ClientScanTest(Batches()) {}
+  static fake::NetworkOptions Batches() {
+    fake::NetworkOptions options;
+    options.read_batches_per_poll = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(BatchesInAPoll, ClientScanTurnsTest, ::testing::Values(1, 1000));
+
+// The READs in flight are those of two scans at most.
+TEST_P(ClientScanTurnsTest, ScansTakeTurnsInPostingReads) {
+  for (int i = 0; i < 200; ++i) Store(absl::StrCat("moon", i), std::string(300, 'v'));
+  ExpectWithinTenTimesTheMedian(PollsOfScans(16, 500, 100, false));
+}
+
+// There are long buffers for half of the scans. Each scan begins with a short one and ends with a
+// long one.
+TEST_P(ClientScanTurnsTest, ScansTakeTurnsInTakingBuffers) {
+  CloseEngine();
+  StartEngine(256, 4 << 20);
+  BecomeReady();
+  for (int i = 0; i < 400; ++i) Store(absl::StrCat("moon", i), std::string(3000, 'v'));
+  ExpectWithinTenTimesTheMedian(PollsOfScans(32, 200, 100, true));
 }
 
 class ClientScanTornTest : public ClientScanTest {

@@ -377,10 +377,12 @@ size_t FakeTransport::Poll(absl::Span<Event> events) {
     if (end->transport == this) mine.push_back(id);
   }
   for (ConnectionId id : mine) {
-    // One batch of READs each: their event goes first, as nothing orders it against frames.
+    // READs first, as nothing orders their events against frames.
     End* end = network_->Find(id);
-    if (count < events.size() && end != nullptr && end->state == End::State::kOpen &&
-        end->MayRead()) {
+    for (uint32_t left = network_->options_.read_batches_per_poll;
+         left > 0 && count < events.size() && end != nullptr && end->state == End::State::kOpen &&
+         end->MayRead();
+         --left) {
       if (network_->before_reads) network_->before_reads(id);
       end = network_->Find(id);
       if (end->state == End::State::kOpen && end->MayRead()) {

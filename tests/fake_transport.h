@@ -18,8 +18,8 @@
 // up.
 //
 // When what happens: Send puts the frame into the peer's next Poll. PostReads is carried out in one
-// of our own next Polls (one batch of each connection in each Poll). Disconnect and the faults
-// below show in the next Poll of each end.
+// of our own next Polls (one batch of each connection in each Poll, unless NetworkOptions says
+// more). Disconnect and the faults below show in the next Poll of each end.
 //
 // Thread rule: one thread for the Network and all that came from it. The Network must outlive all
 // of it.
@@ -60,6 +60,8 @@ struct NetworkOptions {
   // Of so many READs some pieces are copied twice, before the READ completes: as when a response
   // was lost and what it answers is sent again, of what the memory holds by then.
   uint32_t replays_per_10k = 0;
+  // Batches of READs of each connection that are carried out in one Poll.
+  uint32_t read_batches_per_poll = 1;
   // READs on the wire at once (ConnectionLimits::read_depth).
   uint16_t read_depth = 16;
   // Peers see each other's memory (Transport::View), as over shm: while nothing is held or cut.
