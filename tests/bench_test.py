@@ -1,8 +1,12 @@
 #!/usr/bin/python3 -IB
 """What tools/bench's parts make of what they measured: perftest's output, rows, tables. Prints a line a case."""
 
+import argparse
+import contextlib
+import io
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +19,7 @@ import index_rows  # pylint: disable=wrong-import-position
 import lab_rows  # pylint: disable=wrong-import-position
 import native_rows  # pylint: disable=wrong-import-position
 import nic_model  # pylint: disable=wrong-import-position
+import part  # pylint: disable=wrong-import-position
 import processes  # pylint: disable=wrong-import-position
 import rows  # pylint: disable=wrong-import-position
 
@@ -124,6 +129,66 @@ def what_is_written_can_be_read():
         found = json.loads((pathlib.Path(directory) / "lab.json").read_text(encoding="utf-8"))
     assert found["environment"] == {"commit": "abc"}
     assert found["rows"][0]["judged_median"] == 1.2 and found["rows"][0]["met"]
+
+
+def what_fails_costs_its_own_section_and_is_in_the_results_and_the_status():
+    failures = part.Failures("made up")
+    found = native_rows.Collected()
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        for name, error in (("one", None), ("two", processes.MeasureError("SCAN: DEADLINE_EXCEEDED")), ("three", None),
+                            ("four", BrokenPipeError("gone")), ("five", subprocess.TimeoutExpired("six", 1))):
+            with failures.section(name):
+                if error:
+                    raise error
+                found.add(name, "/s", 1.0)
+    assert [line.name for line in found.rows()] == ["one", "three"]
+    assert "bench made up: two: SCAN: DEADLINE_EXCEEDED\n" in said.getvalue()
+    assert [failure["name"] for failure in failures.found] == ["two", "four", "five"]
+    with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()) as printed:
+        flags = argparse.Namespace(json=directory)
+        assert raises(SystemExit, part.finish, "made up", flags, {}, found.rows(), rows, failures.found) == "1"
+        document = json.loads((pathlib.Path(directory) / "made up.json").read_text(encoding="utf-8"))
+    assert [line["name"] for line in document["rows"]] == ["one", "three"]
+    assert document["failures"][0] == {"name": "two", "reason": "SCAN: DEADLINE_EXCEEDED"}
+    assert "three" in printed.getvalue() and "NOT MEASURED  two: SCAN: DEADLINE_EXCEEDED" in printed.getvalue()
+
+
+KVSERVER = """#!/bin/sh
+echo "ready ${1#--listen=}"
+exec sleep 60
+"""
+# One failed SCAN, as kvbench reports it.
+KVBENCH = """#!/bin/sh
+case "$*" in *--workload=e*) exit 4 ;; esac
+echo "[OVERALL], Throughput(ops/sec), 1000.0"
+"""
+
+
+def a_part_whose_programs_fail_prints_the_rest_and_names_each():
+    with tempfile.TemporaryDirectory() as directory:
+        copy = pathlib.Path(directory) / "copy"
+        (copy / "tools").mkdir(parents=True)
+        shutil.copytree(ROOT / "tools" / "bench.d", copy / "tools" / "bench.d")
+        native = copy / "tools" / "bench.d" / "native"
+        native.write_text(native.read_text(encoding="utf-8").replace("/proc/sys/vm/nr_hugepages", "/nonexistent"), encoding="utf-8")
+        for path, text in (("server/kvserver", KVSERVER), ("tools/kvbench", KVBENCH)):
+            program = copy / "bazel-bin" / path
+            program.parent.mkdir(parents=True)
+            program.write_text(text, encoding="utf-8")
+            program.chmod(0o755)
+        for name, sections in (("native", ("beside rivals", "YCSB E, threads 1, round 1", "pollers")), ("index", ("round 1", "instructions")),
+                               ("growth", ("memory", "by pollers", "fill", "READs a GET", "guest")), ("lab", ("guest",))):
+            ran = subprocess.run([copy / "tools" / "bench.d" / name, "--short", "--no-build", f"--json={directory}"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            assert ran.returncode == 1, (name, ran.stderr)
+            document = json.loads((pathlib.Path(directory) / f"{name}.json").read_text(encoding="utf-8"))
+            for section in sections:
+                assert f"bench {name}: {section}: " in ran.stderr, (name, section, ran.stderr)
+                assert section in [failure["name"] for failure in document["failures"]], (name, section)
+            if name == "native":
+                measured = [f"YCSB {letter}, 16 in flight, 1 thread" for letter in "ABCDF"] + ["YCSB C, 16 in flight, 2 threads"]
+                assert [line["name"] for line in document["rows"]] == measured, document["rows"]
 
 
 def lab_round(get_us):

@@ -1,6 +1,7 @@
 """What all parts of tools/bench have in common: their flags, building, and what they print at their end."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -9,7 +10,11 @@ import subprocess
 import sys
 import tempfile
 
+import processes
+
 BUILD_S_MAX = 1800
+# (A probe that died closes its pipe: OSError.)
+FAILURES = (processes.MeasureError, OSError, ValueError, KeyError, subprocess.SubprocessError)
 
 
 def parse(text, add_flags=None):
@@ -35,14 +40,40 @@ def build(targets, flags):
         sys.exit("bench: the build failed, see above")
 
 
-def in_guest(script, arguments, seconds_max, lab_flags=()):
-    """Runs SCRIPT ARGUMENTS… FILE in the lab's guest; returns what it wrote to FILE."""
+class Failures:
+    """What could not be measured. It costs the rows of its own section, and the exit status; the part goes on."""
+
+    def __init__(self, part):
+        self._part = part
+        self.found = []
+
+    @contextlib.contextmanager
+    def section(self, name):
+        """Whatever fails in the block ends the block alone, is said at once, and kept for the results."""
+        try:
+            yield
+        except FAILURES as error:
+            self.add(name, str(error) or type(error).__name__)
+
+    def add(self, name, reason):
+        print(f"bench {self._part}: {name}: {reason}", file=sys.stderr, flush=True)
+        self.found.append({"name": name, "reason": reason})
+
+
+def in_guest(script, arguments, seconds_max, lab_flags=(), failures=None):
+    """Runs SCRIPT ARGUMENTS… FILE in the lab's guest; returns what it wrote to FILE. MeasureError: nothing was written."""
     with tempfile.TemporaryDirectory(prefix="osprey-bench.", dir="/tmp") as directory:  # the guest sees it
         path = pathlib.Path(directory) / "found.json"
         command = ["tools/lab", f"--timeout={seconds_max}", *lab_flags, "--", script, *map(str, arguments), str(path)]
-        if subprocess.run(command, check=False).returncode != 0:
-            sys.exit(f"bench: {script} failed in the guest, see above")
-        return json.loads(path.read_text(encoding="utf-8"))
+        status = subprocess.run(command, check=False).returncode
+        failure = f"{script} failed in the guest with status {status}"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise processes.MeasureError(failure if status != 0 else f"{script} wrote no results: {error}") from error
+        if status != 0 and failures is not None:
+            failures.add("guest", failure)
+        return found
 
 
 def commit():
@@ -57,11 +88,15 @@ def environment():
             "cpus": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "command": " ".join(sys.argv)}
 
 
-def finish(name, flags, more, table, rows):
-    """Prints the rows, with what they were measured on, and writes them if asked to."""
+def finish(name, flags, more, table, rows, failures=()):
+    """Prints the rows, with what they were measured on, and writes them if asked to. Exits with 1 if something failed."""
     about = environment() | more
     for line in rows.table(table):
         print(line)
+    for failure in failures:
+        print(f"NOT MEASURED  {failure['name']}: {failure['reason']}")
     print(", ".join(f"{key} {value}" for key, value in about.items() if not isinstance(value, dict)))
     if flags.json:
-        rows.write_json(flags.json, name, about, table)
+        rows.write_json(flags.json, name, about, table, failures)
+    if failures:
+        sys.exit(1)

@@ -91,9 +91,10 @@ def columns(cells):
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
 
 
-def write_json(directory, part, environment, rows):
-    """DIRECTORY/PART.json: the environment (device, transport, sizes, commit, command) and all rows."""
+def write_json(directory, part, environment, rows, failures=()):
+    """DIRECTORY/PART.json: the environment (device, transport, sizes, commit, command), all rows, and what failed."""
     path = pathlib.Path(directory)
     path.mkdir(parents=True, exist_ok=True)
-    document = {"part": part, "environment": environment, "rows": [row.as_json() for row in rows]}
+    document = {"part": part, "environment": environment, "rows": [row.as_json() for row in rows],
+                "failures": list(failures)}
     (path / f"{part}.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
