@@ -142,7 +142,8 @@ struct WriteOptions {
 struct ScanOptions {
   // Only keys that begin so.
   std::string prefix;
-  // A page ends when it has so many (or a few more). At least 1.
+  // A page ends when it has so many. At least 1. (It has more only of keys that share one 64-bit
+  // hash.)
   uint64_t limit = 1000;
   // With the values. Long ones (over 64 KiB) are fetched one by one.
   bool values = false;

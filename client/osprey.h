@@ -243,7 +243,7 @@ typedef struct osprey_scan_options {
   int64_t deadline_us;   // 0: the client's; at most 60 s
   const void* prefix;    // only keys that begin so
   size_t prefix_length;  // bytes
-  uint64_t limit;        // a page ends when it has so many (or a few more); 0: 1000
+  uint64_t limit;        // a page ends when it has so many; 0: 1000
   int32_t values;        // not 0: with the values
   int32_t reserved;      // 0
 } osprey_scan_options;

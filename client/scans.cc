@@ -17,12 +17,14 @@ constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
 
-// incarnation (16 hexadecimal digits), partition (2), position (7), home (2)
+// incarnation (16 hexadecimal digits), partition (2), position (7), home (2), and where the home is
+// divided, from_hash (16)
 constexpr size_t kIncarnationDigits = 16;
 constexpr size_t kPartitionDigits = 2;
 static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
 constexpr size_t kPositionDigits = 7;
 constexpr size_t kHomeDigits = 2;
+constexpr size_t kHashDigits = 16;
 
 absl::Status BadCursor() {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBadCursor,
@@ -33,7 +35,10 @@ absl::Status BadCursor() {
 
 std::string ScanPlace::Text() const {
   if (at_end()) return "";
-  return absl::StrFormat("%016x%02x%07x%02x", incarnation, partition, cursor.position, cursor.home);
+  std::string text =
+      absl::StrFormat("%016x%02x%07x%02x", incarnation, partition, cursor.position, cursor.home);
+  if (cursor.from_hash != 0) absl::StrAppendFormat(&text, "%016x", cursor.from_hash);
+  return text;
 }
 
 absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
@@ -47,12 +52,15 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
     return true;
   };
   if (!take(kIncarnationDigits, place.incarnation) || !take(kPartitionDigits, place.partition) ||
-      !take(kPositionDigits, place.cursor.position) || !take(kHomeDigits, home) || !text.empty() ||
+      !take(kPositionDigits, place.cursor.position) || !take(kHomeDigits, home) ||
+      (!text.empty() && !take(kHashDigits, place.cursor.from_hash)) || !text.empty() ||
       place.incarnation == 0 || place.partition >= index::kPartitionsMax || place.at_end() ||
       home >= index::kHomesPerSegment) {
     return BadCursor();
   }
   place.cursor.home = static_cast<uint32_t>(home);
+  const uint64_t hash = place.cursor.from_hash;
+  if (hash != 0 && index::KeyHash{hash}.home() != home) return BadCursor();
   // A number is read with a sign or "0x", too; none of ours has one.
   return place.Text() == whole ? absl::StatusOr<ScanPlace>(place) : BadCursor();
 }
@@ -260,7 +268,8 @@ void Scans::Expire(absl::Time now, const absl::Status& error) {
     const bool moved =
         found.next.incarnation != 0 && (found.next.partition != from.partition ||
                                         found.next.cursor.position != from.cursor.position ||
-                                        found.next.cursor.home != from.cursor.home);
+                                        found.next.cursor.home != from.cursor.home ||
+                                        found.next.cursor.from_hash != from.cursor.from_hash);
     // A page may be short; a count is all or nothing.
     if (moved && !operation->request.count_only) {
       End(*operation, std::move(found));

@@ -193,11 +193,33 @@ Scan::Step Scan::NextBlock() {
   return BeginRound();
 }
 
+// Leaves what is above the limit to the scan that goes on from the cursor. The order is a function
+// of the keys alone, so keys that come and go between the two change nothing for the others.
+void Scan::KeepUpToLimit(ScanCursor& next) {
+  const uint64_t left = options_.entries_max - count_;
+  if (block_found_.size() <= left) return;
+  const auto order = [](const Found& found) {
+    return std::make_pair(found.hash.home(), found.hash.bits);
+  };
+  std::sort(block_found_.begin(), block_found_.end(),
+            [&](const Found& a, const Found& b) { return order(a) < order(b); });
+  size_t end = left;
+  while (end < block_found_.size() && order(block_found_[end]) == order(block_found_[end - 1]))
+    ++end;
+  if (end == block_found_.size()) return;
+  next.home = block_found_[end].hash.home();
+  next.from_hash = block_found_[end].hash.bits;
+  block_found_.resize(end);
+  block_count_ = end;
+}
+
 Scan::Step Scan::EndBlock() {
+  ScanCursor next = {cursor_.position, home_end_, 0};
+  if (!options_.count_only) KeepUpToLimit(next);
   for (Found& found : block_found_) entries_.push_back(std::move(found.entry));
   count_ += block_count_;
   refreshes_ = 0;
-  cursor_.home = home_end_;
+  cursor_ = next;
   if (cursor_.home == kHomesPerSegment) {
     const uint32_t depth = directory_entry_.depth;
     const uint64_t span = ScanCursor::kPositions >> depth;
@@ -281,7 +303,7 @@ Scan::Step Scan::EndRound() {
   }
   if (options_.count_only) CountEntries(settled);
   for (Found& found : found_) {
-    if (!settled[found.home]) continue;
+    if (!settled[found.hash.home()]) continue;
     block_found_.push_back(std::move(found));
     ++block_count_;
   }
@@ -446,9 +468,10 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
     return;
   }
   if (!std::binary_search(homes_.begin(), homes_.end(), hash.home())) return;
+  if (hash.home() == cursor_.home && hash.bits < cursor_.from_hash) return;
   if (item.key.substr(0, options_.prefix.size()) != options_.prefix) return;
   Found found;
-  found.home = hash.home();
+  found.hash = hash;
   found.entry.key.assign(item.key.data(), item.key.size());
   found.entry.value_length = item.value_length;
   found.entry.version = item.cas_version;

@@ -38,11 +38,12 @@ namespace osprey::index {
 
 // Where a scan stands. Keys come in the order of their hashes' low bits, reversed, so that those of
 // a segment are neighbours and stay neighbours when it splits; within a segment, in the order of
-// their homes.
+// their homes; where a limit divides a home, in the order of their hashes.
 struct ScanCursor {
   static constexpr uint64_t kPositions = uint64_t{1} << kDirectoryDepthMax;
   uint64_t position = 0;
-  uint32_t home = 0;  // below kHomesPerSegment
+  uint32_t home = 0;       // below kHomesPerSegment
+  uint64_t from_hash = 0;  // of that home, the keys whose hashes are below this are done
 
   bool at_end() const { return position >= kPositions; }
 };
@@ -50,7 +51,8 @@ struct ScanCursor {
 struct ScanOptions {
   // Only keys that begin so. Must outlive the scan.
   absl::string_view prefix;
-  // The scan is done when it has found so many (a few more come, as homes are not divided).
+  // The scan is done when it has found so many. (More come only where the next keys have the very
+  // hash of the last one. A count stops at the end of a block.)
   uint64_t entries_max = UINT64_MAX;
   // With their values, of items that are READ whole: see kScanWholeBytesMax.
   bool want_values = false;
@@ -141,7 +143,7 @@ class Scan {
   // An entry of this round; believed when its home is settled.
   struct Found {
     ScanEntry entry;
-    uint32_t home = 0;
+    KeyHash hash;
   };
   // A long item, of which the head was READ; believed when its header is still the same.
   struct Head {
@@ -161,6 +163,7 @@ class Scan {
   Step BeginRound();
   Step EndRound();
   Step EndBlock();
+  void KeepUpToLimit(ScanCursor& next);
   Step Refresh();
   Step GiveUp();
   Step Done();

@@ -69,6 +69,7 @@ class ClientScanTest : public ClientEngineTest {
     do {
       const absl::StatusOr<Scans::Found> page = Page(cursor, limit);
       ASSERT_TRUE(page.ok()) << page.status();
+      ASSERT_TRUE(page->entries.size() == limit || page->next.at_end()) << page->entries.size();
       for (const index::ScanEntry& entry : page->entries)
         EXPECT_TRUE(found.insert(entry.key).second) << entry.key << " twice";
       cursor = page->next.Text();
@@ -145,7 +146,8 @@ TEST_F(ClientScanTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) 
 
 TEST_F(ClientScanTest, AllKeysAreFoundInPagesOfAnySizeWithoutAMessage) {
   StoreMany(5000);
-  for (const uint64_t limit : {uint64_t{100}, uint64_t{1000}, UINT64_MAX}) ExpectAll(limit);
+  for (const uint64_t limit : {uint64_t{7}, uint64_t{100}, uint64_t{1000}, UINT64_MAX})
+    ExpectAll(limit);
   EXPECT_EQ(engine_->counters().messages, 0u);
   EXPECT_EQ(engine_->counters().reads, 0u) << "those are of GETs";
   EXPECT_GT(engine_->counters().scan_reads, 100u);
@@ -283,8 +285,12 @@ TEST_F(ClientScanTest, ATextThatIsNoCursorIsRefused) {
   StoreMany(2000);
   const std::string cursor = Page("", 100)->next.Text();
   EXPECT_TRUE(ScanPlace::Parse(cursor).ok());
+  // One whose hash is of another home.
+  ScanPlace divided = ScanPlace::Parse(cursor).value();
+  divided.cursor.home = 1;
+  divided.cursor.from_hash = 1;
   for (const std::string& text :
-       {cursor + "0", cursor.substr(1), std::string(25, 'x'), std::string(25, '0'),
+       {divided.Text(), cursor + "0", cursor.substr(1), std::string(25, 'x'), std::string(25, '0'),
         std::string(25, 'f'), "1" + std::string(22, '0') + "ff", std::string("-"),
         "0x" + cursor.substr(2), absl::AsciiStrToUpper("a" + cursor.substr(1))}) {
     EXPECT_EQ(ReasonOf(ScanPlace::Parse(text).status()), Reason::kBadCursor) << text;

@@ -224,11 +224,14 @@ TEST_F(KvcliTest, ALimitedScanGoesOnWithItsCursor) {
     const std::vector<std::string> lines = absl::StrSplit(page.out, '\n', absl::SkipEmpty());
     for (const std::string& line : lines) {
       const Json json = Json::parse(line);
-      if (json.contains("key")) found.insert(json["key"].get<std::string>());
+      if (!json.contains("key")) continue;
+      EXPECT_TRUE(found.insert(json["key"].get<std::string>()).second) << line << " twice";
     }
     cursor = Json::parse(lines.back())["cursor"].get<std::string>();
+    EXPECT_TRUE(lines.size() == 4 || cursor.empty()) << "three keys, and the end; " << page.out;
   } while (!cursor.empty());
-  EXPECT_GT(pages, 2);
+  EXPECT_EQ(pages, 7);
+  EXPECT_THAT(Kvcli({"scan", "--limit=1"}).out, MatchesRegex("page/[0-9]+\n"));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(found.count(absl::StrCat("page/", i)), 1u) << i;
   EXPECT_EQ(Kvcli({"scan", "--cursor=nonsense"}).exit_status, 2);
 }

@@ -46,9 +46,8 @@ absl::Status WalkKeys(Client& client, Walk& walk,
         if (!*there) continue;
       }
       if (absl::Status status = each(item); !status.ok()) return status;
+      left -= std::min<uint64_t>(left, 1);
     }
-    // A page may hold a few more than were asked for, and the cursor is behind them.
-    left -= std::min<uint64_t>(left, page->items.size());
     walk.cursor = std::move(page->cursor);
   } while (after_page() && !walk.cursor.empty() && left > 0 && !Interrupted());
   return absl::OkStatus();

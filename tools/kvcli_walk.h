@@ -21,7 +21,7 @@ struct Walk {
 
   std::string prefix;
   bool values = false;
-  uint64_t limit = UINT64_MAX;  // so many keys, or a few more
+  uint64_t limit = UINT64_MAX;  // so many keys
   std::string cursor;           // where it begins; afterwards where it ended: "": at the end
 };
 
