@@ -275,15 +275,23 @@ TEST_F(KvbenchOnAnyTransportTest, FilesAreWrittenThoughNobodyReadsTheReport) {
   EXPECT_EQ(Json::parse(Contents(InDirectory("unread.json")))["operations"], 100);
 }
 
-TEST_F(KvbenchTest, AnInterruptedRunReportsWhatWasDone) {
+TEST_F(KvbenchTest, AnInterruptionIsStatusFourWithTheReportOfWhatWasDone) {
   Load();
-  const ProgramResult run =
-      RunProgram({"timeout", "--foreground", "--preserve-status", "--signal=INT", "1",
-                  "tools/kvbench", "run", "--workload=c", "--records=500", "--duration=60",
-                  absl::StrCat("--server=", server_->uri())});
-  EXPECT_EQ(run.exit_status, 0) << run.err;
+  const auto interrupted = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), {"timeout", "--foreground", "--preserve-status", "--signal=INT", "1",
+                               "tools/kvbench"});
+    return RunProgram(args);
+  };
+  const ProgramResult run = interrupted({"run", "--workload=c", "--records=500", "--duration=60",
+                                         absl::StrCat("--server=", server_->uri())});
+  EXPECT_EQ(run.exit_status, 4);
+  EXPECT_THAT(run.err, AllOf(MatchesRegex(kOneLine), HasSubstr("interrupted after")));
   EXPECT_THAT(run.out, HasSubstr("# interrupted"));
   EXPECT_GT(Figure(run.out, "[READ], Return=OK"), 0);
+  const ProgramResult load = interrupted({"load", "--records=1000000000", "--server=null:"});
+  EXPECT_EQ(load.exit_status, 4);
+  EXPECT_THAT(load.err, AllOf(MatchesRegex(kOneLine), HasSubstr("of 1000000000 records")));
+  EXPECT_GT(Figure(load.out, "[INSERT], Return=OK"), 0);
 }
 
 TEST_F(KvbenchOnAnyTransportTest, AFullServerEndsALoadWithStatusFour) {

@@ -316,6 +316,42 @@ TEST_F(DriverTest, AStopEndsTheRunWithWhatWasDone) {
   const Measurements& measured = Run(DriverOptions());
   EXPECT_GT(measured.operations, 900u);
   EXPECT_EQ(measured.operations, measured.Returned(absl::StatusCode::kOk));
+  EXPECT_TRUE(driver_->stopped());
+  // One that had done all when the stop came is whole.
+  state_.stop = false;
+  DriverOptions options;
+  options.operations = 10;
+  store_.takes = [this](int64_t) {
+    state_.stop = store_.started % 10 == 0;
+    return kMillisecond;
+  };
+  store_.started = 0;
+  EXPECT_EQ(Run(options).operations, 10u);
+  EXPECT_FALSE(driver_->stopped());
+}
+
+// Eight operations are in flight at the end, and take longer than any before.
+TEST_F(DriverTest, WhatIsInFlightAtTheEndIsNoSecondOfItsOwn) {
+  store_.takes = [](int64_t now_ns) {
+    return now_ns >= 2 * kSecond - kMillisecond / 10 ? 5 * kMillisecond : kMillisecond / 10;
+  };
+  DriverOptions options;
+  options.depth = 8;
+  options.end_ns = 2 * kSecond;
+  const Measurements& measured = Run(options);
+  ASSERT_EQ(state_.series.Rows().size(), 2u);
+  EXPECT_LT(state_.series.Row(1).p99_ns, 200'000u);
+  EXPECT_EQ(state_.series.Row(0).operations + state_.series.Row(1).operations, measured.operations)
+      << "they are counted nevertheless";
+}
+
+TEST_F(DriverTest, WhatIsInFlightAtAStopIsNoSecondOfItsOwn) {
+  store_.takes = [this](int64_t now_ns) {
+    state_.stop = now_ns >= 2 * kSecond - kMillisecond / 10;
+    return state_.stop ? 5 * kMillisecond : kMillisecond / 10;
+  };
+  Run(DriverOptions());
+  EXPECT_EQ(state_.series.Rows().size(), 2u);
 }
 
 TEST_F(DriverTest, AWrongValueIsFound) {

@@ -368,7 +368,14 @@ int RunPlan(Plan& plan) {
   result->environment.insert(result->environment.end(), machine.begin(), machine.end());
   result->settings = Settings(plan);
   AddNotes(plan, *result);
-  return Report(*result, plan.outputs);
+  const int status = Report(*result, plan.outputs);
+  if (status != static_cast<int>(ExitStatus::kDone) || !result->interrupted) return status;
+  const uint64_t done = result->measured.operations;
+  if (plan.run.phase != loadgen::OperationSource::Phase::kLoad)
+    return Fail(ExitStatus::kFailed, absl::StrCat("interrupted after ", done, " operations"));
+  return Fail(ExitStatus::kFailed,
+              absl::StrFormat("interrupted after %d of %d records; load them again", done,
+                              plan.run.workload.insert_count));
 }
 
 // What only a run, or only load and run, know must not be taken without a word.

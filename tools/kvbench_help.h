@@ -35,9 +35,9 @@ A record is one value: its fields, one after the other. An update writes the who
 with writeallfields=false it reads it, changes one field and writes it back. A scan goes on where
 the last one of its thread ended, since keys have no order, and fetches the values.
 
-Exit status: 0 done; 2 usage; 3 cannot connect; 4 anything else: operations that failed, or
-with --verify a value that was wrong. Ctrl-C ends a run early, with the report of what was
-done; once more, without it.
+Exit status: 0 done; 2 usage; 3 cannot connect; 4 anything else: operations that failed, a load
+or run that was interrupted, or with --verify a value that was wrong. Ctrl-C ends a load or run
+early, with the report of what was done; once more, without it.
 )";
 
 }  // namespace osprey

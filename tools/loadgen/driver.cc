@@ -32,7 +32,9 @@ Driver::Driver(const DriverOptions& options, const Workload& workload, SharedKey
       records_(workload, options.serial, Mix64(options.seed)),
       slots_(options.depth),
       seen_(options.verify ? kSeenKeys : 0),
-      last_end_ns_(options.start_ns) {
+      last_start_ns_(options.start_ns),
+      last_end_ns_(options.start_ns),
+      series_end_ns_(options.end_ns - 1) {
   assert(options.depth > 0);
   for (Token token = options.depth; token > 0; --token) free_.push_back(token - 1);
   store.set_listener(this);
@@ -44,18 +46,25 @@ void Driver::Run() {
     const int64_t now_ns = clock_.NowNs();
     if (!measuring_ && now_ns >= options_.start_ns) StartMeasuring();
     ReportSecond(now_ns);
-    if (now_ns >= options_.end_ns || state_.stop.load(std::memory_order_relaxed)) {
+    const bool stop = state_.stop.load(std::memory_order_relaxed);
+    if (now_ns >= options_.end_ns || stop) {
+      stopped_ |= stop && MayStart() && now_ns < options_.end_ns;
       if (options_.pacer && !exhausted_)
         behind_ns_ = std::max<int64_t>(0, now_ns - options_.pacer->due_ns());
-      exhausted_ = true;
+      Exhaust();
     }
     if (!MayStart() && free_.size() == slots_.size()) break;
     StartWhatIsDue(now_ns);
     WaitForWork(now_ns);
   }
-  // The last second, too.
-  ReportSecond(INT64_MAX);
+  second_ = std::min(second_, SecondOf(last_start_ns_));
+  CloseSecond();
   if (measuring_) CountClient();
+}
+
+void Driver::Exhaust() {
+  exhausted_ = true;
+  series_end_ns_ = std::min(series_end_ns_, last_start_ns_);
 }
 
 bool Driver::MayStart() const { return !exhausted_ && !failed_; }
@@ -75,14 +84,14 @@ void Driver::StartWhatIsDue(int64_t now_ns) {
     const std::optional<Operation> operation = source_.Next();
     if (!operation) {
       // A run's insert has to wait for others; a load is done.
-      if (options_.phase == OperationSource::Phase::kLoad) exhausted_ = true;
+      if (options_.phase == OperationSource::Phase::kLoad) Exhaust();
       return;
     }
     const Token token = free_.back();
     free_.pop_back();
     StartOne(token, *operation, now_ns);
-    now_ns = slots_[token].start_ns;
-    if (options_.operations > 0 && started_ >= options_.operations) exhausted_ = true;
+    now_ns = last_start_ns_ = slots_[token].start_ns;
+    if (options_.operations > 0 && started_ >= options_.operations) Exhaust();
   }
 }
 
@@ -260,15 +269,22 @@ void Driver::Finish(Token token, const absl::Status& status, int64_t now_ns) {
   second_latencies_.Record(options_.pacer ? intended_ns : service_ns);
 }
 
+uint64_t Driver::SecondOf(int64_t now_ns) const {
+  return Since(options_.start_ns, now_ns) / kSecondNs;
+}
+
 void Driver::ReportSecond(int64_t now_ns) {
   if (now_ns < options_.start_ns) return;
-  const uint64_t second = Since(options_.start_ns, now_ns) / kSecondNs;
+  const uint64_t second = SecondOf(std::min(now_ns, series_end_ns_));
   if (second == second_) return;
-  if (second_latencies_.count() > 0) {
-    state_.series.Add(second_, second_latencies_);
-    second_latencies_.Clear();
-  }
+  CloseSecond();
   second_ = second;
+}
+
+void Driver::CloseSecond() {
+  if (second_latencies_.count() == 0) return;
+  state_.series.Add(second_, second_latencies_);
+  second_latencies_.Clear();
 }
 
 void Driver::CountClient() {

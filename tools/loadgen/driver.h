@@ -68,6 +68,8 @@ class Driver : private StoreListener {
   Measurements& measurements() { return measured_; }
   // When the last operation ended; `start_ns` if none was measured.
   int64_t ended_ns() const { return last_end_ns_; }
+  // RunState::stop ended it before it had done all that was asked for.
+  bool stopped() const { return stopped_; }
   // How far behind its pacer the thread was when it stopped starting operations.
   int64_t behind_ns() const { return behind_ns_; }
 
@@ -100,6 +102,8 @@ class Driver : private StoreListener {
   void WriteBack(Token token, Value& value);
   void WaitForWork(int64_t now_ns);
   bool MayStart() const;
+  // Nothing is started any more.
+  void Exhaust();
   // The parts of a read-modify-write are measured as what they are, too.
   void MeasurePart(const Slot& slot, OperationKind kind, const absl::Status& status,
                    int64_t now_ns);
@@ -107,7 +111,9 @@ class Driver : private StoreListener {
   void Verify(const Slot& slot, absl::string_view key, const Value& value);
   void Note(const Slot& slot, uint64_t version);
   uint64_t FloorOf(uint64_t key) const;
+  uint64_t SecondOf(int64_t now_ns) const;
   void ReportSecond(int64_t now_ns);
+  void CloseSecond();
   void StartMeasuring();
   void CountClient();
 
@@ -127,10 +133,15 @@ class Driver : private StoreListener {
 
   uint64_t started_ = 0;  // measured operations
   bool exhausted_ = false;
+  bool stopped_ = false;
   bool failed_ = false;  // an insert of a load
   bool measuring_ = false;
   Counters before_;
+  int64_t last_start_ns_ = 0;
   int64_t last_end_ns_ = 0;
+  // What ends later counts to this second of the series: operations that are left in flight are no
+  // load of a second of its own.
+  int64_t series_end_ns_;
   int64_t behind_ns_ = 0;
 
   // On a cache line that other threads' drivers do not write.

@@ -150,7 +150,9 @@ class Run {
     }
     result.seconds = static_cast<double>(end_ns - start_ns_) / kNanos;
     result.open_loop = workload_.target > 0;
-    result.interrupted = state_.stop;
+    result.interrupted =
+        stores_.size() < workload_.threads ||
+        std::any_of(drivers_.begin(), drivers_.end(), [](const auto& d) { return d->stopped(); });
     result.percentiles = workload_.percentiles;
     result.show_service = workload_.interval != "intended" || !result.open_loop;
     result.show_intended = result.open_loop && workload_.interval != "op";
