@@ -339,6 +339,26 @@ TEST(BulkFormatTest, TheFormatIsWhatWasSaidOrAsTheNameEnds) {
   EXPECT_EQ(BulkFormatOf("", "-").value(), BulkFormat::kJsonl);
   EXPECT_EQ(BulkFormatOf("binary", "a.csv").value(), BulkFormat::kBinary);
   EXPECT_TRUE(absl::IsInvalidArgument(BulkFormatOf("xml", "a.csv").status()));
+  EXPECT_EQ(BulkFormatOf("", "A.CSV").value(), BulkFormat::kCsv);
+  EXPECT_EQ(BulkFormatOf("", "a.Bin").value(), BulkFormat::kBinary);
+  EXPECT_EQ(BulkFormatOf("", "a.b/c.jsonl").value(), BulkFormat::kJsonl);
+  for (const char* without_an_ending :
+       {"backup", "a.gz/backup", ".backup", "/dev/stdin", "backup."})
+    EXPECT_EQ(BulkFormatOf("", without_an_ending).value(), BulkFormat::kJsonl);
+}
+
+TEST(BulkFormatTest, ANameWithAnotherEndingIsRefusedWithTheFormats) {
+  for (const char* path : {"a.txt", "a.json", "a.csv.1", "backup.2026-11-24"}) {
+    EXPECT_THAT(std::string(BulkFormatOf("", path).status().message()),
+                AllOf(HasSubstr("--format=jsonl, csv or binary"), HasSubstr(".osprey")));
+    EXPECT_EQ(BulkFormatOf("csv", path).value(), BulkFormat::kCsv);
+  }
+  // Of a compressed file, whatever is asked for: nothing here compresses.
+  for (const char* name : {"", "jsonl", "binary"}) {
+    EXPECT_THAT(std::string(BulkFormatOf(name, "x.jsonl.GZ").status().message()),
+                HasSubstr("kvcli export - --format=jsonl | gzip > FILE"));
+    EXPECT_FALSE(BulkFormatOf(name, "x.zst").ok());
+  }
 }
 
 TEST(BulkFormatTest, TheStateOfAnExportComesBackAndNonsenseIsNone) {

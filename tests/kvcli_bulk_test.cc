@@ -2,6 +2,7 @@
 // was interrupted goes on, and the server's CPU takes no part in an export.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -505,6 +506,67 @@ TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsN
   const ProgramResult full = RunProgram(Command({"export", "-"}), options);
   EXPECT_EQ(full.exit_status, 4);
   EXPECT_THAT(full.err, HasSubstr("standard output cannot be written"));
+}
+
+// A file system of 1 MiB, in a mount namespace of its own.
+TEST_F(KvcliBulkTest, AnExportThatFillsTheDiskGoesOnOnceThereIsRoom) {
+  SKIP_IN_LAB();
+  if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
+    GTEST_SKIP() << "no mount namespaces here";
+  Fill(20'000, 0);
+  ASSERT_EQ(mkdir(Path("disk").c_str(), 0700), 0);
+  for (const char* format : kFormats) {
+    std::string kvcli;
+    for (const std::string& word : Command({})) absl::StrAppend(&kvcli, word, " ");
+    const ProgramResult result = RunProgram(
+        {"unshare", "-rm", "bash", "-c",
+         absl::StrCat("disk=", Path("disk"), "; mount -t tmpfs -o size=1M none $disk || exit 99\n",
+                      kvcli, "export $disk/all --format=", format, " 2> $disk/../err; status=$?\n",
+                      "cat $disk/../err; [ $status = 4 ] && [ ! -e $disk/all ] || exit 98\n",
+                      "mount -o remount,size=64M $disk\nPATH=$PWD/tools:$PATH\n",
+                      "eval \"$(sed 's/.*go on with: //' $disk/../err)\" || exit 97\n",
+                      "[ \"$(ls $disk)\" = all ] || exit 96\ncp $disk/all $disk/../all")});
+    ASSERT_EQ(result.exit_status, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("No space left on device"), HasSubstr("make room; ")));
+    ExpectTheFileIsAll(Path("all"), format);
+  }
+}
+
+TEST_F(KvcliBulkTest, AnExportThatFillsTheDiskWithItsFirstPageLeavesNothing) {
+  SKIP_IN_LAB();
+  if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
+    GTEST_SKIP() << "no mount namespaces here";
+  Fill(20'000, 0);
+  ASSERT_EQ(mkdir(Path("disk").c_str(), 0700), 0);
+  std::string kvcli;
+  for (const std::string& word : Command({})) absl::StrAppend(&kvcli, word, " ");
+  const ProgramResult result = RunProgram(
+      {"unshare", "-rm", "bash", "-c",
+       absl::StrCat("disk=", Path("disk"), "; mount -t tmpfs -o size=4k none $disk || exit 99\n",
+                    kvcli, "export $disk/all; [ $? = 4 ] && [ -z \"$(ls $disk)\" ]")});
+  EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
+  EXPECT_THAT(result.err, HasSubstr("make room; export again"));
+}
+
+TEST_F(KvcliBulkTest, TheFormatIsAsTheNameEndsAndWhatNoFormatHasIsRefused) {
+  SKIP_IN_LAB();
+  ASSERT_EQ(Kvcli({"put", "planet", "saturn"}).exit_status, 0);
+  ASSERT_EQ(Kvcli({"export", Path("X.CSV")}).exit_status, 0);
+  EXPECT_THAT(Contents(Path("X.CSV")), HasSubstr("planet,saturn"));
+  for (const std::string name : {"x.jsonl.gz", "x.txt"}) {
+    const ProgramResult exported = Kvcli({"export", Path(name)});
+    EXPECT_EQ(exported.exit_status, 2);
+    EXPECT_THAT(exported.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("--format=jsonl")));
+    EXPECT_FALSE(Exists(Path(name)));
+    std::ofstream(Path(name)) << "{\"key\":\"a\",\"value\":\"1\"}\n";
+    const ProgramResult imported = Kvcli({"import", Path(name)});
+    EXPECT_EQ(imported.exit_status, 2);
+    EXPECT_THAT(imported.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("--format=jsonl")));
+  }
+  // What a file holds says more than its name.
+  ASSERT_EQ(Kvcli({"export", Path("x.dat"), "--format=binary"}).exit_status, 0);
+  EXPECT_EQ(Kvcli({"import", Path("x.dat")}).exit_status, 0);
+  EXPECT_EQ(Kvcli({"import", Path("x.txt"), "--format=jsonl"}).exit_status, 0);
 }
 
 TEST_F(KvcliBulkTest, ARestartedServerEndsAResumedExportWithTheMend) {

@@ -90,7 +90,8 @@ ExportFile::~ExportFile() {
   if (fd_ >= 0 && !is_stdout()) close(fd_);
 }
 
-absl::Status ExportFile::Error(absl::string_view what) const {
+absl::Status ExportFile::Error(absl::string_view what) {
+  is_full_ |= errno == ENOSPC || errno == EDQUOT;
   return ErrnoError(what, is_stdout() ? "standard output" : PartOf(path_));
 }
 
@@ -144,24 +145,42 @@ absl::Status ExportFile::WriteNow(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
+absl::Status ExportFile::Truncate(uint64_t bytes) {
+  buffer_.clear();
+  if (is_stdout()) return absl::OkStatus();
+  const auto end = static_cast<off_t>(bytes);
+  if (ftruncate(fd_, end) != 0 || lseek(fd_, end, SEEK_SET) < 0) return Error("truncated");
+  written_ = bytes;
+  return absl::OkStatus();
+}
+
 absl::Status ExportFile::SaveState(const ExportState& state) {
   if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
   if (is_stdout()) return absl::OkStatus();
   const std::string part = StateOf(path_) + ".part";
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << state.Text() << std::flush;
-    if (!file) return ErrnoError("written", part);
-  }
-  if (std::rename(part.c_str(), StateOf(path_).c_str()) != 0) return ErrnoError("renamed", part);
-  return absl::OkStatus();
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << state.Text() << std::flush;
+  absl::Status status = file ? absl::OkStatus() : ErrnoError("written", part);
+  if (status.ok() && std::rename(part.c_str(), StateOf(path_).c_str()) != 0)
+    status = ErrnoError("renamed", part);
+  if (!status.ok()) std::remove(part.c_str());
+  return status;
+}
+
+void ExportFile::Discard() {
+  if (is_stdout()) return;
+  std::remove(StateOf(path_).c_str());
+  std::remove(PartOf(path_).c_str());
 }
 
 absl::Status ExportFile::Finish() {
   if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
   if (is_stdout()) return absl::OkStatus();
+  // After a failed fsync the kernel forgets what it could not write.
+  is_damaged_ = true;
   if (fsync(fd_) != 0 && errno != EINVAL) return Error("written");
   if (close(std::exchange(fd_, -1)) != 0) return Error("written");
+  is_damaged_ = false;
   if (std::rename(PartOf(path_).c_str(), path_.c_str()) != 0) return Error("renamed");
   std::remove(StateOf(path_).c_str());
   return absl::OkStatus();
@@ -183,6 +202,12 @@ absl::Status ImportFile::Open(const std::string& path) {
     return absl::UnknownError(absl::StrCat(path_, " cannot be read: it is a folder"));
   if (S_ISREG(status.st_mode)) bytes_ = static_cast<uint64_t>(status.st_size);
   return absl::OkStatus();
+}
+
+bool ImportFile::BeginsWith(absl::string_view bytes) const {
+  std::string beginning(bytes.size(), '\0');
+  const ssize_t count = pread(fd_, beginning.data(), beginning.size(), 0);  // a pipe: ESPIPE
+  return count == static_cast<ssize_t>(bytes.size()) && beginning == bytes;
 }
 
 bool ImportFile::HasMore() const {

@@ -51,18 +51,28 @@ class ExportFile {
   absl::Status Write(absl::string_view bytes);
   absl::Status Flush();
   uint64_t bytes() const { return written_ + buffer_.size(); }
-  // Flushes, too.
+  // Drops what is buffered, and what the file holds behind `bytes`.
+  absl::Status Truncate(uint64_t bytes);
+  // Flushes, too. A state that cannot be written leaves the earlier one as it is.
   absl::Status SaveState(const ExportState& state);
+  // Removes FILE.part and its state: nothing goes on from them.
+  void Discard();
+  // An error was that there is no room.
+  bool is_full() const { return is_full_; }
+  // What was written may be lost, so that no state is true of it.
+  bool is_damaged() const { return is_damaged_; }
   // All is written: gives it its name.
   absl::Status Finish();
 
  private:
   bool is_stdout() const { return path_ == "-"; }
   absl::Status WriteNow(absl::string_view bytes);
-  absl::Status Error(absl::string_view what) const;
+  absl::Status Error(absl::string_view what);
 
   const std::string path_;
   int fd_ = -1;
+  bool is_full_ = false;
+  bool is_damaged_ = false;
   std::string buffer_;
   uint64_t written_ = 0;
 };
@@ -78,6 +88,8 @@ class ImportFile {
   absl::Status Open(const std::string& path);
   // 0: not known.
   uint64_t bytes() const { return bytes_; }
+  // Reads nothing away. False of a pipe, whatever it holds.
+  bool BeginsWith(absl::string_view bytes) const;
   // Whether reading would not wait, now.
   bool HasMore() const;
   // Reads. CANCELLED when it was interrupted (kvcli_interrupt.h).

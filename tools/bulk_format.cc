@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/client.h"
@@ -18,9 +18,38 @@ namespace {
 
 constexpr size_t kBufferBytes = 256 << 10;
 
+// What stands behind the last dot of the file's name, in small letters; "": nothing. The dot that
+// hides a file is none.
+std::string EndingOf(absl::string_view path) {
+  const absl::string_view file = path.substr(path.rfind('/') + 1);
+  const size_t dot = file.rfind('.');
+  if (dot == file.npos || dot == 0) return "";
+  return absl::AsciiStrToLower(file.substr(dot + 1));
+}
+
+// Endings of compressed files, and the programs that read and write those as a filter.
+constexpr struct {
+  const char* ending;
+  const char* program;
+} kCompressed[] = {{"gz", "gzip"}, {"bz2", "bzip2"}, {"xz", "xz"}, {"zst", "zstd"}, {"lz4", "lz4"}};
+
+absl::Status CheckNotCompressed(absl::string_view ending) {
+  for (const auto& [compressed, program] : kCompressed) {
+    if (ending != compressed) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "files are not compressed here, and this name ends in .", ending,
+        "; use - and a pipe: "
+        "kvcli export - --format=jsonl | ",
+        program, " > FILE, or ", program, " -dc FILE | kvcli import - --format=jsonl"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<BulkFormat> BulkFormatOf(absl::string_view name, absl::string_view path) {
+  const std::string ending = EndingOf(path);
+  if (absl::Status status = CheckNotCompressed(ending); !status.ok()) return status;
   if (name == "csv") return BulkFormat::kCsv;
   if (name == "jsonl") return BulkFormat::kJsonl;
   if (name == "binary") return BulkFormat::kBinary;
@@ -28,9 +57,13 @@ absl::StatusOr<BulkFormat> BulkFormatOf(absl::string_view name, absl::string_vie
     return absl::InvalidArgumentError(
         absl::StrCat("--format=", name, " is none of csv, jsonl and binary"));
   }
-  if (absl::EndsWith(path, ".csv")) return BulkFormat::kCsv;
-  if (absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".osprey")) return BulkFormat::kBinary;
-  return BulkFormat::kJsonl;
+  if (ending.empty() || ending == "jsonl") return BulkFormat::kJsonl;
+  if (ending == "csv") return BulkFormat::kCsv;
+  if (ending == "bin" || ending == "osprey") return BulkFormat::kBinary;
+  return absl::InvalidArgumentError(
+      absl::StrCat("no format has names that end in .", absl::Utf8SafeCHexEscape(ending),
+                   "; give --format=jsonl, csv or binary, or a name that ends in .jsonl, .csv, "
+                   ".bin or .osprey"));
 }
 
 absl::string_view NameOf(BulkFormat format) {

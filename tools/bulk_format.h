@@ -59,8 +59,9 @@ inline constexpr uint64_t kBulkKeyBytesMax = 4096;
 inline constexpr uint64_t kBulkValueBytesMax = uint64_t{1} << 30;
 inline constexpr char kBulkMagic[] = "OSPREYKV";
 
-// "csv", "jsonl" or "binary"; "": as `path` ends (.csv, .bin or .osprey), else jsonl. Errors:
-// INVALID_ARGUMENT.
+// "csv", "jsonl" or "binary"; "": as `path` ends in any case (.jsonl, .csv, .bin or .osprey), and
+// jsonl where the file's name has no dot. Errors: INVALID_ARGUMENT: another name; another ending,
+// with `name` empty; the ending of a compressed file, always.
 absl::StatusOr<BulkFormat> BulkFormatOf(absl::string_view name, absl::string_view path);
 absl::string_view NameOf(BulkFormat format);
 

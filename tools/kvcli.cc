@@ -53,8 +53,10 @@ DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on wi
 DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
 DEFINE_bool(values, false, "scan: print values, too");
 DEFINE_uint64(top, 10, "bigkeys: so many of each kind");
-DEFINE_string(format, "",
-              "csv|jsonl|binary: import, export; else as the file's name ends, else jsonl");
+DEFINE_string(
+    format, "",
+    "csv|jsonl|binary: import, export; else as the file's name ends: .csv, .jsonl, .bin or "
+    ".osprey; jsonl for a name without an ending");
 DEFINE_bool(resume, false, "export: go on with what was interrupted");
 DEFINE_uint64(skip, 0, "import: without the first so many records");
 DEFINE_string(peer, "", "doctor: probe the server at this URI, at 64 B to 1 MiB");

@@ -49,13 +49,13 @@ class Export {
         context_.options.prefix.has_value() || !context_.draws_err ? absl::StatusOr<uint64_t>(0)
                                                                    : context_.client->Count();
     progress_.emplace(context_.draws_err, "export", count.value_or(0));
-    state_.format =
-        std::string(NameOf(BulkFormatOf(context_.options.format.value_or(""), path_).value()));
-    state_.prefix = context_.options.prefix.value_or("");
     if (context_.options.resume) {
       const absl::StatusOr<ExportState> state = ExportFile::ReadState(path_);
       if (!state.ok()) return state.status();
       state_ = *state;
+    } else {
+      state_.format = context_.options.format.value_or("");
+      state_.prefix = context_.options.prefix.value_or("");
     }
     records_ = resumed_records_ = state_.records;
     walk_.prefix = state_.prefix;
@@ -63,10 +63,12 @@ class Export {
     walk_.values = true;
     const absl::StatusOr<BulkFormat> format = BulkFormatOf(state_.format, path_);
     if (!format.ok()) return format.status();
+    state_.format = std::string(NameOf(*format));
     writer_ = NewBulkWriter(*format, records_);
     if (absl::Status opened = file_.Open(state_.bytes); !opened.ok()) return opened;
     is_open_ = true;
-    if (state_.bytes > 0) return absl::OkStatus();
+    is_saved_ = state_.bytes > 0;
+    if (is_saved_) return absl::OkStatus();
     std::string text;
     writer_->Begin(text);
     return file_.Write(text);
@@ -75,7 +77,8 @@ class Export {
   absl::Status WalkAll() {
     BulkRecord record;
     std::string text;
-    return WalkKeys(
+    absl::Status flushed;
+    const absl::Status walked = WalkKeys(
         *context_.client, walk_,
         [&](const ScanItem& item) {
           record.key = item.key;
@@ -90,17 +93,26 @@ class Export {
           return status;
         },
         [&] {
-          state_.cursor = walk_.cursor;
-          state_.records = records_;
-          state_.bytes = file_.bytes();
-          const absl::Time now = absl::Now();
-          if (now - saved_ >= kSaveEvery() && !walk_.cursor.empty()) {
-            saved_ = now;
-            // If this fails, then so will what follows.
-            (void)file_.SaveState(state_);
-          }
+          // The state names only bytes that the file system has taken.
+          flushed = file_.Flush();
+          if (!flushed.ok()) return false;
+          if (!walk_.cursor.empty()) TakeState();
           return true;
         });
+    return walked.ok() ? flushed : walked;
+  }
+
+  // The place behind a page. The first one is saved at once, so that a disk without room for
+  // another state still holds one.
+  void TakeState() {
+    state_.cursor = walk_.cursor;
+    state_.records = records_;
+    state_.bytes = file_.bytes();
+    const absl::Time now = absl::Now();
+    if (is_saved_ && now - saved_ < kSaveEvery()) return;
+    saved_ = now;
+    // A state that cannot be written leaves the last one in place.
+    is_saved_ = file_.SaveState(state_).ok() || is_saved_;
   }
 
   absl::Status End() {
@@ -135,25 +147,39 @@ class Export {
     const std::string what = absl::StrCat("export ", ForTerminal(path_), " at ", context_.server);
     const Reason reason = ReasonOf(status);
     const bool is_stale = reason == Reason::kStaleCursor || reason == Reason::kBadCursor;
-    const bool can_go_on = is_open_ && path_ != "-" && !is_stale && !state_.cursor.empty() &&
-                           file_.SaveState(state_).ok();
+    const bool can_go_on = is_open_ && path_ != "-" && !is_stale && CanBeResumed();
     std::string mend(MendOf(status));
     if (can_go_on) {
       // The state has its format and prefix.
       mend = absl::StrCat(
-          "go on with: ",
+          file_.is_full() ? "make room; " : "", "go on with: ",
           GoOnWith(context_, "export", path_, {"--format", "--prefix", "--resume"}, "--resume"));
     } else if (is_open_ && path_ != "-") {
-      mend = "export again without --resume; nothing was written under that name";
+      // Of another incarnation of the server it may be all that is left.
+      if (!is_stale) file_.Discard();
+      mend = absl::StrCat(file_.is_full() ? "make room; " : "",
+                          "export again without --resume; nothing was written under that name");
     }
     context_.out->Error(what, status, mend);
     return ExitStatus::kFailed;
+  }
+
+  // Whether a state of this export is on the disk; the newest, if there is room for it.
+  bool CanBeResumed() {
+    if (file_.is_damaged()) return false;
+    // What follows the last page takes the room that the state needs.
+    if (!state_.cursor.empty() && file_.Truncate(state_.bytes).ok() &&
+        file_.SaveState(state_).ok()) {
+      return true;
+    }
+    return is_saved_;
   }
 
   CommandContext& context_;
   const std::string path_;
   ExportFile file_;
   bool is_open_ = false;
+  bool is_saved_ = false;  // a state, by this process or an earlier one
   std::optional<Progress> progress_;
   std::unique_ptr<BulkWriter> writer_;
   Walk walk_;
@@ -174,11 +200,24 @@ std::string FolderOf(const std::string& path) {
 absl::Status CheckExport(Arguments arguments, const CommandOptions& options) {
   const std::string& path = arguments[0];
   if (path.empty()) return absl::InvalidArgumentError("FILE is empty");
-  const absl::StatusOr<BulkFormat> format = BulkFormatOf(options.format.value_or(""), path);
+  if (path == "-" && options.resume)
+    return absl::InvalidArgumentError("--resume needs a FILE: what is written there is counted");
+  std::string format_name = options.format.value_or("");
+  if (!format_name.empty()) {
+    if (absl::Status format = BulkFormatOf(format_name, path).status(); !format.ok()) return format;
+  }
+  if (options.resume) {
+    const absl::StatusOr<ExportState> state = ExportFile::ReadState(path);
+    if (!state.ok()) return state.status();
+    if (options.prefix.value_or(state->prefix) != state->prefix ||
+        options.format.value_or(state->format) != state->format)
+      return absl::InvalidArgumentError(
+          "--resume goes on as it began: leave out --format and --prefix");
+    format_name = state->format;
+  }
+  const absl::StatusOr<BulkFormat> format = BulkFormatOf(format_name, path);
   if (!format.ok()) return format.status();
   if (path == "-") {
-    if (options.resume)
-      return absl::InvalidArgumentError("--resume needs a FILE: what is written there is counted");
     if (*format == BulkFormat::kBinary && isatty(STDOUT_FILENO) != 0)
       return absl::InvalidArgumentError("--format=binary is nothing for a terminal");
     return absl::OkStatus();
@@ -187,13 +226,6 @@ absl::Status CheckExport(Arguments arguments, const CommandOptions& options) {
   if (access(folder.c_str(), W_OK) != 0)
     return absl::UnknownError(
         absl::StrCat(folder, " cannot be written to: ", std::strerror(errno)));
-  if (!options.resume) return absl::OkStatus();
-  const absl::StatusOr<ExportState> state = ExportFile::ReadState(path);
-  if (!state.ok()) return state.status();
-  if (options.prefix.value_or(state->prefix) != state->prefix ||
-      options.format.value_or(state->format) != state->format)
-    return absl::InvalidArgumentError(
-        "--resume goes on as it began: leave out --format and --prefix");
   return absl::OkStatus();
 }
 

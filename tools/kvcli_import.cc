@@ -238,11 +238,14 @@ class Import {
 
 absl::Status CheckImport(Arguments arguments, const CommandOptions& options) {
   const std::string& path = arguments[0];
-  const absl::StatusOr<BulkFormat> format = BulkFormatOf(options.format.value_or(""), path);
-  if (!format.ok()) return format.status();
-  if (path == "-") return absl::OkStatus();
+  if (options.format.has_value()) {
+    if (absl::Status format = BulkFormatOf(*options.format, path).status(); !format.ok())
+      return format;
+  }
   ImportFile file;
-  return file.Open(path);
+  if (absl::Status opened = file.Open(path); !opened.ok()) return opened;
+  const bool is_binary = path != "-" && file.BeginsWith(kBulkMagic);
+  return FormatOf(options, path, is_binary ? kBulkMagic : "").status();
 }
 
 ExitStatus RunImport(CommandContext& context, Arguments arguments) {
