@@ -113,7 +113,9 @@ Client::Impl::~Impl() {
 
 absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
   const auto settled = [this] {
-    return engine_->connection().ready() || IsHopeless(engine_->connection().last_error());
+    const absl::Status& error = engine_->connection().last_error();
+    return engine_->connection().ready() || IsHopeless(error) ||
+           (!options_.await_listener && rdma::ReasonOf(error) == rdma::Reason::kNoListener);
   };
   PollUntil(settled, Now() + options_.connect_timeout);
   if (engine_->connection().ready()) return absl::OkStatus();

@@ -72,6 +72,9 @@ enum class WaitMode {
 
 struct Options {
   absl::Duration connect_timeout = absl::Seconds(5);
+  // Connect waits up to connect_timeout for a server where nothing listens yet. False: that is an
+  // error at once. A connection that was made once is made again in either case.
+  bool await_listener = true;
   // The default of every operation. At most kDeadlineMax.
   absl::Duration deadline = absl::Seconds(1);
   WaitMode wait = WaitMode::kAdaptive;

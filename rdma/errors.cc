@@ -72,7 +72,8 @@ absl::Status NoListenerError(absl::string_view uri) {
 absl::Status RefusedError(absl::string_view uri) {
   return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
               absl::StrCat("the server at ", uri,
-                           " has as many connections as it takes; close some, or raise its limit"));
+                           " has as many connections as it takes; close some, or raise kvserver "
+                           "--connections-max"));
 }
 
 absl::Status SourceRefusedError(absl::string_view uri) {

@@ -345,7 +345,11 @@ TEST_F(KvcliTest, SomeCommandsMayBeWrittenAsFlags) {
 }
 
 TEST_F(KvcliTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {
-  const ProgramResult result = Bare({"--server=shm:///nowhere/socket", "get", "x", "--timeout=2"});
+  // Not after the timeout, but at once: the program would be killed before.
+  ProgramOptions options;
+  options.timeout = absl::Seconds(25);
+  const ProgramResult result =
+      Bare({"--server=shm:///nowhere/socket", "get", "x", "--timeout=60"}, options);
   EXPECT_EQ(result.exit_status, 3);
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/nowhere/socket")));

@@ -31,7 +31,7 @@ std::vector<Case> Cases() {
       {NoListenerError("shm:///x"), Reason::kNoListener, Code::kUnavailable, "shm:///x",
        "start kvserver"},
       {RefusedError("shm:///x"), Reason::kRefused, Code::kResourceExhausted, "shm:///x",
-       "raise its limit"},
+       "raise kvserver --connections-max"},
       {ShuttingDownError("shm:///x"), Reason::kShuttingDown, Code::kUnavailable, "shm:///x",
        "connect again"},
       {UnreachableError("rdma://h:1", "no route"), Reason::kUnreachable, Code::kUnavailable,

@@ -40,10 +40,15 @@
 #include "tools/loadgen/result.h"
 #include "tools/loadgen/runner.h"
 #include "tools/loadgen/workload.h"
+#include "tools/server_uri.h"
 
 DEFINE_string(server, "",
-              "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER. null: is no "
-              "server at all: what the load alone costs");
+              "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER, else the "
+              "installed service of this host. null: is no server at all: what the load alone "
+              "costs");
+DEFINE_bool(
+    await_server, false,
+    "where nothing listens yet, wait up to 5 s for a server; else that is an error at once");
 DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
 DEFINE_string(workload, "",
               "a|b|c|d|e|f|etc: as YCSB has them; etc: sizes and mix of the Facebook ETC pool");
@@ -183,6 +188,7 @@ absl::StatusOr<Options> ClientOptions(const loadgen::Workload& workload) {
       loadgen::ParseTimeFlag("timeout", FLAGS_timeout, absl::Milliseconds(1), kDeadlineMax());
   if (!timeout.ok()) return timeout.status();
   options.deadline = *timeout;
+  options.await_listener = FLAGS_await_server;
   options.auth_key_file = FLAGS_auth_key_file;
   const absl::StatusOr<WaitMode> wait = loadgen::ParseWait(FLAGS_wait);
   if (!wait.ok()) return wait.status();
@@ -210,15 +216,9 @@ absl::StatusOr<Options> ClientOptions(const loadgen::Workload& workload) {
 }
 
 absl::StatusOr<std::string> ServerUri() {
-  const char* environment = std::getenv("OSPREY_SERVER");
-  std::string server = FLAGS_server.empty() && environment != nullptr ? environment : FLAGS_server;
-  if (server.empty()) {
-    return absl::InvalidArgumentError(
-        "no server given; use --server=rdma://HOST:7411 or --server=shm://PATH, or set "
-        "OSPREY_SERVER");
-  }
-  if (server == kNullServer) return server;
-  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(server);
+  absl::StatusOr<std::string> server = ServerUriOf(FLAGS_server);
+  if (!server.ok() || *server == kNullServer) return server;
+  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(*server);
   if (!address.ok())
     return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or null:"));
   return server;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -31,12 +30,18 @@
 #include "tools/kvcli_interrupt.h"
 #include "tools/kvcli_output.h"
 #include "tools/kvcli_shell.h"
+#include "tools/server_uri.h"
 
-DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER");
+DEFINE_string(server, "",
+              "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER, else the "
+              "installed service of this host");
 DEFINE_string(
     auth_key_file, "",
     "file with the key that the server has, too; without it, only servers that want none");
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
+DEFINE_bool(await_server, false,
+            "where nothing listens yet, wait for a server, up to --timeout; else that is an error "
+            "at once");
 DEFINE_bool(json, false, "print JSON, errors too");
 DEFINE_int64(r, 1, "run the command so often; -1: until Ctrl-C");
 DEFINE_string(i, "0", "with -r: seconds (or as 200ms) in between; with --stat 1 by default");
@@ -166,21 +171,14 @@ std::vector<std::string> GivenFlags() {
   return given;
 }
 
-std::string ServerFromFlags() {
-  if (!FLAGS_server.empty()) return FLAGS_server;
-  const char* server = std::getenv("OSPREY_SERVER");
-  return server == nullptr ? "" : server;
-}
+// "": there is none.
+std::string ServerFromFlags() { return ServerUriOf(FLAGS_server).value_or(""); }
 
 absl::StatusOr<std::string> ServerUri() {
-  std::string server = ServerFromFlags();
-  if (server.empty()) {
-    return absl::InvalidArgumentError(
-        "no server given; use --server=rdma://HOST:7411 or --server=shm://PATH, or set "
-        "OSPREY_SERVER");
-  }
+  absl::StatusOr<std::string> server = ServerUriOf(FLAGS_server);
+  if (!server.ok()) return server;
   // A slip of the user's, and not of the network's.
-  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(server);
+  const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(*server);
   if (!address.ok()) return address.status();
   return server;
 }
@@ -197,6 +195,7 @@ absl::StatusOr<KvcliConnection> ConnectionFromFlags() {
   options.deadline = *timeout;
   options.buffer_bytes_max = kBufferBytesMax;
   options.auth_key_file = FLAGS_auth_key_file;
+  options.await_listener = FLAGS_await_server;
   return KvcliConnection(*std::move(server), options);
 }
 
@@ -325,13 +324,20 @@ std::vector<std::string> WithSelfTestValue(std::vector<std::string> arguments) {
 // One line of the shell. Its flags are its own; those of kvcli's start hold unless it says others.
 ExitStatus RunLine(const std::vector<std::string>& words, KvcliConnection& connection) {
   const gflags::FlagSaver flags_of_start;
-  const std::string before = FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout;
-  absl::StatusOr<std::vector<std::string>> rest = ParseFlags(WithSelfTestValue(words));
+  const auto of_start = [] {
+    return absl::StrCat(ServerFromFlags(), FLAGS_auth_key_file, FLAGS_timeout, FLAGS_await_server);
+  };
+  const std::string before = of_start();
+  // Pages and messages write `kvcli` before a command.
+  const size_t skipped = words.size() > 1 && words[0] == "kvcli" ? 1 : 0;
+  absl::StatusOr<std::vector<std::string>> rest =
+      ParseFlags(WithSelfTestValue({words.begin() + skipped, words.end()}));
   Output out = OutputFromFlags();
   out.set_values_are_lines();
-  if (rest.ok() && FLAGS_server + FLAGS_auth_key_file + FLAGS_timeout != before) {
+  if (rest.ok() && of_start() != before) {
     rest = absl::InvalidArgumentError(
-        "--server, --auth-key-file and --timeout belong to the start of kvcli, not into a line");
+        "--server, --auth-key-file, --timeout and --await-server belong to the start of kvcli, not "
+        "into a line");
   }
   if (rest.ok()) rest = WordsOf(*std::move(rest));
   if (!rest.ok()) return UsageError(out, "", rest.status());

@@ -88,6 +88,7 @@ ExitStatus RunChecks(CommandContext& context, const DoctorFlags& flags) {
 ExitStatus RunPeer(CommandContext& context, const std::string& uri) {
   Options options;
   options.connect_timeout = context.timeout;
+  options.await_listener = false;
   options.deadline = context.timeout;
   options.auth_key_file = context.auth_key_file;
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri, options);

@@ -28,7 +28,8 @@ OSPREY_SERVER = r"""
 .It Ev OSPREY_SERVER
 The server where
 .Fl \-server
-is not given.
+is not given; with neither, the service of this host at
+.Pa /run/osprey/osprey.sock .
 .El
 """
 
@@ -58,7 +59,8 @@ Lines of a pipe are commands likewise: their results are bare, and the exit stat
 .It Ev OSPREY_SERVER
 The server where
 .Fl \-server
-is not given.
+is not given; with neither, the service of this host at
+.Pa /run/osprey/osprey.sock .
 .It Ev OSPREY_HISTORY
 The file of the shell's history; empty: none is kept.
 .El
@@ -110,7 +112,7 @@ As a service:
         "before": SHELL,
         "after": r"""
 .Sh EXAMPLES
-.Dl kvcli --server=shm:///run/osprey/osprey.sock put planet saturn
+.Dl kvcli put planet saturn
 .Dl kvcli --server=rdma://10.0.0.7 get planet
 .Dl kvcli doctor --memory=4GiB
 .Dl printf 'put sun sol\enincr visits 5\en' | kvcli
