@@ -2,6 +2,7 @@
 
 #include "tools/kvcli_chart.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,18 @@ TEST(KvcliChartTest, AStatLineHasRatesByTheServersClock) {
   EXPECT_NEAR(Of(row, "cpu%"), 50, 0.01);
   EXPECT_EQ(Characters(StatHeader()), Characters(StatLine(row)));
   EXPECT_THAT(StatLine(row), HasSubstr("2.00KiB"));
+}
+
+TEST(KvcliChartTest, GetsAreWhatClientsReportAndElseNotKnown) {
+  const std::string unreported = Stats("a", 5, 100, 10) + "requests_get=1000\n";
+  std::vector<double> row = StatRow(Stats("a", 5, 100, 8), unreported);
+  EXPECT_TRUE(std::isnan(Of(row, "get/s")));
+  EXPECT_EQ(Of(row, "other/s"), 500) << "GETs that came as messages";
+  EXPECT_THAT(StatLine(row), HasSubstr("       -"));
+  EXPECT_EQ(Characters(StatHeader()), Characters(StatLine(row)));
+  row =
+      StatRow(unreported, Stats("a", 5, 100, 12) + "client_get_hits=900\nclient_get_misses=100\n");
+  EXPECT_EQ(Of(row, "get/s"), 500);
 }
 
 TEST(KvcliChartTest, AfterARestartOfTheServerRatesBeginAtZero) {

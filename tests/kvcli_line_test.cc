@@ -1,5 +1,10 @@
 #include "tools/kvcli_line.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,10 +15,12 @@
 #include "tests/subprocess.h"
 #include "tools/kvcli_commands.h"
 #include "tools/kvcli_run.h"
+#include "tools/server_uri.h"
 
 namespace osprey {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -85,7 +92,7 @@ TEST(KvcliLineTest, TheFirstWordIsCompletedToCommands) {
 
 TEST(KvcliLineTest, BehindACommandItsFlagsAreCompletedAndNoOthers) {
   EXPECT_THAT(Complete("put planet saturn --"),
-              ElementsAre("--if-absent", "--if-version=", "--json", "--ttl="));
+              ElementsAre("--if-absent", "--if-version=", "--json", "--literal", "--ttl="));
   EXPECT_THAT(Complete("scan --pre"), ElementsAre("--prefix="));
   EXPECT_THAT(Complete("get planet --"), Not(Contains("--ttl=")));
   EXPECT_THAT(Complete("get planet -"), Contains("-r"));
@@ -183,6 +190,39 @@ TEST(KvcliLineTest, WordsAreQuotedForAShell) {
   EXPECT_EQ(ShellQuoted(""), "''");
   EXPECT_EQ(ShellQuoted("it's $5"), "'it'\\''s $5'");
   EXPECT_EQ(ShellQuoted("a\nb\xff'"), "$'a\\012b\\377\\047'");
+}
+
+TEST(KvcliLineTest, WhatIsQuotedForALineIsTheWordAgain) {
+  EXPECT_EQ(LineQuoted("--resume"), "--resume");
+  EXPECT_EQ(LineQuoted("größe"), "größe");
+  for (const std::string& word :
+       {std::string(), std::string("it's"), std::string("two words"), std::string("a\\b\"c\n"),
+        std::string("\0\x7f\xff\xfe \\x41", 9), std::string("größe 1")}) {
+    const auto words = SplitLine(LineQuoted(word));
+    ASSERT_TRUE(words.ok()) << LineQuoted(word);
+    EXPECT_THAT(*words, ElementsAre(word));
+    EXPECT_EQ(LineQuoted(word).find('\n'), std::string::npos);
+  }
+}
+
+TEST(ServerUriTest, TheFlagComesFirstThenTheEnvironmentThenTheInstalledService) {
+  const std::string folder = ::testing::TempDir();
+  const std::string socket = absl::StrCat("/tmp/osprey-line-test-", getpid());
+  setenv("OSPREY_SERVER", "shm://environment", 1);
+  EXPECT_EQ(ServerUriOf("shm://flag", socket).value(), "shm://flag");
+  EXPECT_EQ(ServerUriOf("", socket).value(), "shm://environment");
+  setenv("OSPREY_SERVER", "", 1);
+  EXPECT_THAT(std::string(ServerUriOf("", socket).status().message()),
+              AllOf(HasSubstr("--server="), HasSubstr("OSPREY_SERVER"), HasSubstr(socket)));
+  EXPECT_FALSE(ServerUriOf("", folder).ok()) << "no socket";
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(ServerUriOf("", socket).value(), "shm://" + socket);
+  close(listener);
+  unlink(socket.c_str());
 }
 
 TEST(KvcliLineTest, EveryCommandHasASummaryAndAnExampleThatItTakes) {

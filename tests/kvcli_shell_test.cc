@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <memory>
@@ -241,6 +242,55 @@ TEST_F(KvcliShellTest, WithoutAServerItWaitsForOne) {
   shell->Type("count\n");
   EXPECT_AWAIT(shell, "0 keys");
   EXPECT_AWAIT(shell, "osprey> ");
+}
+
+// On a disk without room for the second page, at first.
+TEST_F(KvcliShellTest, TheCommandThatGoesOnIsOneOfTheShells) {
+  if (InLab()) GTEST_SKIP() << "nothing in it has to do with RDMA";
+  if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
+    GTEST_SKIP() << "no mount namespaces here";
+  const std::string value(1000, 'v');
+  std::string lines;
+  for (int i = 0; i < 600; ++i) absl::StrAppend(&lines, "put ", i, " ", value, "\n");
+  ASSERT_EQ(Kvcli({}, lines).exit_status, 0);
+  const std::string disk = Path("disk");
+  ASSERT_EQ(mkdir(disk.c_str(), 0700), 0);
+  std::vector<std::string> command = {
+      "unshare",
+      "-rm",
+      "bash",
+      "-c",
+      absl::StrCat("mount -t tmpfs -o size=1M none ", disk, " && head -c 600K /dev/zero > ", disk,
+                   "/other && exec \"$@\""),
+      "bash"};
+  for (const std::string& word : Command({"--timeout=30"})) command.push_back(word);
+  auto started = PtyProcess::Start(command, {"OSPREY_HISTORY=", "TERM=xterm"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  PtyProcess& shell = **started;
+  ASSERT_TRUE(shell.Await("osprey> ")) << shell.screen();
+  shell.Type(absl::StrCat("export \"", disk, "/all of it\" --format=jsonl\n"));
+  const std::string told = "go on with: ";
+  ASSERT_TRUE(shell.Await(told)) << shell.screen();
+  ASSERT_TRUE(shell.Await("\r\nosprey> ")) << shell.screen();
+  const std::string screen = shell.screen();
+  const size_t at = screen.rfind(told) + told.size();
+  const std::string line = screen.substr(at, screen.find_first_of("\r\n", at) - at);
+  EXPECT_THAT(line, Not(HasSubstr("--server")));
+  ASSERT_EQ(unlink(absl::StrCat("/proc/", shell.pid(), "/root", disk, "/other").c_str()), 0);
+  shell.Type(line + "\n");
+  EXPECT_TRUE(shell.Await("exported 600 records")) << shell.screen();
+  // As it is told to another shell it is taken, too.
+  shell.Type(absl::StrCat("kvcli --server=", server_->uri(), " get 7 --json\n"));
+  EXPECT_TRUE(shell.Await("\"key\":\"7\"")) << shell.screen();
+}
+
+TEST_F(KvcliShellTest, AServerIsAwaitedIfThatIsAskedFor) {
+  const std::string uri = server_->uri();
+  EXPECT_EQ(server_->Stop(), 0);
+  const auto waiting = Start({"--await-server", "--timeout=60", "count"});
+  StartServer(uri);
+  EXPECT_AWAIT(waiting, "0 keys");
+  EXPECT_EQ(waiting->AwaitEnd(), 0);
 }
 
 TEST_F(KvcliShellTest, FlushAsksFirstAndYesAlone) {

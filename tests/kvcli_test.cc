@@ -44,6 +44,30 @@ TEST_F(KvcliTest, AValueMayBeAnArgumentOrAFile) {
   EXPECT_EQ(Kvcli({"get", "file"}).out, kBinary);
 }
 
+TEST_F(KvcliTest, ALiteralValueIsStoredAsItIsWritten) {
+  for (const std::string value : {"-", "@", "@nasa", "@/nowhere/x"}) {
+    EXPECT_EQ(Kvcli({"put", "literal", value, "--literal"}).exit_status, 0);
+    EXPECT_EQ(Kvcli({"get", "literal"}).out, value);
+  }
+  EXPECT_EQ(Kvcli({"append", "literal", "-", "--literal"}).exit_status, 0);
+  EXPECT_EQ(Kvcli({"get", "literal"}).out, "@/nowhere/x-");
+  EXPECT_EQ(Kvcli({"--literal", "mput", "l1", "-", "l2", "-", "l3", "@x"}).exit_status, 0);
+  EXPECT_EQ(Kvcli({"mget", "l1", "l2", "l3"}).out, "l1\t-\nl2\t-\nl3\t@x\n");
+  EXPECT_EQ(
+      Kvcli({}, "put literal @line --literal --if-absent\nput other - --literal\nmget other\n")
+          .out.substr(0, 1),
+      "1")
+      << "a line of standard input";
+  EXPECT_EQ(Kvcli({"get", "other"}).out, "-");
+  ExpectUsageError(Kvcli({"get", "literal", "--literal"}), "--literal");
+  EXPECT_THAT(Kvcli({"put", "literal", "@nasa"}).err,
+              HasSubstr("with --literal, the value is @nasa itself"));
+  // A key is never taken for a value.
+  EXPECT_EQ(Kvcli({"mput", "-", "-", "k", "v"}, "dash").exit_status, 0);
+  EXPECT_EQ(Kvcli({"get", "-"}).out, "dash");
+  Kvcli({"del", "-", "k", "l1", "l2", "l3", "other", "literal"});
+}
+
 TEST_F(KvcliTest, AFileThatCannotBeReadStoresNothing) {
   for (const std::string& path : {std::string("/nowhere/x"), directory_}) {
     const ProgramResult put = Kvcli({"put", "unreadable", absl::StrCat("@", path)});
@@ -348,6 +372,25 @@ TEST_F(KvcliTest, StatIsALineAnInterval) {
   EXPECT_EQ(lines[21], lines[0]);
   const ProgramResult json = Kvcli({"stat", "--json", "-r", "1", "-i", "10ms"});
   EXPECT_TRUE(Json::parse(json.out).contains("put/s")) << json.out;
+}
+
+TEST_F(KvcliTest, StatKnowsGetsOfClientsThatReportThemAlone) {
+  const auto gets = [](const std::string& server) {
+    const ProgramResult stat =
+        Bare({"--server=" + server, "stat", "--json", "-r", "1", "-i", "10ms"});
+    return Json::parse(stat.out)["get/s"];
+  };
+  Put("reported", "x");
+  EXPECT_EQ(Kvcli({"get", "reported"}).exit_status, 0);
+  EXPECT_TRUE(gets(uri_).is_null());
+  EXPECT_THAT(Kvcli({"stat", "-r", "1", "-i", "10ms"}).out, HasSubstr(" - "));
+  absl::StatusOr<std::unique_ptr<ServerProcess>> watched =
+      ServerProcess::Start(NewListenAddress(), {"--metrics=127.0.0.1:0"});
+  ASSERT_TRUE(watched.ok()) << watched.status();
+  // A client reports when it leaves, too.
+  Bare({"--server=" + (*watched)->uri(), "get", "nothing"});
+  EXPECT_TRUE(gets((*watched)->uri()).is_number());
+  EXPECT_EQ((*watched)->Stop(), 0);
 }
 
 TEST_F(KvcliTest, BigKeysTellsTheLongestAndHowTheyAreStored) {

@@ -52,6 +52,8 @@ DEFINE_bool(scan, false, "as the command scan");
 DEFINE_bool(if_absent, false, "put, mput, import: only if there is no such key");
 DEFINE_uint64(if_version, 0,
               "put, del, incr, append, expire, persist: only if this is the present version");
+DEFINE_bool(literal, false,
+            "put, mput, append: store VALUE as it is written, also if it is - or begins with @");
 DEFINE_string(ttl, "", "put, mput: how long the keys live, in seconds (or as 200ms, 24h)");
 DEFINE_string(prefix, "", "scan, count, bigkeys, export: only keys that start so");
 DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
@@ -124,6 +126,7 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   CommandOptions options;
   options.if_absent = FLAGS_if_absent;
   options.values = FLAGS_values;
+  options.literal = FLAGS_literal;
   options.yes = FLAGS_yes;
   options.resume = FLAGS_resume;
   if (IsGiven("if_version")) options.if_version = FLAGS_if_version;
@@ -192,10 +195,10 @@ absl::StatusOr<KvcliConnection> ConnectionFromFlags() {
   if (!server.ok()) return server.status();
   Options options;
   options.connect_timeout = *timeout;
+  options.await_listener = FLAGS_await_server;
   options.deadline = *timeout;
   options.buffer_bytes_max = kBufferBytesMax;
   options.auth_key_file = FLAGS_auth_key_file;
-  options.await_listener = FLAGS_await_server;
   return KvcliConnection(*std::move(server), options);
 }
 
@@ -277,6 +280,7 @@ ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* co
   if (!options.ok()) return UsageError(out, command->name, options.status());
   context.options = *options;
   context.draws_out = out.form() == Output::Form::kPeople;
+  context.in_shell = in == nullptr && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   context.draws_err = isatty(STDERR_FILENO) != 0 && !FLAGS_json;
   context.may_ask = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 &&
                     out.form() == Output::Form::kPeople;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "server/flags.h"
 #include "tools/kvcli_run.h"
+#include "tools/server_uri.h"
 
 namespace osprey {
 namespace {
@@ -39,6 +40,7 @@ unsigned GivenFlags(const CommandOptions& options) {
   add(options.limit.has_value(), kLimit);
   add(options.cursor.has_value(), kCursor);
   add(options.values, kValues);
+  add(options.literal, kLiteral);
   add(options.yes, kYes);
   add(options.format.has_value(), kFormat);
   add(options.resume, kResume);
@@ -78,7 +80,7 @@ absl::Status CheckValues(const Command& command, Arguments arguments,
     return absl::InvalidArgumentError(
         absl::StrCat("-r ", *options.repeat, ": give 1 or more; -1 is until Ctrl-C"));
   const bool again = options.repeat.value_or(1) != 1;
-  if (again && std::count(arguments.begin(), arguments.end(), "-") > 0)
+  if (again && !options.literal && std::count(arguments.begin(), arguments.end(), "-") > 0)
     return absl::InvalidArgumentError("-r: standard input (-) can be read only once");
   return CheckDoctorFlags(options.doctor);
 }
@@ -128,10 +130,12 @@ std::string HelpText() {
                                "print this, or behind a command what it "
                                "takes, and end; also -h"},
                               {"--version", "print the version and end"}}),
-      "\nVALUE may be - (standard input) or @FILE.\n"
+      "\nVALUE may be - (standard input) or @FILE; with --literal it is stored as it is written.\n"
       "In the shell, words are quoted as \"a b\\n\\x00\" or 'a b', and Tab completes.\n"
-      "environment: OSPREY_SERVER, where --server is not given; OSPREY_HISTORY, the file of the "
-      "shell's\nhistory, else ~/.osprey_history (empty: none).\n"
+      "environment: OSPREY_SERVER, where --server is not given; with neither, the installed "
+      "service at\n",
+      kInstalledSocket,
+      "; OSPREY_HISTORY, the file of the shell's history, else\n~/.osprey_history (empty: none).\n"
       "exit status: 0 done; 1 not found or condition not met; 2 usage; 3 cannot "
       "connect; 4 anything else;\n"
       "of several commands from standard input, the highest of theirs");

@@ -45,6 +45,7 @@ struct CommandOptions {
   std::optional<uint64_t> limit = std::nullopt;
   std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
   bool values = false;
+  bool literal = false;  // VALUE is stored as it is written
   bool yes = false;
   std::optional<std::string> format = std::nullopt;
   bool resume = false;
@@ -70,6 +71,7 @@ struct CommandContext {
   // Every flag that was given, as "--name=value", but for --server, -r and -i: for who tells the
   // user a command.
   std::vector<std::string> given_flags;
+  bool in_shell = false;       // on a terminal: what is told to be typed is typed there
   std::istream* in = nullptr;  // standard input; null in the shell, which reads its lines there
   Output* out = nullptr;
   bool may_ask = false;    // somebody sits there who can be asked
@@ -104,6 +106,7 @@ enum CommandFlag : unsigned {
   kDevice = 524288,
   kIbPort = 1048576,
   kGidIndex = 2097152,
+  kLiteral = 4194304,
 };
 
 // How a flag of CommandFlag is written.

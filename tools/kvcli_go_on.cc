@@ -8,6 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/kvcli_line.h"
 #include "tools/kvcli_run.h"
 
 namespace osprey {
@@ -43,15 +45,21 @@ std::string ShellQuoted(absl::string_view word) {
 std::string GoOnWith(const CommandContext& context, absl::string_view command,
                      const std::string& path, absl::Span<const absl::string_view> without,
                      absl::string_view more) {
-  std::string line = absl::StrCat("kvcli ", ShellQuoted("--server=" + context.server));
+  const auto quoted = context.in_shell ? LineQuoted : ShellQuoted;
+  std::vector<std::string> words;
+  if (!context.in_shell) words = {"kvcli", quoted("--server=" + context.server)};
   for (const std::string& flag : context.given_flags) {
     const absl::string_view name = absl::string_view(flag).substr(0, flag.find('='));
+    const bool is_of_start =
+        name == "--timeout" || name == "--auth-key-file" || name == "--await-server";
+    if (context.in_shell && is_of_start) continue;
     if (std::find(without.begin(), without.end(), name) == without.end())
-      absl::StrAppend(&line, " ", ShellQuoted(flag));
+      words.push_back(quoted(flag));
   }
-  absl::StrAppend(&line, " ", more, " ", command, absl::StartsWith(path, "-") ? " --" : "", " ",
-                  ShellQuoted(path));
-  return line;
+  words.insert(words.end(), {std::string(more), std::string(command)});
+  if (absl::StartsWith(path, "-")) words.emplace_back("--");
+  words.push_back(quoted(path));
+  return absl::StrJoin(words, " ");
 }
 
 }  // namespace osprey

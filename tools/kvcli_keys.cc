@@ -31,8 +31,9 @@ absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
 // A directory opens, and only reading it fails.
 absl::Status Opened(std::ifstream& file, const std::string& path) {
   if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
-    return absl::UnknownError(
-        absl::StrCat("file '", path, "' cannot be read: ", std::strerror(errno)));
+    return absl::UnknownError(absl::StrCat("file '", path,
+                                           "' cannot be read: ", std::strerror(errno),
+                                           "; with --literal, the value is @", path, " itself"));
   }
   file.clear();
   return absl::OkStatus();
@@ -74,13 +75,15 @@ std::string Quoted(absl::string_view verb, absl::string_view key) {
                       shown.size() > 100 ? absl::StrCat(shown.substr(0, 100), "…") : shown);
 }
 
-absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream* in) {
+absl::StatusOr<std::string> ReadValue(const CommandContext& context, const std::string& argument) {
+  if (context.options.literal) return argument;
   if (argument == "-") {
-    if (in == nullptr) {
+    if (context.in == nullptr) {
       return absl::InvalidArgumentError(
-          "- is standard input, where the shell reads its commands; write the value, or @FILE");
+          "- is standard input, where the shell reads its commands; write the value, @FILE, or "
+          "with --literal the - itself");
     }
-    return ReadAll(*in, "standard input");
+    return ReadAll(*context.in, "standard input");
   }
   if (!absl::StartsWith(argument, "@")) return argument;
   const std::string path = argument.substr(1);
@@ -94,9 +97,9 @@ ExitStatus FailToRead(CommandContext& context, absl::string_view what, const abs
   return absl::IsInvalidArgument(status) ? ExitStatus::kUsage : ExitStatus::kFailed;
 }
 
-absl::Status CheckPut(Arguments arguments, const CommandOptions& /*options*/) {
+absl::Status CheckPut(Arguments arguments, const CommandOptions& options) {
   const std::string& value = arguments[1];
-  if (!absl::StartsWith(value, "@")) return absl::OkStatus();
+  if (options.literal || !absl::StartsWith(value, "@")) return absl::OkStatus();
   std::ifstream file(value.substr(1), std::ios::binary);
   return Opened(file, value.substr(1));
 }
@@ -126,7 +129,7 @@ void PrintWritten(CommandContext& context, absl::string_view people, const std::
 
 ExitStatus RunPut(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<std::string> value = ReadValue(arguments[1], context.in);
+  const absl::StatusOr<std::string> value = ReadValue(context, arguments[1]);
   if (!value.ok()) return FailToRead(context, Quoted("put", key), value.status());
   const absl::StatusOr<uint64_t> version = Timed(context, [&](Client& client) {
     return client.Put(key, *value, WriteOptionsOf(context.options));
@@ -179,7 +182,7 @@ ExitStatus RunIncrement(CommandContext& context, Arguments arguments) {
 
 ExitStatus RunAppend(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
-  const absl::StatusOr<std::string> value = ReadValue(arguments[1], context.in);
+  const absl::StatusOr<std::string> value = ReadValue(context, arguments[1]);
   if (!value.ok()) return FailToRead(context, Quoted("append", key), value.status());
   const absl::StatusOr<uint64_t> version = Timed(context, [&](Client& client) {
     return client.Append(key, *value, WriteOptionsOf(context.options));

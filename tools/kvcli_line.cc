@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tools/kvcli_commands.h"
+#include "tools/kvcli_output.h"
 
 namespace osprey {
 namespace {
@@ -145,12 +146,12 @@ std::vector<std::string> AsLoudAs(absl::string_view word, std::vector<std::strin
   return names;
 }
 
-// Whether it is one word as it stands, and no flag.
+// Whether it is one word as it stands.
 bool NeedsNoQuotes(absl::string_view name) {
-  return name[0] != '-' && std::none_of(name.begin(), name.end(), [](char c) {
-           return IsBlank(c) || absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == '"' ||
-                  c == '\'';
-         });
+  return !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
+    return IsBlank(c) || absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == '"' ||
+           c == '\'';
+  });
 }
 
 // The files in the folder that `word` names so far. Hidden ones only once their dot is typed.
@@ -163,7 +164,8 @@ std::vector<std::string> FilesAt(absl::string_view word) {
   std::filesystem::directory_iterator file(folder.empty() ? "." : folder, error);
   for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
     const std::string name = file->path().filename().string();
-    if (!NeedsNoQuotes(absl::StrCat(folder, name)) || (name[0] == '.' && !shows_hidden)) continue;
+    const std::string path = absl::StrCat(folder, name);
+    if (!NeedsNoQuotes(path) || path[0] == '-' || (name[0] == '.' && !shows_hidden)) continue;
     std::error_code none;  // a folder that cannot be looked at is a name like any other
     files.push_back(absl::StrCat(folder, name, file->is_directory(none) ? "/" : ""));
   }
@@ -202,6 +204,21 @@ absl::StatusOr<std::vector<std::string>> SplitLine(absl::string_view line) {
     words.emplace_back();
     if (absl::Status taken = TakeWord(line, words.back()); !taken.ok()) return taken;
   }
+}
+
+std::string LineQuoted(absl::string_view word) {
+  const bool is_text = IsUtf8(word);
+  if (is_text && NeedsNoQuotes(word)) return std::string(word);
+  std::string quoted = "\"";
+  for (const char c : word) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_iscntrl(byte) || (!is_text && byte >= 0x80)) {
+      absl::StrAppend(&quoted, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      absl::StrAppend(&quoted, c == '"' || c == '\\' ? "\\" : "", absl::string_view(&c, 1));
+    }
+  }
+  return quoted + "\"";
 }
 
 Completions CompleteLine(absl::string_view line) {

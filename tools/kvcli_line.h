@@ -27,6 +27,9 @@ bool IsNoCommand(absl::string_view line);
 // blank; \x without two hexadecimal digits.
 absl::StatusOr<std::vector<std::string>> SplitLine(absl::string_view line);
 
+// `word` as SplitLine takes it.
+std::string LineQuoted(absl::string_view word);
+
 struct Completions {
   size_t from = 0;                 // where in the line the word begins that they complete
   std::vector<std::string> words;  // sorted; each begins with what stands there

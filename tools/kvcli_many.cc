@@ -116,11 +116,13 @@ absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("the last key, ", arguments.back(), ", has no value"));
   }
-  if (std::count(arguments.begin(), arguments.end(), "-") > 1)
-    return absl::InvalidArgumentError("standard input (-) can be one value, not several");
+  int from_input = 0;
   for (size_t i = 0; i < arguments.size(); i += 2) {
+    from_input += !options.literal && arguments[i + 1] == "-" ? 1 : 0;
     if (absl::Status pair = CheckPut(arguments.subspan(i, 2), options); !pair.ok()) return pair;
   }
+  if (from_input > 1)
+    return absl::InvalidArgumentError("standard input (-) can be one value, not several");
   return absl::OkStatus();
 }
 
@@ -128,7 +130,7 @@ ExitStatus RunMultiPut(CommandContext& context, Arguments arguments) {
   std::vector<absl::string_view> keys;
   std::vector<std::string> values;
   for (size_t i = 0; i < arguments.size(); i += 2) {
-    absl::StatusOr<std::string> value = ReadValue(arguments[i + 1], context.in);
+    absl::StatusOr<std::string> value = ReadValue(context, arguments[i + 1]);
     if (!value.ok()) return FailToRead(context, Quoted("mput", arguments[i]), value.status());
     keys.push_back(arguments[i]);
     values.push_back(*std::move(value));

@@ -83,8 +83,8 @@ absl::Status CheckDoctorFlags(const DoctorFlags& flags);
 // `word` as a shell takes it, on one line whatever is in it (a line end as only bash does).
 std::string ShellQuoted(absl::string_view word);
 
-// The line for a shell that goes on with an interrupted command on `path`: all flags that were
-// given, but for those `without`, and `more`.
+// The line that goes on with an interrupted command on `path`: all flags that were given, but for
+// those `without`, and `more`. For a shell, or for kvcli's where the command was typed there.
 std::string GoOnWith(const CommandContext& context, absl::string_view command,
                      const std::string& path, absl::Span<const absl::string_view> without,
                      absl::string_view more);
@@ -98,9 +98,9 @@ ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Sta
 // "VERB KEY", the key cut to what fits on a line.
 std::string Quoted(absl::string_view verb, absl::string_view key);
 
-// VALUE as users write it: itself, - (all of `in`) or @FILE. Errors: INVALID_ARGUMENT: - without
-// `in`.
-absl::StatusOr<std::string> ReadValue(const std::string& argument, std::istream* in);
+// VALUE as users write it: itself, - (standard input) or @FILE; with --literal always itself.
+// Errors: INVALID_ARGUMENT: - where there is no standard input.
+absl::StatusOr<std::string> ReadValue(const CommandContext& context, const std::string& argument);
 
 // Prints that `what` stored nothing since its VALUE could not be read.
 ExitStatus FailToRead(CommandContext& context, absl::string_view what, const absl::Status& status);

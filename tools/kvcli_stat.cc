@@ -1,6 +1,8 @@
 #include "tools/kvcli_stat.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "absl/status/statusor.h"
@@ -39,6 +41,10 @@ class Statistics {
     for (const char* name : names) sum += Of(name);
     return sum;
   }
+  bool HasAny(const std::vector<const char*>& names) const {
+    return std::any_of(names.begin(), names.end(),
+                       [this](const char* name) { return numbers_.count(name) > 0; });
+  }
   const std::string& incarnation() const { return incarnation_; }
 
  private:
@@ -54,6 +60,8 @@ std::string Shown(const StatColumn& column, double value) {
       return ShortBytes(value);
     case StatColumn::Kind::kRate:
       return ShortNumber(value);
+    case StatColumn::Kind::kReported:
+      return std::isnan(value) ? "-" : ShortNumber(value);
     case StatColumn::Kind::kCpu:
       return absl::StrFormat("%.1f", value);
   }
@@ -69,7 +77,7 @@ Json JsonOf(const std::vector<double>& row) {
     if (whole) {
       json[column.name] = static_cast<uint64_t>(row[i]);
     } else {
-      json[column.name] = row[i];
+      json[column.name] = row[i];  // NaN is null
     }
   }
   return json;
@@ -88,9 +96,12 @@ const std::vector<StatColumn>& StatColumns() {
       {"incr/s", 8, {"requests_increment"}, Kind::kRate},
       {"other/s",
        8,
-       {"requests_append", "requests_flush", "requests_expire", "requests_touch"},
+       {"requests_append", "requests_flush", "requests_expire", "requests_touch", "requests_get"},
        Kind::kRate},
-      {"get/s", 8, {"requests_get"}, Kind::kRate},
+      {"get/s",
+       8,
+       {"client_get_hits", "client_get_misses", "client_get_failures"},
+       Kind::kReported},
       {"evict/s", 8, {"evictions"}, Kind::kRate},
       {"expire/s", 9, {"expiries"}, Kind::kRate},
       {"cpu%", 6, {"process_cpu_us"}, Kind::kCpu},
@@ -115,6 +126,10 @@ std::vector<double> StatRow(absl::string_view before, absl::string_view now) {
         break;
       case StatColumn::Kind::kRate:
         row.push_back(more / seconds);
+        break;
+      case StatColumn::Kind::kReported:
+        row.push_back(last.HasAny(column.sources) ? more / seconds
+                                                  : std::numeric_limits<double>::quiet_NaN());
         break;
       case StatColumn::Kind::kCpu:
         row.push_back(more / 1e6 / seconds * 100);

@@ -18,16 +18,18 @@ struct StatColumn {
   // What it is made of: the sum of these statistics …
   std::vector<const char*> sources;
   enum class Kind {
-    kNow,    // … as it is now
-    kBytes,  // … as a size
-    kRate,   // … how much more a second
-    kCpu,    // … in microseconds, as percent of one core
+    kNow,       // … as it is now
+    kBytes,     // … as a size
+    kRate,      // … how much more a second
+    kReported,  // … as kRate, of what the server knows only from its clients
+    kCpu,       // … in microseconds, as percent of one core
   } kind;
 };
 const std::vector<StatColumn>& StatColumns();
 
 // The value of each column. `before` and `now` are Client::ServerStats. What a server does not tell
-// is 0; of a server that was started again in between, rates are counted from 0.
+// is 0, and NaN if it is kReported; of a server that was started again in between, rates are
+// counted from 0.
 std::vector<double> StatRow(absl::string_view before, absl::string_view now);
 
 std::string StatHeader();

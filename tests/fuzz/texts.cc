@@ -204,7 +204,9 @@ void TakeValue(const std::string& text, fuzz::Input& input) {
   std::istringstream in(text);
   Write(text, 0600);
   const std::string argument = input.Flag() ? "-" : absl::StrCat("@", File());
-  const absl::StatusOr<std::string> value = ReadValue(argument, &in);
+  CommandContext context;
+  context.in = &in;
+  const absl::StatusOr<std::string> value = ReadValue(context, argument);
   OSPREY_MUST(value.ok() && *value == text, "another value than was given");
 }
 
