@@ -161,6 +161,16 @@ every_link_of_its_pages_leads_somewhere() {
   [[ $links -ge 30 ]]
 }
 
+its_pages_name_programs_as_they_are_installed() {
+  local pages=$scratch/x/usr/share/doc/osprey
+  if grep --recursive --include='*.md' -e bazel-bin "$pages"; then return 1; fi
+  grep -q '^| `kvserver --listen=' "$pages/README.md" &&
+    grep -q '^kvcli export /tmp/backup.bin --format=binary$' "$pages/server/OPERATING.md" &&
+    grep -q '^gcc .* -o planets planets.c -losprey$' "$pages/client/README.md" &&
+    grep -q '^\./planets$' "$pages/client/README.md" &&
+    cmp LICENSE "$pages/LICENSE"
+}
+
 unit_is_right() {
   sed "s|/usr/bin/kvserver|$scratch/x&|" "$scratch/x/lib/systemd/system/osprey.service" > "$scratch/osprey.service"
   # That man pages of it can be shown here is not the question.
@@ -186,6 +196,7 @@ check "the man pages are well formed" man_pages_are_right
 check "man pages and completion have every flag of --help" pages_and_completion_have_every_flag
 check "completion offers commands, their flags, and values" completion_offers_what_may_stand_there
 check "its pages are whole: every link leads to a file of the package" every_link_of_its_pages_leads_somewhere
+check "its pages name the programs as they are installed" its_pages_name_programs_as_they_are_installed
 check "systemd takes the unit, which allows what RDMA needs" unit_is_right
 check "it installs as the pages say, systemd runs its service over RDMA with no more rights than it needs, and it goes without a trace" installs_and_runs
 echo "$passed passed, $failed failed"

@@ -47,9 +47,10 @@ class PageCommandsTest : public ::testing::Test {
  protected:
   // In a new folder, where bazel-bin is what was built. `changes` are for what would take long.
   ProgramResult Run(const std::string& commands, Changes changes = {}) {
-    // A machine that is busy takes longer than the page allows it.
-    changes.push_back(
-        {"sleep 1", "until [ -S " + directory_ + "/osprey.sock ]; do sleep 0.05; done"});
+    // A machine that is busy takes longer than the page allows it. The flag is that of a socket
+    // that listens: its file is there a little earlier.
+    changes.push_back({"sleep 1", "until grep -q ' 00010000 .*" + directory_ +
+                                      "/osprey.sock' /proc/net/unix; do sleep 0.05; done"});
     changes.push_back({"/tmp/", directory_ + "/"});
     const std::string script =
         absl::StrCat("set -euo pipefail; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT; mkdir ",

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the files that a reader reaches from a page by its links, the page among them: one a line.
+"""The pages that the Debian package installs.
 
-  pages.py PAGE     from the repository's root
+  pages.py list PAGE      the files that a reader reaches from a page by its links, the page among them: one a line
+  pages.py install FILE   that file as it is installed: programs have the names that they have there
+
+From the repository's root.
 """
 
 import pathlib
@@ -18,16 +21,40 @@ def links_of(page):
     return {(root / page.parent / target).resolve().relative_to(root) for target in targets if target}
 
 
-def main(args):
-    if len(args) != 1:
-        sys.exit(__doc__)
-    reached, ahead = set(), {pathlib.Path(args[0])}
+# What the package installs, by its name in the repository.
+PROGRAM = re.compile(r"bazel-bin/(?:server|tools)/(kvserver|kvcli|kvbench)\b")
+LIBRARY = [("bazel-bin/client/libosprey.so", "libosprey.so"), (" (`bazel build //client:libosprey`)", ""),
+           ("-Lbazel-bin/client ", ""), ("LD_LIBRARY_PATH=bazel-bin/client ", ""), (" -I. ", " "),
+           ('#include "client/osprey.h"', "#include <osprey.h>")]
+
+
+def installed(text):
+    """A page without what is only in the repository: rows of tables that name programs which are not installed."""
+    text = PROGRAM.sub(r"\1", text)
+    for here, there in LIBRARY:
+        text = text.replace(here, there)
+    return "".join(line for line in text.splitlines(keepends=True) if not re.match(r"\| `bazel-bin/", line))
+
+
+def list_reached(start):
+    reached, ahead = set(), {pathlib.Path(start)}
     while ahead:
         page = ahead.pop()
         reached.add(page)
         if page.suffix == ".md":
             ahead |= links_of(page) - reached
     print(*sorted(reached), sep="\n")
+
+
+def main(args):
+    if len(args) != 2 or args[0] not in ("list", "install"):
+        sys.exit(__doc__)
+    if args[0] == "list":
+        list_reached(args[1])
+        return
+    bytes_of_file = pathlib.Path(args[1]).read_bytes()
+    is_page = args[1].endswith(".md")
+    sys.stdout.buffer.write(installed(bytes_of_file.decode()).encode() if is_page else bytes_of_file)
 
 
 if __name__ == "__main__":
