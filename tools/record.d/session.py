@@ -1,5 +1,6 @@
 """A bash on a terminal of its own, which somebody types into, and the screen that he sees."""
 
+import contextlib
 import os
 import pty
 import select
@@ -24,6 +25,7 @@ class Session:
         self.screen = pyte.Screen(columns, ROWS)
         self.stream = pyte.ByteStream(self.screen)
         self.programs, self.uri = programs, uri
+        self.hidden = set()  # rows
 
     def __enter__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="osprey-session-")  # pylint: disable=consider-using-with
@@ -73,6 +75,13 @@ class Session:
                 self.stream.feed(os.read(self.terminal, 65536))
         self.await_prompt(until)
 
+    @contextlib.contextmanager
+    def unseen(self):
+        """What is typed and answered in it is left out of rows()."""
+        first = self.screen.cursor.y
+        yield
+        self.hidden |= set(range(first, self.screen.cursor.y))
+
     def text_of_line(self):
         return self.screen.display[self.screen.cursor.y]
 
@@ -82,5 +91,5 @@ class Session:
     def rows(self):
         """What the screen shows, without the last prompt: rows of cells with .data, .fg, .bold."""
         columns = self.screen.columns
-        rows = [[self.screen.buffer[y][x] for x in range(columns)] for y in range(self.screen.cursor.y)]
-        return rows
+        seen = [y for y in range(self.screen.cursor.y) if y not in self.hidden]
+        return [[self.screen.buffer[y][x] for x in range(columns)] for y in seen]
