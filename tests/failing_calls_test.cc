@@ -468,7 +468,7 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
   Sweep([](int) { return Words{"get", "rings"}; }, "", kLong);
   ASSERT_TRUE(Session(server_->uri()).ok());
   if (!InLab()) {
-    const std::string file = NewTemporaryDirectory() + "/export.";
+    const std::string file = NewTemporaryDirectory() + "/export";
     Sweep([&](int nth) { return Words{"export", absl::StrCat(file, nth)}; }, "", "");
     ASSERT_TRUE(Session(server_->uri()).ok());
   }
