@@ -8,7 +8,7 @@
 namespace osprey::rdma {
 namespace {
 
-absl::Status Bad(absl::string_view field, uint64_t value, absl::string_view expected) {
+absl::Status BadBatch(absl::string_view field, uint64_t value, absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat("malformed batch: ", field, " is ", value, ", expected ", expected));
 }
@@ -20,17 +20,17 @@ absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames) {
   FrameHeader batch;
   std::memcpy(&batch, frame.data(), sizeof(batch));
   FrameBytes rest = frame.subspan(sizeof(batch));
-  if (rest.empty()) return Bad("length", frame.size(), "room for a frame");
+  if (rest.empty()) return BadBatch("length", frame.size(), "room for a frame");
   while (!rest.empty()) {
     if (frames.size() == kBatchFramesMax)
-      return Bad("frames", frames.size() + 1, absl::StrCat("at most ", kBatchFramesMax));
+      return BadBatch("frames", frames.size() + 1, absl::StrCat("at most ", kBatchFramesMax));
     if (rest.size() < sizeof(FrameHeader))
-      return Bad("bytes left", rest.size(), "0, or those of a frame");
+      return BadBatch("bytes left", rest.size(), "0, or those of a frame");
     uint32_t length = 0;
     std::memcpy(&length, rest.data() + offsetof(FrameHeader, length), sizeof(length));
     if (length < sizeof(FrameHeader) || length > rest.size()) {
-      return Bad("length of a frame", length,
-                 absl::StrCat(sizeof(FrameHeader), " to ", rest.size()));
+      return BadBatch("length of a frame", length,
+                      absl::StrCat(sizeof(FrameHeader), " to ", rest.size()));
     }
     const FrameBytes inner = rest.first(length);
     const absl::StatusOr<FrameHeader> header = ParseHeader(inner);
@@ -39,9 +39,10 @@ absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames) {
     const bool unanswered = header->opcode == static_cast<uint8_t>(Opcode::kHints) ||
                             header->opcode == static_cast<uint8_t>(Opcode::kReport);
     if (header->sequence == 0 && !unanswered)
-      return Bad("opcode", header->opcode, "a request's, a reply's, or that of hints or a report");
+      return BadBatch("opcode", header->opcode,
+                      "a request's, a reply's, or that of hints or a report");
     if (header->session != batch.session)
-      return Bad("session", header->session, absl::StrCat("the batch's, ", batch.session));
+      return BadBatch("session", header->session, absl::StrCat("the batch's, ", batch.session));
     frames.push_back(inner);
     rest.remove_prefix(length);
   }

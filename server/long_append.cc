@@ -5,13 +5,6 @@
 #include <utility>
 
 namespace osprey::server {
-namespace {
-
-rdma::FrameBytes BytesOf(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-}  // namespace
 
 LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
     : body_(request.body),
@@ -29,7 +22,7 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     version_ = 0;
     // It may have become short, or something that the condition refuses.
     absl::optional<Answer> answer =
-        ExecuteAppend(*table, {body_, key_, BytesOf(addition_)}, value_bytes_max, now);
+        ExecuteAppend(*table, {body_, key_, AsFrameBytes(addition_)}, value_bytes_max, now);
     if (answer.has_value()) return answer;
     return Begin(tables, table, *present, now);
   }

@@ -14,10 +14,6 @@ namespace {
 
 using rdma::WireReason;
 
-rdma::FrameBytes BytesOf(absl::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 absl::string_view TextOf(rdma::FrameBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -108,7 +104,7 @@ bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition) {
          static_cast<rdma::WireCondition>(wire_condition) == rdma::WireCondition::kNone;
 }
 
-rdma::FrameBytes Answer::data() const { return value.empty() ? BytesOf(text) : value; }
+rdma::FrameBytes Answer::data() const { return value.empty() ? AsFrameBytes(text) : value; }
 
 Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
   Answer answer;
@@ -239,8 +235,8 @@ Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request,
                : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow);
   }
   const std::string text = absl::StrCat(*sum);
-  const index::WriteResult result =
-      table.Put(request.key, BytesOf(text), ConditionOn(present), now, index::Lifetime::Kept());
+  const index::WriteResult result = table.Put(request.key, AsFrameBytes(text), ConditionOn(present),
+                                              now, index::Lifetime::Kept());
   if (!result.status.ok()) return AnswerOf(result);
   Answer answer = AnswerOfNumber(*sum, result.version);
   answer.body.slot = result.slot;
@@ -262,8 +258,8 @@ absl::optional<Answer> AppendOnce(index::Table& table, const rdma::AppendRequest
   value.reserve(length);
   if (present.ok()) value.append(TextOf(present->value).data(), old_length);
   value.append(TextOf(request.value).data(), request.value.size());
-  Answer answer = AnswerOf(
-      table.Put(request.key, BytesOf(value), ConditionOn(present), now, index::Lifetime::Kept()));
+  Answer answer = AnswerOf(table.Put(request.key, AsFrameBytes(value), ConditionOn(present), now,
+                                     index::Lifetime::Kept()));
   if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
   return answer;
 }

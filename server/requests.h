@@ -22,6 +22,10 @@
 
 namespace osprey::server {
 
+inline rdma::FrameBytes AsFrameBytes(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
 // How long the space of a value stays as it is for a reader that was told its slot (R6): the
 // default deadline of a client's operation (1 s) twice, and as long as it takes to READ it over a
 // slow line. A reader that comes later finds its READ torn or the item dead, and asks again.

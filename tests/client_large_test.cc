@@ -17,7 +17,7 @@
 namespace osprey {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kMebibyte = 1 << 20;
 constexpr uint64_t kPiece = client::ValueReads::kPieceBytes;
 
 class ClientLargeTest : public ClientEngineTest {
@@ -28,10 +28,10 @@ class ClientLargeTest : public ClientEngineTest {
     StartEngine();
     BecomeReady();
   }
-  virtual size_t region_bytes() const { return 64 * kMiB; }
+  virtual size_t region_bytes() const { return 64 * kMebibyte; }
   void StartLargeServer(uint64_t incarnation = 1) {
     server_ = std::make_unique<ScriptedServer>(network_, kUri, incarnation, region_bytes());
-    server_->value_bytes_max = 48 * kMiB;
+    server_->value_bytes_max = 48 * kMebibyte;
   }
   // Straight into the table, as if another client had done it.
   uint64_t Store(absl::string_view key, absl::string_view value) {
@@ -55,7 +55,7 @@ class ClientLargeTest : public ClientEngineTest {
 TEST_F(ClientLargeTest, ValuesAroundEveryBoundComeBackWhole) {
   for (const uint64_t bytes :
        {index::kWholeValueBytesMax, index::kLookupReadBytesMax - 40, index::kLookupReadBytesMax,
-        2 * kPiece - 1, 2 * kPiece, 2 * kPiece + 1, 5 * kMiB + 3}) {
+        2 * kPiece - 1, 2 * kPiece, 2 * kPiece + 1, 5 * kMebibyte + 3}) {
     const std::string value = ValueOf(bytes);
     const uint64_t version = Store("planet", value);
     const absl::StatusOr<Value> got = Get("planet");
@@ -67,17 +67,17 @@ TEST_F(ClientLargeTest, ValuesAroundEveryBoundComeBackWhole) {
 }
 
 TEST_F(ClientLargeTest, AValueTakesItsWindowItsHeadAndItsPieces) {
-  const std::string value = ValueOf(4 * kMiB);
+  const std::string value = ValueOf(4 * kMebibyte);
   Store("planet", value);
   EXPECT_TRUE(Get("planet")->bytes == value);
-  EXPECT_EQ(counters().reads, 2 + 4 * kMiB / kPiece);
-  EXPECT_LE(counters().read_bytes, 4 * kMiB + 1000);
+  EXPECT_EQ(counters().reads, 2 + 4 * kMebibyte / kPiece);
+  EXPECT_LE(counters().read_bytes, 4 * kMebibyte + 1000);
   EXPECT_TRUE(Get("planet")->bytes == value);  // its slot is known now
-  EXPECT_EQ(counters().reads, 3 + 2 * 4 * kMiB / kPiece);
+  EXPECT_EQ(counters().reads, 3 + 2 * 4 * kMebibyte / kPiece);
 }
 
 TEST_F(ClientLargeTest, WhoOnlyAsksWhetherItExistsDoesNotFetchIt) {
-  Store("planet", ValueOf(4 * kMiB));
+  Store("planet", ValueOf(4 * kMebibyte));
   Outcome<Value> exists;
   ASSERT_TRUE(
       engine_->StartGet("planet", /*want_value=*/false, now_ + absl::Seconds(1), exists.Callback())
@@ -89,12 +89,12 @@ TEST_F(ClientLargeTest, WhoOnlyAsksWhetherItExistsDoesNotFetchIt) {
 
 TEST_F(ClientLargeTest, ValuesLongerThanAllBuffersAndManyAtOnceComeBack) {
   CloseEngine();
-  StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/4 * kMiB);
+  StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/4 * kMebibyte);
   BecomeReady();
   std::vector<std::string> values;
   std::vector<Outcome<Value>> gets(8);
   for (uint64_t i = 0; i < gets.size(); ++i) {
-    values.push_back(ValueOf(6 * kMiB + i, i));
+    values.push_back(ValueOf(6 * kMebibyte + i, i));
     Store(absl::StrCat("planet", i), values.back());
     ASSERT_TRUE(StartGet(absl::StrCat("planet", i), gets[i]).ok());
   }
@@ -112,7 +112,7 @@ TEST_F(ClientLargeTest, ValuesLongerThanAllBuffersAndManyAtOnceComeBack) {
 }
 
 TEST_F(ClientLargeTest, AsManyLongValuesAsThereIsRoomForReadsLeaveSomeToShortOnes) {
-  Store("planet", ValueOf(8 * kMiB));
+  Store("planet", ValueOf(8 * kMebibyte));
   Store("moon", "io");
   std::vector<Outcome<Value>> gets(40);
   for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("planet", get, absl::Seconds(10)).ok());
@@ -126,8 +126,8 @@ TEST_F(ClientLargeTest, AsManyLongValuesAsThereIsRoomForReadsLeaveSomeToShortOne
 }
 
 TEST_F(ClientLargeTest, AValueThatIsLateIsAnsweredAtItsDeadlineAndItsBuffersComeBack) {
-  Store("planet", ValueOf(8 * kMiB));
-  Store("star", ValueOf(2 * kMiB, 2));
+  Store("planet", ValueOf(8 * kMebibyte));
+  Store("star", ValueOf(2 * kMebibyte, 2));
   for (int i = 0; i < 50; ++i) {
     Outcome<Value> get;
     ASSERT_TRUE(StartGet("planet", get, absl::Milliseconds(10)).ok());
@@ -138,12 +138,12 @@ TEST_F(ClientLargeTest, AValueThatIsLateIsAnsweredAtItsDeadlineAndItsBuffersCome
     EXPECT_TRUE(absl::IsDeadlineExceeded(get.status())) << get.status();
     network_.HoldReads(id(), false);
   }
-  EXPECT_TRUE(Get("star")->bytes == ValueOf(2 * kMiB, 2));
+  EXPECT_TRUE(Get("star")->bytes == ValueOf(2 * kMebibyte, 2));
   EXPECT_EQ(counters().connects, 1u);
 }
 
 TEST_F(ClientLargeTest, ATransferThatIsSlowButProgressesIsNotTakenForStuck) {
-  const std::string value = ValueOf(5 * kMiB);
+  const std::string value = ValueOf(5 * kMebibyte);
   Store("planet", value);
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get, absl::Seconds(60)).ok());
@@ -163,7 +163,7 @@ TEST_F(ClientLargeTest, ATransferThatIsSlowButProgressesIsNotTakenForStuck) {
 }
 
 TEST_F(ClientLargeTest, PiecesThatNeverEndBreakTheConnectionAndTheGetIsDoneAgain) {
-  const std::string value = ValueOf(8 * kMiB);
+  const std::string value = ValueOf(8 * kMebibyte);
   Store("planet", value);
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get, absl::Seconds(30)).ok());
@@ -175,7 +175,7 @@ TEST_F(ClientLargeTest, PiecesThatNeverEndBreakTheConnectionAndTheGetIsDoneAgain
 }
 
 TEST_F(ClientLargeTest, AConnectionThatBreaksAfterAnyPieceIsOnlyADelay) {
-  const std::string value = ValueOf(2 * kMiB);
+  const std::string value = ValueOf(2 * kMebibyte);
   for (uint64_t reads = 1; reads < 10; ++reads) {
     Store("planet", value);
     const uint64_t before = counters().reads;
@@ -191,7 +191,7 @@ TEST_F(ClientLargeTest, AConnectionThatBreaksAfterAnyPieceIsOnlyADelay) {
 }
 
 TEST_F(ClientLargeTest, ClosingCancelsAValueWhosePiecesAreUnderWay) {
-  Store("planet", ValueOf(8 * kMiB));
+  Store("planet", ValueOf(8 * kMebibyte));
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get).ok());
   ASSERT_TRUE(RunUntil([&] { return counters().reads >= 6; }));
@@ -202,18 +202,18 @@ TEST_F(ClientLargeTest, ClosingCancelsAValueWhosePiecesAreUnderWay) {
 
 TEST_F(ClientLargeTest, ALengthThatNoValueOfThisServerHasIsNotFetched) {
   CloseEngine();
-  server_->value_bytes_max = 1 * kMiB;
+  server_->value_bytes_max = 1 * kMebibyte;
   StartEngine();
   BecomeReady();
-  Store("planet", ValueOf(8 * kMiB));
+  Store("planet", ValueOf(8 * kMebibyte));
   EXPECT_FALSE(Get("planet", absl::Milliseconds(50)).ok());
   EXPECT_LE(counters().read_bytes, 10000u);
 }
 
 // The head of a value of 1 MiB names 40 MiB, as a head does that was copied while it was written.
 TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
-  Store("sun", ValueOf(42 * kMiB));  // above it, so that the region goes on for as long
-  const std::string value = ValueOf(1 * kMiB);
+  Store("sun", ValueOf(42 * kMebibyte));  // above it, so that the region goes on for as long
+  const std::string value = ValueOf(1 * kMebibyte);
   Store("planet", value);
   const uint64_t slot = server_->table().Find("planet")->slot;
   ASSERT_NE(slot, 0u);
@@ -221,7 +221,7 @@ TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
   index::ItemHeader header;
   std::memcpy(&header, server_->region().data() + offset, sizeof(header));
   index::ItemHeader torn = header;
-  torn.length_word = 40 * kMiB;
+  torn.length_word = 40 * kMebibyte;
   std::memcpy(server_->region().data() + offset, &torn, sizeof(torn));
   const uint64_t allocated = AllocatedBytesSoFar();
   Outcome<Value> get;
@@ -231,13 +231,13 @@ TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
   ASSERT_TRUE(RunUntil([&] { return get.done(); }));
   ASSERT_TRUE(get.status().ok()) << get.status();
   EXPECT_TRUE(get.value->value().bytes == value);
-  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMiB);
-  EXPECT_LT(counters().read_bytes, 2 * kMiB);
+  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMebibyte);
+  EXPECT_LT(counters().read_bytes, 2 * kMebibyte);
 }
 
 // Line and head agree on the length. Nothing of the value has come.
 TEST_F(ClientLargeTest, MemoryForAValueIsReservedAsItsPiecesLand) {
-  const std::string value = ValueOf(40 * kMiB);
+  const std::string value = ValueOf(40 * kMebibyte);
   Store("planet", value);
   Outcome<Value> get;
   uint64_t allocated = AllocatedBytesSoFar();
@@ -245,7 +245,7 @@ TEST_F(ClientLargeTest, MemoryForAValueIsReservedAsItsPiecesLand) {
   ASSERT_TRUE(RunUntil([&] { return counters().reads >= 3; }));  // its first piece is on its way
   network_.HoldReads(id(), true);
   RunFor(absl::Milliseconds(10));
-  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMiB);
+  EXPECT_LT(AllocatedBytesSoFar() - allocated, 16 * kMebibyte);
   network_.HoldReads(id(), false);
   ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Seconds(30)));
   ASSERT_TRUE(get.status().ok()) << get.status();
@@ -255,7 +255,7 @@ TEST_F(ClientLargeTest, MemoryForAValueIsReservedAsItsPiecesLand) {
 class ClientLargeTornTest : public ClientLargeTest {
  protected:
   ClientLargeTornTest() : ClientLargeTest(Pieces()) {}
-  size_t region_bytes() const override { return 4 * kMiB; }
+  size_t region_bytes() const override { return 4 * kMebibyte; }
   static fake::NetworkOptions Pieces() {
     fake::NetworkOptions options;
     options.read_piece_bytes = 32768;

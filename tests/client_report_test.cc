@@ -137,8 +137,8 @@ TEST_F(ClientReportTest, AReportGoesAlongWithARequest) {
   ASSERT_TRUE(Get("key1").ok());
   RunFor(absl::Milliseconds(1100));  // told, and due again
   ASSERT_EQ(server_->reports.size(), 1u);
-  Outcome<Value> got;
-  Outcome<uint64_t> put;
+  osprey::Outcome<Value> got;
+  osprey::Outcome<uint64_t> put;
   const int frames = server_->frames;
   ASSERT_TRUE(StartGet("key2", got).ok());
   ASSERT_TRUE(RunUntil([&] { return got.done(); }));

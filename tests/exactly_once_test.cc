@@ -25,7 +25,7 @@ namespace osprey {
 namespace {
 
 // Long against breaking and reconnecting, which over verbs takes the kernel seconds now and then.
-const absl::Duration kDeadline = InLab() ? absl::Seconds(120) : absl::Seconds(20);
+const absl::Duration kWriteDeadline = InLab() ? absl::Seconds(120) : absl::Seconds(20);
 // Of a client and a server. The kernel has waits of 69 s for those who let it; a machine that is
 // overloaded takes a good part of a second.
 constexpr absl::Duration kTurnMax = absl::Seconds(10);
@@ -83,7 +83,7 @@ class ExactlyOnceTest : public ::testing::Test {
 
   template <typename Predicate>
   void RunUntil(Predicate is_done) {
-    const absl::Time end = absl::Now() + 2 * kDeadline;
+    const absl::Time end = absl::Now() + 2 * kWriteDeadline;
     absl::Time now = absl::Now();
     while (!is_done() && now < end) {
       const absl::Time before = now;
@@ -109,7 +109,7 @@ class ExactlyOnceTest : public ::testing::Test {
   template <typename T, typename Start>
   absl::StatusOr<T> Do(Start start) {
     Answer<T> answer;
-    const absl::Status started = start(absl::Now() + kDeadline, answer.Callback());
+    const absl::Status started = start(absl::Now() + kWriteDeadline, answer.Callback());
     if (!started.ok()) return started;
     RunUntil([&] { return answer.value.has_value(); });
     return answer.value.has_value() ? *answer.value : absl::UnknownError("never answered");
@@ -156,7 +156,7 @@ class ExactlyOnceTest : public ::testing::Test {
     std::deque<Answer<Number>> answers;
     for (int i = 0; i < times; ++i) {
       ASSERT_TRUE(client_
-                      ->StartIncrement(key, 1, {}, absl::Now() + kDeadline,
+                      ->StartIncrement(key, 1, {}, absl::Now() + kWriteDeadline,
                                        answers.emplace_back().Callback())
                       .ok());
     }

@@ -33,8 +33,8 @@ class StoreCount : public StoreObserver {
   uint64_t words_ = 0;
 };
 
-struct Fixture {
-  explicit Fixture(uint64_t region_bytes, absl::Duration grace = absl::ZeroDuration())
+struct CompactionFixture {
+  explicit CompactionFixture(uint64_t region_bytes, absl::Duration grace = absl::ZeroDuration())
       : memory(region_bytes), map(kTestIncarnation, region_bytes) {
     TableOptions options;
     options.incarnation = kTestIncarnation;
@@ -73,7 +73,8 @@ std::string ValueOf(absl::string_view key, uint64_t bytes) {
 
 // Fills the region with items of `bytes` and then deletes all but one in `keep`: at random, or with
 // seed 0 at regular places, so that none are neighbours.
-std::vector<std::string> FillAndThin(Fixture& f, uint64_t bytes, uint64_t keep, uint64_t seed) {
+std::vector<std::string> FillAndThin(CompactionFixture& f, uint64_t bytes, uint64_t keep,
+                                     uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::string> all, kept;
   for (int i = 0;; ++i) {
@@ -93,7 +94,7 @@ std::vector<std::string> FillAndThin(Fixture& f, uint64_t bytes, uint64_t keep, 
 }
 
 TEST(CompactionTest, LargeValueFindsRoomAmongScatteredSmallOnes) {
-  Fixture f(32 * kMiB);
+  CompactionFixture f(32 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 200, 3, 1);
   ASSERT_GT(kept.size(), 20000u);
   // Half of the region is free, in pieces of some hundred bytes.
@@ -104,7 +105,7 @@ TEST(CompactionTest, LargeValueFindsRoomAmongScatteredSmallOnes) {
 }
 
 TEST(CompactionTest, LargeValueFindsRoomAmongScatteredRuns) {
-  Fixture f(32 * kMiB);
+  CompactionFixture f(32 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 50000, 3, 2);
   ASSERT_TRUE(f.Put("large", std::string(6 * kMiB, 'x')).status.ok());
   for (const std::string& key : kept) {
@@ -113,7 +114,7 @@ TEST(CompactionTest, LargeValueFindsRoomAmongScatteredRuns) {
 }
 
 TEST(CompactionTest, StepsMakeRoomBeforeAWriteAsksForIt) {
-  Fixture f(32 * kMiB);
+  CompactionFixture f(32 * kMiB);
   FillAndThin(f, 200, 2, 3);
   f.CompactAll();
   // A 128th of the region is at hand; the write itself moves nothing.
@@ -125,7 +126,7 @@ TEST(CompactionTest, StepsMakeRoomBeforeAWriteAsksForIt) {
 
 TEST(CompactionTest, EachStepIsBounded) {
   for (const uint64_t bytes : {200u, 5000u, 100000u}) {  // the last are moved in pieces
-    Fixture f(32 * kMiB);
+    CompactionFixture f(32 * kMiB);
     FillAndThin(f, bytes, 2, bytes < 100000 ? 4 : 0);
     StoreCount stores;
     uint64_t longest = 0;
@@ -142,7 +143,7 @@ TEST(CompactionTest, EachStepIsBounded) {
 }
 
 TEST(CompactionTest, WriteThatFindsNoRoomDoesABoundedPartItself) {
-  Fixture f(64 * kMiB);
+  CompactionFixture f(64 * kMiB);
   std::mt19937_64 random(5);
   const std::vector<std::string> kept = FillAndThin(f, 200, 2, 5);
   StoreCount stores;
@@ -159,7 +160,7 @@ TEST(CompactionTest, WriteThatFindsNoRoomDoesABoundedPartItself) {
 }
 
 TEST(CompactionTest, AWriteThatCanNeverFitDoesNotKeepStepsFromTheirWork) {
-  Fixture f(32 * kMiB);
+  CompactionFixture f(32 * kMiB);
   FillAndThin(f, 200, 2, 3);
   EXPECT_FALSE(f.Put("huge", std::string(28 * kMiB, 'x')).status.ok());
   f.CompactAll();
@@ -170,7 +171,7 @@ TEST(CompactionTest, AWriteThatCanNeverFitDoesNotKeepStepsFromTheirWork) {
 }
 
 TEST(CompactionTest, MovedItemKeepsItsVersionAndItsOldPlaceIsDead) {
-  Fixture f(8 * kMiB);
+  CompactionFixture f(8 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 300, 3, 6);
   std::unordered_map<std::string, GetResult> before;
   for (const std::string& key : kept) before[key] = f.Read(key);
@@ -189,7 +190,7 @@ TEST(CompactionTest, MovedItemKeepsItsVersionAndItsOldPlaceIsDead) {
 }
 
 TEST(CompactionTest, LeasedItemsStayWhereTheyAre) {
-  Fixture f(8 * kMiB);
+  CompactionFixture f(8 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 5000, 3, 7);
   std::vector<uint64_t> slots;
   for (const std::string& key : kept) {
@@ -207,7 +208,7 @@ TEST(CompactionTest, LeasedItemsStayWhereTheyAre) {
 }
 
 TEST(CompactionTest, ReservationsUnderWayStayWhereTheyAre) {
-  Fixture f(8 * kMiB);
+  CompactionFixture f(8 * kMiB);
   std::mt19937_64 random(8);
   std::vector<Reservation> reservations;
   std::vector<std::string> others;
@@ -235,7 +236,7 @@ TEST(CompactionTest, ReservationsUnderWayStayWhereTheyAre) {
 }
 
 TEST(CompactionTest, FullRegionKeepsAllThatIsStoredAndSpaceComesBack) {
-  Fixture f(16 * kMiB);
+  CompactionFixture f(16 * kMiB);
   std::mt19937_64 random(9);
   std::unordered_map<std::string, std::string> stored;
   int refused = 0;
@@ -289,7 +290,8 @@ TEST(CompactionTest, FullRegionKeepsAllThatIsStoredAndSpaceComesBack) {
 
 // Fills with values of up to `bytes_max` (all that long when `alike`), and deletes some at random,
 // until their keys and values had `freed` bytes.
-void FillAndDelete(Fixture& f, uint64_t bytes_max, bool alike, uint64_t freed, uint64_t seed) {
+void FillAndDelete(CompactionFixture& f, uint64_t bytes_max, bool alike, uint64_t freed,
+                   uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::string> keys;
   for (int refused = 0; refused < 20;) {
@@ -314,7 +316,7 @@ TEST(CompactionTest, WhatIsDeletedInAFullTableTakesValuesOfOtherLengths) {
   for (const bool alike : {true, false}) {
     for (const uint64_t bytes : {60u, 100u, 300u, 1000u, 1900u, 3000u, 7000u, 10000u}) {
       for (uint64_t seed = 1; seed <= 2; ++seed) {
-        Fixture f(4 * kMiB, absl::Seconds(1));
+        CompactionFixture f(4 * kMiB, absl::Seconds(1));
         FillAndDelete(f, bytes, alike, 10000, seed);
         const WriteResult put = f.Put("other", ValueOf("other", 2000));
         EXPECT_TRUE(put.status.ok()) << bytes << (alike ? " alike " : " ") << seed;
@@ -329,7 +331,7 @@ TEST(CompactionTest, WhatIsDeletedInAFullTableTakesValuesOfOtherLengths) {
 // Longer ones need whole slabs, that is 64 KiB more.
 TEST(CompactionTest, AnEighthMoreThanALongValueAndSomeSlabsAreEnough) {
   for (const uint64_t bytes : {100u, 1000u, 7000u}) {
-    Fixture f(8 * kMiB, absl::Seconds(1));
+    CompactionFixture f(8 * kMiB, absl::Seconds(1));
     FillAndDelete(f, bytes, true, 350000, 1);
     EXPECT_TRUE(f.Put("long", std::string(200000, 'l')).status.ok()) << bytes;
   }
@@ -337,7 +339,7 @@ TEST(CompactionTest, AnEighthMoreThanALongValueAndSomeSlabsAreEnough) {
 
 // An item that takes several chunks is one item for everybody: it is found, moved, and given back.
 TEST(CompactionTest, ItemsOfSeveralChunksAreItemsLikeOthers) {
-  Fixture f(4 * kMiB);
+  CompactionFixture f(4 * kMiB);
   FillAndDelete(f, 100, true, 40000, 1);
   std::vector<std::string> keys;
   for (int i = 0; i < 100; ++i) {
@@ -375,7 +377,7 @@ struct Forced {
 };
 
 // Steps until some of the only item has been copied.
-void BeginToCopy(Fixture& f, uint64_t item_bytes) {
+void BeginToCopy(CompactionFixture& f, uint64_t item_bytes) {
   StoreCount stores;
   for (int i = 0; i < 100 && stores.words() < item_bytes / kWordBytes / 3; ++i) {
     f.table->CompactStep(TestTime(f.now), {1, item_bytes / 10});
@@ -387,7 +389,7 @@ TEST(CompactionTest, ItemThatIsWrittenWhileItIsCopiedIsLeftAlone) {
   const Forced forced;
   const std::string before(100000, 'b'), after(90000, 'a');
   for (const char* change : {"none", "put", "delete", "both", "lease"}) {
-    Fixture f(2 * kMiB);
+    CompactionFixture f(2 * kMiB);
     ASSERT_TRUE(f.Put("key", before).status.ok());
     const uint64_t slot = f.Read("key").slot;
     BeginToCopy(f, before.size());
@@ -425,7 +427,7 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
   const uint64_t seed = GetParam();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937_64 random(seed);
-  Fixture f(4 * kMiB, absl::Milliseconds(random() % 3 * 20));
+  CompactionFixture f(4 * kMiB, absl::Milliseconds(random() % 3 * 20));
   struct Known {
     std::string value;
     uint64_t version = 0;

@@ -19,7 +19,7 @@
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kBytes = 4 << 20;
+constexpr uint64_t kEvictionRegionBytes = 4 << 20;
 
 class EvictionTest : public testing::Test {
  protected:
@@ -55,7 +55,7 @@ class EvictionTest : public testing::Test {
   }
   // As a client that has READ the key.
   uint64_t HintOf(const std::string& key) {
-    RegionMap map(kTestIncarnation, kBytes);
+    RegionMap map(kTestIncarnation, kEvictionRegionBytes);
     FillMap(map, memory_.data());
     Lookup lookup(map, key, 0);
     Lookup::Step step = lookup.Start();
@@ -67,7 +67,7 @@ class EvictionTest : public testing::Test {
     return lookup.AccessOf(step);
   }
 
-  RegionMemory memory_{kBytes};
+  RegionMemory memory_{kEvictionRegionBytes};
   std::unique_ptr<Table> table_;
   absl::Time now_ = TestTime(0);
 };
@@ -137,7 +137,7 @@ TEST_F(EvictionTest, PutsOfAnySizeFindRoomInAFullTable) {
   std::mt19937_64 random(1);
   const uint64_t sizes[] = {8, 100, 1000, 4000, 60000};
   for (uint64_t value_bytes : sizes) {
-    for (uint64_t i = 0; i < 2 * kBytes / (value_bytes + 40); ++i) {
+    for (uint64_t i = 0; i < 2 * kEvictionRegionBytes / (value_bytes + 40); ++i) {
       const std::string key = absl::StrCat("size", value_bytes, "#", i);
       ASSERT_TRUE(Put(key, value_bytes).status.ok()) << key;
       ASSERT_TRUE(Has(key));
@@ -249,7 +249,7 @@ TEST_F(EvictionTest, NotEvenWhenItIsTheOnlyOneThatMayGo) {
     table_->Lease(table_->Find(absl::StrCat("leased", leased))->slot, now_ + absl::Seconds(100));
     (void)table_->Touch("written");
     // Before the next one must make room for itself.
-    if (table_->stats().item_space_bytes > kBytes - (600 << 10)) break;
+    if (table_->stats().item_space_bytes > kEvictionRegionBytes - (600 << 10)) break;
   }
   const Condition unchanged{Condition::Kind::kVersionIs, first.version};
   for (int i = 0; i < 20; ++i) {
@@ -262,12 +262,12 @@ TEST_F(EvictionTest, NotEvenWhenItIsTheOnlyOneThatMayGo) {
 
 TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
   Fill("key", 40000, 100);
-  ASSERT_TRUE(table_->MayMakeRoom("long", kBytes / 2));
-  EXPECT_FALSE(table_->MayMakeRoom("long", kBytes));
-  absl::StatusOr<Reservation> reservation = table_->Reserve("long", kBytes / 2, now_);
+  ASSERT_TRUE(table_->MayMakeRoom("long", kEvictionRegionBytes / 2));
+  EXPECT_FALSE(table_->MayMakeRoom("long", kEvictionRegionBytes));
+  absl::StatusOr<Reservation> reservation = table_->Reserve("long", kEvictionRegionBytes / 2, now_);
   for (int attempt = 0; attempt < 100 && !reservation.ok(); ++attempt) {
     Turn();
-    reservation = table_->Reserve("long", kBytes / 2, now_);
+    reservation = table_->Reserve("long", kEvictionRegionBytes / 2, now_);
   }
   ASSERT_TRUE(reservation.ok()) << reservation.status();
   EXPECT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
@@ -277,7 +277,8 @@ TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
 TEST_F(EvictionTest, AValueForWhichThereCanBeNoRoomEvictsNothing) {
   Fill("key", 2000, 3000);
   const uint64_t keys = table_->stats().keys, evictions = table_->evictions();
-  for (const uint64_t bytes : {kBytes - kBytes / 16, kBytes, 2 * kBytes}) {
+  for (const uint64_t bytes : {kEvictionRegionBytes - kEvictionRegionBytes / 16,
+                               kEvictionRegionBytes, 2 * kEvictionRegionBytes}) {
     EXPECT_FALSE(table_->MayMakeRoom("long", bytes));
     for (int i = 0; i < 5; ++i) EXPECT_FALSE(table_->Reserve("long", bytes, now_).ok());
   }
@@ -295,7 +296,7 @@ TEST_F(EvictionTest, AValueThatLeasesKeepOutEvictsNothing) {
   }
   ASSERT_GT(leased, 20u);
   const uint64_t evictions = table_->evictions();
-  for (const uint64_t bytes : {kBytes / 4, kBytes / 2}) {
+  for (const uint64_t bytes : {kEvictionRegionBytes / 4, kEvictionRegionBytes / 2}) {
     for (int i = 0; i < 20; ++i) EXPECT_FALSE(table_->Reserve("long", bytes, now_).ok());
   }
   EXPECT_EQ(table_->evictions(), evictions);
@@ -304,22 +305,22 @@ TEST_F(EvictionTest, AValueThatLeasesKeepOutEvictsNothing) {
   absl::StatusOr<Reservation> reservation;
   for (int i = 0; i < 100 && !reservation.ok(); ++i) {
     Turn();
-    reservation = table_->Reserve("long", kBytes / 2, now_);
+    reservation = table_->Reserve("long", kEvictionRegionBytes / 2, now_);
   }
   EXPECT_TRUE(reservation.ok());
 }
 
 TEST_F(EvictionTest, ALongValueEvictsInProportionToItsLength) {
   for (const uint64_t small : {100u, 3000u, 100000u}) {
-    for (const uint64_t bytes : {kBytes / 3, kBytes * 3 / 4}) {
+    for (const uint64_t bytes : {kEvictionRegionBytes / 3, kEvictionRegionBytes * 3 / 4}) {
       TableOptions options;
       options.incarnation = kTestIncarnation;
       options.hash_seed = kTestSeed;
       options.evict = true;
-      RegionMemory memory(kBytes);
+      RegionMemory memory(kEvictionRegionBytes);
       std::swap(memory, memory_);
       table_ = *Table::Create(memory_.span(), options);
-      Fill("key", 5 * kBytes / 4 / (small + 40), small);
+      Fill("key", 5 * kEvictionRegionBytes / 4 / (small + 40), small);
       const uint64_t evicted = table_->stats().evicted_bytes;
       absl::StatusOr<Reservation> reservation;
       for (int i = 0; i < 200 && !reservation.ok(); ++i) {
@@ -418,7 +419,8 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
     // Near what is there: other words, other kinds, other fingerprints.
     hint ^= uint64_t{1} << random() % 64;
     if (random() % 2 == 0) hint ^= uint64_t{1} << random() % 8;
-    if (random() % 4 == 0) hint = (hint & ~kOffsetMask) | random() % (kBytes / kWordBytes + 1000);
+    if (random() % 4 == 0)
+      hint = (hint & ~kOffsetMask) | random() % (kEvictionRegionBytes / kWordBytes + 1000);
     hints.push_back(hint);
   }
   table_->TakeHints(hints);
@@ -589,7 +591,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest,
 // So a server may leave a table alone that wants nothing.
 TEST(StepWantedTest, AStepThatIsNotWantedDoesNothing) {
   for (const bool evict : {false, true}) {
-    RegionMemory memory(kBytes);
+    RegionMemory memory(kEvictionRegionBytes);
     absl::Time now = TestTime(0);
     TableOptions options;
     options.incarnation = kTestIncarnation;

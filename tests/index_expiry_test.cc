@@ -17,12 +17,10 @@
 namespace osprey::index {
 namespace {
 
-using Fixture = ExpiryFixture;
-
 // --- The server's answers ------------------------------------------------------------------------
 
 TEST(ExpiryTest, KeyIsThereUntilItsTimeAndNotFromThenOn) {
-  Fixture f;
+  ExpiryFixture f;
   for (const size_t bytes : {5, 200, 100000}) {
     const std::string value(bytes, 'v');
     const WriteResult put = f.Put("key", value, kTenSeconds);
@@ -40,7 +38,7 @@ TEST(ExpiryTest, KeyIsThereUntilItsTimeAndNotFromThenOn) {
 }
 
 TEST(ExpiryTest, WhatHasExpiredCountsAsAbsentForEveryOperation) {
-  Fixture f;
+  ExpiryFixture f;
   const auto expired = [&] {
     const WriteResult put = f.Put("key", "value", kTenSeconds);
     f.Pass(absl::Seconds(11));
@@ -69,7 +67,7 @@ TEST(ExpiryTest, WhatHasExpiredCountsAsAbsentForEveryOperation) {
 }
 
 TEST(ExpiryTest, PutClearsTheTimeToLiveUnlessItGivesOneOrKeepsIt) {
-  Fixture f;
+  ExpiryFixture f;
   for (const size_t bytes : {5, 200, 100000}) {
     const std::string value(bytes, 'v');
     const uint64_t expiry = f.Put("key", "value", kTenSeconds).expiry_ns;
@@ -86,7 +84,7 @@ TEST(ExpiryTest, PutClearsTheTimeToLiveUnlessItGivesOneOrKeepsIt) {
 }
 
 TEST(ExpiryTest, LifetimesOfAnyLengthAreTaken) {
-  Fixture f;
+  ExpiryFixture f;
   EXPECT_TRUE(f.Put("past", "value", Lifetime::For(-absl::Seconds(1))).status.ok());
   EXPECT_TRUE(f.Put("none", "value", Lifetime::For(absl::ZeroDuration())).status.ok());
   EXPECT_TRUE(f.Put("ever", "value", Lifetime::For(absl::InfiniteDuration())).status.ok());
@@ -98,7 +96,7 @@ TEST(ExpiryTest, LifetimesOfAnyLengthAreTaken) {
 }
 
 TEST(ExpiryTest, ExpireChangesNeitherValueNorVersionInWhateverForm) {
-  Fixture f;
+  ExpiryFixture f;
   for (const size_t bytes : {5, 200, 1500, 100000}) {
     const std::string value(bytes, 'v');
     const WriteResult put = f.Put("key", value);
@@ -138,7 +136,7 @@ TEST(ExpiryTest, ExpireOfALongValueStoresAHandfulOfWords) {
     void BeforeStore() override { ++stores; }
     int stores = 0;
   } counter;
-  Fixture f(8 << 20);
+  ExpiryFixture f(8 << 20);
   f.Put("key", std::string(4 << 20, 'v'));
   store_observer = &counter;
   EXPECT_TRUE(f.Expire("key", kTenSeconds).status.ok());
@@ -148,7 +146,7 @@ TEST(ExpiryTest, ExpireOfALongValueStoresAHandfulOfWords) {
 }
 
 TEST(ExpiryTest, KeysInChainsExpireAsOthersDo) {
-  Fixture f;
+  ExpiryFixture f;
   const std::vector<std::string> keys = KeysOfHome(7, 60, false);
   for (const std::string& key : keys) ASSERT_TRUE(f.Put(key, std::string(60, 'v')).status.ok());
   ASSERT_GT(f.table->stats().overflow_lines, 0u);
@@ -165,7 +163,7 @@ TEST(ExpiryTest, KeysInChainsExpireAsOthersDo) {
 
 TEST(ExpiryTest, ReaderBelievesOnlyWhatItsBoundsOfTheServersTimeAllow) {
   constexpr uint64_t kErrorNs = 1000000;
-  Fixture f;
+  ExpiryFixture f;
   for (const size_t bytes : {5, 200, 100000}) {
     f.now_ns = kStartNs;
     const std::string value(bytes, 'v');
@@ -189,7 +187,7 @@ TEST(ExpiryTest, ReaderBelievesOnlyWhatItsBoundsOfTheServersTimeAllow) {
 }
 
 TEST(ExpiryTest, ReaderWhoKnowsNoTimeAsksTheServer) {
-  Fixture f;
+  ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
   RegionMap map(kTestIncarnation, f.memory.size());
   FillMap(map, f.memory.data());
@@ -197,7 +195,7 @@ TEST(ExpiryTest, ReaderWhoKnowsNoTimeAsksTheServer) {
 }
 
 TEST(ExpiryTest, WhatTheServerSaidToBeThereIsAHitWhateverTheTime) {
-  Fixture f;
+  ExpiryFixture f;
   LookupOptions options;
   const WriteResult put = f.Put("key", std::string(100000, 'v'), kTenSeconds);
   for (const uint64_t whole_max : {kLookupReadBytesMax, uint64_t{0}}) {
@@ -211,7 +209,7 @@ TEST(ExpiryTest, WhatTheServerSaidToBeThereIsAHitWhateverTheTime) {
 }
 
 TEST(ExpiryTest, LongValueIsReadInPiecesWhileItIsSurelyAlive) {
-  Fixture f;
+  ExpiryFixture f;
   LookupOptions options;
   options.whole_read_bytes_max = 100;
   const WriteResult put = f.Put("key", std::string(3000, 'v'), kTenSeconds);
@@ -225,7 +223,7 @@ TEST(ExpiryTest, LongValueIsReadInPiecesWhileItIsSurelyAlive) {
 }
 
 TEST(ExpiryTest, WithExpiryIgnoredItWouldStay) {
-  Fixture f;
+  ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
   f.Pass(absl::Seconds(11));
   seeded_bug = SeededBug::kExpiryIgnored;
@@ -248,20 +246,20 @@ struct LateExpiry : StoreObserver {
     found_absent = f->Read("key").kind == Lookup::Kind::kMiss;
     store_observer = this;
   }
-  Fixture* f;
+  ExpiryFixture* f;
   uint64_t expiry_ns;
   int at;
   int stores = 0;
   bool found_absent = false;
 };
 
-using Write = std::function<WriteResult(Fixture&, uint64_t version)>;
+using Write = std::function<WriteResult(ExpiryFixture&, uint64_t version)>;
 
 // How often a key came back that had been found absent, over all N.
 int Returns(size_t old_bytes, const Write& write) {
   int returns = 0;
   for (int at = 0;; ++at) {
-    Fixture f;
+    ExpiryFixture f;
     const WriteResult old = f.Put("key", std::string(old_bytes, 'a'), kTenSeconds);
     LateExpiry late;
     late.f = &f;
@@ -294,24 +292,29 @@ struct Prolonging {
 std::vector<Prolonging> ProlongingWrites() {
   return {
       {"put inline", 200,
-       [](Fixture& f, uint64_t version) { return f.Put("key", "b", {}, VersionIs(version)); }},
+       [](ExpiryFixture& f, uint64_t version) {
+         return f.Put("key", "b", {}, VersionIs(version));
+       }},
       {"put in place", 200,
-       [](Fixture& f, uint64_t version) {
+       [](ExpiryFixture& f, uint64_t version) {
          return f.Put("key", std::string(201, 'b'), Lifetime::For(absl::Seconds(20)),
                       VersionIs(version));
        }},
       {"put a new item", 200,
-       [](Fixture& f, uint64_t version) {
+       [](ExpiryFixture& f, uint64_t version) {
          return f.Put("key", std::string(500, 'b'), {}, VersionIs(version));
        }},
       {"publish", 200,
-       [](Fixture& f, uint64_t version) {
+       [](ExpiryFixture& f, uint64_t version) {
          return f.PutLong("key", std::string(300, 'b'), Lifetime::For(absl::Seconds(20)),
                           VersionIs(version));
        }},
       {"expire", 5,
-       [](Fixture& f, uint64_t) { return f.Expire("key", Lifetime::For(absl::Seconds(20))); }},
-      {"persist", 3000, [](Fixture& f, uint64_t) { return f.Expire("key", Lifetime::Forever()); }},
+       [](ExpiryFixture& f, uint64_t) {
+         return f.Expire("key", Lifetime::For(absl::Seconds(20)));
+       }},
+      {"persist", 3000,
+       [](ExpiryFixture& f, uint64_t) { return f.Expire("key", Lifetime::Forever()); }},
   };
 }
 

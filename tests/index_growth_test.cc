@@ -25,8 +25,8 @@ namespace {
 
 constexpr uint64_t kSegmentKeysMax = kLinesPerUnit * kLineWordsUsable;  // out of line
 
-struct Fixture {
-  explicit Fixture(uint64_t region_bytes, TableOptions options = {}) : memory(region_bytes) {
+struct GrowthFixture {
+  explicit GrowthFixture(uint64_t region_bytes, TableOptions options = {}) : memory(region_bytes) {
     options.incarnation = kTestIncarnation;
     options.hash_seed = kTestSeed;
     table = *Table::Create(memory.span(), options);
@@ -59,7 +59,7 @@ std::string ValueOf(uint64_t i) { return std::string(i % 3 == 0 ? 40 + i % 100 :
 // --- Splits ----------------------------------------------------------------
 
 TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
-  Fixture f(64 << 20);
+  GrowthFixture f(64 << 20);
   constexpr uint64_t kKeys = 100000;
   std::vector<RegionMap> maps;
   std::vector<uint64_t> hints(kKeys);
@@ -96,7 +96,7 @@ TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
 // segments that serve half of the keys that it sends there. When it learns of the new depth, these
 // are not what serves the other half.
 TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
-  Fixture f(16 << 20);
+  GrowthFixture f(16 << 20);
   RegionMap map(kTestIncarnation, f.memory.size());
   const ReadSpan header = map.NextRead();
   ASSERT_TRUE(map.Apply(ReadRegion(f.memory.data(), header.offset, header.length)).ok());
@@ -128,7 +128,7 @@ TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
     std::mt19937_64 random(seed);
     TableOptions options;
     options.split_percent = 1;  // many small segments, so that the directory has many pages
-    Fixture f(128 << 20, options);
+    GrowthFixture f(128 << 20, options);
     struct InFlight {
       std::string key;
       std::unique_ptr<Lookup> lookup;
@@ -193,7 +193,7 @@ class StoreCounter : public StoreObserver {
 
 // What a write may have to wait for, in words stored rather than in time.
 TEST(GrowthTest, NoStepIsLongerThanItsBound) {
-  Fixture f(256 << 20);
+  GrowthFixture f(256 << 20);
   StoreCounter counter;
   constexpr uint64_t kLineStores = 3 + kLineWords;  // version, contents, checksum, version
   constexpr uint64_t kSplitStores = 3 * kLinesPerUnit * kLineStores;
@@ -213,7 +213,7 @@ TEST(GrowthTest, NoStepIsLongerThanItsBound) {
 }
 
 TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
-  Fixture f(8 << 20);
+  GrowthFixture f(8 << 20);
   const std::string value(100, 'v');
   std::vector<uint64_t> hints;
   for (uint64_t i = 0; i < 3300; ++i) {
@@ -229,7 +229,7 @@ TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
 }
 
 TEST(GrowthTest, SplitCarriesChainsAlong) {
-  Fixture f(8 << 20);
+  GrowthFixture f(8 << 20);
   // One home far beyond its window, in a segment that is full otherwise.
   const std::vector<std::string> crowd = KeysOfHome(77, 120, false);
   for (const std::string& key : crowd) ASSERT_TRUE(f.Put(key, std::string(60, 'c')).ok());
@@ -252,7 +252,7 @@ TEST(GrowthTest, SplitCarriesChainsAlong) {
 }
 
 TEST(GrowthTest, WritesBetweenStepsOfADoublingAreFound) {
-  Fixture f(512 << 20);
+  GrowthFixture f(512 << 20);
   // Many small segments, so that one step does not double the directory.
   TableOptions options;
   options.split_percent = 1;
@@ -287,7 +287,7 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
   options.reuse_grace = absl::Milliseconds(random() % 2 * 50);
   // Small numbers make many segments of few keys.
   options.split_percent = static_cast<uint32_t>(30 + random() % 70);
-  Fixture f(24 << 20, options);
+  GrowthFixture f(24 << 20, options);
   std::vector<std::string> keys = KeysOfHome(10, 150, false);
   for (uint64_t i = 0; i < 40000; ++i) keys.push_back(KeyOf(i));
   std::unordered_map<std::string, std::pair<std::string, uint64_t>> model;
@@ -353,7 +353,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest,
 
 TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
   constexpr uint64_t kBytes = 32 << 20;
-  Fixture f(kBytes);
+  GrowthFixture f(kBytes);
   uint64_t large = 0;
   while (f.Put(absl::StrCat("large", large), std::string(50000, 'L')).ok()) ++large;
   for (uint64_t i = 0; i < large; ++i) ASSERT_TRUE(f.Delete(absl::StrCat("large", i)).ok());
@@ -375,7 +375,7 @@ TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
 
 TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
   constexpr uint64_t kBytes = 2 << 20;
-  Fixture f(kBytes);
+  GrowthFixture f(kBytes);
   // Items take all that they may; then tiny keys, all inline, fill the index.
   uint64_t large = 0;
   while (f.Put(absl::StrCat("large", large), std::string(60000, 'L')).ok()) ++large;
@@ -410,7 +410,7 @@ TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
 
 // Keys whose hashes agree in many low bits would double the directory without end.
 TEST(GrowthTest, KeysMadeToMeetDoNotDoubleTheDirectoryWithoutEnd) {
-  Fixture f(64 << 20);
+  GrowthFixture f(64 << 20);
   uint64_t stored = 0;
   for (uint64_t i = 0; stored < 12000; ++i) {
     const std::string key = KeyOf(i);
@@ -429,7 +429,7 @@ TEST(GrowthTest, GrowthEndsWithTheVersions) {
   for (const size_t value_bytes : {8, 20, 50}) {
     TableOptions options;
     options.cas_version = kCasVersionMax - 20000;
-    Fixture f(8 << 20, options);
+    GrowthFixture f(8 << 20, options);
     for (uint64_t i = 0; f.Put(KeyOf(i), std::string(value_bytes, 'v')).ok(); ++i) f.GrowAll();
     EXPECT_FALSE(f.table->GrowStep(TestTime(f.now)));
     EXPECT_EQ(f.table->FlushStep(0, kCasVersionMax, 10, TestTime(f.now)).status().code(),
@@ -442,7 +442,7 @@ TEST(GrowthTest, GrowthEndsWithTheVersions) {
 // --- Flush -----------------------------------------------------------------
 
 TEST(FlushTest, DeletesWhatWasThereAndNothingNewer) {
-  Fixture f(64 << 20);
+  GrowthFixture f(64 << 20);
   std::mt19937_64 random(1);
   uint64_t key = 0;
   const auto put = [&] {
@@ -486,7 +486,7 @@ TEST(FlushTest, DeletesWhatWasThereAndNothingNewer) {
 }
 
 TEST(FlushTest, StepIsBoundedWhereNothingIsToBeDeleted) {
-  Fixture f(64 << 20);
+  GrowthFixture f(64 << 20);
   for (uint64_t i = 0; i < 60000; ++i) {
     ASSERT_TRUE(f.Put(KeyOf(i), "v").ok());
     f.table->GrowStep(TestTime(0));
@@ -503,7 +503,7 @@ TEST(FlushTest, StepIsBoundedWhereNothingIsToBeDeleted) {
 }
 
 TEST(FlushTest, AnyCursorIsSafe) {
-  Fixture f(8 << 20);
+  GrowthFixture f(8 << 20);
   for (uint64_t i = 0; i < 8000; ++i) {
     ASSERT_TRUE(f.Put(KeyOf(i), "v").ok());
     f.table->GrowStep(TestTime(0));
@@ -518,7 +518,7 @@ TEST(FlushTest, AnyCursorIsSafe) {
 }
 
 TEST(PrefetchTest, ChangesNothing) {
-  Fixture f(1 << 20);
+  GrowthFixture f(1 << 20);
   ASSERT_TRUE(f.Put("inline", "value").ok());
   ASSERT_TRUE(f.Put("item", std::string(100, 'v')).ok());
   const std::string before(reinterpret_cast<const char*>(f.memory.data()), f.memory.size());

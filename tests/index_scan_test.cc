@@ -24,8 +24,8 @@
 namespace osprey::index {
 namespace {
 
-struct Fixture {
-  explicit Fixture(uint64_t region_bytes, TableOptions options = {}) : memory(region_bytes) {
+struct ScanFixture {
+  explicit ScanFixture(uint64_t region_bytes, TableOptions options = {}) : memory(region_bytes) {
     options.incarnation = kTestIncarnation;
     options.hash_seed = kTestSeed;
     table = *Table::Create(memory.span(), options);
@@ -93,7 +93,7 @@ ScanResult RunScan(RegionMap& map, const std::byte* region, ScanCursor from,
 // --- A quiet table -------------------------------------------------------------------------------
 
 TEST(ScanTest, EveryKeyOfAQuietTableIsFoundOnceWithItsValue) {
-  Fixture f(128 << 20);
+  ScanFixture f(128 << 20);
   f.Fill(50000);
   EXPECT_GT(f.table->stats().segments, 8u);
   RegionMap map = f.Map();
@@ -121,7 +121,7 @@ TEST(ScanTest, EveryKeyOfAQuietTableIsFoundOnceWithItsValue) {
 }
 
 TEST(ScanTest, AMapOfAnyAgeWillDo) {
-  Fixture f(64 << 20);
+  ScanFixture f(64 << 20);
   RegionMap map = f.Map();
   f.Fill(20000);
   const ScanResult result = RunScan(map, f.memory.data(), {}, {});
@@ -130,7 +130,7 @@ TEST(ScanTest, AMapOfAnyAgeWillDo) {
 }
 
 TEST(ScanTest, PrefixAndLimitAndGoingOnFromTheCursorFindAll) {
-  Fixture f(64 << 20);
+  ScanFixture f(64 << 20);
   f.Fill(20000);
   RegionMap map = f.Map();
   for (const uint64_t limit : {1, 2, 3, 10, 1000}) {
@@ -161,7 +161,7 @@ TEST(ScanTest, PrefixAndLimitAndGoingOnFromTheCursorFindAll) {
 // Homes are divided, keys come and go between the pages, and segments split.
 TEST(ScanTest, PagesOfAnySizeLoseNoKeyWhileTheTableGrows) {
   for (const uint64_t limit : {1, 2, 5}) {
-    Fixture f(64 << 20);
+    ScanFixture f(64 << 20);
     f.Fill(3000);
     RegionMap map = f.Map();
     const uint64_t splits = f.table->stats().splits;
@@ -192,7 +192,7 @@ TEST(ScanTest, PagesOfAnySizeLoseNoKeyWhileTheTableGrows) {
 }
 
 TEST(ScanTest, AFewKeysOfALargeTableTakeFewBytes) {
-  Fixture f(64 << 20);
+  ScanFixture f(64 << 20);
   f.Fill(20000);
   RegionMap map = f.Map();
   ScanOptions options;
@@ -203,7 +203,7 @@ TEST(ScanTest, AFewKeysOfALargeTableTakeFewBytes) {
 }
 
 TEST(ScanTest, CountCountsWithoutReadingItems) {
-  Fixture f(64 << 20);
+  ScanFixture f(64 << 20);
   f.Fill(20000);
   RegionMap map = f.Map();
   ScanOptions options;
@@ -216,7 +216,7 @@ TEST(ScanTest, CountCountsWithoutReadingItems) {
 }
 
 TEST(ScanTest, ChainsAreFollowed) {
-  Fixture f(1 << 20);
+  ScanFixture f(1 << 20);
   const std::vector<std::string> keys = KeysOfHome(100, 80, false);
   for (const std::string& key : keys)
     ASSERT_TRUE(f.Put(key, std::string(100, 'v')).status.ok());  // and no GrowStep
@@ -230,7 +230,7 @@ TEST(ScanTest, ChainsAreFollowed) {
 }
 
 TEST(ScanTest, KeysOfEveryLengthAreFound) {
-  Fixture f(16 << 20);
+  ScanFixture f(16 << 20);
   std::set<std::string> keys;
   for (uint64_t length = 1; length <= kKeyBytesMax; length += 1 + length / 10) {
     for (const uint64_t value : {0, 900, 5000, 100000}) {
@@ -462,7 +462,7 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
 // The head of an item that has no checksum of its own, copied while the item is written in place:
 // its version from before, its value's length from after.
 TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
-  Fixture f(1 << 20);
+  ScanFixture f(1 << 20);
   const WriteResult first = f.Put("key", std::string(1100, 'a'));
   RegionMap map = f.Map();
   Scan scan(map, {}, {});
@@ -503,7 +503,7 @@ TEST(ScanTest, NothingThatLinesHoldLeadsOutsideOrOnForever) {
   std::mt19937_64 random(7);
   uint64_t kinds[3] = {};
   for (int round = 0; round < 2000; ++round) {
-    Fixture f(kBytes);
+    ScanFixture f(kBytes);
     for (int i = 0; i < 20; ++i) f.Put(absl::StrCat("key", i), std::string(random() % 300, 'v'));
     RegionWriter writer(f.memory.span(), kTestIncarnation, uint64_t{1} << 20);
     for (int edits = 0; edits < 20; ++edits) {

@@ -20,8 +20,6 @@
 namespace osprey::index {
 namespace {
 
-using Fixture = ExpiryFixture;
-
 // --- Scans ---------------------------------------------------------------------------------------
 
 struct ScanResult {
@@ -30,7 +28,7 @@ struct ScanResult {
   uint64_t count;
 };
 
-ScanResult RunScan(const Fixture& f, bool count_only, uint64_t error_ns = 0) {
+ScanResult RunScan(const ExpiryFixture& f, bool count_only, uint64_t error_ns = 0) {
   RegionMap map(kTestIncarnation, f.memory.size());
   FillMap(map, f.memory.data());
   ScanOptions options;
@@ -51,7 +49,7 @@ ScanResult RunScan(const Fixture& f, bool count_only, uint64_t error_ns = 0) {
 }
 
 TEST(SweepTest, ScansAndCountsLeaveOutWhatHasExpired) {
-  Fixture f(16 << 20);
+  ExpiryFixture f(16 << 20);
   std::set<std::string> forever;
   for (int i = 0; i < 6000; ++i) {
     const std::string key = absl::StrCat("key", i);
@@ -79,7 +77,7 @@ TEST(SweepTest, ScansAndCountsLeaveOutWhatHasExpired) {
 }
 
 TEST(SweepTest, ScanReadsAgainWhatMayOrMayNotHaveExpiredAndGivesUpWhenThatIsEndless) {
-  Fixture f;
+  ExpiryFixture f;
   const WriteResult put = f.Put("key", "value", kTenSeconds);
   f.now_ns = put.expiry_ns;
   for (const bool count_only : {false, true}) {
@@ -91,7 +89,7 @@ TEST(SweepTest, ScanReadsAgainWhatMayOrMayNotHaveExpiredAndGivesUpWhenThatIsEndl
 // --- Sweeping ------------------------------------------------------------------------------------
 
 TEST(SweepTest, SweepsEndWhatHasExpiredInBoundedSteps) {
-  Fixture f(64 << 20);
+  ExpiryFixture f(64 << 20);
   constexpr uint64_t kKeys = 30000;
   for (uint64_t i = 0; i < kKeys; ++i) {
     const Lifetime lifetime = i % 2 == 0 ? kTenSeconds : Lifetime::For(absl::Seconds(100));
@@ -124,7 +122,7 @@ TEST(SweepTest, SweepsEndWhatHasExpiredInBoundedSteps) {
 }
 
 TEST(SweepTest, SweepsOfAPeriodAreBoundedAndNoneIsMadeTwiceInIt) {
-  Fixture f(512 << 20);
+  ExpiryFixture f(512 << 20);
   for (uint64_t i = 0; i < 400000; ++i) {
     ASSERT_TRUE(f.Put(absl::StrCat("key", i), "value", kTenSeconds).status.ok());
     while (f.table->GrowStep(f.Now())) {
@@ -147,7 +145,7 @@ TEST(SweepTest, SweepsOfAPeriodAreBoundedAndNoneIsMadeTwiceInIt) {
 }
 
 TEST(SweepTest, ExpiredKeysMakeRoomForAWriteThatFindsNone) {
-  Fixture f(1 << 20);
+  ExpiryFixture f(1 << 20);
   const std::string value(3000, 'v');
   int keys = 0;
   while (f.Put(absl::StrCat("key", keys), value, kTenSeconds).status.ok()) ++keys;
@@ -277,7 +275,7 @@ class Model {
   }
 
   std::mt19937_64 random_;
-  Fixture f_;
+  ExpiryFixture f_;
   std::map<std::string, ModelKey> model_;
 };
 

@@ -50,7 +50,7 @@ class LargeWritesTest : public ::testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-std::string Pattern(size_t bytes, uint64_t seed) {
+std::string PatternOf(size_t bytes, uint64_t seed) {
   std::string text(bytes, '\0');
   std::minstd_rand random(static_cast<std::minstd_rand::result_type>(seed + 1));
   for (char& c : text) c = static_cast<char>(random());
@@ -58,11 +58,11 @@ std::string Pattern(size_t bytes, uint64_t seed) {
 }
 
 TEST_F(LargeWritesTest, LongValuesAreFetchedWholeWhileOthersAreAnswered) {
-  constexpr int kLong = 6;
+  constexpr int kLongValues = 6;
   std::vector<std::string> values;
-  for (int i = 0; i < kLong; ++i) values.push_back(Pattern(kLongBytes + i, i));
+  for (int i = 0; i < kLongValues; ++i) values.push_back(PatternOf(kLongBytes + i, i));
   int done = 0;
-  for (int i = 0; i < kLong; ++i) {
+  for (int i = 0; i < kLongValues; ++i) {
     ASSERT_TRUE(client_
                     ->StartPut(absl::StrCat("long", i), values[i], {},
                                [&](absl::StatusOr<uint64_t> version) {
@@ -73,23 +73,23 @@ TEST_F(LargeWritesTest, LongValuesAreFetchedWholeWhileOthersAreAnswered) {
   }
   const std::unique_ptr<Client> other = Connect();
   int answered = 0;
-  for (; done < kLong; ++answered) {
+  for (; done < kLongValues; ++answered) {
     client_->Poll();
     ASSERT_TRUE(other->Put(absl::StrCat("short", answered % 100), "value").ok());
   }
-  EXPECT_GT(answered, kLong);
-  for (int i = 0; i < kLong; ++i) {
+  EXPECT_GT(answered, kLongValues);
+  for (int i = 0; i < kLongValues; ++i) {
     const absl::StatusOr<Value> value = client_->Get(absl::StrCat("long", i));
     ASSERT_TRUE(value.ok()) << value.status();
     EXPECT_TRUE(value->bytes == values[i]);
   }
-  EXPECT_EQ(Stat("rendezvous"), kLong);
-  EXPECT_GE(Stat("rendezvous_reads"), kLong * (kLongBytes / (256 << 10) + 1));
-  EXPECT_GE(Stat("rendezvous_bytes"), kLong * kLongBytes);
+  EXPECT_EQ(Stat("rendezvous"), kLongValues);
+  EXPECT_GE(Stat("rendezvous_reads"), kLongValues * (kLongBytes / (256 << 10) + 1));
+  EXPECT_GE(Stat("rendezvous_bytes"), kLongValues * kLongBytes);
 }
 
 TEST_F(LargeWritesTest, AServerThatIsFullRefusesAndKeepsWhatItHas) {
-  const std::string value = Pattern(kLongBytes, 0);
+  const std::string value = PatternOf(kLongBytes, 0);
   int kept = 0;
   absl::Status status;
   for (; kept < 40; ++kept) {

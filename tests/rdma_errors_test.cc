@@ -9,7 +9,7 @@
 namespace osprey::rdma {
 namespace {
 
-struct Case {
+struct ErrorCase {
   absl::Status status;
   Reason reason;
   absl::StatusCode code;
@@ -17,7 +17,7 @@ struct Case {
   std::string mend;   // and what to do about it
 };
 
-std::vector<Case> Cases() {
+std::vector<ErrorCase> Cases() {
   using Code = absl::StatusCode;
   return {
       {NoDeviceError(), Reason::kNoDevice, Code::kFailedPrecondition, "no RDMA device",
@@ -51,7 +51,7 @@ std::vector<Case> Cases() {
 
 TEST(RdmaErrorsTest, EachHasItsCodeAndReasonAndNamesTheThingAndTheMend) {
   std::set<Reason> seen;
-  for (const Case& c : Cases()) {
+  for (const ErrorCase& c : Cases()) {
     EXPECT_EQ(ReasonOf(c.status), c.reason) << c.status;
     EXPECT_EQ(c.status.code(), c.code) << c.status;
     const std::string message(c.status.message());

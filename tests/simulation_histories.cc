@@ -66,7 +66,8 @@ bool ShowsAbsent(const Operation& op) {
           op.kind == Kind::kEvicted);
 }
 
-// By time: the greatest of all that was added up to it.
+}  // namespace
+
 class Greatest {
  public:
   void Add(int64_t at, int64_t value) { all_.emplace_back(at, value); }
@@ -85,8 +86,6 @@ class Greatest {
  private:
   std::vector<std::pair<int64_t, int64_t>> all_;
 };
-
-}  // namespace
 
 struct KeyTimes::Times {
   Greatest present;  // calls of operations that show that it was there, by their

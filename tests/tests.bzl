@@ -1,7 +1,7 @@
 """Tests and their parts in a few lines each. What they leave out is the same for all: the file is called as the target is, and GoogleTest and
 Abseil are there."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+load("//tools/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test")
 
 def osprey_test(name, srcs = None, deps = [], size = "small", **kwargs):
     """NAME.cc with GoogleTest, GoogleMock and their main (which gives way to one of the test's own)."""

@@ -16,7 +16,7 @@
 namespace osprey {
 namespace {
 
-constexpr size_t kBufferBytes = 256 << 10;
+constexpr size_t kInputBufferBytes = 256 << 10;
 
 // What stands behind the last dot of the file's name, in small letters; "": nothing. The dot that
 // hides a file is none.
@@ -104,7 +104,8 @@ std::unique_ptr<BulkReader> NewBulkReader(BulkFormat format, BulkInput& input) {
 
 // --- Input
 
-BulkInput::BulkInput(Source source) : source_(std::move(source)), buffer_(kBufferBytes, '\0') {}
+BulkInput::BulkInput(Source source)
+    : source_(std::move(source)), buffer_(kInputBufferBytes, '\0') {}
 
 void BulkInput::Fill() {
   if (!status_.ok()) return;

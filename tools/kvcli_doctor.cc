@@ -19,7 +19,6 @@ namespace osprey {
 namespace {
 
 using doctor::Finding;
-using doctor::Outcome;
 
 // The longest of `check`: "huge pages".
 constexpr int kCheckColumns = 10;
@@ -57,13 +56,13 @@ void TrySoftRoce(std::vector<Finding>& findings) {
     options.device = port.device;
     options.port = port.number;
     const rdma::selftest::Report report = rdma::selftest::RunHere(options);
-    Finding finding{Outcome::kPass,
+    Finding finding{doctor::Outcome::kPass,
                     "self-test",
                     absl::StrCat(port.name(), " moves bytes by every layer within one process"),
                     {}};
     for (const rdma::selftest::Step& step : report) {
       if (step.outcome != rdma::selftest::Outcome::kFail) continue;
-      finding = {Outcome::kFail,
+      finding = {doctor::Outcome::kFail,
                  "self-test",
                  absl::StrCat(port.name(), ": ", step.layer, ": ", step.detail),
                  {absl::StrCat("kvcli doctor --self-test --device=", port.device,
@@ -80,7 +79,7 @@ ExitStatus RunChecks(CommandContext& context, const DoctorFlags& flags) {
   options.server = context.server;
   if (flags.memory.has_value()) options.memory_bytes = *server::ParseSize(*flags.memory);
   std::vector<Finding> findings = CheckMachine(doctor::ThisMachine(), options);
-  if (WorstOf(findings) != Outcome::kFail) TrySoftRoce(findings);
+  if (WorstOf(findings) != doctor::Outcome::kFail) TrySoftRoce(findings);
   PrintFindings(*context.out, findings);
   return ExitStatusOf(WorstOf(findings));
 }
@@ -107,9 +106,9 @@ constexpr absl::Duration kServeWait = absl::Seconds(60);
 std::vector<Finding> FindingsOf(const rdma::selftest::Report& report) {
   std::vector<Finding> findings;
   for (const rdma::selftest::Step& step : report) {
-    Finding finding{Outcome::kPass, step.layer, step.detail, {}};
-    if (step.outcome == rdma::selftest::Outcome::kSkip) finding.outcome = Outcome::kSkip;
-    if (step.outcome == rdma::selftest::Outcome::kFail) finding.outcome = Outcome::kFail;
+    Finding finding{doctor::Outcome::kPass, step.layer, step.detail, {}};
+    if (step.outcome == rdma::selftest::Outcome::kSkip) finding.outcome = doctor::Outcome::kSkip;
+    if (step.outcome == rdma::selftest::Outcome::kFail) finding.outcome = doctor::Outcome::kFail;
     if (!step.hint.empty()) finding.mends.push_back(step.hint);
     findings.push_back(std::move(finding));
   }
@@ -165,14 +164,14 @@ void PrintFindings(Output& out, const std::vector<Finding>& findings) {
   out.Result(ForPeople(findings), ForScripts(findings), json);
 }
 
-ExitStatus ExitStatusOf(Outcome worst) {
+ExitStatus ExitStatusOf(doctor::Outcome worst) {
   switch (worst) {
-    case Outcome::kPass:
-    case Outcome::kSkip:
+    case doctor::Outcome::kPass:
+    case doctor::Outcome::kSkip:
       return ExitStatus::kDone;
-    case Outcome::kWarn:
+    case doctor::Outcome::kWarn:
       return ExitStatus::kNo;
-    case Outcome::kFail:
+    case doctor::Outcome::kFail:
       return ExitStatus::kFailed;
   }
   return ExitStatus::kFailed;

@@ -28,7 +28,7 @@ namespace osprey {
 namespace {
 
 constexpr uint64_t kSizeMax = 64 << 20;
-constexpr uint64_t kCountMax = 100'000'000;
+constexpr uint64_t kOperationsMax = 100'000'000;
 constexpr absl::Duration kDurationMax() { return absl::Hours(24); }
 // The key outlives the run by so much, should nobody be there to delete it.
 constexpr absl::Duration kKeyOutlives() { return absl::Minutes(1); }
@@ -103,7 +103,7 @@ class Latency {
     before_ = client_.counters();
     const absl::Time start = absl::Now();
     absl::Time drawn = start;
-    uint64_t left = context_.options.count.value_or(kCountMax);
+    uint64_t left = context_.options.count.value_or(kOperationsMax);
     while (left > 0 && !Interrupted()) {
       const uint64_t times = std::min(left, kTurn);
       if (absl::Status status = Turns(times, &times_); !status.ok()) return status;
@@ -287,9 +287,9 @@ class Latency {
 absl::Status CheckLatency(Arguments /*arguments*/, const CommandOptions& options) {
   if (options.size.value_or(0) > kSizeMax)
     return absl::InvalidArgumentError(absl::StrCat("--size=", *options.size, " is above 64 MiB"));
-  if (options.count.has_value() && (*options.count == 0 || *options.count > kCountMax))
+  if (options.count.has_value() && (*options.count == 0 || *options.count > kOperationsMax))
     return absl::InvalidArgumentError(
-        absl::StrCat("--count=", *options.count, " is not from 1 to ", kCountMax));
+        absl::StrCat("--count=", *options.count, " is not from 1 to ", kOperationsMax));
   return DurationOf(options).status();
 }
 

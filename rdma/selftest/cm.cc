@@ -12,20 +12,16 @@
 #include "absl/time/clock.h"
 #include "rdma/address.h"
 #include "rdma/errors.h"
+#include "rdma/selftest/deadline.h"
 #include "rdma/verbs_address.h"
 #include "rdma/verbs_queue_pair.h"
 
 namespace osprey::rdma::selftest {
 namespace {
 
-constexpr int kBacklog = 8;
+constexpr int kCmBacklog = 8;
 constexpr int kStrangersMax = 64;
 constexpr int kRejectedNoListener = 8;
-
-int MillisecondsUntil(absl::Time deadline) {
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
-}
 
 absl::Status Unexpected(const CmEvent& event) {
   const char* const name = rdma_event_str(event.type);
@@ -91,7 +87,7 @@ absl::StatusOr<uint16_t> CmConnection::Listen(const std::string& host) {
   if (!id.ok()) return id.status();
   if (rdma_bind_addr(id->get(), address->get()) != 0 || (*id)->verbs == nullptr)
     return NotRdmaAddressError(host, RdmaAddresses());
-  if (rdma_listen(id->get(), kBacklog) != 0) return VerbsError("rdma_listen", errno);
+  if (rdma_listen(id->get(), kCmBacklog) != 0) return VerbsError("rdma_listen", errno);
   listener_ = *std::move(id);
   return ntohs(rdma_get_src_port(listener_.get()));
 }

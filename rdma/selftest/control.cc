@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "rdma/selftest/deadline.h"
 #include "rdma/verbs_objects.h"
 
 namespace osprey::rdma::selftest {
@@ -29,11 +30,6 @@ bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
-
-int MillisecondsUntil(absl::Time deadline) {
-  const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
-}
 
 absl::Status ConnectFailed(absl::string_view peer, int error) {
   return absl::UnavailableError(absl::StrCat(peer, " over TCP: ", std::strerror(error)));

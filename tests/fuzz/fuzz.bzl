@@ -1,28 +1,33 @@
-"""A fuzz target NAME.cc, twice: NAME_fuzzer with libFuzzer (tests/fuzz/run builds it, with --config=sanitize), and NAME_replay_test,
-which gives it the inputs that are kept and needs no more than any test."""
+"""A fuzz target NAME.cc, in two programs: NAME_fuzzer with libFuzzer (tests/fuzz/run builds it, with --config=sanitize), and
+NAME_replay_test, which gives it the inputs that are kept and needs no more than any test."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
+load("//tools/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test")
 
 def fuzz_target(name, deps, data = []):
+    cc_library(
+        name = name,
+        testonly = True,
+        srcs = [name + ".cc"],
+        deps = deps + [":input"],
+        alwayslink = True,
+    )
     cc_binary(
         name = name + "_fuzzer",
         testonly = True,
-        srcs = [name + ".cc"],
         linkopts = ["-fsanitize=fuzzer"],
         tags = ["manual"],
-        deps = deps + [":input"],
+        deps = [name],
     )
     cc_test(
         name = name + "_replay_test",
         size = "small",
-        srcs = [name + ".cc"],
         args = [name],
         data = native.glob([
             "corpus/" + name,
             "regressions/" + name + "/*",
         ]) + data,
-        deps = deps + [
-            ":input",
+        deps = [
+            name,
             ":replay",
         ],
     )

@@ -1,6 +1,6 @@
 """A part of kvbench: NAME.cc and NAME.h, for kvbench and for the tests."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//tools/bazel:cc.bzl", "cc_library")
 
 def part(name, srcs = None, hdrs = None, deps = []):
     cc_library(
