@@ -109,9 +109,9 @@ Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 // For how long a write of a long value waits until enough has been evicted and moved out of its
 // way: some hundred turns, if need be, of a server whose memory is all in small items.
 inline constexpr absl::Duration kRoomAwaitedMax() { return absl::Seconds(5); }
-// … and where nothing is evicted: compaction rests for a second when it found nothing to do, and
-// leases of values of up to 64 MiB end.
-inline constexpr absl::Duration kRoomAwaitedToMoveMax() { return absl::Seconds(4); }
+// … and where nothing is evicted: shorter than a client's default deadline (1 s), so that the
+// client receives the refusal, which says that nothing was applied.
+inline constexpr absl::Duration kRoomAwaitedToMoveMax() { return absl::Milliseconds(800); }
 // It tries again at once while something is evicted for it, else after this.
 inline constexpr absl::Duration kRoomRetry() { return absl::Milliseconds(10); }
 

@@ -112,6 +112,7 @@ TEST(TablesTest, OneRegionOfOnePartitionIsLaidOutAsATableAlone) {
   index::TableOptions options;
   options.incarnation = kIncarnation;
   options.hash_seed = 42;
+  options.update_room_bytes = (1 << 20) / 64;  // as Tables does
   const auto table = index::Table::Create(alone.span(), options).value();
   table->Put("key", Bytes("value"), {}, kNow);
   tables->Lock(0)->Put("key", Bytes("value"), {}, kNow);
