@@ -23,7 +23,7 @@
 namespace osprey {
 namespace {
 
-constexpr absl::Duration kPatience =
+constexpr absl::Duration kCrowdPatience =
     absl::Seconds(100);  // the guest is emulated, and shares its CPUs
 constexpr int kMany = 2000;
 constexpr int kAtOnce = 32;
@@ -84,7 +84,7 @@ class LoadTest : public testing::Test {
   void SetUp() override {
     Start(NewListenAddress());
     Options options;
-    options.deadline = kPatience / 2;
+    options.deadline = kCrowdPatience / 2;
     absl::StatusOr<std::unique_ptr<Client>> watcher = Client::Connect(server_->uri(), options);
     ASSERT_TRUE(watcher.ok()) << watcher.status();
     watcher_ = *std::move(watcher);
@@ -108,7 +108,7 @@ class LoadTest : public testing::Test {
   }
   // The server lets go of a few connections a turn.
   Holdings NowOrWhen(const Holdings& expected) {
-    const absl::Time end = absl::Now() + kPatience;
+    const absl::Time end = absl::Now() + kCrowdPatience;
     Holdings now = Now();
     for (; !(now == expected) && absl::Now() < end; now = Now()) absl::SleepFor(absl::Seconds(0.2));
     return now;
@@ -129,13 +129,13 @@ TEST_F(LoadTest, TwoThousandConnectionsAreOpenUsedAndClosedAndNothingIsLeft) {
   LightClients clients(server_->uri(), LightClients::kSmall);
   absl::Time begin = absl::Now();
   clients.Connect(kMany, kAtOnce);
-  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kMany; }, kPatience))
+  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kMany; }, kCrowdPatience))
       << clients.welcomed() << ", " << clients.last_end();
   std::printf("%d opened in %.1f s\n", kMany, SecondsSince(begin));
 
   begin = absl::Now();
   clients.Use();
-  ASSERT_TRUE(clients.Until([&] { return clients.used() == kMany; }, kPatience))
+  ASSERT_TRUE(clients.Until([&] { return clients.used() == kMany; }, kCrowdPatience))
       << clients.used() << ", " << clients.last_end();
   EXPECT_EQ(clients.welcomed(), kMany) << clients.last_end();
   EXPECT_TRUE(Serves());
@@ -147,7 +147,7 @@ TEST_F(LoadTest, TwoThousandConnectionsAreOpenUsedAndClosedAndNothingIsLeft) {
 
   begin = absl::Now();
   clients.Disconnect(/*farewell=*/true);
-  EXPECT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kPatience));
+  EXPECT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kCrowdPatience));
   EXPECT_EQ(NowOrWhen(before), before);
   EXPECT_TRUE(Serves());
   std::printf("closed, and all of it given back, in %.1f s\n", SecondsSince(begin));
@@ -159,7 +159,7 @@ TEST_F(LoadTest, AConnectionOfADefaultClientPinsLessThanAMegabyteAtTheServer) {
   const Holdings before = Now();
   LightClients clients(server_->uri(), rdma::TransportOptions());
   clients.Connect(kFew, kFew);
-  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kFew; }, kPatience));
+  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kFew; }, kCrowdPatience));
   const int64_t each_kib = (Now().pinned_kib - before.pinned_kib) / kFew;
   std::printf("the server pins %d KiB for each\n", static_cast<int>(each_kib));
   EXPECT_LT(each_kib, 1024);
@@ -168,17 +168,18 @@ TEST_F(LoadTest, AConnectionOfADefaultClientPinsLessThanAMegabyteAtTheServer) {
 TEST_F(LoadTest, FiveHundredThatReconnectAtOnceHaveTheirSessionsBack) {
   LightClients clients(server_->uri(), LightClients::kSmall);
   clients.Connect(kStorm, kAtOnce);
-  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kPatience));
+  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience));
   clients.Disconnect(/*farewell=*/false);
-  ASSERT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kPatience));
+  ASSERT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kCrowdPatience));
 
   const absl::Time begin = absl::Now();
   clients.Reconnect();
-  EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kPatience))
+  EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience))
       << clients.welcomed() << ", " << clients.last_end();
   EXPECT_EQ(clients.resumed(), kStorm);
   clients.Use();
-  EXPECT_TRUE(clients.Until([&] { return clients.used() == kStorm; }, kPatience)) << clients.used();
+  EXPECT_TRUE(clients.Until([&] { return clients.used() == kStorm; }, kCrowdPatience))
+      << clients.used();
   EXPECT_TRUE(Serves());
   std::printf("%d are back in %.1f s, after %d attempts that failed\n", kStorm, SecondsSince(begin),
               clients.retries());
@@ -187,18 +188,19 @@ TEST_F(LoadTest, FiveHundredThatReconnectAtOnceHaveTheirSessionsBack) {
 TEST_F(LoadTest, FiveHundredWhoseServerWasKilledAreServedByTheNextOne) {
   LightClients clients(server_->uri(), LightClients::kSmall);
   clients.Connect(kStorm, kAtOnce);
-  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kPatience));
+  ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience));
   const std::string uri = server_->uri();
   server_.reset();
-  ASSERT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kPatience));
+  ASSERT_TRUE(clients.Until([&] { return clients.connections() == 0; }, kCrowdPatience));
   Start(uri);
 
   const absl::Time begin = absl::Now();
   clients.Reconnect();
-  EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kPatience))
+  EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience))
       << clients.welcomed() << ", " << clients.last_end();
   clients.Use();
-  EXPECT_TRUE(clients.Until([&] { return clients.used() == kStorm; }, kPatience)) << clients.used();
+  EXPECT_TRUE(clients.Until([&] { return clients.used() == kStorm; }, kCrowdPatience))
+      << clients.used();
   std::printf("%d are served in %.1f s, after %d attempts that failed\n", kStorm,
               SecondsSince(begin), clients.retries());
 }

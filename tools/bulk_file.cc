@@ -22,8 +22,6 @@ namespace {
 constexpr size_t kBufferBytes = 1 << 20;
 constexpr std::streamsize kStateBytesMax = 64 << 10;
 
-using Json = nlohmann::ordered_json;
-
 absl::Status ErrnoError(absl::string_view what, const std::string& path) {
   return absl::UnknownError(absl::StrCat(path, " cannot be ", what, ": ", std::strerror(errno)));
 }
@@ -33,7 +31,7 @@ absl::Status ErrnoError(absl::string_view what, const std::string& path) {
 // --- State
 
 std::string ExportState::Text() const {
-  Json json;
+  nlohmann::ordered_json json;
   json["format"] = format;
   std::string hex;
   for (const char c : prefix)
@@ -46,7 +44,7 @@ std::string ExportState::Text() const {
 }
 
 absl::StatusOr<ExportState> ExportState::Parse(absl::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto has_text = [&](const char* name) {
     return json.contains(name) && json[name].is_string();
   };
