@@ -49,12 +49,15 @@ class RegionMemory {
 inline std::vector<std::byte> ReadRegion(const std::byte* region, uint64_t offset,
                                          uint64_t length) {
   std::vector<std::byte> copy(length);
-  for (uint64_t at = 0; at < length; at += kWordBytes) {
-    uint64_t* const word =
-        reinterpret_cast<uint64_t*>(const_cast<std::byte*>(region) + offset + at);
+  for (uint64_t word_at = offset / kWordBytes * kWordBytes; word_at < offset + length;
+       word_at += kWordBytes) {
+    uint64_t* const word = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(region) + word_at);
     // Pairs with the release stores of RegionWriter.
     const uint64_t value = std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
-    std::memcpy(copy.data() + at, &value, std::min<uint64_t>(kWordBytes, length - at));
+    const uint64_t from = std::max(offset, word_at);
+    const uint64_t to = std::min(offset + length, word_at + kWordBytes);
+    std::memcpy(copy.data() + (from - offset),
+                reinterpret_cast<const std::byte*>(&value) + (from - word_at), to - from);
   }
   return copy;
 }
