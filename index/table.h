@@ -75,8 +75,8 @@ struct TableOptions {
   // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of
   // memory it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
-  // The last cas version that counts as used; null: FirstCasVersion of the incarnation. Given by
-  // who goes on with versions of before, and by tests. Not with a counter.
+  // The last cas version that counts as used; null: FirstCasVersion of the incarnation. A
+  // server that continues the versions of an earlier incarnation sets it. Not with a counter.
   std::optional<uint64_t> cas_version;
   // Where cas versions come from when tables share them; must outlive the table. Null: a counter of
   // its own.

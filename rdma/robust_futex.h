@@ -1,5 +1,6 @@
 // A word in shared memory that the kernel changes when the process that holds it ends, however it
-// ends: whoever maps the word notices by one load, without a system call, a thread or a timer.
+// ends. A process that maps the word detects the end by one load, without a system call, a thread
+// or a timer.
 //
 // It is a robust futex (Documentation/locking/robust-futexes.rst of Linux; get_robust_list(2)). A
 // thread of the holder has stored its id in the word and has told the kernel where the word is.
@@ -21,7 +22,7 @@ class RobustFutex {
  public:
   // Until the result is destroyed, `word` has a value that is not 0, without FUTEX_OWNER_DIED;
   // then, and when the process ends, it is FUTEX_OWNER_DIED. REQUIRES: `word` is mapped for writing
-  // and outlives the result; nobody else holds it. Errors: RESOURCE_EXHAUSTED (no thread),
+  // and outlives the result; no other RobustFutex holds it. Errors: RESOURCE_EXHAUSTED (no thread),
   // INTERNAL.
   static absl::StatusOr<std::unique_ptr<RobustFutex>> Hold(uint32_t& word);
   ~RobustFutex();

@@ -51,7 +51,7 @@ inline uint64_t LoadIncarnation(const Mapping& page) {
 }
 
 // Its word `alive`. As it was when the client connected: that server has not ended. Acquire, and
-// the kernel's exchange: whoever learned of the end by other means loads what the kernel stored.
+// the kernel's exchange: a process that was informed of the end loads what the kernel stored.
 inline uint32_t LoadAlive(const Mapping& page) {
   uint32_t& word = reinterpret_cast<IncarnationPage*>(page.data())->alive;
   return std::atomic_ref<uint32_t>(word).load(std::memory_order_acquire);

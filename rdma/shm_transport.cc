@@ -142,8 +142,8 @@ absl::Status NotConnected() {
 // this load see it.
 //
 // The second word tells of a server that has ended and has no successor yet. Its region holds what
-// was acknowledged last, so that correctness does not depend on it; but who was told that the
-// server has ended READs nothing of it any more.
+// was acknowledged last, so correctness does not depend on this check. It keeps a client
+// that was informed of the server's end from reading its region.
 absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   const bool is_of_client = connection.is_server();
   if (is_of_client ? !ReadAll(connection, reads) : !CopyAll(connection, reads))

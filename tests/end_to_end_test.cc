@@ -120,7 +120,7 @@ TEST_F(EndToEndTest, GetsTakeTheReadsThatTheyShouldAndNoRequest) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(reads_of("inline"), 1u);
     EXPECT_EQ(reads_of("item"), 1u);  // the reply to PUT said where it is
-    EXPECT_EQ(reads_of("nobody"), 1u);
+    EXPECT_EQ(reads_of("absent"), 1u);
   }
   std::map<std::string, std::string> after = Stats();
   EXPECT_EQ(after["requests"], before["requests"]);
@@ -299,7 +299,7 @@ TEST_F(EndToEndTest, AStoppedServerStillServesGetsAndWritesTimeOut) {
     ASSERT_EQ(value->bytes, "saturn");
   }
   EXPECT_TRUE(client_->Get("large")->bytes == Pattern(500000, 1));
-  EXPECT_TRUE(absl::IsNotFound(client_->Get("nobody").status()));
+  EXPECT_TRUE(absl::IsNotFound(client_->Get("absent").status()));
   WriteOptions options;
   options.deadline = absl::Milliseconds(200);
   const absl::Time start = absl::Now();
@@ -375,17 +375,17 @@ TEST_F(EndToEndTest, NothingIsReadFromAServerThatHasEnded) {
       {"Get of a long value", [&](Client& c) { return c.Get("rings", deadline).status(); }},
       {"Get of a key with a time to live",
        [&](Client& c) { return c.Get("comet", deadline).status(); }},
-      {"Get of no key", [&](Client& c) { return c.Get("nobody", deadline).status(); }},
+      {"Get of no key", [&](Client& c) { return c.Get("absent", deadline).status(); }},
       {"MultiGet",
        [&](Client& c) {
-         return c.MultiGet({"planet", "nobody"}, deadline)[0].status();
+         return c.MultiGet({"planet", "absent"}, deadline)[0].status();
        }},
       {"MultiGet of no key",
        [&](Client& c) {
-         return c.MultiGet({"planet", "nobody"}, deadline)[1].status();
+         return c.MultiGet({"planet", "absent"}, deadline)[1].status();
        }},
       {"Exists", [&](Client& c) { return c.Exists("planet", deadline).status(); }},
-      {"Exists of no key", [&](Client& c) { return c.Exists("nobody", deadline).status(); }},
+      {"Exists of no key", [&](Client& c) { return c.Exists("absent", deadline).status(); }},
       {"Ttl", [&](Client& c) { return c.Ttl("comet", deadline).status(); }},
       {"Scan", [&](Client& c) { return c.Scan("", scan).status(); }},
       {"Count", [&](Client& c) { return c.Count(deadline).status(); }},
@@ -403,14 +403,14 @@ TEST_F(EndToEndTest, NothingIsReadFromAServerThatHasEnded) {
     EXPECT_TRUE(absl::IsUnavailable(status) || (InLab() && absl::IsDeadlineExceeded(status)))
         << reads[i].first << ": " << status;
   }
-  // Whoever has not asked since then asks the next server.
+  // A client that was idle since then uses the next server.
   StartServer(uri_);
   EXPECT_TRUE(absl::IsNotFound(client_->Get("planet", absl::Seconds(20)).status()));
   EXPECT_EQ(client_->counters().connects, 2u);
 }
 
-// As locks are kept: who holds one deletes it by its version, and must not delete one that somebody
-// else got from a server that was started again.
+// A lock's holder deletes it by its version. It must not delete a lock that another client got from
+// the restarted server.
 TEST_F(EndToEndTest, AConditionLearnedOfTheServerBeforeIsNotMet) {
   for (size_t bytes : {8, 600}) {  // inline, and not
     const std::string key = absl::StrCat("lock ", bytes);

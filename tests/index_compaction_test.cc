@@ -337,7 +337,7 @@ TEST(CompactionTest, AnEighthMoreThanALongValueAndSomeSlabsAreEnough) {
   }
 }
 
-// An item that takes several chunks is one item for everybody: it is found, moved, and given back.
+// An item that takes several chunks is treated as one item: it is found, moved, and freed.
 TEST(CompactionTest, ItemsOfSeveralChunksAreItemsLikeOthers) {
   CompactionFixture f(4 * kMiB);
   FillAndDelete(f, 100, true, 40000, 1);

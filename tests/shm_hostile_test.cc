@@ -300,8 +300,8 @@ TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
   ExpectUndisturbed();
 }
 
-// The kernel allocates the page of a hole for whoever loads from it through a mapping, and charges
-// it for that page.
+// A load from a hole through a mapping makes the kernel allocate the page, and charge it to the
+// process that loads.
 TEST_P(ShmHostileTest, HolesThatAreReadStayHoles) {
   constexpr uint32_t kBytes = 8 << 20;
   RawClient client = Intrude();

@@ -106,7 +106,7 @@ class CmIds {
   void set_last_request(rdma_cm_id* id) { last_request_ = id; }
   rdma_cm_id* last_request() const { return last_request_; }
 
-  // While `made`, rdma_create_id makes stand-ins; while `held`, who destroys one waits.
+  // While `made`, rdma_create_id makes stand-ins; while `held`, rdma_destroy_id waits.
   void UseStandIns(bool made, bool held) {
     const std::lock_guard<std::mutex> lock(mutex_);
     made_ = made;
