@@ -85,6 +85,14 @@ class alignas(128) Pulse {
 // much longer, but not for so long.
 inline constexpr absl::Duration kStuckAfter() { return absl::Seconds(5); }
 
+// When a poller wakes at the latest that sleeps from `now` on for a timer. The kernel's timers run
+// by a clock that may be slewed by 10 % (rdma/raw_clock.h). A sleep as long as sessions are kept
+// would end so late that the poller counted as stuck.
+inline absl::Time SleepEnd(absl::Time timer, absl::Time now) {
+  constexpr absl::Duration kSleepMax = absl::Seconds(10);
+  return std::clamp(timer, now, now + kSleepMax);
+}
+
 // UNAVAILABLE, and which one: a poller has not turned for kStuckAfter, though it should have.
 inline absl::Status CheckTurning(absl::Span<const Pulse> pulses, absl::Time now) {
   for (size_t i = 0; i < pulses.size(); ++i) {

@@ -5,7 +5,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstdint>
@@ -35,10 +34,6 @@ void StopBell::Ring() {
 
 namespace {
 
-// The kernel's timers run by a clock that may be slewed by 10 % (rdma/raw_clock.h): a sleep for as
-// long as sessions are kept would end so late that the poller counted as stuck (kStuckAfter).
-constexpr absl::Duration kSleepMax() { return absl::Seconds(10); }
-
 struct Runner {
   Engine* engine = nullptr;
   Pulse* pulse = nullptr;
@@ -61,7 +56,7 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
     return;
   }
   const absl::Time now = (*runner.now)();
-  const absl::Time until = std::clamp(engine.next_timer(), now, now + kSleepMax());
+  const absl::Time until = SleepEnd(engine.next_timer(), now);
   runner.pulse->Sleeps(until);
   const timespec timeout = absl::ToTimespec(until - now);
   ppoll(waits.data(), waits.size(), &timeout, nullptr);

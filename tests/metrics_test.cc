@@ -265,6 +265,18 @@ TEST(PulseTest, SleepIsNoLatenessUntilItShouldHaveEnded) {
   EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(2) + absl::Seconds(4))).ok());
 }
 
+TEST(PulseTest, ASleepThatASlewedClockProlongsByATenthIsNotStuck) {
+  for (const absl::Duration timer : {absl::Milliseconds(1), absl::Seconds(60), absl::Hours(1)}) {
+    std::vector<Pulse> pulses(1);
+    pulses[0].Turns(At(absl::ZeroDuration()), false);
+    const absl::Time end = SleepEnd(At(timer), At(absl::ZeroDuration()));
+    EXPECT_LE(end, At(timer));
+    pulses[0].Sleeps(end);
+    EXPECT_TRUE(CheckTurning(pulses, end + (end - At(absl::ZeroDuration())) / 10).ok()) << timer;
+  }
+  EXPECT_EQ(SleepEnd(At(absl::Seconds(1)), At(absl::Seconds(2))), At(absl::Seconds(2)));
+}
+
 TEST(PulseTest, OneThatHasNotBegunIsNotLate) {
   const std::vector<Pulse> pulses(1);
   EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(1))).ok());
