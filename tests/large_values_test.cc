@@ -236,7 +236,9 @@ TEST_F(LargeValuesTest, ReadersSeeOldOrNewValuesWhileTheseAreReplaced) {
     ASSERT_TRUE(started.ok()) << started;
   };
   const int gets_max = InLab() ? 10 : 100;
-  for (int gets = 0; gets < gets_max;) {
+  constexpr int kWritesMin = 3;
+  // On a busy machine the server has fewer turns than the readers: the readers go on.
+  for (int gets = 0; gets < gets_max || (writes < kWritesMin && gets < 100 * gets_max);) {
     const uint64_t before = newest;
     bool done = false;
     absl::StatusOr<ValueInfo> got;
@@ -257,7 +259,7 @@ TEST_F(LargeValuesTest, ReadersSeeOldOrNewValuesWhileTheseAreReplaced) {
     ASSERT_GE(got->version, before);
     ++gets;
   }
-  EXPECT_GE(writes, 3);
+  EXPECT_GE(writes, kWritesMin);
   while (writing) writer->Poll();
 }
 
