@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -117,6 +118,24 @@ double CpuSecondsOf(pid_t pid) {
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+// How often threads of a process have gone to sleep so far. A poller that has work does, too, after
+// each piece of it.
+double SleepsOf(pid_t pid) {
+  double sleeps = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+    std::ifstream file(task.path() / "status");
+    for (std::string line; std::getline(file, line);) {
+      const std::pair<absl::string_view, absl::string_view> field =
+          absl::StrSplit(line, absl::MaxSplits(':', 1));
+      double count = 0;
+      if (field.first == "voluntary_ctxt_switches" && absl::SimpleAtod(field.second, &count))
+        sleeps += count;
+    }
+  }
+  return sleeps;
+}
+
 // Zipf with exponent 0.99 over 0 … n - 1, by inverting the distribution's sum.
 class Zipf {
  public:
@@ -205,6 +224,7 @@ class Bench {
     const std::unique_ptr<Client> client = Connect(server_->uri(), uint64_t{16} << 20);
     const double requests = StatOf(*client, "requests");
     const double cpu = CpuSecondsOf(server_->pid());
+    const double sleeps = SleepsOf(server_->pid());
     const absl::Time start = absl::Now();
     // Long enough that the clock ticks of /proc (10 ms) do not decide.
     while (absl::Now() - start < absl::Seconds(4)) {
@@ -213,9 +233,12 @@ class Bench {
     AwaitAll(*client);
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     const double used = CpuSecondsOf(server_->pid()) - cpu;
+    const double woken = SleepsOf(server_->pid()) - sleeps;
     rows_.push_back({"pure GET load: requests at the server",
                      StatOf(*client, "requests") - requests, 0, "requests"});
-    rows_.push_back({"pure GET load: CPU of the server", 100 * used / seconds, 1, "% of a core"});
+    rows_.push_back({"pure GET load: wake-ups of the server", woken / seconds, 20, "a second"});
+    rows_.push_back({"pure GET load: CPU of the server", 100 * used / seconds, 1, "% of a core",
+                     /*is_count=*/false});
   }
 
   void CountUpdates() {

@@ -9,6 +9,7 @@ namespace {
 
 TEST(ReadsPerGet, KeepWithinTheirTargetsWhileATableGrows) {
   for (const ReadsRow& row : CountReads({})) {
+    if (!row.is_count) continue;
     EXPECT_LE(row.value, row.target) << row.name << ", in " << row.unit;
   }
 }
