@@ -1,9 +1,9 @@
 // Several frames in one: a Batch (rdma/wire.h) is made and taken apart.
 //
-//   +--------------+-----------------------+-----------------------+---
-//   | FrameHeader  | FrameHeader body …    | FrameHeader body …    | …    each inner frame whole,
-//   as | opcode Batch | opcode Put, sequence  | opcode Get, sequence  |      it would be sent alone
-//   +--------------+-----------------------+-----------------------+---
+//   +--------------+----------------------+----------------------+---
+//   | FrameHeader  | FrameHeader body …   | FrameHeader body …   | …   each inner frame is whole,
+//   | opcode Batch | opcode Put, sequence | opcode Get, sequence |     as it would be sent alone
+//   +--------------+----------------------+----------------------+---
 //
 // Pure functions and memory: no transport, no index.
 

@@ -6,10 +6,10 @@
 // on the same host). One contract test (tests/transport_contract_test.cc) runs against both.
 //
 //   Domain      what memory belongs to: the devices and their protection domains. Thread-safe.
-//   Memory      a registered span. Owned by whoever registered it; must outlive the READs that use
-//   it. Transport   one thread's connections over a Domain: a completion queue and a source of
-//   connection
-//               events. Not thread-safe: it belongs to one thread at a time.
+//   Memory      a registered span. Its owner is the caller that registered it; it must outlive the
+//               READs that use it.
+//   Transport   one thread's connections over a Domain: a completion queue and a source of
+//               connection events. Not thread-safe: it belongs to one thread at a time.
 //   Connection  named by a ConnectionId, which is never used again. It lives inside its Transport.
 //
 // Life of a connection, as both sides see it:
@@ -17,11 +17,11 @@
 //   client                                     server
 //   Connect(address) -> id                     Listen(address)
 //       |                                          |  kConnectRequest (id, peer)
-//       |                                      Accept(id), Reject(id, reason) or HandOver(id,
-//       other)
+//       |                                      Accept(id), Reject(id, reason)
+//       |                                          | or HandOver(id, other)
 //   kConnected                                 kConnected
 //       |<------------ Send / kReceived ---------->|
-//       |                                      Expose(id, memory) -> RemoteMemory, told in a frame
+//       |                                      Expose(id, memory) -> RemoteMemory, sent in a frame
 //   Attach(id, RemoteMemory)                       |
 //   PostReads(...) / kReadsDone                    |          (either side may expose and READ)
 //   Disconnect(id) or the peer's death         Disconnect(id) or the peer's death

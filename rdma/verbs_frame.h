@@ -6,21 +6,18 @@
 //         |   u16   |  u8   |  u8 = 0  |   u32    | `length` bytes |
 //         +---------+-------+----------+----------+----------------+
 //
-// `credits` gives back to the receiver of this envelope: so many more frames of its may be on their
-// way to the sender.
+// `credits` returns credits to the receiver of this envelope, which may send as many more frames.
 //
-// Credits, and why a SEND never finds no receive posted (there is no RNR on this transport). Let R
-// be the receive credits that a side A told its peer B in the connect data.
+// Why a SEND always finds a receive posted (this transport has no RNR retries). Let R be the receive
+// credits that side A announced to its peer B in the connect data.
 //   - A posts R + kControlReceives receives before B can send anything.
-//   - A data frame of B uses one credit. A gives it back only after the receive has been posted
-//   again. So at most R
-//     data frames are on their way or unreturned at any time.
+//   - A data frame of B uses one credit. A returns the credit only after it has posted the receive
+//     again. So at most R data frames are in flight or not returned.
 //   - A control frame uses no credit, hence the reserve. B sends a credits-only frame only when it
-//   has to give back
-//     at least half of the credits of B's own receives (CreditsOwedMax), and A cannot earn those
-//     credits twice before it has received them: at most 2 such frames hold all the credits there
-//     are. A posts a control frame's receive again before it uses the credits that came with it. So
-//     at most 2 are on their way, and 1 goodbye: 3 in all.
+//     owes at least half of the credits of B's own receives (CreditsOwedMax). A cannot earn those
+//     credits twice before it has received them, so at most 2 such frames hold all credits. A posts
+//     a control frame's receive again before it uses the credits that the frame returned. So at
+//     most 2 are in flight, and 1 goodbye: 3 in all.
 
 #ifndef OSPREY_RDMA_VERBS_FRAME_H_
 #define OSPREY_RDMA_VERBS_FRAME_H_
@@ -36,8 +33,7 @@ namespace osprey::rdma {
 
 // Values of FrameEnvelope::flags; a frame has none or one of them.
 inline constexpr uint8_t kEnvelopeCreditsOnly = 1;  // no frame follows; credits is not 0
-inline constexpr uint8_t kEnvelopeGoodbye =
-    2;  // no frame follows; the sender is about to disconnect on purpose
+inline constexpr uint8_t kEnvelopeGoodbye = 2;      // no frame follows; the sender disconnects
 
 struct FrameEnvelope {
   uint16_t credits = 0;  // frames

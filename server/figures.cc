@@ -14,7 +14,6 @@ using Kind = Figure::Kind;
 using Table = index::Table::Stats;
 
 // --- How the value of each is had
-// -----------------------------------------------------------------
 
 template <uint64_t Counters::*kField>
 uint64_t Counted(const StatsInput& input, size_t) {
@@ -70,7 +69,6 @@ uint64_t Unused(const StatsInput& input, size_t) {
 }
 
 // --- The table
-// ------------------------------------------------------------------------------------
 
 constexpr char kMemoryHelp[] =
     "Bytes of the table's memory by use; together they are --memory, but for rounding.";

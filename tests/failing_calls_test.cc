@@ -264,7 +264,6 @@ class FailingCallsTest : public testing::TestWithParam<std::string> {
 };
 
 // ---- kvserver
-// ------------------------------------------------------------------------------------
 
 class ServerTest : public FailingCallsTest {};
 
@@ -412,7 +411,6 @@ TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
 }
 
 // ---- kvcli
-// ---------------------------------------------------------------------------------------
 
 class KvcliTest : public FailingCallsTest {
  protected:
@@ -477,7 +475,6 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
 }
 
 // ---- kvcli doctor
-// --------------------------------------------------------------------------------
 
 TEST(DoctorTest, SaysThatGidsCannotBeListedRatherThanThatThereAreNone) {
   if (!InLab()) return;  // only devices have any
@@ -492,7 +489,6 @@ TEST(DoctorTest, SaysThatGidsCannotBeListedRatherThanThatThereAreNone) {
 }
 
 // ---- Both
-// ---------------------------------------------------------------------------------------
 
 class BothTest : public testing::TestWithParam<std::string> {};
 
@@ -504,7 +500,6 @@ TEST_P(BothTest, SomeCallFailed) {
 }
 
 // ---- Functions
-// -----------------------------------------------------------------------------------
 
 std::vector<std::string> Functions() {
   if (InLab() && !IsLong()) {
