@@ -141,10 +141,14 @@ TEST_F(CApiTest, EachFailureHasItsNumberAndSaysWhatHelps) {
   EXPECT_EQ(osprey_increment(client(), "k", 1, 1, nullptr, nullptr), OSPREY_ERROR_OVERFLOW);
   EXPECT_EQ(osprey_scan(client(), "nonsense", nullptr, nullptr), OSPREY_ERROR_BAD_CURSOR);
 
+  // The server waits for room before it refuses a PUT: on a slow machine for longer than the default deadline allows.
+  osprey_write_options patient = OSPREY_WRITE_OPTIONS;
+  patient.deadline_us = 30'000'000;
   const int full = [&] {
     const std::string big(8 << 20, 'v');
     for (int i = 0; i < 64; ++i) {
-      if (const int code = Put(absl::StrCat("big", i), big); code != OSPREY_OK) return code;
+      if (const int code = Put(absl::StrCat("big", i), big, &patient); code != OSPREY_OK)
+        return code;
     }
     return static_cast<int>(OSPREY_OK);
   }();
