@@ -164,7 +164,7 @@ every_link_of_its_pages_leads_somewhere() {
 its_pages_name_programs_as_they_are_installed() {
   local pages=$scratch/x/usr/share/doc/osprey
   if grep --recursive --include='*.md' -e bazel-bin "$pages"; then return 1; fi
-  grep -q '^| `kvserver --listen=' "$pages/README.md" &&
+  grep -q '^| `kvserver --listen=' "$pages/tools/README.md" &&
     grep -q '^kvcli export /tmp/backup.bin --format=binary$' "$pages/server/OPERATING.md" &&
     grep -q '^gcc .* -o planets planets.c -losprey$' "$pages/client/README.md" &&
     grep -q '^\./planets$' "$pages/client/README.md" &&

@@ -24,8 +24,8 @@ ERRORS_PAGE = "tools/ERRORS.md"
 #   text     what something prints or looks like, a formula
 RUN_BY = {
     ("README.md", "tools/quickstart"): ("tests/quickstart_test.sh", "tools/quickstart"),
-    ("README.md", "(umask 077;"): ("tests/page_commands_test.cc", '"README.md"'),
-    ("README.md", "tools/package"): ("tests/package_in_lab", "README.md 'tools/package"),
+    ("README.md", "export OSPREY_SERVER"): ("tests/page_commands_test.cc", '"README.md"'),
+    ("server/OPERATING.md", "tools/package"): ("tests/package_in_lab", "server/OPERATING.md 'tools/package"),
     ("client/README.md", "gcc "): ("tests/c_library_test.cc", 'Block("sh")'),
     ("tools/README.md", "export OSPREY_SERVER"): ("tests/kvbench_test.cc", 'BlockOfReadme("export'),
     ("tests/README.md", "tools/test"): (".ci/run", "tools/test"),
