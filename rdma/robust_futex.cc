@@ -51,6 +51,8 @@ absl::StatusOr<std::unique_ptr<RobustFutex>> RobustFutex::Hold(uint32_t& word) {
   return futex;
 }
 
+bool RobustFutex::IsHeld(uint32_t word) { return word != 0 && (word & FUTEX_OWNER_DIED) == 0; }
+
 RobustFutex::RobustFutex(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 RobustFutex::~RobustFutex() {

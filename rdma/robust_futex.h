@@ -25,6 +25,8 @@ class RobustFutex {
   // and outlives the result; no other RobustFutex holds it. Errors: RESOURCE_EXHAUSTED (no thread),
   // INTERNAL.
   static absl::StatusOr<std::unique_ptr<RobustFutex>> Hold(uint32_t& word);
+  // Whether `word` is as Hold leaves it until the end.
+  static bool IsHeld(uint32_t word);
   ~RobustFutex();
   RobustFutex(const RobustFutex&) = delete;
   RobustFutex& operator=(const RobustFutex&) = delete;

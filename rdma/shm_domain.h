@@ -17,8 +17,8 @@ namespace osprey::rdma {
 struct ShmDomainOptions {
   // What this side claims to speak. Only tests speak another.
   uint16_t protocol_version = kProtocolVersion;
-  // Of the socket: who may write to it may connect. (The incarnation page beside it is its owner's
-  // alone: who could shorten it could end the clients, and they are given it open.)
+  // Of the socket: who may write to it may connect. (The lock's file beside it is its owner's
+  // alone.)
   mode_t socket_mode = 0600;
 };
 

@@ -17,13 +17,12 @@
 namespace osprey::rdma {
 namespace {
 
-// Of the page. Clients are given it open; who could write to it by name could make them believe a
-// server that is gone, and who could shorten it could end them.
-constexpr mode_t kPageMode = 0600;
+// Of the lock's file: a process that could open it could hold the lock.
+constexpr mode_t kLockMode = 0600;
 // Connections that the kernel keeps until they are accepted; it cuts this to net.core.somaxconn.
 constexpr int kBacklog = 4096;
-// The page's file may be deleted and made anew between open and lock; not for ever.
-constexpr int kPageAttemptsMax = 8;
+// The lock's file may be deleted and made anew between open and lock; not for ever.
+constexpr int kLockAttemptsMax = 8;
 
 absl::Status PathError(absl::string_view call, const std::string& path, int error) {
   const std::string what =
@@ -63,13 +62,13 @@ absl::StatusOr<std::unique_ptr<ShmListener>> ShmListener::Open(const std::string
                                                                mode_t socket_mode) {
   std::unique_ptr<ShmListener> listener(new ShmListener(path, incarnation));
   if (absl::Status status = SocketAddress(path).status(); !status.ok()) return status;
-  // Before the page is made, which would be litter beside a file that is none of ours.
+  // Before the lock's file is made, which would be litter beside a file that is none of ours.
   struct stat info;
   if (lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) return NotOurs(path, "a socket");
-  if (absl::Status status = listener->OpenPage(); !status.ok()) return status;
+  if (absl::Status status = listener->TakeLock(); !status.ok()) return status;
   // From here on the path is ours, as far as servers keep the rules; now see whether one did not.
   if (absl::Status status = listener->RemoveStaleSocket(); !status.ok()) return status;
-  if (absl::Status status = listener->PublishIncarnation(); !status.ok()) return status;
+  if (absl::Status status = listener->MakePage(); !status.ok()) return status;
   if (absl::Status status = listener->Bind(socket_mode); !status.ok()) return status;
   return listener;
 }
@@ -82,60 +81,50 @@ ShmListener::~ShmListener() {
   }
 }
 
-absl::Status ShmListener::LockPage(int fd) const {
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
-  if (errno == EWOULDBLOCK) return AddressInUseError(absl::StrCat("shm://", path_));
-  return PathError("lock", path_, errno);
-}
-
-absl::Status ShmListener::OpenPage() {
-  const std::string page = absl::StrCat(path_, ".incarnation");
-  for (int attempt = 0; attempt < kPageAttemptsMax; ++attempt) {
-    UniqueFd writer(open(page.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kPageMode));
-    if (!writer.valid()) return PathError("open", page, errno);
+absl::Status ShmListener::TakeLock() {
+  const std::string name = absl::StrCat(path_, ".lock");
+  for (int attempt = 0; attempt < kLockAttemptsMax; ++attempt) {
+    // Nonblocking: a FIFO at this name must not hold up the open.
+    UniqueFd lock(
+        open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kLockMode));
+    if (!lock.valid()) return PathError("open", name, errno);
     struct stat info;
-    if (fstat(writer.get(), &info) != 0) return PathError("stat", page, errno);
-    if (!S_ISREG(info.st_mode)) return NotOurs(page, "a regular file");
-    if (info.st_size != 0 && info.st_size != static_cast<off_t>(kIncarnationFileBytes)) {
-      return NotOurs(page, "an incarnation page of a server");
+    if (fstat(lock.get(), &info) != 0) return PathError("stat", name, errno);
+    if (!S_ISREG(info.st_mode)) return NotOurs(name, "a regular file");
+    if (info.st_size != 0) return NotOurs(name, "the empty lock file of a server");
+    if (info.st_uid != geteuid())
+      return NotOurs(name, absl::StrCat("this server's: it belongs to user ", info.st_uid));
+    if ((info.st_mode & 07777) != kLockMode && fchmod(lock.get(), kLockMode) != 0)
+      return PathError("chmod", name, errno);
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return AddressInUseError(absl::StrCat("shm://", path_));
+      return PathError("lock", name, errno);
     }
-    if (info.st_uid != geteuid()) {
-      return NotOurs(page, absl::StrCat("this server's: it belongs to user ", info.st_uid));
-    }
-    if ((info.st_mode & 07777) != kPageMode && fchmod(writer.get(), kPageMode) != 0)
-      return PathError("chmod", page, errno);
-    if (absl::Status status = LockPage(writer.get()); !status.ok()) return status;
-    // Opened by name, as a descriptor made by dup would share the lock.
-    UniqueFd reader(open(page.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!reader.valid() || !SameFile(writer.get(), page) || !SameFile(reader.get(), page)) continue;
-    page_writer_ = std::move(writer);
-    life_ = std::make_shared<const ShmLife>(ShmLife{incarnation_, std::move(reader)});
+    if (!SameFile(lock.get(), name)) continue;
+    lock_ = std::move(lock);
     return absl::OkStatus();
   }
   return absl::AbortedError(
-      absl::StrCat(page, " keeps being replaced; find out by whom, or choose another path"));
+      absl::StrCat(name, " keeps being replaced; find out by whom, or choose another path"));
 }
 
-absl::Status ShmListener::PublishIncarnation() {
-  const int fd = page_writer_.get();
-  const std::string name = absl::StrCat(path_, ".incarnation");
-  // Storage first: a store into a mapped hole of a full file system would be a SIGBUS.
-  if (const int error = posix_fallocate(fd, 0, kIncarnationFileBytes); error != 0) {
-    return PathError("allocate", name, error);
-  }
-  void* data = mmap(nullptr, kIncarnationFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) return PathError("map", name, errno);
-  page_ = Mapping(static_cast<std::byte*>(data), kIncarnationFileBytes);
-  auto* page = reinterpret_cast<IncarnationPage*>(data);
-  if (page->magic != 0 && page->magic != kIncarnationMagic) {
-    return NotOurs(name, "an incarnation page of a server");
-  }
+absl::Status ShmListener::MakePage() {
+  absl::StatusOr<SealedFile> file =
+      CreateSealed("osprey-incarnation", kIncarnationPageBytes, MapAccess::kRead);
+  if (!file.ok()) return file.status();
+  // The kernel's store at the end of the process must find the page. A page that is allocated and
+  // locked needs no memory then. (To lock it may be forbidden, and then it may be swapped out.)
+  if (const int error = posix_fallocate(file->fd.get(), 0, kIncarnationPageBytes); error != 0)
+    return PathError("allocate", path_, error);
+  (void)mlock(file->mapping.data(), kIncarnationPageBytes);
+  page_ = std::move(file->mapping);
+  auto* page = reinterpret_cast<IncarnationPage*>(page_.data());
   page->magic = kIncarnationMagic;
-  // Before anyone is accepted. Pairs with the load in LoadIncarnation.
-  std::atomic_ref<uint64_t>(page->incarnation).store(incarnation_, std::memory_order_seq_cst);
+  page->incarnation = incarnation_;
   absl::StatusOr<std::unique_ptr<RobustFutex>> alive = RobustFutex::Hold(page->alive);
   if (!alive.ok()) return alive.status();
   alive_ = *std::move(alive);
+  life_ = std::make_shared<const ShmLife>(ShmLife{incarnation_, std::move(file->fd)});
   return absl::OkStatus();
 }
 
@@ -145,7 +134,7 @@ absl::Status ShmListener::RemoveStaleSocket() const {
     return errno == ENOENT ? absl::OkStatus() : PathError("stat", path_, errno);
   }
   if (!S_ISSOCK(info.st_mode)) return NotOurs(path_, "a socket");
-  // Whoever listens there without holding the lock (another program, or a server whose page was
+  // Whoever listens there without holding the lock (another program, or a server whose lock was
   // deleted) answers.
   absl::StatusOr<UniqueFd> probe = NewSocket();
   if (!probe.ok()) return probe.status();

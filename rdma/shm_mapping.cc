@@ -16,6 +16,10 @@
 namespace osprey::rdma {
 namespace {
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
+#endif
+
 constexpr int kSealsNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
 // What rounding up to the largest pages adds. All of a file is mapped, whatever of it is claimed.
 constexpr uint64_t kUnclaimedBytesMax = uint64_t{1} << 30;
@@ -97,29 +101,19 @@ bool ReadSealed(int fd, uint64_t offset, std::byte* to, size_t bytes) {
   return true;
 }
 
-absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner) {
-  struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(bytes)) {
-    return absl::InvalidArgumentError("the server's incarnation page is not a file of its size");
-  }
-  if (info.st_uid != geteuid() && info.st_uid != 0 && info.st_uid != owner) {
-    return absl::InvalidArgumentError(absl::StrCat("the server's incarnation page belongs to user ",
-                                                   info.st_uid, ", neither the server's nor ours"));
-  }
-  return Map(fd, bytes, PROT_READ);
-}
-
-absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes) {
+absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes, MapAccess peers) {
   SealedFile file;
   file.fd.reset(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.fd.valid()) return Exhausted("memfd_create", bytes);
   if (ftruncate(file.fd.get(), static_cast<off_t>(bytes)) != 0)
     return Exhausted("ftruncate", bytes);
-  if (fcntl(file.fd.get(), F_ADD_SEALS, kSealsNeeded | F_SEAL_SEAL) != 0)
-    return Exhausted("sealing", bytes);
   absl::StatusOr<Mapping> mapping = Map(file.fd.get(), bytes, PROT_READ | PROT_WRITE);
   if (!mapping.ok()) return mapping.status();
   file.mapping = *std::move(mapping);
+  // After the mapping: F_SEAL_FUTURE_WRITE forbids writable mappings made later.
+  const int writes = peers == MapAccess::kRead ? F_SEAL_FUTURE_WRITE : 0;
+  if (fcntl(file.fd.get(), F_ADD_SEALS, kSealsNeeded | writes | F_SEAL_SEAL) != 0)
+    return Exhausted("sealing", bytes);
   return file;
 }
 

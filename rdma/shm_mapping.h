@@ -55,18 +55,13 @@ absl::StatusOr<Mapping> MapSealed(int fd, uint64_t bytes, MapAccess access);
 // that long, or cannot be read.
 bool ReadSealed(int fd, uint64_t offset, std::byte* to, size_t bytes);
 
-// As MapSealed, for reading, of an ordinary file (the incarnation page) that the process trusts not
-// to be truncated: INVALID_ARGUMENT unless it is a regular file of at least `bytes` that belongs to
-// this user, to root or to `owner`.
-absl::StatusOr<Mapping> MapFile(int fd, size_t bytes, uint32_t owner);
-
 struct SealedFile {
   UniqueFd fd;
   Mapping mapping;
 };
-// A memfd of `bytes`, zeroed, sealed against resizing and mapped for writing. Errors:
-// RESOURCE_EXHAUSTED.
-absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes);
+// A memfd of `bytes`, zeroed, sealed against resizing and mapped for writing. `peers`: what a
+// process may do that receives the descriptor. Errors: RESOURCE_EXHAUSTED.
+absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes, MapAccess peers);
 
 // Copies `bytes` that another process may be writing at the same moment. Every aligned word is
 // loaded once, atomically and with acquire: no load that follows in program order, in a later copy

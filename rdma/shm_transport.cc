@@ -128,29 +128,24 @@ absl::Status NotConnected() {
 }
 
 // Carries `reads` out. Errors: INVALID_ARGUMENT outside of what the peer exposed, UNAVAILABLE when
-// it is another server's by now, or that server has ended.
+// that server has ended.
 //
-// Why one look at the incarnation after the copies suffices. A server stores its incarnation in the
-// page before it accepts its first client (ShmListener::Open), thus before any write that it
-// applies can be acknowledged to anyone; and it can do so only after every thread of its
-// predecessor has ended (the lock). Suppose the load below still returns the predecessor's
-// incarnation. All loads of CopyShared are acquire loads, so they were done before this one, and
-// this one came before the new server's store in the order of that word. So when the copy was done,
-// everything acknowledged to anyone was acknowledged by the predecessor, whose region was copied.
-// Had a write been acknowledged by the new server before the caller began its GET, that store would
-// have happened before this load (through whatever told the caller), and coherence would have made
-// this load see it.
-//
-// The second word tells of a server that has ended and has no successor yet. Its region holds what
-// was acknowledged last, so correctness does not depend on this check. It keeps a client
-// that was informed of the server's end from reading its region.
+// Why one load of the word `alive` after the copies suffices. A successor accepts clients, and
+// acknowledges writes, only while it holds the lock of the path (ShmListener::Open). The kernel
+// releases the predecessor's lock with the last of its files, after every thread of it has left its
+// address space, and a thread changes the futexes that it holds before it does that. So the word
+// changes before a successor acknowledges its first write. Suppose the load below returns the old
+// value. All loads of CopyShared are acquire loads, so they were done before this one, and this one
+// came before the kernel's store in the order of that word. So when the copy was done, everything
+// acknowledged to anyone was acknowledged by the server whose region was copied. Had a write been
+// acknowledged by a successor before the caller began its GET, the kernel's store would have
+// happened before this load (through whatever told the caller), and coherence would have made this
+// load see it.
 absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   const bool is_of_client = connection.is_server();
   if (is_of_client ? !ReadAll(connection, reads) : !CopyAll(connection, reads))
     return absl::InvalidArgumentError("a READ outside of what the peer exposed");
   if (is_of_client) return absl::OkStatus();
-  if (LoadIncarnation(connection.page) != connection.incarnation)
-    return PeerGoneError("another server has taken the address");
   if (LoadAlive(connection.page) != connection.alive)
     return PeerGoneError("the server's process has ended");
   return absl::OkStatus();

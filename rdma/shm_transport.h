@@ -97,8 +97,7 @@ struct ShmConnection {
   RingProducer out;
   RingConsumer in;
   ConnectionLimits limits;
-  Mapping page;  // client only: the server's incarnation page
-  uint64_t incarnation = 0;
+  Mapping page;        // client only: the server's incarnation page
   uint32_t alive = 0;  // that page's word when the connection was made
   std::vector<ShmPeerMemory> peer_memories;
   std::vector<ShmExposed> exposed;

@@ -311,7 +311,8 @@ absl::Status ShmTransport::Accept(ConnectionId id) {
 
 absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
-  absl::StatusOr<SealedFile> rings = CreateSealed("osprey-rings", shapes.bytes());
+  absl::StatusOr<SealedFile> rings =
+      CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) {
     SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
     return rings.status();
@@ -401,14 +402,14 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
       MapSealed(received.fds[0].get(), shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) return rings.status();
   absl::StatusOr<Mapping> page =
-      MapFile(received.fds[1].get(), kIncarnationFileBytes, PeerOf(connection->socket.get()).uid);
+      MapSealed(received.fds[1].get(), kIncarnationPageBytes, MapAccess::kRead);
   if (!page.ok()) return page.status();
   connection->page = *std::move(page);
-  connection->incarnation = received.packet.incarnation;
   connection->alive = LoadAlive(connection->page);
-  if (LoadIncarnation(connection->page) != connection->incarnation) {
-    return PeerGoneError("another server has taken the address");
-  }
+  if (!IsPageOf(connection->page, received.packet.incarnation))
+    return NotOspreyError("its acceptance brings the page of another server");
+  if (!RobustFutex::IsHeld(connection->alive))
+    return PeerGoneError("the server's process has ended");
   SetRings(connection, *std::move(rings), /*server=*/false);
   return absl::OkStatus();
 }

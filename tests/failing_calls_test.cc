@@ -294,9 +294,9 @@ class Served {
       setenv("WATCHDOG_USEC", "60000000", 1);
     }
     const std::string listen = NewListenAddress();
-    // Its page, from a server before it that others could read.
+    // Its lock, from a server before it, that others could read.
     if (with_all_ && !InLab())
-      std::ofstream(listen.substr(listen.find("//") + 2) + ".incarnation").flush();
+      std::ofstream(listen.substr(listen.find("//") + 2) + ".lock").flush();
     absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(listen, flags);
     unsetenv("NOTIFY_SOCKET");
     unsetenv("WATCHDOG_USEC");

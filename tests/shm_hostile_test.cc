@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "rdma/errors.h"
+#include "rdma/shm_listener.h"
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_socket.h"
 #include "tests/transport_contract.h"
@@ -447,12 +449,12 @@ INSTANTIATE_TEST_SUITE_P(Way, ShmHostileServerTest, testing::ValuesIn(ContractWa
 TEST_P(ShmHostileServerTest, AnAcceptanceThatIsNotWholeIsRefused) {
   const UniqueFd rings = Memfd(1 << 20, kSealed), small = Memfd(4096, kSealed),
                  loose = Memfd(1 << 20, 0);
-  char name[] = "/tmp/osprey-hostile-XXXXXX";
-  const UniqueFd page(mkstemp(name));
-  unlink(name);
-  ASSERT_EQ(ftruncate(page.get(), 4096), 0);
-  ShmPacket other_life = Greeting();
-  other_life.incarnation = 5;  // the page says 0
+  const UniqueFd page = Memfd(kIncarnationPageBytes, kSealed);
+  const uint64_t words[] = {kIncarnationMagic, 7, FUTEX_OWNER_DIED};
+  ASSERT_EQ(pwrite(page.get(), words, sizeof(words), 0), static_cast<ssize_t>(sizeof(words)));
+  ShmPacket ended = Greeting(), other = Greeting();
+  ended.incarnation = 7;
+  other.incarnation = 5;
   ShmPacket garbage = Greeting();
   garbage.connect.magic = 0;
 
@@ -460,7 +462,8 @@ TEST_P(ShmHostileServerTest, AnAcceptanceThatIsNotWholeIsRefused) {
   EXPECT_FALSE(Meet(Greeting(), {rings.get()}).ok());
   EXPECT_FALSE(Meet(Greeting(), {small.get(), page.get()}).ok());
   EXPECT_FALSE(Meet(Greeting(), {loose.get(), page.get()}).ok());
-  EXPECT_EQ(ReasonOf(Meet(other_life, {rings.get(), page.get()})), Reason::kPeerGone);
+  EXPECT_EQ(ReasonOf(Meet(other, {rings.get(), page.get()})), Reason::kNotOsprey);
+  EXPECT_EQ(ReasonOf(Meet(ended, {rings.get(), page.get()})), Reason::kPeerGone);
   EXPECT_EQ(ReasonOf(Meet(garbage, {rings.get(), page.get()})), Reason::kNotOsprey);
   EXPECT_EQ(ReasonOf(Meet(Packet(PacketKind::kBye), {})), Reason::kNotOsprey);
 }

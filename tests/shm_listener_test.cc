@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
 #include "rdma/robust_futex.h"
 #include "rdma/shm_domain.h"
@@ -122,10 +124,10 @@ TEST_P(ShmListenerTest, BothFilesArePrivateByDefaultWhateverTheUmask) {
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   umask(umask_before);
   EXPECT_EQ(ModeOf(Path("a")), 0600u);
-  EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+  EXPECT_EQ(ModeOf(Path("a.lock")), 0600u);
 }
 
-TEST_P(ShmListenerTest, TheSocketHasTheModeThatWasAskedForAndThePageIsNobodyElses) {
+TEST_P(ShmListenerTest, TheSocketHasTheModeAskedForAndTheLockIsPrivate) {
   for (const mode_t mode : {0600, 0660, 0666, 0200}) {
     ShmDomainOptions options;
     options.socket_mode = mode;
@@ -133,7 +135,7 @@ TEST_P(ShmListenerTest, TheSocketHasTheModeThatWasAskedForAndThePageIsNobodyElse
     const std::unique_ptr<Transport> server = domain->NewTransport({}).value();
     ASSERT_TRUE(server->Listen("shm://" + Path("a"), 1).ok());
     EXPECT_EQ(ModeOf(Path("a")), mode);
-    EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+    EXPECT_EQ(ModeOf(Path("a.lock")), 0600u);
   }
 }
 
@@ -152,33 +154,33 @@ TEST_P(ShmListenerTest, WhomTheModeAllowsCanConnectAndIsKnownByItsUser) {
   ASSERT_TRUE(Until({&client}, [&] { return server->Poll(absl::MakeSpan(events)) > 0; }));
   EXPECT_EQ(events[0].kind, Kind::kConnectRequest);
   EXPECT_EQ(events[0].source, "uid=65534");
-  // What it could do to the page by name, it may not.
-  EXPECT_EQ(open(Path("a.incarnation").c_str(), O_RDWR), -1);
+  // It cannot take the lock.
+  EXPECT_EQ(open(Path("a.lock").c_str(), O_RDONLY), -1);
   EXPECT_EQ(errno, EACCES);
 }
 
-TEST_P(ShmListenerTest, APageThatOthersCouldWriteIsMadePrivateAndAnothersIsRefused) {
+TEST_P(ShmListenerTest, ALockOpenToOthersIsMadePrivateAndAnothersIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can play somebody else";
   Side server(*fixture_);
-  std::ofstream(Path("a.incarnation")).flush();
-  ASSERT_EQ(chmod(Path("a.incarnation").c_str(), 0666), 0);
+  std::ofstream(Path("a.lock")).flush();
+  ASSERT_EQ(chmod(Path("a.lock").c_str(), 0666), 0);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
-  EXPECT_EQ(ModeOf(Path("a.incarnation")), 0600u);
+  EXPECT_EQ(ModeOf(Path("a.lock")), 0600u);
 
-  std::ofstream(Path("b.incarnation")).flush();
-  ASSERT_EQ(chown(Path("b.incarnation").c_str(), 65534, 65534), 0);
+  std::ofstream(Path("b.lock")).flush();
+  ASSERT_EQ(chown(Path("b.lock").c_str(), 65534, 65534), 0);
   const absl::Status status = ListenStatus(server, Path("b"));
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_NE(status.message().find("belongs to user 65534"), absl::string_view::npos) << status;
 }
 
-TEST_P(ShmListenerTest, TheSocketGoesWithItsServerAndThePageStays) {
+TEST_P(ShmListenerTest, TheSocketGoesWithItsServerAndTheLockStays) {
   {
     Side server(*fixture_);
     ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   }
   EXPECT_FALSE(std::filesystem::exists(Path("a")));
-  EXPECT_EQ(std::filesystem::file_size(Path("a.incarnation")), kIncarnationFileBytes);
+  EXPECT_EQ(std::filesystem::file_size(Path("a.lock")), 0u);
   Side server(*fixture_);
   EXPECT_TRUE(ListenStatus(server, Path("a")).ok());
 }
@@ -187,7 +189,7 @@ TEST_P(ShmListenerTest, ALivingServerKeepsItsPathWhicheverFileIsDeleted) {
   Side server(*fixture_), second(*fixture_), client(*fixture_);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
-  std::filesystem::remove(Path("a.incarnation"));  // now only the socket says that somebody lives
+  std::filesystem::remove(Path("a.lock"));  // now only the socket says that somebody lives
   EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
   Join(server, client, "shm://" + Path("a"));
 
@@ -226,21 +228,18 @@ TEST_P(ShmListenerTest, PathsThatCannotBeAreRefusedWithTheReason) {
   EXPECT_EQ(file.code(), Code::kFailedPrecondition);
   EXPECT_NE(file.message().find("not a socket"), absl::string_view::npos) << file;
   EXPECT_EQ(std::filesystem::file_size(Path("file")), 8u);
-  EXPECT_FALSE(std::filesystem::exists(Path("file.incarnation")));
+  EXPECT_FALSE(std::filesystem::exists(Path("file.lock")));
   EXPECT_EQ(ListenStatus(side, directory_).code(), Code::kFailedPrecondition);
 }
 
-TEST_P(ShmListenerTest, AForeignFileInThePagesPlaceIsLeftAlone) {
+TEST_P(ShmListenerTest, AForeignFileInTheLocksPlaceIsLeftAlone) {
   Side side(*fixture_);
-  std::ofstream(Path("a.incarnation")) << "precious";
+  std::ofstream(Path("a.lock")) << "precious";
   EXPECT_EQ(ListenStatus(side, Path("a")).code(), Code::kFailedPrecondition);
-  const std::string page(kIncarnationFileBytes, 'p');
-  std::ofstream(Path("b.incarnation")) << page;
+  EXPECT_EQ(std::filesystem::file_size(Path("a.lock")), std::strlen("precious"));
+  ASSERT_EQ(mkfifo(Path("b.lock").c_str(), 0600), 0);
   EXPECT_EQ(ListenStatus(side, Path("b")).code(), Code::kFailedPrecondition);
-  std::string text(kIncarnationFileBytes, 0);
-  std::ifstream(Path("b.incarnation")).read(text.data(), static_cast<std::streamsize>(text.size()));
-  EXPECT_EQ(text, page);
-  std::filesystem::create_symlink(Path("elsewhere"), Path("c.incarnation"));
+  std::filesystem::create_symlink(Path("elsewhere"), Path("c.lock"));
   EXPECT_FALSE(ListenStatus(side, Path("c")).ok());
   EXPECT_FALSE(std::filesystem::exists(Path("elsewhere")));
 }
@@ -324,24 +323,48 @@ TEST_P(ShmListenerTest, AReadOfTheRegionOfAServerThatWasStoppedFails) {
   ExpectReadFails(client, ids.client, read, /*at_once=*/true);
 }
 
-// What tells of a successor alone, whatever became of the server: another incarnation.
-TEST_P(ShmListenerTest, AReadFailsOnceThePageNamesAnotherIncarnation) {
+// Every descriptor that a client is given, in the hands of one that takes what locks it can.
+TEST_P(ShmListenerTest, AClientsLocksDoNotKeepASuccessorFromListening) {
   const std::string uri = "shm://" + Path("a");
-  for (const bool at_once : {false, true}) {
-    Side server(*fixture_), client(*fixture_);
+  ReceivedPacket acceptance;
+  {
+    Side server(*fixture_);
     ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
-    const Ids ids = Join(server, client, uri);
-    const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
-    const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
-    const ReadRequest read =
-        ReadOf(Share(server, ids.server, client, ids.client, *memory), *buffer);
-    ASSERT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
-    const UniqueFd page(open(Path("a.incarnation").c_str(), O_RDWR | O_CLOEXEC));
-    const uint64_t another = 8;
-    ASSERT_EQ(pwrite(page.get(), &another, sizeof(another), offsetof(IncarnationPage, incarnation)),
-              static_cast<ssize_t>(sizeof(another)));
-    ExpectReadFails(client, ids.client, read, at_once);
+    const UniqueFd client = NewSocket().value();
+    ASSERT_EQ(ConnectSocket(client.get(), SocketAddress(Path("a")).value()), 0);
+    ShmPacket greeting;
+    greeting.connect.receive_credits = 4;
+    greeting.connect.frame_bytes_max = 256;
+    greeting.connect.reads_in_flight_max = 1;
+    greeting.kind = static_cast<uint32_t>(PacketKind::kConnect);
+    ASSERT_EQ(SendPacket(client.get(), greeting), 0);
+    ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
+    ASSERT_TRUE(server.transport().Accept(server.Find(Kind::kConnectRequest)->id).ok());
+    ASSERT_EQ(ReceivePacket(client.get(), &acceptance), ReceiveResult::kPacket);
+    ASSERT_EQ(acceptance.fd_count, 2u);
   }
+  for (const UniqueFd& fd : acceptance.fds)
+    EXPECT_EQ(flock(fd.get(), LOCK_SH | LOCK_NB), 0) << std::strerror(errno);
+  Side successor(*fixture_);
+  const absl::Status status = ListenStatus(successor, Path("a"));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_P(ShmListenerTest, APeerCanOnlyReadTheIncarnationPage) {
+  Side server(*fixture_);
+  const std::unique_ptr<ShmListener> listener = ShmListener::Open(Path("a"), 7, 0600).value();
+  const int page = listener->life()->page.get();
+  EXPECT_FALSE(MapSealed(page, kIncarnationPageBytes, MapAccess::kReadWrite).ok());
+  const UniqueFd again(open(absl::StrCat("/proc/self/fd/", page).c_str(), O_RDWR | O_CLOEXEC));
+  const uint64_t word = 0;
+  EXPECT_EQ(pwrite(page, &word, sizeof(word), 0), -1);
+  EXPECT_EQ(pwrite(again.get(), &word, sizeof(word), 0), -1);
+  EXPECT_EQ(ftruncate(page, 0), -1);
+  EXPECT_EQ(fallocate(page, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+  const Mapping mapped = MapSealed(page, kIncarnationPageBytes, MapAccess::kRead).value();
+  EXPECT_TRUE(IsPageOf(mapped, 7));
+  EXPECT_FALSE(IsPageOf(mapped, 8));
+  EXPECT_TRUE(RobustFutex::IsHeld(LoadAlive(mapped)));
 }
 
 // A successor of a server that was killed is no server that has ended, to clients of its own.

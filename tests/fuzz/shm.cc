@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/handshake.h"
 #include "rdma/shm_domain.h"
+#include "rdma/shm_listener.h"
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_ring.h"
 #include "rdma/shm_socket.h"
@@ -71,11 +72,11 @@ struct House {
                      sizeof(address)) == 0 &&
                     listen(raw_listener.get(), 8) == 0,
                 "a raw listener");
-    page_path = absl::StrCat(folder, "/page");
-    UniqueFd page(open(page_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    const uint64_t words[] = {0x4E52434E49505253, 7};
-    OSPREY_MUST(ftruncate(page.get(), 4096) == 0 &&
-                    pwrite(page.get(), words, sizeof(words), 0) == sizeof(words),
+    page.reset(memfd_create("fuzz-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const uint64_t words[] = {kIncarnationMagic, 7, 1};
+    OSPREY_MUST(ftruncate(page.get(), kIncarnationPageBytes) == 0 &&
+                    pwrite(page.get(), words, sizeof(words), 0) == sizeof(words) &&
+                    fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
                 "a page");
   }
   static House& The() {
@@ -86,7 +87,7 @@ struct House {
     client.reset();
     other_server.reset();
     server.reset();
-    for (const char* name : {"/server", "/server.incarnation", "/server.lock", "/raw", "/page"})
+    for (const char* name : {"/server", "/server.lock", "/raw"})
       unlink(absl::StrCat(folder, name).c_str());
     if (DIR* rest = opendir(folder.c_str()); rest != nullptr) {
       while (const dirent* entry = readdir(rest))
@@ -96,11 +97,11 @@ struct House {
     rmdir(folder.c_str());
   }
 
-  std::string folder, uri, raw_path, page_path;
+  std::string folder, uri, raw_path;
   std::unique_ptr<Domain> domain;
   std::unique_ptr<Transport> server, other_server, client;
   std::unique_ptr<Memory> exposed, sink;
-  UniqueFd raw_listener;
+  UniqueFd raw_listener, page;
 };
 
 class Script {
@@ -172,7 +173,7 @@ class Script {
     UniqueFd rings =
         Memfd(bytes, right ? F_SEAL_SHRINK | F_SEAL_GROW : static_cast<int>(input_.Byte() & 7));
     MapRings(rings.get(), bytes);
-    UniqueFd page(open(House::The().page_path.c_str(), O_RDONLY | O_CLOEXEC));
+    UniqueFd page(fcntl(House::The().page.get(), F_DUPFD_CLOEXEC, 0));
     if (!right && input_.Flag()) page = AnyDescriptor();
     const int fds[] = {rings.get(), page.get()};
     ShmPacket packet = Greeting();
