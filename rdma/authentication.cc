@@ -82,6 +82,13 @@ absl::Status CheckFile(const std::string& path, const struct stat& info) {
                      absl::Hex((info.st_mode >> 6) & 7), absl::Hex((info.st_mode >> 3) & 7),
                      absl::Hex(info.st_mode & 7), "); mend it with: chmod 600 ", path));
   }
+  // The owner of a file can replace its key at any time, and then reads and answers in our name.
+  const uid_t user = geteuid();
+  if (info.st_uid != 0 && info.st_uid != user) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        KeyFile(path), " belongs to user ", info.st_uid, "; it must belong to root or to user ",
+        user, ", as which this program runs; if the key in it is yours: chown ", user, " ", path));
+  }
   return absl::OkStatus();
 }
 

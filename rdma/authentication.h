@@ -54,10 +54,11 @@ class AuthKey {
   // Any bytes. Errors: INVALID_ARGUMENT (their number).
   static absl::StatusOr<Pointer> FromBytes(absl::string_view bytes);
 
-  // A regular file that nobody but its owner may read, and whose bytes are the key; one newline at
-  // the end, after the first kAuthKeyBytesMin bytes, is no part of it. Errors, one line that names
-  // the file and the mend: NOT_FOUND, PERMISSION_DENIED (others can read it, or we cannot),
-  // INVALID_ARGUMENT (its size, or not a regular file).
+  // A regular file whose bytes are the key. Its owner is root or our effective user, and only the
+  // owner may read or write it. One newline at the end, after the first kAuthKeyBytesMin bytes, is
+  // no part of the key. Errors, one line that names the file and the fix: NOT_FOUND,
+  // PERMISSION_DENIED (another user owns it or can read it, or we cannot), INVALID_ARGUMENT (its
+  // size, or not a regular file).
   static absl::StatusOr<Pointer> FromFile(const std::string& path);
 
   ~AuthKey();

@@ -126,6 +126,20 @@ TEST_F(AuthenticationTest, AKeyThatIsNoneIsRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(ReasonOf(Client::Connect(server_->uri(), options).status()), Reason::kBadOption);
 }
 
+TEST_F(AuthenticationTest, AKeyFileOfAnotherUserServesNeitherSide) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  StartServerWithKey();
+  const std::string file = File("anothers", kKey);
+  ASSERT_EQ(chown(file.c_str(), 65534, 65534), 0);
+  const absl::Status client = Connect(file).status();
+  EXPECT_EQ(ReasonOf(client), Reason::kBadAuthKey);
+  EXPECT_THAT(std::string(client.message()), HasSubstr("chown 0 " + file));
+  const ProgramResult server = RunProgram({"server/kvserver", "--listen=" + NewListenAddress(),
+                                           "--memory=16MiB", "--auth-key-file=" + file});
+  EXPECT_EQ(server.exit_status, 2);
+  EXPECT_THAT(server.err, HasSubstr("chown 0 " + file));
+}
+
 TEST_F(AuthenticationTest, AClientAuthenticatesAnewWithARestartedServer) {
   const std::string address = NewListenAddress();
   absl::StatusOr<std::unique_ptr<ServerProcess>> first =

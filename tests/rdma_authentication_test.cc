@@ -2,9 +2,14 @@
 // key's file.
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -12,6 +17,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "rdma/authentication.h"
 
 namespace osprey::rdma {
@@ -144,7 +150,38 @@ class KeyFileTest : public testing::Test {
     return {reinterpret_cast<const char*>(key.data()), key.size()};
   }
 
+  // What a program of `user` makes of the file at `path_`: its error, or "" when it takes the key.
+  // The program may read all files, so that the check of the owner alone refuses one.
+  std::string AsUser(uid_t user) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::string said = "no such user";
+      if (BecomeWithReadOfAllFiles(user)) said = MessageOf(AuthKey::FromFile(path_).status());
+      _exit(write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+    }
+    close(ends[1]);
+    char said[1024];
+    const ssize_t bytes = read(ends[0], said, sizeof(said));
+    close(ends[0]);
+    int status = 1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return {said, static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
+  }
+
   const std::string path_ = testing::TempDir() + "/auth_key_file_test";
+
+ private:
+  static std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
+  static bool BecomeWithReadOfAllFiles(uid_t user) {
+    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0 || setresuid(user, user, user) != 0) return false;
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+    data[0].effective = data[0].permitted = 1u << CAP_DAC_READ_SEARCH;
+    return syscall(SYS_capset, &header, data) == 0;
+  }
 };
 
 TEST_F(KeyFileTest, ItsBytesAreTheKeyWithoutOneNewlineAtTheEnd) {
@@ -167,6 +204,23 @@ TEST_F(KeyFileTest, OneThatOthersCanReadOrWriteIsRefusedWithTheMend) {
     EXPECT_TRUE(absl::StrContains(status.message(), "chmod 600 " + path_)) << status;
   }
   EXPECT_TRUE(Load(std::string(32, 'k'), 0400).ok());
+}
+
+TEST_F(KeyFileTest, OneThatAnotherUserOwnsIsRefusedWithTheMend) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  constexpr uid_t kOther = 65534;
+  ASSERT_TRUE(Load(std::string(32, 'k')).ok());
+  EXPECT_EQ(AsUser(kOther), "");  // root's
+  ASSERT_EQ(chown(path_.c_str(), kOther, 0), 0);
+  EXPECT_EQ(AsUser(kOther), "");  // its own
+  const absl::Status status = AuthKey::FromFile(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("key file ", path_,
+                         " belongs to user 65534; it must belong to root or to user 0, as which "
+                         "this program runs; if the key in it is yours: chown 0 ",
+                         path_));
+  EXPECT_TRUE(absl::StrContains(AsUser(kOther - 1), "chown 65533 " + path_));
 }
 
 TEST_F(KeyFileTest, AWrongLengthIsRefusedAndNothingOfItIsTold) {
