@@ -94,6 +94,7 @@ bool IsHopeless(const absl::Status& error) {
     case rdma::Reason::kUnreachable:
     case rdma::Reason::kTimeout:
     case rdma::Reason::kPeerGone:
+    case rdma::Reason::kBrokeRules:
     case rdma::Reason::kAddressInUse:
       return false;
     case rdma::Reason::kOther:

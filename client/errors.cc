@@ -47,6 +47,7 @@ Reason ReasonOfConnecting(rdma::Reason reason) {
     case rdma::Reason::kTimeout:
       return Reason::kConnectTimeout;
     case rdma::Reason::kPeerGone:
+    case rdma::Reason::kBrokeRules:
       return Reason::kPeerGone;
   }
   return Reason::kNone;

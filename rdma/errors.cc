@@ -125,6 +125,12 @@ absl::Status PeerGoneError(absl::string_view detail) {
               absl::StrCat("the connection broke: ", detail, "; connect again"));
 }
 
+absl::Status BrokeRulesError(absl::string_view detail) {
+  return Make(absl::StatusCode::kUnavailable, Reason::kBrokeRules,
+              absl::StrCat("the connection was closed: ", detail,
+                           "; install the same release of Osprey at both ends"));
+}
+
 absl::Status AddressInUseError(absl::string_view uri) {
   return Make(
       absl::StatusCode::kAlreadyExists, Reason::kAddressInUse,

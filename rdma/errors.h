@@ -30,6 +30,7 @@ enum class Reason {
   kNotOsprey,        // INVALID_ARGUMENT: something else listens there
   kTimeout,          // DEADLINE_EXCEEDED
   kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or fell silent
+  kBrokeRules,       // UNAVAILABLE: the peer broke a rule of the transport, and lost the connection
   kAddressInUse,     // ALREADY_EXISTS
 };
 
@@ -52,6 +53,8 @@ absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);
 absl::Status NotOspreyError(absl::string_view detail);
 absl::Status TimeoutError(absl::string_view what, absl::string_view uri);
 absl::Status PeerGoneError(absl::string_view detail);
+// `detail` names the rule, and the bound if it has one.
+absl::Status BrokeRulesError(absl::string_view detail);
 absl::Status AddressInUseError(absl::string_view uri);
 
 }  // namespace osprey::rdma

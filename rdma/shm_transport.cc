@@ -213,7 +213,7 @@ absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces)
     case RingProducer::Result::kBroken:
       break;
   }
-  End(connection, PeerGoneError("the peer broke the rules of the ring"));
+  End(connection, BrokeRulesError("the peer broke the rules of the ring"));
   return NotConnected();
 }
 
@@ -316,7 +316,7 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
     if (connection->in.Release() && connection->state == State::kConnected) Wake(*connection);
   }
   if (result == RingConsumer::Result::kBroken) {
-    End(connection, PeerGoneError("the peer broke the rules of the ring"));
+    End(connection, BrokeRulesError("the peer broke the rules of the ring"));
   } else if (result == RingConsumer::Result::kEmpty && connection->state == State::kDraining) {
     End(connection,
         connection->bye ? absl::OkStatus() : PeerGoneError("the peer ended without a farewell"));

@@ -100,6 +100,7 @@ struct ShmConnection {
   Mapping page;        // client only: the server's incarnation page
   uint32_t alive = 0;  // that page's word when the connection was made
   std::vector<ShmPeerMemory> peer_memories;
+  bool attached_once = false;  // one of these: the peer may expose more
   std::vector<ShmExposed> exposed;
   uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;

@@ -23,6 +23,10 @@ constexpr int kPacketsMax = 16;
 // Memories that one end of a connection exposes to the other: at most so many descriptors are open
 // for it there.
 constexpr size_t kPeerMemoriesMax = 64;
+// Of these, before the first is attached: a server attaches a client's liveness word when the client
+// has proved that it has the key, and a client attaches the server's region likewise. Until then
+// each costs the other one descriptor and no address.
+constexpr size_t kUnattachedMax = 1;
 // What the memories of one server may take of our 2^47 addresses, be there pages behind them or
 // not: without addresses nothing else could be allocated. Those of clients take none.
 constexpr uint64_t kServerBytesMax = uint64_t{1} << 42;
@@ -116,7 +120,7 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
     case PacketKind::kConnect:
       break;
   }
-  End(connection, PeerGoneError("the peer broke the rules of the socket"));
+  End(connection, BrokeRulesError("the peer broke the rules of the socket"));
 }
 
 void ShmTransport::HandleHangUp(ShmConnection* connection) {
@@ -207,8 +211,17 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
   const bool known =
       std::any_of(memories.begin(), memories.end(),
                   [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
-  if (received.fd_count != 1 || known || memories.size() == kPeerMemoriesMax) {
-    return End(connection, PeerGoneError("the peer exposed more than it may"));
+  if (received.fd_count != 1 || known) {
+    return End(connection, BrokeRulesError("the peer exposed no memory, or one key twice"));
+  }
+  if (!connection->attached_once && memories.size() == kUnattachedMax) {
+    return End(connection,
+               BrokeRulesError(absl::StrCat("the peer exposed more than the ", kUnattachedMax,
+                                            " memory that it may before that is attached")));
+  }
+  if (memories.size() == kPeerMemoriesMax) {
+    return End(connection, BrokeRulesError(absl::StrCat("the peer exposed more than ",
+                                                        kPeerMemoriesMax, " memories at a time")));
   }
   ShmPeerMemory memory;
   memory.key = received.packet.key;
@@ -223,7 +236,7 @@ void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacke
     return memory.key == received.packet.key;
   });
   if (gone == 1 && received.fd_count == 0) return;
-  End(connection, PeerGoneError("the peer withdrew what it had not exposed"));
+  End(connection, BrokeRulesError("the peer withdrew what it had not exposed"));
 }
 
 absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
@@ -244,7 +257,10 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
     return absl::InvalidArgumentError(absl::StrCat("the peer exposed no memory of ", remote.length,
                                                    " bytes under the key ", remote.key));
   }
-  return memory->attached ? absl::OkStatus() : MakeReadable(*connection, *memory);
+  if (memory->attached) return absl::OkStatus();
+  absl::Status status = MakeReadable(*connection, *memory);
+  connection->attached_once |= status.ok();
+  return status;
 }
 
 }  // namespace osprey::rdma

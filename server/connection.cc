@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
 
 namespace osprey::server {
 namespace {
@@ -222,7 +223,8 @@ void Connection::FinishClosing() {
 }
 
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {
-  Close(CloseReason::kPeer, status.message());
+  const bool broke_rules = rdma::ReasonOf(status) == rdma::Reason::kBrokeRules;
+  Close(broke_rules ? CloseReason::kMalformed : CloseReason::kPeer, status.message());
   // Every READ has ended: what was reserved can be given back.
   for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
     assert(!rendezvous->reading());

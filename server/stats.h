@@ -19,8 +19,8 @@ namespace osprey::server {
 
 // Why the server let a connection go.
 enum class CloseReason {
-  kPeer,             // the client left, or died
-  kMalformed,        // a frame that is none, or that comes at the wrong time
+  kPeer,       // the client left, or died
+  kMalformed,  // a frame that is none, or that comes at the wrong time; a rule of the transport broken
   kHelloTimeout,     // it was not established in time
   kSilent,           // nothing came, and the READ of its liveness word failed
   kBlocked,          // it does not take its replies

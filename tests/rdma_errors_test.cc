@@ -44,6 +44,8 @@ std::vector<ErrorCase> Cases() {
        "rdma://h:1 in time while connecting", "allow more time"},
       {PeerGoneError("the peer died"), Reason::kPeerGone, Code::kUnavailable, "the peer died",
        "connect again"},
+      {BrokeRulesError("it sent nonsense"), Reason::kBrokeRules, Code::kUnavailable,
+       "it sent nonsense", "install the same release"},
       {AddressInUseError("shm:///x"), Reason::kAddressInUse, Code::kAlreadyExists, "shm:///x",
        "stop that one"},
   };

@@ -140,7 +140,7 @@ class ShmHostileTest : public TransportContract {
     }));
     ASSERT_NE(server_->Find(Kind::kDisconnected, client.server_id), nullptr);
     EXPECT_EQ(ReasonOf(server_->Find(Kind::kDisconnected, client.server_id)->status),
-              Reason::kPeerGone);
+              Reason::kBrokeRules);
     ExpectUndisturbed();
   }
   void ExpectUndisturbed() {
@@ -274,6 +274,7 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
   cases.push_back({UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC)), 4096});
   RawClient client = Intrude();
   uint32_t key = 1;
+  ASSERT_TRUE(Expose(client, Memfd(4096, kSealed), 4096, key++).ok());
   for (const Case& c : cases) {
     ShmPacket expose = Packet(PacketKind::kExpose);
     expose.key = key++;
@@ -283,7 +284,7 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
         server_->transport().Attach(client.server_id, RemoteMemory{0, c.claimed, expose.key});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << expose.key << status;
   }
-  EXPECT_EQ(server_->transport().resources().peer_memories, 0u);
+  EXPECT_EQ(server_->transport().resources().peer_memories, 1u);
   ExpectUndisturbed();
 }
 
@@ -372,12 +373,39 @@ TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
   EXPECT_EQ(transport.resources().peer_memories, 1u);
 }
 
+// The server of a store attaches the first memory when its client has proved that it has the key.
+TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
+  const size_t descriptors = OpenDescriptors();
+  const uint64_t addresses = AddressBytes();
+  const UniqueFd memory = Memfd(off_t{64} << 30, kSealed);
+  RawClient client = Intrude();
+  const uint64_t addresses_with_client = AddressBytes();
+  for (uint32_t key = 1; key <= 2; ++key) {
+    ShmPacket expose = Packet(PacketKind::kExpose);
+    expose.key = key;
+    expose.length = uint64_t{64} << 30;
+    client.Send(expose, {memory.get()});
+    for (int i = 0; i < 200; ++i) server_->Pump();
+    EXPECT_LE(OpenDescriptors(), descriptors + 4)
+        << "its socket at both ends, the test's memfd, and one memory";
+    EXPECT_LE(AddressBytes(), addresses_with_client);
+  }
+  ExpectBroken(client);
+  EXPECT_NE(server_->Find(Kind::kDisconnected, client.server_id)
+                ->status.message()
+                .find("more than the 1 memory"),
+            absl::string_view::npos);
+  client.rings = Mapping();
+  EXPECT_LE(AddressBytes(), addresses + (1 << 20)) << "the server's own buffers grew by some pages";
+}
+
 TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreFreed) {
   const size_t descriptors = OpenDescriptors();
   {
     RawClient client = Intrude();
     const UniqueFd memory = Memfd(4096, kSealed);
-    for (uint32_t key = 1; key <= 100; ++key) {
+    ASSERT_TRUE(Expose(client, memory, 4096, 1).ok());
+    for (uint32_t key = 2; key <= 100; ++key) {
       ShmPacket expose = Packet(PacketKind::kExpose);
       expose.key = key;
       expose.length = 4096;
