@@ -117,6 +117,15 @@ absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes, MapAcces
   return file;
 }
 
+void ReleasePages(const Mapping& mapping, size_t from, size_t to) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t first = (from + page - 1) / page * page;
+  // The mapping's last page is whole, whatever of it is used.
+  const size_t end = to == mapping.size() ? (to + page - 1) / page * page : to / page * page;
+  // It fails when the kernel has no memory for it: then they go when the peer unmaps them.
+  if (first < end) (void)madvise(mapping.data() + first, end - first, MADV_REMOVE);
+}
+
 void CopyShared(std::byte* to, const std::byte* from, size_t bytes) {
   const std::byte* const end = from + bytes;
   // The head up to the first aligned word, and below the tail after the last, go byte by byte.

@@ -63,6 +63,10 @@ struct SealedFile {
 // process may do that receives the descriptor. Errors: RESOURCE_EXHAUSTED.
 absl::StatusOr<SealedFile> CreateSealed(const char* name, size_t bytes, MapAccess peers);
 
+// Takes the whole pages of [from, to) out of the file behind `mapping`, for all that have it mapped:
+// they read as zeros from then on. REQUIRES: CreateSealed made it.
+void ReleasePages(const Mapping& mapping, size_t from, size_t to);
+
 // Copies `bytes` that another process may be writing at the same moment. Every aligned word is
 // loaded once, atomically and with acquire: no load that follows in program order, in a later copy
 // or elsewhere, is done before it. Nothing is promised of the words among each other.

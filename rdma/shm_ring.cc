@@ -1,5 +1,6 @@
 #include "rdma/shm_ring.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -69,6 +70,21 @@ RingProducer::Result RingProducer::Push(absl::Span<const Bytes> pieces, uint32_t
   // follows.
   Word(ring_, kTail).store(++tail_, std::memory_order_seq_cst);
   return Result::kDone;
+}
+
+RingProducer::UnreadSpans RingProducer::Unread() {
+  UnreadSpans unread;
+  // Pairs with the store in RingConsumer::Release: what the consumer has copied may go.
+  if (!SeeHead(Word(ring_, kHead).load(std::memory_order_acquire))) return unread;
+  const uint32_t count = tail_ - head_seen_;
+  const uint32_t first = slot_ >= count ? slot_ - count : slot_ + shape_.slots - count;
+  const uint32_t until_end = std::min(count, shape_.slots - first);
+  const auto span = [this](uint32_t slot, uint32_t slots) {
+    return Span{RingShape::kControlBytes + slot * shape_.slot_bytes(), slots * shape_.slot_bytes()};
+  };
+  unread.first = span(first, until_end);
+  unread.second = span(0, count - until_end);
+  return unread;
 }
 
 bool RingProducer::TakeSleeper() { return TakeFlag(ring_, kConsumerSleeps); }

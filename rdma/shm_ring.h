@@ -64,6 +64,19 @@ class RingProducer {
   // True once for each time that the consumer went to sleep: wake it. To be called after each Push.
   bool TakeSleeper();
 
+  // Bytes of the ring, from its first on.
+  struct Span {
+    size_t offset = 0;
+    size_t bytes = 0;
+  };
+  // The slots of the frames that the consumer has not taken: up to the end of the ring, and if they
+  // go on there, from slot 0 on. No bytes when there are none, or the ring is broken.
+  struct UnreadSpans {
+    Span first;
+    Span second;
+  };
+  UnreadSpans Unread();
+
  private:
   std::byte* slot() const { return ring_ + RingShape::kControlBytes + slot_ * shape_.slot_bytes(); }
   bool SeeHead(uint32_t head);

@@ -35,6 +35,7 @@
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_ring.h"
 #include "rdma/shm_socket.h"
+#include "rdma/shm_unread_rings.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 
@@ -161,6 +162,8 @@ class ShmTransport : public Transport {
   void Erase(ShmConnection* connection);
   // Adds the socket to the epoll set.
   bool Watch(ShmConnection* connection);
+  // Unmaps the rings, and gives their pages back but for frames that the peer is still to read.
+  void EndRings(ShmConnection* connection, bool peer_reads_on);
   // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
   void End(ShmConnection* connection, absl::Status status);
   void Queue(Event::Kind kind, const ShmConnection& connection,
@@ -216,6 +219,7 @@ class ShmTransport : public Transport {
   size_t receive_next_ = 0;                // where the next Poll begins in receiving_
   size_t connecting_ = 0;                  // connections in kConnecting and kRequested
   std::vector<ConnectionId> wakes_due_;    // to peers who sleep: the kernel did not take them yet
+  UnreadRings unread_rings_;               // of connections that we ended
   EventQueue queue_;
   std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;
   size_t frame_buffers_used_ = 0;

@@ -33,8 +33,6 @@ constexpr size_t kGreetingMax = 64;
 // Newcomers taken in one look at a listener; what is left keeps the epoll descriptor readable.
 constexpr int kNewcomersMax = 16;
 
-// Of each direction: bounds what a hostile peer can make us allocate.
-constexpr uint16_t kRingSlotsMax = 4096;
 // Of options: a frame is staged in buffers of that size.
 constexpr uint32_t kFrameBytesMax = 1 << 20;
 
@@ -50,8 +48,8 @@ struct RingShapes {
 // Both ends compute this from what both have said.
 RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
   const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
-  return {{std::min(server.receive_credits, kRingSlotsMax), frame},
-          {std::min(client.receive_credits, kRingSlotsMax), frame}};
+  return {{std::min(server.receive_credits, kShmCreditsMax), frame},
+          {std::min(client.receive_credits, kShmCreditsMax), frame}};
 }
 
 absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
@@ -91,9 +89,9 @@ ShmTransport::~ShmTransport() = default;
 
 absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(const ShmDomainOptions& domain,
                                                                 const TransportOptions& options) {
-  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kRingSlotsMax) {
+  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
     return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
-                                                   "; it may be 2 to ", kRingSlotsMax));
+                                                   "; it may be 2 to ", kShmCreditsMax));
   }
   if (options.frame_bytes_max == 0 || options.frame_bytes_max > kFrameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("frame_bytes_max is ", options.frame_bytes_max,
@@ -170,13 +168,22 @@ void ShmTransport::End(ShmConnection* connection, absl::Status status) {
     receiving_.pop_back();
   }
   // READs are copied when they are posted: none can land after this.
+  EndRings(connection, /*peer_reads_on=*/status.ok() && connection->socket.valid());
   connection->socket.reset();
-  connection->rings = Mapping();
   connection->page = Mapping();
   connection->peer_memories.clear();
   connection->exposed.clear();
   connection->state = State::kEnded;
   Queue(Event::Kind::kDisconnected, *connection, std::move(status));
+}
+
+// The client's pages are given back with the server's: it made the file.
+void ShmTransport::EndRings(ShmConnection* connection, bool peer_reads_on) {
+  Mapping rings = std::move(connection->rings);
+  if (!rings.mapped() || !connection->is_server()) return;
+  if (!peer_reads_on) return ReleasePages(rings, 0, rings.size());
+  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  unread_rings_.Keep(std::move(rings), shapes.to_server.bytes(), connection->out);
 }
 
 ConnectData ShmTransport::Offer() const {

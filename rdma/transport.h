@@ -87,8 +87,13 @@ class Memory {
 class HostMemory;  // rdma/host_memory.h
 class Transport;
 
+// A client waits for the answers to 128 requests at most (server/sessions.h), and for a Goodbye. The
+// memory of a ring is charged to the side that fills it, so it has no more slots than that.
+inline constexpr uint16_t kShmCreditsMax = 129;
+
 struct TransportOptions {
-  // Frames that the peer may have on their way to us: receives posted for it. At least 2.
+  // Frames that the peer may have on their way to us: receives posted for it. At least 2; over shm
+  // at most kShmCreditsMax, and of what a peer offers there no more is used.
   uint16_t receive_credits = 32;
   // The longest frame that Send takes and that we receive, in bytes. Both sides use the smaller
   // value.

@@ -13,6 +13,7 @@ namespace {
 // As short as the frames of a connection may be: what clients want themselves, for the longest key.
 constexpr size_t kFrameBytesLeast =
     sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
+static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax, "an answer to each, and the Goodbye");
 static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::WelcomeBody));
 static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::ChallengeBody));
 static_assert(kFrameBytesLeast > sizeof(rdma::FrameHeader) + sizeof(rdma::ReplyBody));

@@ -22,6 +22,7 @@
 #include "rdma/shm_listener.h"
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_socket.h"
+#include "rdma/shm_unread_rings.h"
 #include "tests/transport_contract.h"
 
 namespace osprey::rdma {
@@ -64,6 +65,7 @@ UniqueFd RawConnect(const std::string& path) {
 // A client that was accepted and from now on does as the test likes.
 struct RawClient {
   UniqueFd socket;
+  UniqueFd ring_file;
   Mapping rings;  // as the client maps them: to the server, then to the client
   ConnectionId server_id = ConnectionId::kNone;
 
@@ -85,10 +87,10 @@ class ShmHostileTest : public TransportContract {
     good_ = Join(*server_, *bystander_, uri_);
   }
 
-  RawClient Intrude() {
+  RawClient Intrude(const ShmPacket& greeting = Greeting()) {
     RawClient client;
     client.socket = RawConnect(PathOf(uri_));
-    client.Send(Greeting());
+    client.Send(greeting);
     const size_t seen = server_->events().size();
     EXPECT_TRUE(Until({server_.get()}, [&] {
       for (size_t i = seen; i < server_->events().size(); ++i) {
@@ -102,6 +104,7 @@ class ShmHostileTest : public TransportContract {
     EXPECT_EQ(ReceivePacket(client.socket.get(), &answer), ReceiveResult::kPacket);
     EXPECT_EQ(answer.fd_count, 2u);
     client.rings = MapSealed(answer.fds[0].get(), 1, MapAccess::kReadWrite).value();
+    client.ring_file = std::move(answer.fds[0]);
     return client;
   }
   // What Attach says of it.
@@ -254,8 +257,8 @@ TEST_P(ShmHostileTest, DescriptorsThatWereNotAskedForAreClosed) {
     for (int i = 0; i < 10; ++i)
       client.Send(Packet(PacketKind::kWake), {memory.get(), memory.get()});
     for (int i = 0; i < 1000; ++i) server_->Pump();
-    EXPECT_LE(OpenDescriptors(), descriptors + 3)
-        << "its socket at both ends, and the test's memfd";
+    EXPECT_LE(OpenDescriptors(), descriptors + 4)
+        << "its socket at both ends, the test's memfd, and the file of its rings";
     EXPECT_EQ(server_->Find(Kind::kDisconnected, client.server_id), nullptr);
   }
   ExpectUndisturbed();
@@ -373,7 +376,92 @@ TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
   EXPECT_EQ(transport.resources().peer_memories, 1u);
 }
 
-// The server of a store attaches the first memory when its client has proved that it has the key.
+// Asks for all the memory that a server gives for replies.
+ShmPacket GreedyGreeting() {
+  ShmPacket packet = Greeting();
+  packet.connect.receive_credits = 0xffff;
+  packet.connect.frame_bytes_max = 8192;
+  return packet;
+}
+
+TEST_P(ShmHostileTest, RepliesHaveAsManySlotsAsRequestsNeed) {
+  const RawClient client = Intrude(GreedyGreeting());
+  EXPECT_EQ(server_->transport().limits(client.server_id).send_credits_max, kShmCreditsMax);
+  EXPECT_LE(client.rings.size(), size_t{2} << 20);
+}
+
+class ShmRingsEndTest : public ShmHostileTest {
+ protected:
+  // A client whose slots the server has filled.
+  RawClient Fill() {
+    RawClient client = Intrude(GreedyGreeting());
+    const std::string frame(8192, 'f');
+    while (server_->transport().SendRoom(client.server_id) > 0)
+      EXPECT_TRUE(server_->Send(client.server_id, frame).ok());
+    EXPECT_GT(PagesOf(client.ring_file), 256u) << "void unless the server has filled pages";
+    return client;
+  }
+  bool Ended(const RawClient& client) {
+    return Until({server_.get()},
+                 [&] { return server_->Find(Kind::kDisconnected, client.server_id) != nullptr; });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Way, ShmRingsEndTest, testing::ValuesIn(ContractWays()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST_P(ShmRingsEndTest, PagesAreGivenBackWhenTheClientGoesOrBreaksARule) {
+  RawClient gone = Fill();
+  gone.socket.reset();
+  ASSERT_TRUE(Ended(gone));
+  EXPECT_EQ(PagesOf(gone.ring_file), 0u);
+  RawClient breach = Fill();
+  breach.Send(Packet(PacketKind::kWithdraw));
+  ASSERT_TRUE(Ended(breach));
+  EXPECT_EQ(PagesOf(breach.ring_file), 0u);
+}
+
+TEST_P(ShmRingsEndTest, PagesOfFramesThatWereTakenAreGivenBack) {
+  // All of them; and more than there were, as a broken ring says.
+  for (const uint32_t taken : {kShmCreditsMax + 0u, kShmCreditsMax + 1u}) {
+    RawClient client = Fill();
+    const size_t to_client = client.rings.size() - RingShape{kShmCreditsMax, 8192}.bytes();
+    client.word(to_client + 64).store(taken);
+    server_->transport().Disconnect(client.server_id);
+    ASSERT_TRUE(Ended(client));
+    EXPECT_EQ(PagesOf(client.ring_file), 0u) << taken;
+  }
+}
+
+// Else a client that is refused could not tell why.
+TEST_P(ShmRingsEndTest, FramesThatWereNotTakenStayUntilManyMoreEnd) {
+  RawClient client = Fill();
+  const size_t to_client = client.rings.size() - RingShape{kShmCreditsMax, 8192}.bytes();
+  const size_t slots = to_client + RingShape::kControlBytes;
+  const size_t slot_bytes = RingShape{kShmCreditsMax, 8192}.slot_bytes();
+  client.word(to_client + 64).store(kShmCreditsMax - 1);
+  ASSERT_EQ(server_->transport().SendRoom(client.server_id), kShmCreditsMax - 1u);
+  ASSERT_TRUE(server_->Send(client.server_id, std::string(8192, 'g')).ok());
+  server_->transport().Disconnect(client.server_id);
+  ASSERT_TRUE(Ended(client));
+  const auto first_byte = [&](size_t slot) {
+    return static_cast<char>(client.rings.data()[slots + slot * slot_bytes + 8]);
+  };
+  EXPECT_EQ(first_byte(kShmCreditsMax - 1), 'f');
+  EXPECT_EQ(first_byte(0), 'g');
+  EXPECT_EQ(client.word(to_client).load(), kShmCreditsMax + 1u) << "the counter of frames";
+  EXPECT_EQ(first_byte(kShmCreditsMax / 2), 0);
+  EXPECT_LE(PagesOf(client.ring_file), 8u);
+  for (size_t i = 0; i < UnreadRings::kRingsMax; ++i) {
+    EXPECT_GT(PagesOf(client.ring_file), 0u);
+    RawClient next = Fill();
+    server_->transport().Disconnect(next.server_id);
+    ASSERT_TRUE(Ended(next));
+  }
+  EXPECT_EQ(PagesOf(client.ring_file), 0u);
+}
+
+// A key-value server attaches the first memory after the client's proof that it has the key.
 TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
   const size_t descriptors = OpenDescriptors();
   const uint64_t addresses = AddressBytes();
@@ -386,8 +474,8 @@ TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
     expose.length = uint64_t{64} << 30;
     client.Send(expose, {memory.get()});
     for (int i = 0; i < 200; ++i) server_->Pump();
-    EXPECT_LE(OpenDescriptors(), descriptors + 4)
-        << "its socket at both ends, the test's memfd, and one memory";
+    EXPECT_LE(OpenDescriptors(), descriptors + 5)
+        << "its socket at both ends, the test's memfd, the file of its rings, and one memory";
     EXPECT_LE(AddressBytes(), addresses_with_client);
   }
   ExpectBroken(client);
