@@ -327,7 +327,7 @@ TEST_F(KvcliShellTest, LatencyIsDrawnAnewAndCtrlCLeavesNoKeyBehind) {
   EXPECT_AWAIT(latency, "\x1b[J");  // drawn over
   EXPECT_AWAIT(latency, "p99.9");
   latency->Type("\x03");
-  EXPECT_EQ(latency->AwaitEnd(), 0);
+  EXPECT_EQ(latency->AwaitEnd(), 0) << latency->screen();
   EXPECT_THAT(latency->screen(), HasSubstr("█"));
   EXPECT_EQ(Kvcli({"scan"}).out, "mine\n");
 }
