@@ -95,6 +95,7 @@ bool IsHopeless(const absl::Status& error) {
     case rdma::Reason::kTimeout:
     case rdma::Reason::kPeerGone:
     case rdma::Reason::kBrokeRules:
+    case rdma::Reason::kTooManyExposed:
     case rdma::Reason::kAddressInUse:
       return false;
     case rdma::Reason::kOther:

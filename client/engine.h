@@ -268,6 +268,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   }
 
   void Withdraw(const rdma::Memory& memory) override;
+  bool MayBeRead(const rdma::Memory& memory) const;
   bool IsInUserMemory(const Operation& operation) const;
   void EndSafely(Operation& operation, const absl::Status& error);
   void EndDrained();

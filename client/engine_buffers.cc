@@ -34,7 +34,31 @@ absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
 
 void Engine::Withdraw(const rdma::Memory& memory) {
   if (connection_->id() != rdma::ConnectionId::kNone)
-    transport_->Withdraw(connection_->id(), memory);
+    exposures_.Withdraw(connection_->id(), memory);
+}
+
+// The server may READ it for a request that was sent on this connection, or is about to be.
+bool Engine::MayBeRead(const rdma::Memory& memory) const {
+  const auto is_in = [&memory](const MessageOperation& message) {
+    return message.by_rendezvous() && &message.memory() == &memory;
+  };
+  for (const Operation* operation : gathered_) {
+    if (operation->type() == Operation::Type::kMessage &&
+        is_in(*static_cast<const MessageOperation*>(operation)))
+      return true;
+  }
+  for (uint64_t sequence = session_.first(); sequence < session_.end(); ++sequence) {
+    if (!session_.IsUnanswered(sequence)) continue;
+    const Operation* const operation = session_.Waiting(sequence);
+    if (operation == nullptr) {
+      const Buffer& buffer = session_.Abandoned(sequence);
+      if (buffer.valid() && &buffer.memory() == &memory) return true;
+    } else if (operation->type() == Operation::Type::kMessage) {
+      const auto& message = *static_cast<const MessageOperation*>(operation);
+      if (message.state() == MessageOperation::State::kSent && is_in(message)) return true;
+    }
+  }
+  return false;
 }
 
 bool Engine::IsInUserMemory(const Operation& operation) const {

@@ -142,8 +142,10 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
     End(operation, appended.status());
     return true;
   }
-  if (!*appended && batch_->empty()) {
-    // An append, and the server of the last connection took longer frames.
+  const bool is_append = operation.type() == Operation::Type::kMessage &&
+                         static_cast<const MessageOperation&>(operation).is_append();
+  if (!*appended && is_append && batch_->empty()) {
+    // The server of the last connection took longer frames.
     End(operation, AppendTooLongError(operation.key().size() + ValueLengthOf(operation),
                                       connection_->append_bytes_max()));
     return true;

@@ -24,7 +24,8 @@ constexpr absl::string_view kBytesNeededPayload = "osprey/client.BytesNeeded";
 Reason ReasonOfConnecting(rdma::Reason reason) {
   switch (reason) {
     case rdma::Reason::kOther:
-    case rdma::Reason::kAddressInUse:  // a server's
+    case rdma::Reason::kTooManyExposed:  // never reaches a user
+    case rdma::Reason::kAddressInUse:    // a server's
       return Reason::kNone;
     case rdma::Reason::kNoDevice:
       return Reason::kNoDevice;

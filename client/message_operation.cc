@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/errors.h"
+#include "rdma/errors.h"
 
 namespace osprey::client {
 
@@ -27,35 +28,52 @@ uint64_t WireTtl(absl::Duration ttl) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Ceil(ttl, absl::Nanoseconds(1))));
 }
 
-}  // namespace
-
-absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id, const Buffer& buffer,
-                                                   uint64_t length) {
-  if (slabs_.size() <= buffer.slab()) slabs_.resize(buffer.slab() + 1);
-  rdma::RemoteMemory& slab = slabs_[buffer.slab()];
-  if (slab.length == 0) {
-    absl::StatusOr<rdma::RemoteMemory> exposed =
-        transport_.Expose(id, pool_.slab_memory(buffer.slab()));
-    if (!exposed.ok()) return exposed.status();
-    slab = *exposed;
-  }
-  rdma::WireMemory memory;
-  memory.address = slab.address + buffer.offset();
-  memory.length = length;
-  memory.key = slab.key;
-  return memory;
+bool IsTooManyExposed(const absl::Status& status) {
+  return rdma::ReasonOf(status) == rdma::Reason::kTooManyExposed;
 }
 
-// The transport knows what it has exposed already.
-absl::StatusOr<rdma::WireMemory> Exposures::Expose(rdma::ConnectionId id,
-                                                   const UserMemory& source) {
-  absl::StatusOr<rdma::RemoteMemory> exposed = transport_.Expose(id, *source.memory());
-  if (!exposed.ok()) return exposed.status();
-  rdma::WireMemory memory;
-  memory.address = exposed->address + static_cast<uint64_t>(source.data - source.memory()->data());
-  memory.length = source.size;
-  memory.key = exposed->key;
-  return memory;
+}  // namespace
+
+absl::StatusOr<absl::optional<rdma::WireMemory>> Exposures::Expose(rdma::ConnectionId id,
+                                                                   const rdma::Memory& memory,
+                                                                   const std::byte* data,
+                                                                   uint64_t length) {
+  auto known = exposed_.find(&memory);
+  if (known == exposed_.end()) {
+    absl::StatusOr<rdma::RemoteMemory> remote = transport_.Expose(id, memory);
+    if (IsTooManyExposed(remote.status())) {
+      if (!WithdrawOne(id)) return absl::nullopt;
+      remote = transport_.Expose(id, memory);
+      // The withdrawal waits for room in the socket.
+      if (IsTooManyExposed(remote.status())) return absl::nullopt;
+    }
+    if (!remote.ok()) return remote.status();
+    known = exposed_.emplace(&memory, Exposed{*remote, 0}).first;
+  }
+  known->second.used = ++uses_;
+  rdma::WireMemory wire;
+  wire.address = known->second.remote.address + static_cast<uint64_t>(data - memory.data());
+  wire.length = length;
+  wire.key = known->second.remote.key;
+  return wire;
+}
+
+// False: all of them may still be READ.
+bool Exposures::WithdrawOne(rdma::ConnectionId id) {
+  const rdma::Memory* oldest = nullptr;
+  uint64_t used = 0;
+  for (const auto& [memory, exposed] : exposed_) {
+    if ((oldest != nullptr && exposed.used > used) || may_be_read_(*memory)) continue;
+    oldest = memory;
+    used = exposed.used;
+  }
+  if (oldest == nullptr) return false;
+  Withdraw(id, *oldest);
+  return true;
+}
+
+void Exposures::Withdraw(rdma::ConnectionId id, const rdma::Memory& memory) {
+  if (exposed_.erase(&memory) > 0) transport_.Withdraw(id, memory);
 }
 
 void MessageOperation::Start(Request&& request) {
@@ -173,14 +191,14 @@ absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const 
   if (value_length_ == 0 || key().size() + value_length_ <= link.eager_bytes_max) {
     return AppendWrite(batch, link, sequence, body, ValueBytes());
   }
-  absl::StatusOr<rdma::WireMemory> source =
-      has_source() ? link.exposures.Expose(link.id, source_)
-                   : link.exposures.Expose(link.id, value_, value_length_);
+  const absl::StatusOr<absl::optional<rdma::WireMemory>> source =
+      link.exposures.Expose(link.id, memory(), ValueBytes().data(), value_length_);
   if (!source.ok()) return source.status();
+  if (!source->has_value()) return false;
   if (!by_rendezvous_) value_hash_ = XXH3_64bits(ValueBytes().data(), value_length_);
   by_rendezvous_ = true;
   body.rendezvous = 1;
-  body.source = *source;
+  body.source = **source;
   body.value_hash = value_hash_;
   return AppendWrite(batch, link, sequence, body, {});
 }

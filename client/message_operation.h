@@ -17,7 +17,9 @@
 #define OSPREY_CLIENT_MESSAGE_OPERATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "client/buffer_pool.h"
 #include "client/client.h"
 #include "client/operation.h"
@@ -36,25 +39,38 @@
 
 namespace osprey::client {
 
-// What the server was told it may READ on the present connection: the pool's slabs, each exposed
-// when it is first used.
+// What the server may READ on the present connection: the pool's slabs and memory of the user, each
+// exposed when it is first used. Over shm the server bounds how many there are at a time. Then the
+// one that was used least recently is withdrawn, if no request that uses it is unanswered.
 class Exposures {
  public:
-  Exposures(rdma::Transport& transport, const BufferPool& pool)
-      : transport_(transport), pool_(pool) {}
+  // `may_be_read`: the server may still READ from that memory for a request.
+  Exposures(rdma::Transport& transport, std::function<bool(const rdma::Memory&)> may_be_read)
+      : transport_(transport), may_be_read_(std::move(may_be_read)) {}
 
-  // How the server names the first `length` bytes of `buffer`.
-  absl::StatusOr<rdma::WireMemory> Expose(rdma::ConnectionId id, const Buffer& buffer,
-                                          uint64_t length);
-  // How it names all of `source`.
-  absl::StatusOr<rdma::WireMemory> Expose(rdma::ConnectionId id, const UserMemory& source);
+  // How the server names `length` bytes at `data`, which lie within `memory`. Nothing: it has as
+  // many memories as it takes, and all of them are in use; try again after the next answer. Errors:
+  // Transport::Expose's.
+  absl::StatusOr<absl::optional<rdma::WireMemory>> Expose(rdma::ConnectionId id,
+                                                          const rdma::Memory& memory,
+                                                          const std::byte* data, uint64_t length);
+  // Not READ any more. The memory may go.
+  void Withdraw(rdma::ConnectionId id, const rdma::Memory& memory);
   // The connection is gone.
-  void Clear() { slabs_.clear(); }
+  void Clear() { exposed_.clear(); }
 
  private:
+  struct Exposed {
+    rdma::RemoteMemory remote;
+    uint64_t used = 0;  // the value of uses_ then
+  };
+
+  bool WithdrawOne(rdma::ConnectionId id);
+
   rdma::Transport& transport_;
-  const BufferPool& pool_;
-  std::vector<rdma::RemoteMemory> slabs_;  // length 0: not exposed yet
+  const std::function<bool(const rdma::Memory&)> may_be_read_;
+  std::unordered_map<const rdma::Memory*, Exposed> exposed_;
+  uint64_t uses_ = 0;
 };
 
 class MessageOperation final : public Operation {
@@ -93,7 +109,8 @@ class MessageOperation final : public Operation {
   // kDone -> kToSend.
   void Start(Request&& request);
 
-  // Puts the request under `sequence` into `batch`. False: it does not fit there now. The state
+  // Puts the request under `sequence` into `batch`. False: it does not fit there now, or its value
+  // cannot be exposed before another request is answered. The state
   // stays; the caller tells with Sent() that it went out. Errors: Transport::Expose's.
   absl::StatusOr<bool> AppendTo(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
   void Sent() { state_ = State::kSent, ever_sent_ = true; }
@@ -122,6 +139,7 @@ class MessageOperation final : public Operation {
            opcode_ != rdma::Opcode::kTouch;
   }
   bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
+  bool is_append() const { return opcode_ == rdma::Opcode::kAppend; }
   // A FLUSH that has done a part: what comes next means something to the same server only.
   bool is_in_mid_flush() const { return flush_cursor_ != 0; }
   uint64_t value_length() const { return value_length_; }
@@ -132,6 +150,8 @@ class MessageOperation final : public Operation {
   Buffer& value() { return value_; }
   // The value is in memory of the user.
   bool has_source() const { return source_.data != nullptr; }
+  // What the value lies in. REQUIRES: it is not empty.
+  const rdma::Memory& memory() const { return has_source() ? *source_.memory() : value_.memory(); }
 
  private:
   rdma::Bytes ValueBytes() const {

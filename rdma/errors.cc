@@ -131,6 +131,12 @@ absl::Status BrokeRulesError(absl::string_view detail) {
                            "; install the same release of Osprey at both ends"));
 }
 
+absl::Status TooManyExposedError(uint32_t memories_max) {
+  return Make(absl::StatusCode::kResourceExhausted, Reason::kTooManyExposed,
+              absl::StrCat("the peer takes ", memories_max,
+                           " memories of a connection at a time; withdraw another first"));
+}
+
 absl::Status AddressInUseError(absl::string_view uri) {
   return Make(
       absl::StatusCode::kAlreadyExists, Reason::kAddressInUse,

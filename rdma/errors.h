@@ -31,6 +31,7 @@ enum class Reason {
   kTimeout,          // DEADLINE_EXCEEDED
   kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or fell silent
   kBrokeRules,       // UNAVAILABLE: the peer broke a rule of the transport, and lost the connection
+  kTooManyExposed,   // RESOURCE_EXHAUSTED: the peer takes no more memories at a time
   kAddressInUse,     // ALREADY_EXISTS
 };
 
@@ -55,6 +56,7 @@ absl::Status TimeoutError(absl::string_view what, absl::string_view uri);
 absl::Status PeerGoneError(absl::string_view detail);
 // `detail` names the rule, and the bound if it has one.
 absl::Status BrokeRulesError(absl::string_view detail);
+absl::Status TooManyExposedError(uint32_t memories_max);
 absl::Status AddressInUseError(absl::string_view uri);
 
 }  // namespace osprey::rdma

@@ -1,5 +1,7 @@
 #include "rdma/open_domain.h"
 
+#include <algorithm>
+
 #include "rdma/address.h"
 #include "rdma/shm_domain.h"
 #include "rdma/verbs_domain.h"
@@ -13,6 +15,7 @@ absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
   if (address->scheme == Address::Scheme::kRdma) return OpenVerbsDomain();
   ShmDomainOptions shm;
   shm.socket_mode = options.shm_socket_mode;
+  shm.peer_memories_max = std::min(shm.peer_memories_max, options.shm_peer_memories_max);
   return OpenShmDomain(shm);
 }
 

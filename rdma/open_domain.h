@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,9 @@ namespace osprey::rdma {
 struct DomainOptions {
   // shm:// that is listened at: the mode of the socket's file, that is, who may connect.
   mode_t shm_socket_mode = 0600;
+  // Memories, each an open file, that a peer over shm may have exposed at a time; more than
+  // kShmMemoriesMax (rdma/shm_domain.h) is that.
+  uint32_t shm_peer_memories_max = UINT32_MAX;
 };
 
 // Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the

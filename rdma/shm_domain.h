@@ -14,12 +14,17 @@
 
 namespace osprey::rdma {
 
+inline constexpr uint32_t kShmMemoriesMax = 16;
+
 struct ShmDomainOptions {
   // What this side claims to speak. Only tests speak another.
   uint16_t protocol_version = kProtocolVersion;
   // Of the socket: who may write to it may connect. (The lock's file beside it is its owner's
   // alone.)
   mode_t socket_mode = 0600;
+  // Memories that the peer of a connection may have exposed at a time: 1 to kShmMemoriesMax. Each is
+  // an open file of this process. The handshake says it to the peer.
+  uint32_t peer_memories_max = kShmMemoriesMax;
 };
 
 // Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the

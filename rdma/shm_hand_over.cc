@@ -19,9 +19,9 @@ absl::Status ShmTransport::HandOver(ConnectionId id, Transport& other) {
   absl::Status status = to->handed_over_->Put([&]() -> absl::StatusOr<ShmHandedOver> {
     // It stays open, so that epoll would not forget it by itself.
     (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-    return ShmHandedOver{std::move(connection->socket), std::move(connection->life),
-                         std::move(connection->uri), std::move(connection->source),
-                         connection->theirs};
+    return ShmHandedOver{
+        std::move(connection->socket), std::move(connection->life), std::move(connection->uri),
+        std::move(connection->source), connection->theirs,          connection->exposed_max};
   });
   if (status.ok()) Erase(connection);
   return status;
@@ -39,6 +39,7 @@ void ShmTransport::TakeHandedOver() {
     connection->uri = std::move(one.uri);
     connection->source = std::move(one.source);
     connection->theirs = one.theirs;
+    connection->exposed_max = one.exposed_max;
     if (!Watch(connection)) {
       SendRejection(fd, RejectReason::kTooManyConnections);
       Erase(connection);

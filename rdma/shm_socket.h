@@ -43,8 +43,10 @@ struct ShmPacket {
   ConnectData connect;  // kConnect; first, so that any version finds magic and version where it
                         // looks for them
   uint32_t kind = 0;    // PacketKind
-  uint32_t key = 0;     // kExpose, kWithdraw
-  uint64_t length = 0;  // kExpose: bytes
+  // kExpose, kWithdraw. kConnect: memories that the receiver of this may have exposed at a time; 0,
+  // from an earlier release: kShmMemoriesMax.
+  uint32_t key = 0;
+  uint64_t length = 0;       // kExpose: bytes
   uint64_t incarnation = 0;  // kConnect from the server
 };
 static_assert(std::is_trivially_copyable_v<ShmPacket>);

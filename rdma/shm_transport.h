@@ -82,6 +82,7 @@ struct ShmHandedOver {
   std::string uri;
   std::string source;
   ConnectData theirs;
+  uint32_t exposed_max = 0;
 };
 
 struct ShmConnection {
@@ -103,6 +104,7 @@ struct ShmConnection {
   std::vector<ShmPeerMemory> peer_memories;
   bool attached_once = false;  // one of these: the peer may expose more
   std::vector<ShmExposed> exposed;
+  uint32_t exposed_max = 0;       // of these, as the peer said
   uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;
   // REQUIRES: kConnected has been reached.

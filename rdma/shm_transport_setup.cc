@@ -52,6 +52,11 @@ RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
           {std::min(client.receive_credits, kShmCreditsMax), frame}};
 }
 
+// What the peer said, within our own bound.
+uint32_t ExposedMax(const ShmPacket& connect) {
+  return connect.key == 0 ? kShmMemoriesMax : std::min(connect.key, kShmMemoriesMax);
+}
+
 absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
   struct stat info;
   switch (error) {
@@ -288,6 +293,7 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
     return;
   }
   connection->theirs = *data;
+  connection->exposed_max = ExposedMax(received.packet);
   connection->state = State::kRequested;
   QueueRequest(*connection);
 }
@@ -327,6 +333,7 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   ShmPacket packet;
   packet.connect = Offer();
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  packet.key = domain_.peer_memories_max;
   packet.incarnation = connection->life->incarnation;
   const int fds[] = {rings->fd.get(), connection->life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
@@ -377,6 +384,7 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
   ShmPacket packet;
   packet.connect = Offer();
   packet.connect.affinity = affinity;
+  packet.key = domain_.peer_memories_max;
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   // Goes into the socket's queue: the server need not have accepted it yet.
   error = SendPacket(fd, packet);
@@ -390,6 +398,7 @@ void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& recei
   if (!data.ok()) return End(connection, data.status());
   if (data->reason != 0) return End(connection, RejectionError(*data, connection->uri));
   connection->theirs = *data;
+  connection->exposed_max = ExposedMax(received.packet);
   if (absl::Status status = TakeAcceptance(connection, received); !status.ok()) {
     return End(connection, std::move(status));
   }

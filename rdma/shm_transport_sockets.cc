@@ -20,12 +20,9 @@ namespace {
 constexpr int kEpollEventsMax = 64;
 constexpr int kPacketsMax = 16;
 
-// Memories that one end of a connection exposes to the other: at most so many descriptors are open
-// for it there.
-constexpr size_t kPeerMemoriesMax = 64;
-// Of these, before the first is attached: a server attaches a client's liveness word when the client
-// has proved that it has the key, and a client attaches the server's region likewise. Until then
-// each costs the other one descriptor and no address.
+// Memories that a peer may have exposed before the first is attached. A server attaches a client's
+// liveness word when the client has proved that it has the key, and a client attaches the server's
+// region likewise. Until then each costs the other one descriptor and no address.
 constexpr size_t kUnattachedMax = 1;
 // What the memories of one server may take of our 2^47 addresses, be there pages behind them or
 // not: without addresses nothing else could be allocated. Those of clients take none.
@@ -162,10 +159,8 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
   for (const ShmExposed& exposed : connection->exposed) {
     if (exposed.serial == ours->serial() && !exposed.withdrawn) return exposed.remote;
   }
-  if (connection->exposed.size() == kPeerMemoriesMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a connection exposes at most ", kPeerMemoriesMax, " memories"));
-  }
+  if (connection->exposed.size() >= connection->exposed_max)
+    return TooManyExposedError(connection->exposed_max);
   ShmPacket packet;
   packet.kind = static_cast<uint32_t>(PacketKind::kExpose);
   packet.key = ++connection->last_exposed_key;
@@ -219,9 +214,10 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
                BrokeRulesError(absl::StrCat("the peer exposed more than the ", kUnattachedMax,
                                             " memory that it may before that is attached")));
   }
-  if (memories.size() == kPeerMemoriesMax) {
-    return End(connection, BrokeRulesError(absl::StrCat("the peer exposed more than ",
-                                                        kPeerMemoriesMax, " memories at a time")));
+  if (memories.size() == domain_.peer_memories_max) {
+    return End(connection,
+               BrokeRulesError(absl::StrCat("the peer exposed more than ",
+                                            domain_.peer_memories_max, " memories at a time")));
   }
   ShmPeerMemory memory;
   memory.key = received.packet.key;

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/size_flag.h"
 
@@ -39,6 +41,12 @@ absl::Status CheckMachine(const Config& config, const Machine& machine) {
         " (ulimit -Hn); raise that, or write less"));
   }
   return absl::OkStatus();
+}
+
+uint32_t MemoriesPerClient(const Config& config, const Machine& machine) {
+  const uint64_t spare = machine.descriptors_max - DescriptorsFor(config);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(kMemoriesLeast + spare / config.connections_max, UINT32_MAX));
 }
 
 void AllowDescriptors() {

@@ -20,17 +20,26 @@ struct Machine {
 
 Machine ThisMachine();
 
-// Descriptors beside those of connections: listeners, devices, memory, logs, metrics.
-inline constexpr uint64_t kOtherDescriptors = 64;
+// Descriptors beside those of connections: listeners, devices, memory, logs, metrics, and sockets
+// of clients over shm that have not spoken yet (64).
+inline constexpr uint64_t kOtherDescriptors = 192;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;
-// Over shm each connection has a socket, its client's liveness word, and the memory in which that
-// client's long values lie. (Of the last there may be more: a client's pool of buffers grows.)
-inline constexpr uint64_t kConnectionDescriptors = 3;
+// Over shm each connection has a socket and the memories that its client has exposed: its liveness
+// word, and at least one in which its long values lie.
+inline constexpr uint64_t kMemoriesLeast = 2;
+inline constexpr uint64_t kConnectionDescriptors = 1 + kMemoriesLeast;
+// What a process needs for all of its connections at their least.
 inline uint64_t DescriptorsFor(const Config& config) {
   return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
          (config.pollers - 1) * kPollerDescriptors;
 }
+
+// Memories that each client over shm may have exposed at a time. With so many, all connections
+// together have descriptors enough. At least kMemoriesLeast: a client whose values lie in more
+// memories exposes them in turn. The transport has a bound of its own.
+// REQUIRES: CheckMachine has passed.
+uint32_t MemoriesPerClient(const Config& config, const Machine& machine);
 
 // Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the mend.
 absl::Status CheckMachine(const Config& config, const Machine& machine);

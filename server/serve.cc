@@ -127,6 +127,7 @@ struct Server {
 absl::Status OpenDomains(const Config& config, Server& server) {
   rdma::DomainOptions domain_options;
   domain_options.shm_socket_mode = config.socket_mode;
+  domain_options.shm_peer_memories_max = MemoriesPerClient(config, ThisMachine());
   for (const rdma::Address& address : config.listen) {
     const bool open =
         std::any_of(server.places.begin(), server.places.end(),

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/buffer.h"
 #include "client/reasons.h"
 #include "client/registered_memory.h"
@@ -325,6 +327,85 @@ TEST_F(ClientBuffersTest, BuffersThatComeAndGoAreWithdrawnFromTheServer) {
   EXPECT_TRUE(server_->transport().Attach(server_->connection(), *exposed).ok());
   memory_.reset();
   EXPECT_FALSE(server_->transport().Attach(server_->connection(), *exposed).ok());
+}
+
+// Over shm a server may have files for one memory beside the liveness word alone.
+class ClientFewMemoriesTest : public ClientBuffersTest {
+ protected:
+  ClientFewMemoriesTest() { network_.exposed_max = 2; }
+
+  struct Put {
+    Outcome<uint64_t> outcome;
+    std::string key;
+    std::string value;
+  };
+  // Out of memory of its own, or out of that of `other`.
+  Put& Start(const UserMemory& source) {
+    Put& put = *puts_.emplace_back(std::make_unique<Put>());
+    put.key = absl::StrCat("key ", puts_.size());
+    put.value = std::string(reinterpret_cast<const char*>(source.data), source.size);
+    EXPECT_TRUE(StartPutFrom(put.key, source, put.outcome).ok());
+    return put;
+  }
+  UserMemory Filled(uint64_t seed) {
+    const UserMemory source = NewBuffer(100000);
+    std::memcpy(source.data, ValueOf(100000, seed).data(), 100000);
+    return source;
+  }
+  void ExpectAllApplied() {
+    for (const std::unique_ptr<Put>& put : puts_) {
+      EXPECT_TRUE(RunUntil([&] { return put->outcome.done(); }, absl::Seconds(2)));
+      EXPECT_TRUE(put->outcome.status().ok()) << put->key << ": " << put->outcome.status();
+      EXPECT_EQ(server_->table().Find(put->key).ok(), true) << put->key;
+    }
+    EXPECT_EQ(server_->rendezvous_mismatches, 0);
+  }
+
+  std::vector<std::unique_ptr<Put>> puts_;
+};
+
+TEST_F(ClientFewMemoriesTest, ValuesInManyMemoriesAreReadInTurn) {
+  std::vector<UserMemory> sources;
+  for (uint64_t seed = 1; seed <= 5; ++seed) sources.push_back(Filled(seed));
+  for (int round = 0; round < 3; ++round) {
+    for (const UserMemory& source : sources) Start(source);
+  }
+  Outcome<uint64_t> copied;  // in the pool
+  ASSERT_TRUE(
+      engine_->StartPut("copied", ValueOf(50000), {}, now_ + absl::Seconds(1), copied.Callback())
+          .ok());
+  ExpectAllApplied();
+  ASSERT_TRUE(RunUntil([&] { return copied.done(); }));
+  EXPECT_TRUE(copied.status().ok()) << copied.status();
+  EXPECT_EQ(connects(), 1u);
+}
+
+TEST_F(ClientFewMemoriesTest, WhatIsBeingReadIsNotWithdrawn) {
+  const UserMemory first = Filled(1), second = Filled(2);
+  network_.HoldReads(server_->connection(), true);
+  Start(first);
+  Start(second);
+  Start(first);
+  RunFor(absl::Milliseconds(100));
+  for (const std::unique_ptr<Put>& put : puts_) EXPECT_FALSE(put->outcome.done());
+  network_.HoldReads(server_->connection(), false);
+  ExpectAllApplied();
+  EXPECT_EQ(connects(), 1u);
+}
+
+TEST_F(ClientFewMemoriesTest, AfterALostConnectionTheyAreReadInTurnAgain) {
+  const UserMemory first = Filled(1), second = Filled(2);
+  network_.exposed_max = 3;
+  server_->resumes = true;
+  network_.HoldReads(server_->connection(), true);
+  Start(first);
+  Start(second);
+  Start(first);
+  RunFor(absl::Milliseconds(10));
+  network_.Break(server_->connection());
+  network_.exposed_max = 2;  // the second waits for the first, but not for the third
+  ExpectAllApplied();
+  EXPECT_EQ(connects(), 2u);
 }
 
 TEST_F(ClientBuffersTest, BadArgumentsAreRefusedWithTheirBound) {

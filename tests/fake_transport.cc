@@ -177,6 +177,10 @@ absl::StatusOr<RemoteMemory> FakeTransport::Announce(ConnectionId id, const Memo
   if (OpenEnd(id) == nullptr) return absl::UnavailableError("not connected");
   const auto& fake = static_cast<const FakeMemory&>(memory);
   assert(fake.access() == Access::kRemoteRead);
+  const uint32_t exposed_max = network_->exposed_max;
+  if (exposed_max != 0 && OpenEnd(id)->told_of.count(fake.key()) == 0 &&
+      OpenEnd(id)->told_of.size() >= exposed_max)
+    return rdma::TooManyExposedError(exposed_max);
   OpenEnd(id)->told_of.insert(fake.key());
   return RemoteMemory{fake.remote_address(), fake.size(), fake.key()};
 }

@@ -119,6 +119,8 @@ class Network {
   // Called before each piece of each READ is copied: `remote` is what is about to be read. A writer
   // may run in it; the memory may go in it, which fails the READ.
   std::function<void(absl::Span<const std::byte> remote)> before_piece;
+  // Memories that a connection may have exposed at a time, as over shm; 0: any number, as over verbs.
+  uint32_t exposed_max = 0;
   // Called when a batch is about to be carried out, with the end that posted it. May Break, Cut …
   std::function<void(rdma::ConnectionId reader)> before_reads;
 

@@ -46,6 +46,8 @@ std::vector<ErrorCase> Cases() {
        "connect again"},
       {BrokeRulesError("it sent nonsense"), Reason::kBrokeRules, Code::kUnavailable,
        "it sent nonsense", "install the same release"},
+      {TooManyExposedError(16), Reason::kTooManyExposed, Code::kResourceExhausted,
+       "takes 16 memories", "withdraw another"},
       {AddressInUseError("shm:///x"), Reason::kAddressInUse, Code::kAlreadyExists, "shm:///x",
        "stop that one"},
   };

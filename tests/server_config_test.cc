@@ -154,8 +154,19 @@ TEST(ConfigTest, WhatTheMachineDoesNotHaveIsRefusedByTheFlagThatAsksForIt) {
   --few.descriptors_max;
   EXPECT_EQ(
       CheckMachine(config, few).message(),
-      "--connections-max: for 100 the process must be able to have 364 files open, and it may "
-      "have 363 (ulimit -Hn); raise that, or write less");
+      "--connections-max: for 100 the process must be able to have 492 files open, and it may "
+      "have 491 (ulimit -Hn); raise that, or write less");
+}
+
+TEST(ConfigTest, ClientsExposeAsManyMemoriesAsThereAreFilesFor) {
+  const Config config = *MakeConfig(GoodFlags());  // 100 connections
+  Machine machine;
+  machine.descriptors_max = DescriptorsFor(config);
+  EXPECT_EQ(MemoriesPerClient(config, machine), kMemoriesLeast);
+  machine.descriptors_max += 99;
+  EXPECT_EQ(MemoriesPerClient(config, machine), kMemoriesLeast);
+  machine.descriptors_max += 1;
+  EXPECT_EQ(MemoriesPerClient(config, machine), kMemoriesLeast + 1);
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -265,6 +268,35 @@ TEST(ServerProcessTest, WhatTheMachineDoesNotHaveIsRefusedBeforeAnythingIsDone) 
   EXPECT_THAT(refusal("true", "--memory=1TiB"), HasSubstr("--memory: 1TiB is more than"));
   EXPECT_THAT(refusal("ulimit -n 100", "--memory=16MiB"),
               HasSubstr("--connections-max: for 1024 the process must"));
+}
+
+// As many memories as there are files for: one, beside the liveness word, where there are few.
+TEST(ServerProcessTest, AClientWithManyBuffersCostsTheServerThreeFiles) {
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {"--connections-max=100"},
+                           /*open_files_max=*/492);  // what 100 connections need, and no more
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto files = [&] {
+    const std::filesystem::directory_iterator folder(
+        absl::StrCat("/proc/", (*server)->pid(), "/fd"));
+    return std::distance(begin(folder), end(folder));
+  };
+  const auto before = files();
+  const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect((*server)->uri());
+  ASSERT_TRUE(client.ok()) << client.status();
+  constexpr size_t kBytes = 100000;
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back((*client)->AllocateBuffer(kBytes).value());
+  for (int i = 0; i < 80; ++i) {
+    const Buffer& buffer = buffers[static_cast<size_t>(i) % buffers.size()];
+    std::memset(buffer.data(), i, kBytes);
+    const absl::StatusOr<uint64_t> put = (*client)->PutFrom("planet", buffer, 0, kBytes);
+    ASSERT_TRUE(put.ok()) << put.status();
+    const absl::StatusOr<Value> value = (*client)->Get("planet");
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_EQ(value->bytes, std::string(kBytes, static_cast<char>(i)));
+    EXPECT_LE(files(), before + 3);
+  }
 }
 
 // The soft limit of open files is often lower than what was asked for needs.

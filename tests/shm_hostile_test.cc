@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rdma/errors.h"
+#include "rdma/shm_domain.h"
 #include "rdma/shm_listener.h"
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_socket.h"
@@ -500,8 +501,8 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
       if (SendPacket(client.socket.get(), expose, {memory.get()}) != 0)
         break;  // it may be cut off already
       server_->Pump();
-      // Of the connection some, and 64 of what it exposed.
-      EXPECT_LE(OpenDescriptors(), descriptors + 64 + 10);
+      // Of the connection some, and 16 of what it exposed.
+      EXPECT_LE(OpenDescriptors(), descriptors + kShmMemoriesMax + 10);
     }
     ExpectBroken(client);
   }

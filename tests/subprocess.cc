@@ -114,12 +114,16 @@ ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOpti
 }
 
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(
-    const std::string& listen, const std::vector<std::string>& flags) {
+    const std::string& listen, const std::vector<std::string>& flags, uint64_t open_files_max) {
   std::unique_ptr<ServerProcess> server(new ServerProcess());
   server->directory_ = NewTemporaryDirectory();
   const Files files{"/dev/null", server->directory_ + "/out", server->directory_ + "/err"};
   std::vector<std::string> args = {"server/kvserver", "--listen=" + listen, "--memory=64MiB"};
   args.insert(args.end(), flags.begin(), flags.end());
+  if (open_files_max != 0) {
+    const std::string limit = absl::StrCat("--nofile=", open_files_max, ":", open_files_max);
+    args.insert(args.begin(), {"prlimit", limit});
+  }
   server->pid_ = Spawn(args, {}, files);
   if (server->pid_ < 0) return absl::NotFoundError("server/kvserver cannot be run from here");
 

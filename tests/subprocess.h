@@ -38,9 +38,11 @@ ProgramResult RunProgram(const std::vector<std::string>& args, const ProgramOpti
 class ServerProcess {
  public:
   // Starts "kvserver --listen=`listen` --memory=64MiB …" and waits until it is ready.
+  // It may open `open_files_max` files (its hard limit); 0: as many as this process.
   // Errors: what the server wrote to stderr, if it ended instead; DEADLINE_EXCEEDED.
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(
-      const std::string& listen, const std::vector<std::string>& flags = {});
+      const std::string& listen, const std::vector<std::string>& flags = {},
+      uint64_t open_files_max = 0);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
