@@ -90,6 +90,13 @@ absl::Status StrangersRefusedError(absl::string_view uri) {
                            " has too many connections that have not authenticated yet; try again"));
 }
 
+absl::Status DescriptorsRefusedError(absl::string_view uri) {
+  return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
+              absl::StrCat("the server at ", uri,
+                           " holds too many descriptors for processes of this user that do not "
+                           "receive them, or block their close; end those processes"));
+}
+
 absl::Status ShuttingDownError(absl::string_view uri) {
   return Make(
       absl::StatusCode::kUnavailable, Reason::kShuttingDown,

@@ -43,11 +43,12 @@ absl::Status NotRdmaAddressError(absl::string_view host,
                                  const std::vector<std::string>& rdma_addresses);
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);
 absl::Status NoListenerError(absl::string_view uri);
-// All three are kRefused: too many connections in all, from where we come, or whose peers have not
-// proved yet that they have the key.
+// All four are kRefused: too many connections in all, from where we come, or whose peers have not
+// proved yet that they have the key; and too many descriptors that processes of our user hold up.
 absl::Status RefusedError(absl::string_view uri);
 absl::Status SourceRefusedError(absl::string_view uri);
 absl::Status StrangersRefusedError(absl::string_view uri);
+absl::Status DescriptorsRefusedError(absl::string_view uri);
 absl::Status ShuttingDownError(absl::string_view uri);
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);
 absl::Status VersionMismatchError(uint16_t ours, uint16_t theirs);

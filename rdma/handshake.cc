@@ -45,6 +45,8 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
       return SourceRefusedError(uri);
     case RejectReason::kTooManyStrangers:
       return StrangersRefusedError(uri);
+    case RejectReason::kSourceHoldsDescriptors:
+      return DescriptorsRefusedError(uri);
     case RejectReason::kShuttingDown:
       return ShuttingDownError(uri);
     case RejectReason::kNone:

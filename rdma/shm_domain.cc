@@ -21,7 +21,7 @@ class OwnedShmMemory : public ShmMemory {
   HostMemory storage_;
 };
 
-// Has no state but its options, hence is thread-safe.
+// What it has is thread-safe.
 class ShmDomain : public Domain {
  public:
   explicit ShmDomain(const ShmDomainOptions& options) : options_(options) {}
@@ -48,13 +48,14 @@ class ShmDomain : public Domain {
 
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(
       const TransportOptions& options) override {
-    return ShmTransport::Create(options_, options);
+    return ShmTransport::Create(options_, options, closer_);
   }
 
   std::string Describe() const override { return "transport=shm device=none"; }
 
  private:
   const ShmDomainOptions options_;
+  const std::shared_ptr<SlowCloser> closer_ = std::make_shared<SlowCloser>();
 };
 
 }  // namespace

@@ -19,9 +19,10 @@ absl::Status ShmTransport::HandOver(ConnectionId id, Transport& other) {
   absl::Status status = to->handed_over_->Put([&]() -> absl::StatusOr<ShmHandedOver> {
     // It stays open, so that epoll would not forget it by itself.
     (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-    return ShmHandedOver{
-        std::move(connection->socket), std::move(connection->life), std::move(connection->uri),
-        std::move(connection->source), connection->theirs,          connection->exposed_max};
+    return ShmHandedOver{std::move(connection->socket), connection->takes_descriptors,
+                         std::move(connection->life),   std::move(connection->uri),
+                         std::move(connection->source), connection->theirs,
+                         connection->exposed_max};
   });
   if (status.ok()) Erase(connection);
   return status;
@@ -35,6 +36,7 @@ void ShmTransport::TakeHandedOver() {
       SendRejection(fd, RejectReason::kTooManyConnections);
       continue;
     }
+    connection->takes_descriptors = one.takes_descriptors;
     connection->life = std::move(one.life);
     connection->uri = std::move(one.uri);
     connection->source = std::move(one.source);

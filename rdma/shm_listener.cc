@@ -155,6 +155,7 @@ absl::Status ShmListener::Bind(mode_t socket_mode) {
   }
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0) socket_inode_ = info.st_ino;
+  newcomers_take_descriptors_ = !SetTakesDescriptors(fd->get(), false);
   // Whatever the umask is. Nobody can connect before listen.
   if (chmod(path_.c_str(), socket_mode) != 0) return PathError("set the mode of", path_, errno);
   if (listen(fd->get(), kBacklog) != 0) return PathError("listen at", path_, errno);

@@ -81,6 +81,8 @@ class ShmListener {
   ShmListener& operator=(const ShmListener&) = delete;
 
   int socket() const { return socket_.get(); }
+  // Whether connections take descriptors before SetTakesDescriptors allows it: on older kernels.
+  bool newcomers_take_descriptors() const { return newcomers_take_descriptors_; }
   const std::shared_ptr<const ShmLife>& life() const { return life_; }
   const std::string& path() const { return path_; }
 
@@ -100,6 +102,7 @@ class ShmListener {
   Mapping page_;  // for writing
   std::unique_ptr<RobustFutex> alive_;
   UniqueFd socket_;
+  bool newcomers_take_descriptors_ = true;
   ino_t socket_inode_ = 0;  // of the file that we made; 0: none yet
 };
 

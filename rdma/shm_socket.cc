@@ -1,10 +1,16 @@
 #include "rdma/shm_socket.h"
 
+#include <fcntl.h>
+
 #include <cassert>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83  // Linux 6.16
+#endif
 
 namespace osprey::rdma {
 namespace {
@@ -23,15 +29,20 @@ ssize_t Uninterrupted(const Call& call) {
   return result;
 }
 
-// Takes every descriptor out of `message`: one that is not wanted is closed, not leaked.
-void TakeDescriptors(msghdr* message, ReceivedPacket* received) {
+// Only memfds have seals; what has none fails without a look at the file itself, which might block.
+bool IsMemfd(int fd) { return fcntl(fd, F_GET_SEALS) >= 0; }
+
+// Takes the descriptors out of `message`.
+void TakeDescriptors(msghdr* message, const std::shared_ptr<CloserLane>& lane,
+                     ReceivedPacket* received) {
   for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
-      UniqueFd owner(fd);
+      PeerFd owner(fd, lane);
+      received->fds_foreign |= !IsMemfd(fd);
       if (received->fd_count == kPacketFdsMax) {
         received->fds_lost = true;
         continue;
@@ -42,9 +53,26 @@ void TakeDescriptors(msghdr* message, ReceivedPacket* received) {
   if ((message->msg_flags & MSG_CTRUNC) != 0) received->fds_lost = true;
 }
 
+bool IsNothing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+// Removes the first packet from the queue of `socket`, and the references to its descriptors.
+void DropPacket(int socket) {
+  msghdr message = {};
+  (void)Uninterrupted([&] { return recvmsg(socket, &message, MSG_DONTWAIT); });
+}
+
 }  // namespace
 
-ReceiveResult ReceivePacket(int socket, ReceivedPacket* received) {
+// The packet is looked at first and removed afterwards. In between its descriptors are open here
+// and in the queue, so that no close of one is the last. Thus it is known what a packet brings
+// before anything of it is closed:
+//
+//   memfds, at most kPacketFdsMax   removed: the queue's references are not the last
+//   anything else                   stays in the queue, for the lane to close with the socket
+//
+// Were it received at once, the kernel would close here what does not fit into `control`.
+ReceiveResult ReceivePacket(int socket, const std::shared_ptr<CloserLane>& lane,
+                            ReceivedPacket* received) {
   *received = ReceivedPacket();
   std::memset(static_cast<void*>(&received->packet), 0, sizeof(received->packet));
   alignas(cmsghdr) char control[CMSG_SPACE(kPacketFdsMax * sizeof(int))];
@@ -54,16 +82,14 @@ ReceiveResult ReceivePacket(int socket, ReceivedPacket* received) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t result =
-      Uninterrupted([&] { return recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (result < 0) {
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? ReceiveResult::kNothing
-                                                                     : ReceiveResult::kHangUp;
-  }
-  TakeDescriptors(&message, received);
+  const ssize_t result = Uninterrupted(
+      [&] { return recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  if (result < 0) return IsNothing(errno) ? ReceiveResult::kNothing : ReceiveResult::kHangUp;
+  TakeDescriptors(&message, lane, received);
   // An empty packet looks like the end of the connection; no peer of ours sends one.
   if (result == 0) return ReceiveResult::kHangUp;
   received->bytes = static_cast<size_t>(result);
+  if (received->taken()) DropPacket(socket);
   return ReceiveResult::kPacket;
 }
 
@@ -105,6 +131,11 @@ absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
+}
+
+bool SetTakesDescriptors(int socket, bool takes) {
+  const int value = takes ? 1 : 0;
+  return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value)) == 0;
 }
 
 absl::StatusOr<UniqueFd> NewSocket() {

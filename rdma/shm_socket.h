@@ -14,6 +14,9 @@
 //                                                 the end is a death
 // clang-format on
 //
+// Only memfds are accepted as descriptors. To close any other kind of file may block for as long as
+// its sender likes (rdma/slow_closer.h).
+//
 // Wake-ups go this way and not through eventfds: an eventfd is one open file shared by both ends,
 // so a hostile peer could clear its O_NONBLOCK and let our next write block for ever. A socket's
 // flags are the end's own.
@@ -26,6 +29,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -33,6 +37,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "rdma/handshake.h"
+#include "rdma/peer_fd.h"
 #include "rdma/unique_fd.h"
 
 namespace osprey::rdma {
@@ -63,15 +68,24 @@ inline constexpr size_t kPacketFdsMax = 2;
 struct ReceivedPacket {
   ShmPacket packet;
   size_t bytes = 0;  // received of `packet`; the rest is zero
-  UniqueFd fds[kPacketFdsMax];
+  PeerFd fds[kPacketFdsMax];
   size_t fd_count = 0;
-  bool fds_lost = false;  // there were more, or no free descriptors here
+  // The packet cannot be taken, and stays in the socket; all that is left is to close that.
+  bool fds_lost = false;     // there were more descriptors, or no free ones here
+  bool fds_foreign = false;  // one is no memfd
+
+  bool taken() const { return !fds_lost && !fds_foreign; }
 };
 
 enum class ReceiveResult { kPacket, kNothing, kHangUp };
 
-// Takes one packet without blocking.
-ReceiveResult ReceivePacket(int socket, ReceivedPacket* received);
+// Takes one packet without blocking. Descriptors that come with it will be closed by `lane`.
+ReceiveResult ReceivePacket(int socket, const std::shared_ptr<CloserLane>& lane,
+                            ReceivedPacket* received);
+// The same, of a PeerFd.
+inline ReceiveResult ReceivePacket(const PeerFd& socket, ReceivedPacket* received) {
+  return ReceivePacket(socket.get(), socket.lane(), received);
+}
 
 // Sends one packet with copies of `fds`, without blocking and without SIGPIPE. Returns 0 or an
 // errno.
@@ -84,6 +98,11 @@ int SendWithDescriptors(int socket, absl::Span<const std::byte> bytes, absl::Spa
 
 // Errors: INVALID_ARGUMENT when `path` does not fit into a socket address (107 bytes).
 absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path);
+
+// Lets peers send descriptors to `socket`, or forbids it: then a packet that brings one fails at
+// its sender (SO_PASSRIGHTS of Linux 6.16). A connection has the setting of its listener when it is
+// made. False: the kernel cannot forbid it.
+bool SetTakesDescriptors(int socket, bool takes);
 
 // A nonblocking socket of the right kind. Errors: RESOURCE_EXHAUSTED.
 absl::StatusOr<UniqueFd> NewSocket();

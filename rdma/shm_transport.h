@@ -29,6 +29,7 @@
 
 #include "rdma/handshake.h"
 #include "rdma/inbox.h"
+#include "rdma/peer_fd.h"
 #include "rdma/shm_domain.h"
 #include "rdma/shm_event_queue.h"
 #include "rdma/shm_listener.h"
@@ -36,6 +37,7 @@
 #include "rdma/shm_ring.h"
 #include "rdma/shm_socket.h"
 #include "rdma/shm_unread_rings.h"
+#include "rdma/slow_closer.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 
@@ -63,7 +65,7 @@ class ShmMemory : public Memory {
 struct ShmPeerMemory {
   uint32_t key = 0;
   uint64_t length = 0;
-  UniqueFd fd;      // a server's: until Attach
+  PeerFd fd;        // a server's: until Attach
   Mapping mapping;  // a server's: from Attach on
   bool attached = false;
 };
@@ -77,7 +79,8 @@ struct ShmExposed {
 
 // A connection that asks, on its way from one Transport to another.
 struct ShmHandedOver {
-  UniqueFd socket;
+  PeerFd socket;
+  bool takes_descriptors = true;
   std::shared_ptr<const ShmLife> life;
   std::string uri;
   std::string source;
@@ -90,7 +93,9 @@ struct ShmConnection {
 
   ConnectionId id = ConnectionId::kNone;
   State state = State::kGreeting;
-  UniqueFd socket;
+  PeerFd socket;
+  // Whether descriptors may lie in the socket, so that its close may block.
+  bool takes_descriptors = true;
   std::shared_ptr<const ShmLife> life;  // server only
   std::string uri;     // names the peer: the address connected to, or the client's process
   std::string source;  // server only: the client's user
@@ -118,7 +123,8 @@ class ShmTransport : public Transport {
  public:
   // Errors: RESOURCE_EXHAUSTED (no descriptors), INVALID_ARGUMENT (options out of range).
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const ShmDomainOptions& domain,
-                                                           const TransportOptions& options);
+                                                           const TransportOptions& options,
+                                                           std::shared_ptr<SlowCloser> closer);
   ~ShmTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
@@ -155,17 +161,21 @@ class ShmTransport : public Transport {
   // Marks that of handed_over_.
   static constexpr uint64_t kHandedOverTag = uint64_t{1} << 62;
 
-  ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options);
+  ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
+               std::shared_ptr<SlowCloser> closer);
 
   // The connection of that id, or null.
   ShmConnection* Find(ConnectionId id) const;
-  // A connection with an id of its own; null when the table is full.
-  ShmConnection* Add(State state, UniqueFd socket);
+  // A connection with an id of its own; null, and `socket` stays the caller's, when the table is
+  // full.
+  ShmConnection* Add(State state, PeerFd&& socket);
   void Erase(ShmConnection* connection);
   // Adds the socket to the epoll set.
   bool Watch(ShmConnection* connection);
   // Unmaps the rings, and gives their pages back but for frames that the peer is still to read.
   void EndRings(ShmConnection* connection, bool peer_reads_on);
+  // Hangs up, and closes the socket without waiting for that.
+  void CloseSocket(ShmConnection* connection);
   // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
   void End(ShmConnection* connection, absl::Status status);
   void Queue(Event::Kind kind, const ShmConnection& connection,
@@ -180,7 +190,7 @@ class ShmTransport : public Transport {
   void SetRings(ShmConnection* connection, Mapping rings, bool server);
   void TakeNewcomers(size_t listener);
   bool TakeNewcomer(size_t listener);
-  void RefuseForLackOfDescriptors(int listening);
+  void RefuseForLackOfDescriptors(const ShmListener& listener);
   void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
   void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
   absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
@@ -208,6 +218,7 @@ class ShmTransport : public Transport {
 
   const ShmDomainOptions domain_;
   const TransportOptions options_;
+  const std::shared_ptr<SlowCloser> closer_;
   UniqueFd epoll_;
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;

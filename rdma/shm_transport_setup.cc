@@ -87,13 +87,18 @@ absl::Status ConnectError(const std::string& uri, const std::string& path, int e
 ShmMemory::ShmMemory(std::byte* data, size_t size, int fd, Access access)
     : Memory(data, size), fd_(fd), access_(access), serial_(next_memory_serial.fetch_add(1)) {}
 
-ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options)
-    : domain_(domain), options_(options) {}
+ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
+                           std::shared_ptr<SlowCloser> closer)
+    : domain_(domain), options_(options), closer_(std::move(closer)) {}
 
-ShmTransport::~ShmTransport() = default;
+ShmTransport::~ShmTransport() {
+  for (const std::unique_ptr<ShmConnection>& connection : connections_)
+    if (connection != nullptr) CloseSocket(connection.get());
+}
 
-absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(const ShmDomainOptions& domain,
-                                                                const TransportOptions& options) {
+absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
+    const ShmDomainOptions& domain, const TransportOptions& options,
+    std::shared_ptr<SlowCloser> closer) {
   if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
     return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
                                                    "; it may be 2 to ", kShmCreditsMax));
@@ -104,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(const ShmDomainO
   }
   if (options.reads_in_flight_max == 0)
     return absl::InvalidArgumentError("reads_in_flight_max is 0");
-  std::unique_ptr<ShmTransport> transport(new ShmTransport(domain, options));
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(domain, options, std::move(closer)));
   transport->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!transport->epoll_.valid()) {
@@ -131,7 +136,7 @@ ShmConnection* ShmTransport::Find(ConnectionId id) const {
   return connection != nullptr && connection->id == id ? connection : nullptr;
 }
 
-ShmConnection* ShmTransport::Add(State state, UniqueFd socket) {
+ShmConnection* ShmTransport::Add(State state, PeerFd&& socket) {
   if (free_.empty()) {
     if (connections_.size() == kConnectionsMax) return nullptr;
     free_.push_back(static_cast<uint32_t>(connections_.size()));
@@ -148,6 +153,7 @@ ShmConnection* ShmTransport::Add(State state, UniqueFd socket) {
 }
 
 void ShmTransport::Erase(ShmConnection* connection) {
+  CloseSocket(connection);
   const uint64_t index = static_cast<uint64_t>(connection->id) % kConnectionsMax;
   connections_[index].reset();
   free_.push_back(static_cast<uint32_t>(index));
@@ -164,6 +170,19 @@ void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl
   queue_.Add(kind, connection.id).event.status = std::move(status);
 }
 
+// The close may be long in coming, so the connection is shut down and leaves the epoll set first.
+void ShmTransport::CloseSocket(ShmConnection* connection) {
+  if (!connection->socket.valid()) return;
+  const int fd = connection->socket.get();
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  (void)shutdown(fd, SHUT_RDWR);
+  if (connection->takes_descriptors) {
+    connection->socket.reset();
+  } else {
+    close(connection->socket.release());
+  }
+}
+
 void ShmTransport::End(ShmConnection* connection, absl::Status status) {
   assert(connection->state != State::kEnded && connection->state != State::kGreeting);
   if (connection->state == State::kConnecting) --connecting_;
@@ -174,7 +193,7 @@ void ShmTransport::End(ShmConnection* connection, absl::Status status) {
   }
   // READs are copied when they are posted: none can land after this.
   EndRings(connection, /*peer_reads_on=*/status.ok() && connection->socket.valid());
-  connection->socket.reset();
+  CloseSocket(connection);
   connection->page = Mapping();
   connection->peer_memories.clear();
   connection->exposed.clear();
@@ -243,22 +262,23 @@ void ShmTransport::TakeNewcomers(size_t listener) {
 
 bool ShmTransport::TakeNewcomer(size_t listener) {
   const int listening = listeners_[listener]->socket();
-  UniqueFd socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket.valid()) {
-    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors(listening);
+  const int fd = accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) {
+    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors(*listeners_[listener]);
     return false;
   }
+  const ucred peer = PeerOf(fd);
+  PeerFd socket(fd, closer_->LaneOf(peer.uid));
   if (greeting_.size() == kGreetingMax) {
     Erase(Find(greeting_.front()));
     greeting_.erase(greeting_.begin());
   }
-  const int fd = socket.get();
   ShmConnection* connection = Add(State::kGreeting, std::move(socket));
   if (connection == nullptr) {
     SendRejection(fd, RejectReason::kTooManyConnections);
     return true;
   }
-  const ucred peer = PeerOf(fd);
+  connection->takes_descriptors = listeners_[listener]->newcomers_take_descriptors();
   connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
   connection->source = absl::StrCat("uid=", peer.uid);
   connection->life = listeners_[listener]->life();
@@ -272,11 +292,17 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   return true;
 }
 
-void ShmTransport::RefuseForLackOfDescriptors(int listening) {
+void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
   spare_.reset();
-  UniqueFd socket(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.valid()) SendRejection(socket.get(), RejectReason::kTooManyConnections);
-  socket.reset();
+  ShmConnection refused;
+  const int fd = accept4(listener.socket(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) {
+    refused.socket = PeerFd(fd, closer_->LaneOf(PeerOf(fd).uid));
+    refused.takes_descriptors = listener.newcomers_take_descriptors();
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    CloseSocket(&refused);
+  }
+  // The lane may not have closed it yet. Then there is none to spare until the next time.
   spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
@@ -284,7 +310,8 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
   std::erase(greeting_, connection->id);
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
   const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
-  if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 ||
+  if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 || !received.taken() ||
+      received.fd_count != 0 ||
       received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
     if (ReasonOf(data.status()) == Reason::kVersionMismatch) {
       SendRejection(connection->socket.get(), RejectReason::kVersionMismatch);
@@ -303,6 +330,10 @@ void ShmTransport::QueueRequest(const ShmConnection& connection) {
   request.text = connection.uri;
   request.source = connection.source;
   request.affinity = connection.theirs.affinity;
+  if (connection.socket.lane()->full()) {
+    request.status = absl::ResourceExhaustedError(absl::StrCat(
+        CloserLane::kWaitingMax, " descriptors that this user's processes sent wait to be closed"));
+  }
 }
 
 absl::Status ShmTransport::Accept(ConnectionId id) {
@@ -330,6 +361,8 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
     SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
     return rings.status();
   }
+  if (!connection->takes_descriptors)
+    connection->takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
   ShmPacket packet;
   packet.connect = Offer();
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
@@ -362,7 +395,7 @@ absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32
         absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
   }
   if (absl::Status status = SocketAddress(address->path).status(); !status.ok()) return status;
-  ShmConnection* connection = Add(State::kConnecting, UniqueFd());
+  ShmConnection* connection = Add(State::kConnecting, PeerFd());
   if (connection == nullptr)
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
   ++connecting_;
@@ -377,10 +410,10 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
                                         uint32_t affinity) {
   absl::StatusOr<UniqueFd> socket = NewSocket();
   if (!socket.ok()) return socket.status();
-  connection->socket = *std::move(socket);
-  const int fd = connection->socket.get();
+  const int fd = socket->get();
   int error = ConnectSocket(fd, *SocketAddress(path));
   if (error != 0) return ConnectError(connection->uri, path, error);
+  connection->socket = PeerFd(socket->release(), closer_->LaneOf(PeerOf(fd).uid));
   ShmPacket packet;
   packet.connect = Offer();
   packet.connect.affinity = affinity;
@@ -406,6 +439,8 @@ void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& recei
 }
 
 absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
+  if (received.fds_foreign)
+    return NotOspreyError("its acceptance brings descriptors that are no memory");
   if (received.fds_lost) {
     return absl::ResourceExhaustedError(
         "no descriptor is left for what the server sent; raise ulimit -n");
@@ -421,6 +456,8 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
       MapSealed(received.fds[1].get(), kIncarnationPageBytes, MapAccess::kRead);
   if (!page.ok()) return page.status();
   connection->page = *std::move(page);
+  // The mappings keep both files, so that nothing blocks.
+  for (PeerFd& fd : received.fds) close(fd.release());
   connection->alive = LoadAlive(connection->page);
   if (!IsPageOf(connection->page, received.packet.incarnation))
     return NotOspreyError("its acceptance brings the page of another server");

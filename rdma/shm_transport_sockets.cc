@@ -55,7 +55,7 @@ absl::Status MakeReadable(const ShmConnection& connection, ShmPeerMemory& memory
   absl::StatusOr<Mapping> mapping = MapSealed(memory.fd.get(), memory.length, MapAccess::kRead);
   if (!mapping.ok()) return mapping.status();
   memory.mapping = *std::move(mapping);
-  memory.fd.reset();  // the mapping does without
+  close(memory.fd.release());  // the mapping does without; as it keeps the file, nothing blocks
   memory.attached = true;
   return absl::OkStatus();
 }
@@ -82,7 +82,7 @@ void ShmTransport::ReadSocket(ShmConnection* connection) {
   const ConnectionId id = connection->id;
   for (int i = 0; i < kPacketsMax; ++i) {
     ReceivedPacket received;
-    switch (ReceivePacket(connection->socket.get(), &received)) {
+    switch (ReceivePacket(connection->socket, &received)) {
       case ReceiveResult::kNothing:
         return;
       case ReceiveResult::kHangUp:
@@ -99,7 +99,7 @@ void ShmTransport::ReadSocket(ShmConnection* connection) {
 void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
   if (connection->state == State::kGreeting) return HandleRequest(connection, received);
   if (connection->state == State::kConnecting) return HandleAnswer(connection, received);
-  const bool whole = received.bytes == sizeof(ShmPacket) && !received.fds_lost;
+  const bool whole = received.bytes == sizeof(ShmPacket) && received.taken();
   const bool connected = connection->state == State::kConnected;
   switch (whole ? static_cast<PacketKind>(received.packet.kind) : PacketKind::kConnect) {
     case PacketKind::kExpose:
@@ -109,9 +109,10 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
       if (connected) return HandleWithdraw(connection, received);
       break;
     case PacketKind::kWake:
-      if (connected) return;  // that it came was all
+      if (connected && received.fd_count == 0) return;  // that it came was all
       break;
     case PacketKind::kBye:
+      if (received.fd_count > 0) break;
       connection->bye = true;
       return;
     case PacketKind::kConnect:
@@ -135,7 +136,7 @@ void ShmTransport::HandleHangUp(ShmConnection* connection) {
     case State::kConnected:
       // What the peer had published before it went is still delivered.
       connection->in.Freeze();
-      connection->socket.reset();
+      CloseSocket(connection);
       connection->state = State::kDraining;
       return;
     case State::kDraining:

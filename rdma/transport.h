@@ -155,14 +155,16 @@ enum class RejectReason : uint16_t {
   kVersionMismatch = 1,  // sent by the transport itself
   kTooManyConnections = 2,
   kShuttingDown = 3,
-  kTooManyFromSource = 4,  // from this peer's Event::source
-  kTooManyStrangers = 5,   // whose peers have not proved yet that they have the key
+  kTooManyFromSource = 4,       // from this peer's Event::source
+  kTooManyStrangers = 5,        // whose peers have not proved yet that they have the key
+  kSourceHoldsDescriptors = 6,  // Event::status of its kConnectRequest says which
 };
 
 struct Event {
   enum class Kind {
     kConnectRequest,  // a peer asks: answer with Accept or Reject. `text` names it, `source` where
-                      // it comes from
+                      // it comes from. `status` is not OK: the peer's source holds up too many
+                      // descriptors of this process; Reject with kSourceHoldsDescriptors
     kConnected,       // frames may be sent
     kReceived,        // `frame` arrived; it is valid until the next Poll
     kReadsDone,  // the batch posted with `cookie` ended: all landed when `status` is OK, else any

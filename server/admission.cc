@@ -54,6 +54,11 @@ Admission::Answer Admission::Ask(absl::string_view source) {
   return answer;
 }
 
+void Admission::CountRefusedForDescriptors() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++refusals_.descriptors;
+}
+
 void Admission::Drop(const std::string& source, bool stranger) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sources_.find(source);

@@ -81,7 +81,10 @@ class Admission {
     uint64_t in_all = 0;
     uint64_t per_source = 0;
     uint64_t strangers = 0;
+    uint64_t descriptors = 0;  // by the transport: the source holds up too many
   };
+  // Counts one that the transport refuses.
+  void CountRefusedForDescriptors();
   Refusals refusals() const;
   size_t connections() const;
   size_t strangers() const;

@@ -176,11 +176,23 @@ bool Engine::HandOver(PortState& state, const Event& event) {
   return false;
 }
 
+// A peer whose source holds up too many descriptors.
+void Engine::Refuse(PortState& state, const Event& event) {
+  ++counters_.connections_rejected;
+  admission_.CountRefusedForDescriptors();
+  if (options_.log) {
+    options_.log(absl::StrCat("client ", event.text, " was refused: ", event.status.message(),
+                              "; end the processes of this user that cause it"));
+  }
+  state.port.transport.Reject(event.connection, RejectReason::kSourceHoldsDescriptors);
+}
+
 // Nothing is allocated for a peer that is one too many.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
-  if (stopped_at_ == absl::InfiniteFuture() && HandOver(state, event)) return;
-  ++requests_taken_;
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
+  if (!stopping && HandOver(state, event)) return;
+  ++requests_taken_;
+  if (!stopping && !event.status.ok()) return Refuse(state, event);
   Admission::Answer admitted;
   admitted.refusal = RejectReason::kShuttingDown;
   if (!stopping) admitted = admission_.Ask(event.source);

@@ -170,6 +170,7 @@ class Engine {
 
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
+  void Refuse(PortState& state, const rdma::Event& event);
   bool HandOver(PortState& state, const rdma::Event& event);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);

@@ -263,6 +263,8 @@ void AddConnections(std::vector<Figure>& figures) {
                 Refused<&Admission::Refusals::per_source>),
        Rejected("connections_rejected_unauthenticated", "unauthenticated",
                 Refused<&Admission::Refusals::strangers>),
+       Rejected("connections_rejected_descriptors", "descriptors",
+                Refused<&Admission::Refusals::descriptors>),
        Gauge("connections_unauthenticated", "connections_unauthenticated",
              "Of the connections, those that have not proved yet that they have the key.",
              OfServer<&StatsInput::strangers>),

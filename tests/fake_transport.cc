@@ -136,6 +136,9 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
       case RejectReason::kTooManyStrangers:
         status = rdma::StrangersRefusedError(end->uri);
         break;
+      case RejectReason::kSourceHoldsDescriptors:
+        status = rdma::DescriptorsRefusedError(end->uri);
+        break;
       case RejectReason::kShuttingDown:
         status = rdma::ShuttingDownError(end->uri);
         break;

@@ -96,6 +96,7 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   stats.counters.answers[static_cast<size_t>(absl::StatusCode::kNotFound)] = 5;
   stats.connections = 2;
   stats.refusals.per_source = 4;
+  stats.refusals.descriptors = 6;
   stats.table.load_factor = 0.625;
   stats.process_cpu = absl::Milliseconds(1500);
   reading.pollers[1].pulse = {10, absl::Milliseconds(250), absl::Seconds(6)};
@@ -107,6 +108,7 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   EXPECT_EQ(scrape.Of("osprey_answers_total{status=\"not_found\"}"), 5);
   EXPECT_EQ(scrape.Of("osprey_connections"), 2);
   EXPECT_EQ(scrape.Of("osprey_connections_refused_total{bound=\"per_address\"}"), 4);
+  EXPECT_EQ(scrape.Of("osprey_connections_refused_total{bound=\"descriptors\"}"), 6);
   EXPECT_EQ(scrape.Of("osprey_load_factor"), 0.625);
   EXPECT_EQ(scrape.Of("osprey_cpu_seconds_total"), 1.5);
   EXPECT_EQ(scrape.Of("osprey_poller_turns_total{poller=\"1\"}"), 10);

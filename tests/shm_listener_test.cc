@@ -340,10 +340,11 @@ TEST_P(ShmListenerTest, AClientsLocksDoNotKeepASuccessorFromListening) {
     ASSERT_EQ(SendPacket(client.get(), greeting), 0);
     ASSERT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
     ASSERT_TRUE(server.transport().Accept(server.Find(Kind::kConnectRequest)->id).ok());
-    ASSERT_EQ(ReceivePacket(client.get(), &acceptance), ReceiveResult::kPacket);
+    ASSERT_EQ(ReceivePacket(client.get(), CloserLane::Create(), &acceptance),
+              ReceiveResult::kPacket);
     ASSERT_EQ(acceptance.fd_count, 2u);
   }
-  for (const UniqueFd& fd : acceptance.fds)
+  for (const PeerFd& fd : acceptance.fds)
     EXPECT_EQ(flock(fd.get(), LOCK_SH | LOCK_NB), 0) << std::strerror(errno);
   Side successor(*fixture_);
   const absl::Status status = ListenStatus(successor, Path("a"));

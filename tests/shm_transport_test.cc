@@ -250,9 +250,10 @@ TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   const ConnectionId id = server.Find(Kind::kConnectRequest)->id;
   ASSERT_TRUE(server.transport().Accept(id).ok());
   ReceivedPacket packet;
-  ASSERT_EQ(ReceivePacket(socket.get(), &packet), ReceiveResult::kPacket);
+  const std::shared_ptr<CloserLane> lane = CloserLane::Create();
+  ASSERT_EQ(ReceivePacket(socket.get(), lane, &packet), ReceiveResult::kPacket);
   for (int i = 0; i < 32; ++i) ASSERT_TRUE(server.Send(id, "frame").ok());
-  EXPECT_EQ(ReceivePacket(socket.get(), &packet), ReceiveResult::kNothing);
+  EXPECT_EQ(ReceivePacket(socket.get(), lane, &packet), ReceiveResult::kNothing);
 }
 
 // INVALID_ARGUMENT would blame the peer, and its write would be answered for good.

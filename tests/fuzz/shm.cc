@@ -102,6 +102,7 @@ struct House {
   std::unique_ptr<Transport> server, other_server, client;
   std::unique_ptr<Memory> exposed, sink;
   UniqueFd raw_listener, page;
+  const std::shared_ptr<CloserLane> lane = CloserLane::Create();
 };
 
 class Script {
@@ -270,8 +271,9 @@ class Script {
   // Takes what the victim sends: its acceptance brings the rings.
   void TakePackets() {
     ReceivedPacket received;
-    for (int i = 0; i < 8 && ReceivePacket(socket_.get(), &received) == ReceiveResult::kPacket;
-         ++i) {
+    const std::shared_ptr<CloserLane>& lane = House::The().lane;
+    for (int i = 0;
+         i < 8 && ReceivePacket(socket_.get(), lane, &received) == ReceiveResult::kPacket; ++i) {
       if (received.packet.kind == static_cast<uint32_t>(PacketKind::kConnect) &&
           received.fd_count == 2) {
         const off_t bytes = lseek(received.fds[0].get(), 0, SEEK_END);
@@ -540,6 +542,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   osprey::fuzz::Input input(data, size);
   const bool victim_is_server = input.Flag();
   osprey::rdma::Script(input, victim_is_server).Run();
+  // Those of a peer are closed by another thread.
+  constexpr int kPatienceMs = 10000;
+  for (int ms = 0; ms < kPatienceMs && osprey::rdma::OpenDescriptors() != before; ++ms)
+    usleep(1000);
   OSPREY_MUST(osprey::rdma::OpenDescriptors() == before, "a descriptor is left open");
   return 0;
 }
