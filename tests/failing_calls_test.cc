@@ -343,8 +343,10 @@ class Served {
   std::unique_ptr<ServerProcess> process_;
 };
 
-// Its session that ended leaves nothing behind.
-void ExpectNothingIsLeft(pid_t pid, const Holdings& before) {
+// A session that ended leaves nothing behind. The C library keeps the stack and the heap of a thread that ended.
+void ExpectNothingIsLeft(pid_t pid, Holdings before, int threads = 0) {
+  constexpr int kMappingsOfThread = 4;
+  before.mappings += threads * kMappingsOfThread;
   const absl::Time end = absl::Now() + kSettleMax;
   Holdings now = HoldingsOf(pid);
   while (now.IsMoreThan(before) && absl::Now() < end) {
@@ -390,7 +392,8 @@ bool ServerBearsFailureOf(const std::string& function, int nth, bool with_all) {
   const bool happened = failure.happened();
   const absl::Status status = served.Session();
   EXPECT_TRUE(status.ok() || !happened) << status;
-  ExpectNothingIsLeft(server.pid(), before);
+  // A peer whose user is unknown has a lane of its own, and so a thread, in which its descriptors are closed.
+  ExpectNothingIsLeft(server.pid(), before, function == "getsockopt" ? 1 : 0);
   const int exit_status = server.Stop();
   EXPECT_TRUE(exit_status == 0 || (exit_status == 4 && !happened && failure.happened()))
       << "status " << exit_status << " when it was asked to end";
@@ -438,7 +441,9 @@ class KvcliTest : public FailingCallsTest {
     const ProgramResult result = RunProgram(arguments, options);
     EXPECT_LE(result.exit_status, 4) << result.err;
     if (result.exit_status == 0) {
-      EXPECT_EQ(result.err, "");
+      // A call that failed may have ended the connection, and a repeated write succeeded by the next one.
+      if (result.err != absl::StrCat("kvcli: connected to ", server_->uri(), " again\n"))
+        EXPECT_EQ(result.err, "");
       EXPECT_TRUE(answer.empty() || result.out == answer) << result.out.size() << " bytes";
     } else {
       EXPECT_TRUE(failure.happened()) << result.err;
