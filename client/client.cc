@@ -166,7 +166,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   absl::StatusOr<rdma::AuthKey::Pointer> key = KeyOf(options);
   if (!key.ok()) return key.status();
-  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(uri);
+  rdma::DomainOptions domain_options;
+  // With a key, the server proves that it has the key.
+  domain_options.shm_any_server_user = *key != nullptr;
+  absl::StatusOr<std::unique_ptr<rdma::Domain>> domain = rdma::OpenDomain(uri, domain_options);
   if (!domain.ok()) return domain.status();
   absl::StatusOr<std::unique_ptr<rdma::Transport>> transport =
       (*domain)->NewTransport(rdma::TransportOptions());

@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
   ShmDomainOptions shm;
   shm.socket_mode = options.shm_socket_mode;
   shm.peer_memories_max = std::min(shm.peer_memories_max, options.shm_peer_memories_max);
+  shm.any_server_user = options.shm_any_server_user;
   return OpenShmDomain(shm);
 }
 

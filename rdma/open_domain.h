@@ -20,6 +20,8 @@ struct DomainOptions {
   // Memories, each an open file, that a peer over shm may have exposed at a time; more than
   // kShmMemoriesMax (rdma/shm_domain.h) is that.
   uint32_t shm_peer_memories_max = UINT32_MAX;
+  // shm:// that is connected to: whether any user's server will do, as for a client with a key.
+  bool shm_any_server_user = false;
 };
 
 // Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the

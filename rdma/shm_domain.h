@@ -25,6 +25,9 @@ struct ShmDomainOptions {
   // Memories that the peer of a connection may have exposed at a time: 1 to kShmMemoriesMax. Each is
   // an open file of this process. The handshake says it to the peer.
   uint32_t peer_memories_max = kShmMemoriesMax;
+  // Clients: whether any user's server will do, since it proves itself in another way. Otherwise
+  // only that of a user that shm_server_user.h trusts.
+  bool any_server_user = false;
 };
 
 // Thread-safe; the caller owns the result. It needs no device and does not fail on any Linux of the

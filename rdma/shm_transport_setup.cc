@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "rdma/address.h"
 #include "rdma/errors.h"
+#include "rdma/shm_server_user.h"
 #include "rdma/shm_transport.h"
 
 namespace osprey::rdma {
@@ -413,7 +414,11 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
   const int fd = socket->get();
   int error = ConnectSocket(fd, *SocketAddress(path));
   if (error != 0) return ConnectError(connection->uri, path, error);
-  connection->socket = PeerFd(socket->release(), closer_->LaneOf(PeerOf(fd).uid));
+  const uid_t server = PeerOf(fd).uid;
+  connection->socket = PeerFd(socket->release(), closer_->LaneOf(server));
+  if (!domain_.any_server_user) {
+    if (absl::Status status = CheckServerUser(path, server, geteuid()); !status.ok()) return status;
+  }
   ShmPacket packet;
   packet.connect = Offer();
   packet.connect.affinity = affinity;

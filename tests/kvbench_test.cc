@@ -329,7 +329,7 @@ TEST_F(KvbenchOnAnyTransportTest, TheReadmesCommandsWorkAndPrintWhatItShows) {
     if (is_command) ++commands;
     absl::StrAppend(&script,
                     absl::StrReplaceAll(
-                        line, {{"shm:///tmp/osprey.sock", server_->uri()},
+                        line, {{"shm://$XDG_RUNTIME_DIR/osprey.sock", server_->uri()},
                                {"/tmp/", directory_ + "/"},
                                // As above.
                                {"bazel-bin/tools/kvbench run", "tools/kvbench run --timeout=30"},

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kUri[] = "shm:///tmp/osprey.sock";
+constexpr char kUri[] = "shm:///run/user/1000/osprey.sock";
 
 struct Step {
   std::string command;

@@ -12,8 +12,8 @@ inline constexpr char kUsage[] =
 load writes the records, run does operations on them, merge adds up the results of several
 processes that ran side by side. The report, in YCSB's lines, goes to standard output.
 
-  kvbench load --server=shm:///tmp/osprey.sock --records=100000
-  kvbench run --server=shm:///tmp/osprey.sock --records=100000 --workload=b --threads=2 --depth=16
+  kvbench load --server=shm://$XDG_RUNTIME_DIR/osprey.sock --records=100000
+  kvbench run --server=shm://$XDG_RUNTIME_DIR/osprey.sock --records=100000 --workload=b --threads=2 --depth=16
 
 )";
 
