@@ -442,8 +442,9 @@ class KvcliTest : public FailingCallsTest {
     EXPECT_LE(result.exit_status, 4) << result.err;
     if (result.exit_status == 0) {
       // A call that failed may have ended the connection, and a repeated write succeeded by the next one.
-      if (result.err != absl::StrCat("kvcli: connected to ", server_->uri(), " again\n"))
+      if (result.err != absl::StrCat("kvcli: connected to ", server_->uri(), " again\n")) {
         EXPECT_EQ(result.err, "");
+      }
       EXPECT_TRUE(answer.empty() || result.out == answer) << result.out.size() << " bytes";
     } else {
       EXPECT_TRUE(failure.happened()) << result.err;
