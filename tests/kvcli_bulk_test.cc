@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -567,6 +568,56 @@ TEST_F(KvcliBulkTest, TheFormatIsAsTheNameEndsAndWhatNoFormatHasIsRefused) {
   ASSERT_EQ(Kvcli({"export", Path("x.dat"), "--format=binary"}).exit_status, 0);
   EXPECT_EQ(Kvcli({"import", Path("x.dat")}).exit_status, 0);
   EXPECT_EQ(Kvcli({"import", Path("x.txt"), "--format=jsonl"}).exit_status, 0);
+}
+
+TEST_F(KvcliBulkTest, AnExportWritesThroughNoLinkAndWaitsForNoFifo) {
+  SKIP_IN_LAB();
+  Fill(100, 0);
+  std::ofstream(Path("precious")) << "precious";
+  for (const char* ending : {".part", ".part.state", ".part.state.part"}) {
+    const std::string path = Path(absl::StrCat("export", ending, ".bin"));
+    ASSERT_EQ(symlink(Path("precious").c_str(), (path + ending).c_str()), 0);
+    ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
+    struct stat status = {};
+    ASSERT_EQ(lstat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode, S_IFREG | 0600u) << ending;
+    EXPECT_EQ(Contents(Path("precious")), "precious") << ending;
+  }
+  ASSERT_EQ(mkfifo(Path("fifo.bin.part").c_str(), 0666), 0);
+  auto exported = PtyProcess::Start(Command({"export", Path("fifo.bin")}));
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ((*exported)->AwaitEnd(), 0) << (*exported)->screen();
+  ExpectTheFileIsAll(Path("fifo.bin"), "binary");
+}
+
+TEST_F(KvcliBulkTest, AnExportGoesOnWithNothingButAFileOfItsOwn) {
+  SKIP_IN_LAB();
+  const std::string path = Path("all");
+  const auto expect_refused = [&](const std::string& why) {
+    const ProgramResult resumed = Kvcli({"export", path, "--resume"});
+    EXPECT_EQ(resumed.exit_status, 4);
+    EXPECT_THAT(resumed.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr(why),
+                                   HasSubstr("remove it, or write another name")));
+    EXPECT_EQ(Contents(Path("precious")), "precious");
+  };
+  std::ofstream(Path("precious")) << "precious";
+  const std::string state =
+      R"({"format":"jsonl","prefix_hex":"","cursor":"c0ffee","records":1,"bytes":1})";
+  std::ofstream(path + ".part.state") << state;
+  ASSERT_EQ(link(Path("precious").c_str(), (path + ".part").c_str()), 0);
+  expect_refused(".part has 2 names");
+  unlink((path + ".part").c_str());
+  ASSERT_EQ(symlink(Path("precious").c_str(), (path + ".part").c_str()), 0);
+  expect_refused(".part is no regular file");
+  unlink((path + ".part.state").c_str());
+  std::ofstream(Path("state")) << state;
+  ASSERT_EQ(symlink(Path("state").c_str(), (path + ".part.state").c_str()), 0);
+  expect_refused(".part.state is no regular file");
+  // Nor does it take the place of something that is no file.
+  ASSERT_EQ(symlink(Path("precious").c_str(), path.c_str()), 0);
+  const ProgramResult exported = Kvcli({"export", path});
+  EXPECT_EQ(exported.exit_status, 4);
+  EXPECT_THAT(exported.err, HasSubstr("all is no regular file; remove it, or write another name"));
 }
 
 TEST_F(KvcliBulkTest, ARestartedServerEndsAResumedExportWithTheMend) {

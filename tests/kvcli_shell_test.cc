@@ -203,6 +203,19 @@ TEST_F(KvcliShellTest, WithoutAHistoryFileNoneIsKeptAndABadOneIsSaid) {
   EXPECT_AWAIT(shell, "0 keys");
 }
 
+TEST_F(KvcliShellTest, AHistoryIsKeptInNoLinkAndNoFifo) {
+  ASSERT_EQ(symlink(Path("precious").c_str(), history_.c_str()), 0);
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto shell = Start();
+    EXPECT_AWAIT(shell, "is no regular file; remove it, or write another name; OSPREY_HISTORY");
+    shell->Type("count\n");
+    EXPECT_AWAIT(shell, "0 keys");
+    EXPECT_NE(access(Path("precious").c_str(), F_OK), 0);
+    unlink(history_.c_str());
+    ASSERT_EQ(mkfifo(history_.c_str(), 0666), 0);
+  }
+}
+
 TEST_F(KvcliShellTest, AHistoryThatGrewTooLongIsCut) {
   {
     std::ofstream file(history_);

@@ -1,6 +1,9 @@
 // kvbench's reports: YCSB's lines, JSON and what merging makes of it, HdrHistogram's text, CSV and
 // the picture.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -23,6 +26,7 @@
 namespace osprey::loadgen {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -394,6 +398,33 @@ TEST(OutputsTest, EachKindHasAPercentileFileOfItsOwn) {
   EXPECT_THAT(std::string(ReadResult(folder).status().message()), HasSubstr(folder));
   EXPECT_THAT(std::string(ReadResult("/nowhere/r.json").status().message()),
               HasSubstr("/nowhere/r.json"));
+}
+
+TEST(OutputsTest, NothingIsWrittenThroughALinkOrFifo) {
+  const std::string folder = NewTemporaryDirectory();
+  const std::string path = folder + "/r.json";
+  std::ofstream(folder + "/precious") << "precious";
+  OutputPaths paths;
+  paths.json = path;
+  ASSERT_EQ(symlink("precious", path.c_str()), 0);
+  EXPECT_THAT(std::string(CheckOutputs(paths).message()),
+              AllOf(HasSubstr(path), HasSubstr("is no regular file; remove it")));
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0666), 0);
+  EXPECT_FALSE(CheckOutputs(paths).ok());
+  unlink(path.c_str());
+  // What comes there while the load runs is not written through either.
+  ASSERT_TRUE(CheckOutputs(paths).ok());
+  ASSERT_EQ(symlink("precious", path.c_str()), 0);
+  ASSERT_EQ(symlink("precious", (path + ".part").c_str()), 0);
+  ASSERT_TRUE(WriteOutputs(Result(), paths).ok());
+  EXPECT_TRUE(ReadResult(path).ok());
+  struct stat status = {};
+  ASSERT_EQ(lstat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode, S_IFREG | 0600u);
+  std::string precious;
+  std::ifstream(folder + "/precious") >> precious;
+  EXPECT_EQ(precious, "precious");
 }
 
 TEST(EnvironmentTest, TellsTheMachineAndSplitsWhatTheClientSays) {

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "rdma/unique_fd.h"
 #include "tools/kvcli_interrupt.h"
+#include "tools/own_file.h"
 
 namespace osprey {
 namespace {
@@ -69,14 +69,15 @@ absl::StatusOr<ExportState> ExportState::Parse(absl::string_view text) {
 }
 
 absl::StatusOr<ExportState> ExportFile::ReadState(const std::string& path) {
-  std::ifstream file(StateOf(path), std::ios::binary);
-  std::string text(kStateBytesMax, '\0');
-  if (!file || (file.read(text.data(), kStateBytesMax), file.bad())) {
+  const absl::StatusOr<rdma::UniqueFd> fd = OpenOwnFile(StateOf(path));
+  if (absl::IsNotFound(fd.status())) {
     return absl::InvalidArgumentError(absl::StrCat("--resume: there is no ", StateOf(path),
                                                    ", so no export to it was interrupted"));
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  absl::StatusOr<ExportState> state = ExportState::Parse(text);
+  if (!fd.ok()) return fd.status();
+  const absl::StatusOr<std::string> text = ReadOwnFile(*fd, StateOf(path), kStateBytesMax);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<ExportState> state = ExportState::Parse(*text);
   if (!state.ok())
     return absl::InvalidArgumentError(absl::StrCat(StateOf(path), ": ", state.status().message()));
   return state;
@@ -98,9 +99,10 @@ absl::Status ExportFile::Open(uint64_t bytes) {
     fd_ = STDOUT_FILENO;
     return absl::OkStatus();
   }
-  const int how = O_WRONLY | O_CLOEXEC | O_CREAT | (bytes == 0 ? O_TRUNC : 0);
-  fd_ = open(PartOf(path_).c_str(), how, 0666);
-  if (fd_ < 0) return Error("written");
+  absl::StatusOr<rdma::UniqueFd> fd =
+      bytes == 0 ? CreateOwnFile(PartOf(path_)) : OpenOwnFile(PartOf(path_));
+  if (!fd.ok()) return absl::UnknownError(fd.status().message());
+  fd_ = fd->release();
   if (bytes == 0) {
     std::remove(StateOf(path_).c_str());  // of an earlier one
     return absl::OkStatus();
@@ -155,14 +157,7 @@ absl::Status ExportFile::Truncate(uint64_t bytes) {
 absl::Status ExportFile::SaveState(const ExportState& state) {
   if (absl::Status flushed = Flush(); !flushed.ok()) return flushed;
   if (is_stdout()) return absl::OkStatus();
-  const std::string part = StateOf(path_) + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << state.Text() << std::flush;
-  absl::Status status = file ? absl::OkStatus() : ErrnoError("written", part);
-  if (status.ok() && std::rename(part.c_str(), StateOf(path_).c_str()) != 0)
-    status = ErrnoError("renamed", part);
-  if (!status.ok()) std::remove(part.c_str());
-  return status;
+  return ReplaceOwnFile(StateOf(path_), state.Text());
 }
 
 void ExportFile::Discard() {
@@ -176,6 +171,10 @@ absl::Status ExportFile::Finish() {
   if (is_stdout()) return absl::OkStatus();
   // After a failed fsync the kernel forgets what it could not write.
   is_damaged_ = true;
+  if (!IsStillNamed(fd_, PartOf(path_))) {
+    return absl::UnknownError(
+        absl::StrCat(PartOf(path_), " is another file now; let one export write to it at a time"));
+  }
   if (fsync(fd_) != 0 && errno != EINVAL) return Error("written");
   if (close(std::exchange(fd_, -1)) != 0) return Error("written");
   is_damaged_ = false;

@@ -4,6 +4,9 @@
 //   FILE.part        what an export has written so far
 //   FILE.part.state  where it can go on (JSON): written now and then, and when it is interrupted
 //
+// All of them are this user's alone (mode 0600), and no other file at such a name is written to
+// (own_file.h).
+//
 // Thread rule: one thread.
 
 #ifndef OSPREY_TOOLS_BULK_FILE_H_
@@ -42,10 +45,11 @@ class ExportFile {
 
   static std::string PartOf(const std::string& path) { return path + ".part"; }
   static std::string StateOf(const std::string& path) { return path + ".part.state"; }
-  // Of an interrupted one. Errors: INVALID_ARGUMENT: there is none.
+  // Of an interrupted one. Errors: INVALID_ARGUMENT: there is none; UNKNOWN: it is not this user's.
   static absl::StatusOr<ExportState> ReadState(const std::string& path);
 
-  // Anew, or behind the first `bytes` of what is there.
+  // Creates FILE.part, or goes on behind the first `bytes` of what an earlier export left there.
+  // Errors: UNKNOWN, DATA_LOSS: with the path.
   absl::Status Open(uint64_t bytes);
   // Buffered.
   absl::Status Write(absl::string_view bytes);

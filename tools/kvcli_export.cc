@@ -20,6 +20,7 @@
 #include "tools/kvcli_run.h"
 #include "tools/kvcli_units.h"
 #include "tools/kvcli_walk.h"
+#include "tools/own_file.h"
 
 namespace osprey {
 namespace {
@@ -222,6 +223,7 @@ absl::Status CheckExport(Arguments arguments, const CommandOptions& options) {
       return absl::InvalidArgumentError("--format=binary is nothing for a terminal");
     return absl::OkStatus();
   }
+  if (absl::Status replaceable = CheckReplaceable(path); !replaceable.ok()) return replaceable;
   const std::string folder = FolderOf(path);
   if (access(folder.c_str(), W_OK) != 0)
     return absl::UnknownError(

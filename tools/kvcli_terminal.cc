@@ -12,14 +12,17 @@
 #include <cstring>
 #include <cwchar>
 #include <deque>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "rdma/unique_fd.h"
 #include "tools/kvcli_interrupt.h"
 #include "tools/kvcli_line.h"
+#include "tools/own_file.h"
 
 namespace osprey {
 namespace {
@@ -27,9 +30,12 @@ namespace {
 // A longer line of a history file is none of ours.
 constexpr size_t kHistoryLineBytesMax = 64 << 10;
 
-absl::Status FileError(absl::string_view what, const std::string& path) {
-  return absl::UnknownError(absl::StrCat("history file ", path, " ", what, ": ",
-                                         std::strerror(errno), "; OSPREY_HISTORY names another"));
+// What is read of a history file.
+constexpr size_t kHistoryBytesMax = 2 * LineEditor::kHistoryLinesMax * kHistoryLineBytesMax;
+
+absl::Status HistoryError(const absl::Status& why) {
+  return absl::UnknownError(
+      absl::StrCat("history file ", why.message(), "; OSPREY_HISTORY names another"));
 }
 
 }  // namespace
@@ -54,7 +60,7 @@ class LineEditor::Impl {
 
   const std::string history_file_;
   absl::Status history_status_;
-  int history_fd_ = -1;
+  rdma::UniqueFd history_fd_;
   std::string last_;
   std::string prompt_;
   bool interrupted_ = false;
@@ -86,7 +92,6 @@ LineEditor::Impl::Impl(std::string history_file) : history_file_(std::move(histo
 LineEditor::Impl::~Impl() {
   el_end(editor_);
   history_end(history_);
-  if (history_fd_ >= 0) close(history_fd_);
 }
 
 LineEditor::Impl& LineEditor::Impl::Of(EditLine* editor) {
@@ -139,48 +144,40 @@ unsigned char LineEditor::Impl::Complete(EditLine* editor, wint_t /*character*/)
 // A file that has grown far beyond what is offered is cut.
 absl::Status LineEditor::Impl::LoadHistory() {
   if (absl::Status opened = OpenHistory(); !opened.ok()) return opened;
+  const absl::StatusOr<std::string> text =
+      ReadOwnFile(history_fd_, history_file_, kHistoryBytesMax);
+  if (!text.ok()) return HistoryError(text.status());
   std::deque<std::string> lines;
   size_t count = 0;
-  std::ifstream file(history_file_);
-  for (std::string line; std::getline(file, line); ++count) {
+  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    ++count;
     if (line.empty() || line.size() > kHistoryLineBytesMax) continue;
-    lines.push_back(std::move(line));
+    lines.emplace_back(line);
     if (lines.size() > kHistoryLinesMax) lines.pop_front();
   }
   HistEvent event;
   for (const std::string& line : lines) history(history_, &event, H_ENTER, line.c_str());
   if (!lines.empty()) last_ = lines.back();
-  return count > 2 * kHistoryLinesMax ? Rewrite(lines) : absl::OkStatus();
+  const bool has_grown = count > 2 * kHistoryLinesMax || text->size() == kHistoryBytesMax;
+  return has_grown ? Rewrite(lines) : absl::OkStatus();
 }
 
 absl::Status LineEditor::Impl::OpenHistory() {
-  history_fd_ = open(history_file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-  if (history_fd_ < 0) return FileError("cannot be written", history_file_);
-  struct stat status = {};
-  if (fstat(history_fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    close(std::exchange(history_fd_, -1));
-    return absl::UnknownError(
-        absl::StrCat("history file ", history_file_, " is no file; OSPREY_HISTORY names another"));
+  absl::StatusOr<rdma::UniqueFd> fd = OpenOwnFile(history_file_, O_APPEND | O_CREAT);
+  if (!fd.ok()) return HistoryError(fd.status());
+  // One that an editor saved may be open to others.
+  if (fchmod(fd->get(), 0600) != 0) {
+    return HistoryError(absl::UnknownError(
+        absl::StrCat(history_file_, " can be read by others: ", std::strerror(errno))));
   }
-  if ((status.st_mode & 0077) != 0 && fchmod(history_fd_, 0600) != 0)
-    return FileError("can be read by others", history_file_);
+  history_fd_ = *std::move(fd);
   return absl::OkStatus();
 }
 
 absl::Status LineEditor::Impl::Rewrite(const std::deque<std::string>& lines) {
-  const std::string part = absl::StrCat(history_file_, ".part");
-  std::remove(part.c_str());
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return FileError("cannot be shortened", history_file_);
-  std::string text;
-  for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  if (!written || std::rename(part.c_str(), history_file_.c_str()) != 0) {
-    std::remove(part.c_str());
-    return FileError("cannot be shortened", history_file_);
-  }
-  close(history_fd_);
+  const std::string text = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
+  if (absl::Status replaced = ReplaceOwnFile(history_file_, text); !replaced.ok())
+    return HistoryError(replaced);
   return OpenHistory();
 }
 
@@ -191,7 +188,7 @@ void LineEditor::Impl::Remember(const std::string& line) {
   history(history_, &event, H_ENTER, line.c_str());
   const std::string text = absl::StrCat(line, "\n");
   // One write, so that lines of two shells do not mix. A full disk costs the line its place.
-  if (history_fd_ >= 0 && write(history_fd_, text.data(), text.size()) < 0) return;
+  if (history_fd_.valid() && write(history_fd_.get(), text.data(), text.size()) < 0) return;
 }
 
 LineEditor::Read LineEditor::Impl::ReadLine(const std::string& prompt, std::string& line) {

@@ -1,5 +1,7 @@
 #include "tools/loadgen/outputs.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -8,17 +10,25 @@
 #include "tools/loadgen/report_json.h"
 #include "tools/loadgen/report_text.h"
 #include "tools/loadgen/svg_plot.h"
+#include "tools/own_file.h"
 
 namespace osprey::loadgen {
 namespace {
 
 absl::Status Write(const std::string& path, absl::string_view text, absl::Status before) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file.good() || !before.ok()) return before;
+  const absl::Status written = ReplaceOwnFile(path, text);
+  if (written.ok() || !before.ok()) return before;
   return absl::DataLossError(
-      absl::StrCat("file '", path, "' cannot be written; is the disk full?"));
+      absl::StrCat("file '", path, "' cannot be written: ", written.message()));
+}
+
+// As ReplaceOwnFile will, but leaves what is there.
+absl::Status Try(const std::string& path) {
+  if (absl::Status replaceable = CheckReplaceable(path); !replaceable.ok()) return replaceable;
+  const std::string part = path + ".part";
+  const absl::Status created = CreateOwnFile(part).status();
+  if (created.ok()) unlink(part.c_str());
+  return created;
 }
 
 }  // namespace
@@ -34,15 +44,10 @@ absl::Status CheckOutputs(const OutputPaths& paths) {
   for (const std::string* path : {&paths.json, &paths.hdr, &paths.series, &paths.plot}) {
     if (path->empty()) continue;
     const std::string tried = path == &paths.hdr ? HdrPath(*path, "READ") : *path;
-    // Appending: what is there stays until there is something better.
-    const bool there = std::filesystem::exists(tried);
-    const std::ofstream file(tried, std::ios::binary | std::ios::app);
-    if (!file.good()) {
+    if (const absl::Status able = Try(tried); !able.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("file '", tried, "' cannot be written; does its folder exist?"));
+          absl::StrCat("file '", tried, "' cannot be written: ", able.message()));
     }
-    // Which sets of latencies there will be is not known yet.
-    if (path == &paths.hdr && !there) std::filesystem::remove(tried);
   }
   return absl::OkStatus();
 }

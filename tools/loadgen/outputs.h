@@ -22,11 +22,13 @@ struct OutputPaths {
   std::string plot;    // SVG
 };
 
-// Whether all can be written; makes what is not there, empty. Before a long run. Errors:
-// INVALID_ARGUMENT, with the path.
+// Whether all can be written; changes nothing. Before a long run. Errors: INVALID_ARGUMENT, with
+// the path: its folder is missing or takes no files, or a file there is not to be replaced
+// (tools/own_file.h).
 absl::Status CheckOutputs(const OutputPaths& paths);
 
-// Errors: DATA_LOSS: one cannot be written, with its path; the others are.
+// Each is there when it is complete, and this user's alone (mode 0600). Errors: DATA_LOSS: one
+// cannot be written, with its path; the others are.
 absl::Status WriteOutputs(const RunResult& result, const OutputPaths& paths);
 
 // "out.hdr" and "READ": "out.READ.hdr".
