@@ -7,12 +7,14 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/allocation_count.h"
 #include "tools/bulk_file.h"
 
 namespace osprey {
@@ -204,7 +206,7 @@ TEST(BulkFormatTest, ABadLineOfJsonlIsSaidAndTheNextIsTaken) {
                                   "{\"key\":\"a\",\"value\":\"1\"}\n"
                                   "\n"
                                   "nonsense\n"
-                                  "{\"key\":\"b\",\"value\":\"2\",\"other\":[1]}\r\n"
+                                  "{\"ttl\":null,\"key\":\"b\",\"value\":\"2\"}\r\n"
                                   "{\"key\":\"c\",\"value\":\"3\"");
   ASSERT_EQ(outcome.records.size(), 2u);
   EXPECT_EQ(outcome.records[1].key, "b");
@@ -230,6 +232,46 @@ TEST(BulkFormatTest, JsonlThatIsNoRecordSaysWhatIsMissing) {
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e-20}", "above 0");
   error("{\"key\":\"a\xff\",\"value\":\"b\"}", "no JSON object");
   error(std::string(100'000, '['), "no JSON object");
+  error("{}", "\"key\"");
+  error("{\"key\":\"a\",\"value\":\"b\"}{}", "no JSON object");
+  error("{\"key\":null,\"value\":\"b\"}", "\"key\"");
+  error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":\"1\"}", "its ttl is no number");
+  error("{\"key\":\"a\",\"value\":{}}", "its value is an object");
+  error("{\"key\":[],\"value\":\"b\"}", "its key is a list");
+  error("{\"key\":\"a\",\"value\":\"b\",\"key\":\"c\"}", "its key is there twice");
+  error("{\"key\":\"a\",\"value\":\"b\",\"tll\":5}", "it has the name 'tll'; a record has");
+  error("{\"" + std::string(1000, 'n') + "\":1}",
+        "it has the name '" + std::string(64, 'n') + "';");
+}
+
+// Each is refused at the first thing that no record has, with the line and the reason.
+TEST(BulkFormatTest, HostileLinesTakeNoMoreMemoryThanTheirLength) {
+  std::string wide = "{";
+  for (int i = 0; i < 400'000; ++i) absl::StrAppend(&wide, "\"name", i, "\":", i, ",");
+  wide.back() = '}';
+  std::string repeated = "{";
+  for (int i = 0; i < 400'000; ++i) absl::StrAppend(&repeated, "\"key\":\"k\",");
+  repeated.back() = '}';
+  const std::string nested(20'000'000, '[');
+  std::string objects;
+  for (int i = 0; i < 1'000'000; ++i) objects += "{\"key\":";
+  const std::pair<const std::string&, std::string> lines[] = {
+      {wide, "line 1: it has the name 'name0'"},
+      {repeated, "line 1: its key is there twice"},
+      {nested, "line 1: it is no JSON object"},
+      {objects, "line 1: its key is an object"}};
+  for (const auto& [line, reason] : lines) {
+    const std::string text = line + "\n{\"key\":\"a\",\"value\":\"1\"}\n";
+    const uint64_t bytes_before = AllocatedBytesSoFar();
+    const uint64_t before = AllocationsSoFar();
+    const Outcome outcome = ReadAll(BulkFormat::kJsonl, text);
+    // The test gives a copy of the text, and the reader gathers the line.
+    EXPECT_LT(AllocatedBytesSoFar() - bytes_before, 6 * text.size() + (1 << 20)) << reason;
+    EXPECT_LT(AllocationsSoFar() - before, 1000u) << reason;
+    ASSERT_EQ(outcome.errors.size(), 1u) << reason;
+    EXPECT_THAT(outcome.errors[0], HasSubstr(reason));
+    EXPECT_EQ(outcome.records.size(), 1u) << "the next line is taken";
+  }
 }
 
 TEST(BulkFormatTest, CsvColumnsMayStandInAnyOrderAndBesideOthers) {

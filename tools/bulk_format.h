@@ -2,9 +2,9 @@
 // formats.
 //
 //   jsonl   an object a line: {"key":"planet","value":"saturn","ttl":59.5}. Bytes that are not text
-//           are in base64, and "key_encoding" or "value_encoding" says "base64"
-//   csv     RFC 4180: fields in quotes where they have commas, quotes or line ends in them. The
-//   first
+//           are in base64, and "key_encoding" or "value_encoding" says "base64". A line with other
+//           names, a name twice, or objects and lists in it is no record
+//   csv     RFC 4180: fields in quotes where they have commas, quotes or line ends in them. The first
 //           line names the columns: key, value, ttl, key_encoding, value_encoding; of a file to be
 //           read key and value are enough, in any order
 //   binary  any bytes as they are, with a checksum a record; below
@@ -15,8 +15,7 @@
 // The binary format; all numbers are little-endian:
 //
 //   header  16 B  "OSPREYKV", version (u32, 1), 0 (u32)
-//   record  32 B  key length (u32, 1 … 4096), 0 (u32), value length (u64), ttl in µs (u64, 0:
-//   none),
+//   record  32 B  key length (u32, 1 … 4096), 0 (u32), value length (u64), ttl in µs (u64, 0: none),
 //                 checksum (u64): XXH3-64 over the number of the record in the file (u64, from 0),
 //                 the 24 bytes before the checksum, the key and the value; then key and value
 //   end     32 B  as a record with key length 0, and as value length the number of records

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -36,6 +40,148 @@ class JsonlWriter final : public BulkWriter {
   void End(std::string& /*out*/) override {}
 };
 
+// One line, by nlohmann's SAX interface: parsing ends at the first thing that no record has, before
+// anything is kept of it. So a line takes time and memory by its length alone, however deep or wide
+// it is.
+class JsonlLine final : public nlohmann::json_sax<Json> {
+ public:
+  // "" if `text` is a record; else what is wrong with it.
+  std::string Take(absl::string_view text, BulkRecord& record) {
+    if (!Json::sax_parse(text.begin(), text.end(), this)) return error_;
+    if (!key_.has_value()) return "it has no text \"key\"";
+    if (!value_.has_value()) return "it has no text \"value\"";
+    std::string error = DecodeBulk("key", key_encoding_.value_or(""), *std::move(key_), record.key);
+    if (error.empty()) {
+      error = DecodeBulk("value", value_encoding_.value_or(""), *std::move(value_), record.value);
+    }
+    record.ttl = absl::InfiniteDuration();
+    if (error.empty() && ttl_.has_value()) error = DecodeBulkTtl(absl::Seconds(*ttl_), record.ttl);
+    return error;
+  }
+
+  bool null() override {
+    if (name_ == Name::kTtl) return true;
+    return NotText();
+  }
+  bool boolean(bool /*value*/) override { return NotText(); }
+  bool number_integer(number_integer_t value) override {
+    return Number(static_cast<double>(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return Number(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const std::string& /*text*/) override {
+    return Number(value);
+  }
+  bool string(std::string& text) override {
+    std::optional<std::string>* const field = FieldOf(name_);
+    if (field == nullptr) return NotText();
+    field->emplace(std::move(text));
+    return true;
+  }
+  bool binary(Json::binary_t& /*bytes*/) override { return NotText(); }  // not in JSON text
+  bool start_object(size_t /*elements*/) override {
+    if (name_ != Name::kNone) return Wrong("is an object");
+    return name_ = Name::kFirst, true;
+  }
+  bool start_array(size_t /*elements*/) override {
+    return name_ == Name::kNone ? NotText() : Wrong("is a list");
+  }
+  bool end_object() override { return true; }
+  bool end_array() override { return true; }
+  bool key(std::string& name) override {
+    const auto* const known =
+        std::find_if(std::begin(kNames), std::end(kNames),
+                     [&](const auto& candidate) { return name == candidate.text; });
+    if (known == std::end(kNames)) {
+      return Ends(absl::StrCat("it has the name '",
+                               absl::Utf8SafeCHexEscape(name.substr(0, kNameBytesShown)),
+                               "'; a record has key, value, ttl, key_encoding and value_encoding"));
+    }
+    name_ = known->name;
+    bool& is_there = is_there_[static_cast<size_t>(name_)];
+    return std::exchange(is_there, true) ? Wrong("is there twice") : true;
+  }
+  bool parse_error(size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*why*/) override {
+    return Ends("it is no JSON object");
+  }
+
+ private:
+  enum class Name { kNone, kFirst, kKey, kValue, kTtl, kKeyEncoding, kValueEncoding };
+  struct KnownName {
+    const char* text;
+    Name name;
+  };
+  static constexpr KnownName kNames[] = {{"key", Name::kKey},
+                                         {"value", Name::kValue},
+                                         {"ttl", Name::kTtl},
+                                         {"key_encoding", Name::kKeyEncoding},
+                                         {"value_encoding", Name::kValueEncoding}};
+  static constexpr size_t kNameBytesShown = 64;
+
+  std::optional<std::string>* FieldOf(Name name) {
+    switch (name) {
+      case Name::kKey:
+        return &key_;
+      case Name::kValue:
+        return &value_;
+      case Name::kKeyEncoding:
+        return &key_encoding_;
+      case Name::kValueEncoding:
+        return &value_encoding_;
+      case Name::kNone:
+      case Name::kFirst:
+      case Name::kTtl:
+        break;
+    }
+    return nullptr;
+  }
+
+  bool Number(double value) {
+    if (name_ != Name::kTtl) return NotText();
+    ttl_ = value;
+    return true;
+  }
+
+  // A value that is not of the kind that its name asks for.
+  bool NotText() {
+    switch (name_) {
+      case Name::kNone:
+      case Name::kFirst:
+        return Ends("it is no JSON object");
+      case Name::kKey:
+        return Ends("it has no text \"key\"");
+      case Name::kValue:
+        return Ends("it has no text \"value\"");
+      case Name::kTtl:
+        return Ends("its ttl is no number");
+      case Name::kKeyEncoding:
+      case Name::kValueEncoding:
+        return Wrong("is no text");
+    }
+    return Ends("it is no JSON object");
+  }
+  bool Wrong(absl::string_view what) {
+    const auto* const known = std::find_if(std::begin(kNames), std::end(kNames),
+                                           [&](const auto& named) { return named.name == name_; });
+    return Ends(absl::StrCat("its ", known->text, " ", what));
+  }
+  bool Ends(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+
+  Name name_ = Name::kNone;  // of the value that comes next
+  bool is_there_[std::size(kNames) + 2] = {};
+  std::optional<std::string> key_;
+  std::optional<std::string> value_;
+  std::optional<std::string> key_encoding_;
+  std::optional<std::string> value_encoding_;
+  std::optional<double> ttl_;
+  std::string error_;
+};
+
 class JsonlReader final : public BulkReader {
  public:
   explicit JsonlReader(BulkInput& input) : input_(input) {}
@@ -57,31 +203,12 @@ class JsonlReader final : public BulkReader {
     } while (text.empty());
     if (line_ == 1 && text.substr(0, sizeof(kBulkMagic) - 1) == kBulkMagic)
       return Broken("this is no text: use --format=binary");
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return Bad("it is no JSON object");
-    std::string error = Take(json, "key", record.key);
-    if (error.empty()) error = Take(json, "value", record.value);
-    record.ttl = absl::InfiniteDuration();
-    const auto ttl = json.find("ttl");
-    if (error.empty() && ttl != json.end() && !ttl->is_null()) {
-      if (!ttl->is_number()) return Bad("its ttl is no number");
-      error = DecodeBulkTtl(absl::Seconds(ttl->get<double>()), record.ttl);
-    }
+    std::string error = JsonlLine().Take(text, record);
     return error.empty() ? Result::kRecord : Bad(std::move(error));
   }
   std::string place() const override { return absl::StrCat("line ", line_); }
 
  private:
-  static std::string Take(const Json& json, const std::string& name, std::string& bytes) {
-    const auto text = json.find(name);
-    if (text == json.end() || !text->is_string())
-      return absl::StrCat("it has no text \"", name, "\"");
-    const auto encoding = json.find(name + "_encoding");
-    if (encoding == json.end()) return DecodeBulk(name, "", text->get<std::string>(), bytes);
-    if (!encoding->is_string()) return absl::StrCat("its ", name, "_encoding is no text");
-    return DecodeBulk(name, encoding->get<std::string>(), text->get<std::string>(), bytes);
-  }
-
   BulkInput& input_;
   uint64_t line_ = 0;
 };
