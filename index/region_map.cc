@@ -1,6 +1,7 @@
 #include "index/region_map.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 
@@ -74,38 +75,50 @@ RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
   if (header_known_ && header.directory_depth < depth_) return Taken::kTorn;
   hash_seed_ = header.hash_seed;
   units_offset_ = header.units_offset;
-  Deepen(header.directory_depth);
+  depth_ = header.directory_depth;
   header_known_ = true;
   return Taken::kYes;
 }
 
-// The entries that doubling adds name the segments that the old ones did, until those split: copies
-// of the old entries are right or are found out by their generation. But not of an entry deeper
-// than the map was: its segment serves only the keys of the lower half, whose lines have the right
-// generation. What serves the others is not known.
-void RegionMap::Deepen(uint32_t depth) {
-  if (entries_.empty()) {
-    entries_.resize(uint64_t{1} << depth);
-    depth_ = depth;
+// A doubling of the directory adds entries that name the segments of the old ones, until those
+// segments split. So the entry with one index bit less stands for an entry whose page was not READ
+// since: it is right, or its generation shows that it is not. But a deeper entry cannot stand for
+// another: its segment serves only the keys of the lower half, and its lines have the right
+// generation. The segment of the other keys is not known then.
+uint64_t RegionMap::EntryOfLowerHalf(uint32_t index) const {
+  while (index != 0) {
+    const uint32_t top_bit = static_cast<uint32_t>(std::bit_width(index)) - 1;
+    index -= 1u << top_bit;
+    const uint64_t entry = ReadEntryAt(index);
+    if (entry == 0) continue;
+    return DirectoryEntry::Unpack(entry).depth <= top_bit ? entry : 0;
   }
-  for (; depth_ < depth; ++depth_) {
-    const size_t half = entries_.size();
-    entries_.resize(2 * half);
-    for (size_t i = 0; i < half; ++i) {
-      const bool halves_share_it = DirectoryEntry::Unpack(entries_[i]).depth <= depth_;
-      entries_[half + i] = halves_share_it ? entries_[i] : 0;
-    }
-  }
+  return 0;
+}
+
+// The chunk of entry `index`, with room for all its entries of a directory as deep as the map.
+uint64_t* RegionMap::ChunkOf(uint64_t index) {
+  const uint64_t number = index / kEntriesPerChunk;
+  if (number >= chunks_.size()) chunks_.resize(number + 1);
+  const uint64_t behind = (uint64_t{1} << depth_) - number * kEntriesPerChunk;
+  chunks_[number].resize(std::min<uint64_t>(behind, kEntriesPerChunk));
+  return chunks_[number].data();
 }
 
 RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
   assert(bytes.size() == kDirectoryPageBytes && page < DirectoryPages(depth_));
   const RecordPlace place{PageSpan(page).offset, incarnation_};
   if (HeaderOf(bytes).tag != kDirectoryPageTag || !RecordIsWhole(bytes, place)) return Taken::kTorn;
-  const uint64_t first = uint64_t{page} * kDirectoryEntriesPerPage;
-  const uint64_t count = std::min<uint64_t>(kDirectoryEntriesPerPage, entries_.size() - first);
-  std::memcpy(&entries_[first], bytes.data() + offsetof(DirectoryPage, entries),
-              count * kWordBytes);
+  const std::byte* words = bytes.data() + offsetof(DirectoryPage, entries);
+  uint64_t index = uint64_t{page} * kDirectoryEntriesPerPage;
+  const uint64_t end = std::min(index + kDirectoryEntriesPerPage, uint64_t{1} << depth_);
+  while (index < end) {
+    const uint64_t at = index % kEntriesPerChunk;
+    const uint64_t count = std::min(end - index, kEntriesPerChunk - at);
+    std::memcpy(ChunkOf(index) + at, words, count * kWordBytes);
+    words += count * kWordBytes;
+    index += count;
+  }
   if (!ready_) ready_ = ++next_page_ == DirectoryPages(depth_);
   return Taken::kYes;
 }

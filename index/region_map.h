@@ -25,7 +25,8 @@ struct ReadSpan {
 inline constexpr int kMapAttemptsMax = 64;
 
 // Not thread-safe. Valid for one incarnation. Holds 8 bytes a directory entry (a segment of 32
-// KiB).
+// KiB) of the pages that were READ and proved valid. A header allocates nothing, whatever depth it
+// claims; a page allocates 8 KiB at most, and 24 B for each 512 entries before it (3 MiB at most).
 class RegionMap {
  public:
   // As the server's welcome tells: `region_bytes` is what may be READ, `incarnation` is not 0.
@@ -73,7 +74,7 @@ class RegionMap {
     DirectoryEntry entry;
   };
   absl::optional<Segment> SegmentOf(KeyHash hash) const {
-    const DirectoryEntry entry = DirectoryEntry::Unpack(entries_[hash.directory_index(depth_)]);
+    const DirectoryEntry entry = DirectoryEntry::Unpack(EntryAt(hash.directory_index(depth_)));
     // An entry deeper than the map serves only some of the keys that the map sends to it: the page
     // was read after the directory had been doubled, the header before.
     if (entry.depth > depth_ || entry.generation == 0) return absl::nullopt;
@@ -97,7 +98,19 @@ class RegionMap {
   }
   bool IsLine(uint64_t offset) const;
 
-  void Deepen(uint32_t depth);
+  // What a valid page said of entry `index`; 0 when none has yet.
+  uint64_t ReadEntryAt(uint32_t index) const {
+    const uint32_t chunk = index / kEntriesPerChunk;
+    if (chunk >= chunks_.size() || index % kEntriesPerChunk >= chunks_[chunk].size()) return 0;
+    return chunks_[chunk][index % kEntriesPerChunk];
+  }
+  // The entry as far as the pages that were READ tell; 0: they do not.
+  uint64_t EntryAt(uint32_t index) const {
+    const uint64_t entry = ReadEntryAt(index);
+    return entry != 0 ? entry : EntryOfLowerHalf(index);
+  }
+  uint64_t EntryOfLowerHalf(uint32_t index) const;
+  uint64_t* ChunkOf(uint64_t index);
 
   uint64_t incarnation_;
   uint64_t region_bytes_;
@@ -109,7 +122,10 @@ class RegionMap {
   bool header_known_ = false;
   bool ready_ = false;
   const char* problem_ = "";
-  std::vector<uint64_t> entries_;  // 2^depth_ words of the directory
+  // The words of the directory by index; 0, or not there: not READ yet. Chunks of which no word was
+  // READ are empty.
+  static constexpr uint32_t kEntriesPerChunk = 512;
+  std::vector<std::vector<uint64_t>> chunks_;
 };
 
 }  // namespace osprey::index

@@ -8,16 +8,16 @@ std::atomic<uint64_t> allocations{0};
 std::atomic<uint64_t> allocated_bytes{0};
 }  // namespace
 
-// In a file of their own: inlined into their callers, compilers take free() for a mismatch of new.
-void* operator new(size_t bytes) {
+// Inlined into their callers, compilers take free() for a mismatch of new.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) std::abort();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace osprey {
 

@@ -1,17 +1,20 @@
 // The reader alone, and its map, in a region that no table would write.
 
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "index/line_editor.h"
 #include "index/lookup.h"
 #include "index/record.h"
 #include "index/table.h"
 #include "index/test_hooks.h"
+#include "tests/allocation_count.h"
 #include "tests/index_lookup_fixture.h"
 #include "tests/index_test_util.h"
 
@@ -187,6 +190,119 @@ TEST_F(RegionMapTest, TornHeaderAndPagesAreReadAgainAndBounded) {
   }
   EXPECT_EQ(attempts, kMapAttemptsMax - 10);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+}
+
+// --- What a map allocates --------------------------------------------------
+
+// A server's READs of a region of 64 GiB, whose header claims a directory of 64 MiB.
+class ClaimingServer {
+ public:
+  static constexpr uint64_t kClaimedBytes = uint64_t{64} << 30;
+  static constexpr uint32_t kSegmentDepth = 0;
+
+  std::vector<std::byte> Header(uint32_t depth) {
+    RegionHeader header = {};
+    header.magic = kRegionMagic;
+    header.layout_version = kLayoutVersion;
+    header.directory_depth = depth;
+    header.incarnation = kTestIncarnation;
+    header.region_bytes = kClaimedBytes;
+    header.units_offset = UnitsOffset(kClaimedBytes);
+    return Sealed(header, kRegionHeaderTag, 0);
+  }
+  // All of its entries name one segment, under `generation`.
+  std::vector<std::byte> Page(uint64_t offset, uint32_t generation) {
+    DirectoryPage page = {};
+    for (uint64_t& entry : page.entries)
+      entry = DirectoryEntry{0, kSegmentDepth, generation}.Pack();
+    return Sealed(page, kDirectoryPageTag, offset);
+  }
+  // Of two lines, both empty.
+  std::vector<std::byte> Window(uint64_t offset, uint32_t generation) {
+    std::vector<std::byte> both;
+    for (const uint64_t at : {offset, offset + kLineBytes}) {
+      const std::vector<std::byte> line = Sealed(Line{}, generation, at);
+      both.insert(both.end(), line.begin(), line.end());
+    }
+    return both;
+  }
+
+ private:
+  template <typename T>
+  static std::vector<std::byte> Sealed(T record, uint32_t tag, uint64_t offset) {
+    record.record.version = 2;
+    record.record.tag = tag;
+    std::vector<std::byte> bytes(sizeof(T));
+    std::memcpy(bytes.data(), &record, sizeof(T));
+    record.record.checksum =
+        RecordChecksum(HashBytes(ByteSpan(bytes).subspan(sizeof(RecordHeader))),
+                       record.record.version, tag, {offset, kTestIncarnation});
+    std::memcpy(bytes.data(), &record, sizeof(T));
+    return bytes;
+  }
+};
+
+constexpr uint64_t kBytesPerPageMax = 2 * kDirectoryPageBytes;
+// For pages far from each other: the vector of chunks, and all that it was before it grew.
+constexpr uint64_t kChunkListBytesMax = 4 * 24 * (uint64_t{1} << 23) / 512;
+
+TEST(RegionMapMemoryTest, HeaderAllocatesNothingAndPagesWhatTheyBring) {
+  ClaimingServer server;
+  const uint32_t depth = DirectoryDepthLimit(ClaimingServer::kClaimedBytes);
+  ASSERT_EQ(depth, 23u);
+  const std::vector<std::byte> header = server.Header(depth);
+  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  const uint64_t before = AllocatedBytesSoFar();
+  ASSERT_TRUE(map.Apply(header).ok());
+  EXPECT_EQ(AllocatedBytesSoFar() - before, 0u);
+  constexpr uint64_t kPages = 100;
+  uint64_t of_the_map = 0;
+  for (uint64_t i = 0; i < kPages; ++i) {
+    const std::vector<std::byte> page = server.Page(map.NextRead().offset, 1);
+    const std::vector<std::byte> torn(kDirectoryPageBytes);
+    const uint64_t before_page = AllocatedBytesSoFar();
+    if (i < 10) {
+      ASSERT_TRUE(map.Apply(torn).ok());
+      EXPECT_EQ(AllocatedBytesSoFar() - before_page, 0u);
+    }
+    ASSERT_TRUE(map.Apply(page).ok());
+    of_the_map += AllocatedBytesSoFar() - before_page;
+  }
+  EXPECT_LE(of_the_map, kPages * kBytesPerPageMax + 2 * 2 * 24 * kPages);
+  EXPECT_FALSE(map.ready());
+}
+
+TEST(RegionMapMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
+  ClaimingServer server;
+  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  ASSERT_TRUE(map.Apply(server.Header(0)).ok());
+  ASSERT_TRUE(map.Apply(server.Page(map.NextRead().offset, 1)).ok());
+  ASSERT_TRUE(map.ready());
+  const uint32_t depth = DirectoryDepthLimit(ClaimingServer::kClaimedBytes);
+  uint64_t of_the_map = 0;
+  constexpr int kKeys = 20;
+  for (int i = 0; i < kKeys; ++i) {
+    Lookup lookup(map, absl::StrCat("key ", i), 0);
+    Lookup::Step step = lookup.Start();
+    std::vector<std::byte> bytes;
+    while (step.kind == Lookup::Kind::kRead) {
+      // Segments are always those of the next generation, so that the lookup refreshes the map.
+      const uint32_t generation = 2 + static_cast<uint32_t>(i);
+      if (step.length == sizeof(RegionHeader)) {
+        bytes = server.Header(depth);
+      } else if (step.length == kDirectoryPageBytes) {
+        bytes = server.Page(step.offset, generation);
+      } else {
+        bytes = server.Window(step.offset, generation);
+      }
+      const uint64_t before = AllocatedBytesSoFar();
+      step = lookup.Resume(bytes);
+      of_the_map += AllocatedBytesSoFar() - before;
+    }
+    EXPECT_EQ(step.kind, Lookup::Kind::kMiss) << i;
+    EXPECT_EQ(map.depth(), depth);
+  }
+  EXPECT_LE(of_the_map, kKeys * kBytesPerPageMax + kChunkListBytesMax);
 }
 
 TEST_F(RegionMapTest, EntryThatLeadsOutsideAsksTheServer) {

@@ -12,11 +12,11 @@
  *   split        Directory::Split
  *   take_header  RegionMap::TakeHeader
  *   take_page    RegionMap::TakePage
- *   use          RegionMap::WindowOf
+ *   use          RegionMap::SegmentOf, with EntryAt
  *
  * Seeded bugs, each of which must be found (-DBUG_…):
  *   BUG_DEEPER_USED      an entry deeper than the map is used
- *   BUG_DEEPER_COPIED    … or copied to the other half when the map deepens
+ *   BUG_DEEPER_COPIED    … or stands for the other half, whose page was not READ since
  *   BUG_ONE_HALF_SET     a split names the other half's segment in the key's entry
  */
 
@@ -90,37 +90,13 @@ active proctype Writer() {
 }
 
 active proctype Reader() {
-  byte steps, i, map_depth, header_depth;
+  byte steps, i, map_depth, stripped;
   byte map_generation[4], map_entry_depth[4];
   ready;
   do
   :: steps == STEPS -> break
   :: steps < STEPS -> /* take_header */
-    atomic {
-      steps++;
-      header_depth = depth;
-      do
-      :: map_depth >= header_depth -> break
-      :: else ->
-        i = 1 << map_depth;
-        do
-        :: i == 1 << (map_depth + 1) -> break
-        :: else ->
-          if
-#ifndef BUG_DEEPER_COPIED
-          :: map_entry_depth[i - (1 << map_depth)] > map_depth ->
-            map_generation[i] = 0; map_entry_depth[i] = 0
-#endif
-          :: else ->
-            map_generation[i] = map_generation[i - (1 << map_depth)];
-            map_entry_depth[i] = map_entry_depth[i - (1 << map_depth)]
-          fi;
-          i++
-        od;
-        map_depth++
-      od;
-      i = 0; header_depth = 0
-    }
+    atomic { steps++; map_depth = depth }
   :: steps < STEPS -> /* take_page: the key's, or a neighbour's */
     atomic {
       steps++;
@@ -132,18 +108,26 @@ active proctype Reader() {
       map_entry_depth[i] = entry_depth[i];
       i = 0
     }
-  :: steps < STEPS -> /* use */
+  :: steps < STEPS -> /* use: the entry, or that of an index without its topmost bits */
     atomic {
       steps++;
       i = ENDING & MASK(map_depth);
+      stripped = 3; /* no bit is */
+      do
+      :: map_generation[i] != 0 || i == 0 -> break
+      :: else -> stripped = i >> 1; i = i - (1 << stripped)
+      od;
       if
       :: map_generation[i] == 0 -> skip /* refreshed */
 #ifndef BUG_DEEPER_USED
       :: map_entry_depth[i] > map_depth -> skip /* refreshed */
 #endif
+#ifndef BUG_DEEPER_COPIED
+      :: map_entry_depth[i] > stripped -> skip /* refreshed */
+#endif
       :: else -> assert((keys_generations >> map_generation[i]) & 1)
       fi;
-      i = 0
+      i = 0; stripped = 0
     }
   od
 }
