@@ -1,4 +1,5 @@
-// What a client tells of a hit, so that the server, which sees no GET, knows which keys are in use:
+// A client's report of one hit. The server sees no GET, so these hints show it which keys are in
+// use:
 //
 //   bit   63  62 61            46 45            38 37                                 0
 //        +------+----------------+----------------+------------------------------------+
@@ -8,7 +9,8 @@
 //   kind 1 (WordKind::kSlot)     the key's item was at the offset
 //   kind 3 (WordKind::kInline)   the line at the offset held the key itself
 //
-// It may be old, or a lie: it costs a wrong key some lives, and nothing else.
+// A hint may be stale or forged. It then raises the CLOCK counter of another key, and has no other
+// effect.
 
 #ifndef OSPREY_INDEX_ACCESS_HINT_H_
 #define OSPREY_INDEX_ACCESS_HINT_H_

@@ -1,5 +1,5 @@
-// The commonest answer of all, without a Lookup: the key is in its window itself. What a glance
-// does not see is a Lookup's, with the same bytes.
+// The inline probe: answers the most common GET, of a key in its window, without a Lookup. If it
+// finds no hit, a Lookup takes the same bytes.
 //
 //   bytes = READ(window.offset, kWindowBytes)
 //   Glance glance(bytes, window, incarnation, key);
@@ -21,30 +21,32 @@
 
 namespace osprey::index {
 
-// A slot that a line held, of this key or of any other: what a cache of hints learns from. `line`
-// is the line in whose window a reader finds it: the slot's own, or, of a chain, the home.
+// A slot that a line held, of this key or another: input of the location cache. `line` is the line
+// by whose window a reader finds it. For a slot in a window it is the slot's own line, for a
+// chained one the home.
 struct SlotSeen {
   uint64_t line;
   uint64_t slot;
 };
 
-// Never reads outside of `window_bytes`, a private copy of `window`, which must outlive this.
+// Never reads outside `window_bytes`, a private copy of `window`, which must outlive this.
 class Glance {
  public:
   Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t incarnation,
          absl::string_view key);
 
-  // Whether the key is there: then a Lookup would answer the same. If not, nothing is known.
+  // Whether the key is inline in the window; a Lookup would then return the same. False says
+  // nothing about the key.
   bool hit() const { return line_ != 0; }
-  // Of a hit. `value` is within the bytes that were looked at.
+  // Of a hit. `value` is within the bytes given.
   ByteSpan value() const { return value_; }
   uint64_t cas_version() const { return InlineHead::Unpack(head_).cas_version; }
   uint64_t line() const { return line_; }  // its offset
-  // Of a hit: the slots that stand before the key, as Lookup::slots_seen.
+  // Of a hit: the slots before the key, as Lookup::slots_seen.
   absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
 
  private:
-  // Up to the key, if it is there.
+  // Walks the entries up to the key. True if it is found.
   bool Search(LineCursor& cursor, uint64_t line, absl::string_view key);
 
   ByteSpan value_;
@@ -54,7 +56,7 @@ class Glance {
   SlotSeen slots_seen_[2 * kLineWordsUsable];
 };
 
-// Whether line 0 or 1 of a window is one of the segment's that the window was taken from.
+// Whether line 0 or 1 of a window belongs to the segment of that window.
 inline bool IsOfGeneration(ByteSpan line_bytes, [[maybe_unused]] uint32_t number,
                            uint32_t generation) {
   if (Seeded(SeededBug::kGenerationUnchecked)) return true;

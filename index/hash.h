@@ -1,4 +1,5 @@
-// Hashes: of keys, which say where a key lives, and of bytes, from which checksums are made.
+// Hashes of keys, which determine where a key is stored, and of bytes, from which checksums are
+// made.
 //
 //   bit  63            48 47            32 31                                   0
 //        +---------------+----------------+--------------------------------------+
@@ -7,7 +8,7 @@
 //        |  shift)       |                |                                      |
 //        +---------------+----------------+--------------------------------------+
 //
-// The three share no bits, so that keys which share a segment and a home still differ in their
+// The three share no bits. So keys that share a segment and a home still differ in their
 // fingerprints.
 
 #ifndef OSPREY_INDEX_HASH_H_
@@ -39,17 +40,17 @@ struct KeyHash {
 };
 KeyHash HashKey(absl::string_view key, uint64_t seed);
 
-// A key with its hash, for who has made that already.
+// A key with its hash, for callers that have computed it.
 struct HashedKey {
   absl::string_view key;
   KeyHash hash;
 };
 
-// Unseeded XXH3-64: what a record's checksum is made of, and what a rendezvous request carries of
-// its value.
+// Unseeded XXH3-64. Record checksums are made of it, and a rendezvous request carries that of its
+// value.
 uint64_t HashBytes(ByteSpan bytes);
 
-// The same of bytes that come in pieces, in order. Not thread-safe.
+// The same, for bytes that come in pieces, in order. Not thread-safe.
 class BytesHasher {
  public:
   BytesHasher();

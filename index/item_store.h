@@ -1,11 +1,12 @@
-// Items as the writer makes and ends them. The order of an item's life, and who can see what:
+// Creates and ends items for the writer. This is the order of an item's states, and what readers
+// see in each:
 //
 //   Begin   odd version, lengths and key        readers: torn
 //   (fill)  the value                           readers: torn
 //   Finish  cas version, expiry; hashed         readers: torn
 //   Seal    checksum, even version              readers: live      <- an instant (W2)
 //   Hide    odd version                         readers: torn
-//   Renew   another expiry, even version        readers: live      <- an instant (W2)
+//   Renew   new expiry, even version            readers: live      <- an instant (W2)
 //   Kill    the header says dead                readers: dead, back to the line
 //   Retire  the space waits and is used again   readers: dead, then torn, then another item
 
@@ -24,11 +25,11 @@
 
 namespace osprey::index {
 
-// Records of items up to this are rewritten in place when the new value fits: above, a reader would
-// meet a half-written one too often.
+// Items up to this length are rewritten in place if the new value fits. Readers would find longer
+// ones half-written too often.
 inline constexpr uint64_t kInPlaceBytesMax = 1024;
 
-// What is still to be stored to make a finished item live.
+// The stores that make a finished item live.
 struct Sealing {
   uint64_t offset = 0;
   uint32_t version = 0;
@@ -48,27 +49,28 @@ struct StoredItem {
 // Not thread-safe.
 class ItemStore {
  public:
-  // Both must outlive this; only this may take pages from `space`.
+  // Both must outlive this, and only this may take pages from `space`.
   ItemStore(RegionWriter& writer, RegionSpace& space, absl::Duration grace);
 
-  // A new item whose value is still to be filled in; nullopt when there is no room.
+  // Begins a new item without its value; nullopt if there is no space.
   absl::optional<uint64_t> Begin(absl::string_view key, uint64_t value_length, absl::Time now,
                                  Fit fit = Fit::kLoose);
-  // The same at a place that was allocated for it.
+  // The same, at a place that was allocated for it.
   void BeginAt(uint64_t offset, absl::string_view key, uint64_t value_length);
-  // Of a begun item: where its value goes, and the bytes of it that came whole.
+  // Of a begun item: the memory of its value.
   absl::Span<std::byte> Value(uint64_t offset);
   void Fill(uint64_t offset, ByteSpan value);
-  // Nothing of the item may change any more.
+  // Finishes a begun item, which may not change any more.
   Sealing Finish(uint64_t offset, uint64_t cas_version, uint64_t expiry_ns);
-  // The same of an item that is hashed while it is filled in: HashBytes of its Data comes last.
+  // The same, for an item that is hashed while it is filled. The caller passes HashBytes of its
+  // Data.
   ByteSpan Data(uint64_t offset) const;  // key, value and padding
   Sealing FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t cas_version,
                        uint64_t expiry_ns);
   void Seal(const Sealing& sealing);
 
-  // Whether a new value of this length can be written over the item that `slot` leads to: there is
-  // room, readers of that slot READ enough, and little space would lie idle.
+  // Whether a new value of this length can be written over the item of `slot`. The item has space,
+  // readers of the slot READ enough, and little space would be unused.
   static bool FitsInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) {
     const uint64_t bytes = ItemBytes(key_length, value_length);
     const uint64_t read_bytes = ReadLengthOf(Slot::Unpack(slot).length_class);
@@ -77,35 +79,36 @@ class ItemStore {
   void RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t cas_version,
                       uint64_t expiry_ns);
 
-  // Whether a new value of this length has room where the item of `slot` is, and readers of that
-  // slot READ enough.
+  // Whether the item of `slot` has space for a new value of this length, and readers of the slot
+  // READ enough.
   bool HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const;
-  // Writes another value over a hidden item of any length, and shows it. Its key stays as it is.
-  // `data_hash`: DataHash of both.
+  // Writes another value over a hidden item of any length, and makes it live. Its key does not
+  // change. `data_hash` is DataHash of both.
   static uint64_t DataHash(absl::string_view key, ByteSpan value);
   void RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan value, uint64_t data_hash,
                      uint64_t cas_version, uint64_t expiry_ns);
 
-  // W1's first store alone: no reader that fetches the item after the return believes it, until it
-  // is renewed, rewritten or killed. Returns the header that it had.
+  // W1's first store alone. No reader that fetches the item after the return accepts it, until it
+  // is renewed, rewritten or killed. Returns its previous header.
   ItemHeader Hide(uint64_t offset);
-  // Shows a hidden item again, with another expiry. However long it is: its data is not looked at.
+  // Makes a hidden item live again, with a new expiry. Takes the same time for any length, since it
+  // does not touch the data.
   void Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry_ns);
 
   void Kill(uint64_t offset);
   void Retire(uint64_t offset, absl::Time now) { space_.Retire(offset, now); }
-  // Of an item that was never sealed.
+  // Frees an item that was never sealed.
   void Discard(uint64_t offset) { space_.Release(offset); }
 
   // REQUIRES: begun and not killed.
   StoredItem At(uint64_t offset) const;
-  // Of that alone, its value's length.
+  // Only the length of that item's value.
   uint64_t ValueLengthAt(uint64_t offset) const {
     return writer_.Word(offset + offsetof(ItemHeader, length_word)) & 0xffffffff;
   }
-  // Whether the item is of this key.
+  // Whether the item has this key.
   bool HoldsKey(uint64_t offset, absl::string_view key) const;
-  // Asks for the memory that At looks at, of an item that At will soon be called for.
+  // Prefetches the memory that At reads.
   void Prefetch(uint64_t offset) const;
   // The slot that leads to the item.
   uint64_t SlotOf(uint64_t offset, uint32_t fingerprint) const;

@@ -1,16 +1,16 @@
-// Every byte that is READ remotely, declared once. Little-endian; offsets are from the start of the
+// Declares every byte that clients READ, once. Little-endian. Offsets are from the start of the
 // region.
 //
 //   0               4 KiB                    units of 32 KiB, upwards            downwards
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
-//   | region header | directory pages (room  | segment| segment|overflow| free   | items     |
+//   | region header | directory pages (space | segment| segment|overflow| free   | items     |
 //   |               | for the deepest)       |        |        |lines   |        |           |
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
-// Index space (units) grows from the bottom, item space from the top, until they meet; neither ever
-// becomes the other.
+// Index space (units) grows from the bottom and item space from the top, until they meet. Neither
+// ever becomes the other.
 //
-// Everything that a client reads and believes is a *record*:
+// Everything that a client accepts from a READ is a *record*:
 //
 //   byte  0           4           8                      16
 //         +-----------+-----------+----------------------+----------------- … -+
@@ -48,13 +48,13 @@
 
 namespace osprey::index {
 
-// Words are stored as the CPU has them, and read as such by another machine.
+// Words are stored in the CPU's byte order, and read by another machine in the same order.
 static_assert(std::endian::native == std::endian::little);
 
 using ByteSpan = absl::Span<const std::byte>;
 
 inline constexpr uint64_t kWordBytes = 8;
-// Of index space: a segment, or a batch of overflow lines.
+// A unit of index space: a segment, or a batch of overflow lines.
 inline constexpr uint64_t kUnitBytes = 32768;
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint64_t kValueBytesMax = uint64_t{1} << 30;  // 1 GiB
@@ -71,7 +71,7 @@ static_assert(offsetof(RecordHeader, checksum) == 8);
 
 // --- Region header ---------------------------------------------------------
 
-// Spells "OSPREY01"; changes when the layout does.
+// Spells "OSPREY01". It changes with the layout.
 inline constexpr uint64_t kRegionMagic = 0x313059455250534f;
 inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kRegionHeaderTag = 1;
@@ -95,9 +95,9 @@ static_assert(offsetof(RegionHeader, region_bytes) == 48);
 
 // --- Directory -------------------------------------------------------------
 
-// Entry i of 2^depth serves the keys whose hash ends in the bits of i. So doubling appends, and an
-// entry read with an old depth still names a segment (whose generation then says whether it is the
-// right one).
+// Entry i of 2^depth serves the keys whose hash ends in the bits of i. So doubling appends. An
+// entry that was READ with an old depth still names a segment; its generation shows whether it is
+// the right one.
 
 inline constexpr uint32_t kDirectoryDepthMax = 26;
 inline constexpr uint32_t kDirectoryEntriesPerPage = 510;
@@ -110,12 +110,12 @@ struct DirectoryPage {
 };
 static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
 
-// The generation of lines whose segment's life has ended.
+// The generation of lines whose segment no longer exists.
 inline constexpr uint32_t kGenerationNone = 0;
 
-// generation (32, high) | depth (6) | unit (26, low). A generation names one life of one segment
-// and is never used again, and is not kGenerationNone. `depth` is how many low hash bits all keys
-// of the segment share.
+// generation (32, high) | depth (6) | unit (26, low). A generation identifies one use of one
+// segment. It is never used again, and is never kGenerationNone. `depth` is the number of low hash
+// bits that all keys of the segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
   uint32_t depth = 0;
@@ -130,9 +130,9 @@ struct DirectoryEntry {
   }
 };
 
-// How deep the directory of a region of `region_bytes` may become, for which room is kept: four
-// entries for every unit that fits. Hashes are uniform, so segments differ in depth by one or two.
-// (0.1 % of the region.)
+// The largest depth of the directory of a region of `region_bytes`, for which space is reserved. It
+// allows four entries for every unit that fits. Hashes are uniform, so segments differ in depth by
+// one or two. (0.1 % of the region.)
 constexpr uint32_t DirectoryDepthLimit(uint64_t region_bytes) {
   const uint64_t units = region_bytes / kUnitBytes;
   const uint32_t depth = units == 0 ? 0 : static_cast<uint32_t>(std::bit_width(4 * units - 1));
@@ -141,12 +141,12 @@ constexpr uint32_t DirectoryDepthLimit(uint64_t region_bytes) {
 constexpr uint64_t DirectoryPages(uint32_t depth) {
   return ((uint64_t{1} << depth) + kDirectoryEntriesPerPage - 1) / kDirectoryEntriesPerPage;
 }
-// Where entry `index` is.
+// The offset of entry `index`.
 constexpr uint64_t DirectoryEntryOffset(uint64_t index) {
   return kDirectoryOffset + index / kDirectoryEntriesPerPage * kDirectoryPageBytes +
          offsetof(DirectoryPage, entries) + index % kDirectoryEntriesPerPage * kWordBytes;
 }
-// Where unit 0 starts: after the room for the deepest directory.
+// The offset of unit 0, after the space of the deepest directory.
 constexpr uint64_t UnitsOffset(uint64_t region_bytes) {
   return kDirectoryOffset + DirectoryPages(DirectoryDepthLimit(region_bytes)) * kDirectoryPageBytes;
 }
@@ -157,15 +157,15 @@ inline constexpr uint32_t kLineWords = 14;
 inline constexpr uint64_t kLineBytes = 128;
 inline constexpr uint64_t kWindowBytes = 2 * kLineBytes;
 inline constexpr uint32_t kLinesPerUnit = kUnitBytes / kLineBytes;
-// The last line of a segment is nobody's home: it is only the second line of the last window.
+// The last line of a segment is no key's home. It is only the second line of the last window.
 inline constexpr uint32_t kHomesPerSegment = kLinesPerUnit - 1;
-// The last word of every line is kept for the link, since a key may not be moved out to make room
-// for it. The words before it hold keys, without gaps.
+// The last word of every line is reserved for the link, since a key may not be moved out to make
+// space for it. The words before it hold keys, without gaps.
 inline constexpr uint32_t kLinkWord = kLineWords - 1;
 inline constexpr uint32_t kLineWordsUsable = kLineWords - 1;
 inline constexpr uint32_t kChainLinesMax = 8;  // overflow lines of one home
-// An item is inline while it takes at most so many words, its header word included: above, lines
-// pack badly and an item of its own is as cheap.
+// The most words of an inline item, its header word included. Longer ones pack badly into lines,
+// and an item outside the line is as cheap.
 inline constexpr uint32_t kInlineWordsMax = 6;
 
 struct Line {
@@ -179,22 +179,21 @@ enum class WordKind : uint8_t { kEmpty = 0, kSlot = 1, kLink = 2, kInline = 3 };
 constexpr WordKind KindOf(uint64_t word) { return static_cast<WordKind>(word >> 62); }
 
 // Cas versions come from one counter for the whole server and have 48 bits. They do not wrap: a
-// server that has used them all (10 million writes a second for 325 days) refuses writes.
+// server that has used all of them (10 million writes a second for 325 days) refuses writes.
 inline constexpr uint64_t kCasVersionMax = (uint64_t{1} << 48) - 1;
 
 inline constexpr uint64_t kOffsetBits = 38;  // in words: regions up to 2 TiB
 inline constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
 inline constexpr uint64_t kRegionBytesMax = (uint64_t{1} << kOffsetBits) * kWordBytes;
 
-// Items stand at multiples of this, which leaves a slot one bit.
+// Items start at multiples of this, so a slot has one bit left.
 inline constexpr uint64_t kItemAlignmentBytes = 16;
 
 struct Slot {
   uint64_t offset = 0;  // of the item, in bytes, a multiple of kItemAlignmentBytes
   uint32_t length_class = 0;
   uint32_t fingerprint = 0;
-  // The item may have expired: who counts keys, or looks for what has expired, need not look at
-  // the others.
+  // The item has an expiry. Readers that count keys or look for expired ones skip slots without it.
   bool has_expiry = false;
 
   constexpr uint64_t Pack() const {
@@ -227,12 +226,12 @@ struct InlineHead {
     return {static_cast<uint32_t>(word >> 55 & 127), static_cast<uint32_t>(word >> 48 & 127),
             word & kCasVersionMax};
   }
-  // Words that the item takes, this one included.
+  // The words of the item, this one included.
   constexpr uint32_t words() const { return 1 + (key_length + value_length + 7) / 8; }
 };
 
-// A length class stands for a READ length in bytes, at least the record's. 16 B steps to 1 KiB,
-// then 8 steps an octave:
+// A length class stands for a READ length in bytes, at least the record's. Steps of 16 B up to 1
+// KiB, then 8 steps an octave:
 //
 //   class           0   1   2 …   63    64    65 …   71    72    73 …        255
 //   READ length B  16  32  48 … 1024  1152  1280 … 2048  2304  2560 …   16 GiB
@@ -262,11 +261,11 @@ static_assert(LengthClassOf(ReadLengthOf(255)) == 255);
 // --- Items -----------------------------------------------------------------
 
 // Server time at which an item expires: nanoseconds since 1970 in steps of 2^16 (65.5 us), rounded
-// up, in 48 bits, which last until 2554. 0: never.
+// up. 48 bits last until 2554. 0: never.
 inline constexpr int kExpiryStepBits = 16;
 inline constexpr uint64_t kExpiryStepsMax = (uint64_t{1} << 48) - 1;
 
-// The expiry is split, so that it fits into the bits that lengths and versions leave.
+// The expiry is split, to use the bits that lengths and versions leave.
 struct ItemHeader {
   RecordHeader record;
   uint64_t length_word;  // expiry's upper bits (32, high) | value length (32, low)
@@ -276,7 +275,7 @@ static_assert(sizeof(ItemHeader) == 32);
 static_assert(offsetof(ItemHeader, length_word) == 16);
 static_assert(offsetof(ItemHeader, cas_word) == 24);
 
-// What an item's header says besides.
+// The fields of an item's header besides the record header.
 struct ItemFields {
   uint64_t value_length = 0;
   uint64_t cas_version = 0;
@@ -313,7 +312,7 @@ struct ItemTag {
   constexpr uint32_t Pack() const {
     return key_length | uint32_t{static_cast<uint8_t>(state)} << 16;
   }
-  // Whatever stands in the upper bits of a tag that no writer wrote is no state.
+  // A tag whose upper bits are not 0 has no state: no writer wrote it.
   static constexpr ItemTag Unpack(uint32_t tag) {
     return {tag & 65535,
             tag >> 24 == 0 ? static_cast<ItemState>(tag >> 16 & 255) : ItemState::kNone};
@@ -323,7 +322,7 @@ struct ItemTag {
 constexpr uint64_t RoundUpToWords(uint64_t bytes) {
   return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
 }
-// Of a whole item: header, key, value and padding.
+// The length of a whole item: header, key, value and padding.
 constexpr uint64_t ItemBytes(uint64_t key_length, uint64_t value_length) {
   return RoundUpToWords(sizeof(ItemHeader) + key_length + value_length);
 }

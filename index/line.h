@@ -1,5 +1,5 @@
-// What the words of a line mean. Used by the reader on copies of remote bytes and by the writer on
-// its own.
+// Interprets the words of a line. The reader uses it on copies of remote bytes, the writer on its
+// own.
 
 #ifndef OSPREY_INDEX_LINE_H_
 #define OSPREY_INDEX_LINE_H_
@@ -28,9 +28,9 @@ struct LineEntry {
 //
 //   LineCursor cursor(line);                // or of a copy's bytes, wherever they stand
 //   while (cursor.Next()) … cursor.entry() …
-//   if (cursor.malformed()) … these are no words that a writer wrote …
+//   if (cursor.malformed()) … no writer wrote these words …
 //
-// Never reads outside the line, whatever it holds. `line` must outlive it.
+// Never reads outside the line, whatever the line contains. `line` must outlive it.
 class LineCursor {
  public:
   explicit LineCursor(const Line& line)
@@ -62,7 +62,7 @@ class LineCursor {
     return false;
   }
 
-  // Of what Next came to: an entry, or only what is asked for.
+  // The current entry: the whole entry, or a part of it.
   LineEntry entry() const {
     if (kind() == WordKind::kSlot) return {WordKind::kSlot, at_, 1, head_, {}, {}};
     const auto* const key = reinterpret_cast<const char*>(bytes());
@@ -75,12 +75,12 @@ class LineCursor {
   }
   WordKind kind() const { return KindOf(head_); }
   uint64_t head() const { return head_; }
-  // Whether it is this key's inline item.
+  // Whether the entry is this key's inline item.
   bool HoldsInline(absl::string_view key) const {
     return kind() == WordKind::kInline && InlineHead::Unpack(head_).key_length == key.size() &&
            IsAt(bytes(), key);
   }
-  // Of an inline item.
+  // The value of an inline item.
   ByteSpan value() const {
     const InlineHead inline_head = InlineHead::Unpack(head_);
     return ByteSpan(bytes() + inline_head.key_length, inline_head.value_length);
@@ -89,7 +89,7 @@ class LineCursor {
 
  private:
   const std::byte* bytes() const { return line_words_ + (at_ + 1) * kWordBytes; }
-  // Most keys differ in their first word, and many have no other: to call memcmp takes longer.
+  // Most keys differ in their first word, and many have no other. A call of memcmp takes longer.
   static bool IsAt(const std::byte* bytes, absl::string_view key) {
     if (key.size() >= kWordBytes) {
       uint64_t first, wanted;
@@ -107,14 +107,14 @@ class LineCursor {
   bool malformed_ = false;
 };
 
-// Words that an inline item takes, or would.
+// Words that an inline item takes, or would take.
 constexpr uint64_t InlineWords(uint64_t key_length, uint64_t value_length) {
   return 1 + (key_length + value_length + kWordBytes - 1) / kWordBytes;
 }
 constexpr bool MayBeInline(absl::string_view key, ByteSpan value) {
   return InlineWords(key.size(), value.size()) <= kInlineWordsMax;
 }
-// Slots of longer READs lead to items that cannot be inline.
+// Slots with a longer READ lead to items that cannot be inline.
 inline constexpr uint32_t kInlineItemClassMax =
     LengthClassOf(sizeof(ItemHeader) + (kInlineWordsMax - 1) * kWordBytes);
 static_assert((kInlineWordsMax - 1) * kWordBytes < 128, "an inline item's lengths have 7 bits");

@@ -1,4 +1,4 @@
-// A private copy of one line: edited at leisure, then published as one record.
+// A private copy of one line, edited and then published as one record.
 
 #ifndef OSPREY_INDEX_LINE_EDITOR_H_
 #define OSPREY_INDEX_LINE_EDITOR_H_
@@ -14,13 +14,13 @@
 
 namespace osprey::index {
 
-// Not thread-safe. Of one line there is one editor at a time, and none is kept over another's
-// Publish.
+// Not thread-safe. A line has at most one editor at a time. An editor is not used after another
+// one's Publish.
 class LineEditor {
  public:
-  // The line at `offset` as it is, and the lives of its keys. Both must outlive this.
+  // Copies the line at `offset` and its CLOCK counters. `writer` and `lives` must outlive this.
   LineEditor(RegionWriter& writer, LineLives& lives, uint64_t offset);
-  // An empty line of `generation`, whatever is there.
+  // An empty line of `generation`, whatever the region holds at `offset`.
   static LineEditor Empty(RegionWriter& writer, LineLives& lives, uint64_t offset,
                           uint32_t generation);
 
@@ -28,7 +28,7 @@ class LineEditor {
   uint32_t generation() const { return line_.record.tag; }
   const Line& line() const { return line_; }
   uint32_t used() const { return used_; }                // words, without the link's
-  uint32_t used_before() const { return used_before_; }  // of the line as it is published
+  uint32_t used_before() const { return used_before_; }  // of the published line
   uint32_t free() const { return kLineWordsUsable - used_; }
   uint64_t link() const { return LinkOf(line_); }
 
@@ -37,15 +37,15 @@ class LineEditor {
   // REQUIRES: free() >= InlineWords(key.size(), value.size()) <= kInlineWordsMax.
   void AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version,
                  uint32_t lives = kLivesNew);
-  // Takes the key's `words` words from `at` out; what follows moves up. Returns the lives that it
-  // had, for whatever takes its place.
+  // Removes the key's `words` words from `at` on; the words after them move up. Returns the key's
+  // CLOCK counter, for its replacement.
   uint32_t Remove(uint32_t at, uint32_t words);
   // 0: none.
   void SetLink(uint64_t line_offset) {
     line_.words[kLinkWord] = line_offset == 0 ? 0 : PackLink(line_offset);
   }
 
-  // W1. Readers see all of the edits from here on, or none.
+  // W1. From here on readers see all of the edits, or none.
   void Publish();
 
  private:

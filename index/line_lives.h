@@ -1,14 +1,14 @@
-// How long each key may stay when memory is wanted: its *lives*, which the hand of eviction takes
-// one by one (table_eviction.cc). Private to the server; in the region there is nothing of it.
+// The CLOCK counters of all keys, called *lives* here. The CLOCK hand of eviction decrements them
+// (table_eviction.cc). They are private to the server; the region does not hold them.
 //
-// Four bits for each word of a line, in one word a line:
+// Four bits for each word of a line; one word for each line:
 //
 //   word of the line   0            1     2     3            4           …
 //                      slot         inline item (3 words)    slot
 //   lives              1 … 15       1…15  0     0            1 … 15
 //
-// 0 where no key begins. A key keeps its lives while it moves within the index, whatever form it
-// has. 8 B for each line of 128 B, and nothing where eviction is off.
+// A word at which no key begins has 0. A key keeps its counter while it moves within the index,
+// inline or not. The cost is 8 B for each line of 128 B, and nothing if eviction is off.
 //
 // Not thread-safe.
 
@@ -23,13 +23,14 @@
 
 namespace osprey::index {
 
-// Measured by tests/evict_benchmark; why is in README.md.
+// Measured by tests/evict_benchmark; README.md gives the reasons.
 inline constexpr uint32_t kLivesMax = 15;
-inline constexpr uint32_t kLivesNew = 1;      // the next pass of the hand takes it
-inline constexpr uint32_t kLivesPerHint = 4;  // a hint stands for some hits that were not sampled
+inline constexpr uint32_t kLivesNew = 1;  // the next pass of the hand evicts the key
+inline constexpr uint32_t kLivesPerHint =
+    4;  // one hint stands for several hits that were not sampled
 inline constexpr uint32_t kLivesPerWrite = 1;
 
-// The lives of one line's keys.
+// The counters of one line's keys.
 class Lives {
  public:
   constexpr explicit Lives(uint64_t packed = 0) : packed_(packed) {}
@@ -42,24 +43,24 @@ class Lives {
     packed_ &= ~(uint64_t{kLivesMax} << 4 * word);
     packed_ |= uint64_t{lives} << 4 * word;
   }
-  // Where a key begins. Elsewhere nothing lives.
+  // No effect on a word where no key begins.
   constexpr void Add(uint32_t word, uint32_t lives) {
     if (At(word) != 0) Set(word, std::min(At(word) + lives, kLivesMax));
   }
-  // Takes the places of `words` words from `word` out; what follows moves up.
+  // Removes `words` words from `word` on; the counters after them move up.
   constexpr void Remove(uint32_t word, uint32_t words) {
     const uint64_t below = packed_ & ((uint64_t{1} << 4 * word) - 1);
     packed_ = below | packed_ >> 4 * (word + words) << 4 * word;
   }
-  // One life of each that has more than one.
+  // Decrements each counter above 1.
   constexpr void Age() { packed_ -= SeveralLives(); }
-  // Whether one has its last.
+  // Whether some counter is 1.
   constexpr bool AnyLast() const { return (packed_ & kOnes & ~SeveralLives()) != 0; }
 
  private:
   static_assert(4 * kLineWords <= 64);
   static constexpr uint64_t kOnes = 0x1111'1111'1111'1111;
-  // 1 in the place of each that has 2 or more.
+  // 1 in the place of each counter of 2 or more.
   constexpr uint64_t SeveralLives() const {
     return (packed_ >> 1 | packed_ >> 2 | packed_ >> 3) & kOnes;
   }
@@ -67,10 +68,10 @@ class Lives {
   uint64_t packed_;
 };
 
-// Those of all lines.
+// The counters of all lines.
 class LineLives {
  public:
-  // Lines start at `units_offset`. Off, nothing is remembered.
+  // Lines start at `units_offset`. With `on` false it stores nothing.
   LineLives(uint64_t units_offset, bool on) : units_offset_(units_offset), on_(on) {}
 
   bool on() const { return on_; }
@@ -81,7 +82,7 @@ class LineLives {
   void Set(uint64_t line_offset, Lives lives) {
     if (!on_) return;
     const uint64_t number = NumberOf(line_offset);
-    // A unit at a time, as lines come.
+    // Grows a unit at a time, as lines are added.
     if (number >= lines_.size()) lines_.resize((number / kLinesPerUnit + 1) * kLinesPerUnit);
     lines_[number] = lives;
   }

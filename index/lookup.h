@@ -1,8 +1,8 @@
-// The reader: finds a key in a table of which it sees only the bytes that READs bring.
+// The reader: finds a key in a table by RDMA READs alone.
 //
-// A Lookup is a resumable machine without I/O, clock or memory of its own: it says which bytes it
-// wants next, is given a private copy of them, and says what they mean. index/README.md has the
-// rules (R1, R2 …) that it follows and why the answer is linearizable.
+// A Lookup is a resumable state machine without I/O, clock or memory of its own. It requests bytes,
+// takes a private copy of them, and interprets it. index/README.md has its rules (R1, R2 …) and why
+// the answer is linearizable.
 //
 //   RegionMap map(incarnation, region_bytes);            // once per connection
 //   … map.NextRead() / map.Apply(bytes) until map.ready()
@@ -13,15 +13,15 @@
 //     step = lookup.Resume(bytes);
 //   }
 //
-// A long value (LookupOptions) comes in pieces instead, straight to where the caller wants it:
-// the step is then kReadValue, and the caller
+// A long value (LookupOptions) comes in pieces instead, directly into the caller's buffer. The step
+// is then kReadValue, and the caller does this:
 //
 //     READs [step.offset, step.offset + step.value_length), in whatever pieces, several at a time
-//     lookup.TakeValue(piece);                           // each piece, in order, as it has landed
+//     lookup.TakeValue(piece);                           // each piece, in order, as it lands
 //     step = lookup.FinishValue();                       // a hit; or torn: another READ
 //
-// Nothing that the bytes hold can make it read outside the region, loop without bound or fail
-// otherwise than by asking the server.
+// For any bytes a Lookup stays within the region and within its bounds. Its only failure is to ask
+// the server.
 
 #ifndef OSPREY_INDEX_LOOKUP_H_
 #define OSPREY_INDEX_LOOKUP_H_
@@ -44,33 +44,34 @@
 
 namespace osprey::index {
 
-// The longest READ that a lookup asks for: an item with a value of 256 KiB. Of a longer one, header
-// and key are READ first, and then the value in pieces.
+// The longest READ that a lookup requests: an item with a value of 256 KiB. Of a longer one, it
+// requests header and key first, and then the value in pieces.
 inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
 inline constexpr uint64_t kLookupReadBytesMax =
     ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax)));
 
 struct LookupOptions {
-  // Items whose READ would be longer come in pieces. At most kLookupReadBytesMax; less in tests.
+  // Items with a longer READ come in pieces. At most kLookupReadBytesMax; less in tests.
   uint64_t whole_read_bytes_max = kLookupReadBytesMax;
-  // Without it a long value is not READ: the server is asked instead.
+  // If false, a long value is not READ: the step is kAskServer instead.
   bool want_value = true;
-  // The server has answered, since the lookup's GET began, that the key is there with the value of
-  // this cas version: that one is a hit whatever its expiry. 0: it has not.
+  // Not 0: since the lookup's GET began, the server has answered that the key exists with this cas
+  // version. An item of this version is a hit whatever its expiry.
   uint64_t present_version = 0;
 };
 
-// R4: how often a lookup does a thing before it asks the server instead.
+// R4: the bounds of a lookup, after which it asks the server.
 inline constexpr int kReadsMax = 64;        // READs in all
 inline constexpr int kReadAttemptsMax = 8;  // torn records in all
-inline constexpr int kItemAttemptsMax = 2;  // torn in a row at one item: then the line again
-inline constexpr int kRestartsMax = 8;      // from the window
-inline constexpr int kRefreshesMax = 3;     // of the map
+inline constexpr int kItemAttemptsMax =
+    2;                                   // torn in a row at one item; then the line is READ again
+inline constexpr int kRestartsMax = 8;   // from the window
+inline constexpr int kRefreshesMax = 3;  // of the map
 
-// What READs a GET took and why, for the client's counters.
+// The READs of a GET and their reasons, for the client's counters.
 struct LookupCounters {
   uint32_t reads = 0;
-  uint32_t torn = 0;         // records rejected because a write was going on
+  uint32_t torn = 0;         // records rejected because of a concurrent write
   uint32_t stale_hints = 0;  // the hint's item was dead or another's
   uint32_t restarts = 0;
 };
@@ -82,7 +83,7 @@ class Lookup {
     kReadValue,  // READ [offset, offset + value_length) in pieces, TakeValue each, FinishValue
     kHit,        // `value` and `version`; `slot` as a hint for next time (0: inline)
     kMiss,       // absent at an instant since Start
-    kAskServer,  // bounds are used up, or the bytes make no sense: GET by message
+    kAskServer,  // bounds are used up, or the bytes are invalid: GET by message
   };
   struct Step {
     Kind kind = Kind::kAskServer;
@@ -91,32 +92,32 @@ class Lookup {
     int backoff = 0;            // kRead: how many times in a row this was torn; 0: READ at once
     uint64_t value_length = 0;  // kReadValue: bytes
     ByteSpan value;             // kHit: within the bytes given to the last Resume, unless in_pieces
-    bool in_pieces = false;     // kHit: the value is what was given to TakeValue
+    bool in_pieces = false;     // kHit: the value consists of the pieces given to TakeValue
     uint64_t version = 0;       // kHit
     uint64_t expiry_ns = 0;     // kHit: server time at which the key expires; 0: never
-    uint64_t landed_ns = 0;     // kHit of what expires: server time of its READ, at the latest
+    uint64_t landed_ns = 0;     // kHit of a key with an expiry: latest server time of its READ
     uint64_t slot = 0;          // kHit
-    uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line. Else 0
+    uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line; else 0
   };
 
-  // `map` must be ready and outlive this; a lookup refreshes it when it finds it old. `key` must
-  // outlive this. `hint` is a slot from an earlier hit or reply, or 0.
+  // `map` must be ready and outlive this; a lookup refreshes it if it is old. `key` must outlive
+  // this. `hint` is a slot from an earlier hit or reply, or 0.
   Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
-  // `hash` is HashKey(key, map.hash_seed()), and `window` what map.WindowOf(hash) is, or was, by a
-  // caller who needs them as well.
+  // For callers that have computed these already: `hash` is HashKey(key, map.hash_seed()), and
+  // `window` is map.WindowOf(hash), now or earlier.
   Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const RegionMap::Window& window,
          const LookupOptions& options = {})
       : map_(map), key_(key), hash_(hash), options_(options), window_(window) {
     assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
   }
 
-  // The same key, at another place in memory.
+  // Replaces the key by an equal one at another address.
   void set_key(absl::string_view key) { key_ = key; }
 
-  // Each is followed by Resume with exactly the bytes asked for, while kRead is returned. `time` is
-  // what is known of the server's clock during that READ (server_time.h): without it, a key that
-  // has an expiry is the server's to judge. As a function it is called within Resume, and only for
-  // a key that has one: to look at a clock takes a good part of the time that a GET does.
+  // While kRead is returned, the caller calls Resume with exactly the bytes requested. `time` gives
+  // bounds of the server's clock during that READ (server_time.h). Without it, the server must
+  // judge keys with an expiry. As a function it is called within Resume, and only for such keys: a
+  // clock read takes a good part of a GET's time.
   using TimeOfRead = absl::FunctionRef<ServerTimeBounds()>;
   Step Start() { return Start(hint_); }
   Step Start(uint64_t hint);
@@ -125,16 +126,17 @@ class Lookup {
     return Resume(bytes, [&time] { return time; });
   }
 
-  // After kReadValue: the value's bytes, private copies, in order and each once; then what they
-  // make. The pieces are hashed and not kept. REQUIRES at FinishValue: all of the value was taken.
+  // After kReadValue: TakeValue takes the value's bytes, private copies, in order and each once.
+  // FinishValue returns the result. The pieces are hashed and not kept. REQUIRES at FinishValue:
+  // the whole value was taken.
   void TakeValue(ByteSpan piece);
   Step FinishValue();
 
-  // The slots in the lines that the last Resume was given and found whole.
+  // The slots in the lines that the last Resume received and found whole.
   absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
 
-  // Where the hit that the last Resume or FinishValue returned was, as an AccessHint of partition
-  // 0.
+  // The place of the hit that the last Resume or FinishValue returned, as an AccessHint of
+  // partition 0.
   uint64_t AccessOf(const Step& hit) const;
 
   const LookupCounters& counters() const { return counters_; }
@@ -143,7 +145,7 @@ class Lookup {
   Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
          const LookupOptions& options);
 
-  // What the READ under way is for.
+  // The purpose of the READ under way.
   //
   //   Start -> kHint --------------------------------+--> hit
   //     |        v (not there)                       |
@@ -157,7 +159,7 @@ class Lookup {
   //            v
   //          kConfirmChainLine, kConfirmWindow -----------> miss
   //
-  // kHint and kItem are two READs, of head and value, where the item is long (head_only_).
+  // kHint and kItem are two READs, of head and value, if the item is long (head_only_).
   enum class State {
     kDone,
     kHint,
@@ -174,15 +176,15 @@ class Lookup {
   struct Searched {
     uint64_t offset;
     RecordHeader header;
-    // A slot's fingerprint matched but its item held another key: whether the slot led there all
-    // the while is to be confirmed.
+    // A slot's fingerprint matched but its item has another key. The lookup must confirm that the
+    // slot led there all the while.
     bool doubtful;
   };
   struct Candidate {
     uint64_t slot;
     uint32_t line;  // index into searched_
   };
-  // What a line says of the key.
+  // Result of the search for the key in a line.
   enum class Found { kNothing, kKey, kNonsense };
   static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
 
@@ -212,24 +214,24 @@ class Lookup {
   Step OnHeader(ByteSpan bytes);
   Step OnPage(ByteSpan bytes);
 
-  // Notes the line as searched, its slots, and where its chain goes on. kKey: it holds the key
-  // itself, as `item`.
+  // Records the line as searched, its slots, and the next line of its chain. kKey: the line holds
+  // the key inline, as `item`.
   Found Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item);
   bool TakeLink(uint64_t link);
-  // As SlotSeen::line, of a line by its index in searched_.
+  // SlotSeen::line of a line, by its index in searched_.
   uint64_t FiledUnder(uint32_t number) const {
     return number < 2 ? searched_[number].offset : window_.offset;
   }
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
-  // Of a line of the window, which has been searched.
+  // For a line of the window that has been searched.
   bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
     return IsOfGeneration(line_bytes, number, window_.generation);
   }
   bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
-  // What the lines of the last READ seemed to show is nothing to learn from.
+  // Drops the slots seen in the last READ, which may be wrong.
   void Disbelieve() { slots_seen_count_ = 0; }
   bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
-  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // a seeded bug's
+  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // for a seeded bug
   Step NextCandidate();
   Step Conclude();
   Step ConfirmNext();
@@ -251,10 +253,10 @@ class Lookup {
   int torn_in_a_row_ = 0;
   int restarts_ = 0;
   int refreshes_ = 0;
-  bool confirmed_early_ = false;  // a seeded bug's
+  bool confirmed_early_ = false;  // for a seeded bug
   bool lengthened_ = false;       // the READ under way is the longer one of an item
   bool head_only_ = false;        // the READ under way is of header and key of a long item
-  // Of the READ that landed last, if it was asked for; of a long item, of its head's.
+  // Bounds of the last READ, if requested; for a long item, of its head's READ.
   ServerTimeBounds time_;
   const TimeOfRead* time_of_read_ = nullptr;  // within Resume
 
@@ -271,8 +273,8 @@ class Lookup {
   uint32_t confirm_next_ = 0;
   uint32_t slots_seen_count_ = 0;
   LookupCounters counters_;
-  // As long as their counts say, and nothing behind: most lookups need little of them, so to make
-  // one costs little.
+  // Valid up to their counts and not initialised beyond: most lookups need few of them, and stay
+  // cheap to construct.
   Searched searched_[kSearchedMax];
   Candidate candidates_[2 * kLineWordsUsable];
   SlotSeen slots_seen_[2 * kLineWordsUsable];

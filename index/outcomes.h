@@ -1,4 +1,4 @@
-// What the writer answers when it does not write, for the parts of Table.
+// Results of writes that do not write, for the parts of Table.
 
 #ifndef OSPREY_INDEX_OUTCOMES_H_
 #define OSPREY_INDEX_OUTCOMES_H_
@@ -20,12 +20,12 @@ inline WriteResult Written(uint64_t version) {
   result.version = version;
   return result;
 }
-// A write begins. False when it may not, since the versions are used up.
+// Begins a write. False if it is refused, since the versions are used up.
 inline bool BeginWrite(RegionWriter& writer) {
   writer.BeginWrite();
   return writer.CasVersionsLeft(kCasVersionsPerWriteMax);
 }
-// Not OK, with the bound, unless AreLengthsPossible.
+// An error with the bound, unless AreLengthsPossible.
 absl::Status CheckLengths(uint64_t key_length, uint64_t value_length);
 constexpr bool AreLengthsPossible(uint64_t key_length, uint64_t value_length) {
   return key_length > 0 && key_length <= kKeyBytesMax && value_length <= kValueBytesMax;

@@ -1,5 +1,5 @@
-// How the writer reads its own lines: they are well-formed, so that it goes from head to head and
-// compares keys by whole words. (line.h has what checks each word of a line, of readers.)
+// The writer's access to its own lines. They are well-formed, so it steps from head to head and
+// compares keys by whole words. (Readers use line.h, which checks each word of a line.)
 
 #ifndef OSPREY_INDEX_OWN_LINE_H_
 #define OSPREY_INDEX_OWN_LINE_H_
@@ -23,17 +23,17 @@ inline const Line& LineAt(const RegionWriter& writer, uint64_t offset) {
   return *reinterpret_cast<const Line*>(writer.Bytes(offset, kLineBytes).data());
 }
 
-// Likewise a window: two lines.
+// The window at `home`: two lines.
 inline const Line* WindowAt(const RegionWriter& writer, uint64_t home) {
   return reinterpret_cast<const Line*>(writer.Bytes(home, kWindowBytes).data());
 }
 
-// Words of the entry that begins with `head`, a slot or an inline item's.
+// The words of the entry that begins with `head`, of a slot or an inline item.
 constexpr uint32_t EntryWords(uint64_t head) {
   return KindOf(head) == WordKind::kInline ? InlineHead::Unpack(head).words() : 1;
 }
 
-// Words of a line that keys take; the link's is not counted.
+// The words of a line that keys use, without the link's.
 inline uint32_t UsedWords(const Line& line) {
   uint32_t used = 0;
   while (used < kLineWordsUsable && line.words[used] != 0) used += EntryWords(line.words[used]);
@@ -41,12 +41,12 @@ inline uint32_t UsedWords(const Line& line) {
   return used;
 }
 
-// What a line's checksum is of.
+// The bytes that a line's checksum covers.
 inline ByteSpan WordBytesOf(const Line& line) {
   return {reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)};
 }
 
-// Where the chain of a line begins, or goes on; 0: nowhere.
+// The offset of the next line of the chain; 0: none.
 inline uint64_t LinkOf(const Line& line) {
   return line.words[kLinkWord] == 0 ? 0 : LinkOffset(line.words[kLinkWord]);
 }
@@ -65,8 +65,8 @@ inline LineEntry EntryAt(const Line& line, uint32_t at) {
   return entry;
 }
 
-// A look at all words of a line together, with SSE2, which every x86-64 has: it takes the same
-// instructions wherever a key is, so that no branch goes by that.
+// Compares all words of a line at once, with SSE2, which every x86-64 has. It executes the same
+// instructions wherever a key is, so no branch depends on that.
 class SlotSearch {
  public:
   SlotSearch(const Line& line, uint32_t fingerprint) {
@@ -74,7 +74,7 @@ class SlotSearch {
     const __m128i b = UpperHalves(line, 1);
     const __m128i c = UpperHalves(line, 2);
     const __m128i d = UpperHalves(line, 3);
-    // Kind and fingerprint are what stands above 14 bits of an upper half.
+    // Kind and fingerprint are the bits of an upper half above its 14 low ones.
     const __m128i wanted = _mm_set1_epi32(static_cast<int>(1u << 16 | fingerprint));
     const auto is_slot = [&](__m128i upper) {
       return _mm_cmpeq_epi32(_mm_srli_epi32(upper, 14), wanted);
@@ -86,10 +86,11 @@ class SlotSearch {
     inline_heads_ = SignsOf(is_inline(a), is_inline(b), is_inline(c), is_inline(d));
   }
 
-  // The words that look like a slot of that fingerprint, a bit each. They are slots, unless
+  // The words that look like a slot of that fingerprint, one bit each. They are slots, unless
   // MayHoldInline.
   uint32_t slots() const { return slots_; }
-  // Some word looks like the head of an inline item: then others may be its key and value.
+  // Whether some word looks like the head of an inline item. Then other words may be its key and
+  // value.
   bool MayHoldInline() const { return inline_heads_ != 0; }
 
  private:
@@ -98,14 +99,14 @@ class SlotSearch {
   static_assert(Slot{0, 0, 65535}.Pack() >> (32 + 14) == (1u << 16 | 65535));
   static_assert(InlineHead{}.Pack() >> 62 == 3);
 
-  // Of four words of the line, header included.
+  // The upper halves of four words of the line, header included.
   static __m128i UpperHalves(const Line& line, uint32_t quarter) {
     const auto* const pairs = reinterpret_cast<const __m128i*>(&line) + size_t{2} * quarter;
     return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(pairs)),
                                            _mm_castsi128_ps(_mm_load_si128(pairs + 1)),
                                            _MM_SHUFFLE(3, 1, 3, 1)));
   }
-  // A bit for each word of the line, header apart.
+  // One bit for each word of the line, without the header.
   static uint32_t SignsOf(__m128i a, __m128i b, __m128i c, __m128i d) {
     const __m128i all = _mm_packs_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d));
     return static_cast<uint32_t>(_mm_movemask_epi8(all)) >> kHeaderWords;
@@ -115,10 +116,10 @@ class SlotSearch {
   uint32_t inline_heads_;
 };
 
-// What a key's entry looks like: two comparisons tell it from nearly all others.
+// The pattern of a key's entry. Two comparisons exclude nearly all other entries.
 class EntryPattern {
  public:
-  // `key` must outlive this. Empty: nothing inline is like it.
+  // `key` must outlive this. An empty key matches no inline item.
   EntryPattern(absl::string_view key, uint32_t fingerprint)
       : key_(key),
         fingerprint_(fingerprint),
@@ -135,8 +136,8 @@ class EntryPattern {
     }
   }
 
-  // The first word of the key's entry in `line`; kLineWords: none. `is_its_item(head)`: whether the
-  // item of a slot with the key's fingerprint is the key's own.
+  // The index of the key's entry in `line`; kLineWords: none. `is_its_item(head)` returns whether
+  // the item of a slot with the key's fingerprint is the key's own.
   template <typename IsItsItem>
   uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
     if (KindOf(line.words[0]) == WordKind::kInline) return FindByHeads(line, is_its_item);
@@ -150,7 +151,7 @@ class EntryPattern {
   }
 
  private:
-  // What stands above these bits of a head says its kind, and the fingerprint or the key's length.
+  // The bits of a head from these on hold its kind, and the fingerprint or the key's length.
   static constexpr int kFingerprintShift = 46;
   static constexpr int kKeyLengthShift = 55;
   static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
@@ -182,7 +183,7 @@ class EntryPattern {
   absl::string_view key_;
   uint32_t fingerprint_;
   uint64_t slot_front_;
-  uint64_t inline_front_;  // 0, which no inline item has: the key is too long, or empty
+  uint64_t inline_front_;  // 0, which no inline item has, if the key is too long or empty
   uint64_t first_word_ = 0;
   uint64_t first_mask_ = ~uint64_t{0};
 };

@@ -1,4 +1,4 @@
-// How the server's region is cut into partitions: tables that know nothing of each other, so that
+// The division of the server's region into partitions. These are independent tables, so that
 // several threads can write at once.
 //
 //   0          span.bytes   2 * span.bytes                                       region_bytes
@@ -7,11 +7,11 @@
 //   +------------+------------+------------+------------+- … -+------------+---------+
 //     each: header, directory, segments, items, with offsets from its own start
 //
-// A key lives in one partition for good. Hence each rule of README.md holds within a partition, and
-// nothing is said across them but this: all cas versions of a server come from one counter, and all
-// partitions hash keys with the same seed, which each of their headers tells.
+// A key stays in one partition permanently. Hence each rule of README.md holds within a partition.
+// Partitions share two things: the counter of cas versions, and the seed by which they hash keys,
+// which each header contains.
 //
-// With one partition it is the region itself. Pure functions; server and client compute the same.
+// A single partition is the region itself. Pure functions; server and client compute the same.
 
 #ifndef OSPREY_INDEX_PARTITIONS_H_
 #define OSPREY_INDEX_PARTITIONS_H_
@@ -27,15 +27,15 @@ namespace osprey::index {
 
 inline constexpr uint32_t kPartitionsMax = 64;
 
-// How many partitions a region may have: a power of two, 1 to kPartitionsMax.
-// (By hand: each GET asks, and to count bits takes a call where the CPU may be of any age.)
+// Whether a region may have so many partitions: a power of two, 1 to kPartitionsMax. (Coded by
+// hand: each GET calls this, and a portable popcount is a function call.)
 constexpr bool IsPartitionCount(uint64_t partitions) {
   return partitions - 1 < kPartitionsMax && (partitions & (partitions - 1)) == 0;
 }
 
-// The partition of a key whose hash, under the region's seed, is `hash`. Says nothing of its
-// segment, home and fingerprint there: those are bits of the hash, this is the top of a product to
-// which all of them add. REQUIRES: IsPartitionCount(partitions).
+// The partition of a key whose hash, under the region's seed, is `hash`. It is independent of the
+// key's segment, home and fingerprint. Those are bits of the hash; this is the top of a product to
+// which all of them contribute. REQUIRES: IsPartitionCount(partitions).
 constexpr uint32_t PartitionOf(KeyHash hash, uint32_t partitions) {
   assert(IsPartitionCount(partitions));
   constexpr uint64_t kFactor = 0xd6e8feb86659fd93;  // odd, without a pattern
@@ -48,14 +48,14 @@ struct PartitionSpan {
   uint64_t bytes = 0;   // all partitions are equally long
 };
 
-// Where partition `index` is. The whole region when there is only one; else less than 4 KiB for
-// each of them stays unused. REQUIRES: IsPartitionCount(partitions), index < partitions.
+// The span of partition `index`: the whole region if there is only one; else less than 4 KiB for
+// each stays unused. REQUIRES: IsPartitionCount(partitions), index < partitions.
 PartitionSpan SpanOfPartition(uint64_t region_bytes, uint32_t partitions, uint32_t index);
 
-// What the checksums of partition `index` are bound to, and its header tells: the server's own
-// incarnation for partition 0. No two partitions have the same, nor the same sum of offset and
-// incarnation (record.h) anywhere: a record of one is none of another. Never 0 for index > 0.
-// REQUIRES: index < kPartitionsMax.
+// The incarnation to which the checksums of partition `index` are bound, and which its header
+// contains. For partition 0 it is the server's own. No two partitions have the same, nor the same
+// sum of offset and incarnation (record.h) anywhere. So a record of one is never valid in another.
+// Never 0 for index > 0. REQUIRES: index < kPartitionsMax.
 uint64_t IncarnationOfPartition(uint64_t incarnation, uint32_t index);
 
 }  // namespace osprey::index

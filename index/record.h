@@ -1,10 +1,10 @@
-// Records: how a private copy of remote bytes is believed.
+// Records: validation of a private copy of remote bytes.
 //
-// A reader copies a record while it may be being written, in an order that nobody promises. The
-// copy is believed when its version is even and its checksum fits: the checksum covers every byte
-// of the contents, the version, the tag, the place and the server's life, so a mixture of two
-// states, an old state that was copied in part, or bytes that were something else, do not fit. The
-// version's parity makes rejection cheap; the checksum makes acceptance safe.
+// A reader may copy a record while it is being written, in any order of its bytes. It accepts the
+// copy if the version is even and the checksum matches. The checksum covers every byte of the
+// contents, the version, the tag, the place and the server's incarnation. So a mixture of two
+// states, a partial copy of an old state, or unrelated bytes do not match. The parity of the
+// version makes rejection cheap; the checksum makes acceptance safe.
 
 #ifndef OSPREY_INDEX_RECORD_H_
 #define OSPREY_INDEX_RECORD_H_
@@ -32,20 +32,20 @@ constexpr uint32_t RecordVersion(uint64_t cas_version) {
 }
 constexpr bool IsBeingWritten(uint32_t version) { return (version & 1) != 0; }
 
-// Where a record is and in which life of the server: what its checksum binds it to.
+// The place of a record, to which its checksum is bound.
 struct RecordPlace {
   uint64_t offset = 0;  // of the record, in the region
   uint64_t incarnation = 0;
 };
 
-// The checksum of a record whose contents hash (HashBytes) to `contents_hash`. For given contents
-// any other version, tag, offset or incarnation gives another checksum for certain, not only very
-// probably.
+// The checksum of a record whose contents have the hash `contents_hash` (HashBytes). For given
+// contents any other version, tag, offset or incarnation always gives another checksum, not only
+// with high probability.
 //
-// An item's is ItemChecksum (item.h), of which this is a part.
+// Items use ItemChecksum (item.h), of which this is a part.
 uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place);
 
-// The header of a record, out of a copy of it. REQUIRES: bytes.size() >= sizeof(RecordHeader).
+// The header of a record, from a copy of it. REQUIRES: bytes.size() >= sizeof(RecordHeader).
 inline RecordHeader HeaderOf(ByteSpan bytes) {
   assert(bytes.size() >= sizeof(RecordHeader));
   RecordHeader header;
@@ -53,9 +53,8 @@ inline RecordHeader HeaderOf(ByteSpan bytes) {
   return header;
 }
 
-// Whether `record`, a private copy of exactly one record, is whole: what a writer had finished, at
-// this place, in this life. The first of the room's two functions about records; the other is
-// RegionWriter's Begin … Seal (writer.h).
+// Whether `record`, a private copy of exactly one record, is whole: a record that a writer finished
+// at this place, in this incarnation. Its counterpart is RegionWriter's Begin … Seal (writer.h).
 bool RecordIsWhole(ByteSpan record, RecordPlace place);
 
 }  // namespace osprey::index

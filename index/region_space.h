@@ -1,6 +1,6 @@
-// Where index space and item space meet. Index units are taken from the bottom upwards, item pages
-// from the top downwards; neither ever becomes the other (W4). A unit whose segment has split is
-// free for the index again.
+// The border between index space and item space. Index units are taken from the bottom upwards,
+// item pages from the top downwards. Neither ever becomes the other (W4). A unit whose segment has
+// split is free for the index again.
 //
 //   units_offset                                                          region_bytes
 //   +--------+--------+--------+------------- free -------------+--------+--------+
@@ -20,14 +20,14 @@
 
 namespace osprey::index {
 
-// The grain of item space: of slabs and of large items. A page of memory, and small beside a large
-// item.
+// The granularity of item space, for slabs and large items. It is a page of memory, and small
+// relative to a large item.
 inline constexpr uint64_t kPageBytes = 4096;
 
 // Not thread-safe.
 class RegionSpace {
  public:
-  // The first `index_room` bytes from units_offset are never given to items.
+  // The first `index_room` bytes from units_offset are never allocated to items.
   RegionSpace(uint64_t units_offset, uint64_t region_bytes, uint64_t index_room = 0)
       : units_offset_(units_offset),
         region_bytes_(region_bytes / kPageBytes * kPageBytes),
@@ -35,7 +35,7 @@ class RegionSpace {
         units_end_(units_offset),
         pages_begin_(region_bytes_) {}
 
-  // The offset of a unit, whatever bytes it holds.
+  // Allocates a unit and returns its offset. Its bytes are arbitrary.
   absl::optional<uint64_t> TakeUnit() {
     if (!units_free_.empty()) {
       const uint64_t offset = units_free_.back();
@@ -48,7 +48,7 @@ class RegionSpace {
   }
   // REQUIRES: a unit that TakeUnit returned.
   void FreeUnit(uint64_t offset) { units_free_.push_back(offset); }
-  // How many more units can be taken.
+  // The number of units that can still be taken.
   uint64_t units_left() const {
     return units_free_.size() + (pages_begin_ - units_end_) / kUnitBytes;
   }
@@ -56,7 +56,7 @@ class RegionSpace {
     return (units_end_ - units_offset_) / kUnitBytes - units_free_.size();
   }
 
-  // How many more pages can be taken.
+  // The number of pages that can still be taken.
   uint64_t pages_left() const {
     const uint64_t floor = std::max(units_end_, pages_begin_min_);
     return pages_begin_ < floor ? 0 : (pages_begin_ - floor) / kPageBytes;

@@ -1,8 +1,8 @@
-// The reader of everything: finds all keys of a table, or those with a prefix, by READs alone.
+// The reader of all keys: finds all keys of a table, or those with a prefix, by READs alone.
 //
-// A Scan is a resumable machine like Lookup (lookup.h), and wants many READs at a time: whole
-// segments, then the items that they lead to. index/README.md says why a key that is present
-// throughout is found at least once, though the table is written and grows meanwhile.
+// A Scan is a resumable state machine like Lookup (lookup.h). It requests many READs at a time:
+// whole segments, then the items that they lead to. index/README.md explains why a key that is
+// present throughout is found at least once, while the table is written and grows.
 //
 //   Scan scan(map, cursor, options);                    // cursor {}: from the beginning
 //   Scan::Step step = scan.Start();
@@ -12,8 +12,8 @@
 //   }
 //   … scan.entries(), and where to go on: scan.cursor() …
 //
-// The cursor means the same in every life of every segment, so it may be kept for as long as one
-// likes. What was found up to it stays found when the scan is given up: go on from there.
+// The cursor stays valid across splits, so it may be kept for any time. Keys found before it stay
+// found if the scan is given up; a new scan continues from there.
 
 #ifndef OSPREY_INDEX_SCAN_H_
 #define OSPREY_INDEX_SCAN_H_
@@ -36,27 +36,27 @@
 
 namespace osprey::index {
 
-// Where a scan stands. Keys come in the order of their hashes' low bits, reversed, so that those of
-// a segment are neighbours and stay neighbours when it splits; within a segment, in the order of
-// their homes; where a limit divides a home, in the order of their hashes.
+// The position of a scan. Keys come in the order of their hashes' low bits, reversed. So the keys
+// of a segment are neighbours, and stay neighbours when it splits. Within a segment they come in
+// the order of their homes; where a limit divides a home, in the order of their hashes.
 struct ScanCursor {
   static constexpr uint64_t kPositions = uint64_t{1} << kDirectoryDepthMax;
   uint64_t position = 0;
   uint32_t home = 0;       // below kHomesPerSegment
-  uint64_t from_hash = 0;  // of that home, the keys whose hashes are below this are done
+  uint64_t from_hash = 0;  // of that home, keys with hashes below this are done
 
   bool at_end() const { return position >= kPositions; }
 };
 
 struct ScanOptions {
-  // Only keys that begin so. Must outlive the scan.
+  // Only keys with this prefix. Must outlive the scan.
   absl::string_view prefix;
-  // The scan is done when it has found so many. (More come only where the next keys have the very
-  // hash of the last one. A count stops at the end of a block.)
+  // The scan ends when it has found so many. (It returns more only if further keys have the same
+  // hash as the last one. A count stops at the end of a block.)
   uint64_t entries_max = UINT64_MAX;
-  // With their values, of items that are READ whole: see kScanWholeBytesMax.
+  // Returns values too, of items that are READ whole: see kScanWholeBytesMax.
   bool want_values = false;
-  // Without the keys: only how many there are.
+  // Counts the keys without returning them.
   bool count_only = false;
 };
 
@@ -70,14 +70,15 @@ struct ScanEntry {
   uint64_t expiry_ns = 0;  // server time at which the key expires; 0: never
 };
 
-// Items up to this length are READ whole, with and without want_values. Of longer ones the head.
+// Items up to this length are READ whole, with and without want_values. Of longer ones only the
+// head is READ.
 inline constexpr uint64_t kScanWholeBytesMax = 64 << 10;
 inline constexpr uint64_t kScanWholeBytesMaxForKeys = 1024;
-// Of a step: READs, and bytes in all of them.
+// The bounds of a step: READs, and bytes in all of them.
 inline constexpr size_t kScanReadsMax = 256;
 inline constexpr uint64_t kScanBytesMax = 256 << 10;
-// R4: rounds over the homes of one block that are written while they are read; and looks at the
-// directory. Then the scan gives up.
+// R4: the bounds on rounds over the homes of one block that are being written, and on refreshes of
+// the directory. After that the scan gives up.
 inline constexpr int kScanRoundsMax = 16;
 inline constexpr int kScanRefreshesMax = 16;
 
@@ -86,7 +87,7 @@ class Scan {
   enum class Kind {
     kRead,
     kDone,    // the end of the table, or entries_max
-    kGiveUp,  // what is at the cursor is written too often, or makes no sense
+    kGiveUp,  // the homes at the cursor are written too often, or are invalid
   };
   struct Step {
     Kind kind = Kind::kGiveUp;
@@ -95,23 +96,22 @@ class Scan {
     int backoff = 0;                   // as Lookup::Step::backoff
   };
 
-  // `map` must be ready and outlive this; it is refreshed when it turns out to be old.
-  // REQUIRES: !from.at_end().
+  // `map` must be ready and outlive this; it is refreshed if it is old. REQUIRES: !from.at_end().
   Scan(RegionMap& map, ScanCursor from, const ScanOptions& options);
 
   Step Start() { return NextBlock(); }
-  // `time`: what is known of the server's clock during the step's READs. A key that may or may not
-  // have expired by it is READ again, and what has expired is not found. Without it the scan gives
-  // up where a key has an expiry.
+  // `time`: bounds of the server's clock during the step's READs. A key that may or may not have
+  // expired is READ again; expired keys are not found. Without bounds the scan gives up at a key
+  // with an expiry.
   Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {});
 
   ScanCursor cursor() const { return cursor_; }
-  // All that was found before cursor(); the caller may take them out at any time.
+  // All entries found before cursor(); the caller may take them out at any time.
   std::vector<ScanEntry>& entries() { return entries_; }
-  uint64_t count() const { return count_; }  // of all found so far, those taken out included
+  uint64_t count() const { return count_; }  // of all found so far, including those taken out
 
  private:
-  // A block is some homes of one segment. A round reads those of them that are not settled yet:
+  // A block is some homes of one segment. A round READs those homes that are not settled yet:
   //
   //   kLines -> kChains, as often as there is a link -> kItems -> kConfirm -> the next block
   //     ^  |                                                          |
@@ -125,9 +125,9 @@ class Scan {
     uint32_t number = 0;  // in the segment, or kChainLine
     uint32_t home = 0;    // of a chain's line
     RecordHeader header{};
-    uint32_t entries = 0;   // of those that need no further READ to be counted
-    bool settled = true;    // nothing speaks against what it said
-    bool followed = false;  // something was READ where it led: it must be unchanged afterwards
+    uint32_t entries = 0;   // entries that are counted without a further READ
+    bool settled = true;    // no contradiction was found
+    bool followed = false;  // its slots or link were followed, so it must not change
   };
   struct Chain {
     uint32_t home = 0;
@@ -140,18 +140,19 @@ class Scan {
     bool head_only = false;
     int attempts = 0;
   };
-  // An entry of this round; believed when its home is settled.
+  // An entry of this round, accepted when its home is settled.
   struct Found {
     ScanEntry entry;
     KeyHash hash;
   };
-  // A long item, of which the head was READ; believed when its header is still the same.
+  // A long item whose head was READ, accepted if its header is still the same.
   struct Head {
     uint64_t offset = 0;
     ItemHeader header{};
     uint32_t line = 0;
   };
-  // What a READ is for. `index` is into lines_ (the first of `count`), chains_, items_ or heads_.
+  // The purpose of a READ. `index` is into lines_ (the first of `count`), chains_, items_ or
+  // heads_.
   struct Purpose {
     enum class Kind { kLines, kChain, kItem, kConfirmLines, kConfirmHead, kMap };
     Kind kind = Kind::kMap;
@@ -172,9 +173,9 @@ class Scan {
   void Want(ReadSpan span, Purpose purpose);
   void WantLines(Phase phase);
 
-  // False: another generation's.
+  // False if the bytes have another generation.
   bool Take(const Purpose& purpose, ByteSpan bytes);
-  // `chain`: that it belongs to; null for one of the segment's own.
+  // `chain`: the chain of the line; null for one of the segment's own lines.
   bool TakeLine(uint32_t index, ByteSpan bytes, Chain* chain = nullptr);
   void TakeChainLine(Chain& chain, ByteSpan bytes);
   void TakeItem(Item item, ByteSpan bytes);
@@ -197,7 +198,7 @@ class Scan {
   std::vector<uint32_t> homes_;  // not settled yet
   std::vector<Found> block_found_;
   uint64_t block_count_ = 0;
-  uint64_t homes_of_next_ = 0;  // how many homes the next block takes, at least
+  uint64_t homes_of_next_ = 0;  // the least number of homes in the next block
   int rounds_ = 0;
   int refreshes_ = 0;
   bool nonsense_ = false;
@@ -215,7 +216,7 @@ class Scan {
   std::vector<ReadSpan> wanted_;
   std::vector<Purpose> purposes_;  // of wanted_
   size_t taken_ = 0;               // of wanted_
-  size_t posted_ = 0;              // likewise: those of the step under way end here
+  size_t posted_ = 0;              // likewise: the end of the step under way
 };
 
 }  // namespace osprey::index

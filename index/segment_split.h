@@ -1,9 +1,9 @@
-// The two halves of a segment that splits, laid out in private memory before any of it is
+// Lays out the two halves of a segment that splits, in private memory, before any of it is
 // published.
 //
-// A key keeps the number of its line: that is where it fits for certain, since the other half's
-// keys leave room, and scans that go by line number meet it whatever splits (table.h, FlushStep).
-// Only keys of a chain move: into their window, while there is room.
+// A key keeps its line number. It fits there, since the other half's keys leave space, and walks by
+// line number meet it whatever splits (table.h, FlushStep). Only keys of a chain move, into their
+// window while there is space.
 //
 //   segment      line 7: A b C d      line 8: e F        chain of 7: G h I
 //   low half     line 7: A C G I      line 8: F
@@ -24,14 +24,14 @@
 
 namespace osprey::index {
 
-// Not thread-safe. Kept from split to split, for its memory: 64 KiB and some for each key.
+// Not thread-safe. It is reused from split to split, for its memory: 64 KiB and some for each key.
 class SegmentSplit {
  public:
   struct Half {
     std::vector<Line> lines;     // kLinesPerUnit of them: words only, no links
     std::vector<Lives> lives;    // of each
     std::vector<uint32_t> used;  // words of each
-    // Slots that found no room in their window, by home.
+    // Slots that did not fit into their window, by home.
     struct Chained {
       uint32_t home = 0;
       Chains::Key key;
@@ -61,7 +61,7 @@ class SegmentSplit {
                uint64_t hash_seed)
       : writer_(writer), items_(items), lives_(lives), hash_seed_(hash_seed) {}
 
-  // Reads the segment at `segment` and parts its keys by bit `depth` of their hashes.
+  // Reads the segment at `segment` and divides its keys by bit `depth` of their hashes.
   void Read(uint64_t segment, uint32_t depth);
 
   // 0: the keys whose bit is 0.

@@ -1,8 +1,9 @@
-// What a reader knows of the server's clock, and what that says of an expiry (R8).
+// Bounds of the server's clock at a reader, and their meaning for an expiry (R8).
 //
-// A key expires at a time of the server's clock, which a reader can only estimate. Of a READ it
-// knows two bounds: server time was not below `earliest_ns` when it was posted, and not above
-// `latest_ns` when it had completed. An item that was believed was the key's at an instant between:
+// A key expires at a time of the server's clock, which a reader can only estimate. A reader has two
+// bounds for each READ. Server time was not below `earliest_ns` when the READ was posted, and not
+// above `latest_ns` when it had completed. An accepted item was the key's at an instant between
+// them:
 //
 //   earliest                    latest
 //   -----+-------------------------+------> server time
@@ -10,7 +11,7 @@
 //    E <= earliest   earliest < E <= latest   E > latest
 //    expired         perhaps                  alive
 //
-// Pure values: no clock is read here.
+// Pure functions: they read no clock.
 
 #ifndef OSPREY_INDEX_SERVER_TIME_H_
 #define OSPREY_INDEX_SERVER_TIME_H_
@@ -21,7 +22,7 @@
 
 namespace osprey::index {
 
-// Nanoseconds of server time. As they stand: nothing is known.
+// Nanoseconds of server time. The defaults are no bounds.
 struct ServerTimeBounds {
   uint64_t earliest_ns = 0;
   uint64_t latest_ns = UINT64_MAX;
@@ -29,7 +30,7 @@ struct ServerTimeBounds {
 
 enum class Life { kAlive, kExpired, kUnknown };
 
-// Of an item with this expiry (0: none), at the instant at which it was current.
+// The state of an item with this expiry (0: none), at the instant at which it was current.
 constexpr Life LifeAt(uint64_t expiry_ns, const ServerTimeBounds& time) {
   if (expiry_ns == 0) return Life::kAlive;
   if (Seeded(SeededBug::kPresentByEarliestTime) && time.earliest_ns < expiry_ns)

@@ -1,4 +1,4 @@
-// A look at a word of the region that somebody else may be writing.
+// Atomic loads of words of the region that another thread or process may be writing.
 
 #ifndef OSPREY_INDEX_SHARED_WORD_H_
 #define OSPREY_INDEX_SHARED_WORD_H_
@@ -9,10 +9,10 @@
 
 namespace osprey::index {
 
-// The word at `at`, a multiple of 8. Relaxed: nothing may be concluded from it, of itself or of
-// other words.
+// The word at `at`, a multiple of 8. A relaxed load: it orders nothing, and proves nothing about
+// this word or others.
 inline uint64_t GlimpseOf(const std::byte* at) {
-  // atomic_ref wants a mutable object; a lock-free load does not write.
+  // atomic_ref requires a mutable object; a lock-free load does not write.
   static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
   auto& word = *const_cast<uint64_t*>(reinterpret_cast<const uint64_t*>(at));
   return std::atomic_ref<uint64_t>(word).load(std::memory_order_relaxed);

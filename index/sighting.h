@@ -1,17 +1,18 @@
-// For a reader that has the region mapped: where a key seems to be, by a look at its window where
-// that stands.
+// The mapped probe: for a reader that has the region mapped, finds the likely place of a key by
+// searching its window in place.
 //
 //   if (sighting.Look(window_in_place, map, window, hash, key, read_bytes_max)) {
 //     bytes = READ(sighting.read().offset, sighting.read().length);      // a private copy
 //     found = sighting.Judge(bytes, map.incarnation(), key);
 //     if (found.hit) … found.value …
 //   }
-//   … else, and whatever is no hit, is a Lookup's …
+//   … otherwise, a Lookup follows …
 //
-// What is seen in place may be half of a write, or change at the next look: it is a hint of where
-// the key is, and no more (R3). What answers is judged in the copy, as ever: a line that holds the
-// key, whole and of the right generation, or the key's item, whole and alive (ARGUMENT.md). So of a
-// window only the line that answers is copied and hashed, and of one that leads to an item none.
+// Words read in place may be half written, and may change at any time. They are only a hint of the
+// key's place (R3). The answer comes from a copy, which is checked as ever. It is either a line
+// that holds the key, whole and of the right generation, or the key's item, whole and alive
+// (ARGUMENT.md). So the reader copies and hashes only the line that answers, or no line if the key
+// has an item.
 
 #ifndef OSPREY_INDEX_SIGHTING_H_
 #define OSPREY_INDEX_SIGHTING_H_
@@ -28,25 +29,25 @@ namespace osprey::index {
 
 class Sighting {
  public:
-  // A hit of it. `value` is within the bytes that were judged.
+  // The result of Judge. `value` is within the bytes judged.
   struct Found {
     bool hit = false;
     ByteSpan value;
     uint64_t cas_version = 0;
   };
 
-  // Looks at the kWindowBytes at `window_in_place`, which a writer may change meanwhile; never
-  // outside of them. `window` is what map.WindowOf(hash) is. Items whose READ is longer than
-  // `read_bytes_max`, at least kLineBytes, are not seen. Returns seen(). May be called again.
+  // Searches the kWindowBytes at `window_in_place`, which a writer may change meanwhile, and never
+  // reads outside them. `window` is map.WindowOf(hash). Items whose READ is longer than
+  // `read_bytes_max`, at least kLineBytes, are ignored. Returns seen(). May be called again.
   bool Look(const std::byte* window_in_place, const RegionMap& map, const RegionMap::Window& window,
             KeyHash hash, absl::string_view key, uint32_t read_bytes_max);
 
   bool seen() const { return read_.length != 0; }
-  // REQUIRES for what follows: seen(). What to copy: a line, or an item. It lies in the region.
+  // The bytes to copy: a line or an item, within the region. REQUIRES for all that follows: seen().
   const ReadSpan& read() const { return read_; }
   bool is_item() const { return is_item_; }
-  // Never reads outside of `bytes`, the copy. A hit is what a Lookup would find. No hit says
-  // nothing, and nor does a key that has an expiry.
+  // Judges `bytes`, the copy, and never reads outside it. A hit is what a Lookup would find. No hit
+  // says nothing about the key; a key with an expiry is never a hit.
   Found Judge(ByteSpan bytes, uint64_t incarnation, absl::string_view key) const;
   // Of a hit; of partition 0.
   AccessHint access(KeyHash hash) const {
@@ -64,7 +65,7 @@ class Sighting {
   ReadSpan read_;
   bool is_item_ = false;
   uint32_t line_ = 0;        // of the window
-  uint32_t generation_ = 0;  // that it must carry
+  uint32_t generation_ = 0;  // that the line must have
 };
 
 }  // namespace osprey::index

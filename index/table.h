@@ -1,20 +1,20 @@
-// The writer: the table as the server holds it.
+// The writer: the server's side of the table.
 //
 // It writes the region in the order that lets remote readers (lookup.h) tell a finished record from
-// an unfinished one; the rules W1 … W8 of index/README.md stand beside the code that keeps them.
-// Pure memory: it does no I/O and has no threads. Time is an argument, but for expiry, which needs
-// the time at certain moments within a write (R8): for that it is given a clock.
+// an unfinished one. The rules W1 … W8 of index/README.md stand beside the code that keeps them.
+// Pure memory: it does no I/O and has no threads. The caller passes the time, except for expiry,
+// which needs the time at certain moments within a write (R8). For that the table has a clock.
 //
-// Thread rule: one thread at a time. Remote readers need no leave.
+// Thread rule: one thread at a time. Remote readers need no synchronisation.
 //
 // A write of a small value is one call, Put. A value that arrives piece by piece (a rendezvous) is
-// written where it will stay: Reserve gives a span of item space that no reader can reach, the
-// caller fills value(), and then Publish makes it the key's value in one instant, or Abort gives
-// the space back.
+// written to its final place. Reserve returns a span of item space that no reader can reach, and
+// the caller fills value(). Then Publish makes it the key's value in one instant, or Abort frees
+// the space.
 //
-// The table starts with one segment and grows while it is used: writes note which segments have
-// become too full, and the caller's GrowSteps split them one by one. A write never waits for
-// growth: what does not fit yet goes to chains.
+// The table starts with one segment and grows in use. Writes note which segments have become too
+// full, and the caller's GrowSteps split them one by one. A write never waits for growth: a key
+// that does not fit yet goes to a chain.
 
 #ifndef OSPREY_INDEX_TABLE_H_
 #define OSPREY_INDEX_TABLE_H_
@@ -52,63 +52,63 @@
 
 namespace osprey::index {
 
-// A segment splits when so much of the words that keys can take is taken, or so many of its keys
-// are small items that found no room to be inline, of which each costs a READ more.
+// A segment splits when this part of its usable words is used. It also splits when this part of its
+// keys are small items that did not fit inline, each of which costs one more READ.
 inline constexpr uint32_t kSplitPercent = 97;
 inline constexpr uint32_t kSmallItemsPercent = 11;
-// Keys that one FlushStep deletes at most, and lines at which it looks.
+// The most keys that one FlushStep deletes, and the most lines that it visits.
 inline constexpr uint64_t kFlushKeysMax = 1024;
 inline constexpr uint32_t kFlushLinesMax = 1024;
-// … and entries of lines at which it looks, but that it ends a line that it began.
+// The most entries that it visits, except that it finishes a line that it began.
 inline constexpr uint64_t kFlushLooksMax = 4096;
 
-// A sweep looks for what has expired. One SweepStep looks at so many lines, and ends so many keys.
+// A sweep finds expired keys. One SweepStep visits so many lines, and ends so many keys.
 inline constexpr uint32_t kSweepLinesMax = 64;
 inline constexpr uint64_t kSweepKeysMax = 256;
-// Sweeps begin no more often. So many lines are looked at in such a period: some 200,000 keys.
+// The shortest interval between sweeps, and the lines visited in one interval: some 200,000 keys.
 inline constexpr absl::Duration kSweepPeriod() { return absl::Milliseconds(250); }
 inline constexpr uint32_t kSweepLinesPerPeriod = 64 * kLinesPerUnit;
 
 struct TableOptions {
   uint64_t incarnation = 0;  // random; not 0
   uint64_t hash_seed = 0;    // random
-  // How long a dead item's space is left alone: longer than any READ takes (W4). Under want of
-  // memory it is reused earlier.
+  // How long a dead item's space waits before reuse: longer than any READ takes (W4). If memory is
+  // short it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
-  // The last cas version that counts as used; null: FirstCasVersion of the incarnation. A
-  // server that continues the versions of an earlier incarnation sets it. Not with a counter.
+  // The last cas version that counts as used; null: FirstCasVersion of the incarnation. A server
+  // that continues the versions of an earlier incarnation sets it. Not with a counter.
   std::optional<uint64_t> cas_version;
-  // Where cas versions come from when tables share them; must outlive the table. Null: a counter of
-  // its own.
+  // The source of cas versions if tables share them; must outlive the table. Null: a counter of its
+  // own.
   CasCounter* cas_counter = nullptr;
-  // Server time, by which keys expire: never goes back, and every `now` that the table is given was
-  // read from it before. This one stands still, for tables whose keys have no time to live.
+  // Server time, by which keys expire. It never goes back, and every `now` passed to the table was
+  // read from it before. The default stands still, for tables whose keys have no time to live.
   std::function<absl::Time()> clock = [] { return absl::UnixEpoch(); };
   uint32_t split_percent = kSplitPercent;  // up to 100; 0 (for tests): after every insertion
   uint32_t small_items_percent = kSmallItemsPercent;
-  // When memory is full, cold keys make room for new ones (index/README.md, "When memory is full").
+  // When memory is full, cold keys are evicted (index/README.md, "When memory is full").
   bool evict = false;
-  // Of item space, only for a Reserve of a key that has a value as long already, when there is no
-  // other room. Without `evict`.
+  // Item space reserved for a Reserve of a key whose present value is as long already, if there is
+  // no other space. Without `evict`.
   uint64_t update_room_bytes = 0;
 };
 
-// What must hold at the instant of a write.
+// The condition that must hold at the instant of a write.
 struct Condition {
   enum class Kind { kNone, kAbsent, kVersionIs };
   Kind kind = Kind::kNone;
   uint64_t version = 0;  // kVersionIs
 };
 
-// How long a key is to live with the value that it is given.
+// The time to live of a key with its new value.
 struct Lifetime {
   enum class Kind {
     kForever,
     kLimited,  // for `ttl` from the write on
-    kKept,     // for as long as before the write; forever if the key was absent
+    kKept,     // as before the write; forever if the key was absent
   };
   static Lifetime Forever() { return {}; }
-  // What is not above 0 has expired at once.
+  // A `ttl` of 0 or less has expired at once.
   static Lifetime For(absl::Duration ttl) { return {Kind::kLimited, ttl}; }
   static Lifetime Kept() { return {Kind::kKept, {}}; }
 
@@ -123,25 +123,25 @@ struct Lifetime {
 struct WriteResult {
   absl::Status status;
   uint64_t version = 0;    // of the write; or the present one when a condition failed
-  uint64_t slot = 0;       // where the item is now: a hint for readers; 0 when inline or deleted
+  uint64_t slot = 0;       // the item's slot, a hint for readers; 0 if inline or deleted
   uint64_t expiry_ns = 0;  // when the key expires: nanoseconds of server time; 0: never
 };
 
-// Whether a write was refused because no cas version is left: it is the region's end, where
+// Whether a write was refused because no cas version is left. This is permanent for the region;
 // fullness is not.
 bool IsVersionsUsedUp(const absl::Status& status);
 
-// Small items that a delete makes inline where it left room: bounded work.
+// Small items that a delete makes inline in the space that it freed: bounded work.
 inline constexpr int kPromotionsPerDelete = 2;
-// More cas versions than any one write draws, all its records included.
+// An upper bound of the cas versions that one write draws, for all its records.
 inline constexpr uint64_t kCasVersionsPerWriteMax = 64;
-// Keys of a window that one insertion evicts at most.
+// The most keys of a window that one insertion evicts.
 inline constexpr int kEvictionsNearMax = 8;
 
 class Table;
 
-// A span of item space on its way to become an item. Move-only; destroying it without Publish
-// aborts. Must not outlive its Table. Other writes of the same key may come before Publish.
+// A span of item space that becomes an item. Move-only; destroying it without Publish aborts. Must
+// not outlive its Table. Other writes of the same key may come before Publish.
 class Reservation {
  public:
   Reservation() = default;
@@ -149,14 +149,14 @@ class Reservation {
   Reservation& operator=(Reservation&& other) noexcept;
   ~Reservation();
 
-  // Where the value's bytes go (key and header are there already). Local or remote DMA writes may
-  // fill it.
+  // The memory of the value (key and header are already there). Local or remote DMA writes may fill
+  // it.
   absl::Span<std::byte> value() const { return value_; }
-  // The next `bytes` of value() have come and will not change: they are hashed now, so that Publish
-  // need not, which would keep everybody waiting for a long value. REQUIRES: there are so many.
+  // Hashes the next `bytes` of value(), which have arrived and will not change. So Publish need not
+  // hash a long value, which would block all other requests. REQUIRES: there are so many.
   void Hash(uint64_t bytes);
   bool valid() const { return table_ != nullptr; }
-  // Gives the space back; value() may no longer be written to.
+  // Frees the space; value() may no longer be written to.
   void Abort();
 
  private:
@@ -173,7 +173,7 @@ class Reservation {
 
 class alignas(128) Table {
  public:
-  // Lays an empty table out in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which
+  // Creates an empty table in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which
   // must outlive it. Errors: INVALID_ARGUMENT (too small, too large; with the bound).
   static absl::StatusOr<std::unique_ptr<Table>> Create(absl::Span<std::byte> region,
                                                        const TableOptions& options);
@@ -183,47 +183,47 @@ class alignas(128) Table {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
-  // What has expired counts as absent in all of these.
+  // Expired keys count as absent in all of these.
   WriteResult Put(absl::string_view key, absl::Span<const std::byte> value, Condition condition,
                   absl::Time now, Lifetime lifetime = {}) {
     return Put(Hashed(key), value, condition, now, lifetime);
   }
-  // Of a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
+  // For a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
   WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value, Condition condition,
                   absl::Time now, Lifetime lifetime = {});
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
   // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
   absl::StatusOr<Reservation> Reserve(absl::string_view key, uint64_t value_length, absl::Time now);
-  // Hashes what was not hashed yet of what was filled in, and makes it the key's value. The
-  // reservation is used up whatever the outcome.
+  // Hashes the rest of the value and makes it the key's value. The reservation is used up whatever
+  // the outcome.
   WriteResult Publish(Reservation reservation, Condition condition, absl::Time now,
                       Lifetime lifetime = {});
 
-  // Another lifetime for the value that is there: kLimited, or kForever. Neither value nor version
-  // change, and however long the value is, it is not copied. NOT_FOUND when the key is absent;
-  // RESOURCE_EXHAUSTED only of a key that was inline, which needs an item to have an expiry.
-  // REQUIRES: not Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
+  // Sets a new lifetime for the present value: kLimited, or kForever. Neither value nor version
+  // change, and the value is not copied. NOT_FOUND if the key is absent. RESOURCE_EXHAUSTED only
+  // for an inline key, which needs an item to have an expiry. REQUIRES: not
+  // Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
   WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
 
-  // Ends keys that have expired: one bounded step, if one is due. True when there is more to do
-  // now.
+  // Ends expired keys: one bounded step, if one is due. True if there is more to do now.
   bool SweepStep(absl::Time now);
-  // When SweepStep is wanted, whatever happens until then; InfiniteFuture when no key expires.
+  // The latest time of the next SweepStep, whatever happens until then; InfiniteFuture if no key
+  // expires.
   absl::Time next_sweep() const;
 
   absl::Time ServerTime() const { return options_.clock(); }
 
-  // A word for whoever lets several threads use the table, one at a time: 0 at first, and nothing
-  // to the table itself. It is on the cache line that each write changes anyway: one line is
-  // fetched from another core, and not two one after the other.
+  // A lock word for callers that let several threads use the table, one at a time: 0 at first, and
+  // unused by the table. It is on the cache line that each write changes anyway. So a core fetches
+  // one line from another core, and not two.
   std::atomic<uint32_t>& lock_word() { return writer_.hot().lock_word; }
 
-  // One bounded step of making free item space contiguous, when room for large items has become
-  // rare. True when there is more to do now. Any call on the table may come in between.
+  // One bounded step of compaction, if space for large items has become rare. True if there is more
+  // to do now. Any call on the table may come in between.
   bool CompactStep(absl::Time now, const CompactionBound& bound = {});
 
-  // What is there now. The value is valid until the next call on the table.
+  // The present value. It is valid until the next call on the table.
   struct View {
     absl::Span<const std::byte> value;
     uint64_t version = 0;
@@ -234,23 +234,23 @@ class alignas(128) Table {
   absl::StatusOr<View> Find(absl::string_view key) const;
 
   // --- Growth.
-  // Makes one bounded step towards a larger index if one is wanted: splits one segment (some 3,300
-  // keys; more when it had to wait) and makes small items inline that have room then, or writes
-  // kDirectoryPagesPerStep pages of a directory that doubles. True when there is more to do now;
-  // false also when there is no room to grow. Between steps the table is whole.
+  // Makes one bounded step towards a larger index, if needed. It splits one segment (some 3,300
+  // keys; more when it had to wait) and makes small items inline that now fit. Or it writes
+  // kDirectoryPagesPerStep pages of a directory that doubles. True if there is more to do now;
+  // false also if there is no space to grow. Between steps the table is consistent.
   bool GrowStep(absl::Time now);
 
-  // Whether some step is wanted. GrowStep may still find no room for it.
+  // Whether a step is due. GrowStep may still find no space for it.
   bool GrowthWanted() const { return directory_.doubling() || !wants_split_.empty(); }
 
-  // --- Eviction (table_eviction.cc). Nothing of it happens without TableOptions::evict.
-  // Evicts some keys if little room is left: at most 256. True when there is more to do now.
+  // --- Eviction (table_eviction.cc). Only with TableOptions::evict.
+  // Evicts some keys if little space is left: at most 256. True if there is more to do now.
   bool EvictStep(absl::Time now);
   bool evicts() const { return options_.evict; }
   uint64_t evictions() const { return counts_.evictions; }  // since the start
-  // What was done since the start beside the writes themselves, in microseconds or so: items moved
-  // or evicted to make room, lines looked at for that, keys that had expired, items looked at by
-  // flushes.
+  // The work since the start besides the writes themselves, in units of about a microsecond. It
+  // counts items moved or evicted for space, lines visited for that, expired keys, and items
+  // visited by flushes.
   uint64_t effort() const {
     constexpr uint64_t kBytesPerUnit = 8192;  // copied and hashed
     constexpr uint64_t kLooksPerUnit = 8;
@@ -259,21 +259,21 @@ class alignas(128) Table {
            counts_.evictions + counts_.expiries + lines_looked_ / kPassedPerUnit +
            flush_looks_ / kLooksPerUnit;
   }
-  // Whether a Reserve of that size that found no room may find some when it is tried again: as
-  // enough is free, in pieces, or the room for updates is in use; or, with eviction, since
-  // each attempt and each step makes more: it fits beside what must stay for longer than leases and
-  // reservations do.
+  // Whether a Reserve of that size that found no space may succeed later. Without eviction: enough
+  // is free, in pieces, or the space for updates is in use. With eviction, where each attempt and
+  // each step frees more: the value fits beside the data that stays longer than leases and
+  // reservations.
   bool MayMakeRoom(absl::string_view key, uint64_t value_length) const;
-  // What clients tell of their hits (access_hint.h): the keys stay longer. Anything may be in them,
-  // the partition is not looked at.
+  // Takes clients' access hints (access_hint.h): these keys stay longer. The hints may have any
+  // content; the partition is ignored.
   void TakeHints(absl::Span<const uint64_t> hints);
-  // The key is in use. False when it is absent.
+  // Marks the key as in use. False if it is absent.
   bool Touch(absl::string_view key);
 
   // --- Flush.
   // Deletes up to `keys_max` (at most kFlushKeysMax) keys whose version is at most `version_bound`,
-  // from `cursor` on; 0 is the beginning. A client that goes on until the cursor returned is 0 has
-  // deleted every such key, whatever was written, deleted or split meanwhile.
+  // from `cursor` on; 0 is the beginning. A client that continues until the returned cursor is 0
+  // has deleted every such key, despite writes, deletes and splits meanwhile.
   struct FlushResult {
     uint64_t cursor = 0;
     uint64_t deleted = 0;
@@ -282,22 +282,20 @@ class alignas(128) Table {
   absl::StatusOr<FlushResult> FlushStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
                                         absl::Time now);
 
-  // Asks for the memory that a call about `key` will look at first. A batch of calls for which all
-  // memory was asked for beforehand waits once instead of once each. By any thread at any time.
-  // `hash`: as Put's.
+  // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits
+  // for memory once, instead of once for each call. By any thread at any time. `hash`: as Put's.
   void Prefetch(KeyHash hash) const;
-  // Likewise what it will look at next, when that memory has come: the key's item, if the table has
-  // more of these than inline ones. By the thread that may write.
+  // Prefetches the memory that the call reads next: the key's item, if the table has more items
+  // than inline keys. For use when the first memory has arrived. Only by the thread that may write.
   void PrefetchItem(KeyHash hash) const;
-  // Likewise for what each write changes.
+  // Prefetches the cache line that each write changes.
   void PrefetchHot() const { writer_.PrefetchHot(); }
 
-  // Whether one of the steps (GrowStep, SweepStep, EvictStep, CompactStep) may have something to do
-  // now.
+  // Whether one of the steps (GrowStep, SweepStep, EvictStep, CompactStep) may have work now.
   bool StepWanted(absl::Time now);
 
-  // Keeps the space of the item at `slot` from being reused until `until`, even if it dies (a
-  // reader was sent there).
+  // Keeps the space of the item at `slot` from reuse until `until`, even if it dies (a reader was
+  // sent there).
   void Lease(uint64_t slot, absl::Time until);
 
   struct Stats {
@@ -316,15 +314,16 @@ class alignas(128) Table {
     double load_factor = 0;      // occupied words over all words of segments
     uint64_t cas_version = 0;    // the last that this table used
     uint64_t expiring_keys = 0;  // that have an expiry, whether or not it has passed
-    uint64_t expiries = 0;       // keys ended because it had, since the start
-    // Since the start: how often a key moved between its forms and places.
+    uint64_t expiries = 0;       // keys that expired, since the start
+    // Since the start: moves of keys between forms and places.
     uint64_t demotions = 0;
     uint64_t promotions = 0;
     uint64_t pull_backs = 0;
     uint64_t chained_inserts = 0;
     uint64_t in_place_updates = 0;
     uint64_t splits = 0;
-    // Since the start: what compaction moved, and the windows that it emptied, or tried to.
+    // Since the start: items and bytes that compaction moved, and windows that it emptied or
+    // abandoned.
     uint64_t compaction_items = 0;
     uint64_t compaction_bytes = 0;
     uint64_t compaction_windows = 0;
@@ -333,10 +332,10 @@ class alignas(128) Table {
     uint64_t evictions = 0;        // keys
     uint64_t evicted_bytes = 0;    // their keys and values
     uint64_t hints = 0;            // taken
-    uint64_t hints_unmatched = 0;  // of these, those whose key was not there any more
+    uint64_t hints_unmatched = 0;  // of these, hints whose key was gone
 
-    // Together with another table of the same server: sums; the deeper directory. Leaves
-    // load_factor as it is.
+    // Adds the stats of another table of the same server: sums; the deeper directory. Does not
+    // change load_factor.
     void Add(const Stats& other);
   };
   Stats stats() const;
@@ -344,7 +343,7 @@ class alignas(128) Table {
  private:
   friend class Reservation;
 
-  // Where a key is, or would be.
+  // The place of a key, or the place for a new key.
   struct Location {
     KeyHash hash;
     uint64_t home = 0;     // offset of line h
@@ -361,7 +360,7 @@ class alignas(128) Table {
     uint64_t version = 0;
     uint64_t expiry_ns = 0;
   };
-  // What a key adds to the accounts.
+  // A key's contribution to the accounts.
   struct Account {
     uint64_t keys = 0;
     uint64_t inline_keys = 0;
@@ -372,31 +371,31 @@ class alignas(128) Table {
     bool operator==(const Account&) const = default;
   };
 
-  // What is known of a unit that is a segment.
+  // The state of a unit that is a segment.
   struct Segment {
-    uint32_t words = 0;  // that keys take, chains included, links apart
+    uint32_t words = 0;  // used by keys, with chains and without links
     uint32_t keys = 0;
     uint32_t small_items = 0;  // items that would be inline if there had been room
     uint32_t expiring = 0;     // keys that have an expiry
-    // No key here expires before that. (Server time; not while it is being swept.)
+    // No key here expires before that. (Server time; not valid while it is being swept.)
     uint64_t expires_from_ns = UINT64_MAX;
     bool wants_split = false;
     uint8_t hand = 0;  // of eviction within it: a line
   };
-  // Goes through the segments that have keys which may have expired.
+  // The progress of a sweep through the segments whose keys may have expired.
   struct Sweep {
     bool under_way = false;
     uint32_t next_unit = 0;
     // The segment under way.
     absl::optional<uint32_t> unit;
     uint32_t line = 0;
-    uint64_t expires_from_ns = UINT64_MAX;  // of its keys that were looked at
-    // No key expires before that, of those that this sweep has passed and that were written since
-    // it began.
+    uint64_t expires_from_ns = UINT64_MAX;  // of its keys visited so far
+    // No key expires before that, among those that this sweep has passed and those written since it
+    // began.
     uint64_t passed_from_ns = UINT64_MAX;
     uint32_t lines_left = kSweepLinesPerPeriod;  // of this period
     absl::Time period_end = absl::InfinitePast();
-    absl::Time next = absl::InfinitePast();  // no step before
+    absl::Time next = absl::InfinitePast();  // no step before this time
   };
 
   Table(absl::Span<std::byte> region, const TableOptions& options);
@@ -417,7 +416,7 @@ class alignas(128) Table {
   void LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const;
   bool HoldsKey(uint64_t slot, absl::string_view key) const;
   absl::string_view KeyOf(const Location& at) const;
-  // Where the key is, if it lives. What has expired is ended here and now.
+  // The place of the key if it is alive. An expired key is ended first.
   Location LocateLive(const HashedKey& hashed, absl::Time now) {
     Location at = Locate(hashed);
     if (at.has_expiry()) EndIfExpired(hashed, at, now);
@@ -456,9 +455,9 @@ class alignas(128) Table {
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
   void PullBack(uint64_t line_offset);
   void MoveAsNobodyMay(absl::string_view key);  // seeded bugs
-  // Publishes, and keeps account of the words of segments' lines.
+  // Publishes the line and updates the account of words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
-  // Ends the key, whatever the reason.
+  // Removes the key, for any reason.
   void Remove(const Location& at, int promotions_max, absl::Time now);
   Account AccountOf(const Location& at) const;
   static Account AccountOf(absl::string_view key, ByteSpan value, WordKind form,
@@ -495,9 +494,9 @@ class alignas(128) Table {
   // Eviction.
   struct Victims {
     uint32_t lives_max = 1;    // a key that has more stays
-    bool of_any_kind = false;  // or only those whose end gives item space
-    uint64_t time_ns = 0;      // by the server's clock: what has expired goes first
-    absl::string_view spared;  // stays, whatever it has
+    bool of_any_kind = false;  // if false, only keys whose eviction frees item space
+    uint64_t time_ns = 0;      // by the server's clock: expired keys go first
+    absl::string_view spared;  // stays, whatever its counter
   };
   absl::optional<uint64_t> BeginItemEvicting(absl::string_view key, uint64_t value_length,
                                              Location* at, absl::Time now);
@@ -527,7 +526,7 @@ class alignas(128) Table {
   bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
   void PromoteIn(DirectoryEntry entry, absl::Time now);
   void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry, uint64_t expires_from_ns);
-  void WriteEmptyHalf(DirectoryEntry entry);  // a seeded bug's
+  void WriteEmptyHalf(DirectoryEntry entry);  // for a seeded bug
   void Poison(DirectoryEntry old);
   bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
                  FlushResult& result, absl::Status& status);
@@ -543,19 +542,19 @@ class alignas(128) Table {
   SegmentSplit split_;
   Compactor compactor_;
   TableOptions options_;
-  absl::flat_hash_set<uint64_t> reserved_;  // items on their way, which stay where they are
-  uint32_t generation_ = 0;                 // the last given out
+  absl::flat_hash_set<uint64_t> reserved_;  // items of reservations, which are not moved
+  uint32_t generation_ = 0;                 // the last used
   std::vector<Segment> segments_;           // by unit
   std::vector<uint64_t> segments_of_depth_;
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
-  // From here on what writes change.
-  alignas(64) uint64_t occupied_words_ = 0;  // of segments' lines, links apart
+  // Members that writes change follow.
+  alignas(64) uint64_t occupied_words_ = 0;  // of segments' lines, without links
   uint64_t hand_ = 0;                        // of eviction: a line, as LineLives numbers them
-  uint64_t lines_in_vain_ = 0;               // that it passed since it evicted a key
-  uint64_t lines_looked_ = 0;                // that it passed since the start
-  uint64_t place_ = 0;                       // in item space: where neighbours are looked for next
-  uint64_t flush_looks_ = 0;                 // at entries, by flushes
-  Stats counts_;  // what is counted as it happens; stats() fills in the rest
+  uint64_t lines_in_vain_ = 0;               // lines passed since the last eviction
+  uint64_t lines_looked_ = 0;                // lines passed since the start
+  uint64_t place_ = 0;        // in item space: where the next search for neighbours starts
+  uint64_t flush_looks_ = 0;  // entries visited by flushes
+  Stats counts_;              // counters kept as events occur; stats() fills in the rest
   Sweep sweep_;
 };
 

@@ -1,11 +1,11 @@
-// Eyes and faults for tests. In production none of this exists: kTestHooks is false, every function
-// here is constant and empty, and the compiler removes the calls.
+// Observers and faults for tests. In production kTestHooks is false, every function here is
+// constant and empty, and the compiler removes the calls.
 //
-// The libraries of this room are built twice (index/BUILD): `//index:table`, and for tests
-// `//index:table_hooked`, compiled with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer
-// before every store into the region, so that a test can run readers between any two stores of a
-// write; and it makes, on demand, the mistakes that the rules of index/README.md exclude, so that a
-// test can show that it would notice them.
+// The libraries of this module are built twice (index/BUILD): `//index:table`, and for tests
+// `//index:table_hooked`, with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer before every
+// store into the region, so that a test can run readers between any two stores of a write. On
+// demand it also makes the mistakes that the rules of index/README.md exclude, so that a test can
+// show that it detects them.
 
 #ifndef OSPREY_INDEX_TEST_HOOKS_H_
 #define OSPREY_INDEX_TEST_HOOKS_H_
@@ -19,8 +19,8 @@ namespace osprey::index {
 
 class Table;
 
-// One mistake each; the rule that it breaks. tests/mutation_test.cc runs them all in the
-// simulation, and tests/index_seeded_bugs_test.cc most of them on the table alone.
+// Each is one mistake, with the rule that it breaks. tests/mutation_test.cc runs them all in the
+// simulation. tests/index_seeded_bugs_test.cc runs most of them on the table alone.
 enum class SeededBug {
   kNone,
   // Writers.
@@ -34,17 +34,17 @@ enum class SeededBug {
   kPullBackIntoSecondLine,      // W3
   kChainSourceClearedFirst,     // W3
   kMiddleOfChainUnlinked,       // W3: a line that is not the chain's last is unlinked and reused
-  kDirectoryBeforeCopy,         // W7: the halves are named while their lines are still empty
+  kDirectoryBeforeCopy,         // W7: the directory names the halves while their lines are empty
   kOldLinesNotPoisoned,         // W7
-  kGenerationKeptOnReuse,       // W7: a unit has one generation in all its lives
+  kGenerationKeptOnReuse,       // W7: a unit has the same generation in all its uses
   kWriteDuringSplit,            // W7: between the copy and its publication
   kNoDeadMarkOnMove,            // W2, compaction
-  kChangedItemMoved,            // W2, compaction: the copy is of what the item was before a write
-  kExpiryIgnored,               // R8, server: what has expired counts as present
-  kNoSecondLook,                // R8, server: a life is prolonged by the clock before the write
-  // Both sides: what the checksum does not cover.
+  kChangedItemMoved,            // W2, compaction: the copy is of the item before a write
+  kExpiryIgnored,               // R8, server: an expired key counts as present
+  kNoSecondLook,  // R8, server: a key's life is extended without the second clock read
+  // Both sides: input that the checksum does not cover.
   kNoItemChecksum,
-  // Neither the record's version nor an item's cas version, which would stand in for it.
+  // Neither the record's version nor an item's cas version, which would replace it.
   kChecksumWithoutVersion,
   kChecksumWithoutOffset,
   kChecksumWithoutIncarnation,
@@ -52,8 +52,8 @@ enum class SeededBug {
   kDeadIsMiss,                  // R1
   kKeyNotCompared,              // validation
   kPiecesNotVerified,           // validation, of a value that is READ in pieces
-  kSightingBelieved,            // validation, of a line that was seen where it stands
-  kScanNotConfirmed,            // Scan: lines that were followed need not be unchanged
+  kSightingBelieved,            // validation, of a line found by the mapped probe
+  kScanNotConfirmed,            // Scan: followed lines may have changed
   kStateNotCompared,            // validation
   kFingerprintNotConfirmed,     // R2
   kConfirmedBySlot,             // R2: the line's slots instead of its version
@@ -61,13 +61,13 @@ enum class SeededBug {
   kChainMissConfirmedTooEarly,  // R2: before the chain's last READ
   kGenerationOfOneLine,         // R2
   kGenerationUnchecked,         // R2
-  kAbsentByLatestTime,          // R8: absent by the latest time that it may be
-  kPresentByEarliestTime,       // R8: present by the earliest
-  kClientClockSlewed,           // R8: bounds of the server's clock by a clock that is slewed
+  kAbsentByLatestTime,          // R8: absent by the latest possible time
+  kPresentByEarliestTime,       // R8: present by the earliest possible time
+  kClientClockSlewed,           // R8: bounds of the server's clock by a slewed clock
   // The server.
-  kServerClockSlewed,  // R8: likewise
+  kServerClockSlewed,  // R8: the server judges expiries by a slewed clock
   kVersionsRepeat,     // W1: each incarnation counts its cas versions from 1
-  kAckBeforePublish,   // W8: a PUT is answered, and then carried out
+  kAckBeforePublish,   // W8: a PUT is answered before it is executed
 };
 
 #ifdef OSPREY_INDEX_TEST_HOOKS
@@ -78,9 +78,10 @@ class StoreObserver {
  public:
   virtual ~StoreObserver() = default;
   virtual void BeforeStore() = 0;
-  // Instead, before the store of a record's first word: what readers tell its states by.
+  // Called instead of BeforeStore before the store of a record's first word, by which readers tell
+  // its states apart.
   virtual void BeforeFirstWord() { BeforeStore(); }
-  // kWriteDuringSplit only: the moment to write.
+  // kWriteDuringSplit only: the test writes here.
   virtual void BetweenCopyAndPublish(Table&) {}
   // The stores that follow end this key.
   virtual void BeforeEviction(absl::string_view) {}
@@ -90,18 +91,18 @@ class StoreObserver {
 inline StoreObserver* store_observer = nullptr;
 inline SeededBug seeded_bug = SeededBug::kNone;
 
-// Compaction goes on whether or not room is wanted.
+// Compaction continues even if no space is needed.
 inline bool compaction_forced = false;
 
-// So many keys go in each step, whatever they are, and whether or not memory is wanted.
+// Each step evicts so many keys, whatever their counters, even if no memory is needed.
 inline uint32_t evictions_forced = 0;
 
-// One step of compaction moves so many bytes at most, and a lookup READs items up to this length
+// The most bytes that one step of compaction moves, and the longest items that a lookup READs
 // whole; 0: as shipped.
 inline uint64_t compaction_bytes_max = 0;
 inline uint64_t whole_read_bytes_max = 0;
 
-// A Put is written in place wherever it has room there, as if there were none for a copy.
+// A Put is written in place wherever it fits there, as if there were no space for a copy.
 inline bool rewriting_forced = false;
 
 inline bool RewritingForced() { return rewriting_forced; }

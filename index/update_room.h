@@ -1,10 +1,10 @@
-// Room that is kept for updates of long values where nothing is evicted: when all else is full, a
-// value that comes slowly has a place beside the one that it replaces (W6).
+// Space reserved for updates of long values if nothing is evicted. When all else is full, a value
+// that arrives slowly still has a place beside the one that it replaces (W6).
 //
 //   free pages --TakeBack--> held --Lend--> free, for the one allocation before the next TakeBack
 //
-// It is held as runs of pages that look like items being written, so that nothing else is allocated
-// there. An update that was lent room gives back its old value's.
+// It is held as runs of pages that look like items being written, so nothing else is allocated
+// there. An update that was lent this space returns that of its old value.
 
 #ifndef OSPREY_INDEX_UPDATE_ROOM_H_
 #define OSPREY_INDEX_UPDATE_ROOM_H_
@@ -29,7 +29,7 @@ class UpdateRoom {
   uint64_t bytes() const { return pages_ * kPageBytes; }
   bool full() const { return pages_ == pages_max_; }
 
-  // Holds as many pages as are free, until it is full.
+  // Takes free pages, until it is full.
   void TakeBack();
   // Frees all of it.
   void Lend();
