@@ -1,15 +1,16 @@
-// Registered memory of the application, from which values are put and into which they are fetched
-// without a copy: the NIC reads and writes it directly.
+// Registered memory of the application: the source of puts and the target of gets without a copy.
+// The NIC reads and writes it directly.
 //
 //   absl::StatusOr<osprey::Buffer> buffer = client->AllocateBuffer(64 << 20);
 //   absl::StatusOr<osprey::ValueInfo> got = client->GetInto("film", *buffer);
 //   if (got.ok()) Play(buffer->data(), got->length);
 //
-// Ownership: a Buffer belongs to one Client, which made it, and may outlive it. It may be destroyed
-// while operations use it: they keep what they need. (Memory given to RegisterBuffer is the
-// caller's: it must stay until the Buffer is gone and no operation uses it any more.)
+// Ownership: a Buffer belongs to the Client that made it, and may outlive it. The caller may
+// destroy it while operations use it: they keep the memory that they need. Memory given to
+// RegisterBuffer stays the caller's. It must stay valid until the Buffer is gone and no operation
+// uses it.
 //
-// Thread rule: that of its Client; also for its destruction.
+// Thread rule: that of its Client, for its destruction as well.
 
 #ifndef OSPREY_CLIENT_BUFFER_H_
 #define OSPREY_CLIENT_BUFFER_H_
@@ -36,7 +37,7 @@ class Buffer {
   ~Buffer() = default;
 
   std::byte* data() const;
-  size_t size() const;  // bytes, as they were asked for
+  size_t size() const;  // as requested, in bytes
 
  private:
   friend class Client;
@@ -44,14 +45,14 @@ class Buffer {
   std::shared_ptr<client::RegisteredMemory> memory_;
 };
 
-// A value that stands in a buffer.
+// A value that was fetched into a buffer.
 struct ValueInfo {
   uint64_t length = 0;                            // bytes
   uint64_t version = 0;                           // of the write that made it
   absl::Duration ttl = absl::InfiniteDuration();  // as Value::ttl
 };
 
-// Of a GetInto that failed as Reason::kBufferTooSmall: how long the value is. Else 0.
+// The length of the value, if a GetInto failed as Reason::kBufferTooSmall. Otherwise 0.
 uint64_t BytesNeeded(const absl::Status& status);
 
 }  // namespace osprey

@@ -1,4 +1,4 @@
-// What stands behind a Client: its engine, the clock, and sleeping.
+// The implementation of a Client: its engine, the clock, and sleeping.
 
 #ifndef OSPREY_CLIENT_CLIENT_IMPL_H_
 #define OSPREY_CLIENT_CLIENT_IMPL_H_
@@ -18,12 +18,12 @@ namespace osprey {
 
 namespace client {
 
-// The engine's time. Its origin means nothing.
+// The engine's time, with an arbitrary origin.
 inline absl::Time Now() { return absl::UnixEpoch() + RawClock(); }
 
-// The same, read anew once in each tick of the kernel: some ns instead of some tens, and up to 10
-// ms behind. (The kernel's coarse clock is slewed, so all that counts of it is that it has gone
-// on.) Thread rule: one thread.
+// The same, read only once in each tick of the kernel: it takes some ns instead of some tens, and
+// is up to 10 ms behind. (The kernel's coarse clock is slewed, so only its progress is used.)
+// Thread rule: one thread.
 class CoarseClock {
  public:
   absl::Time operator()() {
@@ -41,7 +41,7 @@ class CoarseClock {
   absl::Time now_ = absl::InfinitePast();
 };
 
-// Where a blocking call finds its answer. One pointer to it fits the callback's own storage, so
+// Where a blocking call receives its answer. One pointer to it fits the callback's own storage, so
 // nothing is allocated.
 template <typename T>
 struct Answer {
@@ -72,20 +72,20 @@ class Client::Impl {
   // Zero means the default. Errors: INVALID_ARGUMENT out of range.
   absl::StatusOr<absl::Time> DeadlineOf(absl::Duration deadline,
                                         absl::Time now = client::Now()) const;
-  // The same of a write: its error says that nothing was applied.
+  // The same for a write: its error says that nothing was applied.
   absl::StatusOr<absl::Time> WriteDeadlineOf(absl::Duration deadline) const;
 
-  // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns how many
-  // operations ended. `now` is the time at its call.
+  // Polls until `is_done()` or `end`, and sleeps meanwhile as the options say. Returns the number
+  // of operations that ended. `now` is the time of the call.
   template <typename Predicate>
   int PollUntil(Predicate is_done, absl::Time end, absl::Time now = client::Now());
 
-  // Answers all of `keys`. Where operations of others take the room it is waited for, or not.
+  // Answers all of `keys`. If other operations use up the limits, it waits for them, or does not.
   void GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
               absl::Duration deadline, bool waits_for_room);
 
-  // Starts with start(callback) and polls until the answer is there. It comes by the operation's
-  // deadline.
+  // Starts with start(callback) and polls until the answer arrives, at the latest by the
+  // operation's deadline.
   template <typename T, typename Start>
   absl::StatusOr<T> Block(Start start) {
     client::Answer<T> answer;
@@ -114,8 +114,8 @@ int Client::Impl::PollUntil(Predicate is_done, absl::Time end, absl::Time now) {
     total += count;
     if (is_done() || now >= end) return total;
     if (count > 0) {
-      idle_since =
-          absl::InfiniteFuture();  // its callbacks may have started something: poll before sleeping
+      // Its callbacks may have started operations: poll before sleeping.
+      idle_since = absl::InfiniteFuture();
       continue;
     }
     idle_since = std::min(idle_since, now);

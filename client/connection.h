@@ -1,5 +1,5 @@
-// The connection to one server: made, greeted, its map read, watched, and made again when it
-// breaks.
+// The connection to one server. It connects, greets, reads the map, watches the server, and
+// reconnects after a loss.
 //
 //             kConnected          Welcome           last page           Goodbye
 //   kConnecting -----> kGreeting -----> kMapping ----------> kReady -----------> kLeaving
@@ -12,17 +12,17 @@
 // kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
 //
 //   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
-//   kGreeting  With a key: the server's challenge is answered, and its Welcome believed only if it
-//              proves that the server has the key, too. Until then the server may READ nothing of
-//              ours.
-//   kReady     Nothing heard for kQuietMax: a READ of the region header, which does not wake the
+//   kGreeting  With a key: the client answers the server's challenge, and accepts its Welcome only
+//              if it proves that the server has the key, too. Until then the client exposes no
+//              memory to the server.
+//   kReady     No message for kQuietMax: a READ of the region header, which does not wake the
 //              server. Not back within kSilenceMax: Fail.
-//   kLeaving   The server is about to end: nothing new is posted, and what is under way is awaited
+//   kLeaving   The server is about to end: nothing new is posted. Operations under way are awaited
 //              for kLeavingMax.
-//   kDraining  The transport was told to disconnect; READs posted before are still ending.
+//   kDraining  The transport is disconnecting; READs posted before are still ending.
 //
-// It believes nothing that the server says before it has checked it: Welcome here, replies in the
-// engine, everything READ in index::RegionMap, index::Lookup and index::Scan.
+// Every input of the server is checked before it is used: Welcome here, replies in the engine, and
+// all that is READ in index::RegionMap, index::Lookup and index::Scan.
 //
 // Thread rule: one thread. No clock: time is an argument.
 
@@ -49,17 +49,18 @@ namespace osprey::client {
 
 struct ConnectionOptions {
   std::string uri;
-  // The pause before the first attempt after a loss, doubled up to the last; each is shortened by
-  // up to a half at random. Time that an attempt took in vain counts as pause.
+  // The pause before the first attempt after a loss, doubled up to the last. Each pause is
+  // shortened by up to a half at random. The time of a failed attempt counts as pause.
   absl::Duration backoff_first = absl::Milliseconds(10);
   absl::Duration backoff_last = absl::Seconds(1);
   uint64_t seed = 1;
-  // Null: a server that wants one is not connected to. Else only a server that has it is.
+  // Null: the client connects to no server that requires a key. Otherwise it connects only to a
+  // server that has the same.
   rdma::AuthKey::Pointer key;
   std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
 };
 
-// The server's side of the bargain, from Welcome and checked.
+// The server's limits and wishes from its Welcome, checked.
 struct ServerTerms {
   uint64_t session = 0;
   uint64_t incarnation = 0;
@@ -69,11 +70,12 @@ struct ServerTerms {
   uint32_t requests_max = 0;
   uint64_t value_bytes_max = 0;
   uint64_t eager_bytes_max = 0;  // key and value together
-  // What its clock said after `asked_at` by ours, and before Welcome was here.
+  // The reading of its clock, taken after `asked_at` by the client's clock and before Welcome
+  // arrived.
   absl::Time server_time;
   absl::Time asked_at;
   bool wants_hints = false;    // it evicts
-  bool wants_reports = false;  // of our GETs (get_report.h)
+  bool wants_reports = false;  // it requests reports of GETs (get_report.h)
 };
 
 class Connection {
@@ -82,9 +84,9 @@ class Connection {
   static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
   static constexpr absl::Duration kSilenceMax() { return absl::Seconds(3); }
   static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
-  // Requests without an answer that we keep account of, whatever a server allows.
+  // The client's own limit of requests without an answer, whatever a server allows.
   static constexpr uint32_t kRequestsMax = 4096;
-  // The word that the server READs to see that we live (rdma/wire.h, HelloBody).
+  // The word that the server READs to detect that the client is alive (rdma/wire.h, HelloBody).
   static constexpr uint64_t kLivenessBytes = 8;
   // The cookie of the READs that are posted here; the engine uses others.
   static constexpr uint64_t kCookie = 0;
@@ -100,37 +102,37 @@ class Connection {
     kBackoff,
     kClosed
   };
-  // What the owner must act on.
+  // What the owner must react to.
   enum class Change {
     kNone,
-    kReady,  // terms(), maps() and id() are good; the session is the owner's to begin or resume
+    kReady,  // terms(), maps() and id() are valid; the owner begins or resumes the session
     kLost,   // nothing of the connection is left: no READ is under way
   };
 
-  // All must outlive this. `session` says what to resume; `liveness` is 8 bytes for the server to
-  // READ.
+  // All must outlive this. `session` is the session to resume; `liveness` is 8 bytes for the server
+  // to READ.
   Connection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
              const Session& session, const ConnectionOptions& options);
 
-  // Takes an event (null: time passes). Not for the owner's READs, nor for replies: those are told
-  // by Heard.
+  // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
+  // `Heard`.
   Change Advance(const rdma::Event* event, absl::Time now);
-  // Something came from the server.
+  // Activity of the server.
   void Heard(absl::Time now) {
     heard_at_ = now;
-    // The READ that asks may stand behind others, which are slow and answer its question.
+    // The probing READ may be behind slow ones, whose completion answers its question.
     if (probing_ && state_ == State::kReady) timer_ = now + kSilenceMax();
   }
-  // Ends this connection; another is tried after a pause.
+  // Ends this connection; the next attempt follows after a pause.
   void Fail(absl::Status why);
-  // The server is about to end: the connection is left once the answers are in.
+  // The server is about to end: the client leaves the connection once the answers are in.
   void Leave(absl::Time now);
   // Ends it for good.
   void Close();
 
   State state() const { return state_; }
   bool ready() const { return state_ == State::kReady; }
-  // READs that were posted may be believed, and replies.
+  // Completed READs, and replies, may be accepted.
   bool answers_count() const { return state_ == State::kReady || state_ == State::kLeaving; }
   rdma::ConnectionId id() const { return id_; }
   const std::string& uri() const { return options_.uri; }
@@ -139,15 +141,15 @@ class Connection {
   const rdma::ConnectionLimits& limits() const { return limits_; }
   PartitionMaps& maps() { return *maps_; }
 
-  // Why the last attempt or connection failed. OK: none has.
+  // Why the last attempt or connection failed. OK: no failure yet.
   const absl::Status& last_error() const { return last_error_; }
   // Kept across reconnects: 0 until the first Welcome.
   uint64_t value_bytes_max() const { return terms_.value_bytes_max; }
-  // What one append takes, key and value together; kept likewise. Before the first connection: what
-  // any server takes.
+  // The limit of one append, key and value together; also kept across reconnects. Before the first
+  // connection: the limit that all servers share.
   uint64_t append_bytes_max() const;
   uint64_t times_ready() const { return times_ready_; }
-  // When Advance(nullptr) has something to do.
+  // When Advance(nullptr) has work to do.
   absl::Time NextTimer() const;
 
  private:
@@ -159,7 +161,7 @@ class Connection {
   void Connect(absl::Time now);
   void Pause(absl::Time now);
   absl::Status SayHello(absl::Time now);
-  // What comes before kMapping; true once that was the Welcome.
+  // Handles a frame before kMapping; true if it was the Welcome.
   absl::StatusOr<bool> TakeGreeting(rdma::Bytes frame);
   absl::Status TakeChallenge(rdma::Bytes frame);
   absl::Status TakeRefused(rdma::Bytes frame) const;
@@ -183,12 +185,12 @@ class Connection {
   ServerTerms terms_;
   rdma::ConnectionLimits limits_;
   rdma::HelloBody hello_;                // as it was sent
-  absl::optional<rdma::Nonces> nonces_;  // of the challenge that was answered
+  absl::optional<rdma::Nonces> nonces_;  // of the answered challenge
   std::unique_ptr<PartitionMaps> maps_;
   Buffer buffer_;  // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;
   bool probing_ = false;
-  int pauses_ = 0;  // since the last connection that lasted
+  int pauses_ = 0;  // since the last stable connection
   uint64_t times_ready_ = 0;
   absl::Time heard_at_ = absl::InfinitePast();
   absl::Time ready_at_ = absl::InfinitePast();

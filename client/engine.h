@@ -1,30 +1,29 @@
-// The client's engine: runs operations over one connection at a time, driven by Poll(now). It has
-// no clock, never sleeps and owns no thread; what it needs of the world is an rdma::Transport. So
-// the tests and the simulation run this very code in virtual time over a transport of theirs.
+// The client's engine runs operations over one connection at a time, driven by Poll(now). It has no
+// clock, never sleeps and owns no thread; an rdma::Transport connects it to the world. So tests and
+// simulation run the same code in virtual time over their own transport.
 //
 //   Start…  an operation from the pool goes into the queue of its state
-//   Poll    deadlines; the transport's events; timers; READs that are wanted, as chains;
-//           requests; callbacks
+//   Poll    deadlines; the transport's events; timers; READs, as chains; requests; callbacks
 //
 //   GETs    get_operation.h      new_ -> to_read_ -> (chain) -> paused_ -> to_read_ …
 //                                long values: (chain) -> fetching_, until all pieces are there
-//                                the last resort: to_send_ -> (session)
-//           mapped_gets.h        of callers who wait, over shm: at once, if one look finds them
-//           get_groups.h         of callers who wait: (chain), and an operation when READs alone do
-//                                not answer
+//                                 GET by message: to_send_ -> (session)
+//           mapped_gets.h        blocking GETs over shm: at once, if one probe finds them
+//           get_groups.h         blocking GETs: (chain), and an operation if READs alone do not
+//                                answer
 //   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
 //
-// When the connection is lost, GETs start over on the next one (R7). Requests that are no writes
-// are asked anew. Writes that the server may have wait: if the server still knows the session they
-// are repeated under their old sequence, else they end as UNKNOWN. Writes that were never sent just
-// wait.
+// When the connection is lost, GETs start over on the next one (R7). Requests other than writes are
+// sent again. Writes that the server may have wait: if the server still has the session, they are
+// repeated under their old sequence, otherwise they end as UNKNOWN. Writes that were never sent
+// just wait.
 //
-// R4: deadlines are looked at before events, so that no answer is believed after its deadline; and
-//     once more when answers are handed out, as the process may have been stopped in between.
-// R5: an operation with a READ under way is answered at its deadline at once: READs land in buffers
-//     of the engine, and the buffer of this one stays out of use until the READ has ended. (In
-//     memory of the user: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
-//     connection is broken, which ends them all; other operations go on after the reconnect.
+// R4: deadlines are checked before events, so that no answer is accepted after its deadline. They
+//     are checked again before answers are delivered, as the process may have been stopped.
+// R5: an operation with a READ under way is answered at its deadline at once. READs land in buffers
+//     of the engine, and the buffer of this one stays out of use until the READ has ended. (For
+//     the user's memory: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
+//     engine breaks the connection, which ends them all; other operations go on after the reconnect.
 //
 // Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
 // nothing else.
@@ -66,17 +65,17 @@
 
 namespace osprey::client {
 
-// Key and value of a PUT that travel in its frame, where the frame has room (the transport's have
-// 8192 bytes in all): above, the server READs the value. Measured by tests/eager_benchmark, us a
-// PUT, eager / by rendezvous:
+// The limit for key and value of a PUT in its frame. A frame of the transport has 8192 bytes in
+// all. The server READs a longer value. Measured by tests/eager_benchmark, us a PUT, eager / by
+// rendezvous:
 //
 //   value bytes                      64         1024         8000
 //   soft-RoCE, one at a time      35 / 73      49 / 85    130 / 182
 //   shared memory, one at a time 1.4 / 1.9    1.0 / 1.2    2.8 / 2.8
 //   shared memory, 32 at once    .33 / 1.29   .91 / 1.34   2.4 / 2.8
 //
-// So whatever fits goes eager. Longer frames would gain nothing over shared memory, and cost the
-// server 32 receives of their length for each connection.
+// So every PUT that fits goes eager. Longer frames would gain nothing over shared memory. They
+// would cost the server 32 receives of their length for each connection.
 inline constexpr uint64_t kEagerBytesMax = 8192;
 
 struct EngineOptions {
@@ -85,35 +84,33 @@ struct EngineOptions {
   // Registered memory for READs, and as much again for values on their way to the server.
   uint64_t buffer_bytes_max = 64 << 20;
   uint64_t slot_cache_bytes = 16 << 20;
-  // Key and value of a PUT that travel in the frame, at most; the server and the frame may say
-  // less.
+  // The limit for key and value of a PUT in its frame; the server and the frame may set a lower
+  // one.
   uint64_t eager_bytes_max = kEagerBytesMax;
-  // Poll's time, read anew: Poll's argument is too old to say when something had arrived. Null:
-  // that argument is good enough, as in virtual time.
+  // Reads Poll's clock again: Poll's argument is too old to date an arrival. Null: that argument is
+  // accurate enough, as in virtual time.
   std::function<absl::Time()> clock;
-  // The same, cheaper and up to some ms behind. Looked at when answers are handed out: deadlines
-  // that passed since Poll's argument was read, as the process was stopped meanwhile, count. Null:
-  // they do not.
+  // The same, cheaper and up to some ms behind. It is read before answers are delivered, to detect
+  // deadlines that passed while the process was stopped. Null: they are not detected.
   std::function<absl::Time()> coarse_clock;
 };
 
 class Engine : private Exposer, private GetGroups::Owner {
  public:
-  // Hits are told beside requests once there are so many, which a frame's header is worth, or after
-  // so long; alone at most so often.
+  // The client sends hits beside requests once there are this many, which is worth a frame's
+  // header, or after this time. It sends them alone at most this often.
   static constexpr size_t kToldTogether = 16;
   static constexpr absl::Duration kTellEvery() { return absl::Seconds(1); }
   // A Poll takes some 0.1 us.
   static constexpr absl::Duration kPollEvery() { return absl::Microseconds(20); }
-  // READs that do not end within this, no other having ended meanwhile, end the connection.
+  // If no READ ends for this time, the connection ends.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
-  // `domain` must outlive the engine and be what `transport` came from.
-  // Errors: Domain::Allocate's.
+  // `domain` must outlive the engine; `transport` must be of that domain.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(rdma::Domain& domain,
                                                         std::unique_ptr<rdma::Transport> transport,
                                                         const EngineOptions& options);
-  // REQUIRES: Close was called. Runs the callbacks that are left, where closed() did not come true.
+  // REQUIRES: Close was called. Runs the remaining callbacks, if closed() did not become true.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -121,18 +118,19 @@ class Engine : private Exposer, private GetGroups::Owner {
   // As in client.h, with the deadline as a point in Poll's time.
   absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
-  // GETs of a caller who polls until they are answered (client/get_groups.h). Begins the first of
-  // `keys`, as many as there is room for now, and returns how many; `answers` has a place for each
-  // key. `unanswered` is higher by those that were not answered at once, until they are. All must
-  // outlive that; `now` may be a little old. REQUIRES: not inside Poll.
+  // GETs of a caller that polls until they are answered (client/get_groups.h). Begins the first of
+  // `keys`, as many as the limits allow now, and returns their number. `answers` has a place for
+  // each key. Those that were not answered at once are added to `unanswered`, which counts down as
+  // they are. All arguments must outlive that; `now` may be a little old. REQUIRES: not inside
+  // Poll.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status StartTtl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
                         absl::Time deadline, Client::WriteCallback done);
-  // The memory's owner must carry exposer_link(). What lands there, and when it is answered:
-  // engine_buffers.cc.
+  // The memory's owner must hold exposer_link(). engine_buffers.cc explains what lands there, and
+  // when the operation is answered.
   absl::Status StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
                             Client::GetIntoCallback done);
   absl::Status StartPutFrom(absl::string_view key, UserMemory source, const WriteOptions& options,
@@ -149,38 +147,38 @@ class Engine : private Exposer, private GetGroups::Owner {
                            absl::Time deadline, Client::WriteCallback done);
   absl::Status StartTouch(absl::string_view key, absl::Time deadline, Client::WriteCallback done);
   absl::Status StartFlush(absl::Time deadline, Client::WriteCallback done);
-  // Calls `done` in the next Poll, as an operation that has ended at once.
+  // Calls `done` in the next Poll, like an operation that has ended at once.
   void Defer(absl::AnyInvocable<void()> done);
-  // Whether an operation may be started now: CANCELLED, RESOURCE_EXHAUSTED.
+  // OK if an operation may be started now, otherwise CANCELLED or RESOURCE_EXHAUSTED.
   absl::Status CheckRoom() const;
-  // At its deadline with what it has found, if anything (client/scans.h).
+  // Ends at its deadline with the results so far, if any (client/scans.h).
   absl::Status StartScan(Scans::Request request);
   // One READ of the region's first `bytes`: 1 to Client::kMeasureBytesMax.
   absl::Status StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
   absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
   absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 
-  // Sends what was just started on its way; no callback runs. Poll does it as well, but looks for
-  // what has arrived first: who waits for this one operation alone would wait for that, too.
+  // Sends the operations that were just started; no callback runs. Poll does it as well, but takes
+  // arrived events first: a caller that waits for this one operation would wait for those, too.
   void Launch(absl::Time now);
-  // Makes progress, runs callbacks, returns how many. `now` never goes back.
+  // Makes progress, runs callbacks, returns their number. `now` never decreases.
   int Poll(absl::Time now);
-  // For a caller whose GETs are all answered at once: whether it is time to Poll nevertheless, for
-  // all that goes on beside them. (A look at the sockets, which tell of a server's death, comes
-  // with one Poll in some.)
+  // For a caller whose GETs are all answered at once: whether Poll is due nevertheless, for the
+  // engine's other work. (One Poll in some also examines the sockets, which report a server's
+  // death.)
   bool IsPollDue(absl::Time now) const { return now - polled_at_ >= kPollEvery(); }
-  // When Poll must be called at the latest, though no event comes. Not meaningful after a Poll
-  // whose callbacks started operations: Poll again.
+  // The latest time for the next Poll, even without an event. Not meaningful after a Poll whose
+  // callbacks started operations: Poll again.
   absl::Time NextTimer() const;
 
-  // Ends everything in flight (CANCELLED) and starts to disconnect; Poll goes on until closed(),
-  // which also ends operations with READs under way in memory of the user.
-  // Nothing can be started.
+  // Ends everything in flight (CANCELLED) and starts to disconnect. Nothing can be started any
+  // more. Poll goes on until closed(), which also ends operations with READs under way in the
+  // user's memory.
   void Close();
   // No READ can land in this process's memory any more.
   bool closed() const { return connection_->state() == Connection::State::kClosed; }
 
-  // From now on; what is in flight above it stays.
+  // Applies from now on; operations in flight above it stay.
   void set_operations_max(int operations) { operations_max_ = operations; }
 
   int in_flight() const { return in_flight_; }
@@ -285,8 +283,8 @@ class Engine : private Exposer, private GetGroups::Owner {
   Counters counters_;
   std::minstd_rand random_;
 
-  // In the order of dependency: buffers outlive the transport, whose end makes sure that nothing
-  // lands in them.
+  // In the order of dependency: buffers outlive the transport, whose destruction ensures that
+  // nothing lands in them.
   std::unique_ptr<rdma::Memory> liveness_;
   BufferPool read_buffers_;
   BufferPool value_buffers_;
@@ -296,7 +294,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   SlotCache slot_cache_;
   HitSampler sampler_;
   GetContext context_{counters_, slot_cache_, sampler_};
-  absl::Time told_at_ = absl::InfinitePast();  // when the server was last told of hits
+  absl::Time told_at_ = absl::InfinitePast();  // when the server was last sent hits
   GetReport report_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
@@ -305,19 +303,20 @@ class Engine : private Exposer, private GetGroups::Owner {
   ValueReads value_reads_;
   Scans scans_;
 
-  // Every operation is in one of these, in a chain or in the session. (GETs of groups are none.)
+  // Every operation is in one of these queues, in a chain or in the session. (GETs of groups are
+  // none.)
   OperationQueue new_;        // GETs: their lookup has not begun
   OperationQueue to_read_;    // GETs
   OperationQueue fetching_;   // GETs: their values come in pieces
   OperationQueue paused_;     // GETs
   OperationQueue to_resend_;  // messages that have a sequence already, in its order
-  OperationQueue to_send_;    // messages, and GETs that ask
+  OperationQueue to_send_;    // messages, and GETs by message
   OperationQueue done_;       // callbacks to be run
 
-  // The frame that is being put together, of the present connection, and what is in it.
+  // The frame under construction for the present connection, and its contents.
   std::optional<rdma::FrameBatch> batch_;
   std::vector<Operation*> gathered_;
-  std::vector<rdma::FrameBytes> replies_;  // of the Batch that is being taken apart
+  std::vector<rdma::FrameBytes> replies_;  // of the Batch that is being parsed
 
   std::vector<absl::AnyInvocable<void()>> deferred_;
   std::vector<std::unique_ptr<GetOperation>> gets_;
@@ -332,15 +331,15 @@ class Engine : private Exposer, private GetGroups::Owner {
   absl::Time polled_at_ = absl::InfinitePast();
   std::optional<absl::Time> received_by_;  // of the events under way
   ServerClock server_clock_;               // of the server of the present connection
-  // An item with an expiry was READ so lately that the server's time is still asked for.
+  // An item with an expiry was READ recently, so that the server's time is still requested.
   absl::Time clock_used_until_ = absl::InfinitePast();
-  uint64_t time_asked_ = 0;  // the sequence of the last PING for its sake; 0: none
+  uint64_t time_asked_ = 0;  // the sequence of the last PING for the time; 0: none
   absl::Time read_ended_at_ = absl::InfinitePast();
-  // No deadline, and no end of a pause, is earlier. They may be too early, then a look finds
-  // nothing.
+  // No deadline, and no end of a pause, is earlier than this. It may be too early; the check then
+  // finds nothing.
   absl::Time next_deadline_ = absl::InfiniteFuture();
   absl::Time next_pause_end_ = absl::InfiniteFuture();
-  // While the connection is ready, Watch has nothing to do before.
+  // While the connection is ready, Watch has nothing to do before this time.
   absl::Time next_watch_ = absl::InfinitePast();
   std::array<rdma::Event, 64> events_;
 };

@@ -1,4 +1,4 @@
-// Makes the library's errors: what client/reasons.h reads. The library's own; no API.
+// Makes the errors of the library, which client/reasons.h classifies. Internal; no API.
 
 #ifndef OSPREY_CLIENT_ERRORS_H_
 #define OSPREY_CLIENT_ERRORS_H_
@@ -14,8 +14,8 @@ namespace osprey::client {
 
 absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view message);
 
-// `error`, of a write, with what is known of its effect: in the message and for MayBeApplied.
-// REQUIRES: not OK.
+// The effect of a failed write, added to `error`: in the message and for MayBeApplied. REQUIRES:
+// not OK.
 enum class Outcome { kNotApplied, kUnknown };
 absl::Status WithOutcome(const absl::Status& error, Outcome outcome);
 
@@ -31,20 +31,20 @@ absl::Status BadDeadlineError(absl::Duration deadline, absl::Duration deadline_m
 absl::Status BadOptionError(absl::string_view name, absl::string_view value,
                             absl::string_view range);
 
-// What most operations that fail end with.
+// The most frequent errors of operations.
 absl::Status AbsentError();
 absl::Status DeadlineError();
 
 // GetInto of a value of `needed` bytes; BytesNeeded reads it.
 absl::Status BufferTooSmallError(uint64_t needed, uint64_t bytes);
 
-// Bounds of this client.
+// Limits of this client.
 absl::Status TooManyOperationsError(int in_flight);
 absl::Status BuffersUsedUpError(uint64_t bytes_max);
 
-// `error` as of rdma::AuthKey, of Options::auth_key or auth_key_file.
+// From an `error` of rdma::AuthKey, for Options::auth_key or auth_key_file.
 absl::Status BadAuthKeyError(const absl::Status& error);
-// Of authentication with the server at `uri`.
+// Errors of authentication with the server at `uri`.
 absl::Status AuthenticationFailedError(absl::string_view uri);
 absl::Status AuthenticationRequiredError(absl::string_view uri);
 absl::Status ServerHasNoKeyError(absl::string_view uri);

@@ -1,15 +1,15 @@
-// GETs of a caller who waits for them: up to 16 whose READs are one chain with one completion, and
-// whose answers are written where the caller looks. Nothing is queued, called back or timed for
-// each of them, so what one costs is its lookup.
+// Blocking GETs: up to 16 whose READs are one chain with one completion. Their answers are written
+// directly for the caller. No GET of a group has its own queue entry, callback or timer, so its
+// cost is its lookup.
 //
 //   Begin ──▶ a READ each ──▶ Landed: each lookup takes its bytes
 //                 ▲               │
 //                 └─ another READ ┼─ hit, miss: the answer
-//                                 └─ anything else (torn: after a pause; a long READ or value; the
-//                                    server's word): an operation goes on with the lookup as it is
+//                                 └─ anything else (torn: after a pause; a long READ or value; a GET
+//                                    by message): an operation continues the lookup as it is
 //
-// R4: a group has one deadline. Once all that landed together was judged there is one more look at
-//     the clock, and what is late then is not believed.
+// R4: a group has one deadline. After all that landed together is judged, the clock is read once
+//     more, and late answers are not accepted.
 // R5: READs land in buffers of the engine. A group that is answered before they have ended stays
 //     out of use until then.
 //
@@ -39,14 +39,14 @@
 
 namespace osprey::client {
 
-// A GET of a group. Key and answer are of the caller's.
+// A GET of a group. The caller owns key and answer.
 struct GroupedGet {
   absl::string_view key;
   absl::StatusOr<Value>* answer = nullptr;
-  absl::Time begun_at = absl::InfinitePast();  // its time is not taken
+  absl::Time begun_at = absl::InfinitePast();  // InfinitePast: it is not timed
 };
 
-// Of all GETs of one call.
+// Shared by all GETs of one call.
 struct GroupedCall {
   size_t* unanswered = nullptr;  // the caller waits until it is 0
   absl::Time deadline;
@@ -55,33 +55,34 @@ struct GroupedCall {
 class GetGroups {
  public:
   static constexpr size_t kGetsMax = 16;
-  // Longer READs are an operation's.
+  // Longer READs need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
   GetGroups(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
       : transport_(transport), buffers_(buffers), context_(context) {}
 
-  // What is not a group's to do. (None of it begins or ends a group.)
+  // What a group leaves to its owner. (No method begins or ends a group.)
   class Owner {
    public:
-    // An operation is to go on from that step. Its own lookup, which is none, is given in exchange.
+    // An operation continues from that step. The group gets the operation's own, empty lookup in
+    // exchange.
     virtual void GoOn(const GroupedCall& call, const GroupedGet& get,
                       std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step) = 0;
-    // An operation is to begin anew: the connection is gone.
+    // An operation starts over: the connection is gone.
     virtual void BeginAnew(const GroupedCall& call, const GroupedGet& get) = 0;
-    // So many have their answers, and are counted out; and one whose time is taken is among them.
+    // This many have their answers, and are counted out; one timed GET is among them.
     virtual void Answered(size_t count) = 0;
     virtual void Timed(absl::Time begun_at) = 0;
-    // What is known of the server's clock from `posted` until now.
+    // The bounds of the server's clock from `posted` until now.
     virtual index::ServerTimeBounds ClockSince(absl::Time posted) = 0;
-    // The look at the clock before answers are handed out.
+    // Reads the clock before answers are delivered.
     virtual bool IsLate(absl::Time deadline) const = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  // Whether so many GETs can begin now.
+  // Whether `count` GETs can begin now.
   bool HasRoom(const ReadBatches::Source& source, size_t count);
   // REQUIRES: HasRoom; 1 to kGetsMax.
   void Begin(const ReadBatches::Source& source, PartitionMaps& maps, const GroupedCall& call,
@@ -89,18 +90,18 @@ class GetGroups {
 
   // Whether a completion with this cookie is of a group.
   static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
-  // The chain `cookie` has ended; `believe`: well, and what it brought counts.
+  // The chain `cookie` has ended. `believe`: successfully, and its bytes may be used.
   void Done(const ReadBatches::Source& source, uint64_t cookie, bool believe, absl::Time now,
             Owner& owner);
   // Answers those whose deadline has come with `error`.
   void Expire(absl::Time now, const absl::Status& error, Owner& owner);
   absl::Time NextDeadline() const;
-  // Gives back the buffers of groups that are not in use.
+  // Releases the buffers of groups that are not in use.
   void ReleaseBuffers();
 
   // Chains under way.
   size_t outstanding() const { return outstanding_; }
-  // When the last of them ended, or the first of those under way was posted.
+  // When the last chain ended, or when the first of those under way was posted.
   absl::Time progress_at() const { return progress_at_; }
 
  private:
@@ -112,7 +113,7 @@ class GetGroups {
     index::ReadSpan read;   // in the region
     uint32_t lands_at = 0;  // in the group's buffer
   };
-  // Members that READ come first.
+  // The members with a READ come first.
   struct Group {
     std::array<Member, kGetsMax> members;
     size_t reading = 0;
@@ -126,14 +127,14 @@ class GetGroups {
               const KeyLookup::Step& step, Owner& owner);
   void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
   void BeginAnew(Group& group, Owner& owner);
-  // Whether the step is the lookup's end, which `answer` then tells.
+  // Whether the step ends the lookup; then it sets `answer`.
   static bool Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer);
   void CountOut(Group& group, absl::Span<Member> answered, Owner& owner);
 
   rdma::Transport& transport_;
   BufferPool& buffers_;
   GetContext& context_;
-  std::vector<std::unique_ptr<Group>> groups_;  // a cookie has its number
+  std::vector<std::unique_ptr<Group>> groups_;  // indexed by the number in a cookie
   std::vector<uint32_t> free_;                  // numbers
   size_t outstanding_ = 0;
   absl::Time progress_at_ = absl::InfinitePast();

@@ -1,5 +1,4 @@
-// One GET: an index::Lookup, its READ of the moment, and the server's answer when the lookup gives
-// up.
+// One GET: an index::Lookup, its current READ, and the server's answer if the lookup gives up.
 //
 //                         Landed: another READ
 //                    +---------------------------+
@@ -15,12 +14,11 @@
 //     +----------> kToAsk ------+   +--------> kDone      (kToAsk: the second and later times
 //                         sent        Replied              by way of kPaused)
 //
-// A long value is READ in pieces: kReading -> kFetching when its head has landed, and Fetched leads
-// on from there as Landed does from kReading. Its READs are posted by value_reads.h.
+// A long value is READ in pieces: kReading -> kFetching when its head has landed. From there
+// Fetched takes the same paths as Landed from kReading. value_reads.h posts its READs.
 //
-// Restart leads from every state but kDone back to kNew: nothing that was READ or said on a
-// connection that is gone counts (R7). Finish leads from every state to kDone. The READs
-// themselves are posted by read_batches.h.
+// Restart leads from every state but kDone back to `kNew`: bytes and replies of a lost connection do
+// not count (R7). Finish leads from every state to kDone. read_batches.h posts the READs.
 
 #ifndef OSPREY_CLIENT_GET_OPERATION_H_
 #define OSPREY_CLIENT_GET_OPERATION_H_
@@ -55,56 +53,54 @@ class GetOperation final : public Operation {
         counters_(context.counters),
         lookup_(std::make_unique<KeyLookup>(context)) {}
 
-  // kDone -> kNew. Without `want_value` the answer's bytes are left empty.
+  // kDone -> `kNew`. Without `want_value` the answer's bytes stay empty.
   using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback,
                             Client::TtlCallback>;
   // With a `target` the value goes there.
   void Start(absl::string_view key, bool want_value, absl::Time deadline, Done done,
              UserMemory target = {});
-  // kDone -> kNew, of no key: one READ of the region's first `bytes`, of which nothing is looked
-  // at.
+  // kDone -> `kNew`, without a key: one READ of the region's first `bytes`, which are not examined.
   void StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
   bool is_measure() const { return measured_bytes_ != 0; }
-  // After Start: this one's time is taken, from `now` on.
+  // After Start: this GET is timed, from `now` on.
   void TakeTime(absl::Time now) { begun_at_ = now; }
-  // … since when. InfinitePast: it is not.
+  // The start of the timing. InfinitePast: it is not timed.
   absl::Time begun_at() const { return begun_at_; }
   // Before Begin, with the maps of the present connection.
   void Prepare(PartitionMaps& maps);
-  // After Prepare: begins to fetch what Begin needs of the cache.
+  // After Prepare: prefetches the cache lines for Begin.
   void Prefetch() const;
-  // kNew -> as Landed: goes on with a lookup of this key that others began, whose last step this
-  // is. They are given the operation's own, which is none.
+  // `kNew` -> as Landed: continues a lookup of this key that a group began, at its last step. The
+  // group gets the operation's own, empty lookup in exchange.
   void TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,
                 uint64_t read_bytes_max);
-  // kNew -> kToRead (or kToAsk). READs longer than `read_bytes_max` are not asked for: no value is
-  // that long.
+  // `kNew` -> kToRead (or kToAsk). READs are no longer than `read_bytes_max`, because no value is
+  // longer.
   void Begin(uint64_t read_bytes_max);
-  // kReading -> anything but kNew: all bytes of read() have landed in buffer(). `time_since(
-  // posted)` says what is known of the server's clock from then until now.
+  // kReading -> any state but `kNew`: all bytes of read() have landed in buffer().
+  // `time_since(posted)` returns the bounds of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
   void Landed(TimeSince time_since);
-  // kFetching: the next bytes of the value, in order. A copy is made where the answer needs one.
+  // kFetching: the next bytes of the value, in order. They are copied if the answer needs a copy.
   void TakePiece(rdma::Bytes piece);
-  // kFetching -> kDone, kToRead, kPaused or kToAsk: all of the value was taken.
+  // kFetching -> kDone, kToRead, kPaused or kToAsk: the whole value was taken.
   void Fetched();
-  // Puts a GET by message under `sequence` into `frame`. False: it does not fit there now.
+  // Appends a GET by message under `sequence` to `frame`. False: it does not fit there now.
   bool AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t sequence) const;
-  // kAsking -> kDone or kToRead. `value_bytes_max` bounds what is believed of the reply.
+  // kAsking -> kDone or kToRead. `value_bytes_max` bounds the reply.
   void Replied(const rdma::Reply& reply, uint64_t value_bytes_max);
   // kPaused -> kToRead or kToAsk.
   void EndPause();
-  // any but kDone -> kNew.
+  // any but kDone -> `kNew`.
   void Restart();
   // any -> kDone, with this error.
   void Finish(absl::Status error) { End(std::move(error), /*is_answered=*/false); }
-  // kDone: what the answer was is not believed.
+  // kDone: replaces the answer, which is not accepted, by an error.
   void Disbelieve(absl::Status error) { answer_ = std::move(error); }
-  // kDone: gives the answer to the user. The operation may be started again inside.
+  // kDone: delivers the answer to the user. The operation may be started again inside.
   void RunCallback();
 
-  // kDone: a READ found the key, and it has an expiry: what is known of the server's clock was of
-  // use.
+  // kDone: a READ found the key with an expiry, so that the server's clock was needed.
   bool used_clock() const { return used_clock_; }
 
   State state() const { return state_; }
@@ -112,37 +108,37 @@ class GetOperation final : public Operation {
     state_ = state;
   }  // kReading, kToAsk, kAsking: by who posts and sends
 
-  // kToRead: what is wanted of the region, and how much of it has landed (a READ may need several,
-  // of the device's size).
+  // kToRead: the span of the region to READ, and how much of it has landed. (It may need several
+  // READs of the device's size.)
   const index::ReadSpan& read() const { return read_; }
   uint32_t landed() const { return landed_; }
   void set_landed(uint32_t bytes) { landed_ = bytes; }
-  // When the first of them was posted, or a little earlier.
+  // When the first of these READs was posted, or a little earlier.
   void set_posted_at(absl::Time time) { posted_at_ = time; }
-  // Registered memory for read(). Elsewhere while READs are under way.
+  // Registered memory for read(). It is held elsewhere while READs are under way.
   Buffer& buffer() { return buffer_; }
-  // What is in it has been looked at, and no READ into it has begun.
+  // Its contents have been examined, and no READ into it has begun.
   bool NeedsNothingOfBuffer() const {
     return state_ != State::kReading && state_ != State::kFetching &&
            (state_ != State::kToRead || landed_ == 0);
   }
 
-  // kFetching: what is wanted, and where it goes.
+  // kFetching: the value's bytes, and where they go.
   ValueFetch& fetch() { return fetch_; }
   const UserMemory& target() const { return target_; }
-  // READs under way into the user's memory, on whatever behalf: none may be when this is answered.
+  // READs under way into the user's memory, for any operation. There must be none when this one is
+  // answered.
   uint32_t reads_in_user_memory() const { return reads_in_user_memory_; }
   void ReadInUserMemoryBegins() { ++reads_in_user_memory_; }
   void ReadInUserMemoryEnded() { --reads_in_user_memory_; }
 
-  // kPaused: how many times in a row this went wrong (at least 1), and whether what follows is
-  // asking.
+  // kPaused: how many failures in a row (at least 1), and whether a GET by message follows.
   int pause_attempt() const { return attempt_; }
   bool asks_after_pause() const { return asks_after_pause_; }
   absl::Time pause_end() const { return pause_end_; }
   void set_pause_end(absl::Time end) { pause_end_ = end; }
 
-  // Where the READ under way is accounted for (client/read_batches.h).
+  // Where the READ under way is recorded (client/read_batches.h).
   uint32_t batch = 0;
   uint32_t batch_entry = 0;
 
@@ -162,7 +158,8 @@ class GetOperation final : public Operation {
   bool want_value_ = true;
   uint32_t measured_bytes_ = 0;  // 0: a GET
   bool asks_after_pause_ = false;
-  bool asks_length_ = false;  // the value seemed too long for the target: the server knows
+  // The value seemed too long for the target: ask the server for its length.
+  bool asks_length_ = false;
   int attempt_ = 0;
   int times_asked_ = 0;
   uint64_t read_bytes_max_ = 0;

@@ -1,8 +1,8 @@
-// What a server that wants to know is told of our GETs, since it does not see them: how they ended,
-// what they took, and how long a sample of them lasted.
+// Statistics of GETs for a server that requests them, since it does not see GETs: their outcomes
+// and costs, and the latency of a sample.
 //
-// Counts are kept anyway (Counters); what was told of them is remembered, and the next report has
-// the difference. A report that is lost with its connection is not told again.
+// Counters are kept in any case. This object remembers the reported values, and the next report has
+// the difference. A report that is lost with its connection is not repeated.
 //
 //   GetReport report(counters, seed);
 //   report.set_on(welcome.wants_reports);
@@ -25,7 +25,7 @@ namespace osprey::client {
 
 class GetReport {
  public:
-  // A look at the clock takes some 20 ns, twice for each of one in so many.
+  // Two clock reads, of some 20 ns each, for one GET of this many.
   static constexpr uint32_t kStride = 64;
   static constexpr absl::Duration kEvery() { return absl::Seconds(1); }
 
@@ -33,20 +33,20 @@ class GetReport {
   GetReport(const Counters& counters, uint64_t seed)
       : counters_(counters), sample_(seed, kStride) {}
 
-  // Off, nothing is timed, nor told.
+  // Off: nothing is timed or reported.
   void set_on(bool on) { on_ = on; }
-  // Whether it is to be told how long this GET lasts.
+  // Whether to time this GET.
   bool TakesTime() { return on_ && sample_.Hit(); }
   void Lasted(absl::Duration time);
 
-  // There is something to tell, and it was not done for kEvery.
+  // There is something to report, and no report for kEvery.
   bool IsDue(absl::Time now) const { return on_ && now >= due_ && HasNews(); }
   bool HasNews() const { return on_ && counters_.gets != told_.gets; }
-  // What was not told yet; as much of it as fits into the message's counts.
+  // The counts since the last report, as far as they fit the message.
   rdma::ReportBody Next() const;
   // Next() was sent.
   void Told(absl::Time now);
-  // What was not told is none of this server's business: it is another one.
+  // Another server: discards what is not reported yet.
   void Forget();
 
  private:
@@ -54,8 +54,8 @@ class GetReport {
   bool on_ = false;
   RandomStride sample_;
   absl::Time due_ = absl::InfinitePast();
-  Counters told_;           // what they were, of those that are told
-  rdma::ReportBody timed_;  // its latencies; told and forgotten
+  Counters told_;           // the reported values
+  rdma::ReportBody timed_;  // latencies; cleared with each report
 };
 
 }  // namespace osprey::client

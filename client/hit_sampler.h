@@ -1,8 +1,8 @@
-// Which hits a server that evicts is told of: it does not see them.
+// Samples of hits for a server that evicts, since it does not see them.
 //
-// One hit of kStride is noted, at random distances (random_stride.h). What is noted waits for a
-// message that goes out anyway. When none does for long, notes are thinned out instead of growing:
-// they stay an even sample of all hits since they were last taken.
+// One hit of kStride is noted, at random distances (random_stride.h). Notes wait for a message that
+// goes out anyway. If none does for long, notes are thinned out instead of growing: they stay an
+// even sample of all hits since they were last taken.
 //
 //   HitSampler sampler(seed);
 //   sampler.set_on(welcome.wants_hints);
@@ -33,9 +33,9 @@ class HitSampler {
   explicit HitSampler(uint64_t seed, uint32_t stride = kStride)
       : stride_least_(stride), sample_(seed, stride) {}
 
-  // Off, nothing is noted.
+  // Off: nothing is noted.
   void set_on(bool on) { on_ = on; }
-  // Whether this hit is to be noted.
+  // Whether to note this hit.
   bool Hit() { return on_ && sample_.Hit(); }
   void Note(uint64_t hint) {
     if (count_ == kNotesMax) ThinOut();
@@ -43,12 +43,12 @@ class HitSampler {
   }
 
   absl::Span<const uint64_t> notes() const { return {notes_, count_}; }
-  // They were sent.
+  // The notes were sent.
   void Clear() {
     count_ = 0;
     if (sample_.stride() > stride_least_) sample_.set_stride(sample_.stride() / 2);
   }
-  // They mean nothing any more: another server.
+  // Another server: the notes are void.
   void Forget() {
     count_ = 0;
     sample_.set_stride(stride_least_);

@@ -1,13 +1,14 @@
-// The lookup of one key, with what the client's GETs know from before and learn from it: where the
-// key begins to be looked for, and what its READs show for the next ones.
+// The lookup of one key. It begins at the location that earlier GETs have cached, and its READs
+// update the cache for later ones.
 //
 //   KeyLookup lookup(context);
-//   lookup.Prepare(maps, key, options);              // where it will look
+//   lookup.Prepare(maps, key, options);              // sets the start
 //   step = lookup.Begin();                           // then as index::Lookup, until it is done
 //   step = lookup.Resume(bytes, time) …
-//   lookup.Drop();                                   // its counts are the client's
+//   lookup.Drop();                                   // adds its counts to the client's
 //
-// Offsets in steps are from the start of the key's partition: a READ's is offset() more.
+// Offsets in steps are from the start of the key's partition. The offset of a READ is greater by
+// offset().
 //
 // Thread rule: one thread.
 
@@ -30,7 +31,7 @@
 
 namespace osprey::client {
 
-// What the GETs of one client share.
+// Shared by all GETs of one client.
 struct GetContext {
   Counters& counters;
   SlotCache& cache;
@@ -43,23 +44,22 @@ class KeyLookup {
 
   explicit KeyLookup(GetContext& context) : context_(context) {}
 
-  // With the maps of the present connection, which must outlive what follows until Drop, as `key`
-  // must.
+  // Takes the maps of the present connection. They and `key` must stay valid until Drop.
   void Prepare(PartitionMaps& maps, absl::string_view key, const index::LookupOptions& options);
-  // After Prepare: begins to fetch what Begin needs of the cache.
+  // After Prepare: prefetches the cache lines for Begin.
   void Prefetch() const { context_.cache.Prefetch(place_); }
-  // After Prepare: from the slot that the cache knows, if there is one.
+  // After Prepare: begins at the cached slot, if there is one.
   Step Begin();
-  // After Drop: anew, from a slot that the server has named.
+  // After Drop: starts over, from a slot that the server has named.
   Step BeginAt(uint64_t slot, absl::string_view key, const index::LookupOptions& options);
-  // The key stands here from now on.
+  // Sets the key's new address.
   void set_key(absl::string_view key) {
     key_ = key;
     if (lookup_.has_value()) lookup_->set_key(key);
   }
 
-  // Instead of Resume, of the first READ if that is the window's: a hit ends it; nothing comes of
-  // anything else, and Resume takes the same bytes.
+  // Instead of Resume for the first READ, if that is of the window. A hit ends the lookup. Any
+  // other result has no effect, and Resume takes the same bytes.
   bool Glances() const { return !lookup_.has_value(); }
   index::Glance Glance(index::ByteSpan bytes);
   // As index::Lookup's.
@@ -67,12 +67,12 @@ class KeyLookup {
   void TakeValue(index::ByteSpan piece) { lookup_->TakeValue(piece); }
   Step FinishValue();
 
-  // The server says where it has put the key.
+  // Records where the server has written the key.
   void Wrote(uint64_t slot) { context_.cache.Wrote(place_, slot); }
-  // Ends it, at any time.
+  // Ends the lookup, at any time.
   void Drop();
 
-  // Of the key's partition, in the region. REQUIRES: Prepare.
+  // The offset of the key's partition in the region. REQUIRES: Prepare.
   uint64_t offset() const { return partition_->offset; }
 
  private:
@@ -87,12 +87,12 @@ class KeyLookup {
   MappedPartition* partition_ = nullptr;
   index::RegionMap::Window window_;
   SlotCache::Place place_;
-  uint64_t hint_ = 0;  // with which it began
-  // None while the window is READ for the first time, at which mostly a glance is enough.
+  uint64_t hint_ = 0;  // with which the lookup began
+  // Empty during the first READ of the window, for which an inline probe usually suffices.
   std::optional<index::Lookup> lookup_;
 };
 
-// What was left of a hit's expiry when it was READ.
+// The rest of a hit's time to live when it was READ.
 inline absl::Duration TtlOf(const KeyLookup::Step& hit) {
   return TtlOf(hit.expiry_ns, hit.landed_ns);
 }

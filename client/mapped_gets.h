@@ -1,14 +1,14 @@
-// GETs of a caller who waits, from a server whose region this process has mapped (shm): what one
-// look finds is answered at once. No chain, no event, no round of Poll: what such a GET costs is a
-// look at its window, a copy of what it found, and the judgement of that (index/sighting.h).
+// Blocking GETs from a server whose region this process has mapped (shm). What one probe finds is
+// answered at once, without chain, event or Poll. Such a GET costs a probe of its window, a copy of
+// the candidate, and the check of the copy (index/sighting.h).
 //
 //   left = mapped.Answer(source, view, maps, gets, deadline, owner);    // gets[0, left) are
-//   others'
+//                                                                       // unanswered
 //
-// R4: once all were judged there is one more look at the clock, as for a group.
+// R4: after all were judged, the clock is read once more, as for a group.
 //
-// All windows are fetched together, then all lines and items that they lead to, so that a batch
-// waits for memory twice, however many it has.
+// All windows are prefetched together, then all lines and items that they lead to. So a batch of
+// any size waits for memory twice.
 //
 // Thread rule: one thread.
 
@@ -35,18 +35,18 @@ namespace osprey::client {
 class MappedGets {
  public:
   static constexpr size_t kGetsMax = GetGroups::kGetsMax;
-  // Longer items are an operation's.
+  // Longer items need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
   MappedGets(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
       : transport_(transport), buffers_(buffers), context_(context) {}
 
-  // Answers those of `gets` that it finds, and counts them. What it did not find, of which nothing
-  // is known, comes first afterwards, in its order; returns how many. `region` is the View of
+  // Answers those of `gets` that it finds, and counts them. The others, of which nothing is known,
+  // come first afterwards, in their order; returns their number. `region` is the View of
   // source.region. REQUIRES: at most kGetsMax.
   size_t Answer(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
                 absl::Span<GroupedGet> gets, absl::Time deadline, GetGroups::Owner& owner);
-  // Gives its buffer back until the next Answer.
+  // Releases its buffer until the next Answer.
   void ReleaseBuffer() { buffer_.Reset(); }
 
  private:
@@ -65,7 +65,7 @@ class MappedGets {
   BufferPool& buffers_;
   GetContext& context_;
   Buffer buffer_;
-  // Of the Answer under way.
+  // The members of the Answer under way.
   std::array<Member, kGetsMax> members_;
   std::array<rdma::ReadRequest, kGetsMax> chain_;
   std::array<GroupedGet, kGetsMax> answered_;

@@ -1,17 +1,16 @@
-// One request that is answered by message: writes, and TOUCH, PING and STATS, which are asked in
-// the same way.
+// One request that is answered by message: writes, and likewise TOUCH, PING and STATS.
 //
 //   kToSend --sent--> kSent --Replied--> kDone        Finish leads from every state to kDone
 //      ^                |
 //      +---- Resend ----+   the connection broke
 //      +---- Replied ---+   a part of a FLUSH is done: the next is another request
 //
-// A value that fits the frame travels in it (eager). A longer one stays in registered memory and
-// the server READs it from there (rendezvous), checks it against the hash that the request carries,
-// and replies. Its buffer is therefore used again only after the reply or the end of the connection
-// (R5): an operation that ends earlier leaves the buffer to the Session.
+// A value that fits the frame travels in it (eager). A longer one stays in registered memory. The
+// server READs it from there (rendezvous), checks it against the request's hash, and replies. Its
+// buffer is therefore reused only after the reply or the end of the connection (R5). An operation
+// that ends earlier leaves the buffer to the Session.
 //
-// A write is sent again only within the session in which it was sent first, under its old sequence.
+// A write is sent again only within its first session, under its old sequence.
 
 #ifndef OSPREY_CLIENT_MESSAGE_OPERATION_H_
 #define OSPREY_CLIENT_MESSAGE_OPERATION_H_
@@ -77,7 +76,7 @@ class MessageOperation final : public Operation {
  public:
   enum class State { kToSend, kSent, kDone };
   using TextCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
-  // Who is answered: with a version or a count; with a number; with the server's text.
+  // The callback: for a version or a count; for a number; for the server's text.
   using Done = std::variant<Client::WriteCallback, Client::IncrementCallback, TextCallback>;
 
   struct Request {
@@ -85,18 +84,18 @@ class MessageOperation final : public Operation {
         : opcode(o), key(k), options(w), deadline(d), done(std::move(whom)), ttl(w.ttl) {}
     rdma::Opcode opcode;
     absl::string_view key;  // copied
-    WriteOptions options;   // but for its deadline
+    WriteOptions options;   // except its deadline
     absl::Time deadline;
     Done done;
     absl::Duration ttl;  // PUT (that of the options), EXPIRE: zero or infinite: until it is deleted
     int64_t by = 0;      // INCREMENT
-    // PUT, APPEND: a copy, as long as its buffer or shorter; not valid() for an empty value.
+    // A copy for PUT and APPEND, as long as its buffer or shorter; not valid() for an empty value.
     Buffer value;
     uint64_t value_length = 0;
-    UserMemory source;  // PUT: instead of `value`, what the value is, not copied
+    UserMemory source;  // PUT: the value itself, not copied, instead of `value`
   };
 
-  // What a request needs to know of the connection that it is sent on.
+  // The properties of the connection that a request is sent on.
   struct Link {
     rdma::ConnectionId id = rdma::ConnectionId::kNone;
     uint64_t session = 0;
@@ -114,26 +113,26 @@ class MessageOperation final : public Operation {
   // stays; the caller tells with Sent() that it went out. Errors: Transport::Expose's.
   absl::StatusOr<bool> AppendTo(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
   void Sent() { state_ = State::kSent, ever_sent_ = true; }
-  // kSent -> kDone, or kToSend when there is more to ask.
+  // kSent -> kDone, or kToSend if there is another part.
   void Replied(const rdma::Reply& reply);
   // kSent -> kToSend.
   void Resend() { state_ = State::kToSend; }
-  // kSent -> kToSend: the server said that it has not done it and will not. As if it had never been
-  // sent.
+  // kSent -> kToSend: the server replied that it has not applied it and will not. The request
+  // counts as never sent.
   void NotApplied() {
     state_ = State::kToSend;
-    ever_sent_ = flush_cursor_ != 0;  // of a FLUSH, earlier parts
+    ever_sent_ = flush_cursor_ != 0;  // a FLUSH: earlier parts were sent
     by_rendezvous_ = false;
   }
-  // any -> kDone, with this error. A write's says in the end what is known of its effect.
+  // any -> kDone, with this error. The error of a write ends with its effect.
   void Finish(const absl::Status& error);
-  // kDone: what the answer was is not believed. A write may have been applied then.
+  // kDone: replaces the answer, which is not accepted, by an error. A write may have been applied.
   void Disbelieve(const absl::Status& error) { status_ = WithWhatIsKnown(error); }
-  // kDone: gives the answer to the user. The operation may be started again inside.
+  // kDone: delivers the answer to the user. The operation may be started again inside.
   void RunCallback();
 
   State state() const { return state_; }
-  // That it was done twice could be told from what is there afterwards.
+  // A second application would be visible in the table.
   bool is_write() const {
     return opcode_ != rdma::Opcode::kPing && opcode_ != rdma::Opcode::kStats &&
            opcode_ != rdma::Opcode::kTouch;
@@ -148,7 +147,7 @@ class MessageOperation final : public Operation {
   // The server may READ value(): see above.
   bool by_rendezvous() const { return by_rendezvous_; }
   Buffer& value() { return value_; }
-  // The value is in memory of the user.
+  // The value is in the user's memory.
   bool has_source() const { return source_.data != nullptr; }
   // What the value lies in. REQUIRES: it is not empty.
   const rdma::Memory& memory() const { return has_source() ? *source_.memory() : value_.memory(); }

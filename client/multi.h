@@ -1,8 +1,7 @@
-// One call for many keys: an operation each, as many in flight as there is room for.
+// One call for many keys: one operation for each, as many in flight as the limits allow.
 //
 //   Multi<Value, Start> multi(keys.size(), start);
-//   multi.Advance(false);            // starts what it can; each ending starts another
-//   … until done(), or on_done …
+//   multi.Advance(false);            // starts as many as possible; each end starts another
 //
 // Thread rule: the client's thread. It must not move, nor be destroyed, before done().
 
@@ -28,9 +27,9 @@ class Multi {
   Multi(const Multi&) = delete;
   Multi& operator=(const Multi&) = delete;
 
-  // Starts what there is room for. With nothing of its own in flight it needs to know whether
-  // others make room in time (`others`): then it waits for the next Advance, else what cannot be
-  // started is answered with the reason.
+  // Starts as many as the limits allow. With none of its own in flight it depends on `others`, the
+  // operations of other calls: with them it waits for the next Advance. Without them it answers
+  // those that cannot start with the error.
   void Advance(bool others) {
     while (next_ < results_.size()) {
       absl::Status status = start_(
@@ -48,7 +47,7 @@ class Multi {
     on_done();
   }
 
-  // Called once, after the last operation has ended, by its callback; it may destroy this.
+  // Called once, by the callback of the last operation to end; it may destroy this.
   void set_on_done(absl::AnyInvocable<void()> on_done) { on_done_ = std::move(on_done); }
 
   bool done() const { return next_ == results_.size() && in_flight_ == 0; }

@@ -1,7 +1,7 @@
-// What all operations have in common: a key, a deadline, a place in a queue.
+// The common part of all operations: a key, a deadline, a place in a queue.
 //
-// Operations live in the engine, are recycled and never move, so that queues link them directly and
-// starting one allocates nothing once warm.
+// Operations live in the engine, are recycled and never move. So queues link them directly, and a
+// start allocates nothing once the pool is warm.
 
 #ifndef OSPREY_CLIENT_OPERATION_H_
 #define OSPREY_CLIENT_OPERATION_H_
@@ -35,16 +35,17 @@ class Operation {
                                           : absl::string_view(long_key_);
   }
   absl::Time deadline() const { return deadline_; }
-  // Given to the user, and neither answered nor cancelled.
+  // Started by the user, and neither answered nor cancelled.
   bool active() const { return active_; }
-  // Of its request in the session; 0: it has none.
+  // The sequence of its request in the session; 0: it has none.
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
   OperationQueue* queue() const { return queue_; }
-  // Not OK: it has ended so, and is answered when its connection is gone (engine_buffers.cc).
+  // Not OK: it has ended with this error, which is delivered when its connection is gone
+  // (engine_buffers.cc).
   const absl::Status& last_error() const { return last_error_; }
   void set_last_error(absl::Status error) { last_error_ = std::move(error); }
-  // It ended with what was READ or said, and not with an error of this side.
+  // It ended with a READ or a reply, and not with an error of the client.
   bool is_answered() const { return is_answered_; }
 
  protected:
@@ -68,7 +69,7 @@ class Operation {
 
  private:
   friend class OperationQueue;
-  // Longer keys take a string of their own, whose storage is kept.
+  // A longer key has its own string, whose storage is kept.
   static constexpr size_t kInlineKeyBytes = 64;
 
   const Type type_;
@@ -85,7 +86,8 @@ class Operation {
   Operation* previous_ = nullptr;
 };
 
-// First in, first out, and out of the middle in one step. An operation is in one queue at most.
+// First in, first out, with removal from the middle in one step. An operation is in one queue at
+// most.
 class OperationQueue {
  public:
   OperationQueue() = default;
@@ -112,7 +114,7 @@ class OperationQueue {
     (first_ == nullptr ? last_ : first_->previous_) = &operation;
     first_ = &operation;
   }
-  // Out of whatever queue it is in, if any.
+  // Removes the operation from its queue, if it is in one.
   static void Remove(Operation& operation) {
     OperationQueue* queue = operation.queue_;
     if (queue == nullptr) return;

@@ -1,10 +1,10 @@
-// Reads what a C program passed: pointers with lengths, and structs that may be of an older or a
-// newer osprey.h than this library's.
+// Reads the arguments of a C program: pointers with lengths, and structs of an older or newer
+// osprey.h than this library's.
 //
 //   Arguments arguments;
 //   const absl::string_view view = arguments.Bytes("key", key, key_length);
 //   const WriteOptions write = arguments.Write(options);
-//   if (!arguments.status().ok()) …       the first that was wrong
+//   if (!arguments.status().ok()) …       the first wrong argument
 //
 // Thread rule: on the stack of a call.
 
@@ -25,13 +25,13 @@ namespace osprey::capi {
 
 class Arguments {
  public:
-  // NULL stands for no bytes, and for nothing else.
+  // NULL is allowed only with length 0.
   absl::string_view Bytes(absl::string_view name, const void* data, size_t length);
   std::vector<absl::string_view> Keys(const osprey_bytes* keys, size_t count);
   std::vector<KeyValue> Items(const osprey_pair* items, size_t count);
   void NotNull(absl::string_view name, const void* pointer);
 
-  // NULL: all defaults. Each returns defaults when it is wrong.
+  // NULL: all defaults. Each returns defaults for a wrong argument.
   absl::Duration Deadline(const osprey_read_options* options);
   WriteOptions Write(const osprey_write_options* options);
   ScanOptions Scan(const osprey_scan_options* options);
@@ -40,7 +40,7 @@ class Arguments {
 
  private:
   void Refuse(int code, absl::string_view message);
-  // `options` as this library knows the struct. `first_bytes`: how long it was in its first
+  // Copies `options` into this library's struct. `first_bytes`: the length of the struct's first
   // version.
   template <typename T>
   T Struct(absl::string_view name, const T* options, size_t first_bytes);

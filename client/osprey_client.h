@@ -1,4 +1,4 @@
-// What stands behind osprey.h's clients: a Client, and how calls on it begin and end.
+// The clients of osprey.h: a Client, and the begin and end of calls on it.
 
 #ifndef OSPREY_CLIENT_OSPREY_CLIENT_H_
 #define OSPREY_CLIENT_OSPREY_CLIENT_H_
@@ -20,12 +20,12 @@ struct osprey_client {
     osprey_result* result;
   };
 
-  std::unique_ptr<osprey::Client> client;  // null while it is being closed
+  std::unique_ptr<osprey::Client> client;  // null during close
   bool in_callback = false;
-  // An exception left the Client in the middle of something: it is not touched again. Not even
-  // destroyed, which would go on with what it was doing.
+  // An exception left the Client in an undefined state. It is not used again, and not even
+  // destroyed, because its destructor would continue the interrupted work.
   bool broken = false;
-  std::string message;      // of the last call that failed
+  std::string message;      // of the last failed call
   std::string description;  // osprey_client_describe
   std::deque<Ended> ended;  // not taken yet
 };
@@ -36,21 +36,21 @@ struct osprey_buffer {
 
 namespace osprey::capi {
 
-// Results that wait to be taken; then nothing more is started without a callback.
+// The limit of results that wait to be taken; at it, no operation starts without a callback.
 inline constexpr size_t kEndedMax = 65536;
 
 enum class CallKind {
-  kBlocks,  // not within callbacks, which run inside of such a call
+  kBlocks,  // not within callbacks, which run inside such a call
   kStarts,
 };
 
-// Whether a call on `client` may go on. It may be null.
+// Whether a call on `client` may proceed. `client` may be null.
 absl::Status Admit(const osprey_client* client, CallKind kind);
 
-// Takes note of an exception: of memory that there is not.
+// Records an exception as OUT_OF_MEMORY.
 int Break(osprey_client* client, osprey_result** result) noexcept;
 
-// A call that ends with a result: `body` fills it. Returns its code.
+// Runs a call that ends with a result: `body` fills it. Returns its code.
 template <typename Body>
 int Finish(osprey_client* client, osprey_result** result, CallKind kind, Body body) noexcept {
   if (result != nullptr) *result = nullptr;
@@ -75,13 +75,13 @@ int Call(osprey_client* client, osprey_result** result, Body body) noexcept {
   return Finish(client, result, CallKind::kBlocks, std::move(body));
 }
 
-// Where the end of an asynchronous operation is told.
+// Where an asynchronous operation delivers its result.
 class Sink {
  public:
   Sink(osprey_client* client, osprey_callback done, void* context)
       : client_(client), done_(done), context_(context) {}
 
-  // A Start…'s callback, which makes a result with `make(answer)` of the library's answer.
+  // A callback for Start…, which makes a result of the library's answer with `make(answer)`.
   template <typename Make>
   auto With(Make make) const {
     return [sink = *this, make](auto answer) { sink.Tell(make(std::move(answer))); };
@@ -101,7 +101,7 @@ class Sink {
       Take(*made, std::move(answer));
       result = made.release();
     } catch (...) {
-      // Out of memory is what it says then.
+      // The result is then OUT_OF_MEMORY.
     }
     Hand(result);
   }
@@ -112,7 +112,7 @@ class Sink {
   void* context_;
 };
 
-// A call that starts an operation: `body(sink)` does, or returns why not.
+// Runs a call that starts an operation: `body(sink)` starts it, or returns an error.
 template <typename Body>
 int Start(osprey_client* client, osprey_callback done, void* context, Body body) noexcept {
   return Finish(client, nullptr, CallKind::kStarts, [&](osprey_result& answer) {

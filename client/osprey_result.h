@@ -1,4 +1,4 @@
-// What stands behind osprey.h's results: how the library's answers and errors become them.
+// The results of osprey.h, made from the library's answers and errors.
 
 #ifndef OSPREY_CLIENT_OSPREY_RESULT_H_
 #define OSPREY_CLIENT_OSPREY_RESULT_H_
@@ -18,7 +18,7 @@
 struct osprey_result {
   int code = OSPREY_OK;
   bool may_be_applied = false;
-  bool has_data = false;  // `data` is a value's
+  bool has_data = false;  // `data` has a value
   uint64_t length = 0;
   uint64_t version = 0;
   int64_t ttl_us = -1;  // none
@@ -32,17 +32,17 @@ struct osprey_result {
 
 namespace osprey::capi {
 
-// An error that only the C API has, or that it finds before the library does.
+// An error of the C API alone, or one that it detects before the library does.
 absl::Status Error(int code, absl::string_view message);
 
-// Of any status; OSPREY_OK if it is.
+// The error number of any status; OSPREY_OK for OK.
 int CodeOf(const absl::Status& status);
 
-// The one result that needs no memory. osprey_result_free leaves it alone.
+// The one result that needs no memory. osprey_result_free ignores it.
 osprey_result* OutOfMemory();
 
-// Counts and versions are both uint64_t, a round trip and a time to live both durations: these are
-// the others.
+// Distinct types for the answers that share a C++ type with another: counts and versions are
+// uint64_t, round trips and times to live are durations.
 struct KeyCount {
   uint64_t keys = 0;
 };
@@ -50,7 +50,7 @@ struct TimeToLive {
   absl::Duration left;
 };
 
-// Each makes a result of an answer. REQUIRES: the result is as constructed.
+// Each makes a result from an answer. REQUIRES: the result is as constructed.
 void Take(osprey_result& result, const absl::Status& error);  // REQUIRES: not OK
 void Take(osprey_result& result, Value value);
 void Take(osprey_result& result, const ValueInfo& info);
@@ -69,7 +69,7 @@ void Take(osprey_result& result, absl::StatusOr<T> answer) {
   Take(result, *std::move(answer));
 }
 
-// The code and the message of the whole, from those of its items.
+// Sets the code and the message of the whole from those of its items.
 void SumUp(osprey_result& result);
 
 template <typename T>

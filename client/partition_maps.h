@@ -1,9 +1,9 @@
-// The client's copy of what every READ starts from: the directories of all partitions of a server's
-// region (index/partitions.h), one index::RegionMap each.
+// The client's copy of the directories of all partitions of a server's region (index/partitions.h),
+// one index::RegionMap each. Every READ starts from them.
 //
 // Offsets in maps, lines and slots are from the start of their partition, those of READs from the
-// start of the region: whoever posts one adds MappedPartition::offset. The two are told apart
-// nowhere else.
+// start of the region. The code that posts a READ adds MappedPartition::offset. No other code
+// converts between them.
 //
 // Thread rule: one thread.
 
@@ -25,12 +25,12 @@ struct MappedPartition {
   uint64_t offset;  // in the region
   index::RegionMap map;
 
-  // Where the key's home line is in the region; 0: not known (RegionMap::HomeOf).
+  // The offset of the key's home line in the region; 0: not known (RegionMap::HomeOf).
   uint64_t HomeOf(index::KeyHash hash) const {
     const uint64_t home = map.HomeOf(hash);
     return home == 0 ? 0 : offset + home;
   }
-  // What the map wants to READ, as it is posted.
+  // The next READ of the map, with its offset in the region.
   index::ReadSpan NextRead() const {
     const index::ReadSpan read = map.NextRead();
     return {offset + read.offset, read.length};
@@ -39,14 +39,14 @@ struct MappedPartition {
 
 class PartitionMaps {
  public:
-  // As the server's Welcome tells. REQUIRES: IsPartitionCount(partitions), and that each partition
-  // has room for a RegionMap's header and first page.
+  // The values are those of the server's Welcome. REQUIRES: IsPartitionCount(partitions), and that
+  // each partition has space for a RegionMap's header and first page.
   PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32_t partitions);
 
   // True once all maps are.
   bool ready() const { return next_ == partitions_.size(); }
-  // What to READ next while not ready(), from the start of the region, and what it brought: as
-  // RegionMap's. Errors: also DATA_LOSS when the partitions do not hash alike.
+  // The next READ while not ready(), from the start of the region; then its bytes, as in RegionMap.
+  // Errors: also DATA_LOSS if the partitions do not hash alike.
   index::ReadSpan NextRead() const { return partitions_[next_].NextRead(); }
   absl::Status Apply(index::ByteSpan bytes);
 
@@ -63,7 +63,7 @@ class PartitionMaps {
   }
 
  private:
-  std::vector<MappedPartition> partitions_;  // never resized: lookups point to them
+  std::vector<MappedPartition> partitions_;  // never resized: lookups point into it
   uint32_t next_ = 0;                        // the first that is not ready
 };
 

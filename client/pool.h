@@ -5,16 +5,16 @@
 //   absl::StatusOr<osprey::ClientPool::Lane> lane = (*pool)->Take();
 //   if (lane.ok()) (*lane)->Get("planet");        // goes back when it is destroyed
 //
-// A lane is a Client with a connection (over RDMA: a queue pair), buffers and a slot cache of its
-// own: threads that have theirs share nothing. Take it once and keep it where a thread has much to
-// do; taking one for each request costs a lock and a look at the idle lanes. A thread is given the
-// lane that it had last, if that is idle: its slot cache knows what the thread uses.
+// A lane is a Client with its own connection (over RDMA: a queue pair), buffers and location cache.
+// Lanes share nothing. A busy thread should take a lane once and keep it: each Take costs a lock
+// and a scan of the idle lanes. A thread gets its previous lane again if that is idle, because its
+// location cache holds the keys that the thread uses.
 //
 // Bounds: at most PoolOptions::lanes_max lanes, connected when they are first needed. Each takes up
 // to 2 x Options::buffer_bytes_max of registered memory and Options::slot_cache_bytes.
 //
 // Thread rule: a ClientPool is thread-safe, a Lane is not. Buffers of a lane's Client must be gone
-// before the lane goes back: the thread that has it next may use the Client at any time.
+// before the lane goes back, because the next thread may use the Client at any time.
 
 #ifndef OSPREY_CLIENT_POOL_H_
 #define OSPREY_CLIENT_POOL_H_
@@ -36,7 +36,7 @@ namespace osprey {
 
 struct PoolOptions {
   Options client;  // of every lane
-  // 1 to 4096. A server has a bound of its own (kvserver --connections-max).
+  // 1 to 4096. The server has its own limit (kvserver --connections-max).
   int lanes_max = 64;
 };
 
@@ -47,8 +47,8 @@ class ClientPool {
    public:
     Lane(Lane&& other) noexcept;
     Lane& operator=(Lane&& other) noexcept;
-    // Gives the Client back. With operations in flight it is closed instead, which ends them
-    // (CANCELLED): their callbacks belong to this thread.
+    // Returns the Client to the pool. With operations in flight it is closed instead, which ends
+    // them (CANCELLED): their callbacks belong to this thread.
     ~Lane();
 
     Client& operator*() const { return *client_; }
@@ -67,24 +67,24 @@ class ClientPool {
   // Connects the first lane. Errors: Client::Connect's; INVALID_ARGUMENT for options out of range.
   static absl::StatusOr<std::unique_ptr<ClientPool>> Create(absl::string_view uri,
                                                             const PoolOptions& options = {});
-  // REQUIRES: every Lane is back.
+  // REQUIRES: all Lanes have been returned.
   ~ClientPool();
   ClientPool(const ClientPool&) = delete;
   ClientPool& operator=(const ClientPool&) = delete;
 
-  // A lane for the calling thread: an idle one, or a new one. When all lanes_max are taken it waits
-  // for one as long as `wait` (at most kDeadlineMax); connecting a new one takes up to
-  // Options::connect_timeout. Errors: RESOURCE_EXHAUSTED (Reason::kLanesTaken); of a new lane,
-  // Client::Connect's.
+  // A lane for the calling thread: an idle one, or a new one. If all lanes_max are taken, it waits
+  // up to `wait` for one (at most kDeadlineMax). To connect a new one takes up to
+  // Options::connect_timeout. Errors: RESOURCE_EXHAUSTED (Reason::kLanesTaken); for a new lane,
+  // those of Client::Connect.
   absl::StatusOr<Lane> Take(absl::Duration wait = absl::ZeroDuration());
 
-  // Lanes that are connected, taken or idle.
+  // The number of connected lanes, taken or idle.
   int lanes() const;
 
  private:
   struct Idle {
     std::unique_ptr<Client> client;
-    std::thread::id last;  // who had it
+    std::thread::id last;  // the thread that had it last
   };
 
   ClientPool(absl::string_view uri, const PoolOptions& options) : uri_(uri), options_(options) {}
@@ -98,7 +98,7 @@ class ClientPool {
 
   mutable std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<Idle> idle_;  // the one used last stands last
+  std::vector<Idle> idle_;  // in order of use: the most recent is last
   int lanes_ = 0;           // idle, taken, and being connected
 };
 

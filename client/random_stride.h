@@ -1,4 +1,5 @@
-// One in so many, at random distances, so that no rhythm of the application hides some.
+// Samples one in `stride`, at random distances, so that a rhythm of the application does not bias
+// the sample.
 
 #ifndef OSPREY_CLIENT_RANDOM_STRIDE_H_
 #define OSPREY_CLIENT_RANDOM_STRIDE_H_
@@ -11,14 +12,14 @@ class RandomStride {
  public:
   RandomStride(uint64_t seed, uint32_t stride) : stride_(stride), random_(seed | 1) { Draw(); }
 
-  // Whether this is one.
+  // Whether to sample this one.
   bool Hit() {
     if (--distance_ > 0) return false;
     Draw();
     return true;
   }
   uint32_t stride() const { return stride_; }
-  // From the one after the next on.
+  // Takes effect after the next sample.
   void set_stride(uint32_t stride) { stride_ = stride; }
 
  private:

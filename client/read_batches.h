@@ -1,9 +1,9 @@
 // The READs of GETs: all that are ready in one round go out as one chain with one completion.
 //
-// While a READ is under way its buffer belongs to the batch, not to the operation: so an operation
-// can be answered at its deadline at once, and the buffer goes back to the pool when the READ has
-// ended, be it that the connection had to be broken for that (R5). A batch that does not end is
-// noticed by the engine.
+// While a READ is under way its buffer belongs to the batch, not to the operation. So an operation
+// can be answered at its deadline at once. The buffer goes back to the pool when the READ has
+// ended, even if the engine had to break the connection for that (R5). The engine detects a batch
+// that does not end.
 //
 // Thread rule: one thread.
 
@@ -26,7 +26,7 @@ namespace osprey::client {
 
 class ReadBatches {
  public:
-  // A chain ends when it asks for so much: everything in it waits for its last byte.
+  // The limit for the bytes of a chain: everything in it waits for its last byte.
   static constexpr uint64_t kChainBytesMax = 1 << 20;
 
   ReadBatches(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
@@ -37,17 +37,17 @@ class ReadBatches {
     rdma::ConnectionId connection = rdma::ConnectionId::kNone;
     rdma::RemoteMemory region;
     uint32_t read_bytes_max = 0;
-    // Of the READs that the connection takes: scans leave so many to GETs, and long values twice as
-    // many to both, so that however many there are, none keeps those that need few waiting.
+    // The remaining READs of the connection's limit. Scans leave this many to GETs, and long values
+    // leave twice as many to both. So neither blocks the operations that need few READs.
     size_t reads_left = 0;
   };
-  // Posts what the first operations of `to_read` want, as far as there is room, as one chain; those
-  // leave the queue and become kReading. Returns how many; 0: no room, no buffers, or no
-  // connection.
+  // Posts the READs of the first operations of `to_read` as one chain, as far as the limits allow.
+  // Those operations leave the queue and become kReading. Returns their number; 0: a limit, no
+  // buffers, or no connection.
   size_t Post(const Source& source, OperationQueue& to_read, absl::Time now);
 
   // The chain `cookie` has ended. Calls `landed(operation)` for each operation that still waits for
-  // it, with its buffer and landed() up to date.
+  // it, with its buffer and landed() updated.
   template <typename Landed>
   void Done(uint64_t cookie, absl::Time now, Landed landed);
 
@@ -56,14 +56,14 @@ class ReadBatches {
 
   // Chains under way.
   size_t outstanding() const { return outstanding_; }
-  // When the last of them ended, or the first of those under way was posted.
+  // When the last chain ended, or when the first of those under way was posted.
   absl::Time progress_at() const { return progress_at_; }
 
  private:
   struct Entry {
     GetOperation* operation = nullptr;  // null: abandoned
     Buffer buffer;
-    uint32_t landed = 0;  // of the operation's READ, once this chain has ended
+    uint32_t landed = 0;  // bytes of the operation's READ, once this chain has ended
   };
   using Batch = std::vector<Entry>;
 
@@ -77,10 +77,10 @@ class ReadBatches {
   std::vector<uint32_t> free_;  // of batches_
   size_t outstanding_ = 0;
   absl::Time progress_at_ = absl::InfinitePast();
-  // The chain that is being put together.
+  // The chain under construction.
   std::vector<rdma::ReadRequest> chain_;
   std::vector<Entry> entries_;
-  uint64_t get_reads_ = 0;  // in it, without what only measures
+  uint64_t get_reads_ = 0;  // in chain_, without the READs of MeasureRead
   uint64_t get_read_bytes_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Why an operation failed, for programs: a status has a code, which says what kind of failure it
-// is, and a Reason, which says which one. The message is for people, and names the bound and the
-// mend. client/README.md has the table.
+// Why an operation failed, for programs. A status has a code, which gives the kind of failure, and
+// a Reason, which identifies it. The message is for people, and names the bound and the fix.
+// client/README.md has the table.
 //
 //   switch (osprey::ReasonOf(status)) {
 //     case osprey::Reason::kServerFull: …
@@ -21,58 +21,58 @@ enum class Reason {
   kKeyTooLong,
   kValueTooLong,
   kAppendTooLong,
-  kBadCondition,  // conditions that exclude each other, or that this operation does not have
-  kBadTtl,        // out of range, or of an operation that has none
+  kBadCondition,  // conditions that exclude each other, or that this operation does not take
+  kBadTtl,        // out of range, or the operation takes none
   kBadDeadline,
   kBadOption,
-  kBadBuffer,  // no bytes of a Buffer of this Client
+  kBadBuffer,  // the bytes are not in a Buffer of this Client
   kBadCursor,  // not the cursor of a scan
-  // The condition did not hold, or the value is not what it must be.
+  // The condition did not hold, or the value has the wrong form.
   kAbsent,          // NOT_FOUND
   kPresent,         // ALREADY_EXISTS
   kWrongVersion,    // FAILED_PRECONDITION
   kNotANumber,      // FAILED_PRECONDITION: increment
   kOverflow,        // OUT_OF_RANGE: increment
-  kStaleCursor,     // FAILED_PRECONDITION: the scan began in an earlier life of the server
-  kBufferTooSmall,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) says how long it is
+  kStaleCursor,     // FAILED_PRECONDITION: the server was restarted since the scan began
+  kBufferTooSmall,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) returns the length
   // RESOURCE_EXHAUSTED.
   kTooManyOperations,  // here: Options::operations_max
   kBuffersUsedUp,      // here: Options::buffer_bytes_max
   kLanesTaken,         // here: PoolOptions::lanes_max
   kServerFull,
-  kVersionsUsedUp,  // of the server: only a restart helps
+  kVersionsUsedUp,  // at the server: only a restart helps
   // Time and connections.
   kDeadline,      // DEADLINE_EXCEEDED
   kNoConnection,  // UNAVAILABLE
   kServerGone,    // UNKNOWN: the server that had the write is gone
-  kForgotten,     // UNKNOWN: the server no longer remembers how the write ended
+  kForgotten,     // UNKNOWN: the server has forgotten the outcome of the write
   kValueChanged,  // DATA_LOSS: the value changed while the server fetched it
   kClosed,        // CANCELLED: the Client was closed
-  kBadServer,     // INTERNAL: an answer that makes no sense
+  kBadServer,     // INTERNAL: an invalid answer
   // Client::Connect.
-  kNoDevice,        // FAILED_PRECONDITION: this machine has no RDMA device
-  kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device
-  kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK
-  kNoListener,      // UNAVAILABLE: nobody listens there
-  kRefused,         // RESOURCE_EXHAUSTED: the server has as many connections as it takes, in all or
-                    // from us
-  kShuttingDown,    // UNAVAILABLE: the server is about to end
-  kUnreachable,     // UNAVAILABLE: no route, or no answer from the host
+  kNoDevice,         // FAILED_PRECONDITION: this machine has no RDMA device
+  kNotRdmaAddress,   // INVALID_ARGUMENT: the address belongs to no RDMA device
+  kMemlockTooLow,    // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK
+  kNoListener,       // UNAVAILABLE: no server listens there
+  kRefused,          // RESOURCE_EXHAUSTED: the server has reached its limit of connections, in all
+                     // or from this address
+  kShuttingDown,     // UNAVAILABLE: the server is about to end
+  kUnreachable,      // UNAVAILABLE: no route, or no answer from the host
   kVersionMismatch,  // FAILED_PRECONDITION: the server speaks another protocol version
-  kNotOsprey,        // INVALID_ARGUMENT: something else listens there
+  kNotOsprey,        // INVALID_ARGUMENT: the listener is not an Osprey server
   kConnectTimeout,   // DEADLINE_EXCEEDED
   kPeerGone,         // UNAVAILABLE: the server died or fell silent
-  kBadAuthKey,       // the key or its file is none: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED
-  kAuthenticationFailed,    // UNAUTHENTICATED: the server's key is another one
-  kAuthenticationRequired,  // UNAUTHENTICATED: the server wants a key, and we have none
-  kServerUnproven,          // UNAUTHENTICATED: we have a key, and the server does not prove that it
-                            // has the same
+  kBadAuthKey,       // invalid key or key file: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED
+  kAuthenticationFailed,    // UNAUTHENTICATED: the server has another key
+  kAuthenticationRequired,  // UNAUTHENTICATED: the server requires a key, and the client has none
+  kServerUnproven,          // UNAUTHENTICATED: the client has a key, and the server does not prove
+                            // that it has the same
 };
 
 Reason ReasonOf(const absl::Status& status);
 
-// Of a write that failed: whether it may have been applied, or may still be, once. False: it was
-// not applied and never will be. The message says the same.
+// Whether a failed write may have been applied, or may still be, once. False: it was not applied
+// and never will be. The message says the same.
 bool MayBeApplied(const absl::Status& status);
 
 }  // namespace osprey
