@@ -78,16 +78,16 @@ Buffer BufferPool::Take(uint64_t bytes) {
   return buffer;
 }
 
-// Registers one more slab in which a buffer of `order` fits; as much as there is already, so that
-// slabs stay few (a peer is told of each).
+// Registers one more slab in which a buffer of `order` fits. It is as large as all slabs so far, so
+// that slabs stay few (each must be exposed to the peer).
 bool BufferPool::Grow(int order) {
   const uint64_t needed = std::max(kBufferBytesMin << order, kSlabBytesMin);
   if (registered_bytes_ + needed > bytes_max_) {
     error_ = used_up_;
     return false;
   }
-  // Make do with what there is, rather than ask the system again for every operation, but now and
-  // then: what it was short of may have come back. A shorter one it may allow in any case.
+  // After a refusal, use the memory at hand and ask the system only now and then: it may have
+  // memory again. It may grant a shorter slab in any case.
   if (needed >= refused_bytes_ && refusals_due_ > 0) {
     --refusals_due_;
     error_ = refusal_;
@@ -147,7 +147,7 @@ void BufferPool::Unlink(Slab& slab, uint32_t block) {
   slab.free_order[block] = -1;
 }
 
-// Takes the smallest free buffer that is large enough and gives back the halves that are too much.
+// Takes the smallest free buffer that is large enough, and frees the halves that exceed the need.
 uint32_t BufferPool::Cut(Slab& slab, int order) {
   int from = order + std::countr_zero(slab.free_orders >> order);
   const uint32_t block = slab.heads[from];

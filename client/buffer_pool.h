@@ -1,13 +1,13 @@
 // Registered memory for READs and for values on their way to the server.
 //
 //   BufferPool pool(domain, rdma::Access::kLocal, 64 << 20);
-//   Buffer buffer = pool.Take(3000);       // 4096 bytes; !valid() when there is none now
-//   … buffer.data(), buffer.memory() …     // goes back to the pool when it is destroyed
+//   Buffer buffer = pool.Take(3000);       // 4096 bytes; !valid() when none is free
+//   … buffer.data(), buffer.memory() …     // returns to the pool when it is destroyed
 //
-// Buffers are powers of two, cut from slabs by a buddy system: halves that are free together become
-// whole again, so that no mix of sizes can use the pool up for another. Slabs are registered when
-// they are first needed (that is slow) and stay; once warm, taking and giving back allocates
-// nothing. What the pool keeps in mind stands outside of the registered memory.
+// Buffers are powers of two, cut from slabs by a buddy system. Free halves merge again, so that no
+// mix of sizes can exhaust the pool for another. Slabs are registered on demand, which is slow, and
+// stay. A warm pool allocates nothing when buffers are taken and returned. Its bookkeeping is
+// outside the registered memory.
 //
 // Thread rule: one thread. The pool must outlive its buffers, and the domain the pool.
 
@@ -27,7 +27,7 @@ namespace osprey::client {
 
 class BufferPool;
 
-// A span of registered memory. Move-only; gives itself back.
+// A span of registered memory. Move-only; it returns itself to the pool.
 class Buffer {
  public:
   Buffer() = default;
@@ -38,7 +38,7 @@ class Buffer {
   bool valid() const { return pool_ != nullptr; }
   std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }  // 0 when not valid
-  // Which of the pool's slabs it lies in, and where.
+  // Its slab of the pool, and its offset there.
   uint32_t slab() const { return slab_; }
   uint64_t offset() const;
   const rdma::Memory& memory() const;
@@ -54,10 +54,10 @@ class Buffer {
 
 class BufferPool {
  public:
-  // The smallest buffer: a window with an item of the usual size fits. Smaller ones would not be
-  // worth their bookkeeping.
+  // The smallest buffer: a window with an item of the usual size fits. Smaller buffers would not
+  // justify their bookkeeping.
   static constexpr uint64_t kBufferBytesMin = 1024;
-  // What is registered at once, at least: small enough for the usual RLIMIT_MEMLOCK of 8 MiB.
+  // The least that is registered at once: small enough for the usual RLIMIT_MEMLOCK of 8 MiB.
   static constexpr uint64_t kSlabBytesMin = 1 << 20;
 
   BufferPool(rdma::Domain& domain, rdma::Access access, uint64_t bytes_max);
@@ -65,12 +65,13 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
   ~BufferPool();
 
-  // A buffer of at least `bytes`. Not valid() when the pool is used up; error() then says by what.
+  // A buffer of at least `bytes`. Not valid() when the pool is used up; error() then names the
+  // limit.
   Buffer Take(uint64_t bytes);
-  // False when Take(bytes) cannot succeed even if every buffer came back.
+  // False if Take(bytes) cannot succeed even when every buffer is back.
   bool CanEverHold(uint64_t bytes) const;
   const absl::Status& error() const { return error_; }
-  // Whether Take has failed since this was called last.
+  // Whether Take has failed since the last call of this.
   bool TakeRanOut() { return std::exchange(ran_out_, false); }
 
   size_t slabs() const { return slabs_.size(); }
@@ -84,7 +85,7 @@ class BufferPool {
   static constexpr int kOrders = 32;  // buffers of kBufferBytesMin << 0 … 31
 
   // One registered span of kBufferBytesMin << order bytes. Arrays are indexed by block
-  // (kBufferBytesMin bytes each); only the first block of a free buffer means anything in them.
+  // (kBufferBytesMin bytes each); only entries of the first block of a free buffer have a meaning.
   struct Slab {
     std::unique_ptr<rdma::Memory> memory;
     int order = 0;
@@ -105,10 +106,12 @@ class BufferPool {
   rdma::Domain& domain_;
   const rdma::Access access_;
   const uint64_t bytes_max_;
-  const absl::Status used_up_;           // the error of that bound
-  uint64_t refused_bytes_ = UINT64_MAX;  // so much, or more, could not be registered at once
-  absl::Status refusal_;                 // and why
-  // So often that is said again before the system is asked anew: twice as often each time.
+  const absl::Status used_up_;  // the error of that limit
+  // This many bytes, or more, could not be registered at once.
+  uint64_t refused_bytes_ = UINT64_MAX;
+  absl::Status refusal_;  // and why
+  // This many Takes repeat the refusal before the system is asked again; the number doubles each
+  // time.
   static constexpr uint32_t kRefusalsMax = 1024;
   uint32_t refusals_ = 0;
   uint32_t refusals_due_ = 0;  // of these

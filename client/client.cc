@@ -25,11 +25,10 @@ namespace {
 constexpr int kOperationsMax = 65536;
 constexpr uint64_t kBufferBytesMin = uint64_t{4} << 20;
 constexpr uint64_t kSlotCacheBytesMax = uint64_t{1} << 40;
-// Going to sleep and being woken takes about as long: for a timer nearer than this it is not worth
-// it.
+// To fall asleep and wake up takes about as long: sleeping until a nearer timer does not pay.
 constexpr absl::Duration kSleepMin = absl::Microseconds(50);
-// How long the destructor waits for the connection to end; after it, destroying the transport ends
-// READs by force.
+// How long the destructor waits for the connection to end. After it, the transport's destruction
+// ends READs by force.
 constexpr absl::Duration kCloseMax = absl::Seconds(2);
 
 absl::Status CheckOperationsMax(int operations) {
@@ -69,7 +68,7 @@ absl::Status CheckOptions(const Options& options) {
   return absl::OkStatus();
 }
 
-// Null: without one.
+// Null: no key.
 absl::StatusOr<rdma::AuthKey::Pointer> KeyOf(const Options& options) {
   if (options.auth_key.empty() && options.auth_key_file.empty()) return rdma::AuthKey::Pointer();
   absl::StatusOr<rdma::AuthKey::Pointer> key = options.auth_key_file.empty()
@@ -79,7 +78,7 @@ absl::StatusOr<rdma::AuthKey::Pointer> KeyOf(const Options& options) {
   return key;
 }
 
-// No later attempt would end otherwise.
+// Errors that every later attempt would return, too.
 bool IsHopeless(const absl::Status& error) {
   switch (rdma::ReasonOf(error)) {
     case rdma::Reason::kNoDevice:
@@ -153,11 +152,11 @@ void Client::Impl::Rest(absl::Time now, absl::Time idle_since, absl::Time end) {
 void Client::Impl::Sleep(absl::Time now, absl::Time end) {
   const absl::Duration left = std::min(end, engine_->NextTimer()) - now;
   if (left < kSleepMin || !engine_->transport().Arm()) return;
-  // No wait is longer than this: an hour stands for ever, and for clocks that cannot take it.
+  // No wait is longer than this: an hour serves as infinity, also for clocks that do not support
+  // it.
   const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
   pollfd fd = {engine_->transport().fd(), POLLIN, 0};
-  // However it ends (by a signal, or at once because the kernel has no memory for it), the caller
-  // looks what there is.
+  // After any return (a signal, or at once for lack of kernel memory) the caller checks for events.
   (void)ppoll(&fd, 1, &timeout, nullptr);
 }
 
@@ -190,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(absl::string_view uri,
       client::Engine::Create(**domain, *std::move(transport), engine_options);
   if (!engine.ok()) return engine.status();
   Options kept = options;
-  kept.auth_key.clear();  // it is the engine's now, which wipes it
+  kept.auth_key.clear();  // the engine owns it now, and wipes it
   auto impl = std::make_unique<Impl>(*std::move(domain), *std::move(engine), kept);
   if (absl::Status status = impl->AwaitReady(uri); !status.ok()) return status;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
@@ -367,7 +366,8 @@ int Client::Poll() { return impl_->engine().Poll(Now()); }
 int Client::Wait(absl::Duration timeout) {
   const client::Engine& engine = impl_->engine();
   if (engine.in_flight() == 0) return Poll();
-  // Counted by endings: a callback that starts another operation leaves in_flight() as it was.
+  // Operations are counted by their ends: a callback that starts another leaves in_flight()
+  // unchanged.
   const uint64_t before = engine.ended();
   return impl_->PollUntil([&] { return engine.ended() != before; }, Now() + timeout);
 }

@@ -35,7 +35,7 @@ absl::StatusOr<Buffer> Client::RegisterBuffer(std::byte* data, size_t bytes) {
                                                            bytes, impl_->engine().exposer_link()));
 }
 
-// [offset, offset + length) of a buffer of this client's.
+// The span [offset, offset + length) of a buffer of this client.
 absl::StatusOr<client::UserMemory> Client::SpanOf(const Buffer& buffer, size_t offset,
                                                   size_t length) const {
   if (offset > buffer.size() || length > buffer.size() - offset) {

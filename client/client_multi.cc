@@ -14,13 +14,13 @@ namespace osprey {
 
 namespace {
 
-// The same answer for all.
+// The same answer for all keys.
 template <typename T>
 std::vector<absl::StatusOr<T>> All(size_t count, const absl::Status& status) {
   return std::vector<absl::StatusOr<T>>(count, status);
 }
 
-// The arguments outlive a call that blocks; of one that does not they are copied.
+// A blocking call can refer to its arguments; an asynchronous one copies them.
 std::vector<std::string> CopyOf(absl::Span<const absl::string_view> keys) {
   std::vector<std::string> copies;
   copies.reserve(keys.size());
@@ -35,11 +35,12 @@ std::vector<std::pair<std::string, std::string>> CopyOf(absl::Span<const KeyValu
   return copies;
 }
 
-// Of GETs that are answered at once, 16 a round: Poll comes after some 100 us.
+// Rounds of 16 GETs that are answered at once: Poll runs after some 100 us.
 constexpr size_t kRoundsPerPoll = 64;
 
-// Runs to the end of all. `start(i, callback)` starts the operation for key i. What finds no room
-// by the deadline `end`, because operations of other calls have it, is answered so.
+// Runs until all have ended. `start(i, callback)` starts the operation for key i. An operation that
+// cannot start by the deadline `end`, because others use up the limits, is answered with that
+// error.
 template <typename T, typename Impl, typename Start>
 std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time end, Start start) {
   client::Multi<T, Start> multi(count, std::move(start));
@@ -48,12 +49,12 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
     return multi.done();
   };
   if (!advanced()) impl.PollUntil(advanced, end);
-  // What is in flight now is late itself.
+  // Operations still in flight are late and end soon.
   if (!advanced()) impl.PollUntil(advanced, absl::InfiniteFuture());
   return multi.TakeResults();
 }
 
-// Owns itself until `done` has been called.
+// Owns itself until it has called `done`.
 template <typename T, typename Start, typename Done>
 absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done done) {
   if (absl::Status status = engine.CheckRoom(); !status.ok()) return status;
@@ -67,7 +68,7 @@ absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done do
   *holder = std::make_unique<client::Multi<T, Start>>(count, std::move(start));
   client::Multi<T, Start>& multi = **holder;
   multi.Advance(/*others=*/false);
-  // Callbacks run in a later Poll, also when there was nothing to start.
+  // Callbacks run in a later Poll, even if no operation was started.
   if (multi.done()) {
     engine.Defer(std::move(finish));
   } else {
@@ -99,7 +100,7 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
       if (more == 0 && room_comes()) return false;
       if (more == 0) answers[begun] = engine_->CheckRoom();
       begun += std::max<size_t>(more, 1);
-      // However many are answered at once, all else goes on beside them.
+      // Poll runs in between, however many GETs are answered at once.
       if (begun < keys.size() && ++rounds % kRoundsPerPoll == 0) engine_->Poll(now = client::Now());
     }
     return unanswered == 0;
@@ -109,7 +110,7 @@ void Client::Impl::GetAll(absl::Span<const absl::string_view> keys, absl::Status
     return;
   }
   PollUntil(all_answered, *end, now);
-  // What is in flight now is late itself.
+  // GETs still in flight are late and end soon.
   if (!all_answered()) PollUntil(all_answered, absl::InfiniteFuture());
 }
 

@@ -17,14 +17,14 @@ namespace {
 
 using Found = client::Scans::Found;
 
-// A page whose long values are still to be fetched, and who wants it. Owned by the callbacks.
+// A page whose long values are still fetched, and its callback. The callbacks own it.
 struct Page {
   ScanPage page;
   std::vector<size_t> missing;  // of page.items
   Client::ScanCallback done;
 };
 
-// Without the values above `value_bytes_max`, or none if that is empty.
+// Without the values above `value_bytes_max`; without any value if that is empty.
 std::shared_ptr<Page> PageOf(Found found, absl::optional<uint64_t> value_bytes_max,
                              Client::ScanCallback done) {
   auto page = std::make_shared<Page>();
@@ -41,8 +41,7 @@ std::shared_ptr<Page> PageOf(Found found, absl::optional<uint64_t> value_bytes_m
   return page;
 }
 
-// The long values have come. A key that is gone was there when it was found: without its value it
-// is left out.
+// Fills in the long values. A key that was deleted since it was found has no value and is left out.
 void Complete(Page& page, std::vector<absl::StatusOr<Value>> values) {
   std::vector<ScanItem>& items = page.page.items;
   for (size_t i = page.missing.size(); i-- > 0;) {

@@ -15,7 +15,7 @@ using rdma::Event;
 
 namespace {
 
-// No partition is smaller: a header, one directory page and one segment.
+// The least size of a partition: a header, one directory page and one segment.
 constexpr uint64_t kPartitionBytesMin =
     index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
 // Fixed part of the longest request.
@@ -68,7 +68,7 @@ Connection::Change Connection::Advance(const Event* event, absl::Time now) {
     case State::kClosed:
       return Change::kNone;
   }
-  // kConnecting, kGreeting, kMapping, and time passes.
+  // kConnecting, kGreeting, kMapping: a timeout.
   if (now >= timer_) Fail(rdma::TimeoutError("connecting", options_.uri));
   return Change::kNone;
 }
@@ -97,13 +97,13 @@ void Connection::Connect(absl::Time now) {
   timer_ = now + kAttemptMax();
 }
 
-// An attempt that nobody answered has lasted longer than any pause: another one then follows nearly
-// at once, so that one is under way soon after the network is back.
+// An attempt without an answer lasts longer than any pause. Another one then follows nearly at
+// once, so that one is under way soon after the network is back.
 void Connection::Pause(absl::Time now) {
   if (now - ready_at_ >= options_.backoff_last)
-    pauses_ = 0;                       // it lasted: begin with short pauses again
+    pauses_ = 0;                       // it was stable: begin with short pauses again
   ready_at_ = absl::InfiniteFuture();  // no longer ready
-  // A doubling more would pass every sensible backoff_last.
+  // A further doubling would exceed every sensible backoff_last.
   constexpr int kDoublingsMax = 20;
   const absl::Duration pause =
       std::min(options_.backoff_first * (int64_t{1} << std::min(pauses_++, kDoublingsMax)),
@@ -147,8 +147,8 @@ void Connection::Leave(absl::Time now) {
 void Connection::Close() {
   closing_ = true;
   if (state_ == State::kReady) {
-    // So that the server need not keep the session. If it cannot be sent, the server forgets after
-    // a while.
+    // Goodbye lets the server drop the session. If it cannot be sent, the server drops the session
+    // after a while.
     const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, terms_.session, 0);
     (void)transport_.Send(id_, {goodbye.bytes()});
   }
@@ -163,7 +163,7 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   if (event.kind != Event::Kind::kConnected) return Change::kNone;
   Heard(now);
   limits_ = transport_.limits(id_);
-  if (limits_.frame_bytes_max == 0) return Change::kNone;  // gone already: kDisconnected follows
+  if (limits_.frame_bytes_max == 0) return Change::kNone;  // already lost: kDisconnected follows
   if (absl::Status status = SayHello(now); !status.ok()) {
     Fail(std::move(status));
   } else {
@@ -179,7 +179,7 @@ absl::Status Connection::SayHello(absl::Time now) {
         "the server takes frames of ", limits_.frame_bytes_max,
         " bytes at most; the longest key needs ", kPutFixedBytes + rdma::kKeyBytesMax));
   }
-  // Who has not proved yet that it has the key must not READ anything.
+  // A server that has not proved yet that it has the key must not READ anything.
   absl::StatusOr<rdma::RemoteMemory> liveness = options_.key == nullptr
                                                     ? transport_.Expose(id_, liveness_)
                                                     : transport_.Announce(id_, liveness_);
@@ -272,9 +272,9 @@ absl::Status Connection::CheckProof(const rdma::FrameHeader& header, rdma::Welco
 absl::Status Connection::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
   absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
   if (!body.ok()) return BadServer(body.status().message());
-  // Before anything in it is believed.
+  // The proof is checked before any other field is used.
   if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
-  // What was announced; the server READs it from now on.
+  // Exposes the announced memory, which the server READs from now on.
   if (options_.key != nullptr) {
     absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
     if (!liveness.ok()) return liveness.status();
@@ -322,7 +322,7 @@ absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
   return absl::OkStatus();
 }
 
-// READs into buffer_.
+// Posts a READ into buffer_.
 absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
   assert(length <= buffer_.size() && length <= terms_.region.length);
   assert(offset <= terms_.region.length - length);
@@ -335,7 +335,7 @@ absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
 
 Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
-    Fail(rdma::ShuttingDownError(options_.uri));  // nothing was asked: it can only be Goodbye
+    Fail(rdma::ShuttingDownError(options_.uri));  // without a request it can only be Goodbye
     return Change::kNone;
   }
   if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
@@ -360,7 +360,7 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
 
 Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
-    // The owner has taken the replies out.
+    // The owner has handled the replies.
     absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
     if (!header.ok()) {
       Fail(BadServer(header.status().message()));
@@ -380,16 +380,16 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
   return Change::kNone;
 }
 
-// Time passes on a ready connection: is the server there?
+// Checks by time whether a ready connection's server is alive.
 void Connection::Watch(absl::Time now) {
   if (probing_) {
     if (now >= timer_) Fail(rdma::PeerGoneError("the server's host does not answer"));
     return;
   }
   if (now - heard_at_ < kQuietMax()) return;
-  // No room means that READs are under way, which tell as much as this one would.
+  // The READ limit is used up by READs under way, which prove as much as this one would.
   if (transport_.ReadRoom(id_) == 0) {
-    heard_at_ = now - kQuietMax() / 2;  // look again later
+    heard_at_ = now - kQuietMax() / 2;  // check again later
     return;
   }
   absl::Status status = PostRead(0, index::kWordBytes);

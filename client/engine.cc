@@ -14,16 +14,16 @@ namespace osprey::client {
 
 namespace {
 
-// How long to wait before a torn record is READ again. A write of a small item takes well below a
-// microsecond, one of a large item tens; the last step leaves a preempted writer some time before
+// The first pause before a torn record is READ again. A write of a small item takes well below a
+// microsecond, one of a large item tens. The last pause leaves a preempted writer some time before
 // the attempts are used up.
 constexpr absl::Duration kTornPauseFirst = absl::Microseconds(1);
 constexpr int kTornPauseDoublingsMax = 6;
-// How long to wait before the server is asked once more for a key whose item cannot be READ.
+// The first pause before another GET by message for a key whose item cannot be READ.
 constexpr absl::Duration kAskPauseFirst = absl::Milliseconds(1);
 constexpr int kAskPauseDoublingsMax = 6;
-// How often to look while requests wait for credits: long against a round trip, short against a
-// deadline.
+// The interval of checks while requests wait for credits: long compared to a round trip, short
+// compared to a deadline.
 constexpr absl::Duration kBlockedStep = absl::Milliseconds(1);
 
 }  // namespace
@@ -62,16 +62,15 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
 
 Engine::~Engine() {
   exposer_link_->exposer = nullptr;
-  // If the connection would not end (closed() is false), destroying the transport ends it, before
-  // any buffer is given back.
+  // If the connection did not end (closed() is false), the transport's destruction ends it, before
+  // any buffer is freed.
   transport_.reset();
   EndDrained();
   RunCallbacks();
   assert(closed_ && in_flight_ == 0);
 }
 
-// --- Polling
-// -----------------------------------------------------------------------------------------------
+// --- Polling --------------------------------------------------------------------------------------
 
 int Engine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
@@ -103,8 +102,7 @@ void Engine::SendAll(absl::Time now) {
 }
 
 void Engine::ReceiveEvents(absl::Time now) {
-  // Several rounds, so that timers are not looked at while events that answer them are waiting;
-  // bounded all the same.
+  // Several rounds, because waiting events may answer timers; the number is bounded nevertheless.
   constexpr int kRoundsMax = 8;
   for (int round = 0; round < kRoundsMax; ++round) {
     const size_t count = transport_->Poll(absl::MakeSpan(events_));
@@ -114,7 +112,7 @@ void Engine::ReceiveEvents(absl::Time now) {
   }
 }
 
-// A time at which the events under way had all arrived.
+// A time at which all events under way had arrived.
 absl::Time Engine::ReceivedBy() {
   if (!received_by_.has_value()) {
     received_by_ = options_.clock ? std::max(options_.clock(), polled_at_) : polled_at_;
@@ -122,7 +120,7 @@ absl::Time Engine::ReceivedBy() {
   return *received_by_;
 }
 
-// What is known of the server's clock from the posting of a READ until the events under way.
+// The bounds of the server's clock from the post of a READ until the events under way.
 index::ServerTimeBounds Engine::TimeSince(absl::Time posted) {
   return server_clock_.During(posted, ReceivedBy());
 }
@@ -167,7 +165,7 @@ void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (GetGroups::Owns(event.cookie)) return OnGroupDone(event, believe, now);
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
-    // One that has ended takes in nothing more.
+    // An expired scan accepts no more READs.
     if (options_.coarse_clock) scans_.Expire(options_.coarse_clock(), DeadlineError());
     scans_.Done(event.cookie, believe, now,
                 [this](absl::Time posted) { return TimeSince(posted); });
@@ -220,7 +218,7 @@ void Engine::OnReady() {
   session_.Begin(terms.session, terms.incarnation, terms.requests_max);
 }
 
-// What was known of the old one means nothing here.
+// Discards all that was learned about the old server.
 void Engine::OnAnotherServer() {
   slot_cache_.Clear();
   sampler_.Forget();
@@ -251,10 +249,9 @@ void Engine::OnLost() {
   }
 }
 
-// --- Moving operations
-// -------------------------------------------------------------------------------------
+// --- Moving operations ----------------------------------------------------------------------------
 
-// Into the queue of its state.
+// Puts the operation into the queue of its state.
 void Engine::Place(GetOperation& get, absl::Time now) {
   OperationQueue::Remove(get);
   switch (get.state()) {
@@ -310,7 +307,7 @@ void Engine::EndPauses(absl::Time now) {
   }
 }
 
-// No item of this server is longer: whatever asks for more is nonsense.
+// The longest item of this server: a longer READ cannot be right.
 uint64_t Engine::ItemReadBytesMax() const {
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection_->terms().value_bytes_max);
@@ -320,14 +317,15 @@ uint64_t Engine::ItemReadBytesMax() const {
 void Engine::BeginLookups(absl::Time now) {
   const uint64_t read_bytes_max = ItemReadBytesMax();
   while (!new_.empty()) {
-    // A few at a time: their cache lines are fetched together, and stay until they are looked at.
+    // Lookups are prepared in small batches: their cache lines are prefetched together and stay
+    // until they are used.
     constexpr int kPreparedMax = 32;
     int prepared = 0;
     for (Operation* next = new_.first(); next != nullptr && prepared < kPreparedMax; ++prepared) {
       auto& get = static_cast<GetOperation&>(*next);
       get.Prepare(connection_->maps());
       next = OperationQueue::Next(*next);
-      // (Of one alone there is nothing to do meanwhile.)
+      // (Prefetching does not help a single lookup.)
       if (prepared > 0 || next != nullptr) get.Prefetch();
     }
     for (; prepared > 0; --prepared) {
@@ -340,7 +338,7 @@ void Engine::BeginLookups(absl::Time now) {
 
 void Engine::PostReads(absl::Time now) {
   PostReadsOfAll(now);
-  // Whoever found no buffer tries again with those that nobody needs now.
+  // Operations that found no buffer try again with buffers that were not in use.
   if (read_buffers_.TakeRanOut() && ReclaimBuffers()) PostReadsOfAll(now);
 }
 
@@ -364,9 +362,8 @@ void Engine::PostReadsOfAll(absl::Time now) {
   }
 }
 
-// GETs keep their buffers from READ to READ, and short ones from operation to operation. All of
-// them together may be as much as there is, and then none that needs a longer one would get it,
-// ever.
+// GETs keep their buffers from READ to READ, and short ones from operation to operation. Together
+// they may hold the whole pool. Then a GET that needs a longer buffer would never get one.
 bool Engine::ReclaimBuffers() {
   const uint64_t before = read_buffers_.taken_bytes();
   mapped_.ReleaseBuffer();
@@ -383,15 +380,15 @@ void Engine::PostValueReads(const ReadBatches::Source& source, absl::Time now) {
   }
 }
 
-// READs end in the order in which they were posted, so the end of any is progress for all; of the
-// connection's own as well.
+// READs end in the order in which they were posted. So the end of any READ is progress for all, the
+// connection's own included.
 absl::Time Engine::ReadsStuckSince() const {
   if (outstanding_reads() == 0) return absl::InfiniteFuture();
   return std::max({read_ended_at_, batches_.progress_at(), groups_.progress_at(),
                    value_reads_.progress_at(), scans_.progress_at()});
 }
 
-// Timers: of the connection, and of READs that do not end.
+// Handles the timers of the connection, and READs that do not end.
 void Engine::Watch(absl::Time now) {
   if (connection_->ready() && now < next_watch_) return;
   if (connection_->answers_count() && now - ReadsStuckSince() >= kReadsStuckMax()) {
@@ -402,19 +399,19 @@ void Engine::Watch(absl::Time now) {
     connection_->Fail(rdma::ShuttingDownError(connection_->uri()));
   }
   connection_->Advance(nullptr, now);
-  // What is posted or heard from now on only puts these off; what the connection itself takes does
-  // not.
+  // Later posts and messages of the engine only move these timers back. The connection's own events
+  // may not.
   next_watch_ =
       std::min(connection_->NextTimer(), std::min(ReadsStuckSince(), now) + kReadsStuckMax());
 }
 
-// R4: what has come is an answer if it is handed out by its deadline. The process may have been
-// stopped since Poll was told the time: between the completion and here, or in a callback, which is
-// why each answer has a look at the clock of its own, the last thing before it.
+// R4: an answer must be delivered by its deadline. The process may have been stopped since the time
+// of Poll: between the completion and here, or in a callback. So the clock is read before each
+// answer, as the last step.
 void Engine::RunCallbacks() {
   if (done_.empty() && deferred_.empty() && !scans_.has_done()) return;
   const auto is_late = [this](absl::Time deadline) { return IsLate(deadline); };
-  // (One that is added by another is run in the same round, wherever the vector moves to.)
+  // (A callback that another one adds is run in the same round, also if the vector is reallocated.)
   for (size_t i = 0; i < deferred_.size(); ++i) {
     absl::AnyInvocable<void()> done = std::move(deferred_[i]);
     --in_flight_;
@@ -458,8 +455,7 @@ absl::Time Engine::NextTimer() const {
   return std::min(timer, ReadsStuckSince() + kReadsStuckMax());
 }
 
-// --- Ending
-// ------------------------------------------------------------------------------------------------
+// --- Ending ---------------------------------------------------------------------------------------
 
 void Engine::ExpireOperations(absl::Time now) {
   if (now < next_deadline_) return;
@@ -482,7 +478,7 @@ void Engine::ExpireOperations(absl::Time now) {
   next_deadline_ = std::min({next_deadline_, groups_.NextDeadline(), scans_.NextDeadline()});
 }
 
-// `never_sent`: the server has nothing to do with it, unless to be read.
+// `never_sent`: no message of the operation was sent; its READs do not count.
 absl::Status Engine::LateError(bool never_sent) const {
   if (!connection_->answers_count() && never_sent) {
     const absl::Status& last = connection_->last_error();
@@ -506,8 +502,8 @@ void Engine::End(MessageOperation& message, const absl::Status& error) {
   if (message.state() == MessageOperation::State::kSent) {
     session_.Abandon(message, message.by_rendezvous() ? std::move(message.value()) : Buffer());
   } else if (message.sequence() != 0) {
-    session_.Remove(
-        message.sequence());  // its connection is gone: nobody will answer it, nor READ its value
+    // Its connection is gone: no answer will come, and no READ of its value.
+    session_.Remove(message.sequence());
   }
   message.Finish(error);
   Place(message);

@@ -1,9 +1,9 @@
-// The engine's operations on memory of the user, and how they end (R5).
+// The engine's operations on the user's memory, and how they end (R5).
 //
 // READs into that memory, or by the server out of it, may be under way when an operation's deadline
-// passes or the client is closed. It is answered only when they cannot land any more: the
-// connection is broken, and kDisconnected, which comes after all of them, is awaited. Other
-// operations go on after the reconnect.
+// passes or the client is closed. The operation is answered only when they cannot land any more. So
+// the engine breaks the connection and awaits kDisconnected, which comes after all READs. Other
+// operations continue after the reconnect.
 
 #include <utility>
 
@@ -69,14 +69,14 @@ bool Engine::IsInUserMemory(const Operation& operation) const {
          message.has_source();
 }
 
-// As End, but not before nothing can land in the user's memory any more.
+// As End, but only after no READ can land in the user's memory any more.
 void Engine::EndSafely(Operation& operation, const absl::Status& error) {
   if (!IsInUserMemory(operation)) return End(operation, error);
   operation.set_last_error(error);
   connection_->Fail(rdma::PeerGoneError("READs in memory of the user were late"));
 }
 
-// The connection is gone.
+// Called when the connection is gone.
 void Engine::EndDrained() {
   const auto end = [this](Operation& operation) {
     if (!operation.active() || operation.last_error().ok()) return;

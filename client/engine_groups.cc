@@ -1,5 +1,5 @@
-// The engine's side of GETs whose callers wait (client/mapped_gets.h, client/get_groups.h): how
-// they begin, and what becomes of those that are more than READs.
+// The engine's side of blocking GETs (client/mapped_gets.h, client/get_groups.h): their start, and
+// the operations for those that READs alone do not answer.
 
 #include <algorithm>
 #include <cassert>
@@ -17,7 +17,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
       {keys.size(), static_cast<size_t>(operations_max_ - in_flight_), GetGroups::kGetsMax});
   const bool ready = connection_->ready();
   const bool grouped = ready && groups_.HasRoom(ReadSource(), count);
-  // The caller's own READs take the room, and will make it.
+  // The caller's own READs use up the limit, and will end.
   if (ready && !grouped && unanswered > 0) return 0;
   size_t begun = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
   return count;
 }
 
-// Those that are found in a region that this process sees. Returns how many are left, which come
+// Answers the GETs that it finds in a mapped region. Returns the number of the others, which come
 // first.
 size_t Engine::AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
                             absl::Time deadline) {
@@ -54,7 +54,7 @@ size_t Engine::AnswerMapped(const ReadBatches::Source& source, absl::Span<Groupe
   return left;
 }
 
-// It counts as in flight already.
+// The operation counts as in flight already.
 GetOperation& Engine::OperationOf(const GroupedCall& call, const GroupedGet& grouped) {
   GetOperation& get = NewGet();
   get.Start(grouped.key, /*want_value=*/true, call.deadline,

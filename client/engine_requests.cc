@@ -1,5 +1,4 @@
-// The engine's messages: requests out, replies in, and what becomes of them when the connection is
-// lost.
+// The engine's messages: requests out, replies in, and both after the loss of a connection.
 
 #include <algorithm>
 #include <cassert>
@@ -26,9 +25,9 @@ absl::Status Hostile(absl::string_view what) {
 
 }  // namespace
 
-// What is known of the server's clock grows stale where nothing is sent. So that READs of keys with
-// an expiry go on without the server, it is asked for its time now and then, once for all of them;
-// and when a scan cannot go on. Nobody waits for that answer (OnReply takes the time out of it).
+// The bounds of the server's clock grow old if nothing is sent. GETs of keys with an expiry, and
+// scans, need them. So one PING for all of them requests the time now and then. No operation waits
+// for its answer: OnReply takes the time out of it.
 void Engine::AskTime(absl::Time now) {
   if (now >= clock_used_until_ && !scans_.wants_time()) return;
   if (server_clock_.Age(now) < ServerClock::kAgeMax() / 2) return;
@@ -43,7 +42,7 @@ void Engine::AskTime(absl::Time now) {
   ++counters_.frames;
 }
 
-// All that are ready, as few frames as they fit into.
+// Sends all that are ready, in as few frames as possible.
 void Engine::SendRequests(absl::Time now) {
   while (transport_->SendRoom(connection_->id()) > 0) {
     GatherRequests();
@@ -66,7 +65,7 @@ void Engine::SendRequests(absl::Time now) {
   }
 }
 
-// The next frame: what is to be sent again comes first, in its old order.
+// Builds the next frame: repeated requests come first, in their old order.
 void Engine::GatherRequests() {
   batch_->Clear();
   gathered_.clear();
@@ -80,8 +79,8 @@ void Engine::GatherRequests() {
   }
 }
 
-// What was sampled of the hits goes along with requests, where there is room for all of it; without
-// them it goes alone, but seldom. True when it is in the frame.
+// Samples of hits go along with requests, if all of them fit. Without requests they go alone, but
+// rarely. Returns true if they are in the frame.
 bool Engine::GatherHits(absl::Time now) {
   static_assert(HitSampler::kNotesMax <= rdma::kHintsMax);
   const absl::Span<const uint64_t> notes = sampler_.notes();
@@ -99,7 +98,7 @@ bool Engine::GatherHits(absl::Time now) {
   return true;
 }
 
-// Likewise what became of the GETs, where the server wants to know it.
+// Likewise the report of GETs, if the server requests it.
 bool Engine::GatherReport(absl::Time now) {
   if (!report_.IsDue(now)) return false;
   const rdma::Message<rdma::ReportBody> message(rdma::Opcode::kReport, session_.id(), 0,
@@ -109,7 +108,7 @@ bool Engine::GatherReport(absl::Time now) {
   return true;
 }
 
-// Before the Goodbye: who comes for a few GETs alone would never be heard of.
+// Sent before the Goodbye: otherwise a client that makes a few GETs alone would never report them.
 void Engine::SendLastReport() {
   if (!connection_->ready() || !report_.HasNews()) return;
   // (The Goodbye needs a credit as well.)
@@ -120,7 +119,7 @@ void Engine::SendLastReport() {
   report_.Told(polled_at_);
 }
 
-// False: the frame is full, or the session, or the connection has ended.
+// False: the frame or the session is full, or the connection has ended.
 bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
   const bool is_new = operation.sequence() == 0;
   if (is_new && next_sequence - session_.next_sequence() == session_.Room()) return false;
@@ -168,7 +167,7 @@ void Engine::SentRequest(Operation& operation) {
   }
 }
 
-// False: no reply, nor replies.
+// False: the frame has neither a reply nor a Batch of replies.
 bool Engine::OnFrame(rdma::Bytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return false;
@@ -183,7 +182,7 @@ bool Engine::OnFrame(rdma::Bytes frame, absl::Time now) {
     return true;
   }
   for (rdma::FrameBytes reply : replies_) {
-    // One that breaks the rules ends the connection, and with it what the others say.
+    // A reply that breaks the rules ends the connection, so the replies behind it are ignored.
     if (connection_->answers_count()) OnReply(reply, now);
   }
   return true;
@@ -206,7 +205,7 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
                       absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
   Operation* operation = session_.Waiting(header->sequence);
   session_.Remove(header->sequence);
-  if (operation == nullptr) return;  // given up at its deadline
+  if (operation == nullptr) return;  // abandoned at its deadline
   if (static_cast<absl::StatusCode>(reply->body.status) == absl::StatusCode::kUnavailable) {
     return Refused(*operation, now);
   }
@@ -223,7 +222,7 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
   }
 }
 
-// A write's answer says where the item is now.
+// Caches the item's location from the reply to a write.
 void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
   if (!message.is_write() || reply.body.status != 0) return;
   if (message.is_flush()) return slot_cache_.Clear();
@@ -232,7 +231,7 @@ void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
   slot_cache_.Wrote({maps.Of(hash).HomeOf(hash), hash.fingerprint()}, reply.body.slot);
 }
 
-// The server is about to end and has not done it: on the next connection, then.
+// The server is about to end and has not applied it: send it on the next connection.
 void Engine::Refused(Operation& operation, absl::Time now) {
   connection_->Leave(now);
   OperationQueue::Remove(operation);
@@ -246,13 +245,13 @@ void Engine::Refused(Operation& operation, absl::Time now) {
   }
 }
 
-// What waits for an answer in the session will not get it on the connection that is gone.
+// Requests without an answer will not get it on the lost connection.
 void Engine::RequeueRequests() {
   for (uint64_t sequence = session_.first(); sequence < session_.end(); ++sequence) {
     if (!session_.IsUnanswered(sequence)) continue;
     Operation* operation = session_.Waiting(sequence);
     if (operation == nullptr || operation->type() == Operation::Type::kGet) {
-      session_.Remove(sequence);  // given up, with its buffer; or a GET, which starts over
+      session_.Remove(sequence);  // abandoned, with its buffer; or a GET, which starts over
       continue;
     }
     auto& message = static_cast<MessageOperation&>(*operation);

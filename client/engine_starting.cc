@@ -1,4 +1,4 @@
-// How the engine's operations begin: what is refused, and what is copied.
+// How the engine's operations start: argument checks and copies.
 
 #include <algorithm>
 #include <cstring>
@@ -117,7 +117,7 @@ absl::Status Engine::StartScan(Scans::Request request) {
 
 // --- Messages
 
-// Of a request that could be made.
+// Starts a request whose arguments are checked.
 absl::Status Engine::Start(MessageOperation::Request request) {
   MessageOperation& message = NewMessage();
   message.Start(std::move(request));
@@ -149,7 +149,7 @@ absl::Status CheckTtl(absl::Duration ttl) {
 
 }  // namespace
 
-// Of writes other than put.
+// Checks the arguments of writes other than put.
 absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);

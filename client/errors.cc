@@ -15,7 +15,7 @@ namespace osprey {
 
 namespace {
 
-// Payloads: the Reason as a decimal number; of a write, that it may be applied; of a GetInto, the
+// Payloads: the Reason as a decimal number; for a write, that it may be applied; for a GetInto, the
 // value's length in decimal.
 constexpr absl::string_view kReasonPayload = "osprey/client.Reason";
 constexpr absl::string_view kMayBeAppliedPayload = "osprey/client.MayBeApplied";
@@ -63,7 +63,7 @@ Reason ReasonOf(const absl::Status& status) {
     const bool known = number >= 0 && number <= static_cast<int>(Reason::kServerUnproven);
     return known ? static_cast<Reason>(number) : Reason::kNone;
   }
-  // These say it all, and come often: they carry no payload.
+  // These codes are unambiguous and frequent: they carry no payload.
   if (absl::IsNotFound(status)) return Reason::kAbsent;
   if (absl::IsAlreadyExists(status)) return Reason::kPresent;
   return ReasonOfConnecting(rdma::ReasonOf(status));
@@ -101,7 +101,7 @@ absl::Status WithOutcome(const absl::Status& error, Outcome outcome) {
   return status;
 }
 
-// Made once: whoever looks for many keys that are not there has no time for texts.
+// Made once: a program that looks up many absent keys must not pay for texts.
 absl::Status AbsentError() {
   static const absl::Status& absent = *new absl::Status(absl::NotFoundError("no such key"));
   return absent;

@@ -11,7 +11,7 @@ namespace osprey::client {
 
 namespace {
 
-// What lands begins at a CPU cache line of its own.
+// READs land at the start of CPU cache lines.
 constexpr uint32_t kLandingStep = 64;
 
 std::string TextOf(index::ByteSpan bytes) {
@@ -45,7 +45,7 @@ void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
     Member& member = group.members[i];
     member.get = gets[i];
     member.lookup->Prepare(maps, member.get.key, {});
-    // (Of one alone there is nothing to do meanwhile.)
+    // (Prefetching does not help a single lookup.)
     if (gets.size() > 1) member.lookup->Prefetch();
   }
   for (size_t i = 0; i < gets.size(); ++i) {
@@ -55,8 +55,8 @@ void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
   Post(source, number, now, owner);
 }
 
-// Where there is no answer yet: another READ of the group's, if that is all and its buffer has
-// room.
+// For a lookup without an answer: another READ of the group, if that suffices and fits its buffer.
+// Otherwise an operation.
 void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& member,
                        const KeyLookup::Step& step, Owner& owner) {
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
@@ -89,7 +89,7 @@ void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::T
     bytes += member.read.length;
   }
   const absl::Span<const rdma::ReadRequest> chain(chain_.data(), group.reading);
-  // A connection that has just ended.
+  // The connection has just ended.
   if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
     BeginAnew(group, owner);
     return Free(number);
@@ -149,7 +149,7 @@ bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answ
   return true;
 }
 
-// They have their answers, but for those that are an operation's.
+// Counts out the answered members, except those that an operation continues.
 void GetGroups::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
   size_t count = 0;
   size_t hits = 0;

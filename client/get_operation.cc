@@ -14,16 +14,14 @@ namespace osprey::client {
 
 namespace {
 
-// An operation that is over keeps a buffer up to this size, so that the next GET need not go to the
-// pool.
+// A finished operation keeps a buffer up to this size, so that the next GET does not need the pool.
 constexpr uint64_t kKeptBufferBytes = 1024;
-// Items up to this length are READ whole and copied to where the user wants their value. That a
-// longer one lands there directly costs a READ more, of its head: about what copying this much
-// does.
+// Items up to this length are READ whole and copied to the user's memory. A longer item lands there
+// directly, for the cost of one more READ, of its head: as much as copying this many bytes.
 constexpr uint64_t kCopiedBytesMax = 64 << 10;
 
-// A value's memory is reserved in steps, each at most so many times what has landed. Growing it
-// copies a third of the value at most.
+// A value's memory is reserved in steps, each at most this multiple of the bytes that have landed.
+// Growing it copies a third of the value at most.
 constexpr uint64_t kReservedPerTaken = 4;
 
 absl::string_view Text(absl::Span<const std::byte> bytes) {
@@ -103,7 +101,7 @@ void GetOperation::Landed(TimeSince time_since) {
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
   if (target_.data != nullptr && step.value_length > target_.size) {
-    // Only its head says so, which nothing vouches for yet.
+    // Only the head says so, which no checksum has confirmed yet.
     asks_length_ = true;
     return AskServer();
   }
@@ -120,7 +118,8 @@ void GetOperation::TakePiece(rdma::Bytes piece) {
   lookup_->TakeValue(piece);
   fetch_.taken += piece.size();
   if (target_.data != nullptr) return;
-  // The length comes from a head that no checksum covers yet, so memory is reserved by what landed.
+  // The length comes from a head that no checksum covers yet, so memory is reserved by the bytes
+  // that landed.
   if (fetched_.capacity() < fetch_.taken)
     fetched_.reserve(std::min(fetch_.length, kReservedPerTaken * fetch_.taken));
   fetched_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
@@ -157,7 +156,7 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
   AskServer();
 }
 
-// All of the value is at hand.
+// The whole value is available.
 void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl::Duration ttl) {
   Value value;
   value.version = version;
@@ -172,7 +171,8 @@ void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl
   Answer(std::move(value));
 }
 
-// The first time at once; a server that sends us back again and again is asked less and less often.
+// The first GET by message follows at once. If the server's slot fails again and again, they become
+// rarer.
 void GetOperation::AskServer() {
   lookup_->Drop();
   attempt_ = times_asked_++;
@@ -210,13 +210,13 @@ void GetOperation::Replied(const rdma::Reply& reply, uint64_t value_bytes_max) {
     return Hit(reply.data, reply.body.version, TtlOf(reply.body.expiry, reply.body.server_time));
   if (target_.data != nullptr && length > target_.size)
     return Answer(BufferTooSmallError(length, target_.size));
-  if (std::exchange(asks_length_, false)) return Restart();  // it would fit, as it is now
+  if (std::exchange(asks_length_, false)) return Restart();  // the value would fit now
   if (length > value_bytes_max || reply.body.slot == 0) {
     return Answer(Error(absl::StatusCode::kInternal, Reason::kBadServer,
                         "the server's reply to a GET makes no sense"));
   }
-  // Its item stays where it is for a while: look there. What is found is checked like everything
-  // that is READ.
+  // The item stays in its place for a while: READ it there. The bytes are verified like any other
+  // READ.
   Follow(lookup_->BeginAt(reply.body.slot, key(), ReadOptions(reply.body.version)));
 }
 
@@ -247,7 +247,7 @@ void GetOperation::Count() {
 void GetOperation::RunCallback() {
   assert(state_ == State::kDone);
   Count();
-  // Moved out first: the callback may start this very operation anew.
+  // Moved out first: the callback may start this operation again.
   Done moved = std::move(done_);
   done_ = Client::GetCallback();
   absl::StatusOr<Value> answer = std::move(answer_);

@@ -53,7 +53,7 @@ index::Glance KeyLookup::Glance(index::ByteSpan bytes) {
 
 KeyLookup::Step KeyLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time) {
   if (Glances()) {
-    // It wants the same READ, which has been made.
+    // The lookup requests the READ that has just been made.
     Open();
     [[maybe_unused]] const Step first = lookup_->Start(/*hint=*/0);
     assert(first.kind == index::Lookup::Kind::kRead && first.offset == window_.offset);
@@ -69,7 +69,7 @@ KeyLookup::Step KeyLookup::FinishValue() {
   return step;
 }
 
-// Whatever a READ shows, of this key and of its neighbours, saves a READ another time.
+// Caches all slots of a READ, of this key and of its neighbours: each may save a READ later.
 void KeyLookup::Learn(const Step& step) {
   SlotCache& cache = context_.cache;
   const bool misled = lookup_->counters().stale_hints != 0;
@@ -87,7 +87,7 @@ void KeyLookup::Learn(const Step& step) {
   }
 }
 
-// `access`: of partition 0.
+// `access`: still without the partition's number.
 void KeyLookup::Sample(index::AccessHint access) {
   access.partition = partition_->number;
   context_.sampler.Note(access.Pack());

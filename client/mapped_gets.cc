@@ -11,17 +11,17 @@ namespace osprey::client {
 namespace {
 
 constexpr size_t kCacheLineBytes = 64;
-// Of an item, as most are; the rest of a longer one comes by itself when it is copied.
+// Prefetched bytes of an item, enough for most. The rest of a longer item is fetched by the copy.
 constexpr size_t kFetchedBytes = 128;
 
-// Begins to fetch what is behind the first line of CPU cache, which has been asked for.
+// Prefetches what is behind the first CPU cache line, which is requested already.
 void PrefetchRest(const std::byte* from, size_t bytes) {
   for (size_t at = kCacheLineBytes; at < bytes; at += kCacheLineBytes)
     __builtin_prefetch(from + at);
 }
 
-// Loads that nobody waits for: the CPU goes on meanwhile. A prefetch would do, were it not dropped
-// when many pages are to be looked up at once, as those of items are.
+// Loads whose results are not used, so the CPU does not wait for them. A prefetch would do, but the
+// CPU drops prefetches when many pages miss the TLB at once, as those of items do.
 void Fetch(absl::Span<const std::byte* const> items) {
   for (const std::byte* item : items) asm volatile("" : : "r"(index::GlimpseOf(item)));
   for (const std::byte* item : items) PrefetchRest(item, kFetchedBytes);
@@ -63,10 +63,10 @@ size_t MappedGets::Answer(const ReadBatches::Source& source, rdma::Bytes region,
   return left;
 }
 
-// What each needs, in chain_, one behind the other in the buffer. Returns how many do.
+// Appends the READ of each GET to chain_, one behind the other in the buffer. Returns their number.
 size_t MappedGets::Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
                         absl::Span<const GroupedGet> gets) {
-  const bool fetches = gets.size() > 1;  // of one alone there is nothing to do meanwhile
+  const bool fetches = gets.size() > 1;  // prefetching does not help a single GET
   std::array<const std::byte*, kGetsMax> windows;
   for (size_t i = 0; i < gets.size(); ++i) {
     Member& member = members_[i];

@@ -22,7 +22,7 @@ absl::string_view AsText(rdma::Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What is above 0 stays so.
+// A time above 0 stays above 0.
 uint64_t WireTtl(absl::Duration ttl) {
   if (ttl == absl::InfiniteDuration()) return 0;
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Ceil(ttl, absl::Nanoseconds(1))));
@@ -101,7 +101,7 @@ void MessageOperation::Start(Request&& request) {
 
 namespace {
 
-// A frame's fixed part, then its key and value. False: no room.
+// Appends a message's fixed part, then its key and value. False: they do not fit.
 bool AppendPieces(rdma::FrameBatch& batch, rdma::Bytes fixed, absl::string_view key,
                   rdma::Bytes value) {
   if (!batch.Fits(fixed.size() + key.size() + value.size())) return false;
@@ -170,7 +170,7 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
   return absl::InternalError("not a request");
 }
 
-// All writes of a key have these fields.
+// The fields that all writes of a key share.
 template <typename Body>
 bool MessageOperation::AppendWrite(rdma::FrameBatch& batch, const Link& link, uint64_t sequence,
                                    Body body, rdma::Bytes value) {
@@ -231,7 +231,7 @@ Reason ReasonOfWire(uint32_t reason) {
       return Reason::kVersionsUsedUp;
     case rdma::WireReason::kAuthenticationFailed:
     case rdma::WireReason::kAuthenticationRequired:
-      break;  // of no reply
+      break;  // never of a reply
   }
   return Reason::kNone;
 }
@@ -242,7 +242,7 @@ void MessageOperation::Replied(const rdma::Reply& reply) {
   assert(state_ != State::kDone && ever_sent_);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
   if (code == absl::StatusCode::kOk) return Succeeded(reply);
-  // Whoever answers knows what happened, but for a write that it no longer remembers.
+  // An answer states the outcome, except for a write that the server no longer remembers.
   const bool unknown = code == absl::StatusCode::kUnknown || is_in_mid_flush();
   const absl::Status error = ErrorOf(reply);
   End(is_write() ? WithOutcome(error, unknown ? Outcome::kUnknown : Outcome::kNotApplied) : error,
@@ -303,7 +303,7 @@ void MessageOperation::End(absl::Status status, bool is_answered) {
 
 void MessageOperation::RunCallback() {
   assert(state_ == State::kDone);
-  // Moved out first: the callback may start this very operation anew.
+  // Moved out first: the callback may start this operation again.
   const absl::Status status = std::move(status_);
   Done moved = std::move(done_);
   done_ = Client::WriteCallback();

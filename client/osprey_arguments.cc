@@ -11,16 +11,15 @@ namespace osprey::capi {
 
 namespace {
 
-// The structs as they were first published: programs that were compiled then pass these sizes for
-// ever.
+// The structs' sizes in their first version: programs compiled then pass these sizes for ever.
 constexpr size_t kReadOptionsFirstBytes = 16;
 constexpr size_t kWriteOptionsFirstBytes = 40;
 constexpr size_t kScanOptionsFirstBytes = 48;
-// No version of any of them will be longer: a larger size is a mistake, and what stands there not
-// ours to look at.
+// No version of a struct will be longer: a larger size is a mistake, and its bytes must not be
+// read.
 constexpr size_t kOptionsBytesMax = 1024;
 
-// What a program passes must not move between versions of the header.
+// The layout of arguments must not change between versions of the header.
 static_assert(sizeof(osprey_read_options) == 16);
 static_assert(offsetof(osprey_read_options, deadline_us) == 8);
 static_assert(sizeof(osprey_write_options) == 40);

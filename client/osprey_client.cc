@@ -20,7 +20,7 @@ using osprey::capi::Take;
 struct osprey_options {
   osprey::Options options;
   int wait_mode = OSPREY_WAIT_ADAPTIVE;
-  int key_error = OSPREY_OK;  // of the last try to set one
+  int key_error = OSPREY_OK;  // of the last attempt to set a key
 };
 
 namespace osprey::capi {
@@ -77,7 +77,7 @@ absl::Status SetWait(int mode, Options& options) {
   }
 }
 
-// An address that cannot be read is the only mistake here that has no Reason.
+// A malformed address is the only error here without a Reason.
 absl::Status WithReason(const absl::Status& status) {
   if (CodeOf(status) != OSPREY_ERROR_OTHER || !absl::IsInvalidArgument(status)) return status;
   return Error(OSPREY_ERROR_BAD_ADDRESS, status.message());
@@ -139,8 +139,8 @@ void osprey_options_set_slot_cache_bytes(osprey_options* options, uint64_t bytes
 
 namespace {
 
-// An empty key would be none, and what was to be authenticated would not be: also for who does not
-// look at the error, osprey_connect fails with it.
+// An empty key would mean no key, and the connection would not be authenticated. So osprey_connect
+// fails as well, in case the program ignores this error.
 int SetKey(osprey_options* options, std::string osprey::Options::*key, const void* data,
            size_t length) noexcept {
   if (options == nullptr) return OSPREY_ERROR_NULL_ARGUMENT;

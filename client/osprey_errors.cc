@@ -1,4 +1,4 @@
-// The errors of osprey.h: numbers, names, texts, and which of the library's each one is.
+// The errors of osprey.h: numbers, names, texts, and their mapping from the library's Reasons.
 
 #include <string>
 

@@ -1,4 +1,4 @@
-// The operations of osprey.h that block.
+// The blocking operations of osprey.h.
 
 #include <utility>
 #include <vector>
@@ -252,7 +252,7 @@ int osprey_put_from(osprey_client* client, const void* key, size_t key_length,
 
 namespace {
 
-// `allocate()` is one of the Client's two ways to a Buffer.
+// `allocate()` makes a Buffer in one of the Client's two ways.
 template <typename Allocate>
 int MakeBuffer(osprey_client* client, osprey_buffer** buffer, osprey_result** result,
                Allocate allocate) {

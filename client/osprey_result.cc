@@ -16,7 +16,7 @@ int64_t TtlUs(absl::Duration left) {
 }  // namespace
 
 osprey_result* OutOfMemory() {
-  // Never destroyed, and it takes nothing from the heap.
+  // Never destroyed; it takes no memory from the heap.
   alignas(osprey_result) static std::byte space[sizeof(osprey_result)];
   static osprey_result* const result = [] {
     auto* made = new (space) osprey_result;
@@ -111,7 +111,7 @@ int osprey_result_code(const osprey_result* result) {
 
 const char* osprey_result_message(const osprey_result* result) {
   if (result != nullptr && result->code == OSPREY_OK) return "";
-  // Not each has a text of its own.
+  // Not every error has its own text.
   if (result == nullptr || result->message.empty())
     return osprey_error_text(osprey_result_code(result));
   return result->message.c_str();

@@ -1,4 +1,4 @@
-// The operations of osprey.h that are started, and end later.
+// The asynchronous operations of osprey.h.
 
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ using osprey::capi::TimeToLive;
 
 namespace {
 
-// For operations whose answer is a number of keys, not a version.
+// For operations that answer a number of keys, not a version.
 auto Counted(const Sink& sink) {
   return sink.With([](const absl::StatusOr<uint64_t>& keys) -> absl::StatusOr<KeyCount> {
     if (!keys.ok()) return keys.status();

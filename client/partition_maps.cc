@@ -24,7 +24,7 @@ absl::Status PartitionMaps::Apply(index::ByteSpan bytes) {
     return absl::DataLossError(absl::StrCat("partition ", next_, ": ", status.message()));
   }
   if (!map.ready()) return absl::OkStatus();
-  // A key's hash says in which partition it is: it cannot depend on that.
+  // A key's hash selects its partition, so it cannot depend on the partition.
   if (map.hash_seed() != partitions_[0].map.hash_seed()) {
     return absl::DataLossError(
         absl::StrCat("partition ", next_, " hashes keys unlike partition 0"));

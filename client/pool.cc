@@ -62,12 +62,12 @@ absl::StatusOr<ClientPool::Lane> ClientPool::Take(absl::Duration wait) {
   }
   if (std::unique_ptr<Client> client = TakeIdle(); client != nullptr)
     return Lane(this, std::move(client));
-  ++lanes_;  // its place is kept while it connects, without the lock
+  ++lanes_;  // reserves its place while it connects without the lock
   lock.unlock();
   return ConnectOne();
 }
 
-// The one that this thread had last, else the one that was used last. Null: there is none.
+// The lane that this thread had last, otherwise the one used last. Null: there is none.
 std::unique_ptr<Client> ClientPool::TakeIdle() {
   if (idle_.empty()) return nullptr;
   const std::thread::id self = std::this_thread::get_id();
@@ -86,7 +86,7 @@ absl::StatusOr<ClientPool::Lane> ClientPool::ConnectOne() {
   return client.status();
 }
 
-// Null: it is gone, and another may take its place.
+// Null: the Client is gone, and a new one may take its place.
 void ClientPool::Return(std::unique_ptr<Client> client) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

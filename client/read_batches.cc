@@ -20,8 +20,8 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
     if (buffer.size() < length) {
       buffer.Reset();
       buffer = buffers_.Take(length);
-      // Buffers come back when other operations end; those behind wait too, or a long value would
-      // never get its turn.
+      // Buffers come back when other operations end. Operations behind this one wait, too, or a
+      // long value would never get a buffer.
       if (!buffer.valid()) break;
     }
     AddReads(source, operation, room, now, chain_bytes);
@@ -33,8 +33,7 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
     batches_.emplace_back();
   }
   const uint32_t index = free_.back();
-  // A connection that has just ended: the operations stay where they are until its last event
-  // comes.
+  // The connection has just ended: the operations stay in their queue until its last event.
   if (!transport_.PostReads(source.connection, chain_, index + 1).ok()) return 0;
   free_.pop_back();
   counters_.reads += get_reads_;
@@ -52,11 +51,11 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
   return batches_[index].size();
 }
 
-// As many READs as the rest of what `operation` wants needs, or as there is room for.
+// Adds as many READs as the rest of the span of `operation` needs, or as the limits allow.
 void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t room,
                            absl::Time now, uint64_t& chain_bytes) {
   const index::ReadSpan& wanted = operation.read();
-  // The lookup promises it; a READ out of range would cost the connection.
+  // The lookup guarantees it; a READ out of range would break the connection.
   assert(wanted.length > 0 && wanted.length <= source.region.length &&
          wanted.offset <= source.region.length - wanted.length);
   uint32_t landed = operation.landed();

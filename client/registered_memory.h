@@ -1,5 +1,4 @@
-// What stands behind a Buffer: memory that the transport knows, and that the server may have been
-// told of.
+// The memory behind a Buffer: registered with the transport, and possibly exposed to the server.
 
 #ifndef OSPREY_CLIENT_REGISTERED_MEMORY_H_
 #define OSPREY_CLIENT_REGISTERED_MEMORY_H_
@@ -12,17 +11,17 @@
 
 namespace osprey::client {
 
-// Takes exposures back while there is an engine; outlives it.
+// Withdraws exposures while there is an engine; outlives it.
 class Exposer {
  public:
   virtual ~Exposer() = default;
   virtual void Withdraw(const rdma::Memory& memory) = 0;
 };
 struct ExposerLink {
-  Exposer* exposer = nullptr;  // null: the engine is gone, and its connection
+  Exposer* exposer = nullptr;  // null: the engine and its connection are gone
 };
 
-// Shared by the Buffer and the operations that use it; gone with the last of them. Move and copy
+// Shared by the Buffer and the operations that use it; freed with the last of them. Move and copy
 // the pointer to it.
 struct RegisteredMemory {
   RegisteredMemory(std::shared_ptr<rdma::Domain> d, std::unique_ptr<rdma::Memory> m, uint64_t bytes,
@@ -37,12 +36,12 @@ struct RegisteredMemory {
   // In the order of dependency.
   const std::shared_ptr<rdma::Domain> domain;
   const std::unique_ptr<rdma::Memory> memory;
-  const uint64_t size;  // bytes asked for; memory->size() is rounded up
+  const uint64_t size;  // bytes requested; memory->size() is rounded up
   const std::shared_ptr<ExposerLink> link;
 };
 
-// Memory of the user in which an answer is wanted, or from which a value is put. READs land there,
-// or are made there by the server, until the operation is answered and not a moment longer (R5).
+// Memory of the user: the target of an answer, or the source of a put. READs of the client land
+// there, or the server READs from it, until the operation is answered and no longer (R5).
 struct UserMemory {
   std::byte* data = nullptr;  // null: none
   uint64_t size = 0;          // bytes

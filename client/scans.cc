@@ -12,13 +12,13 @@ namespace osprey::client {
 
 namespace {
 
-// Of a scan that met something half-written, and of one that gave up on a place.
+// The pauses of a scan after a torn record, and after a place that it gave up.
 constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
 
-// incarnation (16 hexadecimal digits), partition (2), position (7), home (2), and where the home is
-// divided, from_hash (16)
+// incarnation (16 hexadecimal digits), partition (2), position (7), home (2), and from_hash (16),
+// at which the home is divided
 constexpr size_t kIncarnationDigits = 16;
 constexpr size_t kPartitionDigits = 2;
 static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
@@ -61,7 +61,7 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
   place.cursor.home = static_cast<uint32_t>(home);
   const uint64_t hash = place.cursor.from_hash;
   if (hash != 0 && index::KeyHash{hash}.home() != home) return BadCursor();
-  // A number is read with a sign or "0x", too; none of ours has one.
+  // The parser also accepts a sign or "0x", which our numbers never have.
   return place.Text() == whole ? absl::StatusOr<ScanPlace>(place) : BadCursor();
 }
 
@@ -85,10 +85,10 @@ void Scans::Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl
     if (operation->state == State::kPaused && now >= operation->pause_end) {
       operation->state = operation->scan.has_value() ? State::kReading : State::kNew;
     }
-    // What an earlier connection was asked may still be on its way into the buffer.
+    // READs of an earlier connection may still land in the buffer.
     if (operation->state == State::kNew && operation->chains == 0) Begin(*operation, maps);
   }
-  // Until none of them has something to post, or the room ends.
+  // Until no scan has a READ to post, or a limit is reached.
   for (size_t passed = 0; passed < operations_.size();) {
     const Posted posted = Post(turn_, source, now);
     if (posted == Posted::kCut) return;
@@ -141,7 +141,7 @@ void Scans::Follow(Operation& operation, index::Scan::Step step, absl::Time now)
     case index::Scan::Kind::kGiveUp:
       TakeOut(operation);
       operation.scan.reset();
-      // Longer and longer; its deadline ends it.
+      // Each pause is longer; the deadline ends the scan.
       operation.state = State::kPaused;
       operation.pause_end =
           now + kGivenUpPauseFirst * (1 << std::min(operation.pauses++, kPauseDoublingsMax));
@@ -154,7 +154,7 @@ void Scans::Pause(Operation& operation, int attempt, absl::Time now) {
   operation.pause_end = now + kPauseFirst * (1 << std::min(attempt - 1, kPauseDoublingsMax));
 }
 
-// What the scan has found, for the answer; and it goes on from behind it.
+// Moves the scan's results to the answer, and its cursor behind them.
 void Scans::TakeOut(Operation& operation) {
   std::vector<index::ScanEntry>& entries = operation.scan->entries();
   std::move(entries.begin(), entries.end(), std::back_inserter(operation.found.entries));
@@ -168,7 +168,8 @@ void Scans::TakeOut(Operation& operation) {
   }
 }
 
-// A buffer in which the step fits. False: there is none now, or the scan has ended for want of it.
+// Takes a buffer in which the step fits. False: there is none now, or the scan has failed for lack
+// of one.
 bool Scans::TakeBuffer(Operation& operation) {
   if (operation.buffer.size() >= operation.step.bytes) return true;
   operation.buffer.Reset();
@@ -178,7 +179,7 @@ bool Scans::TakeBuffer(Operation& operation) {
   return false;
 }
 
-// One more chain of the step.
+// Posts one more chain of the step.
 Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now) {
   Operation& operation = *operations_[index];
   if (operation.state != State::kReading || operation.chains == kChainsMax) return Posted::kNothing;
@@ -206,7 +207,7 @@ Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl:
     ++next_read;
     next_byte = 0;
   }
-  // A connection that has just ended: its last event comes.
+  // The connection has just ended: its last event follows.
   if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok())
     return Posted::kCut;
   counters_.scan_reads += chain_.size();
@@ -228,7 +229,7 @@ void Scans::Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_s
   --operation.chains;
   progress_at_ = now;
   if (operation.state == State::kDone) {
-    // Answered, and its callback run or about to be.
+    // The scan is answered, and its callback has run or is about to.
     if (operation.chains > 0) return;
     operation.buffer.Reset();
     if (operation.request.done == nullptr) free_.push_back(index);
@@ -270,7 +271,7 @@ void Scans::Expire(absl::Time now, const absl::Status& error) {
                                         found.next.cursor.position != from.cursor.position ||
                                         found.next.cursor.home != from.cursor.home ||
                                         found.next.cursor.from_hash != from.cursor.from_hash);
-    // A page may be short; a count is all or nothing.
+    // A page may be short; a count must be complete.
     if (moved && !operation->request.count_only) {
       End(*operation, std::move(found));
     } else {
@@ -300,7 +301,7 @@ void Scans::RunCallback(absl::FunctionRef<bool(absl::Time deadline)> is_late,
   const size_t index = done_.back();
   done_.pop_back();
   Operation& operation = *operations_[index];
-  // Moved out first: the callback may start this very operation anew.
+  // Moved out first: the callback may start this operation again.
   auto done = std::exchange(operation.request.done, nullptr);
   absl::StatusOr<Found> answer = std::move(operation.answer);
   if (!operation.expired && answer.ok() && is_late(operation.request.deadline)) answer = late;

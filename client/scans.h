@@ -1,20 +1,20 @@
-// The scans of an engine: each an index::Scan, its READs of the moment, and what it has found.
+// The scans of an engine: for each an index::Scan, its current READs, and its results so far.
 //
 //   kNew --> kReading --(READs have ended)--> kReading … --> kDone
 //     ^         |
 //     +---------+-- the end of a partition that is not the last
 //     |         |
-//     |         +-- the table is written too fast there --> kPaused --> kReading, from its cursor
+//     |         +-- writes there are too fast --> kPaused --> kReading, from its cursor
 //     |
-//     +------- the connection is lost: from the cursor once more; in another life of the server
-//              from the beginning, if that is where it began
+//     +------- the connection is lost: once more from the cursor; at another incarnation from
+//              the beginning, if the scan began there
 //
-// Scans take a share of the READs that the connection allows, so that GETs go on beside them. They
-// take turns: a turn is one chain of at most kChainReadsMax READs, and the next turn is the next
-// scan's. A chain that is shorter because the room ends there does not end the turn. So each scan
-// waits for at most one chain of each other scan, however short or long the others are.
+// Scans take a share of the connection's READs, so that GETs proceed beside them. They take turns:
+// a turn is one chain of at most kChainReadsMax READs, and the next turn belongs to the next scan.
+// A chain that the limits cut short does not end the turn. So each scan waits for at most one chain
+// of each other scan, whatever their lengths.
 //
-// READs land in a buffer of the engine, which stays until they have ended, even if the scan is
+// READs land in a buffer of the engine. It stays until they have ended, even if the scan is
 // answered earlier.
 //
 // Thread rule: one thread.
@@ -44,8 +44,8 @@
 
 namespace osprey::client {
 
-// Where a scan goes on: what the opaque string of ScanPage holds. It goes through one partition
-// after the other. `incarnation` 0: at the beginning.
+// The place where a scan continues: the contents of ScanPage's opaque string. A scan visits the
+// partitions in order. `incarnation` 0: at the beginning.
 struct ScanPlace {
   uint64_t incarnation = 0;
   uint32_t partition = 0;
@@ -62,7 +62,8 @@ class Scans {
   struct Found {
     std::vector<index::ScanEntry> entries;
     uint64_t count = 0;
-    uint64_t now_ns = 0;  // server time when the last entry with an expiry was found, at the latest
+    // Server time at which the last entry with an expiry was found, at the latest.
+    uint64_t now_ns = 0;
     ScanPlace next;
   };
   struct Request {
@@ -82,37 +83,37 @@ class Scans {
 
   void Start(Request request);
 
-  // Begins, goes on and posts READs. REQUIRES: the connection is ready.
+  // Begins and continues scans, and posts READs. REQUIRES: the connection is ready.
   void Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now);
   // Whether a completion with this cookie is of a scan.
   static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
-  // The chain `cookie` has ended; `believe`: well. `time_since(posted)` says what is known of the
-  // server's clock from then until now.
+  // The chain `cookie` has ended; `believe`: successfully. `time_since(posted)` returns the bounds
+  // of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
   void Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since);
   // The connection is gone, with all its READs.
   void OnLost();
 
-  // Ends those that are late: with what they have found, if that is anything; else with `error`.
+  // Ends late scans with their results so far; without results, with `error`.
   void Expire(absl::Time now, const absl::Status& error);
   void EndAll(const absl::Status& error);
   bool idle() const { return free_.size() == operations_.size(); }  // none is under way
-  bool has_done() const { return !done_.empty(); }                  // somebody is to be answered
-  // Answers one; with `late` if `is_late(deadline)` of what has come to its end. REQUIRES:
+  bool has_done() const { return !done_.empty(); }                  // an answer can be delivered
+  // Delivers one answer. It is `late` if `is_late(deadline)` for a completed scan. REQUIRES:
   // has_done().
   void RunCallback(absl::FunctionRef<bool(absl::Time deadline)> is_late, const absl::Status& late);
 
-  // When Expire has something to do, and when Advance has.
+  // When Expire has work to do, and when Advance has.
   absl::Time NextDeadline() const;
   absl::Time NextTimer() const;
-  // A scan waits because too little is known of the server's clock.
+  // A scan waits for closer bounds of the server's clock.
   bool wants_time() const;
   size_t outstanding() const { return outstanding_; }  // chains
   absl::Time progress_at() const { return progress_at_; }
 
  private:
   static constexpr uint64_t kCookieBit = uint64_t{1} << 61;
-  // READs of one chain, and chains of one scan under way.
+  // The limits for READs of one chain, and for chains of one scan under way.
   static constexpr size_t kChainReadsMax = 32;
   static constexpr int kChainsMax = 2;
 
@@ -125,10 +126,10 @@ class Scans {
     uint32_t partitions = 1;
     Found found;
     absl::StatusOr<Found> answer;
-    bool expired = false;  // the answer is what had been found by the deadline
+    bool expired = false;  // the answer has the results found by the deadline
     Buffer buffer;
-    // Of the step: which READ is posted next, and how much of it was; where that lands; whether all
-    // that ended did so well.
+    // The state of the step: the next READ and how much of it was posted; where it lands; whether
+    // all ended READs succeeded.
     index::Scan::Step step;
     size_t next_read = 0;
     uint32_t next_byte = 0;
@@ -143,8 +144,8 @@ class Scans {
   void Begin(Operation& operation, PartitionMaps& maps);
   void Follow(Operation& operation, index::Scan::Step step, absl::Time now);
   enum class Posted {
-    kTurn,     // a chain as long as a turn allows, or all that is left of the step
-    kCut,      // what there was room for, which may be nothing
+    kTurn,     // a chain as long as a turn allows, or the rest of the step
+    kCut,      // as many READs as the limits allow, possibly none
     kNothing,  // the scan has nothing to post now
   };
   Posted Post(size_t index, const ReadBatches::Source& source, absl::Time now);

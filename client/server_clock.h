@@ -1,18 +1,19 @@
-// What time it is at the server, as bounds: items expire by its clock, and a client's own may be
-// wrong by an hour.
+// Bounds of the server's clock, by which items expire. The client's own clock may be wrong by an
+// hour.
 //
 //   ServerClock clock;
-//   clock.Heard(sent, received, server_time);     // of each answer that carries the server's time
-//   bounds = clock.During(posted, landed);        // of a READ; unknown: ask the server
+//   clock.Heard(sent, received, server_time);     // for each answer with the server's time
+//   bounds = clock.During(posted, landed);        // for a READ; unknown: ask the server
 //
-// The server reads its clock between the moments at which we send and receive, both by our clock.
-// So the offset of the two clocks lies in an interval as wide as the round trip. It grows as time
-// passes, since neither clock is perfect, and shrinks again to what all answers agree on. If they
-// do not agree, some clock was changed or stopped: only the last answer counts then.
+// The server reads its clock between the client's send and receipt, both by the client's clock. So
+// the offset of the two clocks lies in an interval as wide as the round trip. The interval grows
+// with time, because neither clock is perfect. Each answer shrinks it to the intersection with its
+// own. An empty intersection means that a clock was changed or stopped: then only the last answer
+// counts.
 //
 // Assumes that neither clock is set and that one gains at most DriftMax on the other. Both are raw
-// clocks (rdma/raw_clock.h): a quartz is 100 ppm off, and one that is off by more than 500 ppm
-// cannot be disciplined by NTP. Clocks that are slewed break the assumption.
+// clocks (rdma/raw_clock.h). A quartz is 100 ppm off, and NTP cannot discipline one that is off by
+// more than 500 ppm. Clocks that are slewed break the assumption.
 //
 // Thread rule: one thread.
 
@@ -31,9 +32,9 @@ namespace osprey::client {
 
 class ServerClock {
  public:
-  // An estimate that no answer has supported for longer is not used.
+  // An older estimate, with no answer since, is not used.
   static constexpr absl::Duration kAgeMax() { return absl::Seconds(10); }
-  // What two clocks may differ in after `time`: 1000 ppm of it.
+  // The limit of two clocks' drift in `time`: 1000 ppm of it.
   static absl::Duration DriftMax(absl::Duration time) {
     return absl::Nanoseconds(std::abs(absl::ToInt64Nanoseconds(time)) / 1000 + 1);
   }
@@ -43,11 +44,11 @@ class ServerClock {
     absl::Time latest;
   };
 
-  // What was heard was of another server, or may have been.
+  // Discards all answers: they are, or may be, of another server.
   void Reset() { heard_at_ = absl::InfinitePast(); }
 
-  // An answer to what was sent at `sent` or later was there at `received`, by our clock; in
-  // between the server's clock said `server_time`. REQUIRES: sent <= received.
+  // Takes an answer that arrived at `received`, to a request sent at `sent` or later, by the
+  // client's clock. In between the server's clock read `server_time`. REQUIRES: sent <= received.
   void Heard(absl::Time sent, absl::Time received, absl::Time server_time) {
     const absl::Duration within = DriftMax(received - sent);
     absl::Duration least = server_time - received - within;
@@ -66,7 +67,8 @@ class ServerClock {
     heard_at_ = received;
   }
 
-  // The server's time at `at` by our clock, which may be a little before the last answer, too.
+  // Bounds of the server's time at `at` by the client's clock, which may be a little before the
+  // last answer.
   std::optional<Bounds> At(absl::Time at) const {
     if (!known() || at - heard_at_ > kAgeMax()) return std::nullopt;
     const absl::Duration since = DriftMax(at - heard_at_);
@@ -81,23 +83,23 @@ class ServerClock {
     return {first.has_value() ? NanosOf(first->earliest) : 0, NanosOf(last->latest)};
   }
 
-  // Since an answer was heard; InfiniteDuration: none was.
+  // The time since the last answer; InfiniteDuration: there was none.
   absl::Duration Age(absl::Time now) const { return now - heard_at_; }
 
  private:
   bool known() const { return heard_at_ != absl::InfinitePast(); }
-  // As it travels: what a server names may be anything.
+  // The form in messages; a received time may have any value.
   static uint64_t NanosOf(absl::Time time) {
     return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixNanos(time), 0));
   }
 
-  // Of the offset, server - ours, at heard_at_.
+  // Bounds of the offset, server - client, at heard_at_.
   absl::Duration least_;
   absl::Duration most_;
   absl::Time heard_at_ = absl::InfinitePast();
 };
 
-// What is left of an expiry (0: there is none) at `now_ns`; both are server time.
+// The rest of the time until an expiry (0: none) at `now_ns`; both are server time.
 inline absl::Duration TtlOf(uint64_t expiry_ns, uint64_t now_ns) {
   if (expiry_ns == 0) return absl::InfiniteDuration();
   if (expiry_ns <= now_ns) return absl::ZeroDuration();

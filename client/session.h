@@ -1,13 +1,13 @@
-// A session with one life of a server: it numbers requests and matches replies. Pure bookkeeping.
+// A session with one incarnation of a server: it numbers requests and matches replies. Pure
+// bookkeeping.
 //
-// A session outlives connections: after a reconnect the server may know it still, and then requests
-// without an answer are sent again under their old sequence, which the server takes for what they
-// are, repetitions.
+// A session outlives connections. After a reconnect the server may still have it. Then unanswered
+// requests are sent again under their old sequence, by which the server recognises repetitions.
 //
 // Window: at most `requests_max` sequences lie between the oldest request without an answer and the
-// newest, both included; that is as far back as the server remembers. A request that its user gave
-// up (its deadline passed) keeps its place, and its value's buffer, until the reply comes or the
-// connection ends: until then the server may READ the buffer.
+// newest, both included. The server remembers as many. A request that its user abandoned at its
+// deadline keeps its place, and its value's buffer. They stay until the reply or the end of the
+// connection, because the server may READ the buffer until then.
 //
 // Thread rule: one thread.
 
@@ -28,7 +28,7 @@ namespace osprey::client {
 
 class Session {
  public:
-  uint64_t id() const { return id_; }  // 0: there was none yet
+  uint64_t id() const { return id_; }  // 0: no session yet
   uint64_t incarnation() const { return incarnation_; }
   uint32_t unanswered() const { return unanswered_; }
 
@@ -43,11 +43,11 @@ class Session {
   }
 
   bool HasRoom() const { return Room() > 0; }
-  // Requests that may be added now.
+  // The number of requests that may be added now.
   uint64_t Room() const { return places_.size() - (next_ - first_); }
   uint64_t next_sequence() const { return next_; }
 
-  // The request next_sequence() was sent for `operation` at `now` or later. REQUIRES: HasRoom().
+  // Adds next_sequence(), sent for `operation` at `now` or later. REQUIRES: HasRoom().
   void Add(Operation& operation, absl::Time now) {
     assert(HasRoom());
     operation.set_sequence(next_);
@@ -56,7 +56,7 @@ class Session {
     ++unanswered_;
   }
 
-  // The same of a request whose answer nobody waits for. REQUIRES: HasRoom().
+  // The same for a request without an operation. REQUIRES: HasRoom().
   void AddUnowned(absl::Time now) {
     assert(HasRoom());
     PlaceOf(next_) = Place{true, nullptr, Buffer(), now};
@@ -68,7 +68,8 @@ class Session {
   bool IsUnanswered(uint64_t sequence) const {
     return sequence >= first_ && sequence < next_ && places_[sequence % places_.size()].taken;
   }
-  // Who waits for the answer; null when its user has given up. REQUIRES: IsUnanswered(sequence).
+  // The operation that waits for the answer; null if its user abandoned it. REQUIRES:
+  // IsUnanswered(sequence).
   Operation* Waiting(uint64_t sequence) const {
     assert(IsUnanswered(sequence));
     return places_[sequence % places_.size()].operation;
@@ -87,7 +88,7 @@ class Session {
     return places_[sequence % places_.size()].sent_at;
   }
 
-  // The operation ends without an answer. `buffer` is what the server may still READ for it.
+  // The operation ends without an answer. The server may still READ `buffer` for it.
   void Abandon(Operation& operation, Buffer buffer) {
     assert(IsUnanswered(operation.sequence()));
     Place& place = PlaceOf(operation.sequence());
@@ -121,7 +122,7 @@ class Session {
 
   uint64_t id_ = 0;
   uint64_t incarnation_ = 0;
-  uint64_t first_ = 1;  // everything below has its answer
+  uint64_t first_ = 1;  // all lower sequences have their answers
   uint64_t next_ = 1;
   uint32_t unanswered_ = 0;
   std::vector<Place> places_;

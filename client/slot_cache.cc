@@ -13,7 +13,7 @@ namespace osprey::client {
 
 namespace {
 
-// The two lines of a window.
+// The second line of the window.
 uint64_t SecondOf(uint64_t home) { return home + index::kLineBytes; }
 
 }  // namespace
@@ -21,11 +21,11 @@ uint64_t SecondOf(uint64_t home) { return home + index::kLineBytes; }
 SlotCache::SlotCache(uint64_t bytes_max) {
   if (bytes_max < kSetBytes) return;
   const uint64_t bytes = std::bit_floor(bytes_max);
-  // Mapped, not allocated: pages that are never used are never taken.
+  // Mapped, not allocated: unused pages take no memory.
   void* memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  if (memory == MAP_FAILED) return;  // works without, with more READs
-  // One entry of the TLB for 2 MiB, where the system has such pages; it works without.
+  if (memory == MAP_FAILED) return;  // the client works without, with more READs
+  // One TLB entry for 2 MiB, if the system has such pages; it works without.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
   sets_ = static_cast<Set*>(memory);
   set_count_ = bytes / kSetBytes;
@@ -35,13 +35,13 @@ SlotCache::~SlotCache() {
   if (on()) munmap(sets_, bytes());
 }
 
-// Gives the pages back, which reads as zeros afterwards: all empty.
+// Returns the pages to the system; they then read as zeros, that is, empty.
 void SlotCache::Clear() {
   if (on() && madvise(sets_, bytes(), MADV_DONTNEED) != 0) std::memset(sets_, 0, bytes());
 }
 
-// Lines are 128 bytes apart and fingerprints dense: multiplied by a large odd number (2^64 divided
-// by the golden ratio), every bit of both reaches the high ones.
+// Lines are 128 bytes apart and fingerprints dense. A multiplication by a large odd number (2^64
+// divided by the golden ratio) spreads every bit of both to the high ones.
 SlotCache::Set& SlotCache::SetOf(uint64_t line, uint32_t fingerprint) const {
   assert(on());
   const uint64_t mixed =
@@ -51,7 +51,7 @@ SlotCache::Set& SlotCache::SetOf(uint64_t line, uint32_t fingerprint) const {
 
 uint64_t* SlotCache::Locate(Set& set, uint32_t fingerprint) {
   for (uint64_t& entry : set.ways) {
-    if (StateOf(entry) == State::kEmpty) return nullptr;  // those stand behind all others
+    if (StateOf(entry) == State::kEmpty) return nullptr;  // empty entries are behind all others
     if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;
   }
   return nullptr;
@@ -71,8 +71,8 @@ void SlotCache::Erase(Set& set, uint32_t fingerprint) {
   end[-1] = 0;
 }
 
-// `slot` is where the item is now. An entry that pointed elsewhere keeps its state: what counts is
-// how often the key moves between two looks at it.
+// `slot` is the item's present place. An entry with another place keeps its state, because the
+// state counts the moves of the key between two observations.
 void SlotCache::Note(uint64_t& entry, uint64_t slot) {
   State state = StateOf(entry);
   if (state == State::kFailing && SamePlace(entry, slot)) state = State::kFailedOnce;
@@ -121,7 +121,7 @@ void SlotCache::Saw(uint64_t line, uint64_t slot) {
   if (!on()) return;
   const uint32_t fingerprint = index::Slot::Unpack(slot).fingerprint;
   Set& set = SetOf(line, fingerprint);
-  // Mostly it is known, and good, which is how a slot itself reads.
+  // Usually the slot is cached with state good, in which it equals the slot word.
   static_assert(static_cast<uint64_t>(State::kGood) ==
                 static_cast<uint64_t>(index::WordKind::kSlot));
   if (std::find(set.ways, set.ways + kWays, slot) != set.ways + kWays) return;
@@ -138,7 +138,7 @@ void SlotCache::Used(Place place, uint64_t line, uint64_t slot) {
   Set& set = SetOf(line, place.fingerprint);
   uint64_t* const entry = Locate(set, place.fingerprint);
   if (entry != nullptr && SamePlace(*entry, slot)) MoveToFront(set, entry);
-  // The other line may hold what a reply to a write said before it was known in which the key is.
+  // The other line may hold an entry from a reply to a write, which did not know the key's line.
   const uint64_t other = line == place.home ? SecondOf(place.home) : place.home;
   Set& other_set = SetOf(other, place.fingerprint);
   if (&other_set != &set) Erase(other_set, place.fingerprint);

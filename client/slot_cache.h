@@ -1,13 +1,14 @@
-// Where items were, as far as this client knows: a hint saves a GET the READ of the window.
+// The location cache: the last known places of items. A hint from it saves a GET the READ of the
+// window.
 //
 //   SlotCache cache(16 << 20);
 //   hint = cache.Find({home, fingerprint});          // 0: none
-//   cache.Saw(line, slot);                           // a window held it, of whatever key
+//   cache.Saw(line, slot);                           // a window held it, of any key
 //   cache.Used({home, fingerprint}, line, slot);     // and it led to this key
 //   cache.Worked / cache.Failed({home, fingerprint}, hint);
 //
-// An entry is the slot word itself (8 bytes): its fingerprint tells keys apart, and its kind, which
-// is the same in every slot, gives its two bits to the state:
+// An entry is the slot word itself (8 bytes). Its fingerprint distinguishes keys. Its kind is the
+// same in every slot, so its two bits hold the state:
 //
 //              Saw, Wrote                    Failed                 Failed
 //   (empty) ---------------> good ------------------> failed once ---------> failing: no hint given
@@ -15,17 +16,16 @@
 //                             +--------- Worked ---------+    +---- Saw again ---+
 //                                                                   at the same place
 //
-// A key that others write out of place again and again would cost a READ in vain each time. Its
-// hints stop after two failures; what the windows show of it meanwhile says when they would be
-// right again.
+// A key that other clients often move would cost a wasted READ each time. Its hints stop after two
+// failures. The windows that are READ meanwhile show when they are right again.
 //
-// Entries stand in sets of 8 (a CPU cache line), chosen by line and fingerprint. The slots of a
-// window are known by the line that holds them, a key by its home, which is that line or the one
-// before: a lookup looks in both sets. Keys used last stand first in their set; the last entry
-// goes when there is no room. What is only seen enters at the end, so that neighbours of the keys
-// in use do not push those out.
+// Entries are in sets of 8 (a CPU cache line), chosen by line and fingerprint. The slots of a
+// window are cached under the line that holds them. A key's home is that line or the one before, so
+// a lookup searches both sets. Keys used last are first in their set; the last entry is evicted
+// from a full set. A slot that was only seen enters at the end, so that neighbours of the keys in
+// use do not evict them.
 //
-// A hint may be wrong at no cost but READs (R3): nothing here is checked, whatever a server says.
+// A wrong hint costs READs and nothing else (R3): this class checks no value that a server sends.
 //
 // Thread rule: one thread.
 
@@ -45,22 +45,22 @@ class SlotCache {
   static constexpr size_t kWays = 8;
   static constexpr uint64_t kSetBytes = kWays * sizeof(uint64_t);
 
-  // How a key is known here: by its home line, as by its offset in the region or whatever names a
-  // line for good. `home` 0: it is not known, nothing is found or noted.
+  // The name of a key here: its home line, by its offset in the region or any other fixed name of a
+  // line. `home` 0: unknown; nothing is found or noted.
   struct Place {
     uint64_t home = 0;
     uint32_t fingerprint = 0;
   };
 
-  // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. The
-  // memory is reserved here and taken from the system as it is used.
+  // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. It
+  // reserves the memory now and commits it as it is used.
   explicit SlotCache(uint64_t bytes_max);
   ~SlotCache();
   SlotCache(const SlotCache&) = delete;
   SlotCache& operator=(const SlotCache&) = delete;
 
-  // Begins to fetch what Find will look at: the cache is larger than the CPU's, and several keys
-  // that are fetched at once cost as much as one.
+  // Prefetches the cache lines for Find: the cache is larger than the CPU's. Several keys
+  // prefetched at once cost as much as one.
   void Prefetch(Place place) const;
   // A slot for a lookup to begin with, or 0.
   uint64_t Find(Place place) const;
@@ -69,13 +69,13 @@ class SlotCache {
   void Failed(Place place, uint64_t slot);
   // A window shows `slot` at `line` (index::SlotSeen).
   void Saw(uint64_t line, uint64_t slot);
-  // What was Seen there led to the key.
+  // The slot that was Seen there led to the key.
   void Used(Place place, uint64_t line, uint64_t slot);
-  // The server says where it has put the key; slot 0: nowhere, or in the line itself.
+  // The server has written the key at `slot`; 0: it is deleted, or in the line itself.
   void Wrote(Place place, uint64_t slot);
   // The key is absent, or in the line itself.
   void Forget(Place place) { Wrote(place, 0); }
-  // Another server: everything is void.
+  // Another server: clears the cache.
   void Clear();
 
   uint64_t bytes() const { return set_count_ * kSetBytes; }

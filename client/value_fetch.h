@@ -1,5 +1,5 @@
-// One long value on its way here in pieces (client/value_reads.h): where it goes and how much of it
-// has come.
+// One long value that arrives in pieces (client/value_reads.h): where it goes and how much has
+// arrived.
 
 #ifndef OSPREY_CLIENT_VALUE_FETCH_H_
 #define OSPREY_CLIENT_VALUE_FETCH_H_
@@ -10,13 +10,14 @@
 namespace osprey::client {
 
 struct ValueFetch {
-  // READs of one value under way: enough to keep the wire busy while a piece is hashed.
+  // The limit of READs of one value under way: enough to keep the wire busy while a piece is
+  // hashed.
   static constexpr uint32_t kPiecesMax = 4;
 
   uint64_t offset = 0;  // of the value's first byte, in the region
   uint64_t length = 0;  // bytes
   uint64_t posted = 0;  // bytes that READs were posted for
-  uint64_t taken = 0;   // bytes that were hashed, and are where they are wanted
+  uint64_t taken = 0;   // bytes that were hashed and are in their place
 
   // Pieces that were posted and not yet taken, in order, by their numbers in ValueReads.
   uint32_t pieces[kPiecesMax] = {};

@@ -9,7 +9,7 @@ namespace osprey::client {
 ValueReads::Posted ValueReads::Post(const ReadBatches::Source& source, OperationQueue& fetching,
                                     absl::Time now) {
   int left = kPiecesPerPostMax;
-  // In turn, a piece each, so that a long value does not keep others waiting.
+  // One piece a value in turn, so that a long value does not block others.
   for (bool posted = true; posted;) {
     posted = false;
     for (Operation* next = fetching.first(); next != nullptr; next = OperationQueue::Next(*next)) {
@@ -39,7 +39,7 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
   const uint64_t offset = fetch.offset + fetch.posted;
   const uint64_t length =
       std::min({fetch.length - fetch.posted, kPieceBytes, uint64_t{source.read_bytes_max}});
-  // The lookup promises it; a READ out of range would cost the connection.
+  // The lookup guarantees it; a READ out of range would break the connection.
   assert(length > 0 && offset <= source.region.length && length <= source.region.length - offset);
   const UserMemory& target = operation.target();
   Buffer buffer;
@@ -58,7 +58,7 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
   read.segments[0] = {data, static_cast<uint32_t>(length),
                       target.data == nullptr ? &buffer.memory() : target.memory()};
   const uint32_t number = NewPiece();
-  // No room; or a connection that has just ended: the operation waits for its last event.
+  // The limit is reached, or the connection has just ended: the operation waits for its last event.
   if (!transport_.PostReads(source.connection, {&read, 1}, kCookieBit | number).ok()) {
     Free(number);
     return Outcome::kNoRoom;

@@ -1,10 +1,10 @@
-// The READs of long values: in pieces, several of each value in flight, every piece with a
-// completion of its own, so that one is hashed while the next are on the wire.
+// The READs of long values. A value is READ in pieces, several in flight, each with its own
+// completion. So one is hashed while the next are on the wire.
 //
-// A piece lands in a buffer of the engine, from which it is copied behind the others; or, when the
-// user asked for the value in registered memory, where it is to be (no copy). The first kind may be
-// abandoned at any time: the buffer stays with the piece until its READ has ended. The second may
-// not: its operation is answered only when GetOperation::reads_in_user_memory() is 0 (R5).
+// A piece lands in a buffer of the engine and is copied behind the others. For a value in the
+// user's registered memory it lands in its final place (no copy). The first kind may be abandoned
+// at any time: the buffer stays with the piece until its READ has ended. The second may not: its
+// operation is answered only when GetOperation::reads_in_user_memory() is 0 (R5).
 //
 // Thread rule: one thread.
 
@@ -27,8 +27,8 @@ namespace osprey::client {
 
 class ValueReads {
  public:
-  // Long against what a READ costs besides its bytes, short against a processor's second cache, in
-  // which it is hashed and copied.
+  // Long compared to the fixed cost of a READ, short compared to a processor's second-level cache,
+  // in which it is hashed and copied.
   static constexpr uint64_t kPieceBytes = 256 << 10;
 
   ValueReads(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
@@ -39,34 +39,34 @@ class ValueReads {
 
   enum class Posted {
     kYes,
-    kNoBuffer,  // somebody waits for a buffer, and there can never be one
+    kNoBuffer,  // an operation waits for a buffer, and no buffer can ever be free
   };
-  // Posts pieces of the values that `fetching` wants (all kFetching), in turn, as far as there is
-  // room. The operations stay in the queue.
+  // Posts pieces of the values of `fetching` (all kFetching), in turn, as far as the limits allow.
+  // The operations stay in the queue.
   Posted Post(const ReadBatches::Source& source, OperationQueue& fetching, absl::Time now);
 
-  // The piece `cookie` has ended, well or not. The operation all of whose value is there now, or
-  // which lost a piece; null: somebody goes on, or nobody waits for it any more.
+  // The piece `cookie` has ended, successfully or not. Returns the operation whose value is
+  // complete, or that lost a piece. Null: its operation continues, or was abandoned.
   GetOperation* Done(uint64_t cookie, bool ok, absl::Time now);
 
-  // The operation does not want its pieces any more. REQUIRES: it is kFetching.
+  // The operation drops its pieces. REQUIRES: it is kFetching.
   void Abandon(GetOperation& operation);
 
   // Pieces under way.
   size_t outstanding() const { return outstanding_; }
-  // When the last of them was posted first or ended.
+  // When the last piece ended, or when the first of those under way was posted.
   absl::Time progress_at() const { return progress_at_; }
 
  private:
   static constexpr uint64_t kCookieBit = uint64_t{1} << 62;
-  // Posted in one call: over shm posting is copying, and a Poll is to be short.
+  // The limit of one call: over shm posting is copying, and a Poll must be short.
   static constexpr int kPiecesPerPostMax = 8;
 
   struct Piece {
     GetOperation* operation = nullptr;
-    bool wanted = false;  // else only its end is awaited
+    bool wanted = false;  // false: the piece only awaits its end
     bool landed = false;
-    Buffer buffer;  // not valid() when it lands in the user's memory
+    Buffer buffer;  // not valid() if the piece lands in the user's memory
     std::byte* data = nullptr;
     uint32_t length = 0;
   };
