@@ -5,13 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/printable.h"
 
 namespace osprey::server {
 
 void Log(absl::string_view line) {
   const std::string text =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
-                   " kvserver: ", line, "\n");
+                   " kvserver: ", Printable(line), "\n");
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

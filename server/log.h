@@ -11,7 +11,7 @@
 
 namespace osprey::server {
 
-// Always printed: what the operator has to know.
+// Always printed: what the operator has to know. On one line, whatever it quotes (printable.h).
 void Log(absl::string_view line);
 
 // For lines that clients cause: at most kLinesPerSecond, the rest is counted and told later, so

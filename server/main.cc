@@ -10,6 +10,7 @@
 #include "server/flags.h"
 #include "server/machine.h"
 #include "server/out_of_memory.h"
+#include "server/printable.h"
 #include "server/serve.h"
 #include "server/version.h"
 
@@ -76,7 +77,7 @@ void PrintHelp() {
 }
 
 int Fail(int exit_status, absl::string_view message) {
-  const std::string line = absl::StrCat("kvserver: ", message, "\n");
+  const std::string line = absl::StrCat("kvserver: ", Printable(message), "\n");
   std::fputs(line.c_str(), stderr);
   return exit_status;
 }

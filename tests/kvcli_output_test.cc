@@ -1,9 +1,11 @@
 #include "tools/kvcli_output.h"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/kvcli_commands.h"
@@ -33,9 +35,11 @@ TEST(KvcliOutputTest, PlainAValueIsExactlyItsBytes) {
 }
 
 TEST(KvcliOutputTest, OnATerminalTextIsShownAsItIsAndAllElseEscaped) {
-  EXPECT_EQ(
-      Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", "Grüße\tan\nalle", 1); }),
-      "Grüße\tan\nalle\n");
+  EXPECT_EQ(Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", "Grüße an alle", 1); }),
+            "Grüße an alle\n");
+  // A line end could begin what looks like a line of kvcli.
+  EXPECT_EQ(Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", "ü\n(6 bytes", 1); }),
+            "\"ü\\n(6 bytes\"\n");
   const std::string shown =
       Printed(Output::Form::kPeople, [](Output& out) { out.Value("k", kBinary, 1); });
   EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
@@ -61,18 +65,6 @@ TEST(KvcliOutputTest, JsonSaysWhetherBytesAreTextOrBase64) {
   EXPECT_EQ(binary["bytes"], 4);
 }
 
-TEST(KvcliOutputTest, Utf8IsRecognised) {
-  EXPECT_TRUE(IsUtf8(""));
-  EXPECT_TRUE(IsUtf8(std::string("\0\"\\\n", 4)));
-  EXPECT_TRUE(IsUtf8("ü€😀"));
-  EXPECT_FALSE(IsUtf8("\xff"));
-  EXPECT_FALSE(IsUtf8("\xc3"));              // cut short
-  EXPECT_FALSE(IsUtf8("\xc3\"\xbc"));        // interrupted
-  EXPECT_FALSE(IsUtf8("\xc0\x80"));          // overlong
-  EXPECT_FALSE(IsUtf8("\xed\xa0\x80"));      // a surrogate
-  EXPECT_FALSE(IsUtf8("\xf4\x90\x80\x80"));  // beyond Unicode
-}
-
 TEST(KvcliOutputTest, ATableIsColumnsLinesOrAnObject) {
   const auto print = [](Output& out) {
     out.Table("transport=shm",
@@ -93,13 +85,13 @@ TEST(KvcliOutputTest, AnErrorIsOneLineWhateverItsMessage) {
   std::ostringstream err;
   Output(Output::Form::kPlain, out, err)
       .Error("get x", absl::NotFoundError("no\nsuch key"), "put it");
-  EXPECT_EQ(err.str(), "kvcli: get x: no such key; put it\n");
+  EXPECT_EQ(err.str(), "kvcli: get x: no\\nsuch key; put it\n");
   EXPECT_EQ(out.str(), "");
   // Or whatever the key is that it is of.
   err.str("");
   Output(Output::Form::kPlain, out, err)
       .Error("get two\nlines\x1b", absl::NotFoundError("no such key"), "put it");
-  EXPECT_EQ(err.str(), "kvcli: get two lines : no such key; put it\n");
+  EXPECT_EQ(err.str(), "kvcli: get two\\nlines\\x1b: no such key; put it\n");
 }
 
 TEST(KvcliOutputTest, WhatAServerTellsOfItselfSaysNothingToTheTerminal) {
@@ -108,6 +100,34 @@ TEST(KvcliOutputTest, WhatAServerTellsOfItselfSaysNothingToTheTerminal) {
   });
   EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
   EXPECT_THAT(shown, HasSubstr("\\x1b]0;x"));
+}
+
+// U+009B is ESC [ to some terminals, U+202E turns what follows around.
+TEST(KvcliOutputTest, NoFormOfOutputHasControlsOrTextTurnedAround) {
+  const std::string bytes = "a\xc2\x9b[2J\xe2\x80\xae\nz\x7f\x1b";
+  for (const Output::Form form :
+       {Output::Form::kPeople, Output::Form::kPlain, Output::Form::kJson}) {
+    std::ostringstream out;
+    std::ostringstream err;
+    Output output(form, out, err);
+    Json json;
+    SetBytes(json, "key", bytes);
+    output.Result(ForTerminal(bytes), EscapedField(bytes), json);
+    output.Table(bytes, {{bytes, bytes}});
+    output.Note(bytes);
+    output.Ask(bytes);
+    output.Error("get " + bytes, absl::NotFoundError(bytes), bytes);
+    if (form != Output::Form::kPlain) output.Value(bytes, bytes, 1);
+    for (const std::string& text : {out.str(), err.str()}) {
+      for (const absl::string_view line : absl::StrSplit(text, '\n'))
+        EXPECT_TRUE(IsPrintable(line)) << Printable(line);
+    }
+    const auto lines = [](const std::string& text) {
+      return std::count(text.begin(), text.end(), '\n');
+    };
+    EXPECT_EQ(lines(out.str()), form == Output::Form::kPlain ? 2 : 4);
+    EXPECT_EQ(lines(err.str()), form == Output::Form::kJson ? 1 : 2);
+  }
 }
 
 TEST(KvcliOutputTest, InJsonAnErrorIsAlsoAnObjectEvenWithAKeyThatIsNoText) {

@@ -60,6 +60,35 @@ TEST_F(KvcliShellTest, PeopleAreToldValueVersionTimeToLiveReadsAndMicroseconds) 
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
+// U+009B is ESC [ to some terminals, U+202E turns what follows around.
+TEST_F(KvcliShellTest, NothingThatAnotherClientStoredReachesTheTerminalAsItIs) {
+  const std::string hostile = "k\xc2\x9b[2J\xe2\x80\xaez\nfaked";
+  ASSERT_EQ(Kvcli({"put", "--literal", hostile, hostile}).exit_status, 0);
+  const std::string escaped = "k\\xc2\\x9b[2J\\xe2\\x80\\xaez\\nfaked";
+  const auto shell = StartShell();
+  for (const char* command :
+       {"scan", "scan --values", "bigkeys", "get \"k\\xc2\\x9b[2J\\xe2\\x80\\xaez\\nfaked\"",
+        "incr \"k\\xc2\\x9b[2J\\xe2\\x80\\xaez\\nfaked\""}) {
+    shell->Type(absl::StrCat(command, "\n"));
+    // (The terminal echoes what is typed.)
+    EXPECT_AWAIT(shell, "\n");
+    EXPECT_AWAIT(shell, escaped);
+  }
+  shell->Type("scan --values --json\n");
+  EXPECT_AWAIT(shell, "\"k\\u009b[2J\\u202ez\\nfaked\"");
+  EXPECT_THAT(shell->screen(), Not(HasSubstr("\xc2\x9b")));
+  EXPECT_THAT(shell->screen(), Not(HasSubstr("\xe2\x80\xae")));
+  EXPECT_THAT(shell->screen(), Not(HasSubstr("\nfaked")));
+  // A pipe may end at a terminal.
+  for (const ProgramResult& piped :
+       {Kvcli({"scan", "--values"}), Kvcli({"mget", hostile}), Kvcli({"export", "-"}),
+        Kvcli({"scan", "--json", "--values"}), Kvcli({"export", "-", "--format=csv"})}) {
+    EXPECT_EQ(piped.exit_status, 0) << piped.err;
+    EXPECT_THAT(piped.out, Not(HasSubstr("\xc2\x9b")));
+    EXPECT_THAT(piped.out, Not(HasSubstr("\xe2\x80\xae")));
+  }
+}
+
 TEST_F(KvcliShellTest, OfSeveralKeysPeopleAreToldTheSame) {
   const auto shell = StartShell();
   shell->Type("mput planet saturn moon titan --ttl=3600\n");

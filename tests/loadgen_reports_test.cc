@@ -223,8 +223,8 @@ TEST(YcsbTextTest, WordsOfAFileStayOnTheirLines) {
   result.notes = {"a\nnote"};
   result.settings = {{"work\nload", "a\x1b"}};
   const std::string text = YcsbText(result);
-  EXPECT_THAT(text, HasSubstr("# kvbench run [OVERALL], RunTime(ms), 1: work load=\"a \"\n"));
-  EXPECT_THAT(text, HasSubstr("# a note\n"));
+  EXPECT_THAT(text, HasSubstr("# kvbench run\\n[OVERALL], RunTime(ms), 1: work\\nload=a\\x1b\n"));
+  EXPECT_THAT(text, HasSubstr("# a\\nnote\n"));
 }
 
 TEST(JsonTest, WhatIsNotKvbenchsIsRefused) {

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/client.h"
 #include "tools/bulk_text.h"
 #include "tools/kvcli_output.h"
@@ -155,11 +156,8 @@ bool BulkInput::Exactly(uint64_t bytes, std::string& to) {
 // --- Text
 
 bool IsBulkText(absl::string_view bytes) {
-  const auto is_control = [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7F;
-  };
-  return std::none_of(bytes.begin(), bytes.end(), is_control) && IsUtf8(bytes);
+  const auto pieces = absl::StrSplit(bytes, absl::ByAnyChar("\n\r\t"));
+  return std::all_of(pieces.begin(), pieces.end(), IsPrintable);
 }
 
 absl::Status CheckBulkText(const BulkRecord& record) {

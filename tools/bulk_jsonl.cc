@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/printable.h"
 #include "tools/bulk_text.h"
 
 namespace osprey {
@@ -94,8 +95,7 @@ class JsonlLine final : public nlohmann::json_sax<Json> {
         std::find_if(std::begin(kNames), std::end(kNames),
                      [&](const auto& candidate) { return name == candidate.text; });
     if (known == std::end(kNames)) {
-      return Ends(absl::StrCat("it has the name '",
-                               absl::Utf8SafeCHexEscape(name.substr(0, kNameBytesShown)),
+      return Ends(absl::StrCat("it has the name '", Printable(name.substr(0, kNameBytesShown)),
                                "'; a record has key, value, ttl, key_encoding and value_encoding"));
     }
     name_ = known->name;

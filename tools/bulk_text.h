@@ -14,7 +14,7 @@ namespace osprey {
 
 inline constexpr char kBase64[] = "base64";
 
-// Whether bytes can stand there as they are.
+// Whether bytes can stand there as they are, and on a terminal; tabs and line ends may.
 bool IsBulkText(absl::string_view bytes);
 // OUT_OF_RANGE.
 absl::Status CheckBulkText(const BulkRecord& record);

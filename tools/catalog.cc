@@ -34,6 +34,7 @@
 #include "rdma/address.h"
 #include "server/flags.h"
 #include "server/out_of_memory.h"
+#include "server/printable.h"
 #include "server/version.h"
 #include "tools/catalog_job.h"
 #include "tools/exit_status.h"
@@ -73,7 +74,7 @@ struct Outcome {
 };
 
 ExitStatus Fail(ExitStatus status, absl::string_view message) {
-  std::cerr << "catalog: " << message << '\n';
+  std::cerr << "catalog: " << Printable(message) << '\n';
   return status;
 }
 

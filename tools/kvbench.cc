@@ -18,7 +18,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,6 +28,7 @@
 #include "rdma/address.h"
 #include "server/flags.h"
 #include "server/out_of_memory.h"
+#include "server/printable.h"
 #include "server/size_flag.h"
 #include "server/version.h"
 #include "tools/exit_status.h"
@@ -122,10 +122,7 @@ void Interrupt(int signal) {
 
 // One line, whatever a message quotes.
 int Fail(ExitStatus status, absl::string_view message) {
-  std::string line(message);
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }, '?');
-  std::cerr << "kvbench: " << line << '\n';
+  std::cerr << "kvbench: " << Printable(message) << '\n';
   return static_cast<int>(status);
 }
 
@@ -351,7 +348,7 @@ int RunPlan(Plan& plan) {
     return loadgen::ConnectStore(plan.server, plan.client);
   };
   if (plan.run.workload.status || isatty(STDERR_FILENO) != 0)
-    plan.run.status = [](const std::string& line) { std::cerr << line << std::endl; };
+    plan.run.status = [](const std::string& line) { std::cerr << Printable(line) << std::endl; };
   struct sigaction action = {};
   action.sa_handler = Interrupt;
   action.sa_flags = SA_RESTART;

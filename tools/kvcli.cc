@@ -363,7 +363,7 @@ ExitStatus RunShell(Output& out) {
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0)
     return RunLines({run, prompt, out}, std::cin);
   if (const absl::StatusOr<Client*> client = connection->Connect(); client.ok()) {
-    std::cout << (*client)->Describe() << "\n`help` lists the commands; Ctrl-D ends\n"
+    std::cout << Printable((*client)->Describe()) << "\n`help` lists the commands; Ctrl-D ends\n"
               << std::flush;
   } else {
     ConnectError(out, "", connection->server(), client.status());
@@ -381,7 +381,7 @@ int Main(int argc, char** argv) {
                             : words->empty() ? RunShell(out)
                                              : RunCommand(*words, nullptr, &std::cin, out);
   if (!out.Flush() && status == ExitStatus::kDone) {
-    std::cerr << "kvcli: " << (words->empty() ? "" : words->front() + ": ")
+    std::cerr << "kvcli: " << (words->empty() ? "" : Printable(words->front()) + ": ")
               << "standard output cannot be written; is the disk full?\n";
     return static_cast<int>(ExitStatus::kFailed);
   }

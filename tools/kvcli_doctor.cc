@@ -31,9 +31,10 @@ std::string ForPeople(const std::vector<Finding>& findings) {
   std::vector<std::string> lines;
   for (const Finding& finding : findings) {
     lines.push_back(absl::StrFormat("%s  %-*s  %s", doctor::NameOf(finding.outcome), kCheckColumns,
-                                    finding.check, finding.reason));
+                                    finding.check, Printable(finding.reason)));
     for (const std::string& mend : finding.mends)
-      lines.push_back(absl::StrFormat("      %-*s    mend: %s", kCheckColumns, "", mend));
+      lines.push_back(
+          absl::StrFormat("      %-*s    mend: %s", kCheckColumns, "", Printable(mend)));
   }
   return absl::StrJoin(lines, "\n");
 }
@@ -42,7 +43,8 @@ std::string ForScripts(const std::vector<Finding>& findings) {
   std::vector<std::string> lines;
   for (const Finding& finding : findings) {
     lines.push_back(absl::StrCat(doctor::NameOf(finding.outcome), "\t", finding.check, "\t",
-                                 finding.reason, "\t", absl::StrJoin(finding.mends, "; ")));
+                                 Printable(finding.reason), "\t",
+                                 Printable(absl::StrJoin(finding.mends, "; "))));
   }
   return absl::StrJoin(lines, "\n");
 }

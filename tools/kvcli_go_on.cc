@@ -25,9 +25,7 @@ bool IsPlain(char c) {
 
 std::string ShellQuoted(absl::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), IsPlain)) return std::string(word);
-  const bool is_text = IsUtf8(word) && std::none_of(word.begin(), word.end(), [](char c) {
-                         return absl::ascii_iscntrl(static_cast<unsigned char>(c));
-                       });
+  const bool is_text = IsPrintable(word);
   // $'…' is bash's; nothing else keeps a line end on the line.
   std::string quoted = is_text ? "'" : "$'";
   for (const char c : word) {

@@ -239,7 +239,7 @@ class Latency {
         lines_drawn_ += 1 + std::max(static_cast<int>(characters) - 1, 0) / columns;
       }
     };
-    add({client_.Describe()});
+    add({Printable(client_.Describe())});
     add(Lines());
     add(ChartLines());
     text.pop_back();
@@ -251,7 +251,7 @@ class Latency {
     if (context_.out->form() == Output::Form::kPeople) return Draw();
     const Counters& after = client_.counters();
     Json json;
-    std::string plain = absl::StrCat(client_.Describe(), "\n");
+    std::string plain = absl::StrCat(Printable(client_.Describe()), "\n");
     for (const auto& [name, value] : SplitPairs(client_.Describe(), ' ')) json[name] = value;
     json["value_bytes"] = value_.size();
     for (const Row& row : Rows()) {

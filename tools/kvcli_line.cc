@@ -148,9 +148,8 @@ std::vector<std::string> AsLoudAs(absl::string_view word, std::vector<std::strin
 
 // Whether it is one word as it stands.
 bool NeedsNoQuotes(absl::string_view name) {
-  return !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
-    return IsBlank(c) || absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == '"' ||
-           c == '\'';
+  return !name.empty() && IsPrintable(name) && std::none_of(name.begin(), name.end(), [](char c) {
+    return IsBlank(c) || c == '"' || c == '\'';
   });
 }
 
@@ -207,18 +206,8 @@ absl::StatusOr<std::vector<std::string>> SplitLine(absl::string_view line) {
 }
 
 std::string LineQuoted(absl::string_view word) {
-  const bool is_text = IsUtf8(word);
-  if (is_text && NeedsNoQuotes(word)) return std::string(word);
-  std::string quoted = "\"";
-  for (const char c : word) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (absl::ascii_iscntrl(byte) || (!is_text && byte >= 0x80)) {
-      absl::StrAppend(&quoted, "\\x", absl::Hex(byte, absl::kZeroPad2));
-    } else {
-      absl::StrAppend(&quoted, c == '"' || c == '\\' ? "\\" : "", absl::string_view(&c, 1));
-    }
-  }
-  return quoted + "\"";
+  if (NeedsNoQuotes(word)) return std::string(word);
+  return QuotedText(word);
 }
 
 Completions CompleteLine(absl::string_view line) {

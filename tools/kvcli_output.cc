@@ -13,21 +13,6 @@
 namespace osprey {
 namespace {
 
-bool IsTerminalControl(unsigned char byte, unsigned char next) {
-  if (byte == '\n' || byte == '\t') return false;
-  // U+0080 … U+009F: a terminal may take them for escape sequences, too.
-  return byte < 0x20 || byte == 0x7F || (byte == 0xC2 && next < 0xA0);
-}
-
-bool IsTextForTerminal(absl::string_view bytes) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    const char next = i + 1 < bytes.size() ? bytes[i + 1] : '\0';
-    if (IsTerminalControl(static_cast<unsigned char>(bytes[i]), static_cast<unsigned char>(next)))
-      return false;
-  }
-  return IsUtf8(bytes);
-}
-
 Json NumberOrText(const std::string& text) {
   int64_t whole = 0;
   double fraction = 0;
@@ -55,28 +40,12 @@ std::string Text(const Cost& cost) {
 
 }  // namespace
 
-bool IsUtf8(absl::string_view bytes) {
-  // The JSON library checks UTF-8 in strings. A byte below 0x80 is always a character of its own,
-  // so that replacing it by a harmless one changes nothing else.
-  std::string quoted = "\"";
-  for (const char c : bytes) quoted.push_back(static_cast<unsigned char>(c) < 0x80 ? 'a' : c);
-  quoted.push_back('"');
-  return Json::accept(quoted);
-}
-
-std::string ForTerminal(absl::string_view bytes) {
-  if (IsTextForTerminal(bytes)) return std::string(bytes);
-  return absl::StrCat("\"", absl::CHexEscape(bytes), "\"");
-}
-
 std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl) {
   std::string text = absl::StrCat(Plural(bytes, "byte"), ", version ", version);
   if (ttl != absl::InfiniteDuration())
     absl::StrAppendFormat(&text, ", expires in %.3f s", absl::ToDoubleSeconds(ttl));
   return text;
 }
-
-std::string EscapedField(absl::string_view bytes) { return absl::Utf8SafeCHexEscape(bytes); }
 
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes) {
   const bool text = IsUtf8(bytes);
@@ -91,7 +60,7 @@ void Output::PrintJson(Json json) {
     json["us"] = absl::ToDoubleMicroseconds(cost_->time);
   }
   // Messages may quote a key that is not UTF-8.
-  out_ << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  out_ << PrintableJson(json.dump(-1, ' ', false, Json::error_handler_t::replace)) << '\n';
 }
 
 void Output::Result(absl::string_view people, absl::string_view plain, const Json& json) {
@@ -160,7 +129,7 @@ void Output::Table(absl::string_view title,
     case Form::kPeople: {
       size_t width = 0;
       for (const auto& [name, value] : rows) width = std::max(width, ForTerminal(name).size());
-      out_ << title << '\n';
+      out_ << Printable(title) << '\n';
       for (const auto& [name, value] : rows) {
         out_ << absl::StreamFormat("  %-*s  %s\n", static_cast<int>(width), ForTerminal(name),
                                    ForTerminal(value));
@@ -168,7 +137,8 @@ void Output::Table(absl::string_view title,
       return;
     }
     case Form::kPlain:
-      for (const auto& [name, value] : rows) out_ << name << '=' << value << '\n';
+      for (const auto& [name, value] : rows)
+        out_ << Printable(name) << '=' << Printable(value) << '\n';
       return;
     case Form::kJson:
       Json json = Json::object();
@@ -179,21 +149,19 @@ void Output::Table(absl::string_view title,
 }
 
 void Output::Note(absl::string_view text) {
-  if (form_ != Form::kJson) err_ << "kvcli: " << text << '\n';
+  if (form_ != Form::kJson) err_ << "kvcli: " << Printable(text) << '\n';
 }
 
 void Output::Ask(absl::string_view question) {
   out_.flush();
-  err_ << question << std::flush;
+  err_ << Printable(question) << std::flush;
 }
 
 void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view mend) {
-  std::string line = absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", status.message(),
-                                  mend.empty() ? "" : "; ", mend);
+  const std::string line = absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", status.message(),
+                                        mend.empty() ? "" : "; ", mend);
   // Keys, paths and messages of others may hold anything.
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }, ' ');
-  err_ << line << '\n';
+  err_ << Printable(line) << '\n';
 }
 
 void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {

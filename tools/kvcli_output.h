@@ -1,11 +1,14 @@
 // What kvcli prints, in one of three forms: for people (on a terminal), plain (piped: the bare
 // result, for scripts) and JSON.
 //
-//   people   words, units, columns; a value that would upset the terminal is shown escaped
-//   plain    a value's bytes and nothing else; a version or an answer on a line
+//   people   words, units, columns; what would upset the terminal is shown escaped
+//   plain    a value's bytes and nothing else; a version or an answer on a line; keys and values of
+//            several as escaped fields
 //   json     one object a command; a scan, one a key and then one that says how far it came. Bytes
-//   that are not UTF-8 are in base64; the field NAME_encoding
-//            says "utf-8" or "base64"
+//            that are not UTF-8 are in base64; the field NAME_encoding says "utf-8" or "base64"
+//
+// What is escaped is one rule for all of them (server/printable.h). It does not apply to the value
+// of a single plain get, nor to `people` and `plain` of Result, whose callers apply it.
 //
 // Errors go to the second stream as one line whatever the form; in JSON the object on the first
 // says them too.
@@ -26,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "server/printable.h"
 
 namespace osprey {
 
@@ -98,14 +102,6 @@ void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
 // What people are told of a stored value: "6 bytes, version 7, expires in 3.000 s"; nothing of
 // its life if that has no end.
 std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl);
-
-// A key or value as a field of a line: no tab, no line break, and still told apart from all others.
-std::string EscapedField(absl::string_view bytes);
-
-bool IsUtf8(absl::string_view bytes);
-
-// `bytes` as it is where a terminal shows it as text, else quoted and escaped.
-std::string ForTerminal(absl::string_view bytes);
 
 }  // namespace osprey
 

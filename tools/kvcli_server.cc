@@ -32,8 +32,8 @@ ExitStatus RunPing(CommandContext& context, Arguments /*arguments*/) {
   Json json;
   json["round_trip_us"] = absl::ToDoubleMicroseconds(*time);
   for (const auto& [name, value] : SplitPairs(description, ' ')) json[name] = value;
-  context.out->Result(absl::StrCat("pong after ", micros, " µs: ", description),
-                      absl::StrCat("round_trip_us=", micros, " ", description), json);
+  context.out->Result(absl::StrCat("pong after ", micros, " µs: ", Printable(description)),
+                      absl::StrCat("round_trip_us=", micros, " ", Printable(description)), json);
   return ExitStatus::kDone;
 }
 

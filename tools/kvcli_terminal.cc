@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "rdma/unique_fd.h"
+#include "server/printable.h"
 #include "tools/kvcli_interrupt.h"
 #include "tools/kvcli_line.h"
 #include "tools/own_file.h"
@@ -135,7 +136,7 @@ unsigned char LineEditor::Impl::Complete(EditLine* editor, wint_t /*character*/)
   if (found.words.size() == 1 && !goes_on) more.push_back(' ');
   if (!more.empty()) return el_insertstr(editor, more.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   std::fputc('\n', stdout);
-  for (const std::string& word : found.words) std::fprintf(stdout, "%s  ", word.c_str());
+  for (const std::string& word : found.words) std::fprintf(stdout, "%s  ", Printable(word).c_str());
   std::fputc('\n', stdout);
   std::fflush(stdout);
   return CC_REDISPLAY;

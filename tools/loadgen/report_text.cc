@@ -1,13 +1,12 @@
 #include "tools/loadgen/report_text.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "server/printable.h"
 
 namespace osprey::loadgen {
 namespace {
@@ -74,20 +73,13 @@ void AppendClient(const Measurements& measured, std::string& text) {
   if (measured.connects > 0) Line("CLIENT", "Reconnects", measured.connects, text);
 }
 
-// A file that is merged may say anything.
-std::string OneLine(absl::string_view text) {
-  std::string line(text);
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }, ' ');
-  return line;
-}
-
 // name=value name="value of words"
 std::string Joined(const Facts& facts) {
   return absl::StrJoin(facts, " ", [](std::string* out, const auto& fact) {
-    const std::string value = OneLine(fact.second);
+    // A file that is merged may say anything.
+    const std::string value = Printable(fact.second);
     const char* quote = absl::StrContains(value, ' ') ? "\"" : "";
-    absl::StrAppend(out, OneLine(fact.first), "=", quote, value, quote);
+    absl::StrAppend(out, Printable(fact.first), "=", quote, value, quote);
   });
 }
 
@@ -126,11 +118,12 @@ std::vector<LatencySet> LatencySets(const RunResult& result) {
 
 std::string YcsbText(const RunResult& result) {
   std::string text;
-  absl::StrAppend(&text, "# kvbench ", OneLine(result.phase), ": ", Joined(result.settings), "\n");
+  absl::StrAppend(&text, "# kvbench ", Printable(result.phase), ": ", Joined(result.settings),
+                  "\n");
   absl::StrAppend(&text, "# ", Joined(result.environment), "\n");
   if (result.processes > 1)
     absl::StrAppend(&text, "# the results of ", result.processes, " processes\n");
-  for (const std::string& note : result.notes) absl::StrAppend(&text, "# ", OneLine(note), "\n");
+  for (const std::string& note : result.notes) absl::StrAppend(&text, "# ", Printable(note), "\n");
   if (result.interrupted)
     absl::StrAppend(&text, "# interrupted: this is what was done until then\n");
   const Measurements& measured = result.measured;
