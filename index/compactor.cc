@@ -11,52 +11,54 @@
 namespace osprey::index {
 namespace {
 
-// What a write that found no room moves at most: some milliseconds' work.
+// The most bytes that a write without space moves: some milliseconds of work.
 constexpr uint64_t kHelpBytesMax = 8 << 20;
 constexpr uint64_t kHelpItemsMax = 8192;
 constexpr int kHelpWindowsMax = 64;
 constexpr int kHelpSearchesMax = 8;
 
-// Extents that are looked at to choose a window: some tens of microseconds.
+// The most extents examined to choose a window: some tens of microseconds.
 constexpr uint64_t kExtentsSeenMax = 1024;
 
-// Dead items whose time has come wait for the next allocation, or for a step: some in each.
+// Dead items past their grace period that one step frees. Others wait for an allocation or a later
+// step.
 constexpr int kFreeDuePerStep = 8;
 
-// Free runs that are considered as places for what is moved.
+// Free runs considered as destinations of moved items.
 constexpr size_t kFreeRunsSeenMax = 16;
 
-// A run of so many pages is kept at hand once the region is full: a 128th of item space, within
-// these bounds.
+// Once the region is full, compaction keeps a free run of this part of item space, within these
+// bounds: a 128th.
 constexpr uint64_t kStockShareInverse = 128;
 constexpr uint64_t kStockPagesMin = 16;
 constexpr uint64_t kStockPagesMax = 1024;
 
-// Steps choose windows in which at most so many of 100 bytes would have to be moved.
+// Steps choose windows in which at most this part of the bytes, in percent, must be moved.
 constexpr uint64_t kStepCostPercentMax = 85;
-// A write takes what there is: a full server's free space may be a few bytes in each slab.
+// A write takes any window: a full server's free space may be a few bytes in each slab.
 constexpr uint64_t kHelpCostPercentMax = 100;
 
-// Items that one Clear moves or evicts at most: some milliseconds' work.
+// The most items that one Clear moves or evicts: some milliseconds of work.
 constexpr uint64_t kClearItemsMax = 2048;
-// A window that is being cleared stays closed for so long after the last Clear.
+// How long a window that is being cleared stays closed after the last Clear.
 constexpr absl::Duration kClearAwaitedMax() { return absl::Milliseconds(100); }
 
-// How long the size of an item that found no room is remembered.
+// How long the compactor remembers the size of an item that found no space.
 constexpr absl::Duration kWantRemembered() { return absl::Seconds(10); }
 
-// When nothing was to be gained, so large a part of item space must become free before it is tried
-// again, so that a full server's writes are refused quickly.
+// After a pass without gain this part of item space must become free before the next one. So a full
+// server refuses writes quickly.
 constexpr uint64_t kRestShareInverse = 512;
 constexpr absl::Duration kRestMax() { return absl::Seconds(1); }
 
-// So many windows in a row that could not be emptied are enough.
+// Windows in a row that could not be emptied, before compaction rests.
 constexpr int kGivenUpMax = 16;
 
-// A window whose last items wait for longer, under a lease, is given up.
+// A window whose last items are leased for longer is abandoned.
 constexpr absl::Duration kWaitingMax() { return absl::Seconds(10); }
 
-// More cas versions than are left for a server's last writes are not spent on moves.
+// Moves stop when no more cas versions than these are left, which the server's last writes may
+// need.
 constexpr uint64_t kVersionsKept = CasCounter::kLeftMax;
 
 }  // namespace
@@ -64,18 +66,18 @@ constexpr uint64_t kVersionsKept = CasCounter::kLeftMax;
 Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
     : writer_(writer), items_(items), space_(items.space()), replace_(std::move(replace)) {}
 
-// --- When ------------------------------------------------------------------
+// --- When to compact -------------------------------------------------------
 
 uint64_t Compactor::PagesWanted(absl::Time now) {
   if (now >= wanted_until_) wanted_pages_ = 0;
-  // Some more must be free: what is moved needs places to go.
+  // More than the run must be free: moved items need destinations.
   const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
   const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
   return possible ? std::max(stock, wanted_pages_) : stock;
 }
 
-// Whether something has become free since nothing was to be gained, or leases may have ended.
+// Whether space has become free since compaction began to rest, or leases may have ended.
 bool Compactor::WorthTrying(absl::Time now) {
   if (!resting_ || now >= resting_until_) return true;
   const uint64_t more_bytes = (space_.pages_end() - space_.pages_begin()) / kRestShareInverse;
@@ -135,7 +137,7 @@ bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
   if (state_ == State::kIdle && space_.FreeBytes() < pages * kPageBytes) return false;
   wanted_pages_ = std::max(wanted_pages_, pages);
   wanted_until_ = now + kWantRemembered();
-  // A window that is much larger is somebody else's: what is free in it may be enough.
+  // A much larger window serves another write. The free space in it may be enough.
   if (state_ != State::kIdle && window_.pages() > 4 * pages + kStockPagesMin) {
     space_.EndGrace(now);
     Leave(WindowIsFree(), now);
@@ -203,7 +205,7 @@ bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const E
                       absl::Time now) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
   const uint64_t pages = ItemSpace::PagesFor(bytes);
-  // Another one's window, or one that was abandoned.
+  // A window of another write, or an abandoned one.
   if (state_ != State::kIdle && (now >= cleared_until_ || window_.pages() < pages)) {
     space_.EndGrace(now);
     Leave(WindowIsFree(), now);
@@ -226,11 +228,11 @@ bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const E
   return state_ == State::kIdle && space_.LargestFreeRun() >= pages;
 }
 
-// --- Where -----------------------------------------------------------------
+// --- Choice of a window ----------------------------------------------------
 
 namespace {
 
-// Neighbouring extents, and what it would take to empty them.
+// Neighbouring extents, and the cost of emptying them.
 class Candidate {
  public:
   explicit Candidate(const ItemSpace& space) : space_(space) {}
@@ -245,7 +247,7 @@ class Candidate {
   uint64_t pages() const { return pages_; }
   uint64_t pages_without_first() const { return pages_ - extents_[first_].pages; }
   uint64_t cost_bytes() const { return cost_bytes_; }
-  // Whether what is in it finds room in the slabs of its classes, and in free runs elsewhere.
+  // Whether its items fit into slabs of their classes, and into free runs elsewhere.
   bool FitsElsewhere(const std::vector<std::pair<uint64_t, uint64_t>>& free_runs) const {
     uint64_t longest = 0, sum = space_.PagesLeft();
     for (const auto& [offset, run_pages] : free_runs) {
@@ -279,7 +281,7 @@ class Candidate {
     if (lacking > 0) of.pages = std::max(of.pages, ItemSpace::FewestSlabPages(extent.length_class));
     slab_pages_ += of.pages;
   }
-  // Of the free runs that it needs.
+  // The longest free run that it needs.
   uint64_t LongestNeeded() const {
     uint64_t longest = 0;
     for (size_t i = first_; i < extents_.size(); ++i) {
@@ -295,7 +297,7 @@ class Candidate {
 
   const ItemSpace& space_;
   std::vector<ItemSpace::Extent> extents_;
-  size_t first_ = 0;  // those before have been removed
+  size_t first_ = 0;  // extents before this were removed
   uint64_t pages_ = 0;
   uint64_t cost_bytes_ = 0;
   uint64_t run_pages_ = 0;   // free runs that its runs need
@@ -305,8 +307,8 @@ class Candidate {
 
 }  // namespace
 
-// Of the windows of so many pages in the next part of item space the one with the fewest bytes to
-// be moved.
+// Among the windows of `pages` pages in the next part of item space, the one with the fewest bytes
+// to move.
 absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
                                                     absl::Time now) {
   const uint64_t end = space_.pages_end();
@@ -316,7 +318,7 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
       space_.LongestFreeRuns(kFreeRunsSeenMax);
   Candidate candidate(space_);
   absl::optional<Window> best;
-  // A long window has more of them: up to 128 Ki, some milliseconds, when a GiB is wanted.
+  // A long window has more extents: up to 128 Ki, some milliseconds, for a GiB.
   const uint64_t extents_max = kExtentsSeenMax + pages / 2;
   uint64_t at = space_.ExtentAt(cursor_).begin;
   for (uint64_t i = 0; i < extents_max && at < end; ++i) {
@@ -337,8 +339,8 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
   return best;
 }
 
-// Of the windows between pinned items the one with the fewest bytes in use, or of those among some
-// thousand extents.
+// Among the windows between pinned items, the one with the fewest bytes in use. The search covers
+// some thousand extents.
 absl::optional<Compactor::Window> Compactor::ChooseToClear(
     uint64_t pages, absl::Span<const uint64_t> pinned) const {
   if (space_.pages_begin() >= space_.pages_end()) return absl::nullopt;
@@ -372,8 +374,8 @@ absl::optional<Compactor::Window> Compactor::ChooseToClear(
   return best;
 }
 
-// REQUIRES: there is one, and extents begin and end there. The first one is found, whatever
-// `extents_left` says.
+// REQUIRES: a window exists, and extents begin and end there. The first window is found for any
+// `extents_left`.
 Compactor::Window Compactor::ChooseIn(uint64_t begin, uint64_t end, uint64_t pages,
                                       uint64_t& extents_left) const {
   absl::optional<Window> best;
@@ -396,7 +398,7 @@ Compactor::Window Compactor::ChooseIn(uint64_t begin, uint64_t end, uint64_t pag
   return *best;
 }
 
-// --- What ------------------------------------------------------------------
+// --- Moves -----------------------------------------------------------------
 
 void Compactor::Enter(const Window& window) {
   space_.Close(window.begin, window.end);
@@ -447,11 +449,12 @@ bool Compactor::Move(CompactionBound& left, absl::Time now) {
   return false;
 }
 
-// False when the item cannot be moved.
+// Returns false if the item cannot be moved.
 bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
   const RecordHeader header = writer_.Header(from);
   if (IsBeingWritten(header.version) || space_.IsLeased(from, now)) return false;
-  if (ItemTag::Unpack(header.tag).state == ItemState::kDead) return true;  // it waits
+  if (ItemTag::Unpack(header.tag).state == ItemState::kDead)
+    return true;  // waits for its grace period
   const uint64_t bytes = items_.At(from).bytes;
   absl::optional<uint64_t> to = space_.AllocateForMove(bytes, Fit::kLoose);
   if (!to.has_value() && evictor_ != nullptr) {
@@ -470,8 +473,8 @@ bool Compactor::IsDead(uint64_t item) const {
   return ItemTag::Unpack(writer_.Header(item).tag).state == ItemState::kDead;
 }
 
-// Goes on with the copy under way, and lets it take the item's place when it is complete. False
-// when it is not.
+// Continues the copy under way, and replaces the item when the copy is complete. Returns false
+// while it is not.
 bool Compactor::Copy(CompactionBound& left, absl::Time now) {
   if (!copy_->unchanged() || space_.IsLeased(copy_->from(), now)) {
     items_.Discard(copy_->to());

@@ -6,7 +6,7 @@
 
 namespace osprey::index {
 
-// A page under preparation. What is no entry yet is 0.
+// A page under preparation. Missing entries are 0.
 struct Directory::Page {
   Page(const Directory& directory, uint64_t page_number) : number(page_number) {
     const uint64_t known = std::min(end(), directory.filled_);

@@ -2,9 +2,9 @@
 
 namespace osprey::index {
 
-// A hit is what Lookup::OnWindow believes, and for the same reason (ARGUMENT.md): the line that
-// holds the key, whole and of the right generation, says so by itself. Slots are shown only if the
-// line before it, which was searched first, is believed, too.
+// A hit satisfies the conditions of Lookup::OnWindow, for the same reason (ARGUMENT.md). The line
+// that holds the key is whole and of the right generation, which suffices. Slots are returned only
+// if the line before it, which was searched first, is valid too.
 Glance::Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t incarnation,
                absl::string_view key) {
   const auto is_believed = [&](uint32_t number) {

@@ -10,11 +10,11 @@
 namespace osprey::index {
 namespace {
 
-// So that the words of a header do not cancel each other.
+// Keeps the words of a header from cancelling each other.
 constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
 constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
 
-// A sum of bijections, each of one word: a change of one alone changes the sum.
+// A sum of bijections, each of one word. A change of one word alone changes the sum.
 uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
   const bool without_cas = Seeded(SeededBug::kChecksumWithoutVersion);
   const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
@@ -28,9 +28,9 @@ absl::string_view KeyIn(ByteSpan bytes, ItemTag tag) {
   return {reinterpret_cast<const char*>(bytes.data() + from), length};
 }
 
-// An item longer than the bytes read cannot be checked. It is worth a longer READ only if what was
-// read is consistent with the key's item; other bytes must not make a reader fetch as much as they
-// please.
+// An item longer than the bytes read cannot be checked. It is READ in full only if the bytes read
+// are consistent with the key's item. Otherwise arbitrary bytes could make a reader fetch any
+// amount.
 ItemReading JudgeLonger(ByteSpan bytes, ItemTag tag, uint64_t needed, absl::string_view key) {
   const absl::string_view begun = KeyIn(bytes, tag);
   const bool plausible = tag.state == ItemState::kLive && tag.key_length == key.size() &&
@@ -61,7 +61,7 @@ ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
   return reading;
 }
 
-// Whether the bytes of `key` are where its item has them.
+// Whether `bytes` holds `key` at an item's key position.
 bool HoldsKey(ByteSpan bytes, absl::string_view key) {
   if (bytes.size() < sizeof(ItemHeader) + key.size()) return false;
   return std::memcmp(bytes.data() + sizeof(ItemHeader), key.data(), key.size()) == 0;
@@ -125,8 +125,8 @@ ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place) {
   return reading;
 }
 
-// The tag is not asked: it changes when the item dies, and a torn one might name any place and any
-// length of the key.
+// The tag is not used. It changes when the item dies, and a torn tag may name any state and any key
+// length.
 ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   ItemReading reading = ReadItem(bytes, place, key);
   if (reading.verdict == ItemVerdict::kTorn && !HoldsKey(bytes, key)) {

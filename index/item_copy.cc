@@ -18,7 +18,7 @@ ItemCopy::ItemCopy(RegionWriter& writer, uint64_t from, uint64_t to, uint64_t it
   writer_->Store(to_ + offsetof(ItemHeader, cas_word), original_.cas_word);
 }
 
-// Its version changes with whatever is written at its place.
+// The version changes with every write at its place.
 bool ItemCopy::unchanged() const {
   if (Seeded(SeededBug::kChangedItemMoved)) return true;
   const RecordHeader header = writer_->Header(from_);

@@ -9,14 +9,14 @@
 namespace osprey::index {
 namespace {
 
-// Retired items that one Allocate frees at most when their time has come: more than it takes, so
-// that they do not pile up, and few, so that no write pays for many.
+// The most retired items past their grace period that one Allocate frees. It is more than an
+// Allocate takes, so that they do not accumulate, and few, so that no write pays for many.
 constexpr int kFreedPerAllocate = 4;
-// Likewise ended leases.
+// The same for ended leases.
 constexpr int kLeasesEndedPerAllocate = 2;
 
 constexpr uint64_t kSmallestChunkBytes = 48;  // a header, a key of one byte, rounded to a class
-constexpr uint64_t kSlabPagesMin = 4;         // fewer slabs to keep account of
+constexpr uint64_t kSlabPagesMin = 4;         // keeps the number of slabs low
 constexpr uint64_t kSlabPagesMax = 16;
 constexpr uint64_t kSlabChunksMin = 8;
 
@@ -29,7 +29,7 @@ constexpr uint64_t SlabPagesFor(uint64_t chunk_bytes, uint64_t pages_min, uint64
   }
   return kSlabPagesMax;
 }
-// How many pages a slab of such chunks has; and how many at least, when there is no such run.
+// The pages of a slab of such chunks, and the minimum if no such run is free.
 constexpr uint64_t SlabPages(uint64_t chunk_bytes) {
   return SlabPagesFor(chunk_bytes, kSlabPagesMin, kSlabChunksMin, 16);
 }
@@ -39,9 +39,9 @@ constexpr uint64_t SlabPagesLeast(uint64_t chunk_bytes) {
 static_assert(SlabPages(kSmallestChunkBytes) * kPageBytes / kSmallestChunkBytes <= 384);
 static_assert(SlabPages(kChunkBytesMax) * kPageBytes / kChunkBytesMax == kSlabChunksMin);
 
-// Chunks of one span: that many items move for one write at most.
+// Chunks of one span, and so the most items that move for one write.
 constexpr uint64_t kSpanChunksMax = 64;
-// Slabs of a class that are looked at for a span.
+// Slabs of a class that are searched for a span.
 constexpr int kSpanSlabsSeenMax = 16;
 
 constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
@@ -54,7 +54,8 @@ absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit
   assert(bytes > 0 && bytes <= kItemBytesMax);
   FreeDue(now);
   absl::optional<uint64_t> offset = TakeFree(bytes, Fit::kTight);
-  // Want of memory: what is dead is used before its time. Bounded by what waits.
+  // Memory is short: dead space is reused before its grace period ends. Bounded by the items that
+  // wait.
   while (!offset.has_value() && FreeOldest(now)) offset = TakeFree(bytes, Fit::kTight);
   if (!offset.has_value() && fit != Fit::kTight) offset = TakeFree(bytes, fit);
   return offset;
@@ -98,7 +99,7 @@ absl::optional<uint64_t> ItemSpace::TryChunk(uint32_t length_class) {
   return TakeChunk(pages_.OwnerOf(*partial_[length_class].rbegin()) - 1);
 }
 
-// When there are no pages for another slab: a larger free chunk is better than none.
+// Used if there are no pages for another slab.
 absl::optional<uint64_t> ItemSpace::TryLargerChunk(uint32_t length_class, uint64_t bytes_max) {
   for (uint32_t larger = length_class + 1; larger <= LengthClassOf(bytes_max); ++larger) {
     if (!partial_[larger].empty()) return TakeChunk(pages_.OwnerOf(*partial_[larger].rbegin()) - 1);
@@ -113,7 +114,7 @@ bool ItemSpace::AddSlab(uint32_t length_class) {
   uint64_t pages = SlabPages(chunk_bytes);
   absl::optional<uint64_t> offset = pages_.Take(pages, number + 1);
   if (!offset.has_value()) {
-    // What is left between others is still good for a few chunks.
+    // A shorter run still holds a few chunks.
     pages = std::min(pages - 1, LargestFreeRun());
     const uint64_t pages_least = SlabPagesLeast(chunk_bytes);
     while (pages > pages_least && pages * kPageBytes % chunk_bytes * 8 > pages * kPageBytes)
@@ -170,7 +171,7 @@ void ItemSpace::FreeChunk(uint64_t offset, uint32_t slab_number) {
   unused_slabs_.push_back(slab_number);
 }
 
-// A closed slab's free chunks are not counted, and not used.
+// A closed slab's free chunks are neither counted nor used.
 void ItemSpace::SetSlabClosed(uint32_t slab_number, bool closed) {
   Slab& slab = slabs_[slab_number];
   if (slab.closed == closed) return;
@@ -240,7 +241,7 @@ void ItemSpace::Retire(uint64_t offset, absl::Time now) {
   waiting_.push_back({offset, now + grace_});
 }
 
-// Frees the item that has waited longest, or lets it wait for the end of its lease. False when none
+// Frees the item that has waited longest, or defers it to the end of its lease. False if none
 // waits.
 bool ItemSpace::FreeOldest(absl::Time now) {
   if (waiting_.empty()) return false;
@@ -303,7 +304,7 @@ void ItemSpace::Lease(uint64_t offset, absl::Time until) {
   if (is_new) {
     lease_order_.push_back({offset, until});
   } else {
-    lease->second = std::max(lease->second, until);  // seen when its first end is
+    lease->second = std::max(lease->second, until);  // processed when its first end comes
   }
 }
 
@@ -407,7 +408,7 @@ void ItemSpace::TakeChunkAt(uint64_t offset) {
 // Longer chunks first: fewer items have to move.
 absl::optional<ItemSpace::Span> ItemSpace::FindSpan(uint64_t bytes, absl::Time now) const {
   assert(bytes <= kChunkBytesMax);
-  uint64_t free_chunks = 0;  // that items of the class could move to, or which are in the span
+  uint64_t free_chunks = 0;  // to which items of the class could move, or which are in the span
   for (uint32_t length_class = LengthClassOf(std::max(bytes, kSmallestChunkBytes));
        length_class-- > LengthClassOf(kSmallestChunkBytes);) {
     const uint64_t chunks = (bytes + ReadLengthOf(length_class) - 1) / ReadLengthOf(length_class);
@@ -430,7 +431,7 @@ absl::optional<ItemSpace::Span> ItemSpace::FindSpan(uint64_t bytes, absl::Time n
 absl::optional<ItemSpace::Span> ItemSpace::FindSpanIn(const Slab& slab, uint64_t chunks,
                                                       absl::Time now) const {
   const uint64_t chunk_bytes = ReadLengthOf(slab.length_class);
-  uint64_t run = 0;   // chunks up to here that may be part of it
+  uint64_t run = 0;   // consecutive chunks up to here that may be part of it
   uint64_t free = 0;  // of the last `chunks` of them
   uint64_t best_free = 0, best_end = 0;
   for (uint64_t i = 0; i < slab.chunks; ++i) {
@@ -457,7 +458,7 @@ absl::optional<ItemSpace::Span> ItemSpace::FindSpanIn(const Slab& slab, uint64_t
   return span;
 }
 
-// One chunk of it is free at least: so the slab does not go when the others have become free.
+// At least one chunk of it stays free, so the slab is not released when the others become free.
 void ItemSpace::HoldSpan(const Span& span) {
   for (const uint64_t offset : span.free) TakeChunkAt(offset);
 }

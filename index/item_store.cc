@@ -126,7 +126,7 @@ void ItemStore::Seal(const Sealing& sealing) {
 
 void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
                                uint64_t cas_version, uint64_t expiry_ns) {
-  // Put together first, so that it is hashed before readers are kept waiting.
+  // Assembled first, so that it is hashed before readers have to wait.
   std::byte item[kInPlaceBytesMax];
   const uint64_t bytes = ItemBytes(key.size(), value.size());
   assert(bytes >= kDataOffset + kWordBytes && bytes <= sizeof(item));
@@ -139,7 +139,7 @@ void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan 
         absl::MakeSpan(item, bytes));
 }
 
-// W1 of a whole item: `item` has its data already, and room for the header before them.
+// W1 of a whole item. `item` has its data already, and space for the header before them.
 void ItemStore::Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> item) {
   header.record.checksum =
       ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
@@ -163,8 +163,8 @@ uint64_t ItemStore::DataHash(absl::string_view key, ByteSpan value) {
   return hasher.Digest();
 }
 
-// The key's bytes are not stored again, as they must be there throughout (long items). The value's
-// first bytes share a word with its last ones.
+// The key's bytes are not stored again, since they must be there throughout (long items). The
+// value's first bytes share a word with the key's last bytes.
 void ItemStore::RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan value,
                               uint64_t data_hash, uint64_t cas_version, uint64_t expiry_ns) {
   // The version under which it was hidden: no other record has had it here.
@@ -209,9 +209,9 @@ void ItemStore::Renew(uint64_t offset, const ItemHeader& hidden, uint64_t expiry
                ItemChecksum(ItemDataHash(hidden, place), header, place));
 }
 
-// The rest of the item stays as it is; nobody can tell where it began.
+// The rest of the item does not change; its length is no longer recorded.
 void ItemStore::Kill(uint64_t offset) {
-  // No value; the version that ended it.
+  // A dead item has no value, and the version of the write that ended it.
   std::byte item[sizeof(ItemHeader)];
   Write(offset,
         HeaderWith(writer_.NextRecordVersion(offset), ItemTag{0, ItemState::kDead}.Pack(),

@@ -40,7 +40,7 @@ void LineEditor::AddInline(absl::string_view key, ByteSpan value, uint64_t cas_v
   lives_.Set(used_, lives);
   line_.words[used_] = head.Pack();
   std::byte* const bytes = reinterpret_cast<std::byte*>(&line_.words[used_ + 1]);
-  std::memcpy(bytes, key.data(), key.size());  // the words were 0, so the padding is
+  std::memcpy(bytes, key.data(), key.size());  // the words were 0, and so is the padding
   if (!value.empty()) std::memcpy(bytes + key.size(), value.data(), value.size());
   used_ += head.words();
 }

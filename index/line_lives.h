@@ -25,9 +25,8 @@ namespace osprey::index {
 
 // Measured by tests/evict_benchmark; README.md gives the reasons.
 inline constexpr uint32_t kLivesMax = 15;
-inline constexpr uint32_t kLivesNew = 1;  // the next pass of the hand evicts the key
-inline constexpr uint32_t kLivesPerHint =
-    4;  // one hint stands for several hits that were not sampled
+inline constexpr uint32_t kLivesNew = 1;      // the next pass of the hand evicts the key
+inline constexpr uint32_t kLivesPerHint = 4;  // a hint stands for several unsampled hits
 inline constexpr uint32_t kLivesPerWrite = 1;
 
 // The counters of one line's keys.

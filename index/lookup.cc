@@ -76,7 +76,7 @@ Lookup::Step Lookup::Take(ByteSpan bytes) {
   return AskServer();
 }
 
-// R4: every READ passes here, so no lookup makes more than kReadsMax.
+// R4: every READ is counted here, so no lookup makes more than kReadsMax.
 Lookup::Step Lookup::Read(State state, uint64_t offset, uint64_t length, int backoff) {
   assert(length <= kLookupReadBytesMax && length <= map_.region_bytes() &&
          offset <= map_.region_bytes() - length);
@@ -103,8 +103,8 @@ Lookup::Step Lookup::ReadHome(int backoff) {
   return Read(State::kWindow, window_.offset, kWindowBytes, backoff);
 }
 
-// A slot comes from remote bytes or from the caller: it is checked here, before anything is READ
-// where it points.
+// A slot comes from remote bytes or from the caller. It is checked here, before the READ of its
+// place.
 Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
   const Slot slot = Slot::Unpack(word);
   if (!map_.Contains(slot.offset, sizeof(ItemHeader))) return AskServer();
@@ -121,8 +121,8 @@ Lookup::Step Lookup::AskServer() {
 }
 
 Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) {
-  // An item that has expired was the key's current one at an instant of its READ: the key was
-  // absent then, and that needs no other READ.
+  // An expired item was the key's current one at an instant of its READ. So the key was absent
+  // then, and no other READ is needed.
   switch (LifeOf(item.cas_version, item.expiry_ns)) {
     case Life::kExpired:
       return Miss();
@@ -165,8 +165,7 @@ Lookup::Step Lookup::Miss() {
   return step;
 }
 
-// Everything learned so far is void (R7 holds all the same: what is READ now is READ after the
-// start).
+// Discards all results so far. (R7 still holds: later READs come after the start.)
 Lookup::Step Lookup::Restart() {
   ++counters_.restarts;
   if (++restarts_ > kRestartsMax) return AskServer();
@@ -179,8 +178,8 @@ Lookup::Step Lookup::TornLine() {
   return Read(state_, offset_, length_, ++torn_in_a_row_);
 }
 
-// An item is torn for a moment while it is being written, and for ever when its space is used
-// otherwise by now. So after a second try the line is asked again.
+// An item is torn for a moment while it is written, and permanently if its space was reused. So
+// after a second attempt the line is READ again.
 Lookup::Step Lookup::TornItem() {
   ++counters_.torn;
   if (counters_.torn >= kReadAttemptsMax) return AskServer();
@@ -226,31 +225,32 @@ ItemReading Lookup::Judge(ByteSpan item_bytes) const {
   return head_only_ ? ReadItemHead(item_bytes, place, key_) : ReadItem(item_bytes, place, key_);
 }
 
-// The item seems to be the key's and is longer than what was READ of it.
+// The item may be the key's, and is longer than the bytes READ.
 Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
   if (!map_.Contains(offset_, bytes_needed)) return AskServer();
-  // The line, which a checksum covers, says how long the item can be. A longer head was torn.
+  // The slot, in a line with a checksum, bounds the length of the item. A longer head was torn.
   if (head_only_ && !lengthened_ && !IsWithinSlot(candidates_[candidate_next_].slot, bytes_needed))
     return TornItem();
   if (head_only_) return ReadValue(bytes);
-  // Once: an item does not grow, so the next would be another item.
+  // Only once: an item does not grow, so a longer one would be another item.
   if (lengthened_) return AskServer();
   lengthened_ = true;
   head_only_ = bytes_needed > WholeReadBytesMax(options_.whole_read_bytes_max);
   return Read(State::kItem, offset_, head_only_ ? ItemHeadBytes(key_.size()) : bytes_needed);
 }
 
-// Whether an item of `bytes` at the READ's place is one to which `slot` may lead.
+// Whether `slot` can lead to an item of `bytes` at the READ's place.
 bool Lookup::IsWithinSlot(uint64_t slot, uint64_t bytes) const {
   return bytes <= ReadLengthOf(Slot::Unpack(slot).length_class) && map_.Contains(offset_, bytes);
 }
 
-// Nothing of the head is believed until the checksum at the end says that it belongs to the value.
-// Its lengths have been checked against the region: what is READ lies within it.
+// The head is not accepted until the final checksum shows that it belongs to the value. Its lengths
+// have been checked against the region, so the READs lie within it.
 Lookup::Step Lookup::ReadValue(ByteSpan head) {
   std::memcpy(&head_, head.data(), sizeof(head_));
   const ItemFields fields = ItemFields::Unpack(head_);
-  // Not worth READing when it is not sure to be alive (and that it has expired needs the checksum).
+  // The value is not READ unless the item is certainly alive. (That it has expired needs the
+  // checksum.)
   const bool alive = LifeOf(fields.cas_version, fields.expiry_ns) == Life::kAlive;
   if (!alive || !options_.want_value) return AskServer();
   const uint64_t value_at = sizeof(ItemHeader) + key_.size();
@@ -272,7 +272,7 @@ void Lookup::TakeValue(ByteSpan piece) {
 
 Lookup::Step Lookup::FinishValue() {
   assert(value_hasher_.has_value() && value_left_ == 0);
-  // The padding is zeros: it need not be READ to be hashed.
+  // The padding is zeros, so it is hashed without a READ.
   const std::byte zeros[kWordBytes] = {};
   const ItemFields fields = ItemFields::Unpack(head_);
   const uint64_t bytes = sizeof(ItemHeader) + key_.size() + fields.value_length;
@@ -305,8 +305,8 @@ bool Lookup::IsBelieved(ByteSpan line_bytes, uint32_t number) const {
   return IsOfSegment(line_bytes, number) && IsWholeLine(line_bytes, searched_[number].offset);
 }
 
-// What the copy says is found out first, and then whether to believe it: that the key is there
-// inline one line says by itself, and then the other need not be hashed.
+// First interprets the copy, then validates it. An inline hit needs only its own line to be valid;
+// the other need not be hashed.
 Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
   confirmed_early_ = false;
@@ -318,11 +318,11 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
     ItemReading item;
     found[i] = Search(line_bytes, offset, item);
     if (found[i] != Found::kKey || !IsBelieved(line_bytes, i)) continue;
-    // The home line's slots may be among those seen.
+    // The slots seen may include those of the home line.
     if (i == 1 && slots_seen_count_ > 0 && !IsBelieved(bytes.first(kLineBytes), 0)) Disbelieve();
     return Hit(item, 0);
   }
-  // R2: a key that one line of the window does not hold may be in the other.
+  // R2: a key that is not in one line of the window may be in the other.
   bool whole = true;
   for (uint32_t i = 0; i < 2; ++i) {
     const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
@@ -355,8 +355,8 @@ Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& 
     }
   }
   if (cursor.malformed()) return Found::kNonsense;
-  // Only the home line's link leads to this key's chain, and a chain line's onwards; the window's
-  // second line has a link of its own keys.
+  // Only the home line's link leads to this key's chain, and a chain line's link continues it. The
+  // link of the window's second line leads to another home's chain.
   const bool followed = number == 1 || TakeLink(LinkOf(line_bytes));
   return followed ? Found::kNothing : Found::kNonsense;
 }
@@ -374,8 +374,7 @@ Lookup::Step Lookup::NextCandidate() {
   if (candidate_next_ < candidate_count_)
     return ReadSlot(State::kItem, candidates_[candidate_next_].slot);
   if (next_link_ == 0) return Conclude();
-  if (searched_count_ == kSearchedMax)
-    return AskServer();  // R4: a chain longer than a writer makes
+  if (searched_count_ == kSearchedMax) return AskServer();  // R4: longer than any chain of a writer
   if (Seeded(SeededBug::kChainMissConfirmedTooEarly) && !confirmed_early_) {
     return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
   }
@@ -389,7 +388,8 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
     case ItemVerdict::kLive:
       return Hit(item, candidate.slot, FiledUnder(candidate.line));
     case ItemVerdict::kDead:
-      // Neither torn nor a miss: the key was written meanwhile, and its line says where it is now.
+      // Neither torn nor a miss: the key was written meanwhile, and its line leads to its present
+      // place.
       if (Seeded(SeededBug::kDeadIsMiss)) return Miss();
       return Restart();
     case ItemVerdict::kTorn:
@@ -406,7 +406,7 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
 
 Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
   if (!IsWholeLine(bytes, offset_)) return TornLine();
-  // A line that was given to another segment meanwhile: the chain has changed.
+  // The line belongs to another segment by now, so the chain has changed.
   if (HeaderOf(bytes).tag != window_.generation) return Restart();
   candidate_count_ = candidate_next_ = 0;
   ItemReading item;
@@ -423,8 +423,8 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
 
 // --- Miss (R2) -------------------------------------------------------------
 
-// Everything was searched. What was followed from one READ to another must have stayed as it was:
-// that is asked by READs posted only now, after all others have completed.
+// The search is complete. Lines that were followed from one READ to another must not have changed.
+// READs posted only now, after all others have completed, confirm that.
 Lookup::Step Lookup::Conclude() {
   if (confirmed_early_) return Miss();
   bool followed = searched_count_ > 2 && !Seeded(SeededBug::kChainMissNotConfirmed);
@@ -439,13 +439,12 @@ Lookup::Step Lookup::ConfirmNext() {
     if (!searched_[confirm_next_].doubtful) continue;
     return Read(State::kConfirmChainLine, searched_[confirm_next_].offset, sizeof(RecordHeader));
   }
-  // All of the window rather than its headers: if it has changed, it is where the search starts
-  // over.
+  // READs the whole window rather than its headers. If it has changed, the search restarts from it.
   return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
 }
 
-// All 16 bytes of the header are compared. The version alone would do if it came in one piece; of
-// bytes from different moments the checksum is the better witness.
+// Compares all 16 bytes of the header. The version alone would suffice if it were copied at once.
+// For bytes of different moments the checksum is better evidence.
 bool Lookup::IsUnchanged(const Searched& searched, ByteSpan header_bytes) const {
   return std::memcmp(&searched.header, header_bytes.data(), sizeof(RecordHeader)) == 0;
 }

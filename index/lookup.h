@@ -63,10 +63,9 @@ struct LookupOptions {
 // R4: the bounds of a lookup, after which it asks the server.
 inline constexpr int kReadsMax = 64;        // READs in all
 inline constexpr int kReadAttemptsMax = 8;  // torn records in all
-inline constexpr int kItemAttemptsMax =
-    2;                                   // torn in a row at one item; then the line is READ again
-inline constexpr int kRestartsMax = 8;   // from the window
-inline constexpr int kRefreshesMax = 3;  // of the map
+inline constexpr int kItemAttemptsMax = 2;  // torn in a row at one item; then READ the line
+inline constexpr int kRestartsMax = 8;      // from the window
+inline constexpr int kRefreshesMax = 3;     // of the map
 
 // The READs of a GET and their reasons, for the client's counters.
 struct LookupCounters {

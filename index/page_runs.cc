@@ -14,8 +14,8 @@ absl::optional<uint64_t> PageRuns::Take(uint64_t pages, uint32_t owner) {
   return offset;
 }
 
-// The smallest run that is large enough, and of those the one nearest to the index; its upper end,
-// so that what is left stays nearest to the free middle of the region.
+// The smallest run that is large enough, and of those the one nearest to the index. Takes its upper
+// end, so that the rest stays nearest to the free middle of the region.
 absl::optional<uint64_t> PageRuns::FromFreeRun(uint64_t pages) {
   const auto found = by_size_.lower_bound({pages, 0});
   if (found == by_size_.end()) return absl::nullopt;
@@ -32,8 +32,7 @@ uint64_t PageRuns::FreeAtBorder() const {
   return IsClosed(lowest->first) ? 0 : lowest->second;
 }
 
-// New pages join the free run at the border, if there is one, so that only what is missing is
-// taken.
+// New pages join the free run at the border, if there is one. So only the missing pages are taken.
 absl::optional<uint64_t> PageRuns::FromRegion(uint64_t pages) {
   const uint64_t at_border = FreeAtBorder();
   const auto lowest = by_offset_.begin();
@@ -51,8 +50,8 @@ void PageRuns::Release(uint64_t offset, uint64_t pages) {
   JoinAt(offset);
 }
 
-// Joins the free runs before and after `border`, if there are both, on the same side of what is
-// closed.
+// Joins the free runs before and after `border`, if both exist and lie on the same side of the
+// closed range.
 void PageRuns::JoinAt(uint64_t border) {
   const auto after = by_offset_.find(border);
   if (after == by_offset_.end() || after == by_offset_.begin()) return;

@@ -3,9 +3,8 @@
 namespace osprey::index {
 namespace {
 
-// Only the highest bits differ from partition to partition. Offsets do not reach up to them, so
-// that offset ^ incarnation, of which checksums are made, differs for any two offsets of any two
-// partitions.
+// Only the highest bits differ between partitions. Offsets do not reach these bits. So offset ^
+// incarnation, of which checksums are made, differs for any two offsets of any two partitions.
 constexpr int kIncarnationShift = 64 - std::countr_zero(kPartitionsMax);
 constexpr uint64_t kIncarnationLow = (uint64_t{1} << kIncarnationShift) - 1;
 static_assert(kRegionBytesMax <= uint64_t{1} << kIncarnationShift);

@@ -12,8 +12,8 @@ constexpr uint64_t kHeaderFactor = 0x9e3779b97f4a7c15;
 
 }  // namespace
 
-// Each of the three terms is a bijection of what it is made of, so that changing one of them alone
-// always changes the sum.
+// Each of the three terms is a bijection of its input, so a change of one term alone always changes
+// the sum.
 uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place) {
   if (Seeded(SeededBug::kChecksumWithoutVersion)) version = 0;
   if (Seeded(SeededBug::kChecksumWithoutOffset)) place.offset = 0;

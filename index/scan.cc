@@ -11,13 +11,13 @@
 namespace osprey::index {
 namespace {
 
-// What is READ first of an item that is too long to be READ whole: most keys are shorter.
+// The first READ of an item that is too long to be READ whole. Most keys are shorter.
 constexpr uint64_t kHeadBytes = 256;
-// A slot is READ so often in one round: whole or head, longer, head with a long key.
+// The most READs of a slot in one round: whole or head; longer; head with a long key.
 constexpr int kItemReadsMax = 3;
-// Keys that a home has, more or less: how many homes a block needs for a few entries.
+// Approximate keys of a home, to compute how many homes a block needs for a few entries.
 constexpr uint64_t kKeysPerHome = 8;
-// So that the values of a block are some 10 MB at most.
+// Limits the values of a block to some 10 MB.
 constexpr uint64_t kHomesWithValuesMax = 16;
 
 uint64_t Reversed(uint64_t bits) {
@@ -115,7 +115,7 @@ bool Scan::Take(const Purpose& purpose, ByteSpan bytes) {
       const RegionMap::Taken taken =
           page_known_ ? map_.TakePage(purpose.index, bytes) : map_.TakeHeader(bytes);
       nonsense_ |= taken == RegionMap::Taken::kNonsense;
-      return taken == RegionMap::Taken::kYes;  // torn: from the header again
+      return taken == RegionMap::Taken::kYes;  // torn: READ from the header again
     }
   }
   return false;
@@ -179,7 +179,7 @@ Scan::Step Scan::NextBlock() {
   if (!segment.has_value()) return Refresh();
   segment_ = segment->offset;
   directory_entry_ = segment->entry;
-  // Few homes for a few entries; more and more when those do not have them.
+  // Few homes for a few entries; increasingly more if those hold too few.
   const uint64_t left = options_.entries_max - count_;
   const uint64_t homes_max = options_.want_values ? kHomesWithValuesMax : kHomesPerSegment;
   const uint64_t homes = std::min(std::max(left / kKeysPerHome + 1, homes_of_next_), homes_max);
@@ -193,8 +193,8 @@ Scan::Step Scan::NextBlock() {
   return BeginRound();
 }
 
-// Leaves what is above the limit to the scan that goes on from the cursor. The order is a function
-// of the keys alone, so keys that come and go between the two change nothing for the others.
+// Leaves entries above the limit to the scan that continues from the cursor. The order depends on
+// the keys alone, so keys added or deleted in between do not affect the others.
 void Scan::KeepUpToLimit(ScanCursor& next) {
   const uint64_t left = options_.entries_max - count_;
   if (block_found_.size() <= left) return;
@@ -229,7 +229,7 @@ Scan::Step Scan::EndBlock() {
   return NextBlock();
 }
 
-// The segment has another life by now, or the map does not know it. All of the block is void.
+// The segment was split, or the map does not contain it yet. The whole block is void.
 Scan::Step Scan::Refresh() {
   if (++refreshes_ > kScanRefreshesMax) return GiveUp();
   phase_ = Phase::kHeader;
@@ -270,8 +270,8 @@ Scan::Step Scan::BeginRound() {
   return ReadMore();
 }
 
-// Lines that are neighbours come by one READ. To confirm, those that were followed, and between
-// them whatever stands there.
+// Neighbouring lines are fetched by one READ. The confirmation READs the lines that were followed,
+// and those between them.
 void Scan::WantLines(Phase phase) {
   const bool confirm = phase == Phase::kConfirm;
   for (uint32_t first = 0; first < lines_.size();) {
@@ -293,7 +293,7 @@ void Scan::WantLines(Phase phase) {
   }
 }
 
-// A home is settled when nothing speaks against its two lines and its chain.
+// A home is settled if no contradiction was found in its two lines and its chain.
 Scan::Step Scan::EndRound() {
   std::array<bool, kHomesPerSegment> settled{};
   for (const uint32_t home : homes_)
@@ -315,7 +315,7 @@ Scan::Step Scan::EndRound() {
   return BeginRound();
 }
 
-// Each line once: the first of the window; the segment's last; the chain.
+// Counts each line once: the first of the window; the segment's last; the chain.
 void Scan::CountEntries(const std::array<bool, kHomesPerSegment>& settled) {
   for (const uint32_t home : homes_) {
     if (!settled[home]) continue;
@@ -339,7 +339,7 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
   std::memcpy(&line, bytes.data(), sizeof(line));
   copy.header = line.record;
   if (line.record.tag != directory_entry_.generation) {
-    // A chain's line was given to others; the segment itself has another life.
+    // The line belongs to another chain by now, or the segment was split.
     copy.settled = false;
     return copy.number == kChainLine;
   }
@@ -364,7 +364,7 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
     TakeEntry(index, HashKey(item.key, map_.hash_seed()).fingerprint(), item, /*is_inline=*/true);
   }
   nonsense_ |= cursor.malformed();
-  // The link of a line that is only the second of a window leads to others' chain.
+  // If the line is only the second of a window, its link leads to another home's chain.
   const bool is_home =
       copy.number != kChainLine && std::binary_search(homes_.begin(), homes_.end(), copy.number);
   const uint64_t link = line.words[kLinkWord];
@@ -385,15 +385,15 @@ void Scan::TakeChainLine(Chain& chain, ByteSpan bytes) {
   line.offset = std::exchange(chain.next, 0);
   line.number = kChainLine;
   line.home = chain.home;
-  // That h has not changed says that the chain begins where it did; that this line has not, that
-  // what it led to was there.
+  // If h has not changed, the chain begins where it did. If this line has not changed, it led to
+  // these items and lines throughout.
   line.followed = true;
   nonsense_ |= ++chain.lines > kChainLinesMax;
   lines_.push_back(line);
   if (!nonsense_) (void)TakeLine(static_cast<uint32_t>(lines_.size() - 1), bytes, &chain);
 }
 
-// `bytes`: as many as the slot says, or as are known to be needed.
+// `bytes`: the length by the slot, or a known longer one.
 void Scan::WantItem(Item item, uint64_t bytes) {
   const uint64_t offset = Slot::Unpack(item.slot).offset;
   if (!map_.Contains(offset, sizeof(ItemHeader))) {
@@ -449,7 +449,7 @@ bool Scan::BelongsTo(const LineCopy& line, KeyHash hash) const {
 void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& item, bool is_inline) {
   const KeyHash hash = HashKey(item.key, map_.hash_seed());
   if (!BelongsTo(lines_[line], hash) || hash.fingerprint() != fingerprint) {
-    // Another item than the one that the line led to: the line has changed.
+    // Not the item that the line led to: the line has changed.
     lines_[line].settled = false;
     return;
   }
@@ -463,7 +463,8 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
       break;
   }
   if (options_.count_only) {
-    // As any other entry, by its line: the key may get or lose its expiry between two blocks.
+    // Counted by its line, as any other entry: the key may get or lose its expiry between two
+    // blocks.
     ++lines_[line].entries;
     return;
   }

@@ -10,7 +10,7 @@
 namespace osprey::index {
 namespace {
 
-// Items are anywhere in memory, so their headers and keys are asked for so many keys ahead.
+// Items are scattered in memory, so their headers and keys are prefetched this many keys ahead.
 constexpr size_t kPrefetchDistance = 24;
 
 }  // namespace
@@ -39,7 +39,7 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
     half.keys = half.small_items = half.expiring = 0;
   }
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) Collect(segment + i * kLineBytes, i, false);
-  // After all that keep their line.
+  // Placed after all keys that keep their line.
   for (uint32_t i = 0; i < kHomesPerSegment; ++i) {
     uint64_t link = LineAt(writer_, segment + i * kLineBytes).words[kLinkWord];
     for (; link != 0; link = LineAt(writer_, LinkOffset(link)).words[kLinkWord]) {
@@ -65,7 +65,7 @@ void SegmentSplit::Collect(uint64_t line_offset, uint32_t line, bool chained) {
   }
 }
 
-// To which half it goes is for its key to say, which may be in an item.
+// The key, possibly in an item, determines its half.
 void SegmentSplit::Part(const Entry& entry, uint32_t depth) {
   const uint64_t head = writer_.Word(entry.words_at);
   absl::string_view key;

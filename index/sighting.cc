@@ -16,7 +16,7 @@ namespace osprey::index {
 
 namespace {
 
-// How the first word behind an inline item's head begins.
+// The first word after an inline item's head.
 struct KeyBegin {
   uint64_t bits = 0;
   uint64_t mask = ~uint64_t{0};
@@ -50,7 +50,7 @@ bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
       }
       if (KindOf(word) != WordKind::kInline) break;  // no gaps: the rest is empty
       const InlineHead head = InlineHead::Unpack(word);
-      // (The last word is the link's, but it may be looked at.)
+      // (The last word is the link's, but may be read.)
       const uint64_t first = GlimpseOf(words + (at + 1) * kWordBytes);
       if (head.key_length == key.size() && ((first ^ begin.bits) & begin.mask) == 0)
         return See(window.offset + line, kLineBytes, /*is_item=*/false);
@@ -60,7 +60,7 @@ bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
   return false;
 }
 
-// It comes of remote bytes: it is checked here, before anything is READ where it points.
+// The slot comes from remote bytes. It is checked here, before the READ of its place.
 bool Sighting::SeeSlot(uint64_t word, const RegionMap& map, uint32_t read_bytes_max) {
   const Slot slot = Slot::Unpack(word);
   const uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));

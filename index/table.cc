@@ -14,9 +14,9 @@
 namespace osprey::index {
 namespace {
 
-// How much of the region items leave to the index: a sixteenth, so that a region which was filled
-// with large items and then with small ones still has an index for keys that take 200 B or more
-// each, value and all. Beyond that the index takes what items have not. At least a segment, its two
+// The part of the region that items leave to the index: a sixteenth. A region full of large items,
+// which small ones replace, still has an index for keys of 200 B or more each, values included.
+// Beyond that the index takes space that items do not use. The minimum is a segment, its two
 // halves, and overflow lines.
 constexpr uint64_t kIndexShareInverse = 16;
 constexpr uint64_t kIndexUnitsMin = 4;
@@ -105,7 +105,7 @@ void Table::LocateInChain(absl::string_view key, const EntryPattern& pattern, Lo
   }
 }
 
-// Whether the item of `slot` is the key's.
+// Whether the item of `slot` has this key.
 bool Table::HoldsKey(uint64_t slot, absl::string_view key) const {
   return items_.HoldsKey(Slot::Unpack(slot).offset, key);
 }
@@ -198,7 +198,7 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
       items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
     return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (!item.has_value()) item = BeginItem(key, value.size(), &at, now);
-  // Making room may have ended the very key.
+  // Freeing space may have ended this key.
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
     if (item.has_value()) items_.Discard(*item);
     return *refusal;
@@ -207,7 +207,7 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
       items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
     return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (!item.has_value()) {
-    // What makes no item cannot be judged twice, and has no expiry.
+    // A value without an item allows no second clock read, and no expiry.
     if (expiry_ns != 0 || Prolongs(condition, at, expiry_ns)) return Full();
     const uint64_t version = writer_.NextCasVersion();
     if (PutInlineEvicting(key, value, version, now)) return Outcome(absl::OkStatus(), version);
@@ -247,8 +247,8 @@ WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint6
   return result;
 }
 
-// W2, out of place: the new item is finished but not sealed; the old one dies; the line leads to
-// the new one; and the instant is the seal.
+// W2, out of place: the new item is finished but not sealed. Then the old one dies, and the line
+// leads to the new one. The instant is the seal.
 void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing,
                             absl::Time now) {
   const bool seal_first = Seeded(SeededBug::kNewItemLiveBeforeOldIsDead);
@@ -267,12 +267,12 @@ void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& se
   if (out_of_line) {
     items_.Retire(old_item, now);
   } else {
-    PullBack(at.line);  // a slot is shorter than what was inline
+    PullBack(at.line);  // a slot is shorter than the inline item was
   }
 }
 
-// Into the window if it has a word left or can make one, else into the chain. The instant is the
-// seal.
+// Inserts into the window if it has a free word or can free one, else into the chain. The instant
+// is the seal.
 bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
   for (int attempt = 0; !InsertSlot(at.home, slot, now); ++attempt) {
     if (attempt == kEvictionsNearMax || !EvictNear(at.home, {}, now)) return false;
@@ -296,8 +296,7 @@ bool Table::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
   return true;
 }
 
-// The line for an inline item of so many words: its own, or one of the window. None, when there is
-// no room for them.
+// The line for an inline item of `words`: its own, or one of the window. None if it does not fit.
 absl::optional<uint64_t> Table::InlineRoom(const Location& at, uint64_t words) const {
   if (!at.found()) return RoomierLine(at.home, static_cast<uint32_t>(words));
   const uint64_t used = UsedWords(LineAt(writer_, at.line)) - at.entry.words;
@@ -314,14 +313,14 @@ void Table::PutInline(const Location& at, uint64_t line_offset, absl::string_vie
   LineEditor line(writer_, lives_, line_offset);
   const uint32_t lives = at.found() ? line.Remove(at.entry.at, at.entry.words) : kLivesNew;
   line.AddInline(key, value, version, lives);
-  // W2, item to inline: an address in a client's cache must not yield the old value any more.
+  // W2, item to inline: a cached location must not yield the old value any more.
   if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
   PublishLine(line);
   if (out_of_line) items_.Retire(old_item, now);
   if (at.found() && words < at.entry.words) PullBack(line_offset);
 }
 
-// Whether the value takes the place that the present one has in its line. What is inline has no
+// Whether the value fits exactly in the inline place of the present one. Inline keys have no
 // expiry.
 bool Table::MayRewriteInline(const Location& at, absl::string_view key, ByteSpan value,
                              const Lifetime& lifetime) {
@@ -347,7 +346,7 @@ WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
   return Written(version);
 }
 
-// The instant is the item's. Neither its form changes nor whether it has an expiry.
+// The instant is the item's. Neither its form changes, nor whether it has an expiry.
 WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
                                uint64_t expiry_ns) {
   const uint64_t version = writer_.NextCasVersion();
@@ -362,16 +361,15 @@ WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSp
   return result;
 }
 
-// Whether the value may be written over the one that is there. Readers of the slot are told rightly
-// whether it has an expiry.
+// Whether the value may be written over the present one. The slot's expiry bit stays right.
 bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
                        uint64_t expiry_ns) const {
   return at.out_of_line() && at.has_expiry() == (expiry_ns != 0) &&
          items_.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
-// There is no room for a copy: the value takes the place of the present one, however long it is.
-// The instant is the item's. While it is hidden, its line comes to say whether it has an expiry.
+// There is no space for a copy, so the value, of any length, replaces the present one in place. The
+// instant is the item's. While it is hidden, its line is updated to show whether it has an expiry.
 WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
                                   const Condition& condition, uint64_t expiry_ns, absl::Time now) {
   const uint64_t data_hash = ItemStore::DataHash(key, value);
@@ -391,7 +389,7 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
   return result;
 }
 
-// The emptier line of the window, if it has so many free words.
+// The emptier line of the window, if it has enough free words.
 absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const {
   const uint32_t used_in_home = UsedWords(LineAt(writer_, home));
   const uint32_t used_in_next = UsedWords(LineAt(writer_, home + kLineBytes));
@@ -412,8 +410,8 @@ WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time
   return Outcome(absl::OkStatus(), version);
 }
 
-// W2: dead, then gone from the line, which is the instant. Up to `promotions_max` small items are
-// made inline where there is room now.
+// W2: the item dies, then leaves the line, which is the instant. Up to `promotions_max` small items
+// become inline where they now fit.
 void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
@@ -452,7 +450,7 @@ void Reservation::Hash(uint64_t bytes) {
   hashed_ += bytes;
 }
 
-// What is left of the value, and the padding behind it.
+// Hashes the rest of the value, and the padding after it.
 uint64_t Reservation::HashRest() {
   const ByteSpan data = table_->items_.Data(offset_);
   const auto value_at = static_cast<size_t>(value_.data() - data.data());
@@ -505,10 +503,10 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const StoredItem item = items_.At(reservation.offset_);
   if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&
       items_.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
-    // The pages go back to the room for updates, as a chunk would not fill them.
+    // The pages return to the space for updates, since a chunk would not fill them.
     return RewriteForWant(at, item.key, item.value, condition, expiry_ns, now);
   }
-  // Hashed before the old value is hidden: that may take a while.
+  // Hashed before the old value is hidden, since it may take long.
   const uint64_t data_hash = reservation.HashRest();
   if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
   const uint64_t version = writer_.NextCasVersion();
@@ -517,7 +515,7 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
   const WriteResult result = PublishItem(at, sealing, version, now);
   if (!update_room_.full()) {
-    // The old value's place is the next update's.
+    // The old value's space serves the next update.
     items_.space().EndGrace(now);
     update_room_.TakeBack();
   }

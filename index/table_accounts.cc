@@ -1,4 +1,4 @@
-// What the table knows of itself: how much of everything there is.
+// The table's accounts: counts of keys, bytes and words.
 
 #include <algorithm>
 
@@ -24,9 +24,9 @@ Table::Account Table::AccountOf(const Location& at) const {
   return AccountOf(KeyOf(at), current.value, at.entry.kind, current.expiry_ns);
 }
 
-// `before` is what the key was, asked for while that could still be seen.
+// `before` is the key's account, computed before the change.
 void Table::Recount(const Location& at, const Account& before, const Account& after) {
-  // The most frequent case: nothing is written, and no other core's copy made worthless.
+  // The most frequent case: nothing is written, and no cache line of other cores is invalidated.
   if (after == before) return;
   counts_.keys += after.keys - before.keys;
   counts_.inline_keys += after.inline_keys - before.inline_keys;
@@ -40,7 +40,7 @@ void Table::Recount(const Location& at, const Account& before, const Account& af
 }
 
 void Table::Stats::Add(const Stats& other) {
-  // Whoever adds a field adds it here.
+  // A new field must be added here.
   static_assert(sizeof(Stats) == 30 * sizeof(uint64_t));
   for (uint64_t Stats::*field : {
            &Stats::keys,

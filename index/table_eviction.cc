@@ -1,8 +1,8 @@
-// What goes when memory is full, and what stays.
+// Eviction: chooses the keys that are removed when memory is full.
 //
-// A clock: the hand passes all lines in turn, takes one life (line_lives.h) of each key that has
-// several, and evicts those that have one. Hints and writes give lives. A key's end is a delete
-// like any other (W2); its item waits for the grace, and for leases, like any dead item (W4).
+// A CLOCK: the hand passes all lines in turn. It decrements the counters (line_lives.h) above 1,
+// and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a delete
+// (W2); its item waits for its grace period and for leases, like any dead item (W4).
 
 #include <algorithm>
 #include <array>
@@ -15,55 +15,55 @@
 namespace osprey::index {
 namespace {
 
-// So much of item space is kept free or about to become so, within these bounds: more than
-// compaction wants for its stock of pages (compactor.cc), and little beside what is stored.
+// This part of item space is kept free or in its grace period, within these bounds. It is more than
+// compaction's stock of pages (compactor.cc), and little relative to the stored data.
 constexpr uint64_t kReserveShareInverse = 64;
 constexpr uint64_t kReserveBytesMin = 128 << 10;
 constexpr uint64_t kReserveBytesMax = 16 << 20;
 
-// What one step does at most: a few hundred microseconds.
+// The bounds of one step: a few hundred microseconds.
 constexpr uint32_t kEvictedPerStepMax = 256;
 constexpr uint32_t kLinesPerStepMax = 4096;
-// What a write that found no room evicts itself, and how often it tries again: some milliseconds.
+// The most keys that a write without space evicts, and its attempts: some milliseconds.
 constexpr uint32_t kEvictedPerAttemptMax = 2048;
 constexpr uint32_t kLinesPerAttemptMax = 32768;
 constexpr int kAttemptsMax = 4;
-// What makes way for one item that moves out of a long value's window.
+// The most keys evicted for one item that moves out of a long value's window.
 constexpr uint32_t kEvictedPerMoveMax = 64;
 constexpr uint32_t kLinesPerMoveMax = 64;
-// … of values up to this. Longer ones are the caller's to try again (MayMakeRoom), so that others
-// get between.
+// … for values up to this. For longer ones the caller retries (MayMakeRoom), so that other requests
+// run in between.
 constexpr uint64_t kLongBytes = 1 << 20;
 constexpr uint32_t kExtentsPerAttemptMax = 64;
 
-// When the hand has passed so often in vain, nothing can go until something is written.
+// After so many passes without an eviction, no key can be evicted until the next write.
 constexpr uint64_t kPassesInVainMax = kLivesMax + 1;
 
-// A segment that cannot split is thinned out until it would not want to, and some more.
+// A segment that cannot split is thinned out to below its split threshold.
 constexpr uint32_t kThinnedPercent = 93;
 constexpr uint32_t kThinnedSmallItemsPercent = 8;
 
 uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
 
-// Items that a long value's space is made of lie between others: some more must be free.
+// The items in a long value's space must move, so more than its length must be free.
 constexpr uint64_t WithRoomToMove(uint64_t bytes) { return bytes + bytes / 8; }
 
 // … and whole slabs.
 constexpr uint64_t kSlabsBytes = 64 << 10;
 
-// Hints are followed so many together, so that they wait for memory together.
+// Hints are processed in batches, so that their cache misses overlap.
 constexpr size_t kHintsTogether = 16;
 
 }  // namespace
 
-// --- When ------------------------------------------------------------------
+// --- When to evict ---------------------------------------------------------
 
 uint64_t Table::ReserveBytes() const {
   const uint64_t all = items_.space().pages_end() - items_.space().pages_begin();
   return std::clamp(all / kReserveShareInverse, kReserveBytesMin, kReserveBytesMax);
 }
 
-// What waits for the end of its grace counts: a write takes it, before its time if it must.
+// Space in its grace period counts as free: a write takes it, early if necessary.
 bool Table::EvictionWanted() const {
   if (!options_.evict) return false;
   const ItemSpace& space = items_.space();
@@ -84,20 +84,20 @@ bool Table::MayMakeRoom(absl::string_view key, uint64_t value_length) const {
   const ItemSpace& space = items_.space();
   if (!options_.evict) {
     const uint64_t bytes = ItemBytes(key.size(), value_length);
-    // The room for updates is others' just now; or steps move what is in the way, or leases end.
+    // The space for updates is in use now; or steps move obstacles; or leases end.
     return MayUseUpdateRoom(key, bytes) ||
            space.FreeBytes() + space.stats().waiting_bytes >= WithRoomToMove(bytes) + kSlabsBytes;
   }
   const uint64_t all = space.pages_end() - space.pages_begin() + space.PagesLeft() * kPageBytes;
-  // The present value stays until the new one has come.
+  // The present value stays until the new one is complete.
   const Location at = Locate(key);
   const uint64_t kept = at.out_of_line() ? items_.At(at.item()).bytes : 0;
   return PagesFor(ItemBytes(key.size(), value_length)) + PagesFor(kept) <= all / kPageBytes;
 }
 
-// --- Which -----------------------------------------------------------------
+// --- Choice of victims -----------------------------------------------------
 
-// Evicts keys until their items took `bytes`, or a bound is reached. Returns what they took.
+// Evicts keys until their items amount to `bytes`, or a bound is reached. Returns the bytes freed.
 uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
                       absl::string_view spared, absl::Time now) {
   uint64_t evicted_bytes = 0;
@@ -106,13 +106,13 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   victims.spared = spared;
   victims.of_any_kind = EvictionsForced() > 0;
   victims.time_ns = counts_.expiring_keys > 0 ? ServerTimeNs() : 0;
-  // After so many passes nobody has more than one life, and after one more all were asked: where
-  // there are few lines, that is soon.
+  // After so many passes no counter is above 1, and after one more all keys were examined. With few
+  // lines, that is soon.
   const uint64_t all_lines = lives_.count();
   lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kLivesMax * all_lines));
   const uint64_t looks_max = lines_max + std::min<uint64_t>(lines_max, all_lines);
   for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < looks_max;) {
-    // All have many lives, and the write cannot wait: one of those that have the fewest.
+    // All counters are high, and the write cannot wait: takes a key with the lowest counter.
     victims.lives_max = looked < lines_max || keys > 0 ? 1 : kLivesMax;
     if (looked >= lines_max && keys > 0) break;
     if (hand_ >= all_lines) hand_ = 0;
@@ -124,7 +124,7 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
         evicted_bytes += EvictKey(*victim, kPromotionsPerDelete, now);
         ++keys;
         lines_in_vain_ = 0;
-        continue;  // there may be another
+        continue;  // another key may follow
       }
     }
     lives.Age();
@@ -137,11 +137,11 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   return evicted_bytes;
 }
 
-// The key of that line with the fewest lives, of those that may go.
+// The evictable key of that line with the lowest counter.
 absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& victims,
                                                 absl::Time now) const {
   const Lives lives = lives_.Of(line);
-  // That an inline key goes gives item space only where a small item takes its place.
+  // Evicting an inline key frees item space only if a small item takes its place.
   bool has_small_item = false;
   for (LineCursor cursor(LineAt(writer_, line)); cursor.Next();) {
     has_small_item |= cursor.entry().kind == WordKind::kSlot &&
@@ -157,10 +157,10 @@ absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& vi
     } else {
       const Slot slot = Slot::Unpack(entry.head);
       const uint64_t item = slot.offset;
-      // Its space would not be free before the lease ends, and a reader would start over.
+      // Its space would not become free before the lease ends, and a reader would have to restart.
       if (items_.space().IsLeased(item, now)) continue;
       if (!victims.spared.empty() && items_.At(item).key == victims.spared) continue;
-      // What has expired goes before the others of its line.
+      // Expired keys go before the others of the line.
       if (slot.has_expiry && items_.At(item).expiry_ns <= victims.time_ns) {
         found = entry;
         break;
@@ -195,9 +195,10 @@ uint64_t Table::EvictKey(const Location& at, int promotions_max, absl::Time now)
   return bytes;
 }
 
-// --- Where there is no room --------------------------------------------------
+// --- Writes without space ----------------------------------------------------
 
-// As BeginItem, which found none. The key itself stays, so that what the caller knows of it holds.
+// As BeginItem, after that found no space. The key itself is spared, so that the caller's checks of
+// it stay valid.
 absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_t value_length,
                                                   Location* at, absl::Time now) {
   const uint64_t bytes = ItemBytes(key.size(), value_length);
@@ -212,8 +213,8 @@ absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_
   }
   const int attempts_max = can_succeed && !is_long ? kAttemptsMax : 0;
   for (int attempt = 0; attempt < attempts_max && !item.has_value(); ++attempt) {
-    // First as much as the item takes, which is enough where all are alike; then more and more, so
-    // that items can be moved out of its way.
+    // First evicts as much as the item takes, which is enough if all items are alike. Then
+    // increasingly more, so that items can be moved away.
     const uint64_t free_bytes = items_.space().FreeBytes();
     const uint64_t wanted = WithRoomToMove(bytes) + ReserveBytes() * static_cast<uint64_t>(attempt);
     const uint64_t lacking = wanted - std::min(wanted, free_bytes);
@@ -232,8 +233,8 @@ absl::optional<uint64_t> Table::BeginItemEvicting(absl::string_view key, uint64_
   return item;
 }
 
-// What neither moves nor goes: items that are leased or on their way, and the key's own if it is
-// too long to find room elsewhere for certain. In order.
+// Items that are neither moved nor evicted, in order: leased ones, reservations, and the key's own
+// item if it is too long to fit elsewhere for certain.
 std::vector<uint64_t> Table::Pinned(absl::string_view key, absl::Time now) const {
   std::vector<uint64_t> pinned = items_.space().Leased(now);
   pinned.insert(pinned.end(), reserved_.begin(), reserved_.end());
@@ -243,7 +244,7 @@ std::vector<uint64_t> Table::Pinned(absl::string_view key, absl::Time now) const
   return pinned;
 }
 
-// A bounded part of what it takes: the caller tries again.
+// Does a bounded part of the work; the caller retries.
 absl::optional<uint64_t> Table::BeginLongEvicting(absl::string_view key, uint64_t value_length,
                                                   absl::Span<const uint64_t> pinned,
                                                   absl::Time now) {
@@ -263,9 +264,9 @@ absl::optional<uint64_t> Table::BeginLongEvicting(absl::string_view key, uint64_
   return items_.Begin(key, value_length, now, Fit::kLoose);
 }
 
-// What is free lies in pieces, and moving items did not help: those of some neighbouring pages go,
-// however many lives they have. Of the places that are looked at, where the fewest bytes go. False
-// when there is none.
+// Free space is fragmented, and moving items did not help. So this evicts the items of some
+// neighbouring pages, whatever their counters. It chooses the place where the fewest bytes are
+// evicted. False if there is none.
 bool Table::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time now) {
   ItemSpace& space = items_.space();
   const uint64_t pages = ItemSpace::PagesFor(bytes);
@@ -303,7 +304,7 @@ bool Table::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time n
   return true;
 }
 
-// Whether all that is there can be evicted, or is dead and not leased.
+// Whether all items of the extent can be evicted, or are dead and not leased.
 bool Table::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared,
                      absl::Time now) const {
   const ItemSpace& space = items_.space();
@@ -319,10 +320,10 @@ bool Table::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared,
   return true;
 }
 
-// The key of the item at `offset`, if it is one.
+// The key of the item at `offset`, if that is a key's item.
 absl::optional<Table::Location> Table::LocateItem(uint64_t offset) const {
   const RecordHeader header = writer_.Header(offset);
-  // Only a sealed, live item is a key's: whatever else may be there is on its way in or out.
+  // Only a sealed, live item belongs to a key. Any other is being created or removed.
   if (IsBeingWritten(header.version) || ItemTag::Unpack(header.tag).state != ItemState::kLive)
     return absl::nullopt;
   const Location at = Locate(items_.At(offset).key);
@@ -330,7 +331,7 @@ absl::optional<Table::Location> Table::LocateItem(uint64_t offset) const {
   return at;
 }
 
-// Evicts the key of the window, or of its chain, with the fewest lives. False when there is none.
+// Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
 bool Table::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
   if (!options_.evict || !writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
   Victims victims{kLivesMax, true, 0, spared};
@@ -352,8 +353,8 @@ bool Table::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
   return true;
 }
 
-// Where the index has taken all memory there is no space for items: a small key takes the place of
-// others in its window.
+// If the index has taken all memory there is no space for items. Then a small key replaces others
+// in its window.
 bool Table::PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t version,
                               absl::Time now) {
   if (!options_.evict || !MayBeInline(key, value)) return false;
@@ -369,7 +370,7 @@ bool Table::PutInlineEvicting(absl::string_view key, ByteSpan value, uint64_t ve
   return false;
 }
 
-// A segment is full and cannot split. False where nothing is evicted.
+// Thins out a segment that is full and cannot split. False without eviction.
 bool Table::ThinOut(uint32_t unit, absl::Time now) {
   if (!options_.evict) return false;
   Segment& segment = segments_[unit];
@@ -397,7 +398,7 @@ bool Table::IsCalm(const Segment& segment) const {
          segment.small_items * 100 <= segment.keys * kThinnedSmallItemsPercent;
 }
 
-// --- What is in use ----------------------------------------------------------
+// --- Access hints ------------------------------------------------------------
 
 bool Table::Touch(absl::string_view key) {
   const Location at = Locate(key);

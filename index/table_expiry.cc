@@ -1,4 +1,4 @@
-// Time to live (R8): when a key counts as absent, how its life is prolonged, and who ends it.
+// Time to live (R8): when a key counts as absent, how its life is extended, and how it is ended.
 
 #include <algorithm>
 #include <cassert>
@@ -11,13 +11,14 @@
 namespace osprey::index {
 namespace {
 
-// Segments that one step passes over at most, when nothing in them has expired.
+// The most segments without expired keys that one step passes over.
 constexpr uint32_t kSegmentsPassedMax = 4096;
 
-// Steps that a write which found no room makes at most.
+// The most steps of a write that found no space.
 constexpr int kSweepsForItemMax = 16;
 
-// More cas versions than one step draws: each record of a key that it ends may need some.
+// An upper bound of the cas versions that one step draws: each record of a key that it ends may
+// need some.
 constexpr uint64_t kCasVersionsPerSweepMax = 64 * kSweepKeysMax;
 
 absl::Time TimeOf(uint64_t time_ns) {
@@ -53,14 +54,14 @@ uint64_t Table::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) con
   return 0;
 }
 
-// If so, `at` is where the key would be.
+// If so, `at` becomes the place for a new key.
 void Table::EndIfExpired(const HashedKey& hashed, Location& at, absl::Time now) {
   if (!HasExpired(CurrentOf(at).expiry_ns)) return;
   if (writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) {
     EndExpired(at, now);
     at = Locate(hashed);
   } else {
-    at.entry = {};  // no write will follow
+    at.entry = {};  // no write follows
   }
 }
 
@@ -69,13 +70,13 @@ void Table::EndExpired(const Location& at, absl::Time now) {
   ++counts_.expiries;
 }
 
-// --- The second look ---------------------------------------------------------
+// --- The second clock read ---------------------------------------------------
 //
-// A write whose success says that the key was there, and that lets it live longer than it would
-// have: if the old expiry passes between the look at the clock and the instant of the write, some
-// reader may have found the key absent, and it must not come back. So the old item is hidden first;
-// from then on nobody can judge it. If its time has not come by a look at the clock after that,
-// nobody has found it expired.
+// The problem is a write whose success implies that the key was there, and that extends its life.
+// If the old expiry passes between the clock read and the instant of the write, a reader may have
+// found the key absent. Then it must not come back. So the writer hides the old item first; from
+// then on no reader can judge it. If a second clock read after that is before the expiry, no reader
+// has found the key expired.
 
 bool Table::OutlivesThePresent(const Location& at, uint64_t expiry_ns) const {
   return expiry_ns == 0 || expiry_ns > CurrentOf(at).expiry_ns;
@@ -97,7 +98,7 @@ WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
   return NoSuchKey();
 }
 
-// --- Another lifetime --------------------------------------------------------
+// --- Expire ------------------------------------------------------------------
 
 WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
                           absl::Time now) {
@@ -124,7 +125,7 @@ WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime l
   return result;
 }
 
-// The slot of a hidden item, which says from now on whether it has an expiry.
+// Updates the expiry bit in the slot of a hidden item, and returns the slot.
 uint64_t Table::LeadTo(const Location& at, bool has_expiry) {
   Slot slot = Slot::Unpack(at.entry.head);
   if (slot.has_expiry == has_expiry) return at.entry.head;
@@ -135,14 +136,13 @@ uint64_t Table::LeadTo(const Location& at, bool has_expiry) {
   return slot.Pack();
 }
 
-// Of an inline key, which has no expiry until then: it becomes an item that has one, as it would
-// by a demotion.
+// For an inline key, which has no expiry. It becomes an item with one, as in a demotion.
 WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& condition,
                                  uint64_t expiry_ns, absl::Time now) {
   Location at = Locate(key);
   const absl::optional<uint64_t> item = BeginItem(key, at.entry.value.size(), &at, now);
   if (!item.has_value()) return Full();
-  // Making room may have ended the very key.
+  // Freeing space may have ended this key.
   absl::optional<WriteResult> refusal = Refuse(condition, at);
   if (!refusal.has_value() && !at.found()) refusal = NoSuchKey();
   if (refusal.has_value()) {
@@ -158,7 +158,7 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
 
 // --- Sweeping ----------------------------------------------------------------
 
-// A key was given an expiry.
+// Records that a key has got an expiry.
 void Table::NoteExpiry(const Location& at, uint64_t expiry_ns) {
   if (expiry_ns == 0) return;
   Segment& segment = segments_[UnitOf(at.home)];
@@ -211,8 +211,8 @@ void Table::SweepSome(uint64_t time_ns, absl::Time now) {
   sweep_.unit.reset();
 }
 
-// Finds the next segment in which something may have expired. False when there is none yet; the
-// sweep has ended then, or goes on later.
+// Finds the next segment with keys that may have expired. False if there is none yet: the sweep has
+// ended, or continues later.
 bool Table::NextToSweep(uint64_t time_ns) {
   for (uint32_t i = 0; i < kSegmentsPassedMax; ++i) {
     if (sweep_.next_unit >= segments_.size()) {
@@ -229,13 +229,13 @@ bool Table::NextToSweep(uint64_t time_ns) {
     sweep_.unit = unit;
     sweep_.line = 0;
     sweep_.expires_from_ns = UINT64_MAX;
-    segment.expires_from_ns = UINT64_MAX;  // of what is written from here on
+    segment.expires_from_ns = UINT64_MAX;  // of keys written from here on
     return true;
   }
   return false;
 }
 
-// One line and the chain that it is home of. False when so many keys have been ended.
+// Sweeps one line and the chain of its home. False when the bound on ended keys is reached.
 bool Table::SweepLine(uint64_t line, uint64_t time_ns, uint64_t& keys_left, absl::Time now) {
   std::string key;
   while (FirstExpired(line, time_ns, key)) {
@@ -245,8 +245,8 @@ bool Table::SweepLine(uint64_t line, uint64_t time_ns, uint64_t& keys_left, absl
   return true;
 }
 
-// The first key in a line, or in the chain after it, that has expired. Of the others it notes when
-// the first of them will.
+// The first expired key in a line, or in the chain after it. It records the earliest expiry of the
+// others.
 bool Table::FirstExpired(uint64_t line, uint64_t time_ns, std::string& key) {
   for (uint64_t at = line; at != 0;) {
     const Line& bytes = LineAt(writer_, at);
@@ -271,7 +271,7 @@ bool Table::FirstExpired(uint64_t line, uint64_t time_ns, std::string& key) {
   return false;
 }
 
-// Room for a new item where keys have expired that no sweep has met yet: some steps' worth.
+// Space for a new item from expired keys that no sweep has reached: some steps of work.
 absl::optional<uint64_t> Table::SweepForItem(absl::string_view key, uint64_t value_length,
                                              absl::Time now) {
   if (counts_.expiring_keys == 0) return absl::nullopt;

@@ -1,4 +1,4 @@
-// How the table grows (W7), and how it is emptied in steps.
+// Growth of the table (W7), and flush in steps.
 
 #include <algorithm>
 #include <bit>
@@ -11,25 +11,26 @@
 namespace osprey::index {
 namespace {
 
-// More cas versions than one step draws: a promotion may need one for its line and one for its
-// item.
+// An upper bound of the cas versions that one step draws: a promotion may need one for its line and
+// one for its item.
 constexpr uint64_t kCasVersionsPerStepMax = 2 * 2 * kLinesPerUnit * kLineWordsUsable;
 
-// A chain of so many lines is more than bad luck. Its segment splits early, unless it is so empty
-// that splitting would not help either: the keys were made to meet.
+// A chain of so many lines is unlikely by chance. Its segment splits early, unless it is so empty
+// that a split would not help: then the keys were chosen to collide.
 constexpr uint32_t kLongChainLines = 2;
 constexpr uint32_t kCrowdedPercent = 25;
 
-// How much deeper the directory may be than its shallowest segment, which is then named
-// 2^kDepthSpreadMax times: what one split writes is bounded by that many pages. Segments of hashed
-// keys differ by one or two.
+// How much deeper the directory may be than its shallowest segment, which then has
+// 2^kDepthSpreadMax entries. This bounds the pages that one split writes. Segments of hashed keys
+// differ by one or two.
 constexpr uint32_t kDepthSpreadMax = 4;
 
-// Below, there was room when small items were made, or there will be when their lines are written.
+// Below this load small items fitted inline when they were written, or will fit when their lines
+// are written.
 constexpr uint32_t kCrampedPercent = 60;
 
 constexpr uint64_t kCacheLineBytes = 64;
-// Of an item: there is room for so many of a batch.
+// Bytes prefetched of an item, so that a batch fits the cache.
 constexpr uint64_t kPrefetchedBytesMax = 256;
 
 constexpr uint32_t Percent(uint32_t words) {
@@ -38,7 +39,7 @@ constexpr uint32_t Percent(uint32_t words) {
 
 }  // namespace
 
-// --- What wants to grow ----------------------------------------------------
+// --- When to grow ----------------------------------------------------------
 
 DirectoryEntry Table::NewSegment(uint32_t depth) {
   const absl::optional<uint64_t> unit = space_.TakeUnit();
@@ -62,7 +63,7 @@ void Table::LayOut() {
   directory_.LayOut(only);
 }
 
-// After a write that may have made the key's segment fuller.
+// Called after a write that may have filled the key's segment.
 void Table::NoteLoad(const Location& at) {
   Segment& segment = segments_[UnitOf(at.home)];
   if (segment.wants_split) return;
@@ -100,7 +101,7 @@ bool Table::GrowStep(absl::Time now) {
     } else if (!emptied && MayDouble()) {
       directory_.DoubleStep();
     } else {
-      // Noted again by a later write, when other segments may have become deeper.
+      // A later write notes it again, when other segments may have become deeper.
       segment.wants_split = false;
       wants_split_.pop_front();
     }
@@ -110,8 +111,8 @@ bool Table::GrowStep(absl::Time now) {
 
 // --- A split (W7) ----------------------------------------------------------
 
-// All of it in one step: nothing else is written between the first copy and the last rewrite.
-// False, and nothing changed, when there is no room.
+// Does the whole split in one step: nothing else is written between the first copy and the last
+// rewrite. If there is no space it returns false and changes nothing.
 bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   if (space_.units_left() < 2) return false;
   split_.Read(UnitOffset(old.unit), old.depth);
@@ -123,7 +124,7 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   assert(known.small_items == low_half.small_items + high_half.small_items);
   if (!chains_.Reserve(low_half.chain_lines() + high_half.chain_lines())) return false;
   if (space_.units_left() < 2) return false;
-  // New to all records that this step will rewrite.
+  // A version that none of the records that this step rewrites has.
   writer_.NextCasVersion();
   const DirectoryEntry low = NewSegment(old.depth + 1);
   const DirectoryEntry high = NewSegment(old.depth + 1);
@@ -135,7 +136,7 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   uint64_t expires_from_ns = segments_[old.unit].expires_from_ns;
   if (sweep_.unit == old.unit) {
     sweep_.unit.reset();
-    expires_from_ns = 0;  // as if nobody had looked
+    expires_from_ns = 0;  // as if never swept
   }
   WriteHalf(low_half, low, expires_from_ns);
   WriteHalf(high_half, high, expires_from_ns);
@@ -145,7 +146,7 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   --segments_of_depth_[old.depth];
   space_.FreeUnit(UnitOffset(old.unit));
   ++counts_.splits;
-  // There is room now. These are writes of their own, after the split.
+  // Small items fit inline now. These are separate writes, after the split.
   if (low_half.small_items > 0) PromoteIn(low, now);
   if (high_half.small_items > 0) PromoteIn(high, now);
   return true;
@@ -182,7 +183,7 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry,
   counts.expiring = half.expiring;
   if (half.expiring == 0) return;
   counts.expires_from_ns = expires_from_ns;
-  // A sweep may be past the unit.
+  // The sweep may have passed the unit.
   sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, expires_from_ns);
 }
 
@@ -193,7 +194,7 @@ void Table::WriteEmptyHalf(DirectoryEntry entry) {
   }
 }
 
-// Readers with an older map find lines of no generation, and fetch a newer one.
+// Readers with an older map find lines of generation 0, and refresh the map.
 void Table::Poison(DirectoryEntry old) {
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
     const uint64_t offset = UnitOffset(old.unit) + i * kLineBytes;
@@ -217,13 +218,13 @@ void Table::PrefetchItem(KeyHash hash) const {
   if (2 * counts_.inline_keys > counts_.keys) return;
   const Line* const window = WindowAt(writer_, HomeOf(hash));
   for (uint32_t i = 0; i < 2; ++i) {
-    // The key's slot, but once in thousands. (Beside inline items it may be no slot at all: it is
-    // only asked for, if it could be.)
+    // Almost certainly the key's slot. (Next to inline items it may not be a slot at all; a
+    // prefetch is harmless.)
     const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
     if (slots == 0) continue;
     const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
     if (slot.offset > writer_.region_bytes() - sizeof(ItemHeader)) return;
-    // All of it, if it may be written in place and is short.
+    // The whole item, if it may be written in place and is short.
     const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
     const std::byte* const item = writer_.Bytes(slot.offset, sizeof(ItemHeader)).data();
     for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
@@ -234,14 +235,14 @@ void Table::PrefetchItem(KeyHash hash) const {
 
 // --- Flush -----------------------------------------------------------------
 
-// A cursor is a place in the order in which segments split: hashes by their low bits reversed, and
-// within a segment its lines.
+// A cursor is a position in the order in which segments split: hashes by their low bits reversed,
+// and within a segment its lines.
 //
 //   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    all plus 1, so that 0 is the
 //   beginning
 //
-// A split parts the interval of a segment in two and leaves every key in its line, or in that of
-// its home if it was chained; so what is before the cursor stays before it, or is met again.
+// A split divides the interval of a segment in two. Every key stays in its line; a chained key may
+// move to the line of its home. So a key before the cursor stays before it, or is visited again.
 namespace {
 
 constexpr uint32_t ReverseBits(uint32_t bits) {
@@ -278,7 +279,7 @@ absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t ve
   return result;
 }
 
-// One line and the chain that it is home of. False when keys_max are deleted or one could not be.
+// Flushes one line and the chain of its home. False when keys_max are deleted or a delete failed.
 bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
                       FlushResult& result, absl::Status& status) {
   std::string key;
@@ -287,7 +288,7 @@ bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, 
     status = Delete(key, {}, now).status;
     if (absl::IsNotFound(status)) {
       status = CheckVersionsLeft(writer_);
-      if (status.ok()) continue;  // it had expired, and is gone now
+      if (status.ok()) continue;  // it had expired, and was removed
     }
     if (!status.ok()) return false;
     ++result.deleted;
@@ -295,7 +296,7 @@ bool Table::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, 
   return true;
 }
 
-// The first key in a line, or in the chain after it, of a version up to the bound.
+// The first key in a line, or in the chain after it, whose version is at most the bound.
 bool Table::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) {
   for (uint64_t at = line; at != 0;) {
     const Line& bytes = LineAt(writer_, at);

@@ -1,5 +1,5 @@
-// Where keys move without being written: between the forms of an item, back from a chain (W3), and
-// to other places of item space.
+// Moves of keys that are not written: between inline and item, back from a chain (W3), and to other
+// places of item space.
 
 #include <cassert>
 
@@ -7,8 +7,8 @@
 #include "index/test_hooks.h"
 
 namespace osprey::index {
-// Makes the longest inline item of the window an item of its own; its key stays in its line. False
-// when there is none, or no space for it.
+// Turns the longest inline item of the window into an item; its key stays in its line. False if
+// there is none, or no space for it.
 bool Table::Demote(uint64_t home, absl::Time now) {
   uint64_t line_offset = 0;
   LineEntry longest;
@@ -38,8 +38,8 @@ bool Table::Demote(uint64_t home, absl::Time now) {
   return true;
 }
 
-// Makes up to `items_max` small items of the line inline while there is room: the other way round,
-// W2 as for any item that becomes inline.
+// Makes up to `items_max` small items of the line inline while they fit. This is the reverse of
+// Demote; W2 holds as for any item that becomes inline.
 void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
   for (int i = 0; i < items_max; ++i) {
     LineEditor line(writer_, lives_, line_offset);
@@ -79,8 +79,8 @@ bool Table::StepWanted(absl::Time now) {
          compactor_.StepWanted(now);
 }
 
-// A new item. When there is no room, room is made; since any item may move or end then, the key is
-// located anew if `at` is given.
+// Begins a new item, and frees space if there is none. Since any item may then move or end, the key
+// is located again if `at` is given.
 absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_length,
                                           Location* at, absl::Time now) {
   absl::optional<uint64_t> item = items_.Begin(key, value_length, now, Fit::kTight);
@@ -101,7 +101,8 @@ absl::optional<uint64_t> Table::BeginItem(absl::string_view key, uint64_t value_
   return item;
 }
 
-// A value that takes no more room than the present one, which stays until the new one has come.
+// Whether the value takes no more space than the present one, which stays until the new one is
+// complete.
 bool Table::MayUseUpdateRoom(absl::string_view key, uint64_t bytes) const {
   if (bytes > update_room_.bytes_max()) return false;
   const Location at = Locate(key);
@@ -112,7 +113,7 @@ absl::optional<uint64_t> Table::BeginUpdate(absl::string_view key, uint64_t valu
                                             absl::Time now) {
   const uint64_t bytes = ItemBytes(key.size(), value_length);
   if (!MayUseUpdateRoom(key, bytes)) return absl::nullopt;
-  // In pages of its own: a slab would keep more of them.
+  // In pages of its own, since a slab would keep more of them.
   const uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
   update_room_.Lend();
   absl::optional<uint64_t> item = items_.space().TakeRun(pages);
@@ -125,11 +126,11 @@ absl::optional<uint64_t> Table::BeginUpdate(absl::string_view key, uint64_t valu
   return item;
 }
 
-// W2, out of place, with the value and the cas version that the key has.
+// W2, out of place, with the present value and cas version.
 void Table::ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now) {
   const Location at = Locate(items_.At(sealing.offset).key);
   if (!at.out_of_line() || at.item() != from) {
-    assert(kTestHooks && !Seeded(SeededBug::kNone));  // some mistakes leave live items behind
+    assert(kTestHooks && !Seeded(SeededBug::kNone));  // some mutants leave live items behind
     if (!at.out_of_line() || !Seeded(SeededBug::kChangedItemMoved)) {
       return items_.Discard(sealing.offset);
     }
@@ -140,11 +141,11 @@ void Table::ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now)
 void Table::PullBack(uint64_t line_offset) {
   const uint32_t moved = chains_.PullBack(line_offset);
   counts_.pull_backs += moved;
-  occupied_words_ += moved;  // of the segment's words nothing changes
+  occupied_words_ += moved;  // the segment's words do not change
 }
 
-// A key that moves inside its window, or out of it, is missed by a reader whose READ fetched the
-// new place before and the old one after.
+// A seeded bug: a key moves inside its window, or out of it. A reader whose READ fetched the new
+// place before the move and the old one after it misses the key.
 void Table::MoveAsNobodyMay(absl::string_view key) {
   const bool inside = Seeded(SeededBug::kMoveInsideWindow);
   if (!inside && !Seeded(SeededBug::kMoveFromWindowToChain)) return;

@@ -14,7 +14,7 @@ void UpdateRoom::TakeBack() {
     if (pages == 0) return;
     const absl::optional<uint64_t> run = space_.TakeRun(pages);
     if (!run.has_value()) return;
-    // Whatever looks at it sees an item on its way.
+    // Other code sees an item that is being written.
     writer_.Begin(*run, RecordVersion(writer_.cas_version()), ItemTag{0, ItemState::kDead}.Pack());
     runs_.push_back(*run);
     pages_ += pages;

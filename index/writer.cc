@@ -12,8 +12,8 @@
 namespace osprey::index {
 namespace {
 
-// What a Close drops unused is at most such a part of what was used before it. Else a client that
-// flushes all the time would use versions up a hundred times as fast as writes do.
+// A Close drops at most this part of the versions used before it. Otherwise a client that flushes
+// all the time would use up versions up to a hundred times as fast as writes do.
 constexpr uint64_t kUsedPerDropped = 16;
 
 constexpr uint64_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
@@ -24,8 +24,8 @@ constexpr uint64_t HeaderWord(uint32_t version, uint32_t tag) {
 }
 
 void StoreUnobserved(uint64_t& word, uint64_t value) {
-  // Pairs with the acquire loads of a copying reader: who sees this word also sees every word
-  // stored before it.
+  // Pairs with the acquire loads of a copying reader. A reader that sees this word also sees every
+  // word stored before it.
   std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
 }
 
@@ -61,8 +61,8 @@ CasCounter::Block CasCounter::Draw(uint64_t count) {
   return {after, last};
 }
 
-// A writer that draws may leave up to a block unused. The others may have asked for more than this
-// one does, and not have drawn it yet.
+// A writer that draws may leave up to a block unused. Other writers may have asked for more than
+// this one, and not have drawn it yet.
 bool CasCounter::Left(uint64_t count, uint64_t own) const {
   const uint64_t left = kCasVersionMax - last_.load();
   assert(count <= kLeftMax);
@@ -72,7 +72,7 @@ bool CasCounter::Left(uint64_t count, uint64_t own) const {
 
 uint64_t CasCounter::Close() {
   const uint64_t bound = last_.load();
-  // Acquired by closed(): who learnt of the bound, and writes then, sees it.
+  // Acquired by closed(): a thread that has received the bound, and then writes, sees it.
   uint64_t closed = closed_.load();
   while (closed < bound && !closed_.compare_exchange_weak(closed, bound)) {
   }
@@ -111,8 +111,9 @@ void RegionWriter::Begin(uint64_t offset, uint32_t version, uint32_t tag) {
 void RegionWriter::BeginVisibly(uint64_t offset, uint32_t version, uint32_t tag) {
   assert(!IsBeingWritten(version));
   ObserveFirstWord();
-  // An exchange is done when it is done: unlike a store it does not wait in a buffer. Sequentially
-  // consistent, so that it also is before every later exchange, load and store of this thread.
+  // An exchange is visible when it returns: unlike a store it does not wait in a store buffer. It
+  // is sequentially consistent, so it also comes before every later exchange, load and store of
+  // this thread.
   std::atomic_ref<uint64_t>(*WordsAt(offset, 1))
       .exchange(HeaderWord(version | 1, tag), std::memory_order_seq_cst);
 }
