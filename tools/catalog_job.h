@@ -1,7 +1,7 @@
 // Stores a set of keys and values through one Client, or reads it back and compares every byte.
 //
-// Each job has two passes: all of it with `depth` operations in flight, for the work and the rate;
-// then a sample with one at a time, for the latency of a single operation.
+// Each job has two passes. The first does all of it with `depth` operations in flight, for the
+// rate. The second does a sample one at a time, for the latency of a single operation.
 //
 // Thread rule: that of the Client.
 
@@ -25,7 +25,7 @@ struct JobOptions {
   int depth = 32;  // operations in flight; at most Options::operations_max of the Client
   uint64_t samples =
       2000;  // operations of the second pass, spread evenly; at most as many as there are keys
-  // Called now and then during the first pass.
+  // Called from time to time during the first pass.
   std::function<void(uint64_t done, uint64_t total)> progress;
 };
 
@@ -34,20 +34,20 @@ struct JobResult {
   uint64_t bytes = 0;      // of values
   absl::Duration elapsed;  // of the first pass
   Histogram latency_ns;    // of the second pass
-  // Verify only.
+  // Set by Verify only.
   uint64_t missing = 0;
   uint64_t different = 0;
   std::string first_wrong_key;
-  // Of the second pass: what a GET of the median size brought, and by how many READs.
+  // For the second pass: the bytes that a GET of the median size READ, and the number of its READs.
   uint64_t median_get_read_bytes = 0;
   uint64_t median_get_reads = 0;
 };
 
-// Errors: that of the first operation that failed, with its key.
+// Errors: that of the first failed operation, with its key.
 absl::StatusOr<JobResult> PutAll(Client& client, absl::Span<const Stanza> stanzas,
                                  const JobOptions& options);
 
-// Missing and different values are counted, not errors.
+// Missing and different values are counted; they are not errors.
 absl::StatusOr<JobResult> VerifyAll(Client& client, absl::Span<const Stanza> stanzas,
                                     const JobOptions& options);
 

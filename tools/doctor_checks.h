@@ -1,5 +1,5 @@
-// What kvcli doctor looks at: whether this machine can run an Osprey server or client over RDMA,
-// and if not, which command mends it. Nothing is changed.
+// The checks of kvcli doctor: whether this machine can run an Osprey server or client over RDMA,
+// and if not, the command that fixes it. The checks change nothing.
 //
 //   doctor_devices.cc   devices, their providers and nodes, ports, GIDs, RoCE versions, MTU
 //   doctor_limits.cc    memory, locked memory, huge pages, container, fork, resources, firewall,
@@ -20,27 +20,27 @@ namespace osprey::doctor {
 
 enum class Outcome {
   kPass,
-  kSkip,  // could not be looked at; the reason says why
-  kWarn,  // works, and will not do well, or not for all
-  kFail,  // RDMA does not work like this
+  kSkip,  // not checkable; the reason says why
+  kWarn,  // works, but slowly or not for all uses
+  kFail,  // RDMA does not work in this state
 };
 const char* NameOf(Outcome outcome);  // "PASS" …
 
 struct Finding {
   Outcome outcome = Outcome::kPass;
-  std::string check;               // "port", always the same word
+  std::string check;               // "port": one fixed word for each check
   std::string reason;              // one line that names the thing
-  std::vector<std::string> mends;  // commands, one of which is to be run; none for kPass
+  std::vector<std::string> mends;  // commands, any of which is a fix; none for kPass
 };
 
 struct CheckOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;  // kvserver's --memory
-  std::string server;  // the address that a client would use, if one is given
+  std::string server;                         // the address that a client would use, if given
 };
 
 std::vector<Finding> CheckMachine(const Machine& machine, const CheckOptions& options);
 
-// The worst of them; kPass of none. kSkip counts as kPass.
+// The worst outcome; kPass without findings. kSkip counts as kPass.
 Outcome WorstOf(const std::vector<Finding>& findings);
 
 // ---- Parts, for CheckMachine alone.
@@ -59,18 +59,18 @@ struct Port {
   std::string state;         // "ACTIVE"
   std::string link_layer;    // "Ethernet", "InfiniBand"
   std::vector<Gid> gids;     // those in use
-  std::string netdev;        // under it, where that can be told
+  std::string netdev;        // the one below it, if known
   bool in_software = false;  // the kernel's own device, over `netdev`
   std::string name() const;  // "rxe0 port 1"
   bool ethernet() const { return link_layer == "Ethernet"; }
-  // With an address that rdma:// can name.
+  // It has an address that rdma:// can name.
   bool soft_roce() const;
 };
 
-// Of all devices in sysfs.
+// The ports of all devices in sysfs.
 std::vector<Port> PortsOf(const Machine& machine);
 
-// Appends.
+// Each appends its findings.
 void CheckDevices(const Machine& machine, std::vector<Finding>& findings);
 void CheckPorts(const Machine& machine, const std::vector<Port>& ports,
                 std::vector<Finding>& findings);

@@ -1,5 +1,5 @@
-// The machine as kvcli doctor sees it: files, devices, a few commands. The checks (doctor_checks.h)
-// know nothing else, so that tests show them machines that are not there.
+// The checks' view of the machine: files, devices, a few commands. The checks (doctor_checks.h) use
+// nothing else, so that tests can substitute other machines.
 //
 // Thread rule: one thread at a time.
 
@@ -18,14 +18,14 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  // Paths are absolute. At most kFileBytesMax of the file, without white space at its ends; nullopt
-  // when it cannot be read.
+  // Returns at most kFileBytesMax of the file, without white space at its ends; nullopt if it
+  // cannot be read. Paths are absolute.
   virtual std::optional<std::string> Read(const std::string& path) const = 0;
-  // Names in a folder, sorted; empty when there is none.
+  // Names in a folder, sorted; empty if it does not exist.
   virtual std::vector<std::string> List(const std::string& path) const = 0;
-  // What a symbolic link says; nullopt if it is none.
+  // The target of a symbolic link; nullopt if it is none.
   virtual std::optional<std::string> Link(const std::string& path) const = 0;
-  // 0: opens for reading and writing (and is closed again); else the errno.
+  // Opens for reading and writing, and closes again. 0 on success, otherwise the errno.
   virtual int OpenError(const std::string& path) const = 0;
   bool Exists(const std::string& path) const;
 
@@ -39,7 +39,7 @@ class Machine {
   static constexpr int kCommandMsMax = 3000;
 };
 
-// Files below `root`. A base for tests; with "" it is this machine's.
+// Files below `root`: a base for tests. "" means this machine's root.
 class RootedMachine : public Machine {
  public:
   explicit RootedMachine(std::string root) : root_(std::move(root)) {}
@@ -52,7 +52,7 @@ class RootedMachine : public Machine {
   const std::string root_;
 };
 
-// The one that this process runs on.
+// The machine of this process.
 class ThisMachine : public RootedMachine {
  public:
   ThisMachine() : RootedMachine("") {}

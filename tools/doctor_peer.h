@@ -1,4 +1,4 @@
-// kvcli doctor --peer: what a server does when one reads and writes there, by size.
+// kvcli doctor --peer: probes a server with reads and writes by size.
 //
 // Thread rule: one thread at a time.
 
@@ -14,16 +14,16 @@
 
 namespace osprey::doctor {
 
-// What `connect`, a failure to connect to `uri`, means here.
+// The finding for `connect`, a failure to connect to `uri`.
 Finding CannotConnect(const std::string& uri, const absl::Status& connect);
 
-// Pings the server; stores a key of its own (a random name, which lives a minute at most) with
-// values of 64 B to 1 MiB, reads each back several times by READs, compares, and deletes it. A
-// finding for each. Ends within `limit`, or what one operation takes after it.
+// Pings the server. Stores a key of its own (a random name, with a time to live of a minute) with
+// values of 64 B to 1 MiB. Reads each back several times by READs, compares, and deletes it.
+// Returns a finding for each. Ends within `limit`, plus the time of one operation.
 std::vector<Finding> ProbePeer(Client& client, absl::Duration limit);
 
-// For ProbePeer, and for tests: what it means that values of up to `passed` bytes came through and
-// one of `failed` did not.
+// For ProbePeer, and for tests: the finding when values of up to `passed` bytes arrived and one of
+// `failed` did not.
 Finding SizeFailure(size_t passed, size_t failed, const absl::Status& why);
 
 }  // namespace osprey::doctor

@@ -1,4 +1,4 @@
-// The exit status of every Osprey tool: what scripts rely on.
+// The exit status of every Osprey tool, on which scripts rely.
 
 #ifndef OSPREY_TOOLS_EXIT_STATUS_H_
 #define OSPREY_TOOLS_EXIT_STATUS_H_
@@ -11,12 +11,12 @@ enum class ExitStatus {
   kDone = 0,
   kNo = 1,             // not found, or a condition not met
   kUsage = 2,          // the command line is wrong; nothing was done
-  kCannotConnect = 3,  // no server, or no way to it
-  kFailed = 4,         // anything else
+  kCannotConnect = 3,  // no server, or no route to it
+  kFailed = 4,         // any other failure
 };
 
-// Of an operation's status on a connected Client. (A connection that cannot be had is
-// kCannotConnect whatever its code.)
+// The status for an operation on a connected Client. (A failure to connect is kCannotConnect with
+// any code.)
 inline ExitStatus ExitStatusOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

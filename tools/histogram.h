@@ -6,11 +6,11 @@
 //   printf("p99 %lu ns\n", latency.ValueAt(0.99));
 //
 // Values below 2^kPrecisionBits are counted exactly. Above, every octave is divided into
-// 2^(kPrecisionBits - 1) equal parts, so that a value is known to within 1/2^(kPrecisionBits - 1)
-// of itself: the layout of HdrHistogram (hdrhistogram.org), whose percentile files can be written
+// 2^(kPrecisionBits - 1) equal parts, so that the relative error is at most 1/2^(kPrecisionBits -
+// 1). This is the layout of HdrHistogram (hdrhistogram.org), whose percentile files can be written
 // from Buckets().
 //
-// Thread rule: one thread at a time. Give each thread its own, and Add them up.
+// Thread rule: one thread at a time. Give each thread its own, and Add them.
 
 #ifndef OSPREY_TOOLS_HISTOGRAM_H_
 #define OSPREY_TOOLS_HISTOGRAM_H_
@@ -23,7 +23,8 @@ namespace osprey {
 
 class Histogram {
  public:
-  // 128 parts an octave: at most 0.8 % from the value, in 58 KiB, taken when the first is recorded.
+  // 128 parts an octave: a relative error of at most 0.8 %, in 58 KiB, allocated by the first
+  // Record.
   static constexpr int kPrecisionBits = 8;
 
   void Record(uint64_t value) { RecordMany(value, 1); }
@@ -37,23 +38,23 @@ class Histogram {
   uint64_t max() const { return max_; }
   double sum() const { return sum_; }
   double mean() const;
-  // Of the middles of the buckets, as HdrHistogram has it; so to within the precision of values.
+  // Computed from the middles of the buckets, as in HdrHistogram; so as precise as the values.
   double standard_deviation() const;
 
-  // The smallest value such that at least `quantile` (0 … 1) of all values are no greater; as an
-  // upper bound of its bucket, but never above max(). 0 when empty.
+  // The smallest value such that at least `quantile` (0 … 1) of all values are no greater. It is
+  // the upper bound of its bucket, but never above max(). 0 when empty.
   uint64_t ValueAt(double quantile) const;
 
   struct Bucket {
-    uint64_t highest = 0;  // the greatest value that the bucket stands for
+    uint64_t highest = 0;  // the greatest value in the bucket
     uint64_t count = 0;    // not 0
   };
   // Ascending.
   std::vector<Bucket> Buckets() const;
 
-  // A histogram as it was, from what it said of itself: to keep one in a file. False, and the
-  // histogram is empty, if these cannot be of one histogram: buckets out of order or with a count
-  // of 0, bounds that lie in other buckets, a sum that is not between them, counts that overflow.
+  // Restores a histogram from its own values, as kept in a file. False, and the histogram is empty,
+  // if these cannot be of one histogram. Examples: buckets out of order or with a count of 0,
+  // bounds in other buckets, a sum outside them, counts that overflow.
   bool Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64_t max, double sum);
 
  private:

@@ -1,4 +1,4 @@
-// What kvbench --help prints before and behind its flags.
+// The text of kvbench --help before and behind its flags.
 
 #ifndef OSPREY_TOOLS_KVBENCH_HELP_H_
 #define OSPREY_TOOLS_KVBENCH_HELP_H_

@@ -1,5 +1,4 @@
-// Histograms drawn in a terminal: one line each, of blocks that grow, all over one logarithmic
-// axis.
+// Histograms in a terminal: one line of rising blocks each, all over one logarithmic axis.
 //
 //   GET      ▁▅█▃▁▁                   ▁
 //   PUT             ▂█▄▁▁
@@ -23,10 +22,10 @@ struct ChartRow {
   const Histogram* values = nullptr;  // in nanoseconds
 };
 
-// As many lines as rows, and the axis in microseconds; each line without its end, of `columns`
-// characters at most (at least 40). From the least value to the greatest of the 99th percentiles:
-// what lies beyond is in the last column. Heights are relative to each row's own highest; what is
-// not empty is at least the lowest block. Empty without values.
+// Returns a line for each row, and the axis in microseconds. Each line has no end, and `columns`
+// characters at most (at least 40). The axis goes from the least value to the greatest of the 99th
+// percentiles; the last column has all beyond. Heights are relative to each row's highest; every
+// column that is not empty has at least the lowest block. Empty without values.
 std::vector<std::string> Chart(const std::vector<ChartRow>& rows, int columns);
 
 }  // namespace osprey

@@ -1,6 +1,6 @@
-// kvcli's commands: one table, from which running, checking, completing and `help` all come. A new
-// command is an entry in kvcli_table.cc and a function (kvcli_keys.cc: of one key;
-// kvcli_lifetime.cc: of its time to live; kvcli_many.cc: of many; others have a file of their own).
+// kvcli's commands: one table for execution, checks, completion and `help`. A new command is an
+// entry in kvcli_table.cc and a function. Functions on one key are in kvcli_keys.cc, on its time to
+// live in kvcli_lifetime.cc, on many keys in kvcli_many.cc; others have their own file.
 //
 // Thread rule: one thread at a time.
 
@@ -24,11 +24,11 @@
 
 namespace osprey {
 
-// The flags of doctor, as the user gave them.
+// The flags of doctor, as given.
 struct DoctorFlags {
   std::optional<std::string> peer = std::nullopt;
   std::optional<std::string> memory = std::nullopt;
-  // "here", "serve", or the other end's HOST[:PORT].
+  // "here", "serve", or the other host's HOST[:PORT].
   std::optional<std::string> self_test = std::nullopt;
   std::optional<std::string> bind = std::nullopt;  // HOST[:PORT]
   std::optional<std::string> device = std::nullopt;
@@ -36,16 +36,16 @@ struct DoctorFlags {
   std::optional<int> gid_index = std::nullopt;
 };
 
-// The flags that belong to single commands, as the user gave them.
+// The flags of single commands, as given.
 struct CommandOptions {
   bool if_absent = false;
   std::optional<uint64_t> if_version = std::nullopt;
   std::optional<std::string> ttl = std::nullopt;
   std::optional<std::string> prefix = std::nullopt;
   std::optional<uint64_t> limit = std::nullopt;
-  std::optional<std::string> cursor = std::nullopt;  // as an earlier scan printed it
+  std::optional<std::string> cursor = std::nullopt;  // as printed by an earlier scan
   bool values = false;
-  bool literal = false;  // VALUE is stored as it is written
+  bool literal = false;  // VALUE is stored as written
   bool yes = false;
   std::optional<std::string> format = std::nullopt;
   bool resume = false;
@@ -55,33 +55,33 @@ struct CommandOptions {
   std::optional<uint64_t> count = std::nullopt;
   std::optional<std::string> duration = std::nullopt;
   DoctorFlags doctor = {};
-  // Of any command: how often it is run (-1: until it is interrupted), and the time in between.
+  // For any command: the number of runs (-1: until it is interrupted), and the time in between.
   std::optional<int64_t> repeat = std::nullopt;
   std::optional<absl::Duration> interval = std::nullopt;
 };
 
-// What a command works with. Nothing is owned.
+// The environment of a command. It owns nothing.
 struct CommandContext {
   Client* client = nullptr;  // null for commands that need no server
-  std::string server;        // as the user wrote it
-  // For commands that connect by themselves.
+  std::string server;        // as given
+  // For commands that connect on their own.
   absl::Duration timeout = absl::Seconds(5);
   std::string auth_key_file;
   CommandOptions options;
-  // Every flag that was given, as "--name=value", but for --server, -r and -i: for who tells the
-  // user a command.
+  // Every given flag, as "--name=value", except --server, -r and -i: for messages that print a
+  // command.
   std::vector<std::string> given_flags;
-  bool in_shell = false;       // on a terminal: what is told to be typed is typed there
-  std::istream* in = nullptr;  // standard input; null in the shell, which reads its lines there
+  bool in_shell = false;       // on a terminal: the user types suggested commands there
+  std::istream* in = nullptr;  // standard input; null in the shell, which reads commands from it
   Output* out = nullptr;
-  bool may_ask = false;    // somebody sits there who can be asked
-  bool draws_out = false;  // standard output is a terminal, on which lines can be redrawn
+  bool may_ask = false;    // the user can be asked for confirmation
+  bool draws_out = false;  // standard output is a terminal that can redraw lines
   bool draws_err = false;  // likewise standard error
 };
 
 using Arguments = absl::Span<const std::string>;
 
-// Which of CommandOptions a command knows.
+// The CommandOptions that a command accepts.
 enum CommandFlag : unsigned {
   kNoFlags = 0,
   kIfAbsent = 1,
@@ -109,11 +109,11 @@ enum CommandFlag : unsigned {
   kLiteral = 4194304,
 };
 
-// How a flag of CommandFlag is written.
+// The spelling of a CommandFlag.
 struct FlagName {
   unsigned flag;
   const char* name;   // "--ttl"
-  const char* value;  // what stands behind its =, for help: "SECONDS"; "": it is a switch
+  const char* value;  // the text behind its =, for help: "SECONDS"; "": it is a switch
 };
 absl::Span<const FlagName> FlagNames();
 
@@ -128,34 +128,33 @@ struct Command {
   size_t arguments_max;
   bool needs_server;
   unsigned flags;  // of CommandFlag
-  // What can be said of the arguments before there is a connection. May be null. Errors:
-  // INVALID_ARGUMENT, a usage error; any other, the command would fail.
+  // Checks the arguments before there is a connection. May be null. Errors: INVALID_ARGUMENT: a
+  // usage error; any other: the command would fail.
   absl::Status (*check)(Arguments arguments, const CommandOptions& options);
   // REQUIRES: CheckUsage is OK. Prints its result, or its error.
   ExitStatus (*run)(CommandContext& context, Arguments arguments);
-  bool repeats_itself = false;  // -r and -i are its own business
+  bool repeats_itself = false;  // the command handles -r and -i itself
 };
 
 absl::Span<const Command> Commands();
 
-// In any case, as redis-cli takes them. Null when there is none of that name.
+// Ignores case, as redis-cli does. Null if there is no such command.
 const Command* FindCommand(absl::string_view name);
 
-// What is said of a name of which there is none: INVALID_ARGUMENT, with the command that is meant,
-// if one can guess.
+// The error for an unknown name: INVALID_ARGUMENT, with a suggestion if one is close.
 absl::Status NoSuchCommand(absl::string_view name);
 
 // "put KEY VALUE".
 std::string CommandLine(const Command& command);
 
-// `help` and `help COMMAND`, as text and as JSON: what a command is called, takes and does, its
-// flags, and an example.
+// `help` and `help COMMAND`, as text and as JSON: the name, arguments, effect, flags, and an
+// example of a command.
 std::string HelpText();
 std::string HelpText(const Command& command);
 Json HelpJson(const Command& command);
 
 // Errors: INVALID_ARGUMENT: too few or too many arguments, or a flag that the command does not
-// know; and those of Command::check.
+// have; and those of Command::check.
 absl::Status CheckUsage(const Command& command, Arguments arguments, const CommandOptions& options);
 
 }  // namespace osprey

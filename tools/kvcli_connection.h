@@ -1,5 +1,5 @@
-// kvcli's connection: made when a command first needs it, made again by the Client when it breaks,
-// and what the user is told of that.
+// kvcli's connection. The first command that needs it makes it, and the Client makes it again after
+// a loss. This class prints notices of both.
 //
 // Thread rule: one thread.
 
@@ -23,23 +23,23 @@ class KvcliConnection {
       : server_(std::move(server)), options_(std::move(options)) {}
 
   const std::string& server() const { return server_; }
-  // Null before the first Connect that worked.
+  // Null before the first successful Connect.
   Client* client() const { return client_.get(); }
   bool is_connected() const { return client_ != nullptr && client_->connected(); }
 
-  // Connects if that has not worked yet. Errors: Client::Connect's.
+  // Connects unless it has succeeded before. Errors: Client::Connect's.
   absl::StatusOr<Client*> Connect();
 
-  // Looks what has become of the connection, before a command: tells if it is gone.
+  // Before a command: examines the connection, and prints a notice if it is lost.
   void TellBefore(Output& out);
-  // And behind it: tells if there is another one, and if the server is another.
+  // After a command: prints a notice if it was made again, and if the server is another one.
   void TellAfter(Output& out);
 
  private:
   const std::string server_;
   const Options options_;
   std::unique_ptr<Client> client_;
-  uint64_t connects_ = 0;  // that the user knows of
+  uint64_t connects_ = 0;  // connections that the user was notified of
   uint64_t incarnation_ = 0;
 };
 

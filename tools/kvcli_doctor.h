@@ -1,13 +1,13 @@
-// kvcli doctor: its flags, and what it prints.
+// kvcli doctor: its flags and its output.
 //
 //   people   PASS  devices   rxe0
 //            FAIL  memlock   a table of 1GiB pins …
-//                  mend: ulimit -l 1114112
+//            a line for each command that fixes it
 //   plain    the same, with tabs between: outcome, check, reason, mends
 //   json     {"worst": "FAIL", "findings": [{"outcome", "check", "reason", "mends": []}]}
 //
-// Exit status: 0 nothing but PASS (and SKIP: could not be looked at); 1 a WARN; 4 a FAIL; 2 usage;
-// 3 the server, or the other end of the self-test, cannot be reached.
+// Exit status: 0 nothing but PASS (and SKIP: not checkable); 1 a WARN; 4 a FAIL; 2 usage; 3 the
+// server, or the other host of the self-test, cannot be reached.
 //
 // Thread rule: one thread at a time.
 

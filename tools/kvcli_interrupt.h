@@ -1,5 +1,5 @@
-// Ctrl-C (SIGINT) and SIGTERM, for what must end in order: put the terminal right, delete its key,
-// say how to go on.
+// Ctrl-C (SIGINT) and SIGTERM, for commands that must clean up: restore the terminal, delete their
+// key, print how to resume.
 //
 //   CatchInterrupts catching;
 //   while (!Interrupted()) …
@@ -13,8 +13,8 @@
 
 namespace osprey {
 
-// While one is alive, both signals are noted instead of ending the process, and system calls end
-// with EINTR.
+// While an object exists, both signals are recorded instead of ending the process, and system calls
+// end with EINTR.
 class CatchInterrupts {
  public:
   CatchInterrupts();
@@ -23,14 +23,14 @@ class CatchInterrupts {
   CatchInterrupts& operator=(const CatchInterrupts&) = delete;
 };
 
-// Whether one of them came since the last ForgetInterrupt.
+// Whether a signal came since the last ForgetInterrupt.
 bool Interrupted();
-// Whether it was SIGTERM: then the process is to end.
+// Whether it was SIGTERM: then the process must end.
 bool Terminated();
-// Of SIGINT alone.
+// For SIGINT alone.
 void ForgetInterrupt();
-// Waits until `fd` can be read, or is at its end; false: it was interrupted, be it just before. Not
-// for a call of read, which misses a signal that comes a moment too early.
+// Waits until `fd` can be read, or is at its end. False: a signal came, possibly just before the
+// call. A plain read would miss a signal that comes just before it.
 bool AwaitReadable(int fd);
 // Sleeps for `time`, or until a signal comes.
 void SleepUnlessInterrupted(absl::Duration time);

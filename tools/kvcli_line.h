@@ -1,10 +1,10 @@
-// What is typed into kvcli's shell: a line as words, and what may be meant by the beginning of one.
+// Lines of kvcli's shell: their split into words, and the completion of a word.
 //
 // Words are separated by blanks. Quotes work as in redis-cli, and may begin within a word
 // (--prefix="a b"):
 //
 //   "…"   with \xHH (a byte), \n \r \t \b \a, and \ before any other character for itself
-//   '…'   as it is, with \' for '
+//   '…'   literal, with \' for '
 //
 // Thread rule: any.
 
@@ -20,28 +20,29 @@
 
 namespace osprey {
 
-// Nothing but blanks, or a comment: it begins with #.
+// Whether it has nothing but blanks, or is a comment, which begins with #.
 bool IsNoCommand(absl::string_view line);
 
-// Errors: INVALID_ARGUMENT: a quote that is not closed, or is followed by something else than a
-// blank; \x without two hexadecimal digits.
+// Errors: INVALID_ARGUMENT: a quote that is not closed, or is not followed by a blank; \x without
+// two hexadecimal digits.
 absl::StatusOr<std::vector<std::string>> SplitLine(absl::string_view line);
 
-// `word` as SplitLine takes it.
+// `word` quoted for SplitLine.
 std::string LineQuoted(absl::string_view word);
 
 struct Completions {
-  size_t from = 0;                 // where in the line the word begins that they complete
-  std::vector<std::string> words;  // sorted; each begins with what stands there
+  size_t from = 0;                 // the start of the completed word in the line
+  std::vector<std::string> words;  // sorted; each begins with the word's text
 };
 
-// What may be meant by the last word of `line`, which ends at the cursor: a command's name, behind
-// it its flags and their values, where there are a few, behind `help` a command. In capitals, what
-// begins in capitals. Behind a command that takes a file, those that are there: folders end with /;
-// names that need quotes are left out. Nothing within quotes.
+// Completions of the last word of `line`, which ends at the cursor. The first word is a command's
+// name. Behind it come its flags and their values, if these are few; behind `help`, a command. A
+// word in capitals gives capitals. For a command that takes a file, existing names are completed:
+// folders end with /, and names that need quotes are left out. Within quotes there are no
+// completions.
 Completions CompleteLine(absl::string_view line);
 
-// What all of `words` begin with.
+// The longest common prefix of `words`.
 std::string CommonBeginning(const std::vector<std::string>& words);
 
 }  // namespace osprey

@@ -1,5 +1,5 @@
-// How far an import or export has come: a line on standard error that is drawn anew a few times a
-// second, when that is a terminal.
+// The progress of an import or export: a line on standard error, redrawn a few times a second if
+// that is a terminal.
 //
 //   import [#########.............]  41 %  410k records  52.1k/s  7.20MiB/s  12 s left
 //
@@ -17,20 +17,20 @@ namespace osprey {
 
 class Progress {
  public:
-  // `total`: of what `done` counts; 0: not known.
+  // `total`: the final value of `done`; 0: unknown.
   Progress(bool draws, std::string verb, uint64_t total);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // All since the beginning.
+  // All arguments count from the beginning.
   void Update(uint64_t done, uint64_t records, uint64_t bytes);
-  // Wipes the line, so that others can be written.
+  // Erases the line, so that others can be written.
   void Clear();
   absl::Duration elapsed() const;
 
   struct State {
-    double part = -1;  // 0 … 1; less: not known
+    double part = -1;  // 0 … 1; less: unknown
     uint64_t records = 0;
     uint64_t bytes = 0;
     absl::Duration elapsed;

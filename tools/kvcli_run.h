@@ -1,5 +1,5 @@
-// What kvcli's commands run: the functions of the table in kvcli_commands.cc, and what they share.
-// Of each: REQUIRES CheckUsage is OK; prints its result, or its error.
+// The functions of kvcli's commands, for the table in kvcli_commands.cc, and their common helpers.
+// Each function prints its result, or its error. REQUIRES for each: CheckUsage is OK.
 //
 // Thread rule: one thread at a time.
 
@@ -36,8 +36,8 @@ ExitStatus RunPersist(CommandContext& context, Arguments arguments);
 ExitStatus RunTouch(CommandContext& context, Arguments arguments);
 ExitStatus RunTtl(CommandContext& context, Arguments arguments);
 
-// A time to live as users write it: seconds, or a duration with its unit. `name` is what the error
-// calls it. Errors: INVALID_ARGUMENT.
+// Parses a time to live: seconds, or a duration with its unit. `name` is its name in errors.
+// Errors: INVALID_ARGUMENT.
 absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::string& text);
 
 // kvcli_server.cc
@@ -45,7 +45,7 @@ ExitStatus RunPing(CommandContext& context, Arguments arguments);
 ExitStatus RunStats(CommandContext& context, Arguments arguments);
 ExitStatus RunHelp(CommandContext& context, Arguments arguments);
 
-// "name=value", one behind the other, with `separator` between them.
+// Splits a list of "name=value" with `separator` between them.
 std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view text, char separator);
 
 // kvcli_stat.cc, kvcli_latency.cc, kvcli_bigkeys.cc, kvcli_export.cc, kvcli_import.cc
@@ -55,7 +55,7 @@ ExitStatus RunBigKeys(CommandContext& context, Arguments arguments);
 ExitStatus RunExport(CommandContext& context, Arguments arguments);
 ExitStatus RunImport(CommandContext& context, Arguments arguments);
 
-// What Command::check is for: of these commands' arguments.
+// The functions for Command::check.
 absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
@@ -64,7 +64,7 @@ absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);
 absl::Status CheckExport(Arguments arguments, const CommandOptions& options);
 absl::Status CheckImport(Arguments arguments, const CommandOptions& options);
 
-// Of --top.
+// The limit of --top.
 inline constexpr uint64_t kTopMax = 10'000;
 
 // kvcli_many.cc
@@ -80,32 +80,33 @@ ExitStatus RunDoctor(CommandContext& context, Arguments arguments);
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckDoctorFlags(const DoctorFlags& flags);
 
-// `word` as a shell takes it, on one line whatever is in it (a line end as only bash does).
+// `word` quoted for a shell, on one line for any contents (bash alone accepts the form of a line
+// end).
 std::string ShellQuoted(absl::string_view word);
 
-// The line that goes on with an interrupted command on `path`: all flags that were given, but for
-// those `without`, and `more`. For a shell, or for kvcli's where the command was typed there.
+// The command that resumes an interrupted one on `path`: all given flags, except those in
+// `without`, and `more`. It is for a shell, or for kvcli's shell if the command was typed there.
 std::string GoOnWith(const CommandContext& context, absl::string_view command,
                      const std::string& path, absl::Span<const absl::string_view> without,
                      absl::string_view more);
 
-// What helps, where the message does not say so itself; else empty.
+// The fix for errors whose message does not name one; otherwise empty.
 absl::string_view MendOf(const absl::Status& status);
 
-// Prints that `what` failed, where, why, and what helps.
+// Prints the failure of `what` with the server, the reason and the fix.
 ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status);
 
-// "VERB KEY", the key cut to what fits on a line.
+// "VERB KEY", with the key cut to fit on a line.
 std::string Quoted(absl::string_view verb, absl::string_view key);
 
-// VALUE as users write it: itself, - (standard input) or @FILE; with --literal always itself.
-// Errors: INVALID_ARGUMENT: - where there is no standard input.
+// Resolves VALUE: itself, - (standard input) or @FILE; with --literal always itself. Errors:
+// INVALID_ARGUMENT: - without a standard input.
 absl::StatusOr<std::string> ReadValue(const CommandContext& context, const std::string& argument);
 
-// Prints that `what` stored nothing since its VALUE could not be read.
+// Prints that `what` stored nothing because its VALUE could not be read.
 ExitStatus FailToRead(CommandContext& context, absl::string_view what, const absl::Status& status);
 
-// Runs a blocking call of the Client, and notes what it cost, for the result that is printed next.
+// Runs a blocking call of the Client, and records its cost for the printed result.
 template <typename Call>
 auto Timed(CommandContext& context, Call call) {
   const Counters before = context.client->counters();
@@ -121,10 +122,10 @@ auto Timed(CommandContext& context, Call call) {
   return result;
 }
 
-// REQUIRES: CheckUsage was OK with them.
+// REQUIRES: CheckUsage was OK with these options.
 WriteOptions WriteOptionsOf(const CommandOptions& options);
 
-// The result of a write: plain, the version alone, as --if-version takes it.
+// Prints the result of a write; in plain form the version alone, as --if-version takes it.
 void PrintWritten(CommandContext& context, absl::string_view people, const std::string& key,
                   uint64_t version);
 

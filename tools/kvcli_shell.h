@@ -1,4 +1,4 @@
-// kvcli's shell: command after command, from a terminal or a pipe.
+// kvcli's shell: one command after the other, from a terminal or a pipe.
 //
 // Thread rule: one thread.
 
@@ -17,20 +17,19 @@
 namespace osprey {
 
 struct Shell {
-  // Runs one command; prints its errors. kCannotConnect: also if there is no connection to run it
-  // on.
+  // Runs one command; prints its errors. kCannotConnect: also if there is no connection for it.
   absl::FunctionRef<ExitStatus(const std::vector<std::string>& words)> run;
-  // "osprey> ", or what tells that there is no connection.
+  // "osprey> ", or a prompt that shows the loss of the connection.
   absl::FunctionRef<std::string()> prompt;
   Output& out;
 };
 
 // On a terminal: until Ctrl-D, `exit` or `quit`. Ctrl-C drops the line, or ends the command.
-// Always kDone: the user has seen what failed.
+// Returns kDone in any case, because the user has seen the errors.
 ExitStatus RunOnTerminal(Shell shell);
 
-// Lines of `in` until its end; no prompt. Goes on after errors, and ends with the highest exit
-// status of all commands; only when the server cannot be reached (kCannotConnect) it ends there.
+// Runs lines of `in` until its end, without a prompt. It continues after errors, and returns the
+// highest exit status of all commands. A server that cannot be reached (kCannotConnect) ends it.
 ExitStatus RunLines(Shell shell, std::istream& in);
 
 }  // namespace osprey

@@ -1,4 +1,4 @@
-// A line of `kvcli stat`: what a server did between two looks at its statistics.
+// A line of `kvcli stat`: the activity of a server between two readings of its statistics.
 //
 // Thread rule: any.
 
@@ -15,21 +15,21 @@ namespace osprey {
 struct StatColumn {
   const char* name;  // of the header, and in JSON
   int width;         // of the column, in characters
-  // What it is made of: the sum of these statistics …
+  // The column's value: the sum of these statistics …
   std::vector<const char*> sources;
   enum class Kind {
-    kNow,       // … as it is now
+    kNow,       // … as it is
     kBytes,     // … as a size
-    kRate,      // … how much more a second
-    kReported,  // … as kRate, of what the server knows only from its clients
+    kRate,      // … as its increase a second
+    kReported,  // … as kRate, for statistics that clients report to the server
     kCpu,       // … in microseconds, as percent of one core
   } kind;
 };
 const std::vector<StatColumn>& StatColumns();
 
-// The value of each column. `before` and `now` are Client::ServerStats. What a server does not tell
-// is 0, and NaN if it is kReported; of a server that was started again in between, rates are
-// counted from 0.
+// The value of each column. `before` and `now` are Client::ServerStats. A statistic that the server
+// does not have is 0, and NaN if it is kReported. After a restart of the server, rates are counted
+// from 0.
 std::vector<double> StatRow(absl::string_view before, absl::string_view now);
 
 std::string StatHeader();

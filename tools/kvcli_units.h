@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers in human-readable form.
 
 #ifndef OSPREY_TOOLS_KVCLI_UNITS_H_
 #define OSPREY_TOOLS_KVCLI_UNITS_H_

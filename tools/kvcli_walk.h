@@ -1,5 +1,5 @@
-// Through all keys, by READs alone and with little memory: what scan, count, bigkeys and export
-// have in common.
+// Iterates over all keys, by READs alone and with little memory, for scan, count, bigkeys and
+// export.
 //
 // Thread rule: one thread at a time.
 
@@ -16,19 +16,18 @@
 namespace osprey {
 
 struct Walk {
-  // Values up to this length come many at a time; longer ones one by one.
+  // Values up to this length are fetched many at a time; longer ones one by one.
   static constexpr uint64_t kTogetherBytesMax = 64 << 10;
 
   std::string prefix;
   bool values = false;
-  uint64_t limit = UINT64_MAX;  // so many keys
-  std::string cursor;           // where it begins; afterwards where it ended: "": at the end
+  uint64_t limit = UINT64_MAX;  // at most this many keys
+  std::string cursor;           // the start; afterwards the end: "" after the last key
 };
 
-// Calls `each` for every key, and `after_page` behind each page, when walk.cursor is where to go
-// on. Ends early when that says false, when it was interrupted (kvcli_interrupt.h), or with an
-// error: of `each`, or Client::Scan's; then all up to walk.cursor is done, and a part of what
-// follows may be.
+// Calls `each` for every key, and `after_page` behind each page, with walk.cursor at the next page.
+// It ends early if after_page returns false, on an interruption (kvcli_interrupt.h), or on an error
+// of `each` or Client::Scan. Then all keys up to walk.cursor are done, and possibly some behind it.
 absl::Status WalkKeys(Client& client, Walk& walk,
                       absl::FunctionRef<absl::Status(const ScanItem& item)> each,
                       absl::FunctionRef<bool()> after_page);

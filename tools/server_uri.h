@@ -1,4 +1,4 @@
-// Which server a tool connects to.
+// The choice of a tool's server.
 //
 // Thread rule: any.
 
@@ -12,11 +12,12 @@
 
 namespace osprey {
 
-// Where the installed service accepts clients of its host (tools/packaging/kvserver.flags.head).
+// The address at which the installed service accepts clients of its host
+// (tools/packaging/kvserver.flags.head).
 inline constexpr char kInstalledSocket[] = "/run/osprey/osprey.sock";
 
-// The value of --server; if that is empty, the environment's OSPREY_SERVER; if that is empty too,
-// the socket of the installed service, if there is one. Errors: INVALID_ARGUMENT: there is none.
+// The value of --server. If that is empty, the environment's OSPREY_SERVER; if that is empty, too,
+// the socket of the installed service, if it exists. Errors: INVALID_ARGUMENT: there is none.
 absl::StatusOr<std::string> ServerUriOf(absl::string_view flag,
                                         const std::string& installed_socket = kInstalledSocket);
 

@@ -1,9 +1,8 @@
-// Debian package indexes (as `apt-cache dumpavail` prints them) as keys and values.
+// Debian package indexes (the output of `apt-cache dumpavail`) as keys and values.
 //
-// A stanza is a paragraph: its key is the package's name, its value all of its bytes with the last
-// newline, without the empty line that ends it. A name that comes again is told apart by its
-// version: the first is "name", the next "name=version", and where even that comes again
-// "name=version#2", "#3" …
+// A stanza is a paragraph. Its key is the package's name. Its value is all of its bytes with the
+// last newline, without the empty line that ends it. Versions distinguish repeated names: the first
+// is "name", the next "name=version", and repetitions of that are "name=version#2", "#3" …
 
 #ifndef OSPREY_TOOLS_STANZAS_H_
 #define OSPREY_TOOLS_STANZAS_H_
@@ -18,11 +17,11 @@ namespace osprey {
 
 struct Stanza {
   std::string key;
-  absl::string_view value;  // part of what was parsed
+  absl::string_view value;  // part of the parsed text
 };
 
-// The stanzas of `index` in their order, keys all different. `index` must outlive the result.
-// Errors: INVALID_ARGUMENT: a stanza without a Package field, or none at all; the message has the
+// The stanzas of `index` in their order, with distinct keys. `index` must outlive the result.
+// Errors: INVALID_ARGUMENT: a stanza without a Package field, or no stanza; the message has the
 // line number.
 absl::StatusOr<std::vector<Stanza>> ParseStanzas(absl::string_view index);
 

@@ -1,4 +1,4 @@
-// What the command line of kvbench says beside gflags' flags, and the values of some of those.
+// The arguments of kvbench that are not gflags' flags, and the values of some flags.
 //
 // Thread rule: plain functions.
 
@@ -18,14 +18,14 @@
 
 namespace osprey::loadgen {
 
-// What -p, -P and -s ask for, in their order, taken out of a command line.
+// The arguments -p, -P and -s in their order, removed from a command line.
 struct YcsbArguments {
   Properties files;
   Properties given;
   std::vector<std::string> rest;  // -s is --status there
 };
 
-// All errors here: INVALID_ARGUMENT.
+// All errors here are INVALID_ARGUMENT.
 absl::StatusOr<YcsbArguments> TakeYcsbArguments(absl::Span<const std::string> args);
 
 // Seconds, or a number with its unit.

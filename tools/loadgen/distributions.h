@@ -1,16 +1,16 @@
 // The random distributions of YCSB's core workloads (github.com/brianfrankcooper/YCSB), and those
 // of the Facebook ETC pool.
 //
-// Zipf: Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as YCSB
-// has it: constant time and memory a draw. The two most frequent ranks have exactly the
+// Zipf: Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, in
+// YCSB's form: constant time and memory a draw. The two most frequent ranks have exactly the
 // probabilities of Zipf's law, the others those of a continuous curve through it.
 //
 // ETC: Atikoglu, Xu, Frachtenberg, Jiang, Paleczny, "Workload analysis of a large-scale key-value
 // store", SIGMETRICS 2012, section 6: the fitted parameters, and the table of values below 15
 // bytes, as github.com/leverich/mutilate uses them.
 //
-// …At(u) is the value for the uniform number `u` (0 ≤ u < 1): the randomness stays outside, so that
-// a test can name the draw.
+// …At(u) is the value for the uniform number `u` (0 ≤ u < 1). The caller supplies the random
+// number, so that a test can choose the draw.
 //
 // Thread rule: const functions from any thread.
 
@@ -23,12 +23,12 @@
 
 namespace osprey::loadgen {
 
-// YCSB's Utils.fnvhash64: FNV over the eight bytes, and its absolute value as a signed number
-// (Java's Math.abs, which leaves -2^63 as it is).
+// YCSB's Utils.fnvhash64: FNV over the eight bytes, then its absolute value as a signed number. As
+// Java's Math.abs, it leaves -2^63 unchanged.
 int64_t FnvHash64(uint64_t value);
 
-// The sum of 1/i^theta for i from 1 to `n`, to within 1e-11 of itself, in constant time (Euler and
-// Maclaurin's formula beyond the first terms). REQUIRES: n > 0, 0 < theta < 1.
+// The sum of 1/i^theta for i from 1 to `n`, with a relative error of 1e-11, in constant time. It
+// uses the Euler-Maclaurin formula beyond the first terms. REQUIRES: n > 0, 0 < theta < 1.
 double Zeta(uint64_t n, double theta);
 
 class Zipfian {
@@ -41,7 +41,7 @@ class Zipfian {
   uint64_t At(double u) const;
   uint64_t Next(Random& random) const { return At(random.NextDouble()); }
 
-  // With a sum of 1/i^theta that is not quite that of `items`.
+  // With an approximate sum of 1/i^theta, slightly different from that of `items`.
   Zipfian(uint64_t items, double theta, double zeta_items);
 
   // Constant time, too. REQUIRES: items > 0.
@@ -59,8 +59,8 @@ class Zipfian {
   double second_ = 0;  // u * zeta below which the rank is 1
 };
 
-// Zipf over so many items that the count does not matter, and each rank scattered over the key
-// space by a hash: which keys are popular does not change when the space grows. YCSB's constants.
+// Zipf over a fixed, huge number of items, whose ranks a hash scatters over the key space. So the
+// popular keys stay the same when the space grows. YCSB's constants.
 class ScrambledZipfian {
  public:
   static constexpr uint64_t kItems = 10'000'000'000;
@@ -78,7 +78,8 @@ class ScrambledZipfian {
   Zipfian ranks_;
 };
 
-// A share of the draws goes to a share of the numbers, at the beginning; within both all are alike.
+// A share of the draws goes to a share of the numbers, those at the beginning. Within each part all
+// numbers are equally likely.
 class Hotspot {
  public:
   // REQUIRES: first ≤ last, both shares 0 … 1.
@@ -89,7 +90,7 @@ class Hotspot {
  private:
   uint64_t first_;
   uint64_t hot_;   // numbers in the hot set
-  uint64_t cold_;  // and the others
+  uint64_t cold_;  // numbers outside it
   double hot_draws_;
 };
 
@@ -113,7 +114,7 @@ struct ExtremeValue {
   double scale = 1;
   double shape = 1;  // not 0
 
-  // 0 < u < 1, of which it is the quantile.
+  // The quantile of `u`, 0 < u < 1.
   double At(double u) const;
 };
 
@@ -123,7 +124,7 @@ struct Pareto {
   double scale = 1;
   double shape = 1;  // not 0
 
-  // 0 ≤ u < 1, of which it is the quantile.
+  // The quantile of `u`, 0 ≤ u < 1.
   double At(double u) const;
   // REQUIRES: shape < 1.
   double mean() const { return location + scale / (1 - shape); }
@@ -139,9 +140,9 @@ inline constexpr uint64_t kValueBytesMax = 1 << 20;  // likewise
 // Of all requests, 1 in 31 is a SET (section 3 of the paper: GET:SET is 30:1).
 inline constexpr double kUpdates = 1.0 / 31;
 
-// Of the key with this number: always the same. At most kKeyBytesMax.
+// The length of the key with this number: always the same. At most kKeyBytesMax.
 uint64_t KeyBytes(uint64_t number);
-// Of one value. At most kValueBytesMax.
+// The length of one value. At most kValueBytesMax.
 uint64_t ValueBytes(Random& random);
 
 }  // namespace etc

@@ -1,5 +1,6 @@
-// One thread of load: takes operations from a source, keeps up to `depth` of them in flight in one
-// store, in a closed loop (the next starts when one ended) or at a pacer's times, and measures.
+// One thread of load. It takes operations from a source, keeps up to `depth` of them in flight in
+// one store, and measures them. In a closed loop an operation starts when one has ended; otherwise
+// at a pacer's times.
 //
 //             due, and a slot is free
 //   +------+ ------------------------> +-----------+  ended, or the read failed    +------+
@@ -9,9 +10,9 @@
 //                                          +--+  when the read has ended, the write starts
 //
 // Times: `service` is from the call that starts the operation to the callback that ends it;
-// `intended` from when the pacer meant it to start. Making the value lies before the first.
+// `intended` is from the pacer's intended start. The time to make the value is before the first.
 //
-// Thread rule: one thread at a time, but for the atomics that it is given.
+// Thread rule: one thread at a time, except for the atomics that it is given.
 
 #ifndef OSPREY_TOOLS_LOADGEN_DRIVER_H_
 #define OSPREY_TOOLS_LOADGEN_DRIVER_H_
@@ -35,17 +36,17 @@ namespace osprey::loadgen {
 struct DriverOptions {
   OperationSource::Phase phase = OperationSource::Phase::kRun;
   uint32_t depth = 1;          // operations in flight, at least 1
-  uint64_t operations = 0;     // to measure; 0: until `end_ns`, or the source has no more
-  int64_t start_ns = 0;        // of the measurement: what starts before is the warm-up
+  uint64_t operations = 0;     // to measure; 0: until `end_ns`, or the source ends
+  int64_t start_ns = 0;        // of the measurement: earlier operations are the warm-up
   int64_t end_ns = INT64_MAX;  // no operation starts from here on
   bool verify = false;
-  // Of the thread: no two threads' or processes' may be near.
+  // Set for each thread: the numbers of two threads or processes must be far apart.
   uint64_t serial = 0;
   uint64_t seed = 0;
   std::optional<Pacer> pacer;  // none: a closed loop
 };
 
-// What the threads of a run share.
+// Shared by the threads of a run.
 struct RunState {
   std::atomic<bool> stop = false;  // ends the run early
   Series series;
@@ -57,7 +58,7 @@ class Driver : private StoreListener {
   Driver(const DriverOptions& options, const Workload& workload, SharedKeys& keys, Store& store,
          Clock& clock, RunState& state);
 
-  // Until all that is asked for is done and nothing is in flight any more. Ends, since every
+  // Runs until all requested operations are done and none is in flight. It ends, because every
   // operation of a store ends. A load ends early when an insert failed.
   void Run();
 
@@ -68,9 +69,9 @@ class Driver : private StoreListener {
   Measurements& measurements() { return measured_; }
   // When the last operation ended; `start_ns` if none was measured.
   int64_t ended_ns() const { return last_end_ns_; }
-  // RunState::stop ended it before it had done all that was asked for.
+  // Whether RunState::stop ended it before all requested operations were done.
   bool stopped() const { return stopped_; }
-  // How far behind its pacer the thread was when it stopped starting operations.
+  // The delay behind the pacer when the thread started its last operation.
   int64_t behind_ns() const { return behind_ns_; }
 
  private:
@@ -82,11 +83,11 @@ class Driver : private StoreListener {
     int64_t intended_ns = 0;
     int64_t start_ns = 0;
     int64_t part_ns = 0;  // when the part that is in flight started
-    uint64_t floor = 0;   // a version of the key that was there before
-    std::string cursor;   // of the place's scans
+    uint64_t floor = 0;   // a version of the key that existed before the operation
+    std::string cursor;   // of this slot's scans
   };
 
-  // The newest version of some keys that this thread has seen.
+  // The newest version that this thread has seen of some keys.
   struct Seen {
     uint64_t key = UINT64_MAX;
     uint64_t version = 0;
@@ -102,9 +103,9 @@ class Driver : private StoreListener {
   void WriteBack(Token token, Value& value);
   void WaitForWork(int64_t now_ns);
   bool MayStart() const;
-  // Nothing is started any more.
+  // Starts no more operations.
   void Exhaust();
-  // The parts of a read-modify-write are measured as what they are, too.
+  // The parts of a read-modify-write are also measured by themselves.
   void MeasurePart(const Slot& slot, OperationKind kind, const absl::Status& status,
                    int64_t now_ns);
   void Finish(Token token, const absl::Status& status, int64_t now_ns);
@@ -129,7 +130,7 @@ class Driver : private StoreListener {
   std::vector<Slot> slots_;
   std::vector<Token> free_;
   std::vector<Seen> seen_;  // by key, modulo its size; empty unless values are verified
-  uint64_t connects_ = 0;   // a new connection may lead to a new server, whose versions start anew
+  uint64_t connects_ = 0;   // a new connection may lead to a new server with new versions
 
   uint64_t started_ = 0;  // measured operations
   bool exhausted_ = false;
@@ -139,12 +140,12 @@ class Driver : private StoreListener {
   Counters before_;
   int64_t last_start_ns_ = 0;
   int64_t last_end_ns_ = 0;
-  // What ends later counts to this second of the series: operations that are left in flight are no
-  // load of a second of its own.
+  // Operations that end later count to this second of the series: the last operations in flight are
+  // not a second's load.
   int64_t series_end_ns_;
   int64_t behind_ns_ = 0;
 
-  // On a cache line that other threads' drivers do not write.
+  // On its own cache line, so that other threads' drivers do not write to it.
   alignas(64) std::atomic<uint64_t> operations_ = 0;
 
   Histogram second_latencies_;

@@ -1,6 +1,6 @@
-// What the figures of a run depend on besides the run.
+// Properties of the machine and the program that affect a run's results.
 //
-// Thread rule: none; nothing here is kept.
+// Thread rule: none; these functions keep no state.
 
 #ifndef OSPREY_TOOLS_LOADGEN_ENVIRONMENT_H_
 #define OSPREY_TOOLS_LOADGEN_ENVIRONMENT_H_
@@ -12,12 +12,11 @@
 
 namespace osprey::loadgen {
 
-// host, cpu, cpus, kernel, compiler; build_id, of this program, if the linker gave it one: what
-// tells two programs apart; commit: from which it was built (server/build_commit.h), if that is
-// known.
+// host, cpu, cpus, kernel, compiler; build_id of this program, if the linker set one, to
+// distinguish two programs; commit of the build (server/build_commit.h), if known.
 Facts DescribeMachine();
 
-// "a=1 b=2" as facts; words without = are left out.
+// Splits "a=1 b=2" into facts; words without = are left out.
 Facts FactsOf(absl::string_view words);
 
 }  // namespace osprey::loadgen

@@ -21,18 +21,18 @@
 
 namespace osprey::loadgen {
 
-// One line of the table: so many values are at most `value`.
+// One line of the table: the number of values up to `value`.
 struct PercentileLevel {
   uint64_t value = 0;
-  double level = 0;  // 0 … 1: the fraction that the line is of
+  double level = 0;  // 0 … 1: the fraction of the line
   uint64_t count = 0;
 };
 
-// Five lines for each halving of the distance to 1, as HdrHistogram's default is; the last is 1.
-// Empty for an empty histogram.
+// Five lines for each halving of the distance to 1, HdrHistogram's default; the last is 1. Empty
+// for an empty histogram.
 std::vector<PercentileLevel> PercentileLevels(const Histogram& histogram);
 
-// Values of nanoseconds, written in microseconds.
+// Values are in nanoseconds; the text is in microseconds.
 std::string HdrPercentileText(const Histogram& nanos);
 
 }  // namespace osprey::loadgen

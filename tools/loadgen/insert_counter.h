@@ -1,5 +1,5 @@
-// The numbers of the keys that a run inserts, shared by its threads: a key is asked for only when
-// all keys below it have been acknowledged, too (YCSB's AcknowledgedCounterGenerator).
+// The numbers of the keys that a run inserts, shared by its threads. A run requests a key only when
+// all keys up to it have been acknowledged (YCSB's AcknowledgedCounterGenerator).
 //
 // Thread rule: thread-safe.
 
@@ -16,15 +16,15 @@ namespace osprey::loadgen {
 
 class InsertCounter {
  public:
-  // Numbers that are handed out and not acknowledged, at most.
+  // The limit for the distance of unacknowledged numbers.
   static constexpr uint64_t kWindow = uint64_t{1} << 20;
 
-  // The next number is `start`; those below are there. REQUIRES: start > 0.
+  // The next number is `start`; keys below it exist. REQUIRES: start > 0.
   explicit InsertCounter(uint64_t start);
 
-  // The next number; none while the oldest that is out is kWindow behind.
+  // The next number; none while the oldest unacknowledged one is kWindow behind.
   std::optional<uint64_t> Next();
-  // The insert of `number` ended, however. REQUIRES: Next returned it; once.
+  // The insert of `number` ended, successfully or not. REQUIRES: Next returned it; once.
   void Acknowledge(uint64_t number);
   // The greatest number such that it and all below are acknowledged.
   uint64_t last() const { return last_.load(std::memory_order_acquire); }

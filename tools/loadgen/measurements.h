@@ -1,7 +1,6 @@
-// What a run measured: latencies by kind of operation, how operations ended, and what happened
-// second by second.
+// The measurements of a run: latencies by kind of operation, outcomes, and a series by seconds.
 //
-// Thread rule: Measurements are one thread's; add them up when it has ended. A Series is
+// Thread rule: Measurements belong to one thread; add them when it has ended. A Series is
 // thread-safe.
 
 #ifndef OSPREY_TOOLS_LOADGEN_MEASUREMENTS_H_
@@ -21,12 +20,12 @@
 
 namespace osprey::loadgen {
 
-// Of one kind of operation; nanoseconds. YCSB keeps those that failed (NOT_FOUND is one) apart, so
-// does this.
+// Latencies of one kind of operation in nanoseconds. Failed operations (NOT_FOUND is one) are
+// separate, as in YCSB.
 struct KindMeasurements {
   Histogram service;  // from the start of the operation
   Histogram service_failed;
-  Histogram intended;  // from the time at which it was meant to start; open loop alone
+  Histogram intended;  // from its intended start; open loop alone
   Histogram intended_failed;
   // By status; kOk among them.
   std::map<absl::StatusCode, uint64_t> returns;
@@ -44,11 +43,11 @@ struct Measurements {
   uint64_t operations = 0;                              // a read-modify-write is one
   uint64_t scanned = 0;                                 // items that scans returned
   uint64_t checked = 0;                                 // values that were verified
-  uint64_t wrong = 0;                                   // and found wrong: not what was written
-  uint64_t stale = 0;  // and older than a version of the key that the thread knew before it asked
-  std::string first_wrong;    // the first of both, in words
-  std::string first_failure;  // the first that is neither OK nor NOT_FOUND, in words
-  // The store's client: what it did for these operations.
+  uint64_t wrong = 0;       // verified values that were not the written ones
+  uint64_t stale = 0;       // verified values older than a version that the thread had seen before
+  std::string first_wrong;  // a description of the first of both
+  std::string first_failure;  // a description of the first that is neither OK nor NOT_FOUND
+  // The work of the store's client for these operations.
   uint64_t gets = 0;
   uint64_t reads = 0;
   uint64_t scan_reads = 0;
@@ -61,11 +60,11 @@ struct Measurements {
   KindMeasurements& of(OperationKind kind) { return kinds[static_cast<size_t>(kind)]; }
   const KindMeasurements& of(OperationKind kind) const { return kinds[static_cast<size_t>(kind)]; }
   void Add(const Measurements& other);
-  // Operations by how they ended, all kinds; the parts of a read-modify-write apart.
+  // Operations by outcome, all kinds; the parts of a read-modify-write are separate.
   uint64_t Returned(absl::StatusCode code) const;
   // Neither OK nor NOT_FOUND.
   uint64_t failed() const;
-  // The greatest number of anything that is counted here.
+  // The greatest of all counts here.
   uint64_t LargestCount() const;
 };
 
@@ -79,17 +78,16 @@ struct SeriesRow {
   uint64_t max_ns = 0;
 };
 
-// Collects what threads did in each second, from reports that come up to kOpenSeconds late.
+// Collects the threads' operations of each second, from reports that come up to kOpenSeconds late.
 class Series {
  public:
   static constexpr size_t kOpenSeconds = 8;
 
-  // Operations that ended in this second, by one thread.
+  // Adds one thread's operations that ended in this second.
   void Add(uint64_t second, const Histogram& latencies);
-  // What is known of that second now.
+  // The reports of that second so far.
   SeriesRow Row(uint64_t second) const;
-  // All seconds from 0 to the last one of which anything was reported, those without operations
-  // too.
+  // All seconds from 0 to the last one with a report, those without operations included.
   std::vector<SeriesRow> Rows() const;
 
  private:

@@ -1,4 +1,4 @@
-// Which operation comes next, on which key: one source a thread, over what the threads share.
+// The next operation and its key: each thread has a source, over state that the threads share.
 //
 // Thread rule: an OperationSource belongs to one thread; SharedKeys is thread-safe and outlives the
 // sources.
@@ -20,7 +20,7 @@
 namespace osprey::loadgen {
 
 struct SharedKeys {
-  // REQUIRES: ParseWorkload made it.
+  // REQUIRES: `workload` is from ParseWorkload.
   explicit SharedKeys(const Workload& workload)
       : inserted(workload.records), sequence(workload.insert_start) {}
 
@@ -41,8 +41,8 @@ class OperationSource {
   // `workload` and `shared` must outlive this.
   OperationSource(Phase phase, const Workload& workload, SharedKeys& shared, uint64_t seed);
 
-  // None: a load that has handed out all keys; or, in a run, an insert that has to wait for others
-  // to end. An insert of a run is to be acknowledged to SharedKeys::inserted when it ended.
+  // The next operation. None: a load has issued all keys, or an insert of a run must wait for
+  // others to end. The end of a run's insert must be acknowledged to SharedKeys::inserted.
   std::optional<Operation> Next();
 
  private:
@@ -62,14 +62,14 @@ class OperationSource {
   Zipfian scan_lengths_;
 };
 
-// The name of a key, in memory of its own.
+// The name of a key, in its own memory.
 class KeyName {
  public:
   static constexpr size_t kBytesMax = 256;
 
-  // "user" and the number's hash in decimal, or the number itself where inserts are ordered, with
-  // zeros before it as zeropadding says; of the ETC pool: the number, with zeros before it to the
-  // length of this key.
+  // "user" and the number's hash in decimal, or the number itself if inserts are ordered, with
+  // zeros before it according to zeropadding. In the ETC pool: the number, with zeros before it up
+  // to the length of this key.
   KeyName(const Workload& workload, uint64_t number);
 
   absl::string_view view() const { return {bytes_, size_}; }

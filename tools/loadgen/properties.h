@@ -1,5 +1,4 @@
-// Properties as Java writes them (java.util.Properties.load), which is how YCSB's workload files
-// are written:
+// Properties in the syntax of Java (java.util.Properties.load), as in YCSB's workload files:
 //
 //   # comment       ! comment
 //   recordcount=1000000
@@ -8,8 +7,8 @@
 //   name = goes on \       (nothing behind the backslash)
 //          here
 //
-// Escapes: \t \n \r \f \\ \uXXXX (which becomes UTF-8); a backslash before anything else is
-// dropped. Later ones replace earlier ones of the same name.
+// Escapes: \t \n \r \f \\ \uXXXX (which becomes UTF-8); a backslash before any other character is
+// dropped. Later properties replace earlier ones of the same name.
 //
 // Thread rule: none; plain functions and values.
 
@@ -31,15 +30,15 @@ using Properties = std::map<std::string, std::string, std::less<>>;
 
 constexpr size_t kPropertiesBytesMax = 1 << 20;
 
-// Adds those in `text` to `properties`. Errors: INVALID_ARGUMENT, with the number of the line: an
-// escape that is none, a byte 0, no name; or `text` above kPropertiesBytesMax.
+// Adds the properties of `text`. Errors: INVALID_ARGUMENT, with the number of the line: an invalid
+// escape, a byte 0, no name; or `text` above kPropertiesBytesMax.
 absl::Status ParseProperties(absl::string_view text, Properties& properties);
 
-// Adds those in a file. Errors: as ParseProperties, with the path; INVALID_ARGUMENT: it cannot be
-// read.
+// Adds the properties of a file. Errors: as ParseProperties, with the path; INVALID_ARGUMENT: it
+// cannot be read.
 absl::Status ReadPropertiesFile(const std::string& path, Properties& properties);
 
-// Adds "name=value", as -p has it. Errors: INVALID_ARGUMENT.
+// Adds "name=value", the form of -p. Errors: INVALID_ARGUMENT.
 absl::Status ParseAssignment(absl::string_view text, Properties& properties);
 
 }  // namespace osprey::loadgen

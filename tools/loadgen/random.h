@@ -1,5 +1,5 @@
-// Random numbers for load: xoshiro256++ (Blackman and Vigna, prng.di.unimi.it), a nanosecond each,
-// the same for the same seed on every machine.
+// Random numbers for load: xoshiro256++ (Blackman and Vigna, prng.di.unimi.it). A number takes a
+// nanosecond, and a seed gives the same numbers on every machine.
 //
 // Thread rule: one thread at a time. Give each thread its own.
 
@@ -12,7 +12,7 @@
 
 namespace osprey::loadgen {
 
-// Spreads the bits of `value`: different values give numbers that look independent (splitmix64).
+// Spreads the bits of `value`: different values give seemingly independent numbers (splitmix64).
 constexpr uint64_t Mix64(uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -43,7 +43,7 @@ class Random {
   // 0 < x ≤ 1: for logarithms.
   constexpr double NextPositive() { return static_cast<double>((Next() >> 11) + 1) * 0x1p-53; }
 
-  // 0 ≤ x < bound, all alike to within bound/2^64. REQUIRES: bound > 0.
+  // 0 ≤ x < bound, uniform up to bound/2^64. REQUIRES: bound > 0.
   constexpr uint64_t Below(uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64);

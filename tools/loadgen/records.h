@@ -1,13 +1,13 @@
-// Values that say themselves whether they are right, and the check of them:
+// Values that carry their own check, and its verification:
 //
 //   0        8        16       24
 //   | check  | serial | key    | random bytes …
 //
 // check is XXH3 over all that follows it, serial a number that no two writes of a run share, key
-// XXH3 of the key; each 8 bytes, little-endian. A value shorter than that is the beginning of a
-// stream of bytes that its key determines.
+// XXH3 of the key; each has 8 bytes, little-endian. A shorter value is the beginning of a stream of
+// bytes that its key determines.
 //
-// Thread rule: a RecordMaker belongs to one thread; IsRecordOf from any.
+// Thread rule: a RecordMaker belongs to one thread; IsRecordOf may run on any.
 
 #ifndef OSPREY_TOOLS_LOADGEN_RECORDS_H_
 #define OSPREY_TOOLS_LOADGEN_RECORDS_H_
@@ -28,12 +28,12 @@ constexpr size_t kRecordHeadBytes = 24;
 
 class RecordMaker {
  public:
-  // `serial` and `seed` differ between threads and processes. `workload` must outlive this.
+  // `serial` and `seed` must differ between threads and processes. `workload` must outlive this.
   RecordMaker(const Workload& workload, uint64_t serial, uint64_t seed);
 
   // A new value of a key; valid until the next call.
   absl::string_view Make(absl::string_view key);
-  // Writes one field of `value` anew.
+  // Replaces one field of `value`.
   void ChangeField(absl::string_view key, std::string& value);
 
  private:
@@ -45,7 +45,7 @@ class RecordMaker {
   uint64_t serial_;
   Random random_;
   Zipfian field_lengths_;
-  std::vector<char> noise_;  // random bytes to copy from: as random as needed, and cheap
+  std::vector<char> noise_;  // random bytes to copy from: random enough, and cheap
   std::vector<char> value_;
 };
 

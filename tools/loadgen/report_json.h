@@ -1,5 +1,5 @@
-// A result as JSON, in full: `kvbench merge` reads it back. Times carry their unit in their name;
-// histograms are lists of [greatest nanoseconds of the bucket, count].
+// A complete result as JSON, which `kvbench merge` reads back. Times carry their unit in their
+// name; histograms are lists of [greatest nanoseconds of the bucket, count].
 //
 // Thread rule: plain functions.
 
@@ -16,12 +16,12 @@
 
 namespace osprey::loadgen {
 
-// Of a file that is read back: a week of seconds takes less.
+// The limit for a file that is read: a week of seconds takes less.
 constexpr size_t kJsonBytesMax = size_t{256} << 20;
 
 std::string ToJson(const RunResult& result);
 
-// Errors: INVALID_ARGUMENT: no JSON, or not kvbench's; says what is wrong with it.
+// Errors: INVALID_ARGUMENT: not JSON, or not of kvbench; the message names the defect.
 absl::StatusOr<RunResult> FromJson(absl::string_view text);
 
 }  // namespace osprey::loadgen

@@ -13,28 +13,28 @@
 
 namespace osprey::loadgen {
 
-// One set of latencies that a report shows: "READ", "READ-FAILED", "Intended-READ" …
+// One set of latencies of a report: "READ", "READ-FAILED", "Intended-READ" …
 struct LatencySet {
   std::string name;
-  const Histogram* nanos;  // of the result that it was taken from
-  // The kind whose ends are counted there; nullptr where another set has them.
+  const Histogram* nanos;  // points into the result
+  // The kind whose outcomes this set shows; nullptr if another set shows them.
   const KindMeasurements* kind = nullptr;
   bool intended = false;
   bool failed = false;
 };
 
-// Those that are not empty, in YCSB's order; services and intended times as the result asks for.
+// The sets that are not empty, in YCSB's order; services and intended times as the result requests.
 std::vector<LatencySet> LatencySets(const RunResult& result);
 
-// "# transport=…" and what else a reader has to know, and then lines as YCSB's: "[READ],
-// 99thPercentileLatency(us), 12.345". Latencies have three decimals, since an operation may take
-// less than a microsecond. [CLIENT] and [VERIFY] are Osprey's own.
+// "# transport=…" and other facts, then YCSB's lines: "[READ], 99thPercentileLatency(us), 12.345".
+// Latencies have three decimals, because an operation may take less than a microsecond. [CLIENT]
+// and [VERIFY] are Osprey's own.
 std::string YcsbText(const RunResult& result);
 
 // "95th", "99.9".
 std::string Ordinal(double percentile);
 
-// With a line of names; a line a second.
+// A line of names, then a line a second.
 std::string SeriesCsv(const RunResult& result);
 
 }  // namespace osprey::loadgen

@@ -1,5 +1,5 @@
-// All that there is to say about a run, or about several that were merged: what every report is
-// made from, and what JSON keeps in full.
+// The complete result of a run, or of several merged ones. All reports come from it, and JSON keeps
+// all of it.
 //
 // Thread rule: plain values and functions.
 
@@ -18,24 +18,24 @@
 
 namespace osprey::loadgen {
 
-// Names and values in the order in which they are to be shown.
+// Names and values in their display order.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Of anything that is counted: what a number of JSON holds exactly wherever it is read.
+// The limit of all counts: JSON readers keep numbers up to this exactly.
 constexpr uint64_t kCountMax = uint64_t{1} << 53;
 
 struct RunResult {
   std::string phase;               // "load" or "run"
   Facts environment;               // machine, transport, versions
   Facts settings;                  // of the workload and the loop
-  std::vector<std::string> notes;  // what a reader of the figures has to know
+  std::vector<std::string> notes;  // facts that readers of the numbers need
   absl::Time began;                // of the measurement
   double seconds = 0;              // to the end of the last operation
   bool open_loop = false;
   bool interrupted = false;
   int64_t behind_ns = 0;   // open loop: how late the latest thread was at the end
-  uint64_t processes = 1;  // whose results these are
-  // What the text shows.
+  uint64_t processes = 1;  // the number of processes with these results
+  // The percentiles in the text.
   std::vector<double> percentiles;
   bool show_service = true;
   bool show_intended = false;
@@ -48,11 +48,10 @@ struct RunResult {
   }
 };
 
-// Several processes' results as one. They are taken to have run side by side: operations and
-// histograms are added, the time is that of the longest, and a second's percentiles are the
-// greatest of all. Settings and environment are the first's, with "(differs)" where others' are not
-// the same. Errors: INVALID_ARGUMENT: none, or loads and runs mixed, or more than kCountMax of
-// something together.
+// Merges the results of several processes that ran side by side: operations and histograms are
+// added, and the longest time counts. A second's percentiles are the greatest of all. Settings and
+// environment are the first's, with "(differs)" where others' differ. Errors: INVALID_ARGUMENT: no
+// results, loads mixed with runs, or a sum above kCountMax.
 absl::StatusOr<RunResult> Merge(absl::Span<const RunResult> results);
 
 }  // namespace osprey::loadgen

@@ -1,4 +1,4 @@
-// A whole run: a store and a driver for each thread, a line a second about them, and their sum.
+// A whole run: a store and a driver for each thread, a status line a second, and their sum.
 
 #ifndef OSPREY_TOOLS_LOADGEN_RUNNER_H_
 #define OSPREY_TOOLS_LOADGEN_RUNNER_H_
@@ -26,16 +26,16 @@ struct RunnerOptions {
   Arrivals arrivals = Arrivals::kPoisson;
   absl::Duration warm_up = absl::ZeroDuration();
   uint64_t seed = 0;
-  // One for each thread; called by the thread that calls RunWorkload.
+  // Makes the store of one thread; called by the thread that calls RunWorkload.
   std::function<absl::StatusOr<std::unique_ptr<Store>>()> connect;
-  // A line about each interval, by the thread that calls RunWorkload; none if empty.
+  // Takes a line about each interval, in the thread that calls RunWorkload; no lines if empty.
   std::function<void(const std::string&)> status;
-  // Set from outside, as by a signal: the run ends early. Must outlive the call.
+  // Set from outside, such as by a signal: the run ends early. Must outlive the call.
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// Runs, and blocks until it has ended. environment, notes and settings are left to the caller, but
-// for what the store says of itself. Errors: those of `connect`; nothing ran then.
+// Runs, and blocks until it has ended. The caller fills environment, notes and settings, except the
+// store's own description. Errors: those of `connect`; then nothing ran.
 absl::StatusOr<RunResult> RunWorkload(const RunnerOptions& options);
 
 }  // namespace osprey::loadgen

@@ -1,6 +1,6 @@
-// What a driver needs of a store: to start operations, and to be told how they ended. Implemented
-// by an Osprey client, by a store that does nothing (to measure what the load itself costs), and by
-// tests in virtual time.
+// The driver's interface to a store: start operations and receive their results. There are three
+// implementations: an Osprey client, a store that does nothing (to measure the cost of the load
+// itself), and tests in virtual time.
 //
 // Thread rule: one thread at a time.
 
@@ -18,7 +18,7 @@
 
 namespace osprey::loadgen {
 
-// Nanoseconds that never go back.
+// Nanoseconds that never decrease.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -28,13 +28,13 @@ class Clock {
 // The machine's monotonic clock.
 Clock& SystemClock();
 
-// Which of the driver's operations ended.
+// Identifies an operation of the driver.
 using Token = uint32_t;
 
 class StoreListener {
  public:
   virtual ~StoreListener() = default;
-  // `value` is the listener's to change or move away.
+  // The listener may change `value` or move it away.
   virtual void ReadEnded(Token token, absl::StatusOr<Value>& value) = 0;
   virtual void WriteEnded(Token token, const absl::StatusOr<uint64_t>& version) = 0;
   virtual void ScanEnded(Token token, const absl::StatusOr<ScanPage>& page) = 0;
@@ -44,15 +44,15 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Each: OK: the listener is told once, in a later Poll or Wait. Not OK: it was not started. Key,
-  // value and cursor are copied.
+  // Each: OK: the listener is called once, in a later Poll or Wait. Not OK: the operation was not
+  // started. Key, value and cursor are copied.
   virtual absl::Status StartRead(absl::string_view key, Token token) = 0;
   virtual absl::Status StartWrite(absl::string_view key, absl::string_view value, Token token) = 0;
   virtual absl::Status StartScan(absl::string_view cursor, uint64_t limit, Token token) = 0;
 
-  // Makes progress, and tells the listener what ended.
+  // Makes progress, and calls the listener for ended operations.
   virtual void Poll() = 0;
-  // Polls until something ended or `timeout_ns` passed. With nothing in flight it may return
+  // Polls until an operation ended or `timeout_ns` passed. With nothing in flight it may return
   // earlier.
   virtual void Wait(int64_t timeout_ns) = 0;
 
@@ -60,18 +60,18 @@ class Store {
   // "transport=… device=… server=…".
   virtual std::string Describe() const = 0;
 
-  // Before the first Start; must outlive the operations.
+  // REQUIRES: before the first Start. The listener must outlive the operations.
   void set_listener(StoreListener* listener) { listener_ = listener; }
 
  protected:
   StoreListener* listener_ = nullptr;
 };
 
-// Connects. REQUIRES: options.operations_max allows what the driver has in flight. Errors:
+// Connects. REQUIRES: options.operations_max is at least the driver's depth. Errors:
 // Client::Connect's.
 absl::StatusOr<std::unique_ptr<Store>> ConnectStore(absl::string_view uri, const Options& options);
 
-// A store in which every operation has ended at the next Poll, and every key is there with an empty
+// A store in which every operation ends at the next Poll, and every key is present with an empty
 // value.
 std::unique_ptr<Store> NullStore();
 

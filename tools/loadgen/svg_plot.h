@@ -1,6 +1,6 @@
-// A result as a picture: latency by percentile on HdrHistogram's axis, on which each further nine
-// is as wide as the one before; and throughput and p99 over time. SVG 1.1, in plain shapes and
-// text.
+// A result as a picture: latency by percentile, and throughput and p99 over time. The percentile
+// axis is HdrHistogram's, on which each further nine is as wide as the one before. SVG 1.1, in
+// plain shapes and text.
 //
 // Thread rule: plain functions.
 

@@ -1,19 +1,16 @@
-// What a run does: the operations and their shares, which keys, how long values and scans are. The
-// names, defaults and meanings are those of YCSB's CoreWorkload, as far as a store without fields
-// has them:
+// The workload of a run: the operations and their shares, the choice of keys, the lengths of values
+// and scans. Names, defaults and meanings are those of YCSB's CoreWorkload, as far as a store
+// without fields has them:
 //
 //   record    One value of fieldcount × fieldlength bytes, the fields one after the other with
-//   nothing between. With
-//             other than constant lengths, the sum of fieldcount lengths; a field is then an even
-//             share of the value.
-//   read      Fetches the whole value: there is nothing smaller to fetch.
+//             nothing between. Unless lengths are constant, it has the sum of fieldcount lengths; a
+//             field is then an even share of the value.
+//   read      Fetches the whole value, the smallest unit of the store.
 //   update    Writes a whole new value (writeallfields=true, the default here). With
-//   writeallfields=false it reads the
-//             value, changes one field and writes it back, as others' drivers for such stores do:
-//             two operations on the store, and no condition on the second.
-//   scan      Goes on where the last scan of the same thread and place in flight ended, since keys
-//   have no order: the
-//             chosen key is not used, the length is.
+//             writeallfields=false it reads the value, changes one field and writes it back, as other
+//             drivers for such stores do: two operations on the store, without a condition.
+//   scan      Continues where the last scan of the same thread and slot ended, since keys have no
+//             order: it ignores the chosen key and uses the length.
 //
 // Thread rule: plain values.
 
@@ -38,7 +35,7 @@ namespace osprey::loadgen {
 // In YCSB's order.
 enum class OperationKind : uint8_t { kRead, kUpdate, kInsert, kScan, kReadModifyWrite };
 constexpr size_t kOperationKinds = 5;
-// As YCSB prints it: "READ-MODIFY-WRITE".
+// The name in YCSB's output: "READ-MODIFY-WRITE".
 absl::string_view NameOf(OperationKind kind);
 
 enum class Requests { kUniform, kZipfian, kLatest, kHotspot, kSequential, kExponential };
@@ -52,7 +49,7 @@ constexpr double kTargetMax = 1e9;
 struct Workload {
   std::string name = "custom";  // "a" … "f", "etc"
 
-  std::array<double, kOperationKinds> shares{};  // by OperationKind; they add up to 1
+  std::array<double, kOperationKinds> shares{};  // by OperationKind; their sum is 1
   Requests requests = Requests::kUniform;
   double hot_set = 0.2;
   double hot_operations = 0.8;
@@ -62,7 +59,7 @@ struct Workload {
   uint64_t records = 0;
   uint64_t operations = 0;  // 0: until the duration is over
   uint64_t insert_start = 0;
-  uint64_t insert_count = 0;  // of a load; of a run, the keys that uniform requests choose from
+  uint64_t insert_count = 0;  // of a load; in a run, the keys that uniform requests choose from
   bool ordered = false;       // keys by number instead of by its hash
   uint64_t zero_padding = 1;
 
@@ -85,24 +82,25 @@ struct Workload {
   bool status = false;
   absl::Duration status_every = absl::Seconds(1);
   std::vector<double> percentiles = {50, 95, 99, 99.9};
-  // measurement.interval: which times are printed; "" leaves it to whether there is a target.
+  // measurement.interval: the printed times; "": service times, and intended ones if there is a
+  // target.
   std::string interval;
 
   double share(OperationKind kind) const { return shares[static_cast<size_t>(kind)]; }
   uint64_t value_bytes_max() const;
 };
 
-// Of the properties that change something here.
+// The names of properties with an effect here.
 absl::Span<const absl::string_view> PropertyNames();
 
-// The properties of one of YCSB's core workloads, by its letter, or of "etc": the sizes of the
-// Facebook ETC pool and its 30 GETs for each SET, with Zipf's choice of keys. Errors:
-// INVALID_ARGUMENT names those that there are.
+// The properties of one of YCSB's core workloads, by its letter, or of "etc". The latter has the
+// sizes of the Facebook ETC pool and its 30 GETs for each SET, with Zipf's choice of keys. Errors:
+// INVALID_ARGUMENT lists the valid names.
 absl::StatusOr<Properties> PresetWorkload(absl::string_view name);
 
-// Reads and checks all of it. What is known but means nothing here, or belongs to another database,
-// becomes a line in `notes`. Errors: INVALID_ARGUMENT: a name that is not known, with the nearest
-// that is; a value that cannot be.
+// Parses and checks all properties. A known name without effect here, or of another database,
+// becomes a line in `notes`. Errors: INVALID_ARGUMENT: an unknown name, with the nearest known one;
+// an invalid value.
 absl::StatusOr<Workload> ParseWorkload(const Properties& properties,
                                        std::vector<std::string>& notes);
 
