@@ -10,7 +10,7 @@ namespace osprey {
 
 // Calls of operator new in this process so far. Thread-safe.
 uint64_t AllocationsSoFar();
-// The bytes that they asked for. Thread-safe.
+// The bytes that these calls requested. Thread-safe.
 uint64_t AllocatedBytesSoFar();
 
 }  // namespace osprey

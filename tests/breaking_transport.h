@@ -1,9 +1,9 @@
-// A transport that breaks its connection at a step of the test's choice, around a real one.
+// Wraps a real transport and breaks its connection at a step that the test chooses.
 //
-// A step is a Send, an Attach, a chain of READs that is posted, a frame that comes or a chain that
-// ends. One Breaker counts the steps of both sides of a connection; the connection that takes step
-// `break_at` is broken just before it (what it would have brought is lost) or just after it (the
-// other side may get it, or not).
+// A step is a Send, an Attach, a chain of READs posted, a frame received or a chain completed. One
+// Breaker counts the steps of both sides of a connection. The connection breaks just before step
+// `break_at`, and the step's effect is lost. Or it breaks just after it, and the other side may
+// receive the effect.
 //
 // Thread rule: one thread for all transports of a Breaker.
 
@@ -24,7 +24,7 @@ struct Breaker {
   int break_at = 0;  // 0: never
   int steps = 0;     // so far
   bool broke = false;
-  // How many steps after a break the next one comes; empty: never.
+  // The number of steps from a break to the next one; empty: none.
   std::function<int()> again;
 };
 

@@ -1,4 +1,4 @@
-// The C API on a kvserver: over shared memory; in the lab, over verbs.
+// Tests of the C API with a kvserver: over shared memory; in the lab, over verbs.
 
 #ifndef OSPREY_TESTS_C_API_FIXTURE_H_
 #define OSPREY_TESTS_C_API_FIXTURE_H_

@@ -19,7 +19,7 @@
 
 namespace osprey {
 
-// What a callback brought.
+// The result of a callback.
 template <typename T>
 struct Outcome {
   std::optional<absl::StatusOr<T>> value;
@@ -72,7 +72,7 @@ class ClientEngineTest : public ::testing::Test {
     engine_.reset();
   }
 
-  // One round of everybody.
+  // One round of client and server.
   void Step(absl::Duration time = absl::Microseconds(100)) {
     now_ += time;
     if (engine_ != nullptr) engine_->Poll(now_);
@@ -82,7 +82,7 @@ class ClientEngineTest : public ::testing::Test {
   void RunFor(absl::Duration time, absl::Duration step = absl::Milliseconds(1)) {
     for (const absl::Time end = now_ + time; now_ < end;) Step(step);
   }
-  // False if it does not come true within `most`.
+  // False if `condition` is not true within `most`.
   bool RunUntil(const std::function<bool()>& condition, absl::Duration most = absl::Seconds(1)) {
     for (const absl::Time end = now_ + most; now_ < end && !condition();) Step();
     return condition();
@@ -146,8 +146,8 @@ class ClientEngineTest : public ::testing::Test {
 
   fake::Network network_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  rdma::AuthKey::Pointer key_;  // of engines that are started; null: none
-  // Of the client and of the server; null: now_, as they are polled.
+  rdma::AuthKey::Pointer key_;  // of engines started from now on; null: none
+  // The clock of client and server; null: now_, as they are polled.
   std::function<absl::Time()> clock_;
   std::function<absl::Time()> coarse_clock_;  // null: as in virtual time
   std::function<absl::Time()> server_clock_;

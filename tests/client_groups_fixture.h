@@ -1,4 +1,5 @@
-// GETs of callers who wait, in virtual time: begun together, and answered where the caller looks.
+// Batches of blocking GETs in virtual time. They begin together, and the caller polls for the
+// results.
 
 #ifndef OSPREY_TESTS_CLIENT_GROUPS_FIXTURE_H_
 #define OSPREY_TESTS_CLIENT_GROUPS_FIXTURE_H_
@@ -28,7 +29,7 @@ class ClientWaitingTest : public ClientEngineTest {
     EXPECT_TRUE(result.status.ok()) << result.status;
     return result.version;
   }
-  // Returns how many were begun: all that there is room for.
+  // Begins as many as fit, and returns their number.
   size_t Begin(const std::vector<absl::string_view>& keys,
                absl::Duration deadline = absl::Seconds(1)) {
     answers_.assign(keys.size(), absl::UnknownError("not answered yet"));
@@ -36,8 +37,8 @@ class ClientWaitingTest : public ClientEngineTest {
   }
   const Counters& counters() const { return engine_->counters(); }
 
-  // Three keys that are written again and again while READs go on, once before so many pieces;
-  // `get` is to answer all of them each time: with what they were or became meanwhile.
+  // Three keys are rewritten while READs run, once before every few pieces. `get` must return all
+  // of them each time, with a value that was valid during the GET.
   template <typename Get>
   void OverwriteWhileTheyAreRead(int rounds, Get get) {
     const std::vector<absl::string_view> keys = {"planet", "star", "moon"};
@@ -46,7 +47,7 @@ class ClientWaitingTest : public ClientEngineTest {
     int writes = 0;
     const auto write = [&] {
       const size_t i = ++writes % keys.size();
-      // Inline, in place, and elsewhere.
+      // Written inline, in place, and as a new item.
       const size_t bytes = i == 0 ? 30 : i == 1 ? 500 : 400 + 200 * (writes / 3 % 2);
       versions[i] = Store(keys[i], std::string(bytes, static_cast<char>('a' + writes % 26)));
     };

@@ -1,5 +1,5 @@
 // Random numbers for simulations: fast, and the same with every compiler and library. (Draw one at
-// a time: the order in which the arguments of a call are evaluated is the compiler's.)
+// a time: the compiler chooses the order in which the arguments of a call are evaluated.)
 
 #ifndef OSPREY_TESTS_DICE_H_
 #define OSPREY_TESTS_DICE_H_
@@ -26,12 +26,12 @@ class Dice {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(Next()) * below >> 64);
   }
   bool Chance(uint64_t percent) { return Below(100) < percent; }
-  // How many times something that happens `per_10k` times in 10,000 does not happen before it does:
-  // to draw this once costs less than to draw each time. UINT64_MAX: never.
+  // The number of trials before an event of probability `per_10k` in 10,000. One draw of this costs
+  // less than a draw for each trial. UINT64_MAX: never.
   uint64_t Gap(uint64_t per_10k) {
     if (per_10k == 0) return UINT64_MAX;
     if (per_10k >= 10000) return 0;
-    // Uniform instead of geometric, with the same mean: nobody depends on more.
+    // Uniform instead of geometric, with the same mean; no caller depends on more.
     return Below(2 * (10000 / per_10k) - 1);
   }
   template <typename T>

@@ -1,4 +1,4 @@
-// What the tests of time to live share: a table with a clock that stands still until a test moves
+// Shared by the tests of time to live: a table with a clock that stands still until a test moves
 // it.
 
 #ifndef OSPREY_TESTS_EXPIRY_FIXTURE_H_
@@ -49,14 +49,14 @@ struct ExpiryFixture {
     return table->Expire(key, condition, lifetime, Now());
   }
   bool Has(absl::string_view key) const { return table->Find(key).ok(); }
-  // By a reader whose clock is right to within `error_ns`.
+  // Reads with a clock that is exact to within `error_ns`.
   GetResult Read(absl::string_view key, uint64_t error_ns = 0, uint64_t hint = 0,
                  const LookupOptions& options = {}) {
     RegionMap map(kTestIncarnation, memory.size());
     FillMap(map, memory.data());
     return Get(map, memory.data(), key, hint, options, {now_ns - error_ns, now_ns + error_ns});
   }
-  // All steps that are due, as an engine would.
+  // Runs all steps that are due, as an engine would.
   void Sweep() {
     for (int i = 0; i < 100000 && table->SweepStep(Now()); ++i) {
     }

@@ -1,28 +1,27 @@
-// A Transport in one process, one thread and no time: what tests and simulations of the engines run
-// on.
+// A Transport within one process and one thread, without real time, for tests and simulations of
+// the engines.
 //
 //   fake::Network network;                                    // everything happens inside it
 //   auto server_domain = network.NewDomain("server");         // one for each "process"
 //   auto client_domain = network.NewDomain("client");
 //   auto server = server_domain->NewTransport({}).value();
 //   auto client = client_domain->NewTransport({}).value();
-//   server->Listen("rdma://server:7411", incarnation);        // any text is an address; the
-//   listener must match it ConnectionId id = client->Connect("rdma://server:7411").value(); … Poll
-//   both in turn: whatever is under way goes on inside Poll, and nowhere else …
+//   server->Listen("rdma://server:7411", incarnation);        // any text is an address
+//   ConnectionId id = client->Connect("rdma://server:7411").value();  // the same text
+//   … Poll both in turn: work progresses only inside Poll …
 //
-// Deterministic: nothing happens but in calls, and the outcome depends on the calls and the seed
-// alone. It is as strict as the real ones: READs outside what was exposed break the connection,
-// frames are gone at the next Poll, a frame too many or too long is refused, kDisconnected comes
-// once and last, after the READs have ended. Connection ids are unique in the whole network, so
-// that one id names one end; remote addresses look like no pointer, so that the two cannot be mixed
-// up.
+// Deterministic: all effects occur within calls, and the outcome depends on the calls and the seed
+// alone. It is as strict as the real transports. READs outside exposed memory break the connection.
+// Frames are gone at the next Poll. One frame too many, or too long, is refused. kDisconnected
+// comes once and last, after the READs have ended. Connection ids are unique in the whole network,
+// so one id names one end. Remote addresses do not look like pointers, so the two cannot be
+// confused.
 //
-// When what happens: Send puts the frame into the peer's next Poll. PostReads is carried out in one
-// of our own next Polls (one batch of each connection in each Poll, unless NetworkOptions says
-// more). Disconnect and the faults below show in the next Poll of each end.
+// Timing: Send puts the frame into the peer's next Poll. A later Poll of the same end executes
+// PostReads: one batch of each connection in each Poll, unless NetworkOptions says more. Disconnect
+// and the faults below take effect in the next Poll of each end.
 //
-// Thread rule: one thread for the Network and all that came from it. The Network must outlive all
-// of it.
+// Thread rule: one thread for the Network and all objects from it. The Network must outlive them.
 
 #ifndef OSPREY_TESTS_FAKE_TRANSPORT_H_
 #define OSPREY_TESTS_FAKE_TRANSPORT_H_
@@ -49,22 +48,22 @@ struct End;
 
 struct NetworkOptions {
   uint64_t seed = 1;
-  // A READ is copied in pieces of so many bytes, with `before_piece` called before each; 0: in one
+  // The piece length by which a READ is copied, with `before_piece` called before each; 0: in one
   // piece.
   uint32_t read_piece_bytes = 0;
   // Pieces are copied in random order.
   bool shuffle_pieces = false;
-  // The longest single READ (ConnectionLimits::read_bytes_max), in bytes. Small, so that splitting
-  // is exercised.
+  // The longest single READ (ConnectionLimits::read_bytes_max), in bytes. It is small, so that
+  // tests exercise splitting.
   uint32_t read_bytes_max = 1 << 20;
-  // Of so many READs some pieces are copied twice, before the READ completes: as when a response
-  // was lost and what it answers is sent again, of what the memory holds by then.
+  // The rate of READs of which some pieces are copied twice before the READ completes. This models
+  // a lost response: the device repeats it from the memory's later contents.
   uint32_t replays_per_10k = 0;
-  // Batches of READs of each connection that are carried out in one Poll.
+  // Batches of READs of each connection that one Poll executes.
   uint32_t read_batches_per_poll = 1;
   // READs on the wire at once (ConnectionLimits::read_depth).
   uint16_t read_depth = 16;
-  // Peers see each other's memory (Transport::View), as over shm: while nothing is held or cut.
+  // Peers can map each other's memory (Transport::View), as over shm, unless held or cut.
   bool has_views = false;
 };
 
@@ -75,49 +74,48 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  // `name` shows in Describe, and as the peer's address and source in kConnectRequest.
+  // `name` appears in Describe, and as the peer's address and source in kConnectRequest.
   std::unique_ptr<rdma::Domain> NewDomain(absl::string_view name);
 
-  // The other end of a connection; kNone when there is none (not yet accepted, or gone).
+  // The other end of a connection; kNone if there is none (not yet accepted, or gone).
   rdma::ConnectionId Peer(rdma::ConnectionId id) const;
   // Whether this end may READ the memory of that key: its peer has exposed it.
   bool MayRead(rdma::ConnectionId id, uint32_t key) const;
   // Ends not yet kDisconnected, over all transports.
   size_t connections() const { return ends_.size(); }
-  // READs carried out since the beginning, over all transports.
+  // READs executed since the start, over all transports.
   uint64_t reads_executed() const { return reads_executed_; }
-  // … of these, in memory of somebody else (Haunt).
+  // … of these, in the memory of another process (Haunt).
   uint64_t haunted_reads() const { return haunted_reads_; }
-  // READs of which pieces were copied twice, and pieces that were others the second time.
+  // READs with pieces that were copied twice, and pieces that differed the second time.
   uint64_t replayed_reads() const { return replayed_reads_; }
   uint64_t changed_pieces() const { return changed_pieces_; }
-  // Frames that arrived where they were held.
+  // Frames that arrived while held.
   uint64_t held_frames() const { return held_frames_; }
 
   // --- Faults. `id` is either end, unless said otherwise. Ids that are gone are ignored.
 
-  // The connection breaks: both ends get kDisconnected (UNAVAILABLE); READs that were posted fail;
-  // frames that have not been polled yet are lost if `lose_frames`.
+  // The connection breaks: both ends get kDisconnected (UNAVAILABLE). READs that were posted fail.
+  // Frames that have not been polled yet are lost if `lose_frames`.
   void Break(rdma::ConnectionId id, bool lose_frames = true);
-  // The wire is cut and nobody is told: frames are lost, READs stay pending, until an end calls
+  // The wire is cut without a report: frames are lost and READs stay pending, until an end calls
   // Disconnect (which the other end does not notice).
   void Cut(rdma::ConnectionId id);
-  // READs posted by this end are not carried out while held (Disconnect ends them all the same).
+  // READs posted by this end are not executed while held (Disconnect still ends them).
   void HoldReads(rdma::ConnectionId id, bool held);
-  // Frames for this end arrive only when they are no longer held, or when the connection ends.
+  // Frames for this end arrive only when the hold ends, or the connection.
   void HoldFrames(rdma::ConnectionId id, bool held);
   // The next batch of READs posted by this end fails with `status`, half of its bytes written, and
   // the connection breaks.
   void FailNextReads(rdma::ConnectionId id, absl::Status status);
-  // From now on the READs of this end, which was cut, are carried out in `memory`, whoever is
-  // there: as if a later life of its peer had come by the same queue pair number, packet sequence
-  // and rkey.
+  // From now on the READs of this end, which was cut, are executed in `memory`. This models a later
+  // incarnation of the peer with the same queue pair number, packet sequence and rkey.
   void Haunt(rdma::ConnectionId id, const rdma::Memory& memory);
-  // kDeviceLost comes from every transport of this domain.
+  // Every transport of this domain reports kDeviceLost.
   void LoseDevice(absl::string_view domain_name);
 
-  // Called before each piece of each READ is copied: `remote` is what is about to be read. A writer
-  // may run in it; the memory may go in it, which fails the READ.
+  // Called before each piece of each READ is copied, with the bytes to be read as `remote`. A
+  // writer may run in it. The memory may be released in it, which fails the READ.
   std::function<void(absl::Span<const std::byte> remote)> before_piece;
   // Memories that a connection may have exposed at a time, as over shm; 0: any number, as over verbs.
   uint32_t exposed_max = 0;
@@ -135,7 +133,7 @@ class Network {
   void Close(End& end, absl::Status status, bool lose_frames);
   bool Copy(uint32_t key, absl::Span<const std::byte> from, const rdma::ReadRequest& read,
             size_t bytes);
-  // Which of the pieces, in their order, is the last before some are copied again; none: `pieces`.
+  // The piece after which some pieces are copied again; `pieces`: none.
   size_t DrawReplay(size_t pieces);
   absl::Status Execute(End& end, absl::Span<const rdma::ReadRequest> reads);
 

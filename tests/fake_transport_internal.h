@@ -1,4 +1,5 @@
-// The insides of the fake transport, shared by its two sources. Tests include fake_transport.h.
+// The implementation of the fake transport, shared by its two sources. Tests include
+// fake_transport.h.
 
 #ifndef OSPREY_TESTS_FAKE_TRANSPORT_INTERNAL_H_
 #define OSPREY_TESTS_FAKE_TRANSPORT_INTERNAL_H_
@@ -31,7 +32,7 @@ using rdma::ReadRequest;
 using rdma::RejectReason;
 using rdma::RemoteMemory;
 
-// Remote addresses start at key << 40: canonical pointers of this process are nowhere near.
+// Remote addresses start at key << 40, far from this process's pointers.
 inline constexpr int kAddressKeyShift = 40;
 
 class FakeMemory final : public Memory {
@@ -77,18 +78,18 @@ struct End {
   FakeTransport* transport = nullptr;
   ConnectionId peer = ConnectionId::kNone;
   State state = State::kConnecting;
-  // The owner knows this id: Connect returned it, or kConnectRequest was polled.
+  // The owner has this id: Connect returned it, or kConnectRequest was polled.
   bool announced = false;
   std::string uri;
   std::string peer_name;
   uint32_t affinity = 0;
   std::deque<std::string> inbox;  // frames
-  bool connected_due = false;     // kConnected is to be told
+  bool connected_due = false;     // kConnected is still to be reported
   absl::Status close_status;
   std::deque<Batch> batches;
   size_t reads_posted = 0;
   std::set<uint32_t> exposed;  // keys that the peer may READ
-  std::set<uint32_t> told_of;  // … and that it may be told of: announced, or exposed
+  std::set<uint32_t> told_of;  // … and those announced or exposed
   uint16_t credits = 0;        // frames that we may send now
   uint16_t credits_max = 0;
   uint32_t frame_bytes_max = 0;
@@ -169,8 +170,7 @@ class FakeTransport final : public rdma::Transport {
   const int event_fd_;
   bool armed_ = false;
   bool device_lost_due_ = false;
-  // Frames handed out by the last Poll, and the senders whose credits come back when they are
-  // freed.
+  // Frames returned by the last Poll, and the senders that get credits back when they are freed.
   std::vector<std::unique_ptr<std::string>> lent_;
   std::vector<ConnectionId> lent_by_;
 };

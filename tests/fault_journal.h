@@ -1,10 +1,10 @@
-// What a process of the fault tests asked of a server, and what it was told: a file that outlives
-// the process, whatever ends it.
+// The journal of a process of the fault tests: its calls and the answers. The file outlives the
+// process, however that ends.
 //
-// It is a mapping of a file in memory (tmpfs). A call is written down before the operation starts,
-// and its return when it has ended. So what was under way when the process was killed stands there
-// as called and not returned: it may have happened. Times are of the machine's steady clock, which
-// all its processes share.
+// It is a mapping of a file in memory (tmpfs). A call is recorded before the operation starts, and
+// its return when it has ended. An operation that was under way when the process was killed is
+// recorded without a return: it may have taken effect. Times are of the machine's steady clock,
+// which all its processes share.
 //
 //   +--------+-------+-------+- - -
 //   | header | entry | entry |          kEntries of them; the file is sparse
@@ -24,19 +24,19 @@
 
 namespace osprey {
 
-// One operation. Values and keys go by their numbers (fault_value.h).
+// One operation. Values and keys are recorded by their numbers (fault_value.h).
 struct JournalRecord {
   uint16_t key = 0;
   uint8_t client = 0;  // of this process, which has several
   Operation::Kind kind = Operation::Kind::kGet;
   Operation::Outcome outcome = Operation::Outcome::kUnknown;
   bool returned = false;
-  bool failed = false;       // it was not told what it wanted to know
-  bool damaged = false;      // the value that it got is none that anybody wrote to this key
-  bool server_gone = false;  // failed: the server that had it is gone
+  bool failed = false;       // the operation returned no usable answer
+  bool damaged = false;      // no process wrote the returned value to this key
+  bool server_gone = false;  // failed: the server that received it is gone
   int64_t call_ns = 0;
-  // The client had taken it by now, and so its clock began no later; 0: not known. The process may
-  // have been stopped since the call.
+  // The client had accepted the operation by now, so its deadline counts from this time or earlier;
+  // 0: not recorded. The process may have been stopped since the call.
   int64_t started_ns = 0;
   int64_t returned_ns = 0;
   int64_t deadline_ns = 0;  // from the client's clock on
@@ -53,15 +53,15 @@ class Journal {
 
   // Makes the file. Errors: INTERNAL.
   static absl::StatusOr<std::unique_ptr<Journal>> Create(const std::string& path);
-  // What is in the file, whole calls only. Errors: INTERNAL.
+  // Returns the records of the file, whole calls only. Errors: INTERNAL.
   static absl::StatusOr<std::vector<JournalRecord>> Read(const std::string& path);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // A place for a call; nullptr when it is full.
+  // A record for a call; nullptr when the journal is full.
   JournalRecord* Call(const JournalRecord& call);
-  // `record` is what the last Call returned, filled in.
+  // `record` is the result of the last Call, filled in.
   static void Return(JournalRecord* record);
 
  private:

@@ -1,5 +1,4 @@
-// Values that say of themselves what they are, so that whoever gets one can tell whether somebody
-// wrote it, to this key, whole.
+// Self-describing values: a reader can verify that a value was written to this key, and is whole.
 //
 //   number 8 B | key's number 8 B | length 8 B | filling, from the number | XXH3 of all before 8 B
 //
@@ -18,18 +17,19 @@
 
 namespace osprey {
 
-// Keys [0, kRegisters) hold values, the others numbers. So few that operations meet, so many that
-// no key has more writes of unknown end than its history can be judged with.
+// Keys [0, kRegisters) hold values, the others numbers. They are few, so that operations collide.
+// They are many enough that no key has more writes with an unknown result than the judge can
+// handle.
 inline constexpr uint16_t kRegisters = 40;
 inline constexpr uint16_t kFaultKeys = 52;
 
 std::string FaultKey(absl::string_view prefix, uint16_t key);
 
-// `number` is not 0. Its low bits choose the length: most fit the index or a frame, some are
-// fetched by the server, a few are READ in pieces.
+// `number` is not 0. Its low bits determine the length. Most values fit the index or a frame; the
+// server READs some; clients READ a few in pieces.
 std::string FaultValue(uint16_t key, int64_t number);
 
-// The number of a value that FaultValue made for `key`; nothing if it did not.
+// The number of a value that FaultValue made for `key`; nullopt for any other value.
 absl::optional<int64_t> NumberOfFaultValue(uint16_t key, absl::string_view value);
 
 }  // namespace osprey

@@ -1,5 +1,5 @@
-// A table of one segment, a map of it, and a writer that goes round the table: what a hostile or a
-// later server may write.
+// A table of one segment, a map of it, and a writer that bypasses the table, as a hostile or later
+// server may.
 
 #ifndef OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
 #define OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
@@ -61,7 +61,7 @@ class LookupTest : public testing::Test {
       Put(key, "value");
       Lookup lookup(map_, key, 0);
       const Lookup::Step hit = lookup.Resume(Copy(lookup.Start()));
-      if (hit.kind != Lookup::Kind::kHit) break;  // there is no more room
+      if (hit.kind != Lookup::Kind::kHit) break;  // no more space
       const uint64_t line = AccessHint::Unpack(lookup.AccessOf(hit)).offset;
       keys[(line - HomeLineOf(key)) / kLineBytes] = key;
       if (!keys[0].empty() && !keys[1].empty()) break;
@@ -69,7 +69,7 @@ class LookupTest : public testing::Test {
     EXPECT_FALSE(keys[0].empty() || keys[1].empty());
     return keys;
   }
-  // Does not go through the table: what a hostile or a later server may write.
+  // Bypasses the table: models a hostile or later server.
   void Rewrite(uint64_t line_offset, const std::function<void(Line&)>& edit) {
     Line line = LineAt(writer_, line_offset);
     edit(line);

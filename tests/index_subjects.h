@@ -1,8 +1,7 @@
-// What the benchmarks of index/ measure: a table that is filled with numbered keys, and what reads
-// it.
+// Subjects of the benchmarks of index/: a table filled with numbered keys, and a reader of it.
 //
-// Keys are made from their numbers and never stored: a benchmark that fetched keys from memory
-// would spend a good part of its time on cache misses of its own.
+// Keys are computed from their numbers and never stored. A benchmark that fetched keys from memory
+// would spend much of its time on its own cache misses.
 
 #ifndef OSPREY_TESTS_INDEX_SUBJECTS_H_
 #define OSPREY_TESTS_INDEX_SUBJECTS_H_
@@ -24,7 +23,7 @@
 
 namespace osprey::index {
 
-// Key number i: 8 bytes, of each number others.
+// Key number i: 8 bytes, different for each number.
 class NumberedKey {
  public:
   explicit NumberedKey(uint64_t i) {
@@ -37,7 +36,7 @@ class NumberedKey {
   char bytes_[8];
 };
 
-// As a server's region: zeroed, and on huge pages where there are any.
+// Memory as in a server's region: zeroed, and on huge pages if available.
 class HugeMemory {
  public:
   explicit HugeMemory(size_t bytes)
@@ -66,13 +65,13 @@ class HugeMemory {
 // A table of keys 0 … keys - 1, and a reader's map of it.
 class FilledTable {
  public:
-  // Memory for so many keys with values of so many bytes, while the index is at its emptiest.
+  // Memory for so many keys with values of so many bytes, at the lowest load of the index.
   static uint64_t RegionFor(uint64_t keys, uint64_t value_bytes) {
     const bool is_inline = InlineWords(8, value_bytes) <= kInlineWordsMax;
     return (uint64_t{8} << 20) + keys * (is_inline ? 80 : 40 + ItemBytes(8, value_bytes) * 9 / 8);
   }
 
-  // `room`: memory for so many more.
+  // `room`: memory for so many additional keys.
   FilledTable(uint64_t keys, uint64_t value_bytes, uint64_t room = 0)
       : memory_(RegionFor(keys + room, value_bytes)),
         map_(kTestIncarnation, memory_.span().size()),
@@ -88,13 +87,13 @@ class FilledTable {
     }
     ReadMap();
   }
-  // Once more, after the table has grown.
+  // Again, after the table has grown.
   void ReadMap() {
     map_ = RegionMap(kTestIncarnation, memory_.span().size());
     FillMap(map_, memory_.data());
   }
 
-  // As a server between two writes: the growth that the write has made necessary follows it.
+  // As a server does: the growth that a write requires follows it.
   bool Put(absl::string_view key) { return Put({key, HashKey(key, kTestSeed)}); }
   bool Put(const HashedKey& key) {
     const bool done = table_->Put(key, BytesOf(value_), {}, now_).status.ok();

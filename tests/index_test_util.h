@@ -1,4 +1,4 @@
-// What the tests of index/ share: a region, a reader of it, keys that meet each other.
+// Shared by the tests of index/: a region, a reader of it, and keys that collide.
 
 #ifndef OSPREY_TESTS_INDEX_TEST_UTIL_H_
 #define OSPREY_TESTS_INDEX_TEST_UTIL_H_
@@ -44,8 +44,8 @@ class RegionMemory {
   std::unique_ptr<std::byte, decltype(&std::free)> memory_;
 };
 
-// A READ of a region that does not change meanwhile, or by a thread beside the writer's: word by
-// word.
+// A READ of a region that does not change meanwhile, or by a thread concurrent with the writer:
+// word by word.
 inline std::vector<std::byte> ReadRegion(const std::byte* region, uint64_t offset,
                                          uint64_t length) {
   std::vector<std::byte> copy(length);
@@ -62,7 +62,7 @@ inline std::vector<std::byte> ReadRegion(const std::byte* region, uint64_t offse
   return copy;
 }
 
-// What a client does, without a network.
+// A client's GET, without a network.
 struct GetResult {
   Lookup::Kind kind = Lookup::Kind::kAskServer;
   std::string value;
@@ -97,7 +97,7 @@ inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view 
     pieces.clear();
     while (pieces.size() < step.value_length) {
       const uint64_t length = std::min(step.value_length - pieces.size(), kTestPieceBytes);
-      // Whole words, of which the piece is a part.
+      // Whole words that contain the piece.
       const uint64_t offset = step.offset + pieces.size();
       const uint64_t in_word = offset % kWordBytes;
       bytes = ReadRegion(region, offset - in_word, length + in_word);

@@ -1,21 +1,22 @@
-// One writer and several readers, interleaved store by store from a seed, and a judge of what the
-// readers saw.
+// One writer and several readers, interleaved store by store from a seed, and a check of the
+// readers' answers.
 //
 // The writer runs the table as it ships. Before each store into the region its observer lets the
-// readers go on: each has a READ under way whose bytes are copied in pieces, in any order, a few at
-// a time, so that any state of the region between two stores may end up in any part of any READ.
+// readers continue. Each has a READ under way whose bytes are copied in pieces, in any order, a few
+// at a time. So any state of the region between two stores may appear in any part of any READ.
 //
-// Every write gives its key a new state, numbered. A GET must answer with a state that the key had
-// at some moment between its start and its end, and never with one older than a GET that had ended
-// before it began: that is linearizability of each key, misses included, for one writer.
+// Every write gives its key a new state with a number. A GET must answer with a state that the key
+// had at some moment between its start and its end. The state must not be older than that of a GET
+// that had ended before it began. That is linearizability of each key, misses included, for one
+// writer.
 //
-// A growing table splits its segments all the time, however few keys they have, and readers go on
-// with maps of any age.
+// A growing table splits its segments all the time, however few keys they have. Readers use maps of
+// any age.
 //
-// In a table whose keys expire the server's clock goes on between any two stores. A state that has
-// an expiry is followed, when that time comes, by the absence of the key, which nobody writes;
-// unless a write that says by its success that the key was there let it live longer. Readers know
-// the time to within an error.
+// In a table whose keys expire, the server's clock advances between any two stores. At its expiry a
+// state is followed by the absence of the key, without any store. The exception is a write whose
+// success implies that the key was there, and that extended its life. Readers have the time to
+// within an error.
 
 #ifndef OSPREY_TESTS_INTERLEAVING_H_
 #define OSPREY_TESTS_INTERLEAVING_H_
@@ -45,7 +46,7 @@ struct InterleavingCounts {
   uint64_t torn = 0;
   uint64_t restarts = 0;
   uint64_t stale_hints = 0;
-  uint64_t refreshes = 0;  // of a map, by a lookup that found it old
+  uint64_t refreshes = 0;  // of an old map, by a lookup
   uint64_t in_pieces = 0;  // values READ in pieces, and of those the torn ones
   uint64_t torn_in_pieces = 0;
   uint64_t found_expired = 0;     // GETs that only an expiry explains
@@ -57,7 +58,7 @@ class Interleaving : public StoreObserver {
   explicit Interleaving(uint64_t seed, Scene scene = Scene::kSteady);
   ~Interleaving() override;
 
-  // Makes so many writes. Returns the first wrong answer in words, or "" when all were right.
+  // Does so many writes. Returns a description of the first wrong answer, or "" if all were right.
   std::string Run(int writes);
 
   const InterleavingCounts& counts() const { return counts_; }
@@ -71,9 +72,9 @@ class Interleaving : public StoreObserver {
   struct State {
     absl::optional<std::string> value;  // nullopt: absent
     uint64_t expiry_ns = 0;             // 0: none
-    bool outlived = false;              // it was there until the write that followed
+    bool outlived = false;              // the key was there until the next write
   };
-  // What a GET may answer, in order: state i (2 i), and that state i has expired (2 i + 1).
+  // The permitted answers of a GET, in order: state i (2 i), and the expiry of state i (2 i + 1).
   struct Key {
     std::string name;
     std::vector<State> states{State()};  // the first is absent
@@ -91,14 +92,14 @@ class Interleaving : public StoreObserver {
     std::unique_ptr<RegionMap> map;
     std::unique_ptr<Lookup> lookup;  // null: idle
     Key* key = nullptr;
-    uint64_t floor = 0;        // the oldest answer that may be given
+    uint64_t floor = 0;        // the oldest permitted answer
     uint64_t began_at_ns = 0;  // by the server's clock
     ServerTimeBounds time;     // of the READ under way
     Lookup::Step step;
     std::vector<std::byte> bytes;
     std::vector<Piece> pieces;  // still to be copied, from the back
     std::string value;          // READ in pieces
-    int stalled = 0;            // stores to sit out
+    int stalled = 0;            // stores until it continues
   };
 
   void ChooseKeys();

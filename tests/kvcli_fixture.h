@@ -1,4 +1,5 @@
-// kvcli on a kvserver: over shared memory; in the lab, over verbs; or on another machine.
+// Tests of kvcli with a kvserver: over shared memory; in the lab, over verbs; or on another
+// machine.
 
 #ifndef OSPREY_TESTS_KVCLI_FIXTURE_H_
 #define OSPREY_TESTS_KVCLI_FIXTURE_H_
@@ -22,7 +23,7 @@ namespace osprey {
 inline const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 11);
 inline constexpr char kOneLine[] = "kvcli: [^\n]+\n";
 
-// One server for all cases, and kvcli as scripts run it.
+// One server for all cases; kvcli runs as in scripts.
 class KvcliTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -82,11 +83,11 @@ class KvcliTest : public ::testing::Test {
   static inline std::unique_ptr<ServerProcess> server_;
 };
 
-// A server for each case, which may end it, or fill it.
+// A server for each case, which may stop or fill it.
 class KvcliOwnServerTest : public ::testing::Test {
  protected:
   void SetUp() override { StartServer(NewListenAddress()); }
-  // Instead of the one that there was.
+  // Replaces the present server.
   void StartServer(const std::string& listen, const std::vector<std::string>& flags = {}) {
     absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen, flags);
     ASSERT_TRUE(server.ok()) << server.status();

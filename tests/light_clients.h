@@ -1,5 +1,5 @@
-// Many clients of one kvserver on one Transport, each little more than its connection: for tests
-// that need more of them than there is memory for osprey::Clients, or that need rude ones.
+// Many clients of one kvserver on one Transport, each little more than its connection. They serve
+// tests with more clients than osprey::Clients fit in memory, or with misbehaving ones.
 //
 //   LightClients clients(uri, LightClients::kSmall);
 //   clients.Connect(2000, 64);
@@ -7,7 +7,7 @@
 //   clients.Use();      // each PUTs a key of its own, and READs from the table
 //   clients.Until([&] { return clients.used() == 2000; }, absl::Seconds(30));
 //
-// Who cannot connect tries again after a pause, as osprey::Clients do.
+// A client that cannot connect retries after a pause, as osprey::Clients do.
 //
 // Thread rule: one thread.
 
@@ -32,29 +32,29 @@ namespace osprey {
 
 class LightClients {
  public:
-  // As short as frames may be, and few: some 165 KB at the server instead of 650.
+  // The shortest and fewest frames: some 165 KB at the server instead of 650.
   static constexpr rdma::TransportOptions kSmall = {
       .receive_credits = 4, .frame_bytes_max = 4184, .reads_in_flight_max = 4};
 
-  // REQUIRES: there is a device; a failure of the test otherwise.
+  // REQUIRES: a device exists; the test fails otherwise.
   LightClients(std::string uri, const rdma::TransportOptions& options);
   ~LightClients();
 
-  // Connects so many more, `at_once` of them at a time. Those that say nothing connect, and that is
-  // all.
+  // Connects `count` more clients, `at_once` at a time. With `say_nothing` they connect and send
+  // nothing.
   void Connect(int count, int at_once, bool say_nothing = false);
-  // Every one whose connection has ended connects again, all at once, and resumes its session.
+  // Each client whose connection has ended connects again, all at once, and resumes its session.
   void Reconnect();
-  // Every one with a session PUTs its key; once that is answered, READs the beginning of the table.
+  // Each client with a session PUTs its key. After the answer it READs the beginning of the table.
   void Use();
-  // Every one with a session sends `count` PUTs of its key; the answers are as they may.
+  // Each client with a session sends `count` PUTs of its key; the answers are ignored.
   void SendPuts(int count, absl::string_view value);
-  // Ends all connections: with a farewell that gives up the session, or without.
+  // Ends all connections: with a disconnect notice that gives up the session, or without.
   void Disconnect(bool farewell);
 
-  // Returns how many events there were.
+  // Returns the number of events.
   size_t Poll();
-  // Polls until it is true, or too late; sleeps while nothing happens.
+  // Polls until the condition is true or the time is over; sleeps while idle.
   bool Until(const std::function<bool()>& condition, absl::Duration patience);
 
   int connections() const { return connections_; }  // not ended

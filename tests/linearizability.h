@@ -1,14 +1,13 @@
-// Whether a history of operations on one key is linearizable: whether each of them can be given one
-// instant between its call and its return, so that, one after the other, they answer what they
-// answered.
+// Checks whether a history of operations on one key is linearizable. It is if each operation has
+// one instant between its call and its return, and executing them in that order gives the same
+// answers.
 //
-// The method is that of Lowe ("Testing for linearizability", 2017), just-in-time linearization: the
-// calls and returns are gone through in the order of time, with the set of all configurations (what
-// the key is, which of the pending operations have had their instant) that agree with what was
-// answered so far. Of two configurations that differ only in that one of them has used up writes of
-// unknown outcome, that one is left out: whatever it can explain the other can. Keys are
-// independent of each other, so a history of many keys is checked key by key (Herlihy and Wing:
-// linearizability is local).
+// The method is that of Lowe ("Testing for linearizability", 2017), just-in-time linearization. The
+// checker processes calls and returns in the order of time. It keeps the set of all configurations
+// that agree with the answers so far: the state of the key, and which pending operations have had
+// their instant. If two configurations differ only in that one has used up writes of unknown
+// outcome, that one is dropped: the other explains at least as much. Keys are independent, so a
+// history of many keys is checked key by key (Herlihy and Wing: linearizability is local).
 //
 // Thread rule: pure functions.
 
@@ -22,11 +21,11 @@
 
 namespace osprey {
 
-// What was asked. Times are nanoseconds of one clock for all clients, which is the server's, too.
+// One operation. Times are nanoseconds of one clock for all clients and the server.
 struct Operation {
   enum class Kind {
     kGet,
-    kExists,        // as GET, of whose answer only the version is told
+    kExists,        // as GET, but the answer has only the version
     kPut,           // value, ttl
     kPutIfAbsent,   // value, ttl
     kPutIfVersion,  // value, ttl, if_version
@@ -37,17 +36,17 @@ struct Operation {
     kExpire,           // ttl
     kPersist,
     // No operations:
-    kLoss,     // all keys went, as the server did, and writes that it had been given
-    kEvicted,  // the key went, as memory was wanted
+    kLoss,     // the server, all keys and its pending writes were lost
+    kEvicted,  // the key was evicted
   };
   enum class Outcome {
     kOk,         // GET: `answer` was the value. INCREMENT: the new number
     kNotFound,   // absent
     kExists,     // kPutIfAbsent: present
-    kWrong,      // another version, or no number
-    kUnapplied,  // failed, and has not happened
-    // Failed, and may have happened, at any time since the call, while the server lives that it may
-    // have been given to: until the first kLoss after its return.
+    kWrong,      // another version, or not a number
+    kUnapplied,  // failed without effect
+    // Failed, and may have taken effect at any time since the call, while the server lives that may
+    // have received it: until the first kLoss after its return.
     kUnknown,
   };
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -57,11 +56,11 @@ struct Operation {
   int64_t by = 0;
   uint64_t if_version = 0;
   int64_t ttl = 0;        // 0: lives until deleted
-  int64_t ttl_slack = 0;  // by which it may live longer
+  int64_t ttl_slack = 0;  // by which the key may live longer
 
   Outcome outcome = Outcome::kUnknown;
   std::string answer;
-  uint64_t version = 0;  // kOk: of the value that was read or written; 0: not told
+  uint64_t version = 0;  // kOk: of the value that was read or written; 0: not reported
 
   int64_t call = 0;
   int64_t returned = kNever;
@@ -72,9 +71,9 @@ struct Operation {
 
 struct Verdict {
   bool linearizable = true;
-  // False: nothing was decided, as the configurations became too many.
+  // False: undecided, since there were too many configurations.
   bool decided = true;
-  // Not linearizable: what is wrong, and the operations around it.
+  // If not linearizable: the error, and the operations around it.
   std::string explanation;
 };
 

@@ -1,6 +1,6 @@
-// What a key is, and what an operation does to it, as tests/linearizability.h goes through them.
+// The state of a key, and the effect of an operation on it, for tests/linearizability.h.
 //
-// Thread rule: no state but in Values, which one thread uses.
+// Thread rule: only Values has state; one thread uses it.
 
 #ifndef OSPREY_TESTS_LINEARIZABILITY_MODEL_H_
 #define OSPREY_TESTS_LINEARIZABILITY_MODEL_H_
@@ -17,13 +17,13 @@
 
 namespace osprey {
 
-// What the key is. With a time to live: it expires at some instant from `expires_from` to
-// `expires_to`. Time to live is counted from some moment of the write's call, its instant at the
+// The state of a key. With a time to live it expires at some instant from `expires_from` to
+// `expires_to`. Time to live counts from some moment of the write's call, its instant at the
 // latest.
 struct State {
   bool present = false;
   uint32_t value = 0;    // its number in Values
-  uint64_t version = 0;  // 0: that of a write whose version nobody was told
+  uint64_t version = 0;  // 0: of a write whose version was not reported
   int64_t expires_from = Operation::kNever;
   int64_t expires_to = Operation::kNever;
 
@@ -34,8 +34,8 @@ struct State {
   }
 };
 
-// Values by number, so that states are small. Those that nobody was told, and that neither an
-// append nor an increment can make one that somebody was told, are one: it does not matter which.
+// Values by number, so that states are small. All values are one if no answer contains them, and no
+// append or increment can turn them into an answered value. The difference does not matter.
 class Values {
  public:
   explicit Values(const std::vector<const Operation*>& history);
@@ -49,7 +49,7 @@ class Values {
  private:
   bool MayMatter(absl::string_view value) const;
 
-  bool counts_ = false;  // a number may be incremented
+  bool counts_ = false;  // increments are possible
   std::set<absl::string_view> answers_;
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   std::vector<std::string> values_;
@@ -61,12 +61,12 @@ struct Numbers {
   uint32_t answer = 0;
 };
 
-// Appends each state that the operation may leave behind where the key is as `state` says; none if
-// it cannot have answered as it did. Its instant is not after `to`.
+// Appends each state that the operation may leave behind if the key is in `state`; none if it
+// cannot have answered as it did. Its instant is not after `to`.
 void Apply(const Operation& op, const Numbers& numbers, const State& state, int64_t to,
            Values& values, std::vector<State>& after);
 
-// Whether an operation with this outcome leaves the key as it is, whatever it is.
+// Whether an operation with this outcome leaves any key unchanged.
 bool ChangesNothing(const Operation& op);
 
 }  // namespace osprey

@@ -1,4 +1,4 @@
-// What a service manager is told: the socket that NOTIFY_SOCKET names.
+// The messages to a service manager: the socket that NOTIFY_SOCKET names.
 
 #ifndef OSPREY_TESTS_NOTIFY_SOCKET_H_
 #define OSPREY_TESTS_NOTIFY_SOCKET_H_
@@ -15,7 +15,7 @@ class NotifySocket {
   NotifySocket(const NotifySocket&) = delete;
   NotifySocket& operator=(const NotifySocket&) = delete;
 
-  // The datagrams that came since the last call, one after the other.
+  // The datagrams received since the last call, concatenated.
   std::vector<std::string> Received() const;
 
  private:

@@ -1,4 +1,4 @@
-// A frame of every message, for the tests of the protocol: with no field zero that need not be.
+// A frame of every message, for the tests of the protocol. All fields that may be nonzero are.
 
 #ifndef OSPREY_TESTS_PROTOCOL_FRAMES_H_
 #define OSPREY_TESTS_PROTOCOL_FRAMES_H_
@@ -21,7 +21,7 @@ FrameBytes AsBytes(absl::string_view text);
 // "00 01 ff" and the like, with spaces anywhere.
 std::string FromHex(absl::string_view hex);
 std::string WithByte(std::string frame, size_t at, uint8_t value);
-// The frame, with a header that agrees about its length.
+// The frame, with its real length in the header.
 std::string WithLength(std::string frame);
 
 HelloBody AnyHello();
@@ -66,10 +66,10 @@ std::string ReportFrame(const ReportBody& body);
 std::string HintsFrame(const HintsBody& body, const std::vector<uint64_t>& words);
 std::string ReplyFrame(const ReplyBody& body, absl::string_view payload);
 std::string EmptyFrame(Opcode opcode, uint64_t sequence);
-// A Batch of these frames, whatever they are.
+// A Batch of these frames, valid or not.
 std::string BatchFrame(const std::vector<std::string>& frames);
 
-// What a receiver does with a frame of any opcode.
+// Parses a frame of any opcode as a receiver does.
 absl::Status ParseAny(absl::string_view text);
 
 struct Named {

@@ -1,4 +1,4 @@
-// A program on a terminal of its own, as if somebody sat there.
+// A program on its own terminal, for interactive tests.
 
 #ifndef OSPREY_TESTS_PTY_PROCESS_H_
 #define OSPREY_TESTS_PTY_PROCESS_H_
@@ -16,7 +16,8 @@ namespace osprey {
 
 class PtyProcess {
  public:
-  // Runs args[0] in a terminal of 100 columns, with NAME=VALUE of `environment` besides the test's.
+  // Runs args[0] in a terminal of 100 columns, with NAME=VALUE of `environment` added to the test's
+  // environment.
   static absl::StatusOr<std::unique_ptr<PtyProcess>> Start(
       const std::vector<std::string>& args, const std::vector<std::string>& environment = {});
   // Killed if it still runs.
@@ -24,20 +25,20 @@ class PtyProcess {
   PtyProcess(const PtyProcess&) = delete;
   PtyProcess& operator=(const PtyProcess&) = delete;
 
-  // Types. "\n" is the return key; "\x03" Ctrl-C, "\x04" Ctrl-D, "\t" the tabulator.
+  // Types `keys`. "\n" is the return key; "\x03" Ctrl-C, "\x04" Ctrl-D, "\t" the tabulator.
   void Type(const std::string& keys);
-  // Waits until `text` stands in what has come since the last call that found its text; false if it
-  // does not come in time.
+  // Waits until `text` appears in the output since the last successful call; false after the
+  // timeout.
   bool Await(const std::string& text, absl::Duration most = absl::Seconds(20));
-  // All that came, from the beginning.
+  // All output from the start.
   const std::string& screen() const { return screen_; }
-  // Waits for its end: the exit status, 128 + N for signal N; -1 if it does not end in time.
+  // Waits for its end. Returns the exit status, 128 + N for signal N, or -1 after the timeout.
   int AwaitEnd(absl::Duration most = absl::Seconds(20));
   pid_t pid() const { return pid_; }
 
  private:
   PtyProcess() = default;
-  // False: there is no more.
+  // False at the end of output.
   bool ReadSome(absl::Duration most);
 
   int fd_ = -1;

@@ -1,9 +1,9 @@
-// How many READs a GET takes, and what the server does meanwhile, against targets. All but the
-// server's CPU time are counts, which no load on the machine changes.
+// The READs of a GET, and the server's work meanwhile, against targets. All but the server's CPU
+// time are counts, which load on the machine does not change.
 //
-// Starts a kvserver: over RDMA where LAB_IP says an address (in the lab), else over shared memory.
-// A growing table is as often nearly full as nearly empty, so each row of a fill is counted at
-// several moments of it, and the mean is what counts.
+// Starts a kvserver: over RDMA if LAB_IP has an address (in the lab), else over shared memory. A
+// growing table is as often nearly full as nearly empty. So each row is counted at several moments
+// of a fill, and the mean is compared.
 
 #ifndef OSPREY_TESTS_READS_COUNT_H_
 #define OSPREY_TESTS_READS_COUNT_H_
@@ -24,9 +24,10 @@ struct ReadsOptions {
 struct ReadsRow {
   std::string name;
   double value = 0;
-  double target = 0;  // the most that it may be
+  double target = 0;  // the largest allowed value
   const char* unit = "";
-  bool is_count = true;  // else a slow machine may miss the target: the benchmark alone judges it
+  // If false, only the benchmark judges it, since a slow machine may miss the target.
+  bool is_count = true;
 };
 
 // Ends the process when an operation fails.

@@ -1,4 +1,4 @@
-// Looks through a server's metrics door as Prometheus does, and more strictly.
+// Scrapes a server's metrics as Prometheus does, with stricter checks.
 
 #ifndef OSPREY_TESTS_SCRAPING_H_
 #define OSPREY_TESTS_SCRAPING_H_
@@ -16,18 +16,18 @@ namespace osprey {
 // --- HTTP
 
 struct HttpAnswer {
-  int status = 0;  // 0: none that makes sense came before the connection was closed
+  int status = 0;  // 0: no valid answer came before the connection was closed
   std::string head;
   std::string body;
 };
 
-// Sends `request` as it stands to 127.0.0.1:`port`, and reads until the other side closes. Errors:
-// UNAVAILABLE: nobody listens there; DEADLINE_EXCEEDED.
+// Sends `request` unchanged to 127.0.0.1:`port`, and reads until the peer closes. Errors:
+// UNAVAILABLE: connection refused; DEADLINE_EXCEEDED.
 absl::StatusOr<HttpAnswer> AskHttp(uint16_t port, absl::string_view request,
                                    absl::Duration timeout = absl::Seconds(30));
 absl::StatusOr<HttpAnswer> GetHttp(uint16_t port, absl::string_view path);
 
-// A connection that says nothing but `beginning`, while this lives.
+// A connection that sends only `beginning` during its lifetime.
 class SilentPeer {
  public:
   SilentPeer(uint16_t port, absl::string_view beginning);
@@ -46,16 +46,16 @@ struct Scrape {
     std::string help;
   };
   std::map<std::string, Family> families;
-  std::map<std::string, double> samples;  // by name and labels, as they stand in the text
+  std::map<std::string, double> samples;  // by name and labels, as written in the text
 
   // The sample of that name and those labels; NaN if there is none.
   double Of(const std::string& sample) const;
 };
 
-// Errors: INVALID_ARGUMENT: what is wrong in which line. Wrong is also what parsers bear and people
-// do not: a metric without HELP or TYPE, a sample twice, a counter whose name does not end in
-// _total or that is negative, a histogram whose buckets do not grow or do not end in +Inf with its
-// count.
+// Errors: INVALID_ARGUMENT: the error and its line. It also rejects texts that parsers accept but
+// people find wrong. These are a metric without HELP or TYPE, a duplicate sample, and a counter
+// that is negative or whose name does not end in _total. A histogram's buckets must grow and end in
+// +Inf with its count.
 absl::StatusOr<Scrape> ParseScrape(absl::string_view text);
 
 }  // namespace osprey

@@ -1,8 +1,8 @@
-// A server on the fake transport whose every answer a test decides: it accepts, welcomes and
-// answers as a good server does, until it is told not to, or what to say instead.
+// A server on the fake transport whose every answer a test decides. By default it accepts, welcomes
+// and answers as a real server does.
 //
-// It is no second server: for what a real one does (sessions, repeated writes) tests use
-// //server:engine. This one exists to be silent, late, forgetful or hostile.
+// It is no second server: tests of a real one's behaviour (sessions, repeated writes) use
+// //server:engine. This one serves to be silent, late, forgetful or hostile.
 
 #ifndef OSPREY_TESTS_SCRIPTED_SERVER_H_
 #define OSPREY_TESTS_SCRIPTED_SERVER_H_
@@ -28,7 +28,7 @@ namespace osprey {
 class ScriptedServer {
  public:
   static constexpr size_t kRegionBytes = 8 << 20;
-  // One life: its tables, one a partition, are empty. It listens at once.
+  // One incarnation with empty tables, one for each partition. It listens at once.
   ScriptedServer(fake::Network& network, const std::string& uri, uint64_t incarnation,
                  size_t region_bytes = kRegionBytes, uint32_t partitions = 1);
   ~ScriptedServer();
@@ -38,12 +38,13 @@ class ScriptedServer {
   // --- What it does.
   bool accepts = true;   // connect requests
   bool welcomes = true;  // answers Hello
-  bool answers = true;   // answers requests (those that came meanwhile are answered later)
+  bool answers = true;   // answers requests (pending ones are answered later)
   // Not null: answers Hello with a challenge, and proves in Welcome that it has this key. It
-  // welcomes whatever the response is.
+  // accepts any response.
   rdma::AuthKey::Pointer auth_key;
-  rdma::Nonces nonces;  // of the last challenge and its response; the server's is as it stands here
-  // Grants what Hello asks to resume; the answers to writes are not remembered.
+  rdma::Nonces
+      nonces;  // of the last challenge and its response; the server's nonce is taken from here
+  // Grants what Hello asks to resume, but does not remember the answers to writes.
   bool resumes = false;
   // The replies of one Poll go out together.
   bool batches_replies = false;
@@ -51,15 +52,15 @@ class ScriptedServer {
   uint32_t requests_max = 16;
   uint64_t value_bytes_max = 1 << 20;
   uint64_t get_reply_bytes_max = 1024;  // longer values: a slot and a lease
-  // What is said to the next increments, appends and flushes, which it does not carry out: OK when
-  // there is no more. The text goes with the increments.
+  // The replies to the next increments, appends and flushes, which it does not execute; OK when
+  // none is left. The text belongs to the increments.
   std::deque<rdma::ReplyBody> scripted;
   std::string number = "1";
   // Called before a Welcome (after its proof was made), or a reply, goes out.
   std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)> tamper_welcome;
   std::function<void(rdma::FrameHeader&, rdma::ReplyBody&)> tamper_reply;
 
-  // Its clock; null: what Poll was told last.
+  // Its clock; null: the time of the last Poll.
   std::function<absl::Time()> clock;
   absl::Time ServerTime() const { return clock ? clock() : polled_at_; }
 
@@ -68,7 +69,7 @@ class ScriptedServer {
   rdma::HelloBody last_hello;
   int responses = 0;  // to challenges
   rdma::ResponseBody last_response;
-  int frames = 0;                              // requests came in so many
+  int frames = 0;                              // number of frames with requests
   std::vector<rdma::Opcode> requests;          // all that came, in order
   std::vector<uint64_t> sequences;             // of those
   std::vector<std::string> rendezvous_values;  // READ from the client and found to match their hash
@@ -88,7 +89,7 @@ class ScriptedServer {
   absl::Span<std::byte> region() { return {region_->data(), region_->size()}; }
   void Send(absl::string_view frame);
   void SendGoodbye();
-  // A reply out of the blue.
+  // Sends an unsolicited reply.
   void SendReply(uint64_t session, uint64_t sequence, const rdma::ReplyBody& body);
   uint64_t session() const { return session_; }
   size_t waiting() const { return waiting_.size(); }  // requests without an answer
@@ -119,7 +120,7 @@ class ScriptedServer {
   std::deque<std::string> waiting_;
   rdma::FrameBatch replies_{8192};
   std::string reading_;  // the rendezvous PUT whose value is being READ; empty: none
-  std::vector<rdma::ConnectionId> asking_;  // connect requests that were not answered
+  std::vector<rdma::ConnectionId> asking_;  // unanswered connect requests
 };
 
 }  // namespace osprey

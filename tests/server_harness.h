@@ -1,11 +1,11 @@
-// A server engine on the fake transport, and clients that speak to it frame by frame.
+// A server engine on the fake transport, and clients that communicate with it frame by frame.
 //
 //   ServerHarness server;
 //   RawClient client(server);
 //   client.Establish();                         // connects, Hello, Welcome
 //   Reply reply = client.Ask(client.PutFrame(1, "key", "value"));
 //
-// Time stands still but for Advance. Nothing is random. One thread.
+// Time changes only by Advance. Nothing is random. One thread.
 
 #ifndef OSPREY_TESTS_SERVER_HARNESS_H_
 #define OSPREY_TESTS_SERVER_HARNESS_H_
@@ -38,7 +38,7 @@ inline constexpr uint64_t kIncarnation = 0xABCDEF;
 
 class RawClient;
 
-// A value of so many bytes in which no piece looks like another.
+// A value of so many bytes in which all pieces differ.
 std::string Large(size_t bytes, char first = 'a');
 
 struct HarnessOptions {
@@ -49,10 +49,10 @@ struct HarnessOptions {
   std::optional<uint64_t> cas_version;  // as TableOptions
   uint32_t partitions = 1;
   bool evict = false;
-  rdma::AuthKey::Pointer key;  // null: nobody needs to prove anything
+  rdma::AuthKey::Pointer key;  // null: no authentication
   Admission* admission = nullptr;
   uint32_t pollers = 1;
-  ClientGets* client_gets = nullptr;  // asks clients for reports
+  ClientGets* client_gets = nullptr;  // requests reports from clients
   fake::NetworkOptions network;
 };
 
@@ -63,15 +63,15 @@ class ServerHarness {
 
   // One turn of the engine and of every client.
   bool Turn();
-  // Turns until nothing happens any more. Bounded: a failure if it does not come to rest.
+  // Turns until nothing happens any more. Bounded: the test fails if it does not settle.
   void Settle();
-  // Time passes in steps, with turns between.
+  // Advances the time in steps, with turns between.
   void Advance(absl::Duration duration, absl::Duration step = absl::Milliseconds(50));
 
   Engine& engine(size_t poller = 0) { return *engines_[poller]; }
   const Counters& counters(size_t poller = 0) const { return engines_[poller]->counters(); }
   Tables& tables() { return *tables_; }
-  // The first, which is all there is by default. One thread, so without a lock.
+  // The first table, the only one by default. One thread, so without a lock.
   index::Table& table() { return *tables_->Lock(0); }
   fake::Network& network() { return network_; }
   rdma::Domain& client_domain() { return *client_domain_; }
@@ -81,7 +81,7 @@ class ServerHarness {
   uint64_t closed(CloseReason reason) const {
     return counters().connections_closed[static_cast<size_t>(reason)];
   }
-  // What is stored, if anything.
+  // The stored value, if any.
   std::optional<std::string> Stored(absl::string_view key);
   std::vector<std::string>& log() { return log_; }
   // Called when a line is logged.
@@ -104,7 +104,7 @@ class ServerHarness {
   std::vector<RawClient*> clients_;
 };
 
-// What came back for a request.
+// The reply to a request.
 struct RawReply {
   uint64_t sequence = 0;
   absl::StatusCode code = absl::StatusCode::kUnknown;
@@ -125,11 +125,11 @@ class RawClient {
   // Sends the response to the challenge that came, made with `key`.
   void Respond(const rdma::AuthKey& key);
   std::string ResponseFrame(const rdma::AuthKey& key) const;
-  // All of it, until the Welcome, of a server without a key.
+  // All steps until the Welcome, with a server without a key.
   void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation);
-  // Leaves the connection to its fate: what happens to it is not heard any more.
+  // Abandons the connection, and ignores its later events.
   void Send(absl::string_view frame);
-  // Sends and returns the reply. A failure when none comes.
+  // Sends and returns the reply. The test fails if none comes.
   RawReply Ask(absl::string_view frame);
   // The next reply that came, if any.
   std::optional<RawReply> TakeReply();
@@ -137,7 +137,7 @@ class RawClient {
   std::string PutFrame(uint64_t sequence, absl::string_view key, absl::string_view value) const;
   std::string PutIfFrame(uint64_t sequence, absl::string_view key, absl::string_view value,
                          rdma::WireCondition condition, uint64_t version) const;
-  // The value stands in this client's memory until the next call.
+  // The value stays in this client's memory until the next call.
   std::string RendezvousFrame(uint64_t sequence, absl::string_view key, absl::string_view value);
   std::string DeleteFrame(uint64_t sequence, absl::string_view key, uint64_t if_version = 0) const;
   std::string IncrementFrame(uint64_t sequence, absl::string_view key, int64_t by,
@@ -150,7 +150,7 @@ class RawClient {
   std::string BatchFrame(const std::vector<std::string>& frames) const;
   std::string EmptyFrame(rdma::Opcode opcode, uint64_t sequence) const;
 
-  // READs from the region, as a client does. Empty when it failed.
+  // READs from the region, as a client does. Empty if it failed.
   std::string Read(uint64_t offset, uint32_t bytes);
 
   bool connected() const { return connected_; }
@@ -160,16 +160,16 @@ class RawClient {
   bool welcomed() const { return welcome_.has_value(); }
   const rdma::WelcomeBody& welcome() const { return *welcome_; }
   bool challenged() const { return challenge_.has_value(); }
-  // The server's is that of the last challenge, the client's this client's own.
+  // The server's nonce is that of the last challenge, the client's is this client's own.
   const rdma::Nonces& nonces() const { return nonces_; }
   const rdma::HelloBody& hello() const { return hello_; }  // as it was sent last
-  // Why the server refused us, if it did.
+  // The reason of the server's refusal, if any.
   std::optional<rdma::WireReason> refused() const { return refused_; }
   uint64_t session() const { return session_; }
   rdma::ConnectionId id() const { return id_; }
   rdma::Transport& transport() { return *transport_; }
   std::byte* value_memory() { return value_->data(); }
-  // Not polled, it takes no frames and gives no credits back.
+  // Stops polling: the client takes no frames and returns no credits.
   void set_asleep(bool asleep) { asleep_ = asleep; }
   size_t replies() const { return replies_.size(); }
   // Frames that brought replies, since Connect.

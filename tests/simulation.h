@@ -1,19 +1,18 @@
-// The server and its clients, the engines that ship, in one process on the fake transport: virtual
-// time, everything that can go wrong, and a judge. All of it follows from one seed.
+// Simulation of server and clients: the engines that ship, in one process on the fake transport, in
+// virtual time, with faults and a checker. All of it follows from one seed.
 //
 //   SimulationReport report = Simulate({.seed = 17});
 //   report.wrong                       "" when every answer was right
 //
-// What happens between any two steps of anybody is chance: READs are copied in pieces of 1, 8, 16
-// or 64 bytes, or whole, in any order, and while one is copied the server and other clients go on;
-// connections break, or are cut and nobody is told; READs fail, or hang; the server is killed and
-// started again, empty; clients are ended and come back; clocks of clients are wrong by hours and
-// run too fast or too slow. In a program with the hooks of index/test_hooks.h clients go on between
-// any two stores of the server, too.
+// Between any two steps random events occur. READs are copied in pieces of 1, 8, 16 or 64 bytes, or
+// whole, in any order, while the server and other clients run. Connections break, or are cut
+// without a report. READs fail, or hang. The server is killed and restarted, empty. Clients end and
+// come back. Clocks of clients are wrong by hours and run too fast or too slow. In a program with
+// the hooks of index/test_hooks.h clients also run between any two stores of the server.
 //
-// Judged is: that the history of each key is linearizable (tests/linearizability.h), where writes
-// that are said to be unknown may have happened, once, and those said to be not applied have not;
-// that every operation is answered, and not long after its deadline.
+// The checker requires that the history of each key is linearizable (tests/linearizability.h).
+// Writes reported as unknown may have taken effect, once; those reported as not applied have not.
+// Every operation must be answered, and soon after its deadline at the latest.
 
 #ifndef OSPREY_TESTS_SIMULATION_H_
 #define OSPREY_TESTS_SIMULATION_H_
@@ -28,7 +27,7 @@ struct SimulationOptions {
   int operations = 400;  // of all clients together
 };
 
-// What happened in a run, or in many.
+// Events counted in one run, or in many.
 struct SimulationCounts {
   uint64_t operations = 0;
   uint64_t unknown = 0;
@@ -54,24 +53,25 @@ struct SimulationCounts {
   uint64_t naps = 0;
   uint64_t devices_lost = 0;
   uint64_t broken = 0, cut = 0;               // connections
-  uint64_t reads_failed = 0, reads_held = 0;  // connections whose READs were
+  uint64_t reads_failed = 0, reads_held = 0;  // connections whose READs failed or were held
   uint64_t clients_restarted = 0;
-  // Operations that did what they were to.
+  // Operations that succeeded.
   uint64_t puts_done = 0, conditional_done = 0, deletes_done = 0, increments_done = 0;
   uint64_t appends_done = 0, expires_done = 0;
-  uint64_t whole = 0, of_1 = 0, of_8 = 0, of_16 = 0, of_64 = 0;  // runs whose READs come so
+  uint64_t whole = 0, of_1 = 0, of_8 = 0, of_16 = 0,
+           of_64 = 0;  // runs with READs in pieces of that length
   uint64_t histories = 0;
   uint64_t undecided = 0;
 
   void Add(const SimulationCounts& other);
   // For people.
   std::string ToString() const;
-  // What has not happened often enough in so many runs for them to show anything; "": nothing.
+  // The events too rare in so many runs to prove anything; "": none.
   std::string Void(uint64_t runs) const;
 };
 
 struct SimulationReport : SimulationCounts {
-  std::string wrong;        // what is wrong, for people
+  std::string wrong;        // the error, for people
   const char* aim = "";     // simulation_plan.h
   uint64_t trace_hash = 0;  // of all answers and their times: the same for the same seed
 };

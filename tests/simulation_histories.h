@@ -1,4 +1,4 @@
-// What the clients of a simulation were told, and whether it can be true.
+// The answers that the clients of a simulation received, and the check of them.
 
 #ifndef OSPREY_TESTS_SIMULATION_HISTORIES_H_
 #define OSPREY_TESTS_SIMULATION_HISTORIES_H_
@@ -18,32 +18,32 @@ namespace osprey {
 struct ScanHistory {
   int64_t call = 0;
   int64_t returned = 0;
-  std::set<std::string> keys;  // that it found
+  std::set<std::string> keys;  // keys that it found
 };
 
 struct Histories {
-  // By key. What a scan found is in there as a GET, from the page's call to its return.
+  // By key. A key found by a scan is recorded as a GET, from the page's call to its return.
   std::map<std::string, std::vector<std::shared_ptr<Operation>>> keys;
   std::vector<ScanHistory> scans;
 };
 
 struct HistoriesVerdict {
   std::string wrong;       // "": nothing
-  uint64_t undecided = 0;  // keys whose history was too much for the checker
+  uint64_t undecided = 0;  // keys whose history was too long for the checker
 };
 
-// Each key for itself is linearizable; a scan has found each key that was there all the while, and
-// none that was not there at any moment of it.
+// Checks that each key is linearizable. Each scan must find every key that was present throughout,
+// and no key that was absent throughout.
 HistoriesVerdict Judge(const Histories& histories);
 
-// What the history of a key shows for certain.
+// The facts that the history of a key proves.
 class KeyTimes {
  public:
   explicit KeyTimes(const std::vector<std::shared_ptr<Operation>>& history);
   ~KeyTimes();
   KeyTimes(KeyTimes&&) noexcept;
 
-  // The key was there from `from` to `to`; it was not there at any moment of it.
+  // Whether the key was present, or absent, at every moment from `from` to `to`.
   bool PresentThroughout(int64_t from, int64_t to) const;
   bool AbsentThroughout(int64_t from, int64_t to) const;
 

@@ -1,5 +1,4 @@
-// What the clients of a simulation do, and what they are told: operations drawn from a plan, and
-// the histories of all keys.
+// The operations of the clients of a simulation, drawn from a plan, and the histories of all keys.
 //
 // Thread rule: one thread.
 
@@ -33,15 +32,15 @@ class Workload final : public World::Actor {
     return started_ >= operations_ && in_flight_ == 0 && (!cleaning_ || queue_.empty());
   }
   int in_flight() const { return in_flight_; }
-  // Reads every key, and then deletes it (once all are answered). Until all_answered again.
+  // Reads every key, and then deletes it (once all are answered). Continues until all_answered.
   void BeginCleaning();
   // Whether the table must be empty now: every key was deleted, and no write is unknown, which
-  // might still come.
+  // could still arrive.
   bool cleaned() const { return cleaning_ && !cleaning_failed_ && report_.unknown == 0; }
   const Histories& histories() const { return histories_; }
-  // What is wrong with a single answer; "": nothing.
+  // The error of a single answer; "": none.
   const std::string& wrong() const { return wrong_; }
-  // Of all answers in their order: the same for the same run.
+  // A hash of all answers in order: the same for the same run.
   uint64_t trace_hash() const { return trace_hash_; }
 
   void MayStart(SimulatedClient& client) override;
@@ -63,7 +62,7 @@ class Workload final : public World::Actor {
     absl::Time until;  // the deadline by the client's clock
     WriteOptions options;
   };
-  // GETs of a caller who waits for all of them.
+  // A batch of blocking GETs.
   struct Waiter {
     std::vector<Start> starts;
     std::vector<absl::StatusOr<Value>> answers;
@@ -114,9 +113,9 @@ class Workload final : public World::Actor {
   bool cleaning_ = false;
   bool cleaning_failed_ = false;
   uint64_t last_value_ = 0;
-  // To be done next, by whoever has a turn.
+  // The next operations, for the next client with a turn.
   std::deque<std::pair<Operation::Kind, std::string>> queue_;
-  std::map<std::pair<int, std::string>, uint64_t> versions_;  // seen last, by client and key
+  std::map<std::pair<int, std::string>, uint64_t> versions_;  // last seen, by client and key
   std::vector<std::unique_ptr<Waiter>> waiters_;
   std::vector<OperationPointer> evicting_;
   Histories histories_;

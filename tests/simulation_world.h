@@ -1,5 +1,5 @@
-// The world of a simulation: virtual time, the network, the server's lives, the clients' engines,
-// who has his turn when, and what goes wrong. It knows nothing of what the clients do (Actor).
+// The world of a simulation: virtual time, the network, the server's incarnations, the clients'
+// engines, scheduling and faults. It is independent of the clients' operations (Actor).
 //
 // Thread rule: one thread. Process-wide while it lives: the hooks of index/test_hooks.h.
 
@@ -43,8 +43,8 @@ struct SimulatedClient {
   std::vector<Buffer> buffers;
   std::unique_ptr<client::Engine> engine;
   absl::Duration clock_offset;
-  int64_t clock_ppm = 0;   // of its raw clock, against the server's
-  int64_t slew_ppm = 0;    // of its monotonic clock, against its raw one
+  int64_t clock_ppm = 0;   // of its raw clock, relative to the server's
+  int64_t slew_ppm = 0;    // of its monotonic clock, relative to its raw one
   int64_t tick = -1;       // of the kernel, by the monotonic clock, when …
   absl::Time coarse_time;  // … this was read
   int depth = 1;
@@ -59,18 +59,18 @@ struct SimulatedClient {
 
 class World final : public index::StoreObserver {
  public:
-  // Who lives in it. Times are those of World::now.
+  // The workload that runs in the world. Times are those of World::now.
   class Actor {
    public:
     virtual ~Actor() = default;
     // It is the client's turn: operations may be started.
     virtual void MayStart(SimulatedClient& client) = 0;
-    // Its turn has ended: callers who wait look whether they have their answers.
+    // Its turn has ended: blocking callers check for their answers.
     virtual void HadTurn(SimulatedClient& client) = 0;
     virtual void ClientEnded(SimulatedClient& client) = 0;
-    // All keys went at some instant from `from` to now.
+    // All keys were lost at some instant from `from` to now.
     virtual void AllLost(int64_t from) = 0;
-    // The server is about to evict this key, and will have by its turn's end.
+    // The server is about to evict this key, before its turn ends.
     virtual void Evicting(absl::string_view key) = 0;
     virtual void ServerTurnEnded() = 0;
     // A seeded bug: a write between the copies of a segment that splits and their publication.
@@ -82,20 +82,20 @@ class World final : public index::StoreObserver {
 
   void Populate(Actor& actor);
 
-  // Somebody has a turn, some time passes, something may go wrong.
+  // Gives one party a turn, advances the time, and may inject a fault.
   void Step();
-  // From now on nothing goes wrong, clients are awake, and everybody's turn comes soon.
+  // Ends the faults. Clients are awake, and every party gets turns soon.
   void CalmDown();
-  // Clients end, then sessions; what is left over is told. "" when nothing is.
+  // Ends clients, then sessions, and returns a description of what is left; "" for nothing.
   std::string End(bool table_is_empty);
 
   int64_t now() const { return now_; }
-  // Every look at the clock is at another time.
+  // Every read of the clock returns a new time.
   int64_t Tick() { return ++now_; }
-  // By the raw clocks of their machines (rdma/raw_clock.h).
+  // Server and client time, by the raw clocks of their machines (rdma/raw_clock.h).
   absl::Time ServerTime();
   absl::Time ClientTime(const SimulatedClient& client);
-  // The client's, read once in each tick of its kernel.
+  // The client's time, read once in each tick of its kernel.
   absl::Time CoarseClientTime(SimulatedClient& client);
 
   Dice& dice() { return dice_; }
@@ -103,7 +103,7 @@ class World final : public index::StoreObserver {
   std::vector<std::unique_ptr<SimulatedClient>>& clients() { return clients_; }
   uint64_t incarnation() const { return server_ == nullptr ? 0 : server_->incarnation; }
   bool server_lives() const { return server_ != nullptr; }
-  // "" but for what nobody may see at any time.
+  // The first violation of a rule that holds at any time; "": none.
   const std::string& wrong() const { return wrong_; }
 
   void BeforeStore() override {
@@ -116,7 +116,7 @@ class World final : public index::StoreObserver {
   void BetweenCopyAndPublish(index::Table& table) override { actor_->BetweenCopyAndPublish(table); }
 
  private:
-  // A life of the server.
+  // One incarnation of the server.
   struct Server {
     uint64_t incarnation = 0;
     std::unique_ptr<rdma::Domain> domain;
@@ -127,7 +127,7 @@ class World final : public index::StoreObserver {
     bool polling = false;
   };
 
-  // Counts down to what happens so often.
+  // Counts down to an event of this rate.
   bool IsTime(uint64_t& until, uint64_t per_10k) {
     if (until-- > 0) return false;
     until = dice_.Gap(per_10k);
@@ -136,7 +136,7 @@ class World final : public index::StoreObserver {
   void BeforePiece();
   void StartServer();
   void KillServer();
-  void EndServer();  // and it comes back after a while
+  void EndServer();  // it comes back later
   void StartClient(SimulatedClient& client);
   void PollServer();
   void PollClient(SimulatedClient& client);
@@ -165,11 +165,11 @@ class World final : public index::StoreObserver {
   std::unique_ptr<fake::Network> network_;
   rdma::AuthKey::Pointer key_;
   uint64_t lives_ = 0;
-  int64_t server_slew_ppm_ = 0;  // of its monotonic clock, against its raw one
+  int64_t server_slew_ppm_ = 0;  // of its monotonic clock, relative to its raw one
   std::unique_ptr<Server> server_;
   int64_t server_back_at_ = 0;
   int64_t server_asleep_until_ = 0;
-  std::vector<std::pair<int64_t, rdma::ConnectionId>> held_;  // frames, until then
+  std::vector<std::pair<int64_t, rdma::ConnectionId>> held_;  // held frames, until this time
   rdma::ConnectionId haunted_ = rdma::ConnectionId::kNone;
   std::vector<std::unique_ptr<SimulatedClient>> clients_;
   int depth_ = 0;  // of turns within turns

@@ -1,7 +1,7 @@
 // Programs run by tests: a command from start to end, and a kvserver in the background.
 //
-// Under Bazel, and in the lab, the working directory is the runfiles folder, so that "tools/kvcli"
-// is the program just built.
+// Under Bazel, and in the lab, the working directory is the runfiles folder. So "tools/kvcli" is
+// the program just built.
 
 #ifndef OSPREY_TESTS_SUBPROCESS_H_
 #define OSPREY_TESTS_SUBPROCESS_H_
@@ -19,16 +19,16 @@
 namespace osprey {
 
 struct ProgramResult {
-  int exit_status = -1;  // 128 + N when signal N ended it, as in a shell
+  int exit_status = -1;  // 128 + N if signal N ended it, as in a shell
   std::string out;
   std::string err;
 };
 
 struct ProgramOptions {
   std::string input;                     // standard input
-  std::vector<std::string> environment;  // NAME=VALUE, besides the test's own
+  std::vector<std::string> environment;  // NAME=VALUE, added to the test's environment
   std::string out_file;                  // standard output goes there instead of ProgramResult::out
-  absl::Duration timeout = absl::Seconds(60);  // then it is killed
+  absl::Duration timeout = absl::Seconds(60);  // after this time it is killed
 };
 
 // Runs args[0] (found by PATH if it has no slash) and waits for its end.
@@ -47,13 +47,13 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // As its ready line says.
+  // The URI in its ready line.
   const std::string& uri() const { return uri_; }
   pid_t pid() const { return pid_; }
-  // What it has written to stderr so far.
+  // Its output to stderr so far.
   std::string Log() const;
 
-  // SIGTERM, and waits for its end: its exit status. At most once.
+  // Sends SIGTERM, waits for the end, and returns the exit status. At most once.
   int Stop();
 
  private:
@@ -67,14 +67,13 @@ class ServerProcess {
 // Whether this runs in the lab, where servers listen over RDMA.
 bool InLab();
 
-// Where a test's server is to listen: in the lab at a free port of the RDMA device, else at a new
-// socket.
+// The address for a test's server: in the lab a free port of the RDMA device, else a new socket.
 std::string NewListenAddress();
 
-// The value of `name` in a server's statistics ("name=value" lines); "" if they do not tell it.
+// The value of `name` in a server's statistics ("name=value" lines); "" if it is not in them.
 std::string StatIn(absl::string_view stats, absl::string_view name);
 
-// A new folder on a file system that holds sockets. Left to who cleans the temporary folder.
+// A new folder on a file system that supports sockets. It is not removed here.
 std::string NewTemporaryDirectory();
 
 }  // namespace osprey

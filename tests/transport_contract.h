@@ -1,6 +1,6 @@
-// What every transport must do, told once: the tests of transport_contract_*_test.cc run against
-// whatever NewContractFixture makes. Nothing here assumes that anything happens at once: everything
-// is waited for, with a bound.
+// The contract of every transport. The tests of transport_contract_*_test.cc run against each
+// result of NewContractFixture. They assume nothing to be immediate: they wait for every effect,
+// with a bound.
 
 #ifndef OSPREY_TESTS_TRANSPORT_CONTRACT_H_
 #define OSPREY_TESTS_TRANSPORT_CONTRACT_H_
@@ -26,20 +26,20 @@ namespace osprey::rdma {
 class ContractFixture {
  public:
   virtual ~ContractFixture() = default;
-  // A domain that claims to speak `version`.
+  // A domain with protocol version `version`.
   virtual absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(uint16_t version) = 0;
-  // Somewhere to listen; another place at each call (or port 0).
+  // An address to listen at, different at each call (or port 0).
   virtual std::string ListenUri() = 0;
-  // Where nobody listens.
+  // An address without a listener.
   virtual std::string DeadUri() = 0;
 };
 
-// The names of the ways, each of which becomes an instance of every test; and the way of that name.
-// Defined once a binary.
+// The names of the ways, each an instance of every test; and the way of a name. Defined once in
+// each binary.
 std::vector<std::string> ContractWays();
 std::unique_ptr<ContractFixture> NewContractFixture(const std::string& way);
 
-// The longest that any one thing may take: the lab's machine is emulated.
+// The timeout of every single step: the lab's machine is emulated.
 constexpr absl::Duration kContractPatience = absl::Seconds(30);
 
 struct Recorded {
@@ -53,21 +53,21 @@ struct Recorded {
   uint32_t affinity;
 };
 
-// One end: a domain, a transport, and all that happened to it. Checks on the way what holds for
-// every connection: kConnected before the first frame, kDisconnected once and last, each batch of
-// READs completed once and before it.
+// One end: a domain, a transport, and all its events. It also checks rules that hold for every
+// connection. kConnected comes before the first frame; kDisconnected comes once and last; each
+// batch of READs completes once and before it.
 class Side {
  public:
   explicit Side(ContractFixture& fixture, const TransportOptions& options = {},
                 uint16_t version = kProtocolVersion);
-  // Another transport of the same domain, as the server's next thread has.
+  // Another transport of the same domain, for a server's second thread.
   explicit Side(Side& beside);
 
   Transport& transport() { return *transport_; }
   Domain& domain() { return *domain_; }
-  // Polls once and records; a room of `events_max` at most.
+  // Polls once, for at most `events_max` events, and records them.
   void Pump(size_t events_max = 16);
-  // Posts, and remembers that a completion is due.
+  // Posts READs, and records that a completion is due.
   absl::Status Post(ConnectionId id, absl::Span<const ReadRequest> reads, uint64_t cookie);
   absl::Status Send(ConnectionId id, const std::string& frame);
   void DestroyTransport() { transport_.reset(); }
@@ -75,7 +75,7 @@ class Side {
   const std::vector<Recorded>& events() const { return events_; }
   // The first event of that kind (and connection) or null.
   const Recorded* Find(Event::Kind kind, ConnectionId id = ConnectionId::kNone) const;
-  // The frames that came over `id`, in order.
+  // The frames received over `id`, in order.
   std::vector<std::string> Frames(ConnectionId id) const;
   // The completion of that cookie, or null.
   const Recorded* Done(uint64_t cookie) const;
@@ -92,7 +92,7 @@ class Side {
   std::multiset<std::pair<ConnectionId, uint64_t>> posted_;
 };
 
-// Pumps all `sides` until `done` or out of patience; true when done.
+// Pumps all `sides` until `done` or the timeout; true if done.
 bool Until(const std::vector<Side*>& sides, const std::function<bool()>& done,
            absl::Duration patience = kContractPatience);
 
@@ -108,7 +108,7 @@ class TransportContract : public testing::TestWithParam<std::string> {
   };
   // Connects and accepts; both sides have had kConnected.
   Ids Join(Side& server, Side& client, const std::string& uri);
-  // As far as the server's kConnectRequest.
+  // Connects up to the server's kConnectRequest.
   Ids Request(Side& server, Side& client, const std::string& uri);
   // Exposes `memory` of `from` to the other end and attaches it there.
   RemoteMemory Share(Side& from, ConnectionId from_id, Side& to, ConnectionId to_id,
@@ -130,11 +130,12 @@ size_t OpenDescriptors();
 // A copy of this program that plays one end in a process of its own, to be killed. See ChildMain.
 class Child {
  public:
-  // `role` is "server" (listens at `uri`, accepts everybody, exposes a page full of 'A' to whom
-  // sends "expose") or "client" (connects to `uri`, sends "hello").
+  // `role` is "server" or "client". The server listens at `uri`, accepts all connections, and
+  // exposes a page full of 'A' to a client that sends "expose". The client connects to `uri` and
+  // sends "hello".
   Child(const std::string& way, const std::string& role, const std::string& uri);
   ~Child();
-  // What the child wrote as its first line: the server's URI.
+  // The first line of the child's output: the server's URI.
   std::string FirstLine();
   void Kill();
 

@@ -1,4 +1,4 @@
-// How much of a test's volume is worth its time.
+// The part of a test's rounds that runs.
 
 #ifndef OSPREY_TESTS_VOLUME_H_
 #define OSPREY_TESTS_VOLUME_H_
@@ -7,8 +7,8 @@
 
 namespace osprey {
 
-// Under the address sanitizer a test takes several times as long, and what it can see there it sees
-// in a part of the rounds. All of them are run by the build that ships.
+// Under the address sanitizer a test takes several times as long, and a part of the rounds suffices
+// to find errors. The build that ships runs all of them.
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER)
 inline constexpr int kVolumeParts = 4;
 #else
