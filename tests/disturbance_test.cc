@@ -1,12 +1,12 @@
-// What rude clients do to the latency of others, over verbs. Needs the lab.
+// Effect of misbehaving clients on the latency of others, over verbs. Needs the lab.
 //
-// The guest has two CPUs, which are emulated and shared with whatever else the host does. So a
-// client that floods a server takes CPU from everybody on this machine, whatever the server does
-// about it, and a host that is busy adds more than that. To measure the server and not those, there
-// are two servers, of which one has the rude clients; the modest client asks now this one, now that
-// one, within the same half millisecond, so that all else befalls both alike. What the other server
-// takes is the quiet value. Compared are the p99 of all operations of some rounds, in each of which
-// the rude clients begin anew: of one round it would be what the host did to seven of them.
+// The guest has two CPUs, which are emulated and shared with other work of the host. So a client
+// that floods a server takes CPU from every process on this machine, whatever the server does, and
+// a busy host adds more. To measure only the server, there are two servers, and one of them has the
+// misbehaving clients. The measuring client alternates between them within half a millisecond, so
+// that other effects are the same for both. The latency of the other server is the quiet value. The
+// test compares the p99 of all operations of some rounds, in each of which the misbehaving clients
+// start again. The p99 of one round would be the host's effect on seven operations.
 
 #include <atomic>
 #include <chrono>
@@ -173,8 +173,8 @@ class Flood : public Thread {
   static constexpr int kInFlight = 256;
 };
 
-// Their connections are polled while they are made, and again when all have been let go: until then
-// the server can send nothing.
+// Their connections are polled while they are made, and again when all have been disconnected.
+// Until then the server cannot send.
 class Deaf : public Thread {
  public:
   explicit Deaf(const std::string& uri) {
@@ -186,7 +186,7 @@ class Deaf : public Thread {
                                   kPatience));
         clients.SendPuts(100, std::string(4000, 'd'));
         begun_.store(true);
-        const absl::Time end = absl::Now() + absl::Seconds(1.2);  // when the server's patience ends
+        const absl::Time end = absl::Now() + absl::Seconds(1.2);  // when the server's timeout ends
         while (absl::Now() < end && !stop_.load()) absl::SleepFor(absl::Milliseconds(10));
         EXPECT_TRUE(clients.Until([&] { return clients.welcomed() < kClients || stop_.load(); },
                                   kPatience));
@@ -211,7 +211,8 @@ class Silent : public Rude {
   LightClients clients_;
 };
 
-// Hundreds whose network comes and goes: all leave at once, and all ask at once for their sessions.
+// Hundreds of clients whose network fails and returns: all disconnect at once, and all resume their
+// sessions at once.
 class Returning : public Thread {
  public:
   explicit Returning(const std::string& uri) {
@@ -238,7 +239,7 @@ class Returning : public Thread {
   std::atomic<int> came_back_{0};
 };
 
-// A crowd that comes, uses its connections, and leaves.
+// Many clients that connect, use their connections, and leave.
 class Crowd : public Thread {
  public:
   explicit Crowd(const std::string& uri) {
@@ -282,8 +283,8 @@ TEST_F(DisturbanceTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLaten
   // They take longer than a round.
   Latencies quiet, disturbed;
   Returning rude(server_->uri());
-  // A p99 of two thousand is twenty operations' matter: where it looks like too much, three times
-  // as many are asked.
+  // The p99 of 2,000 operations depends on twenty of them. If it exceeds the limit, the test
+  // measures three times as many.
   for (int round = 0; round < 3 * kRounds; ++round) {
     RunRound(quiet, disturbed);
     if (round + 1 == kRounds && IsTolerable(quiet.put_ns, disturbed.put_ns)) break;

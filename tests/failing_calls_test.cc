@@ -1,15 +1,15 @@
-// Every call that can fail because memory or descriptors are used up, made to fail: of each
-// function in turn the first call of the program, then the second, until the program makes no more.
+// Makes every call fail that can fail for lack of memory or descriptors. For each function the
+// first call of the program fails, then the second, until the program makes no more.
 //
-// kvserver:  either says in one line why it does not start, or serves. A session in which the call
+// kvserver:  states in one line why it does not start, or serves. A session in which the call
 //            failed may fail; the next one succeeds, and costs no more descriptors or mappings. So
-//            does one with everything that flags can add, which is scraped, tells a service manager
-//            that it is ready, and refuses a client too many.
-// kvcli:     either does what it was told, or says in one line why not.
+//            does a server with all optional features: it is scraped, notifies a service manager
+//            that it is ready, and refuses one client too many.
+// kvcli:     executes its command, or states in one line why not.
 //
 // Of each function some call must have failed in one of them.
 //
-// The call fails in a process of its own, by tests/failing_calls.c. Over shared memory; in the lab
+// The call fails in a separate process, by tests/failing_calls.c. Over shared memory; in the lab
 // over verbs, with the functions of libibverbs and librdmacm.
 
 #include <dirent.h>
@@ -47,9 +47,9 @@ constexpr char kLibrary[] = "tests/libfailing_calls.so";
 constexpr absl::Duration kDeadline = absl::Seconds(10);
 constexpr absl::Duration kSettleMax = absl::Seconds(20);
 constexpr int kSessions = 3;
-// Of a session in which a call failed, over shared memory, where it takes milliseconds. What was
-// not to be had is asked for again at once: no patience must run out (client/connection.h: from 1
-// s on) before somebody finds out.
+// The bound of a session in which a call failed, over shared memory, where it takes milliseconds.
+// Failed allocations are retried at once, so no timeout may pass before the failure is noticed
+// (client/connection.h: from 1 s on).
 constexpr absl::Duration kSessionMax = absl::Milliseconds(900);
 constexpr int kNthMax = 5000;
 constexpr int kNthMaxInLabInShort = 1;  // a server takes seconds there
@@ -57,19 +57,19 @@ const std::string kLong(100000, 'l');   // by rendezvous
 
 bool IsLong() { return std::getenv("OSPREY_TEST_LONG") != nullptr; }
 
-// In short every call at first, and then fewer and fewer, but of threads, which are few; in the
-// lab, where a server takes seconds, likewise after the first 32.
+// The short form fails every call at first, and then fewer and fewer, except of threads, which are
+// few. In the lab, where a server takes seconds, this starts after the first 32.
 int Following(int nth, const std::string& function) {
   const bool every = (IsLong() || function == "pthread_create") && (!InLab() || nth < 32);
   return every ? nth + 1 : nth + 1 + nth / 4;
 }
 
-// How long the tests may go on in the lab: each as long as four of those that are left would take
-// on an average. So one that calls a function all the time, as pollers do, ends.
+// The time limit of the tests in the lab. Each may take as long as four average remaining ones. So
+// a test of a function that is called all the time, as pollers do, ends.
 class LabTime {
  public:
   explicit LabTime(int tests) : tests_left_(tests) {}
-  // Of the test that begins now.
+  // The limit of the test that begins now.
   absl::Time UntilOfNext() {
     if (!InLab()) return absl::InfiniteFuture();
     const absl::Time now = absl::Now();
@@ -113,14 +113,14 @@ class Failure {
     for (const auto& [name, value] : variables_) result.push_back(absl::StrCat(name, "=", value));
     return result;
   }
-  // For the programs that this one starts from now on.
+  // Set for the programs started from now on.
   void Export() const {
     for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
   }
   void Unexport() const {
     for (const auto& [name, value] : variables_) unsetenv(name.c_str());
   }
-  // The program came so far.
+  // Whether the program reached the call.
   bool happened() const { return !Read(report_).empty(); }
 
  private:
@@ -128,7 +128,7 @@ class Failure {
   std::vector<std::pair<std::string, std::string>> variables_;
 };
 
-// The lines by which a program says that it failed.
+// The lines in which a program reports its failure.
 int ErrorLines(const std::string& err, absl::string_view program) {
   int count = 0;
   for (absl::string_view line : absl::StrSplit(err, '\n')) count += absl::StartsWith(line, program);
@@ -154,7 +154,7 @@ int EntriesOf(const std::string& directory) {
 struct Holdings {
   int descriptors = 0;
   int mappings = 0;
-  std::map<std::string, int> objects;  // of RDMA devices, for whomever: in the lab
+  std::map<std::string, int> objects;  // of RDMA devices, for all processes: in the lab
 
   bool IsMoreThan(const Holdings& before) const {
     return descriptors > before.descriptors || mappings > before.mappings ||
@@ -201,7 +201,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& uri, const st
   return Client::Connect(uri, options);
 }
 
-// What a client does from the beginning to the end.
+// All steps of a client's session.
 absl::Status Session(const std::string& uri, const std::string& key_file = "") {
   absl::StatusOr<std::unique_ptr<Client>> connected = Connect(uri, key_file);
   if (!connected.ok()) return connected.status();
@@ -218,7 +218,7 @@ absl::Status Session(const std::string& uri, const std::string& key_file = "") {
   return client.Delete("planet").status();
 }
 
-// How many calls failed, and how many tests looked for some, by the function.
+// The calls that failed, and the tests that looked for some, by function.
 struct Outcome {
   int failed = 0;
   size_t tests = 0;
@@ -249,7 +249,7 @@ class FailingCallsTest : public testing::TestWithParam<std::string> {
     outcome.failed += failed_;
     ++outcome.tests;
   }
-  // `bears(nth)`: false when the program makes fewer calls.
+  // `bears(nth)`: false if the program makes fewer calls.
   void FailOneAfterTheOther(const std::function<bool(int)>& bears) {
     for (int nth = 1; nth <= NthMax() && absl::Now() < until_; nth = Following(nth, GetParam())) {
       SCOPED_TRACE(absl::StrCat("call ", nth, " of ", GetParam()));
@@ -267,7 +267,7 @@ class FailingCallsTest : public testing::TestWithParam<std::string> {
 
 class ServerTest : public FailingCallsTest {};
 
-// A kvserver, and what it takes to speak with it.
+// A kvserver, and the means to communicate with it.
 class Served {
  public:
   // Plain, or with all that flags can add.
@@ -294,7 +294,7 @@ class Served {
       setenv("WATCHDOG_USEC", "60000000", 1);
     }
     const std::string listen = NewListenAddress();
-    // Its lock, from a server before it, that others could read.
+    // A lock file of an earlier server that others could read.
     if (with_all_ && !InLab())
       std::ofstream(listen.substr(listen.find("//") + 2) + ".lock").flush();
     absl::StatusOr<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(listen, flags);
@@ -314,7 +314,7 @@ class Served {
   }
 
  private:
-  // One client more than are allowed: it asks again and again, and then gives up.
+  // One client more than allowed: it retries, and then gives up.
   absl::Status OneTooMany() const {
     const absl::StatusOr<std::unique_ptr<Client>> first = Connect(process_->uri(), key_file_);
     if (!first.ok()) return first.status();
@@ -376,8 +376,8 @@ bool ServerBearsFailureOf(const std::string& function, int nth, bool with_all) {
     return true;
   }
   ServerProcess& server = served.process();
-  // So many sessions make all the calls that there are to make, and whatever the server keeps for
-  // the next one.
+  // So many sessions make all possible calls, and all allocations that the server keeps for later
+  // ones.
   for (int i = 0; i < kSessions; ++i) {
     const bool before = failure.happened();
     const absl::Time began = absl::Now();
@@ -405,7 +405,7 @@ TEST_P(ServerTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
       [&](int nth) { return ServerBearsFailureOf(GetParam(), nth, /*with_all=*/false); });
 }
 
-// Such a server takes two seconds to end: its door for metrics does.
+// Such a server takes two seconds to end, because of its metrics server.
 class ServerWithAllTest : public FailingCallsTest {};
 
 TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
@@ -454,7 +454,7 @@ class KvcliTest : public FailingCallsTest {
     return failure.happened();
   }
 
-  // `words` of the how-manieth attempt.
+  // `words` of the attempt with this number.
   void Sweep(const std::function<std::vector<std::string>(int)>& words, const std::string& input,
              const std::string& answer) {
     SCOPED_TRACE(words(0)[0]);
@@ -483,7 +483,7 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
 // ---- kvcli doctor
 
 TEST(DoctorTest, SaysThatGidsCannotBeListedRatherThanThatThereAreNone) {
-  if (!InLab()) return;  // only devices have any
+  if (!InLab()) return;  // only devices have such resources
   const Failure failure("_ibv_query_gid_table", 1);
   ProgramOptions options;
   options.environment = failure.Environment();
@@ -538,7 +538,7 @@ std::vector<std::string> Functions() {
       ' ');
 }
 
-// In short those that no plain server calls.
+// In the short form, functions that no plain server calls.
 std::vector<std::string> FunctionsWithAll() {
   if (IsLong()) return Functions();
   if (InLab()) return {"rdma_reject"};

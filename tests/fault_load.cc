@@ -1,17 +1,18 @@
-// A client process of the fault tests: some clients, each with a thread of its own and several
-// operations in flight, that read and write the same few keys, and write down in a journal what
-// they asked and were told (fault_journal.h). fault_judge judges it.
+// A client process of the fault tests. It has several clients, each with its own thread and several
+// operations in flight, that read and write the same few keys. They record their calls and the
+// answers in a journal (fault_journal.h), which fault_judge checks.
 //
 //   fault_load --server=URI --journal=FILE --prefix=P --number=N
 //
-// Prints "up" when all its clients have had an operation done; and again after each "up" on its
-// standard input, when they have since. Goes on until "end" comes there: the fault is over. From
-// then on each client goes on until nothing has failed for a second (or the time for that is up),
-// reads every key once more, and ends. With "quit" it ends at once.
-// Prints at its end "connections N", how many it made; "left open N …", how many more files are
-// open than when it was up, all clients being connected, and which; "starved S", by how
-// many seconds a thread that only sleeps woke too late, at most; and the errors that it met, a line
-// each with their number. Exit status 0, or 4: it could not connect, or its journal is full.
+// Prints "up" when all its clients have completed an operation, and again after each "up" on its
+// standard input, when they have since. Continues until the input is "end": the fault is over. From
+// then on each client continues until nothing has failed for a second (or its time is up), reads
+// every key once more, and ends. With "quit" it ends at once.
+//
+// At its end it prints these lines. "connections N": the connections made. "left open N …": the
+// additional open files since it was up, with all clients connected. "starved S": the longest
+// delay, in seconds, of a thread that only sleeps. Then one line for each error with its count.
+// Exit status 0, or 4: it could not connect, or its journal is full.
 
 #include <poll.h>
 #include <unistd.h>
@@ -66,37 +67,37 @@ constexpr int64_t kSteadyNs = 1'000'000'000;
 constexpr int64_t kSteadyMaxNs = 12'000'000'000;
 constexpr absl::Duration kSweepDeadline = absl::Seconds(5);
 constexpr size_t kErrorsMax = 50;
-// From this length on registered memory is a client's buffers, of which it takes more as it needs
-// them (client/buffer_pool.h, kSlabBytesMin); what a connection registers is shorter.
+// Registered memory from this length on belongs to a client's buffers, which grow on demand
+// (client/buffer_pool.h, kSlabBytesMin). A connection registers less.
 constexpr uint64_t kBuffersBytesMin = 1 << 20;
 
 int64_t NowNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What this process holds.
+// The resources of this process.
 struct Holdings {
   std::multiset<std::string> files;
   std::map<std::string, int> objects;  // of devices, by kind
 };
 
-// What the threads share.
+// State shared by the threads.
 struct Shared {
   std::unique_ptr<Journal> journal;
   std::atomic<int64_t> end_ns{0};
-  std::atomic<int> up{0};     // clients that have had an operation done since it was asked, …
-  std::atomic<int> asked{1};  // … for the how-manieth time
+  std::atomic<int> up{0};     // clients with an operation done since the last "up" request, …
+  std::atomic<int> asked{1};  // … whose number is this
   std::atomic<int64_t> values{0};
   std::atomic<uint64_t> connections{0};
   std::atomic<int> waiting{0};       // clients that are done, and wait for the others …
-  std::atomic<bool> counted{false};  // … and until it was counted what all hold
+  std::atomic<bool> counted{false};  // … until all resources were counted
   std::atomic<bool> quit{false};
   std::atomic<bool> failed{false};
   std::mutex mutex;
   // Under the mutex.
   std::map<std::string, int> errors;
-  // By one thread each; read after `end_ns` was set, and after all threads have ended.
-  Holdings held;  // when all were up for the first time
+  // Each written by one thread; read after `end_ns` was set, and after all threads have ended.
+  Holdings held;  // when all clients were up for the first time
   std::vector<std::string> left_open;
 };
 
@@ -115,8 +116,8 @@ Outcome OutcomeOf(const absl::Status& status, Kind kind) {
   }
 }
 
-// What this process has open, but for the folder that tells it, and for registered memory, of which
-// a client takes more as it is used (Options::buffer_bytes_max).
+// The open files of this process, except the folder that lists them and registered memory. A
+// client's registered memory grows in use (Options::buffer_bytes_max).
 std::multiset<std::string> OpenFiles() {
   std::multiset<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -128,8 +129,8 @@ std::multiset<std::string> OpenFiles() {
   return files;
 }
 
-// How many objects of each kind, but for buffers, RDMA devices hold for this process, or rather for
-// its threads, which is what the kernel tells.
+// The number of objects of each kind, except buffers, that RDMA devices hold for this process. The
+// kernel lists them by thread.
 std::map<std::string, int> DeviceObjects() {
   std::set<std::string> own;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
@@ -154,7 +155,7 @@ std::map<std::string, int> DeviceObjects() {
 
 Holdings Held() { return {OpenFiles(), DeviceObjects()}; }
 
-// What is more than it was before.
+// The resources that have grown.
 std::vector<std::string> More(const Holdings& before, const Holdings& now) {
   std::vector<std::string> more;
   std::set_difference(now.files.begin(), now.files.end(), before.files.begin(), before.files.end(),
@@ -189,7 +190,7 @@ class LoadClient {
   }
 
  private:
-  // What a connection held that ended just now may take the kernel a moment to free.
+  // The kernel may need a moment to free the resources of a connection that has just ended.
   void Count() {
     const absl::Time until = absl::Now() + kFreedMax;
     do {
@@ -225,7 +226,7 @@ class LoadClient {
     return steady || now > end + kSteadyMaxNs;
   }
 
-  // Reads every key, so that what was acknowledged is looked for even where nobody has since.
+  // Reads every key, so that acknowledged writes are checked even if no later operation read them.
   void Sweep() {
     for (uint16_t key = static_cast<uint16_t>(index_); key < kFaultKeys;
          key = static_cast<uint16_t>(key + FLAGS_clients)) {
@@ -257,7 +258,7 @@ class LoadClient {
     return record;
   }
 
-  // False: no more now.
+  // False if no more now.
   bool StartOne() {
     const auto key = static_cast<uint16_t>(random_() % kFaultKeys);
     const uint32_t choice = random_() % 100;
@@ -366,8 +367,8 @@ class LoadClient {
     Return(record, value.status(), returned_ns);
   }
 
-  // `returned_ns`: read first of all in the callback, since to look at a value takes a while, in
-  // which this process may be stopped.
+  // `returned_ns` is read first in the callback. Verifying a value takes a while, in which this
+  // process may be stopped.
   void Return(JournalRecord* record, const absl::Status& status, int64_t returned_ns) {
     record->outcome = status.ok() ? Outcome::kOk : OutcomeOf(status, record->kind);
     record->failed = record->outcome == Outcome::kUnknown || record->outcome == Outcome::kUnapplied;
@@ -399,16 +400,17 @@ class LoadClient {
   int answered_ = 0;
   int64_t last_done_ns_ = 0;
   int64_t last_failed_ns_ = 0;
-  uint64_t versions_[kFaultKeys] = {};  // that this client saw last
+  uint64_t versions_[kFaultKeys] = {};  // last seen by this client
 };
 
-// "end" or "quit", or the end of the input. "up" comes only after an answer to the last one.
+// Returns "end" or "quit", or at the end of the input. "up" follows only after an answer to the
+// last one.
 void AwaitEnd(Shared& shared) {
   int told = 0;
   while (shared.end_ns == 0 && !shared.failed) {
     if (told != shared.asked && shared.up == FLAGS_clients) {
       told = shared.asked;
-      // Before the word: it may be followed by the fault at once.
+      // Before the word, since the fault may follow it at once.
       if (shared.held.files.empty()) shared.held = Held();
       std::puts("up");
       std::fflush(stdout);
@@ -427,12 +429,12 @@ void AwaitEnd(Shared& shared) {
   }
 }
 
-// How late a thread that has nothing to do is: what is later than that is not the machine's fault.
-// Not the time that the process was stopped, which a sleep ends in as well.
+// Measures how late an idle thread wakes. Any longer delay is not the machine's fault. Excludes the
+// time that the process was stopped, in which a sleep also ends.
 class Canary {
  public:
   Canary() : thread_([this] { Run(); }) {}
-  // In seconds, at most.
+  // The largest delay, in seconds.
   double End() {
     ended_ = true;
     thread_.join();

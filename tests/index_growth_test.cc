@@ -1,4 +1,4 @@
-// Growth: what was stored is found by readers with maps of any age, whatever has split since.
+// Growth: readers with maps of any age find all stored keys, whatever has split since.
 
 #include <algorithm>
 #include <bit>
@@ -92,9 +92,9 @@ TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
   }
 }
 
-// The page was READ after the directory had been doubled, the header before, so the map knows
-// segments that serve half of the keys that it sends there. When it learns of the new depth, these
-// are not what serves the other half.
+// The page was READ after the directory had been doubled, and the header before. So the map has
+// segments that serve half of the keys that it sends there. When the map gets the new depth, these
+// segments do not serve the other half.
 TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   GrowthFixture f(16 << 20);
   RegionMap map(kTestIncarnation, f.memory.size());
@@ -108,7 +108,7 @@ TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   ASSERT_GE(f.table->stats().directory_depth, 2u);
   FillMap(map, f.memory.data());
   ASSERT_EQ(map.depth(), 0u);
-  // Brings the header, and not yet the page.
+  // Fetches the header, and not yet the page.
   Lookup refreshing(map, KeyOf(0), 0);
   const Lookup::Step step = refreshing.Start();
   ASSERT_EQ(step.offset, 0u);
@@ -120,8 +120,8 @@ TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   }
 }
 
-// Lookups that share a map, each of which may wait for long between two READs, so that the map is
-// made of headers and pages of any age.
+// Lookups that share a map and may wait long between two READs. So the map has headers and pages of
+// any age.
 TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
   for (const uint64_t seed : {1, 2, 3}) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -191,7 +191,7 @@ class StoreCounter : public StoreObserver {
   uint64_t stores = 0;
 };
 
-// What a write may have to wait for, in words stored rather than in time.
+// The longest wait of a write, in words stored rather than in time.
 TEST(GrowthTest, NoStepIsLongerThanItsBound) {
   GrowthFixture f(256 << 20);
   StoreCounter counter;
@@ -230,7 +230,7 @@ TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
 
 TEST(GrowthTest, SplitCarriesChainsAlong) {
   GrowthFixture f(8 << 20);
-  // One home far beyond its window, in a segment that is full otherwise.
+  // One home with far more keys than its window holds, in a segment that is full otherwise.
   const std::vector<std::string> crowd = KeysOfHome(77, 120, false);
   for (const std::string& key : crowd) ASSERT_TRUE(f.Put(key, std::string(60, 'c')).ok());
   ASSERT_GT(f.table->stats().overflow_lines, 6u);
@@ -297,7 +297,7 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
   uint64_t last_version = 0;
   const uint64_t lazy = random() % 100;
   for (uint64_t i = 0; i < 150000; ++i) {
-    // Few keys at first, then ever more of them.
+    // Few keys at first, then increasingly more of them.
     const std::string& key = keys[random() % std::min<uint64_t>(keys.size(), 200 + i / 2)];
     const auto known = model.find(key);
     const uint64_t dice = random() % 100;
@@ -357,7 +357,7 @@ TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
   uint64_t large = 0;
   while (f.Put(absl::StrCat("large", large), std::string(50000, 'L')).ok()) ++large;
   for (uint64_t i = 0; i < large; ++i) ASSERT_TRUE(f.Delete(absl::StrCat("large", i)).ok());
-  // A sixteenth of the region is the index's: 64 units of keys of 220 B, which need less.
+  // A sixteenth of the region is reserved for the index: 64 units. Keys of 220 B need less.
   uint64_t small = 0;
   while (f.Put(absl::StrCat("small", small), std::string(212, 's')).ok()) {
     ++small;
@@ -376,7 +376,7 @@ TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
 TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
   constexpr uint64_t kBytes = 2 << 20;
   GrowthFixture f(kBytes);
-  // Items take all that they may; then tiny keys, all inline, fill the index.
+  // Items take all space that they may; then tiny keys, all inline, fill the index.
   uint64_t large = 0;
   while (f.Put(absl::StrCat("large", large), std::string(60000, 'L')).ok()) ++large;
   std::vector<uint64_t> stored;
@@ -401,7 +401,7 @@ TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
   for (uint64_t i = 0; i < large; ++i) {
     ASSERT_EQ(Get(map, f.memory.data(), absl::StrCat("large", i)).value.size(), 60000u);
   }
-  // What goes makes room.
+  // Deleted keys free space.
   for (const uint64_t i : stored) ASSERT_TRUE(f.Delete(KeyOf(i)).ok());
   uint64_t again = 0;
   for (const uint64_t i : stored) again += f.Put(KeyOf(i), "tiny").ok();

@@ -1,4 +1,4 @@
-// The reader alone: regions made by hand, old maps, and schedules that only a script hits.
+// The reader alone: hand-made regions, old maps, and schedules that only a script reaches.
 
 #include <string>
 #include <vector>
@@ -129,7 +129,8 @@ TEST_F(LookupTest, AnyWrongByteOfAnyPieceIsNoticed) {
   }
 }
 
-// The value that was current when its head was READ, though it was replaced before its end was.
+// The value that was current when its head was READ, though it was replaced before its end was
+// READ.
 TEST_F(LookupTest, LongItemThatDiesWhileItsValueIsReadIsStillAHit) {
   const std::string old_value(3000, 'o');
   Put("key", old_value);
@@ -164,7 +165,7 @@ TEST_F(LookupTest, LongItemWhoseSpaceIsUsedAgainMeanwhileIsTorn) {
   lookup.TakeValue({memory_.data() + value.offset + 1000, 2000});
   step = lookup.FinishValue();
   ASSERT_EQ(step.kind, Lookup::Kind::kRead);
-  step = lookup.Resume(Copy(step));  // another key's item now, of which the line knows nothing
+  step = lookup.Resume(Copy(step));  // another key's item now, without a slot in the line
   ASSERT_EQ(step.kind, Lookup::Kind::kRead);
 }
 
@@ -186,8 +187,8 @@ TEST_F(LookupTest, LongItemOfAnotherKeyIsTakenForThatOnlyIfTheLineHasNotChanged)
   }
 }
 
-// The tag of a dying item may be copied from both of its states, so that it names a key of another
-// length; the key's own bytes stand.
+// The tag of a dying item may be copied from both of its states, and name a key of another length.
+// The key's own bytes are still right.
 TEST_F(LookupTest, HeadOfTheKeysOwnItemIsNeverTakenForAnotherKeys) {
   const std::string key(0x105, 'k');
   const Slot slot = Slot::Unpack(Put(key, std::string(3000, 'a')).slot);
@@ -216,8 +217,8 @@ TEST_F(LookupTest, WhoDoesNotWantALongValueDoesNotReadIt) {
 
 // --- Schedules that chance does not hit ------------------------------------
 
-// A reader stands before the chain's second line when all of that line's keys go, and another chain
-// asks for a line. The third line's keys were there throughout.
+// A reader is about to READ the chain's second line. Then all keys of that line are deleted, and
+// another chain takes a line. The third line's keys are present throughout.
 Lookup::Kind ReadPastAnEmptiedLine(Table& table, RegionMap& map, const RegionMemory& memory) {
   const std::vector<std::string> keys = KeysOfHome(100, 5 * kLineWordsUsable, false);
   const std::vector<std::string> others = KeysOfHome(200, 2 * kLineWordsUsable + 1, false);
@@ -307,8 +308,7 @@ TEST_F(LookupTest, InlineHitNeedsTheRightGenerationOfItsOwnLineAlone) {
 
 // --- Generations and old maps ----------------------------------------------
 
-// One line of the window belongs to another life of the segment: whichever it is, no miss is
-// believed.
+// One line of the window has another generation. For either line, no miss is accepted.
 TEST_F(LookupTest, MissNeedsBothLinesInTheRightGeneration) {
   for (const uint64_t which : {0, 1}) {
     const uint64_t line = HomeLineOf("absent") + which * kLineBytes;
@@ -326,8 +326,8 @@ TEST_F(LookupTest, MissNeedsBothLinesInTheRightGeneration) {
   }
 }
 
-// What growth will do: the segment's lines are copied to another unit under a new generation, the
-// directory is doubled, the old lines are rewritten under their own next generation.
+// The steps of growth: the segment's lines are copied to another unit under a new generation, and
+// the directory is doubled. Then the old lines are rewritten under their own next generation.
 TEST_F(LookupTest, ReaderWithAnOldMapFindsItsWayAfterASplit) {
   std::vector<std::string> keys;
   for (int i = 0; i < 300; ++i) {
@@ -360,11 +360,11 @@ TEST_F(LookupTest, ReaderWithAnOldMapFindsItsWayAfterASplit) {
     refreshing += got.counters.restarts;
   }
   EXPECT_EQ(map_.depth(), 1u);
-  EXPECT_LE(refreshing, 1u);  // one READ of the page teaches all of its entries
+  EXPECT_LE(refreshing, 1u);  // one READ of the page refreshes all of its entries
 }
 
-// The header was read before the directory was doubled, the page after: entry 0 now serves half of
-// the keys that a directory of one entry sends to it. Its generation is right all the same.
+// The header was READ before the directory was doubled, the page after. Entry 0 now serves half of
+// the keys that a directory of one entry sends to it. Its generation is still right.
 TEST_F(LookupTest, EntryOfADeeperDirectoryIsNotUsedForAllKeys) {
   Put("key", "value");
   DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
@@ -384,7 +384,7 @@ TEST_F(LookupTest, EntryOfADeeperDirectoryIsNotUsedForAllKeys) {
   EXPECT_EQ(map.depth(), 1u);
 }
 
-// Lookups of one client share its map, and one may learn more while another's READ is under way.
+// Lookups of one client share its map, and one may refresh it while another's READ is under way.
 TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   Put("key", "value");
   const uint64_t line = HomeLineOf("key");
@@ -413,7 +413,7 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   }
   EXPECT_EQ(other.kind, Lookup::Kind::kMiss);
   EXPECT_EQ(map_.depth(), 1u);
-  step = first.Resume(old_header);  // older than what the map knows: READ again
+  step = first.Resume(old_header);  // older than the map: READ again
   while (step.kind == Lookup::Kind::kRead) {
     bytes = Copy(step);
     step = first.Resume(bytes);
@@ -422,7 +422,8 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   EXPECT_EQ(map_.depth(), 1u);
 }
 
-// A server that was started again in the same memory: nothing of the life before is believed.
+// A server that was restarted in the same memory: readers accept nothing of the previous
+// incarnation.
 TEST_F(LookupTest, NothingOfAnEarlierLifeIsBelieved) {
   const uint64_t slot = Put("key", std::string(300, 'o')).slot;
   TableOptions options;

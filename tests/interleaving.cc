@@ -11,10 +11,10 @@ namespace {
 
 constexpr uint64_t kRegionBytes = 2 << 20;
 constexpr size_t kReaders = 3;
-// Expiries come in such steps; a write has 10 to 50 stores.
+// The step of expiries; a write has 10 to 50 stores.
 constexpr uint64_t kTickNs = uint64_t{1} << kExpiryStepBits;
 
-// A pool of keys by home, and in each home those that share a fingerprint first. Made once.
+// A pool of keys by home, with keys of a shared fingerprint first in each home. Made once.
 const std::map<uint32_t, std::vector<std::string>>& KeyPool() {
   static const auto* const pool = [] {
     std::map<uint64_t, std::vector<std::string>> by_fingerprint;
@@ -49,7 +49,7 @@ Interleaving::Interleaving(uint64_t seed, Scene scene)
     clock_error_ns_ = errors[Random(3)];
   }
   table_ = *Table::Create(memory_.span(), options);
-  // Items above are READ in pieces: none, some, all that are longer than a head.
+  // Longer items are READ in pieces: none, some, or all that are longer than a head.
   const uint64_t whole[] = {kLookupReadBytesMax, 128, 0};
   whole_read_bytes_max_ = whole[seed % 3];
   ChooseKeys();
@@ -70,8 +70,9 @@ Interleaving::~Interleaving() {
   rewriting_forced = false;
 }
 
-// Few keys, so that they are written while they are read; of one home and its neighbour, so that
-// they share lines; enough for a chain in half of the runs; twins of one fingerprint among them.
+// Few keys, so that writes and reads collide. They have one home and its neighbour, so that they
+// share lines. They are enough for a chain in half of the runs, and include twins of one
+// fingerprint.
 void Interleaving::ChooseKeys() {
   const auto home =
       std::next(KeyPool().begin(), static_cast<ptrdiff_t>(Random(KeyPool().size() - 1)));
@@ -83,7 +84,7 @@ void Interleaving::ChooseKeys() {
   for (size_t i = 0; i < of_next; ++i) keys_.emplace_back().name = std::next(home)->second[i];
   const uint64_t bounds[] = {30, 60, 150, 400};
   value_bytes_max_ = bounds[Random(4)];
-  // Values of one size take each other's places.
+  // Values of one size reuse each other's space.
   value_bytes_min_ = Random(2) == 0 ? value_bytes_max_ - 1 : 0;
   // Reserve and Publish never write in place.
   const uint64_t percents[] = {5, 30, 90};
@@ -92,7 +93,7 @@ void Interleaving::ChooseKeys() {
 }
 
 std::string Interleaving::Run(int writes) {
-  // Chains need full windows: every key is there at first.
+  // Chains need full windows, so every key is present at first.
   for (Key& key : keys_) {
     BeginState(key, NewValue(key));
     const WriteResult result =
@@ -116,7 +117,7 @@ std::string Interleaving::Run(int writes) {
   return wrong_;
 }
 
-// Now and then, so that there are writes in every state between.
+// Only at times, so that writes occur in every state between.
 void Interleaving::Grow() {
   if (Random(20) == 0) {
     old_maps_.emplace_back(kTestIncarnation, kRegionBytes);
@@ -125,7 +126,7 @@ void Interleaving::Grow() {
   if (Random(6) == 0) table_->GrowStep(TestTime(++now_));
 }
 
-// An inline value, so that the write needs nothing but the line that was already copied.
+// An inline value, so that the write touches only the line that was already copied.
 void Interleaving::BetweenCopyAndPublish(Table&) {
   for (Key& key : keys_) {
     const absl::StatusOr<Table::View> view = table_->Find(key.name);
@@ -151,7 +152,7 @@ void Interleaving::BeginState(Key& key, absl::optional<std::string> value, uint6
   key.begun = key.states.size() - 1;
 }
 
-// Mostly one key or two, so that readers of it are in its way.
+// Mostly one key or two, so that it collides with readers.
 Interleaving::Key& Interleaving::ChooseKey() {
   return keys_[Random(2) == 0 ? Random(std::min<uint64_t>(keys_.size(), 2)) : Random(keys_.size())];
 }
@@ -189,7 +190,7 @@ void Interleaving::Write() {
 
 // --- Time ------------------------------------------------------------------
 
-// A write whose key may expire while it goes on.
+// A write whose key may expire during it.
 void Interleaving::WriteInTime(Key& key) {
   ++now_;
   const State before = key.states.back();
@@ -199,7 +200,7 @@ void Interleaving::WriteInTime(Key& key) {
   if (before.value.has_value() && Random(2) == 0)
     condition = {Condition::Kind::kVersionIs, key.version};
   const bool conditional = condition.kind == Condition::Kind::kVersionIs;
-  // The table looks at its clock before its first store, unless it has to end the key first.
+  // The table reads its clock before its first store, unless it has to end the key first.
   Lifetime lifetime;
   uint64_t expiry_ns = 0;
   if (present && Random(5) == 0) {
@@ -227,7 +228,7 @@ void Interleaving::WriteInTime(Key& key) {
   if (Random(100) < reserve_percent_) {
     absl::StatusOr<Reservation> reservation =
         table_->Reserve(key.name, value.size(), TestTime(now_));
-    // Time passes while it comes in; and what the lifetime is counted from.
+    // Time passes while the value arrives; and the time from which the lifetime counts.
     store_observer = nullptr;
     std::memcpy(reservation->value().data(), value.data(), value.size());
     store_observer = this;
@@ -260,7 +261,7 @@ void Interleaving::EndWriteInTime(Key& key, const WriteResult& result, bool need
   if (result.status.ok()) {
     if (needs_presence && HasPassed(before.expiry_ns) && began_at_ns >= before.expiry_ns)
       wrong_ = absl::StrCat("a write found ", key.name, ", which had expired before it began");
-    // It was there at an instant of this write, and from then on with the new value.
+    // The key was present at an instant of this write, and from then on with the new value.
     const bool prolonged = before.expiry_ns != 0 && after.value.has_value() &&
                            (after.expiry_ns == 0 || after.expiry_ns > before.expiry_ns);
     if (needs_presence && prolonged) {
@@ -276,7 +277,7 @@ void Interleaving::EndWriteInTime(Key& key, const WriteResult& result, bool need
       wrong_ = absl::StrCat("a value of ", key.name, " was seen that was never written");
     after = State();
   } else if (absl::IsNotFound(result.status) && !after.value.has_value()) {
-    // Nothing was there to be deleted.
+    // There was no key to delete.
     if (was_present && !HasPassed(before.expiry_ns))
       wrong_ = absl::StrCat("a delete did not find ", key.name);
   } else {
@@ -285,7 +286,7 @@ void Interleaving::EndWriteInTime(Key& key, const WriteResult& result, bool need
   key.completed = key.begun;
 }
 
-// Now and then all steps that are due; its periods pass meanwhile.
+// At times runs all steps that are due; sweep periods pass meanwhile.
 void Interleaving::Sweep() {
   if (Random(8) != 0) return;
   now_ += 1000;
@@ -303,15 +304,15 @@ void Interleaving::AskServer(Key& key) {
         view.ok() ? view->expiry_ns : 0);
 }
 
-// A few steps or none, so short that a copy takes several, with writes in between. No key gets
-// another state by it.
+// A few steps or none, so short that a copy takes several, with writes in between. They change the
+// state of no key.
 void Interleaving::Compact() {
   const CompactionBound bound{1 + Random(4), uint64_t{64} << Random(7)};
   for (uint64_t steps = Random(4); steps > 0; --steps) table_->CompactStep(TestTime(now_), bound);
 }
 
-// Not often, so that most keys are there most of the time. What has become of a key that was
-// evicted is known when its eviction ends.
+// Rare, so that most keys are present most of the time. The state of an evicted key is known when
+// its eviction ends.
 void Interleaving::Evict() {
   if (Random(20) != 0) return;
   evictions_forced = static_cast<uint32_t>(1 + Random(3));
@@ -369,7 +370,7 @@ void Interleaving::Advance(Reader& reader) {
   reader.stalled = reader.step.backoff * static_cast<int>(1 + Random(10));
 }
 
-// All of it has landed, in whatever order; it is hashed in order.
+// All pieces have landed, in any order; they are hashed in order.
 void Interleaving::TakeValue(Reader& reader) {
   ByteSpan left(reader.bytes);
   while (!left.empty()) {
@@ -388,7 +389,7 @@ void Interleaving::StartGet(Reader& reader) {
   reader.key = &key;
   reader.floor = std::max(2 * key.completed, key.seen);
   reader.began_at_ns = clock_ns_;
-  // Any slot that was ever the key's may be in a client's cache, mostly a recent one.
+  // A client's cache may hold any slot that was ever the key's, mostly a recent one.
   uint64_t hint = 0;
   if (!key.hints.empty() && Random(2) == 0) {
     const size_t back =
@@ -464,7 +465,7 @@ void Interleaving::EndGet(Reader& reader) {
   Judge(key, reader.floor, reader.began_at_ns, answer, step.expiry_ns);
 }
 
-// The oldest answer that it may have been: so the fewest are ruled out for others.
+// The oldest possible answer, which restricts other GETs least.
 void Interleaving::Judge(Key& key, uint64_t floor, uint64_t began_at_ns,
                          const absl::optional<std::string>& answer, uint64_t expiry_ns) {
   for (uint64_t at = floor; at <= 2 * key.begun + 1; ++at) {

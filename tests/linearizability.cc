@@ -18,26 +18,26 @@ using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 
 constexpr int kPlaces = 64;
-// Of writes of unknown end of which it does not matter which one happens so many are looked at.
+// The most interchangeable writes of unknown outcome that are examined.
 constexpr int kAlikeMax = 2;
-// … and so many happen for the sake of one other operation.
+// … and the most of them that take effect for one other operation.
 constexpr int kSpentMax = 2;
-// Comparisons of two configurations, for each that there may be.
+// The most comparisons for each possible configuration.
 constexpr uint64_t kLooksMax = 1000;
 
 struct Configuration {
   State state;
   uint64_t done = 0;   // pending operations, by place, that have had their instant
-  int64_t latest = 0;  // that of the last was not before this
+  int64_t latest = 0;  // the last instant was not before this
 };
 
-// Whether everything that can come after `b` can come after `a` as well. `optional`: operations
-// that need not happen.
+// Whether every continuation of `b` is also one of `a`. `optional`: operations that need not take
+// effect.
 bool Covers(const Configuration& a, const Configuration& b, uint64_t optional) {
   const State& s = a.state;
   const State& t = b.state;
   if (s.present != t.present || s.value != t.value) return false;
-  // What a leaves undone that b has done it may leave so for ever.
+  // Operations that b has done and a has not may stay undone in a.
   if ((a.done & ~b.done) != 0 || (b.done & ~a.done & ~optional) != 0) return false;
   if (s.version != t.version && s.version != 0) return false;
   if (a.latest > b.latest) return false;
@@ -46,7 +46,7 @@ bool Covers(const Configuration& a, const Configuration& b, uint64_t optional) {
          s.expires_from <= t.expires_from && s.expires_to >= t.expires_to;
 }
 
-// Configurations, none of which is covered by one that was there before it.
+// A set of configurations, none of which is covered by an earlier one.
 class Frontier {
  public:
   void Clear(uint64_t optional) {
@@ -54,7 +54,7 @@ class Frontier {
     all_.clear();
     groups_.clear();
   }
-  // False: it is covered.
+  // False if it is covered.
   bool Add(const Configuration& added) {
     if (all_.size() < kFew) {
       looks_ += all_.size();
@@ -81,16 +81,16 @@ class Frontier {
   const Configuration& operator[](size_t i) const { return all_[i]; }
 
  private:
-  static constexpr size_t kFew = 12;  // which are quicker looked at than hashed
+  static constexpr size_t kFew = 12;  // few are compared faster than hashed
   using Group = std::pair<uint64_t, uint64_t>;
 
-  // What two must have in common for one to cover the other.
+  // The part that two must have in common for one to cover the other.
   Group GroupOf(const Configuration& c) const {
     return {c.done & ~optional_, uint64_t{c.state.value} << 1 | (c.state.present ? 1 : 0)};
   }
 
   uint64_t optional_ = 0;
-  uint64_t looks_ = 0;  // at configurations, since the beginning
+  uint64_t looks_ = 0;  // comparisons since the start
   std::vector<Configuration> all_;
   absl::flat_hash_map<Group, std::vector<uint32_t>> groups_;
 };
@@ -122,11 +122,11 @@ class Checker {
       with_expiry_ |= op.ttl != 0;
       numbers_.push_back({values_.NumberOf(op.value), values_.NumberOf(op.answer)});
       moments.push_back({op.call, false, i});
-      // What is unknown may still take effect after its return.
+      // An unknown write may still take effect after its return.
       if (!IsUnknown(op) && op.returned != Operation::kNever)
         moments.push_back({op.returned, true, i});
     }
-    // Calls first: operations that touch are concurrent.
+    // Calls first: operations that touch at one time are concurrent.
     std::sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
       return a.time != b.time ? a.time < b.time : a.is_return < b.is_return;
     });
@@ -166,7 +166,7 @@ class Checker {
     optional_ &= ~bit;
   }
 
-  // The operation must have had its instant by now. False: too much to look at.
+  // The operation must have had its instant by now. False: too much to examine.
   bool End(size_t op, int64_t now) {
     frontier_.Clear(optional_);
     better_.clear();
@@ -180,7 +180,7 @@ class Checker {
     }
     const uint64_t bit = BitOf(op);
     configurations_.clear();
-    // First what makes do with the fewest operations that need not happen: it covers most others.
+    // Configurations with the fewest optional operations come first, since they cover most others.
     for (std::vector<uint32_t>& level : levels_) {
       while (!level.empty()) {
         const Configuration at = frontier_[level.back()];
@@ -211,7 +211,7 @@ class Checker {
   }
 
   void Tidy(size_t ended) {
-    uint64_t done = optional_;  // by every order that is left
+    uint64_t done = optional_;  // by every remaining order
     for (const Configuration& at : configurations_) done &= at.done;
     const std::vector<size_t> pending = pending_;
     for (const size_t op : pending) {
@@ -224,7 +224,7 @@ class Checker {
     }
   }
 
-  // `spent`: of operations that need not happen, since the last return.
+  // `spent`: the number of optional operations used since the last return.
   void LookAtLater(const Configuration& at, int spent) {
     if (!frontier_.Add(at)) return;
     spent_.resize(frontier_.size());
@@ -233,12 +233,12 @@ class Checker {
     levels_[level].push_back(static_cast<uint32_t>(frontier_.size() - 1));
   }
 
-  // A write that was given up goes with the server that had it.
+  // A write that was given up is lost with its server.
   static bool EndsWith(const Operation& op, const Operation& loss) {
     return loss.kind == Kind::kLoss && IsUnknown(op) && op.returned < loss.call;
   }
 
-  // Writes of which it does not matter which one happens.
+  // Interchangeable writes.
   bool AreAlike(size_t a, size_t b) const {
     const Operation& one = *history_[a];
     const Operation& other = *history_[b];
@@ -250,7 +250,7 @@ class Checker {
                                      : numbers_[a].value == numbers_[b].value;
   }
 
-  // Pending ones like this one, an unknown one, that began, and end, no later: used before it.
+  // Pending writes like this unknown one, with call and end no later: they are used before it.
   uint64_t BetterThan(size_t op) const {
     uint64_t better = 0;
     const Operation& write = *history_[op];
@@ -266,9 +266,9 @@ class Checker {
     return better;
   }
 
-  // Pending operations that only say what the key is, and say so rightly here, have their instant
-  // now: whatever comes after, it is no harder to explain without them. (Of a key that does not
-  // expire and whose version is known, so that nothing is learned.)
+  // Pending operations that only report the present state, correctly, have their instant now. This
+  // makes no later operation harder to explain. (Only for a key that does not expire and whose
+  // version is known, so that nothing is learned.)
   void Settle(Configuration& at) {
     if (at.state.expires_to != Operation::kNever || (at.state.present && at.state.version == 0))
       return;
@@ -283,7 +283,7 @@ class Checker {
     }
   }
 
-  // `next` has its instant now, or as long ago as may be.
+  // `next` has its instant now, or as early as possible.
   void Step(const Configuration& at, size_t next, int64_t now, int spent) {
     const Operation& op = *history_[next];
     const int64_t from = with_expiry_ ? std::max(at.latest, op.call) : op.call;
@@ -294,7 +294,7 @@ class Checker {
       Apply(op, numbers_[next], before, last, values_, after_);
       stepped_.clear();
       for (const State& state : after_) {
-        // Without expiry it does not matter when, and there are fewer to look at.
+        // Without expiry the time does not matter, and there are fewer cases.
         stepped_.push_back({state, at.done | BitOf(next), with_expiry_ ? earliest : 0});
       }
       for (Configuration& after : stepped_) {
@@ -342,18 +342,18 @@ class Checker {
   const size_t configurations_max_;
   const int alike_max_;
   const int spent_max_;
-  bool left_out_ = false;  // so that another order might have explained what none did
+  bool left_out_ = false;  // another order might explain the history
   bool with_expiry_ = false;
   std::vector<Configuration> configurations_;
   std::vector<int> place_of_;
   std::vector<size_t> pending_;
-  std::vector<size_t> waiting_;  // unknown ones, while there are enough like them that come first
+  std::vector<size_t> waiting_;  // unknown writes, while enough like them come first
   uint64_t taken_ = 0;           // places
   uint64_t optional_ = 0;        // places of operations that need not happen
 
   // Of End and Step; kept for their memory.
   Frontier frontier_;
-  std::vector<int> spent_;        // by each configuration of frontier_
+  std::vector<int> spent_;        // by configuration of frontier_
   std::vector<uint64_t> better_;  // BetterThan of each that is pending
   std::vector<uint64_t> better_than_waiting_;
   std::vector<uint32_t> levels_[kPlaces + 1];  // by how many that are optional are done
@@ -361,8 +361,8 @@ class Checker {
   std::vector<Configuration> stepped_;
 };
 
-// Those of a history that are needed to explain it, most likely: without the writes of unknown end
-// of which nothing is known to have been seen.
+// The operations of a history that an explanation probably needs: all but the writes of unknown
+// outcome without evidence that they were seen.
 class Needed {
  public:
   explicit Needed(const std::vector<const Operation*>& history)
@@ -380,7 +380,7 @@ class Needed {
   }
 
  private:
-  // A version that was told without its value is likely that of one of the last writes before.
+  // A version reported without its value is probably that of one of the last writes before.
   static constexpr size_t kLastMax = 3;
 
   bool WasSeen(const Operation& op) {
@@ -448,11 +448,11 @@ class Needed {
 Verdict CheckLinearizable(const std::vector<const Operation*>& history, size_t configurations_max) {
   std::vector<const Operation*> all;
   for (const Operation* op : history) {
-    // What did not happen says nothing. (It may have been refused for any reason.)
+    // An operation without effect proves nothing. (It may have been refused for any reason.)
     if (op->outcome != Outcome::kUnapplied && !(IsUnknown(*op) && IsRead(*op))) all.push_back(op);
   }
-  // What may not have happened and was not seen is most easily left out: an order without it is an
-  // order. Only if there is none, all is looked at.
+  // Writes of unknown outcome that were not seen are omitted first: an order without them is an
+  // order. Only if there is none, all are examined.
   if (std::any_of(all.begin(), all.end(), [](const Operation* op) { return IsUnknown(*op); })) {
     const Verdict verdict =
         Checker(Needed(all).Find(), configurations_max, kAlikeMax, kSpentMax).Run();

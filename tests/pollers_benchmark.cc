@@ -1,14 +1,14 @@
-// PUTs a second by the number of pollers: what the server can do, apart from any network and from
-// clients. Each poller has a transport of its own that hands it the same prepared Batches again and
-// again, with new sequence numbers, and throws the replies away.
+// PUTs a second by the number of pollers: the server's capacity without network and clients. Each
+// poller has its own transport, which returns the same prepared Batches again and again, with new
+// sequence numbers, and discards the replies.
 //
 //   bazel run //tests:pollers_benchmark
 //   bazel-bin/tests/pollers_benchmark --pollers=1,2 --seconds=3 --value_bytes=64
 //
-// Every poller writes keys of all partitions, as clients do. A machine that does something else
-// beside gives the pollers fewer cores than they have threads: the last figure tells that apart.
-// The machine ceiling is what as many servers of one poller make at the same time: cores that share
-// what they are made of, or their memory, have less to give together than one by one.
+// Every poller writes keys of all partitions, as clients do. A busy machine gives the pollers fewer
+// cores than they have threads; the last number shows that. The machine ceiling is the rate of as
+// many servers of one poller at the same time. Cores that share units or memory have less capacity
+// together than one by one.
 
 #include <pthread.h>
 #include <sched.h>
@@ -56,11 +56,11 @@ using rdma::ConnectionId;
 using rdma::Event;
 
 constexpr size_t kConnections = 4;  // of each poller
-// Requests that a connection sends for one turn: what a client may have unanswered, in as many
-// frames as a transport hands out at once.
+// Requests that a connection sends for one turn: as many as a client may have unanswered, in as
+// many frames as a transport returns at once.
 constexpr size_t kRequestsPerTurn = kRequestsMax;
 constexpr size_t kFramesPerTurnMax = 16;
-constexpr size_t kBatches = 512;  // different ones, of each poller
+constexpr size_t kBatches = 512;  // different batches of each poller
 
 class PlainMemory : public rdma::Memory {
  public:
@@ -79,14 +79,14 @@ std::string Frame(rdma::Opcode opcode, const Body& body, absl::string_view rest 
                       rest);
 }
 
-// A Batch, and where the headers of its requests begin: each begins with the session and the
-// sequence to be filled in.
+// A Batch, and the positions of its requests' headers. Each header begins with the session and the
+// sequence, to be filled in.
 struct Replayed {
   std::string frame;
   std::vector<size_t> requests;
 };
 
-// Clients that are always there and have always something to send.
+// Clients that are always connected and always have requests.
 class ReplayTransport : public rdma::Transport {
  public:
   explicit ReplayTransport(uint64_t seed) {
@@ -193,7 +193,7 @@ class ReplayTransport : public rdma::Transport {
     return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
   }
 
-  // One step on the way to a session. False: there is nothing to do but wait for the Welcome.
+  // One step towards a session. False if the next step is to wait for the Welcome.
   bool Introduce(Client& client, Event& event) {
     switch (client.step++) {
       case 0:
@@ -230,7 +230,7 @@ class ReplayTransport : public rdma::Transport {
     return batch;
   }
 
-  // Each connection walks through the batches on its own; within one Poll they are different.
+  // Each connection has its own position in the batches; within one Poll they are different.
   Replayed& Next(Client& client) {
     const size_t own = static_cast<size_t>(&client - clients_);
     Replayed& batch = batches_[(client.next++ * kConnections + own) % kBatches];
@@ -258,10 +258,10 @@ double ThreadCpuSeconds() {
 
 struct Measured {
   double rate = 0;   // PUTs a second
-  double cores = 0;  // that the machine gave, all pollers together
+  double cores = 0;  // cores that the machine gave to all pollers
 };
 
-// A server as far as its pollers go.
+// The part of a server that its pollers use.
 class Server {
  public:
   explicit Server(uint32_t pollers) : region_(FLAGS_memory_mib << 20), shared_(pollers) {
@@ -297,8 +297,8 @@ class Server {
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 
-// The thread stays on one core, as far as there are enough: else the scheduler of a busy machine
-// puts two of them on one.
+// The thread stays on one core if there are enough. Otherwise the scheduler of a busy machine puts
+// two threads on one core.
 void StayOnCore(size_t number) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
@@ -313,7 +313,7 @@ void StayOnCore(size_t number) {
   }
 }
 
-// All engines of all these servers at the same time, each on a thread of its own.
+// Runs all engines of these servers at the same time, each on its own thread.
 Measured Measure(const std::vector<std::unique_ptr<Server>>& servers) {
   std::vector<Engine*> engines;
   for (const auto& server : servers) {
@@ -342,7 +342,7 @@ Measured Measure(const std::vector<std::unique_ptr<Server>>& servers) {
       if (engines[i]->counters().answers[0] != engines[i]->counters().puts) std::abort();
     });
   }
-  absl::SleepFor(absl::Seconds(FLAGS_seconds / 2));  // the table has its size then
+  absl::SleepFor(absl::Seconds(FLAGS_seconds / 2));  // by then the table has its final size
   const absl::Time start = absl::Now();
   counting.store(true);
   absl::SleepFor(absl::Seconds(FLAGS_seconds));
@@ -388,7 +388,7 @@ int Main() {
     if (first == 0) first = measured.rate;
     Print(absl::StrFormat("%2u pollers", pollers), measured, first);
     if (pollers == 1 || !FLAGS_ceiling) continue;
-    // What the machine has to give: as many servers of one poller, which share nothing.
+    // The machine ceiling: as many servers of one poller, which share nothing.
     Print(absl::StrFormat("   machine ceiling, %u servers of 1 poller", pollers),
           MeasureServers(pollers, 1), first);
   }

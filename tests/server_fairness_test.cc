@@ -1,5 +1,5 @@
-// What one client sends, however dear or much, does not keep the others waiting: counted in turns
-// of the engine, on the fake transport.
+// Fairness: one client's requests, however expensive or many, do not delay the others. Counted in
+// turns of the engine, on the fake transport.
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 using absl::StatusCode;
 
-// Keys to be flushed, written by `client` with the sequences 1 to `keys`.
+// Keys to flush, written by `client` with the sequences 1 to `keys`.
 void Fill(RawClient& client, uint64_t keys) {
   for (uint64_t i = 1; i <= keys; ++i) {
     ASSERT_EQ(client.Ask(client.PutFrame(i, absl::StrCat("key", i), "value")).code,
@@ -48,7 +48,7 @@ TEST(FairnessTest, ABatchOfFlushesLeavesOthersTheirTurns) {
     modest.Send(modest.PutFrame(2001 + i, absl::StrCat("mine", i), "value"));
     const uint64_t flushes = server.counters().flushes;
     server.engine().Poll(server.now());
-    // At once, and the greedy one's parts of a flush on its way, and in its turn.
+    // Answered at once, while the greedy client's flush progresses in parts, each in its turn.
     EXPECT_LE(server.counters().flushes - flushes, 2) << i;
     EXPECT_EQ(server.counters().puts, 2001 + i);
   }
@@ -66,7 +66,7 @@ TEST(FairnessTest, RequestsThatWaitAreExecutedInTheirOrder) {
   greedy.Establish();
   other.Establish();
   Fill(other, 1000);
-  // What is behind the flushes, in the Batch and in frames after it, waits for them.
+  // Requests behind the flushes, in the Batch and in frames after it, wait for them.
   std::vector<std::string> frames;
   for (uint64_t i = 1; i <= 5; ++i) frames.push_back(greedy.FlushFrame(i, {}));
   frames.push_back(greedy.AppendFrame(6, "order", "a"));
@@ -87,8 +87,8 @@ TEST(FairnessTest, RequestsThatWaitAreExecutedInTheirOrder) {
   }
 }
 
-// More than fits into a turn, of keys in several partitions: what is gathered, what must wait, and
-// what comes behind it.
+// More requests than fit into a turn, of keys in several partitions: batched requests, waiting
+// ones, and those behind them.
 TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred) {
   HarnessOptions options;
   options.partitions = 8;
@@ -109,7 +109,7 @@ TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred
     for (int i = 0; i < 60; ++i) frames.push_back(append());
     client.Send(client.BatchFrame(frames));
     client.Send(append());
-    // Not one that is gathered: it parts them, and uses the turn up.
+    // Not a batched request: it divides the batch, and uses up the turn.
     if (round > 0) client.Send(client.FlushFrame(++sequence, {uint64_t{7} << 56, 1}));
     client.Send(append());
     other.Send(other.PutFrame(round + 1, "mine", "value"));
@@ -124,7 +124,8 @@ TEST(FairnessTest, RequestsOfAKeyKeepTheirOrderHoweverTheyAreGatheredAndDeferred
   EXPECT_EQ(RepliesOf(other), 3);
 }
 
-// Some turn out to be dear when they are executed: what else was gathered waits, in its order.
+// Some prove to be expensive when they are executed. The rest of the batch then waits, in its
+// order.
 TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
   HarnessOptions options;
   options.region_bytes = 1 << 20;
@@ -163,7 +164,7 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
   EXPECT_EQ(server.Stored("order"), expected);
 }
 
-// Other pollers may want the table.
+// Other pollers may need the table.
 TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
   ServerHarness server;
   std::vector<std::unique_ptr<RawClient>> clients;
@@ -200,7 +201,7 @@ TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
   server.set_clock(nullptr);
 }
 
-// A malformed request ends the connection; what came before it has been executed, as ever.
+// A malformed request ends the connection; earlier requests have been executed.
 TEST(FairnessTest, WhatWasGatheredBeforeAMalformedRequestIsExecuted) {
   ServerHarness server;
   RawClient client(server), other(server);
@@ -242,7 +243,7 @@ TEST(FairnessTest, ManyGreedyClientsHaveTheirTurnsOneAfterTheOther) {
     EXPECT_EQ(server.counters().puts, 501 + turn);
     if (turn % 8 == 7) server.Turn();  // credits come back
   }
-  // None of them is ahead by more than a part or two.
+  // No client is ahead by more than a part or two.
   uint64_t least = 1000, most = 0;
   for (const auto& client : greedy) {
     (void)client;
@@ -268,7 +269,7 @@ TEST(FairnessTest, SmallWritesInFullBatchesNeedNotWait) {
   EXPECT_EQ(server.counters().requests_deferred, 0);
 }
 
-// As many PUTs as a client may have unanswered, in frames that take them.
+// As many PUTs as a client may have unanswered, in as many frames as needed.
 void SendFull(RawClient& client, uint64_t first) {
   std::vector<std::string> frames;
   for (uint64_t i = 0; i < kRequestsMax; ++i)
@@ -283,7 +284,7 @@ TEST(FairnessTest, WhoAloneSendsMuchHasShorterTurnsBesideOthers) {
   RawClient greedy(server), modest(server);
   greedy.Establish();
   modest.Establish();
-  SendFull(greedy, 1);  // by which it is known
+  SendFull(greedy, 1);  // which marks it as greedy
   server.engine().Poll(server.now());
   EXPECT_EQ(server.counters().puts, kRequestsMax);
 
@@ -326,7 +327,7 @@ TEST(FairnessTest, AFloodOfHintsLeavesOthersTheirTurns) {
     modest.Send(modest.PutFrame(i, absl::StrCat("mine", i), "value"));
     const uint64_t taken = server.table().stats().hints;
     server.engine().Poll(server.now());
-    // Its share when they come, and in its turn.
+    // Its share on arrival, and in its turn.
     EXPECT_LE(server.table().stats().hints - taken, 8 * rdma::kHintsMax) << i;
     EXPECT_EQ(server.counters().puts, i);
   }
@@ -359,7 +360,7 @@ TEST(FairnessTest, NobodyIsChargedWithTheRoomThatIsMadeForAnother) {
   ASSERT_EQ(server.counters().requests_deferred, 0);
   greedy.Send(greedy.RendezvousFrame(1, "large", Large(1 << 20)));
   for (int turn = 0; turn < 5; ++turn) {
-    // Few, since each evicts for itself, and turns are shorter beside a greedy client.
+    // Few, since each evicts keys, and turns are shorter beside a greedy client.
     modest.Send(batch("mine", 4));
     server.Turn();
   }
@@ -381,8 +382,8 @@ TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
   EXPECT_EQ(modest.Ask(modest.PutFrame(501, "key", "value")).code, StatusCode::kOk);
 }
 
-// It is let go in the middle of a GET, for which the table is held, while a long append has space
-// reserved in the same one.
+// The client is disconnected during a GET, which holds the table, while a long append has space
+// reserved in the same table.
 TEST(FairnessTest, WhoTakesNoRepliesIsLetGoWhateverIsUnderWayForHim) {
   ServerHarness server;
   RawClient hostile(server), modest(server);
@@ -396,7 +397,7 @@ TEST(FairnessTest, WhoTakesNoRepliesIsLetGoWhateverIsUnderWayForHim) {
     hostile.Send(hostile.GetFrame(i, "key", false));
     server.engine().Poll(server.now());
   }
-  // A step of the append is made in this turn, and no more.
+  // This turn does one step of the append, and no more.
   hostile.Send(hostile.AppendFrame(40, "key", "more"));
   server.engine().Poll(server.now());
   EXPECT_GT(server.table().stats().item_bytes, item_bytes);
@@ -414,8 +415,8 @@ TEST(FairnessTest, WhoTakesNoRepliesIsLetGoWhateverIsUnderWayForHim) {
   EXPECT_EQ(modest.Ask(modest.PutFrame(1, "key", "value")).code, StatusCode::kOk);
 }
 
-// What waited is not applied once the connection is gone: its session goes on elsewhere, and the
-// client sends it again.
+// Waiting requests are not applied once the connection is gone. The session continues elsewhere,
+// and the client repeats them.
 TEST(FairnessTest, WhatWaitsWhenItsConnectionBreaksIsAppliedOnceAllTheSame) {
   ServerHarness server;
   RawClient client(server), again(server);
@@ -453,7 +454,7 @@ TEST(FairnessTest, AServerThatEndsAnswersWhatWaits) {
   EXPECT_TRUE(server.engine().done());
 }
 
-// They may all have fallen silent in one moment, and to ask each takes a READ.
+// All clients may have become silent at once, and each probe takes a READ.
 TEST(FairnessTest, ManySilentClientsAreAskedWhetherTheyLiveAFewATurn) {
   constexpr size_t kClients = 100;
   HarnessOptions options;

@@ -1,4 +1,4 @@
-// Peers that break the rules of shm: each loses its own connection, and nobody else notices.
+// Peers that violate the shm protocol: each loses its own connection, and no other is affected.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -56,14 +56,14 @@ UniqueFd Memfd(off_t bytes, int seals) {
 }
 constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// A socket connected to `path`, which has said nothing.
+// A socket connected to `path` that has sent nothing.
 UniqueFd RawConnect(const std::string& path) {
   UniqueFd fd = NewSocket().value();
   EXPECT_EQ(ConnectSocket(fd.get(), SocketAddress(path).value()), 0);
   return fd;
 }
 
-// A client that was accepted and from now on does as the test likes.
+// An accepted client whose further actions the test chooses.
 struct RawClient {
   UniqueFd socket;
   UniqueFd ring_file;
@@ -108,7 +108,7 @@ class ShmHostileTest : public TransportContract {
     client.ring_file = UniqueFd(answer.fds[0].release());
     return client;
   }
-  // What Attach says of it.
+  // The result of Attach.
   absl::Status Expose(RawClient& client, const UniqueFd& fd, uint64_t bytes, uint32_t key) {
     ShmPacket expose = Packet(PacketKind::kExpose);
     expose.key = key;
@@ -116,7 +116,7 @@ class ShmHostileTest : public TransportContract {
     client.Send(expose, {fd.get()});
     return server_->transport().Attach(client.server_id, RemoteMemory{0, bytes, key});
   }
-  // READs `bytes` at `offset` of what the client exposed.
+  // READs `bytes` at `offset` of the memory that the client exposed.
   bool IsZeroAt(const RawClient& client, uint32_t key, uint64_t offset, uint32_t bytes) {
     const std::unique_ptr<Memory> into = Allocate(*server_, bytes, Access::kLocal);
     std::memset(into->data(), 'x', bytes);
@@ -131,7 +131,7 @@ class ShmHostileTest : public TransportContract {
     EXPECT_EQ(fstat(fd.get(), &info), 0);
     return static_cast<uint64_t>(info.st_blocks) * 512 / 4096;
   }
-  // That this process has mapped.
+  // Bytes mapped by this process.
   static uint64_t AddressBytes() {
     std::ifstream file("/proc/self/statm");
     uint64_t pages = 0;
@@ -205,12 +205,12 @@ TEST_P(ShmHostileTest, GarbageInPlaceOfAGreetingIsDropped) {
 
 TEST_P(ShmHostileTest, ABrokenRingCostsItsConnection) {
   constexpr size_t kSlotBytes = (8 + 256 + 63) / 64 * 64;
-  // Lengths that could be, so that it is the counter that must be noticed.
+  // Plausible lengths, so that the check of the counter must detect the error.
   const auto plausible = [](RawClient& c) {
     for (size_t slot = 0; slot < 32; ++slot) c.word(128 + slot * kSlotBytes).store(1);
   };
   const std::vector<std::function<void(RawClient&)>> breaches = {
-      [&](RawClient& c) { plausible(c), c.word(0).store(33); },  // more than there are slots
+      [&](RawClient& c) { plausible(c), c.word(0).store(33); },          // more than the slots
       [&](RawClient& c) { plausible(c), c.word(0).store(0xffffffff); },  // tail behind
       [](RawClient& c) { c.word(0).store(1); },                          // a frame of length 0
       [](RawClient& c) { c.word(128).store(257), c.word(0).store(1); },  // a frame too long
@@ -241,7 +241,7 @@ TEST_P(ShmHostileTest, PacketsOutOfPlaceCostTheirConnection) {
   unknown.kind = 99;
   for (const ShmPacket& packet :
        {Greeting(), unknown, Packet(PacketKind::kExpose),  // which has no descriptor
-        Packet(PacketKind::kWithdraw)}) {                  // of what was not exposed
+        Packet(PacketKind::kWithdraw)}) {                  // of memory that was not exposed
     RawClient client = Intrude();
     client.Send(packet);
     ExpectBroken(client);
@@ -270,7 +270,7 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
   std::vector<Case> cases;
   cases.push_back({Memfd(4096, 0), 4096});            // may be truncated at any time
   cases.push_back({Memfd(4096, F_SEAL_GROW), 4096});  // likewise
-  cases.push_back({Memfd(4096, kSealed), 8192});      // shorter than it says
+  cases.push_back({Memfd(4096, kSealed), 8192});      // shorter than declared
   cases.push_back({Memfd(4096, kSealed), ~uint64_t{0}});
   RawClient client = Intrude();
   uint32_t key = 1;
@@ -288,7 +288,8 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
   ExpectUndisturbed();
 }
 
-// Files without pages cost their owner nothing, and whoever maps them addresses.
+// Files without pages cost their owner nothing, and use address space of the process that maps
+// them.
 TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
   constexpr uint64_t kTiB = uint64_t{1} << 40;
   const uint64_t addresses = AddressBytes();
@@ -304,7 +305,7 @@ TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
 }
 
 // A load from a hole through a mapping makes the kernel allocate the page, and charge it to the
-// process that loads.
+// loading process.
 TEST_P(ShmHostileTest, HolesThatAreReadStayHoles) {
   constexpr uint32_t kBytes = 8 << 20;
   RawClient client = Intrude();
@@ -312,7 +313,7 @@ TEST_P(ShmHostileTest, HolesThatAreReadStayHoles) {
   ASSERT_TRUE(Expose(client, fd, kBytes, 1).ok());
   EXPECT_TRUE(IsZeroAt(client, 1, 0, kBytes));
   EXPECT_EQ(PagesOf(fd), 0u);
-  // A page of data amid them.
+  // A page of data between them.
   const std::string page(4096, 'd');
   ASSERT_EQ(pwrite(fd.get(), page.data(), page.size(), 40960), 4096);
   const std::unique_ptr<Memory> into = Allocate(*server_, kBytes, Access::kLocal);
@@ -367,13 +368,13 @@ TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
   EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{~uint64_t{0}, 8, 7}).ok());
   EXPECT_EQ(transport.resources().peer_memories, 0u);
   EXPECT_TRUE(
-      transport.Attach(client.server_id, RemoteMemory{8, 100, 7}).ok());  // a part of it will do
+      transport.Attach(client.server_id, RemoteMemory{8, 100, 7}).ok());  // a part of it is allowed
   EXPECT_TRUE(
       transport.Attach(client.server_id, RemoteMemory{0, 4096, 7}).ok());  // again: nothing to do
   EXPECT_EQ(transport.resources().peer_memories, 1u);
 }
 
-// Asks for all the memory that a server gives for replies.
+// Requests all the memory that a server reserves for replies.
 ShmPacket GreedyGreeting() {
   ShmPacket packet = Greeting();
   packet.connect.receive_credits = 0xffff;
@@ -419,7 +420,7 @@ TEST_P(ShmRingsEndTest, PagesAreGivenBackWhenTheClientGoesOrBreaksARule) {
 }
 
 TEST_P(ShmRingsEndTest, PagesOfFramesThatWereTakenAreGivenBack) {
-  // All of them; and more than there were, as a broken ring says.
+  // All of them; and more than exist, as a broken ring states.
   for (const uint32_t taken : {kShmCreditsMax + 0u, kShmCreditsMax + 1u}) {
     RawClient client = Fill();
     const size_t to_client = client.rings.size() - RingShape{kShmCreditsMax, 8192}.bytes();
@@ -430,7 +431,7 @@ TEST_P(ShmRingsEndTest, PagesOfFramesThatWereTakenAreGivenBack) {
   }
 }
 
-// Else a client that is refused could not tell why.
+// Otherwise a refused client could not report the reason.
 TEST_P(ShmRingsEndTest, FramesThatWereNotTakenStayUntilManyMoreEnd) {
   RawClient client = Fill();
   const size_t to_client = client.rings.size() - RingShape{kShmCreditsMax, 8192}.bytes();
@@ -458,7 +459,7 @@ TEST_P(ShmRingsEndTest, FramesThatWereNotTakenStayUntilManyMoreEnd) {
   EXPECT_EQ(PagesOf(client.ring_file), 0u);
 }
 
-// A key-value server attaches the first memory after the client's proof that it has the key.
+// A key-value server attaches the first memory after the client's proof of the key.
 TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
   const size_t descriptors = OpenDescriptors();
   const uint64_t addresses = AddressBytes();
@@ -497,7 +498,7 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
       expose.key = key;
       expose.length = 4096;
       if (SendPacket(client.socket.get(), expose, {memory.get()}) != 0)
-        break;  // it may be cut off already
+        break;  // it may be disconnected already
       server_->Pump();
       // Of the connection some, and 16 of what it exposed.
       EXPECT_LE(OpenDescriptors(), descriptors + kShmMemoriesMax + 10);
@@ -540,7 +541,7 @@ TEST_P(ShmHostileTest, WithoutDescriptorsLeftANewcomerIsRefusedAndOthersGoOn) {
 
 class ShmHostileServerTest : public TransportContract {
  protected:
-  // Our client connects to a listener that answers with `packet` and `fds`. How it ends.
+  // Our client connects to a listener that answers with `packet` and `fds`. Returns how it ends.
   absl::Status Meet(const ShmPacket& packet, absl::Span<const int> fds) {
     const std::string uri = fixture_->ListenUri();
     const UniqueFd listener = NewSocket().value();

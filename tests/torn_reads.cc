@@ -1,45 +1,43 @@
-// Torn READs for real: threads rewrite hot keys, others GET them by READs of an RDMA device whose
-// copies nobody synchronises with the server's stores. Every byte of every value is checked, and
-// that no value is older than a write that was acknowledged, or a value that was got, before the
-// GET began.
+// Torn READs on the real stack. Threads rewrite hot keys, and others GET them by READs of an RDMA
+// device, whose copies are not synchronised with the server's stores. The test checks every byte of
+// every value. It also checks that no value is older than a write acknowledged, or a value read,
+// before the GET began.
 //
-// There is no size whose READs come in one piece: a GET never asks for a word or a line of the
-// cache alone (which a processor may well copy whole), but for a record, whose checksum covers all
-// of it:
+// No size is READ atomically. A processor may copy a word or a cache line whole, but a GET READs a
+// record, whose checksum covers all of it:
 //
 //   8 B             is inline. READ is its window, 256 B, whose line each write rewrites.
 //   40, 256, 900 B  items that are rewritten in place, so a READ may have bytes of two values.
-//   4 KiB, 64 KiB   each write makes a new item. What changes under a READ is the line that gets
-//                   the new slot, and the header: the old item's gets its dead mark, and the new
-//                   one's version is odd until the write's instant. These are few bytes of many,
-//                   so between two writes the key's time to live is prolonged some times, each
-//                   of which rewrites the header where it is.
+//   4 KiB, 64 KiB   each write makes a new item. A READ may meet changes of the line, which gets
+//                   the new slot, and of the headers. The old item gets its dead mark, and the
+//                   new one's version is odd until the write's instant. These are few bytes of
+//                   many. So between two writes the key's time to live is extended several
+//                   times, and each extension rewrites the header in place.
 //
-// How often one is torn is another matter. From 900 B on, a few rounds of some seconds see it with
-// both models, so torn READs must be seen of each such size. Of the shorter ones, READ and write
-// take but a moment, and a shorter one where the kernel copies by words (max,-erms) instead of by
-// the bytes of one `rep movsb`: 1 to 8 READs in 100,000 of 8 and 40 B were torn with max, 1 in
-// 1,000,000 with max,-erms; of 256 B some 3 in 100,000. These count in the sum; --long asks for
-// some of each that can be expected (--torn_each_from).
+// The sizes differ in how often they are torn. From 900 B on, a few rounds of some seconds show it
+// with both models, so torn READs are required of each such size. READ and write of shorter ones
+// take little time. It is shorter still if the kernel copies by words (max,-erms) instead of by one
+// `rep movsb`. With max, 1 to 8 READs in 100,000 of 8 and 40 B were torn; with max,-erms 1 in
+// 1,000,000; of 256 B some 3 in 100,000. These count in the sum; --long requires some of each size
+// that can be expected (--torn_each_from).
 //
-// Nor do torn READs come evenly: while the server's thread does not have the CPU in the midst of a
-// write, all READs of that record are.
+// Torn READs also come in bursts: while the server's thread is descheduled during a write, all
+// READs of that record are torn.
 //
-// (Longer than 256 KiB, a value comes in pieces, in no order and with other writes between: the
-// simulation tears those.) Half of the readers keep no places of items, so that each of their GETs
-// READs the line as well; the others mostly go to the item that they know, new or dead. About half
-// of the GETs are of a caller who waits (MultiGet), the rest are not. Whether a key exists, which
-// each always does, is asked now and then: an answer without a value takes another way through the
-// lookup.
+// (Values longer than 256 KiB come in pieces, in no order and with other writes between: the
+// simulation tears those.) Half of the readers cache no locations, so each of their GETs READs the
+// line as well. The others mostly READ the cached item, new or dead. About half of the GETs block
+// (MultiGet). Now and then a reader asks whether a key exists, which is always true: an answer
+// without a value takes another path through the lookup.
 //
 //   tools/lab --cpu=max,-erms -- bazel-bin/tests/torn_reads.runfiles/osprey/tests/torn_reads
 //
-// Prints "ok - SENTENCE" or "not ok - SENTENCE" a case. Built twice: as torn_reads with the client
-// that ships, and as torn_reads_unchecked with one that does not compare the checksums of items,
-// which must show that wrong values would be noticed.
+// Prints "ok - SENTENCE" or "not ok - SENTENCE" for each case. It is built twice. torn_reads has
+// the client that ships. torn_reads_unchecked has one that does not compare the checksums of items,
+// and must show that the test detects wrong values.
 //
-// The server's poller stores on one CPU while soft-RoCE copies on a reader's: the guest needs two.
-// Writes come over shared memory, so that they cost little.
+// The server's poller stores on one CPU while soft-RoCE copies on a reader's, so the guest needs
+// two. Writes use shared memory, so they cost little.
 
 #include <algorithm>
 #include <array>
@@ -84,13 +82,13 @@ namespace osprey {
 namespace {
 
 constexpr size_t kKeysMax = 1024;
-constexpr uint64_t kValueMin = 8;  // what a value says of itself: sequence, tag
+constexpr uint64_t kValueMin = 8;  // a value's own header: sequence, tag
 constexpr uint64_t kValueMax = 64 << 10;
 constexpr int kWrongShownMax = 5;
 constexpr size_t kGetsAtOnce = 8;
 constexpr uint64_t kGetsAnExists = 8;
 constexpr uint64_t kTornMostSize = 900;
-// Above this a value is not rewritten in place (index/item_store.h, kInPlaceBytesMax).
+// Longer values are not rewritten in place (index/item_store.h, kInPlaceBytesMax).
 constexpr uint64_t kInPlaceSizeMax = 900;
 constexpr int kProlongedTimes = 16;
 constexpr absl::Duration kDeadline = absl::Seconds(10);  // the two CPUs are busy, and emulated
@@ -101,8 +99,7 @@ uint64_t Mix(uint64_t word) {
   return word ^ word >> 31;
 }
 
-// --- Values
-// ---------------------------------------------------------------------------------------
+// --- Values --------------------------------------------------------------------------------------
 //
 //    0        4       8
 //   +--------+-------+---------------------------+
@@ -137,7 +134,7 @@ void WriteValue(uint64_t key, uint32_t sequence, uint64_t size, std::string* val
   std::memcpy(data + at, &word, value->size() - at);
 }
 
-// Keys of one size and what is known of them.
+// Keys of one size and their recorded state.
 class HotKeys {
  public:
   HotKeys(uint64_t size, size_t count) : size_(size), count_(count) {}
@@ -148,7 +145,8 @@ class HotKeys {
 
   // Before the write is sent.
   uint32_t Begin(uint64_t key) { return started_[key].fetch_add(1) + 1; }
-  // It was acknowledged, or its value was got: from now on nothing older is right.
+  // Called when a write was acknowledged, or its value was read: from now on no older value is
+  // right.
   void Know(uint64_t key, uint32_t sequence) {
     uint32_t known = known_[key].load();
     while (known < sequence && !known_[key].compare_exchange_weak(known, sequence)) {
@@ -163,7 +161,8 @@ class HotKeys {
   std::array<std::atomic<uint32_t>, kKeysMax> started_{}, known_{};
 };
 
-// "" if `value` may be what a GET of `key` answers that began when `least` was known.
+// "" if `value` is a possible answer of a GET of `key` that began when `least` was the last
+// recorded write.
 std::string WhatIsWrong(HotKeys& keys, uint64_t key, uint32_t least, const std::string& value) {
   if (value.size() < kValueMin) return absl::StrCat(value.size(), " bytes are none of ours");
   uint32_t sequence = 0;
@@ -182,12 +181,11 @@ std::string WhatIsWrong(HotKeys& keys, uint64_t key, uint32_t least, const std::
   return "";
 }
 
-// --- Threads
-// --------------------------------------------------------------------------------------
+// --- Threads -------------------------------------------------------------------------------------
 
 struct Report {
   uint64_t gets = 0;
-  uint64_t exists = 0;  // asked
+  uint64_t exists = 0;  // questions whether a key exists
   uint64_t wrong = 0;
   uint64_t failed = 0;  // GETs and writes that ended in an error
   uint64_t writes = 0;
@@ -215,8 +213,8 @@ void Fail(Report& report, const std::string& what) {
   if (report.failed++ < kWrongShownMax) std::printf("  %s\n", what.c_str());
 }
 
-// Writes the keys `first`, `first` + --writers and so on. Each has one write under way, so that its
-// writes are applied in order.
+// Writes the keys `first`, `first` + --writers and so on. Each key has one write under way, so that
+// its writes are applied in order.
 class Writer {
  public:
   Writer(Client& client, HotKeys& keys, uint64_t first, Report& report)
@@ -242,7 +240,7 @@ class Writer {
     if (!started.ok()) Fail(report_, started.ToString());
   }
 
-  // The next write, after the time to live was prolonged so many times.
+  // The next write, after several extensions of the time to live.
   void GoOn(uint64_t key, const std::atomic<bool>& stop, int prolong) {
     if (stop.load()) return;
     if (prolong == 0) return Write(key, stop);
@@ -273,7 +271,7 @@ class Reader {
     bool more = true;
     while (more || client_.in_flight() > 0) {
       while (more && client_.in_flight() < static_cast<int>(FLAGS_depth)) Get();
-      // A caller who waits READs by other code than one who does not.
+      // Blocking and asynchronous GETs use different code.
       if (more && random_() % 2 == 0) GetMany();
       client_.Poll();
       more = more && absl::Now() < end && report_.failed == 0;
@@ -318,7 +316,7 @@ class Reader {
     for (size_t i = 0; i < kGetsAtOnce; ++i) Judge(keys[i], least[i], values[i]);
   }
 
-  // Of a GET that was begun when write `least` was known to be done.
+  // Checks a GET that began when write `least` was recorded as done.
   void Judge(uint64_t key, uint32_t least, const absl::StatusOr<Value>& value) {
     ++report_.gets;
     if (!value.ok()) return Fail(report_, value.status().ToString());
@@ -384,8 +382,7 @@ Report RewriteAndGet(const std::string& write_uri, const std::string& read_uri, 
   return sum;
 }
 
-// --- Cases
-// ----------------------------------------------------------------------------------------
+// --- Cases ---------------------------------------------------------------------------------------
 
 bool Case(bool ok, const std::string& sentence) {
   std::printf("%sok - %s\n", ok ? "" : "not ", sentence.c_str());
@@ -453,7 +450,7 @@ class Cases {
            ok;
   }
 
-  // What must happen when checksums of items are not compared.
+  // The expected result if checksums of items are not compared.
   bool WrongValuesAreNoticed() {
     for (int round = 0; round < FLAGS_rounds_max && IsGood(total_); ++round)
       total_.Add(RewriteAndGet(write_uri_, read_uri_, kTornMostSize));

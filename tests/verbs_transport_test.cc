@@ -1,4 +1,4 @@
-// What only the verbs transport has to do: addresses, hostile peers, limits, the kernel's
+// Requirements of the verbs transport alone: addresses, hostile peers, limits, the kernel's
 // resources. Needs the lab.
 
 #include "rdma/verbs_transport.h"
@@ -41,7 +41,7 @@ Function* RealOf(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Which thread called it last.
+// The thread of the last call.
 std::atomic<pid_t> g_disconnected_by{0};
 extern "C" int rdma_disconnect(rdma_cm_id* id) {
   static auto* const real = RealOf<int(rdma_cm_id*)>("rdma_disconnect");
@@ -49,11 +49,11 @@ extern "C" int rdma_disconnect(rdma_cm_id* id) {
   return real(id);
 }
 
-// The order of librdmacm's calls on ids, and stand-ins for ids: made and destroyed without the
-// kernel, so that a test can afford thousands.
+// Observes the order of librdmacm's calls on ids, and provides stand-ins for ids. These are made
+// and destroyed without the kernel, so that a test can use thousands.
 class CmIds {
  public:
-  // An event was fetched whose acknowledgement this id waits for.
+  // Whether a fetched event of this id still lacks its acknowledgement.
   void OnFetched(rdma_cm_id* id) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++unacknowledged_[id];
@@ -62,7 +62,7 @@ class CmIds {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (--unacknowledged_[id] == 0) unacknowledged_.erase(id);
   }
-  // False: rdma_destroy_id would not return, as an event of the id is unacknowledged.
+  // False: rdma_destroy_id would block, since an event of the id is unacknowledged.
   bool OnDestroy(rdma_cm_id* id) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool too_early = unacknowledged_.count(id) != 0;
@@ -86,7 +86,7 @@ class CmIds {
     counts_ = {};
   }
 
-  // The next event of that id's channel, whatever waits there.
+  // The next event of that id's channel, of any kind.
   void MakeUpEvent(rdma_cm_id* id, rdma_cm_event_type type) {
     const std::lock_guard<std::mutex> lock(mutex_);
     made_up_ = {};
@@ -102,7 +102,7 @@ class CmIds {
     return &made_up_;
   }
   bool IsMadeUp(const rdma_cm_event* event) const { return event == &made_up_; }
-  // Of the last connect request that was fetched.
+  // The id of the last connect request that was fetched.
   void set_last_request(rdma_cm_id* id) { last_request_ = id; }
   rdma_cm_id* last_request() const { return last_request_; }
 
@@ -205,7 +205,7 @@ class VerbsTransportTest : public TransportContract {
   }
   static std::string LabIp() { return std::getenv("LAB_IP"); }
 
-  // SENDs bytes that no Osprey would, past the transport.
+  // SENDs invalid bytes, bypassing the transport.
   static void SendRaw(Side& side, ConnectionId id, const std::string& bytes) {
     static std::byte buffer[4096];
     std::memcpy(buffer, bytes.data(), bytes.size());
@@ -233,8 +233,8 @@ class VerbsTransportTest : public TransportContract {
     return static_cast<size_t>(
         std::count_if(side.events().begin(), side.events().end(), is_of_kind));
   }
-  // Pumps `side` until it has had `count` events of that kind in all, each time when it has been
-  // left alone for `pause`. The most that one Poll brought.
+  // Pumps `side` until it has had `count` events of that kind, with pauses of `pause` between.
+  // Returns the most that one Poll returned.
   static size_t MostAPoll(Side& side, Kind kind, size_t count,
                           absl::Duration pause = absl::ZeroDuration()) {
     size_t most = 0;
@@ -255,7 +255,7 @@ class VerbsTransportTest : public TransportContract {
     }
     return last;
   }
-  // Queue pairs that the kernel holds, of all or of those that threads of that name have made.
+  // Queue pairs that the kernel holds: all, or those made by threads of that name.
   static int KernelQueuePairs(const std::string& maker = "") {
     const ProgramResult shown = RunProgram({"rdma", "resource", "show", "qp"});
     EXPECT_EQ(shown.exit_status, 0) << shown.err;
@@ -349,11 +349,11 @@ TEST_P(VerbsTransportTest, AHostileEnvelopeBreaksItsOwnConnectionAndNoOther) {
   const std::string cases[] = {
       "",                                        // shorter than an envelope
       Envelope(0, 0, 0),                         // an empty frame
-      Envelope(0, 0, 100, "short"),              // a length beyond what came
-      Envelope(0, 0, 1, "longer than it says"),  // and one before it
+      Envelope(0, 0, 100, "short"),              // a length beyond the received bytes
+      Envelope(0, 0, 1, "longer than it says"),  // a length below the received bytes
       Envelope(0, 0x80, 1, "x"),                 // unknown flags
       Envelope(1, kEnvelopeCreditsOnly, 0),      // a credit that was never used
-      Envelope(0xffff, 0, 1, "x"),               // and many
+      Envelope(0xffff, 0, 1, "x"),               // many unused credits
       Envelope(0, kEnvelopeCreditsOnly, 0),      // credits-only without credits
   };
   Side server(*fixture_), bystander(*fixture_);
@@ -391,8 +391,7 @@ TEST_P(VerbsTransportTest, AFrameLongerThanTheReceiveBreaksItsOwnConnection) {
   EXPECT_TRUE(server.Frames(ids.server).empty());
 }
 
-// One end of rdma_cm that knows nothing of Osprey. Synchronous: it has a thread's time, or none is
-// needed.
+// One end of rdma_cm without Osprey's protocol. Synchronous: it has its own thread, or needs none.
 class Stranger {
  public:
   explicit Stranger(const std::string& private_data) : private_data_(private_data) {
@@ -525,7 +524,7 @@ TEST_P(VerbsTransportTest, CreditsAboveWhatTheTransportProvidesForAreClamped) {
 
 // ---- Turns -------------------------------------------------------------------------------------
 
-// All that there is to take in has come before the side is polled that does it.
+// All input has arrived before the side that processes it is polled.
 TEST_P(VerbsTransportTest, APollTakesInOneConnectionAtMost) {
   constexpr size_t kConnections = 4;
   Side first(*fixture_), second(first), client(*fixture_);
@@ -540,7 +539,7 @@ TEST_P(VerbsTransportTest, APollTakesInOneConnectionAtMost) {
   EXPECT_EQ(MostAPoll(second, Kind::kConnectRequest, kConnections), 1u);
 }
 
-// It costs the kernel milliseconds, and the frames of all others would wait meanwhile.
+// The kernel takes milliseconds for this, and the frames of other clients would wait meanwhile.
 TEST_P(VerbsTransportTest, QueuePairsAreMadeAndDestroyedByAnotherThread) {
   Side server(*fixture_), client(*fixture_);
   const std::string uri = Listen(server);
@@ -560,18 +559,18 @@ TEST_P(VerbsTransportTest, QueuePairsAreMadeAndDestroyedByAnotherThread) {
   EXPECT_EQ(KernelQueuePairs(), before + 1);
   EXPECT_EQ(KernelQueuePairs("osprey-verbs"), 2);
 
-  // The end of a connection whose queue pair is being made waits for that, and comes.
+  // If a connection ends while its queue pair is being made, the end is reported after that.
   server.transport().Disconnect(second);
   ASSERT_TRUE(Until({&server, &client}, [&] {
     return server.Find(Kind::kDisconnected) != nullptr &&
            client.Find(Kind::kDisconnected) != nullptr;
   }));
   EXPECT_EQ(server.Find(Kind::kDisconnected)->id, second);
-  EXPECT_EQ(KernelQueuePairs(), before - 1);  // nor does the client have one any more
+  EXPECT_EQ(KernelQueuePairs(), before - 1);  // the client has none left either
   EXPECT_GT(server.transport().SendRoom(first.server), 0u);
 }
 
-// So does to break it and to tell the peer, of which a Poll may have hundreds to do.
+// The same holds for breaking it and notifying the peer; one Poll may have hundreds of these.
 TEST_P(VerbsTransportTest, QueuePairsAreBrokenByAnotherThread) {
   Side server(*fixture_), client(*fixture_);
   const std::string uri = Listen(server);
@@ -586,8 +585,8 @@ TEST_P(VerbsTransportTest, QueuePairsAreBrokenByAnotherThread) {
   EXPECT_NE(g_disconnected_by, gettid());
 }
 
-// Clients who ask at once are let in one after the other; who asks while another's queue pair is
-// being made is asked for when that is done, and not before.
+// Clients that connect at once are accepted one after the other. A request that arrives while
+// another's queue pair is being made waits until that is done.
 TEST_P(VerbsTransportTest, WhoAsksWaitsUntilTheOneBeforeHasItsQueuePair) {
   constexpr size_t kConnections = 20;
   Side server(*fixture_), client(*fixture_);
@@ -603,7 +602,7 @@ TEST_P(VerbsTransportTest, WhoAsksWaitsUntilTheOneBeforeHasItsQueuePair) {
     if (asked == accepted) continue;
     ASSERT_TRUE(server.transport().Accept(LastOf(server, Kind::kConnectRequest)).ok());
     ++accepted;
-    // It has not been polled since.
+    // The side has not been polled since.
     EXPECT_EQ(server.transport().limits(LastOf(server, Kind::kConnectRequest)).frame_bytes_max, 0u);
   }
   EXPECT_EQ(CountOf(client, Kind::kConnected), kConnections);
@@ -611,9 +610,9 @@ TEST_P(VerbsTransportTest, WhoAsksWaitsUntilTheOneBeforeHasItsQueuePair) {
 
 // ---- Resources ---------------------------------------------------------------------------------
 
-// An id that was handed over has an event before the transport that has it now has looked into its
-// inbox. (Linux 6.1 tells of no such event before the id is accepted, so this one is made up. What
-// makes the transport look is a real one, of another id.)
+// An id that was migrated has an event before the new transport has read its inbox. (Linux 6.1
+// reports no such event before the id is accepted, so the test makes one. A real event of another
+// id makes the transport look.)
 class VerbsEventOfHandedOverIdTest : public VerbsTransportTest {
  protected:
   void HandOverAndPump(Side& first, Side& second, Side& client) {
@@ -641,16 +640,16 @@ TEST_P(VerbsEventOfHandedOverIdTest, EndsTheConnectionWhereItIs) {
   EXPECT_EQ(TheCmIds().counts().destroyed_too_early, 0);
 }
 
-// The id is refused and destroyed on the spot, as too many wait to be destroyed already.
-// rdma_destroy_id waits until the events of its id that were fetched are acknowledged: before that,
-// the thread that fetched one would wait for itself.
+// The id is refused and destroyed immediately, since too many wait to be destroyed already.
+// rdma_destroy_id waits until the fetched events of its id are acknowledged. Before that, the
+// thread that fetched one would wait for itself.
 TEST_P(VerbsEventOfHandedOverIdTest, IsAcknowledgedBeforeTheIdIsDestroyed) {
   struct EndOfStandIns {
     ~EndOfStandIns() { TheCmIds().UseStandIns(/*made=*/false, /*held=*/false); }
   };
   Side first(*fixture_), second(first), client(*fixture_);
   const EndOfStandIns end;
-  // Each connection fails at once, and leaves an id whose destruction the test holds up.
+  // Each connection fails at once, and leaves an id whose destruction the test delays.
   TheCmIds().UseStandIns(/*made=*/true, /*held=*/true);
   for (size_t i = 0; i < CmReaper::kWaitingMax; ++i) {
     ASSERT_TRUE(second.transport().Connect(fixture_->DeadUri()).ok()) << i;
@@ -693,7 +692,7 @@ TEST_P(VerbsTransportTest, MoreConnectionsThanOneCompletionQueueHoldsWorkAndAreG
              server.transport().resources().connections == 0;
     }));
     EXPECT_EQ(KernelQueuePairs(), before);
-    // All said goodbye, so nobody was taken for dead.
+    // All clients sent a disconnect notice, so none was declared dead.
     for (const Recorded& event : server.events()) EXPECT_TRUE(event.status.ok()) << event.status;
     Join(server, client, uri);
   }
@@ -719,8 +718,7 @@ TEST_P(VerbsTransportTest, APeerThatIsKilledLeavesNothingBehind) {
   }
 }
 
-// A sum over the device's counters whose names speak of receivers that were not ready; -1 without
-// such counters.
+// A sum over the device's counters for receivers that were not ready; -1 without such counters.
 int64_t NotReadyCount() {
   int64_t sum = -1;
   for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err"}) {
@@ -747,7 +745,7 @@ TEST_P(VerbsTransportTest, NoSendEverFindsTheReceiverNotReady) {
     Side* const sides[] = {&server, &client};
     const ConnectionId of[] = {ids.server, ids.client};
     size_t sent[2] = {0, 0};
-    // Each side sends as much as it can and polls when it likes, little or much at a time.
+    // Each side sends as much as it can and polls at random, few or many events at a time.
     ASSERT_TRUE(Until({&server, &client},
                       [&] {
                         const int who = random() % 2;
