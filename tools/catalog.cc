@@ -6,8 +6,8 @@
 //   catalog verify index.txt --server=rdma://192.168.1.5:7411 > verify.json
 //
 // The result is one JSON object of plain fields on standard output, one a line. Times are in
-// microseconds. Exit status: 0 done, and every byte equal; 1 something missing or different; 2
-// usage; 3 cannot connect; 4 anything else.
+// microseconds. Exit status: 0 done, and every byte equal; 1 a value is missing or different; 2
+// usage; 3 cannot connect; 4 any other failure.
 
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ constexpr char kUsage[] =
     "3 cannot connect; 4 anything else.\n\n";
 
 constexpr int kDepthMax = 4096;
-// A whole pass is one burst; the server may be busy with the others' share of it.
+// A whole pass is one burst, and the server may be busy with other clients.
 constexpr absl::Duration kDeadline = absl::Seconds(10);
 
 using Numbers = std::map<std::string, double>;
@@ -86,7 +86,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return bytes;
 }
 
-// The server's counters, those that are numbers.
+// The numeric counters of the server.
 absl::StatusOr<Numbers> ServerNumbers(Client& client) {
   absl::StatusOr<std::string> text = client.ServerStats();
   if (!text.ok()) return text.status();
@@ -149,8 +149,8 @@ void AddReads(const Outcome& outcome, Json& json) {
   json["different"] = outcome.job.different;
 }
 
-// How far the server's counters moved while this process did its job. Between the two looks lies
-// one request that is ours: one of the two that asked for the counters.
+// The changes of the server's counters during this process' job. One request of this process lies
+// between the two readings: one of the two that read the counters.
 void AddServer(const Outcome& outcome, Json& json) {
   for (const auto& [name, after] : outcome.server_after) {
     const auto before = outcome.server_before.find(name);
@@ -191,7 +191,7 @@ ExitStatus Run(bool verify, const std::string& path, const std::string& server) 
   options.deadline = kDeadline;
   options.operations_max = FLAGS_depth;
   options.auth_key_file = FLAGS_auth_key_file;
-  // The latencies are to be of the transport, not of waking this process.
+  // The latencies must be of the transport, without the time to wake this process.
   options.wait = WaitMode::kSpin;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server, options);
   if (ReasonOf(client.status()) == Reason::kBadAuthKey) {

@@ -12,7 +12,7 @@
 namespace osprey {
 namespace {
 
-// How often progress is reported, in operations.
+// The interval of progress reports, in operations.
 constexpr uint64_t kProgressEvery = 256;
 
 using Clock = std::chrono::steady_clock;
@@ -26,8 +26,8 @@ absl::Status WithKey(const absl::Status& status, absl::string_view what, absl::s
   return absl::Status(status.code(), absl::StrCat(what, " ", key, ": ", status.message()));
 }
 
-// Keeps `depth` operations in flight until all are done. `start(i)` starts the i-th, whose callback
-// calls Ended.
+// Keeps `depth` operations in flight until all are done. `start(i)` starts the i-th operation,
+// whose callback calls Ended.
 class Pipeline {
  public:
   Pipeline(Client& client, uint64_t total, const JobOptions& options)
@@ -52,7 +52,7 @@ class Pipeline {
         ++started;
       }
       if (!failure_.ok() && ended_ == started) break;
-      // Every operation ends by its deadline, so that this loop ends.
+      // Every operation ends by its deadline, so this loop ends.
       const int ended_now = client_.Wait(kDeadlineMax() + absl::Seconds(10));
       assert(ended_now > 0 && "operations in flight end by their deadlines");
     }
@@ -68,7 +68,7 @@ class Pipeline {
   absl::Status failure_;
 };
 
-// Which stanzas the sample takes: `count` of them, evenly spread.
+// The stanzas of the sample: `count` of them, evenly spread.
 uint64_t SampleAt(uint64_t nth, uint64_t count, uint64_t total) { return nth * total / count; }
 
 struct Traffic {
@@ -95,7 +95,7 @@ void CountWrong(const Stanza& stanza, uint64_t& counter, JobResult& result) {
   if (result.first_wrong_key.empty()) result.first_wrong_key = stanza.key;
 }
 
-// Returns what is an error; absence and a wrong value are counted.
+// Returns errors; absence and a wrong value are counted.
 absl::Status Judge(const Stanza& stanza, const absl::StatusOr<Value>& value, JobResult& result) {
   if (absl::IsNotFound(value.status())) {
     CountWrong(stanza, result.missing, result);

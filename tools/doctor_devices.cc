@@ -19,16 +19,16 @@ namespace {
 constexpr char kSysDevices[] = "/sys/class/infiniband";
 constexpr char kSysNodes[] = "/sys/class/infiniband_verbs";
 constexpr char kNodes[] = "/dev/infiniband";
-// A device has so many entries in its GID table at most (mlx5 has 256).
+// The limit for entries of a device's GID table (mlx5 has 256).
 constexpr int kGidsMax = 1024;
-// What the kernel keeps free for headers when it chooses the RDMA MTU of an Ethernet interface
+// The kernel reserves these bytes for headers when it chooses the RDMA MTU of an Ethernet interface
 // (iboe_get_mtu): IPv6, UDP, and the longest headers of a packet.
 constexpr int kHeaderBytes = 96;
 constexpr int kMtuMax = 4096;
 
 std::string LastPart(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// "0000:0000:0000:0000:0000:ffff:0a4d:0001" as an address; empty for one that is not in use.
+// "0000:0000:0000:0000:0000:ffff:0a4d:0001" as an address; empty for an unused entry.
 std::string AddressOfGid(const std::string& text, bool& link_local) {
   in6_addr gid = {};
   if (inet_pton(AF_INET6, text.c_str(), &gid) != 1 || IN6_IS_ADDR_UNSPECIFIED(&gid)) return "";
@@ -42,8 +42,8 @@ std::string AddressOfGid(const std::string& text, bool& link_local) {
   return out;
 }
 
-// The interface under a device without GIDs: soft-RoCE names it, others have it below their PCI
-// device.
+// The interface under a device without GIDs: soft-RoCE names it, other devices have it below their
+// PCI device.
 std::string NetdevOf(const Machine& machine, const std::string& device) {
   if (std::optional<std::string> parent =
           machine.Read(absl::StrCat(kSysDevices, "/", device, "/parent"))) {
@@ -79,7 +79,7 @@ Port PortOf(const Machine& machine, const std::string& device, int number) {
   return port;
 }
 
-// Where soft-RoCE could be put: an Ethernet interface, the first one that is up if any is.
+// An interface for soft-RoCE: the first Ethernet interface that is up, otherwise the first.
 std::string EthernetInterface(const Machine& machine) {
   constexpr char kEthernet[] = "1";  // ARPHRD_ETHER
   std::string best = "eth0";
@@ -210,7 +210,8 @@ void CheckState(const Port& port, std::vector<Finding>& findings) {
   findings.push_back(std::move(finding));
 }
 
-// GIDs of InfiniBand are no IP addresses: rdma://HOST names one of IPoIB, the interface over it.
+// GIDs of InfiniBand are not IP addresses: rdma://HOST is an address of the IPoIB interface over
+// the device.
 void CheckIpoib(const Machine& machine, const Port& port, std::vector<Finding>& findings) {
   const std::vector<std::string> netdevs =
       machine.List(absl::StrCat(kSysDevices, "/", port.device, "/device/net"));

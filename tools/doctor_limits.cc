@@ -21,16 +21,17 @@ using Json = nlohmann::json;
 using server::FormatSize;
 
 constexpr uint64_t kKiB = 1024;
-// Besides the table a server pins the frames of each connection (server/README.md), some 632 KiB:
-// as much as a hundred clients take, for more nobody needs to plan who asks for the first time.
+// Besides the table a server pins the frames of each connection (server/README.md), some 632 KiB.
+// This is enough for a hundred clients, more than a first installation needs.
 constexpr uint64_t kFramesBytes = uint64_t{64} << 20;
-// Queue pairs that are in error for a moment only are nothing to speak of.
+// A few queue pairs are in error for a moment only, and are ignored.
 constexpr int kBrokenQueuePairsMax = 64;
 constexpr double kQueuePairsShareMax = 0.8;
-// Processes of a list that are named.
+// The limit of processes that a message names.
 constexpr size_t kNamedMax = 5;
 
-// The first word behind `name` at the beginning of a line ("MemTotal:   4 kB"); empty if none.
+// The first word behind `name` at the beginning of a line ("MemTotal:   4 kB"); empty if there is
+// none.
 std::string FieldOf(const std::string& text, const std::string& name) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, name)) continue;
@@ -55,7 +56,7 @@ bool MayLockWithoutLimit(const Machine& machine) {
 
 void CheckMemlock(const Machine& machine, uint64_t bytes, size_t devices,
                   std::vector<Finding>& findings) {
-  // No machine has what an overflow would make small.
+  // Prevents an overflow, far above the memory of any machine.
   const uint64_t most = (UINT64_MAX / 2 - kFramesBytes) / devices;
   const uint64_t needed = std::min(bytes, most) * devices + kFramesBytes;
   const std::string wanted =
@@ -112,7 +113,7 @@ void CheckMemory(const Machine& machine, uint64_t bytes, std::vector<Finding>& f
          {absl::StrCat("kvserver --memory=", free / 4 * 3 / mib, "MiB   # or end what uses it")}});
   }
   const uint64_t page = NumberOf(text, "Hugepagesize:") * kKiB;
-  if (page == 0) return;  // a kernel without
+  if (page == 0) return;  // a kernel without huge pages
   const uint64_t pages = NumberOf(text, "HugePages_Total:");
   const uint64_t pages_free = NumberOf(text, "HugePages_Free:");
   const uint64_t needed = bytes / page + (bytes % page != 0 ? 1 : 0);
@@ -179,7 +180,7 @@ void CheckFork(const Machine& machine, std::vector<Finding>& findings) {
   }
 }
 
-// What a process may hold besides queue pairs, as rdma(8) names it.
+// Resources of processes besides queue pairs, under their names in rdma(8).
 constexpr const char* kOtherResources[] = {"cm_id", "cq", "mr", "pd"};
 
 struct Holder {
@@ -194,13 +195,13 @@ struct Holder {
 std::string Describe(const Holder& holder) {
   std::string text = absl::StrCat(holder.name, ": ", holder.queue_pairs, " queue pairs");
   if (holder.broken > 0) absl::StrAppend(&text, ", ", holder.broken, " in error");
-  // Of one that lives they are what it needs.
+  // A live process needs its resources.
   if (holder.alive) return text;
   for (const auto& [kind, count] : holder.others) absl::StrAppend(&text, ", ", count, " ", kind);
   return text + ", and the process has ended";
 }
 
-// The objects of one kind that processes hold; nullopt if rdma(8) does not tell.
+// The objects of one kind that processes hold; nullopt if rdma(8) does not list them.
 std::optional<std::vector<Json>> ResourcesOf(const Machine& machine, const std::string& kind) {
   const std::optional<std::string> text = machine.Run({"rdma", "-j", "resource", "show", kind});
   if (!text.has_value()) return std::nullopt;
@@ -208,14 +209,14 @@ std::optional<std::vector<Json>> ResourcesOf(const Machine& machine, const std::
   if (!list.is_array()) return std::nullopt;
   std::vector<Json> entries;
   for (const Json& entry : list) {
-    // The kernel's own have no process, and those of other PID namespaces have 0.
+    // The kernel's own objects have no process, and those of other PID namespaces have 0.
     if (!entry.is_object() || !entry.contains("pid") || !entry["pid"].is_number_integer()) continue;
     if (entry["pid"].get<int64_t>() > 0) entries.push_back(entry);
   }
   return entries;
 }
 
-// What rdma(8) calls a process is the thread that made the object.
+// The "process" in the output of rdma(8) is the thread that made the object.
 int64_t ProcessOf(const Machine& machine, int64_t thread) {
   const std::optional<std::string> status = machine.Read(absl::StrCat("/proc/", thread, "/status"));
   for (const absl::string_view line : absl::StrSplit(status.value_or(""), '\n')) {
@@ -231,7 +232,7 @@ Holder& HolderOf(const Machine& machine, const Json& entry, std::map<int64_t, Ho
   Holder& holder = holders[pid];
   if (holder.name.empty()) {
     const Json command = entry.contains("comm") ? entry["comm"] : Json("?");
-    // (A process gives itself any name.)
+    // (A process can set its name to anything.)
     std::string name = command.is_string() ? command.get<std::string>() : "?";
     if (pid != thread) name = machine.Read(absl::StrCat("/proc/", pid, "/comm")).value_or(name);
     holder.name = absl::StrCat(absl::CHexEscape(name), " (", pid, ")");
@@ -302,8 +303,8 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
                       {}});
 }
 
-// Where nft drops what no rule of it knows: "FAMILY TABLE CHAIN" of each such chain for what comes
-// in.
+// The chains of nft for input that drop packets without a matching rule: "FAMILY TABLE CHAIN" for
+// each.
 std::vector<std::string> DroppingChains(const std::string& rules) {
   std::vector<std::string> chains;
   std::string table, chain;
@@ -318,15 +319,15 @@ std::vector<std::string> DroppingChains(const std::string& rules) {
   return chains;
 }
 
-// Neither soft-RoCE's nor a NIC's offloaded packets pass here in every case; a rule that drops is
-// worth a look all the same.
+// Packets of soft-RoCE, and offloaded packets of a NIC, do not always pass the firewall. A rule
+// that drops is worth a warning nevertheless.
 void CheckFirewall(const Machine& machine, const std::vector<Port>& ports,
                    std::vector<Finding>& findings) {
   const bool roce =
       std::any_of(ports.begin(), ports.end(), [](const Port& port) { return port.ethernet(); });
   if (!roce) return;
   constexpr char kDropped[] = "what comes in is dropped, and no rule lets UDP 4791 (RoCE v2) pass";
-  // Asked only where it is in use: it would load its modules.
+  // Read only if the old tables are in use: otherwise the command would load their modules.
   const std::string old_tables = machine.Read("/proc/net/ip_tables_names").value_or("");
   if (absl::StrContains(old_tables, "filter")) {
     const std::string rules = machine.Run({"iptables-legacy", "-S", "INPUT"}).value_or("");
@@ -389,8 +390,8 @@ void CheckAddress(const std::vector<Port>& ports, const std::string& server,
 }  // namespace
 
 bool InContainer(const Machine& machine) {
-  // The first process's namespaces of processes and files: what marks a container below would be
-  // that of a folder that is our root (tools/lab shows its guest the host's).
+  // A process in the first process' namespaces is in no container. The signs below would mislead
+  // there if its root is a shared folder (tools/lab shares the host's root with its guest).
   constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
   const std::optional<std::string> mounts = machine.Link("/proc/self/ns/mnt");
   if (machine.Link("/proc/self/ns/pid") == kFirstPidNamespace && mounts.has_value() &&

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What comes out of `fd` until its end, within the time. False: too late, or too much.
+// Reads `fd` until its end. False: it took too long, or was too much.
 bool ReadAll(int fd, Clock::time_point end, std::string& out) {
   char block[4096];
   while (out.size() < Machine::kFileBytesMax) {
@@ -67,7 +67,7 @@ bool Machine::Exists(const std::string& path) const {
 std::optional<std::string> RootedMachine::Read(const std::string& path) const {
   std::ifstream file(absl::StrCat(root_, path), std::ios::binary);
   if (!file) return std::nullopt;
-  // Not by its size, which is 0 for files of /proc and a page for those of /sys.
+  // Reads until the end: the size is 0 for files of /proc and a page for those of /sys.
   std::string text;
   char block[4096];
   while (text.size() < kFileBytesMax && (file.read(block, sizeof(block)) || file.gcount() > 0))
@@ -117,7 +117,7 @@ std::optional<std::string> ThisMachine::Run(const std::vector<std::string>& args
       pid > 0 && ReadAll(pipe_fds[0], Clock::now() + std::chrono::milliseconds(kCommandMsMax), out);
   close(pipe_fds[0]);
   if (pid <= 0) return std::nullopt;
-  // Those that are run here end when their output does.
+  // The commands that run here end when they close their output.
   if (!whole) kill(pid, SIGKILL);
   int status = 0;
   if (waitpid(pid, &status, 0) != pid || !whole || !WIFEXITED(status) || WEXITSTATUS(status) != 0)

@@ -14,10 +14,10 @@ namespace {
 
 constexpr char kCheck[] = "peer";
 constexpr size_t kSizes[] = {64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20};
-// Of each size: enough for a median, over a slow path, too.
+// For each size: enough for a median, also over a slow path.
 constexpr int kRounds = 15;
 constexpr absl::Duration kKeyLife = absl::Minutes(1);
-// A packet is 4 KiB at most: what is longer takes several.
+// A packet has 4 KiB at most: a longer value takes several.
 constexpr size_t kPacketBytesMax = 4096;
 
 std::string RandomName() {
@@ -43,8 +43,8 @@ Finding Fail(const std::string& reason, std::vector<std::string> mends) {
   return {Outcome::kFail, kCheck, reason, std::move(mends)};
 }
 
-// One size: written once, read kRounds times. An error is of the server or the way to it; a finding
-// of FAIL says that bytes differ.
+// Probes one size: writes once, reads kRounds times. An error is of the server or the path to it; a
+// finding of FAIL says that bytes differ.
 absl::StatusOr<Finding> Probe(Client& client, const std::string& key, size_t bytes) {
   const std::string value = Pattern(bytes);
   WriteOptions write;
@@ -131,7 +131,7 @@ std::vector<Finding> ProbePeer(Client& client, absl::Duration limit) {
     findings.push_back(*std::move(finding));
     passed = bytes;
   }
-  // It is gone after a minute in any case.
+  // It expires after a minute in any case.
   (void)client.Delete(key);
   return findings;
 }

@@ -9,13 +9,13 @@ namespace osprey {
 namespace {
 
 // The first 2^kPrecisionBits indices are the values themselves. Each octave above takes kParts
-// more: a value of b bits is shifted right until kPrecisionBits remain, of which the highest is
+// more. A value of b bits is shifted right until kPrecisionBits remain, of which the highest is
 // always 1.
 constexpr size_t kExact = size_t{1} << Histogram::kPrecisionBits;
 constexpr size_t kParts = kExact / 2;
 constexpr size_t kOctavesAbove = 64 - Histogram::kPrecisionBits;
 constexpr size_t kBuckets = kExact + kOctavesAbove * kParts;
-// Of a sum that was added up value by value; far more than it can be.
+// The relative error of a sum that was added value by value; far above the real one.
 constexpr double kRounding = 1e-3;
 
 }  // namespace
@@ -34,7 +34,7 @@ uint64_t Histogram::LowestOf(size_t index) {
 }
 
 uint64_t Histogram::HighestOf(size_t index) {
-  // The last bucket's is the greatest number.
+  // The last bucket ends at the greatest number.
   return index + 1 == kBuckets ? UINT64_MAX : LowestOf(index + 1) - 1;
 }
 
@@ -83,7 +83,7 @@ double Histogram::standard_deviation() const {
 
 uint64_t Histogram::ValueAt(double quantile) const {
   assert(quantile >= 0 && quantile <= 1);
-  // A double may be rounded up to above what there is, 2^64 included.
+  // A conversion to double may round up, even to 2^64.
   const auto all = static_cast<double>(count_);
   const double wanted = std::ceil(quantile * all);
   const uint64_t rank =
@@ -108,7 +108,7 @@ bool Histogram::Restore(const std::vector<Bucket>& buckets, uint64_t min, uint64
                         double sum) {
   Clear();
   bool good = true;
-  size_t least = 0;  // of the next bucket
+  size_t least = 0;  // the least value of the next bucket
   counts_.resize(kBuckets);
   for (const Bucket& bucket : buckets) {
     const size_t index = IndexOf(bucket.highest);

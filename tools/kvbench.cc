@@ -1,4 +1,4 @@
-// kvbench: YCSB's core workloads on an Osprey server. `kvbench --help` says how.
+// kvbench: YCSB's core workloads on an Osprey server. `kvbench --help` explains it.
 
 #include <signal.h>
 #include <time.h>
@@ -104,9 +104,9 @@ constexpr char kNullServer[] = "null:";
 
 std::atomic<bool> interrupted = false;
 
-// The first asks for the report; another one later, from somebody who does not wait for it, ends
-// the process. One that comes at once is the same one: timeout(1), for instance, signals a process
-// and its group.
+// The first signal requests the report; a later one ends the process at once. A second signal
+// directly after the first counts as the same: timeout(1), for instance, signals a process and its
+// group.
 void Interrupt(int signal) {
   constexpr int64_t kSameNs = 500'000'000;
   static std::atomic<int64_t> first_ns = 0;
@@ -120,7 +120,7 @@ void Interrupt(int signal) {
   }
 }
 
-// One line, whatever a message quotes.
+// Prints one line, whatever a message quotes.
 int Fail(ExitStatus status, absl::string_view message) {
   std::cerr << "kvbench: " << Printable(message) << '\n';
   return static_cast<int>(status);
@@ -128,7 +128,7 @@ int Fail(ExitStatus status, absl::string_view message) {
 
 bool IsGiven(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
-// The workload, then files, then -p, then flags.
+// In the order of precedence: the workload, then files, then -p, then flags.
 absl::StatusOr<Properties> AllProperties(bool load, const loadgen::YcsbArguments& ycsb) {
   Properties all;
   if (!FLAGS_workload.empty()) {
@@ -197,11 +197,11 @@ absl::StatusOr<Options> ClientOptions(const loadgen::Workload& workload) {
     return absl::InvalidArgumentError(
         absl::StrCat("--slot-cache=", FLAGS_slot_cache, " is above 1TiB"));
   options.slot_cache_bytes = *cache;
-  // One that ends and the one that follows it may overlap.
+  // An ending operation and its successor may overlap.
   options.operations_max = static_cast<int>(2 * FLAGS_depth);
   const uint64_t buffers =
       2 * FLAGS_depth * std::bit_ceil(std::max<uint64_t>(1, workload.value_bytes_max()));
-  // Values of the ETC pool are 1 MiB at most, and nearly never so long.
+  // Values of the ETC pool have 1 MiB at most, and nearly always less.
   if (buffers > kBufferBytesMax && workload.sizes != loadgen::Sizes::kEtc) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--depth=%d with values of %d bytes needs %s of buffers in each thread; at most %s are had",
@@ -223,7 +223,7 @@ absl::StatusOr<std::string> ServerUri() {
 
 loadgen::OutputPaths Outputs() { return {FLAGS_json, FLAGS_hdr, FLAGS_series, FLAGS_plot}; }
 
-// Everything that the command line says, checked before anything is connected to.
+// The whole command line, checked before any connection.
 absl::StatusOr<Plan> MakePlan(bool load, const loadgen::YcsbArguments& ycsb) {
   Plan plan;
   for (const char* flag : {"auth_key_file", "json", "hdr", "series", "plot"}) {
@@ -295,7 +295,7 @@ Facts Settings(const Plan& plan) {
   return facts;
 }
 
-// What a reader of the figures must not miss.
+// Facts that readers of the numbers need.
 void AddNotes(const Plan& plan, RunResult& result) {
   const loadgen::Workload& workload = plan.run.workload;
   result.notes = plan.notes;
@@ -314,9 +314,9 @@ void AddNotes(const Plan& plan, RunResult& result) {
   }
 }
 
-// The report, and what went wrong.
+// Prints the report and the errors.
 int Report(const RunResult& result, const loadgen::OutputPaths& outputs) {
-  // Files first: who reads standard output may close it early, as `head` does.
+  // Files first: the reader of standard output may close it early, like `head`.
   const absl::Status files = loadgen::WriteOutputs(result, outputs);
   std::cout << loadgen::YcsbText(result) << std::flush;
   const bool written = std::cout.good();
@@ -375,7 +375,7 @@ int RunPlan(Plan& plan) {
                               plan.run.workload.insert_count));
 }
 
-// What only a run, or only load and run, know must not be taken without a word.
+// Refuses flags that apply only to a run, or only to load and run.
 absl::Status CheckFlagsOf(absl::string_view command, const loadgen::YcsbArguments& ycsb) {
   if (command == "load") {
     for (const char* flag : {"operations", "warmup"}) {

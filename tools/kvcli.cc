@@ -1,4 +1,4 @@
-// kvcli: one command on an Osprey server, or a shell. `kvcli help` says which.
+// kvcli: runs one command on an Osprey server, or a shell. `kvcli help` lists the commands.
 
 #include <signal.h>
 #include <unistd.h>
@@ -84,9 +84,9 @@ DEFINE_int32(gid_index, 0, "doctor --self-test: which GID of the port");
 namespace osprey {
 namespace {
 
-// The longest value, 1 GiB, takes up to twice that on its way. Only what is needed is taken.
+// The longest value, 1 GiB, takes up to twice that on its way. Memory is allocated on demand.
 constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
-// Of -i.
+// The limit of -i.
 constexpr absl::Duration kIntervalMax() { return absl::Hours(24); }
 
 absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view name, const std::string& text) {
@@ -104,7 +104,7 @@ absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view name, const std::s
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {
   const absl::StatusOr<absl::Duration> timeout = ParseSeconds("--timeout=", text);
   if (!timeout.ok()) return timeout;
-  // Written so that NaN is refused, too.
+  // This form refuses NaN as well.
   if (!(*timeout > absl::ZeroDuration() && *timeout <= kDeadlineMax())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--timeout=", text, " is not above 0 and at most ", absl::FormatDuration(kDeadlineMax())));
@@ -156,7 +156,7 @@ absl::StatusOr<CommandOptions> OptionsFromFlags() {
   return options;
 }
 
-// What CommandContext::given_flags is.
+// The value of CommandContext::given_flags.
 std::vector<std::string> GivenFlags() {
   std::vector<gflags::CommandLineFlagInfo> flags;
   gflags::GetAllFlags(&flags);
@@ -174,19 +174,19 @@ std::vector<std::string> GivenFlags() {
   return given;
 }
 
-// "": there is none.
+// "": none.
 std::string ServerFromFlags() { return ServerUriOf(FLAGS_server).value_or(""); }
 
 absl::StatusOr<std::string> ServerUri() {
   absl::StatusOr<std::string> server = ServerUriOf(FLAGS_server);
   if (!server.ok()) return server;
-  // A slip of the user's, and not of the network's.
+  // A mistake of the user, not of the network.
   const absl::StatusOr<rdma::Address> address = rdma::ParseAddress(*server);
   if (!address.ok()) return address.status();
   return server;
 }
 
-// Not connected yet. Errors: INVALID_ARGUMENT.
+// Makes an unconnected object. Errors: INVALID_ARGUMENT.
 absl::StatusOr<KvcliConnection> ConnectionFromFlags() {
   const absl::StatusOr<absl::Duration> timeout = ParseTimeout(FLAGS_timeout);
   if (!timeout.ok()) return timeout.status();
@@ -224,7 +224,7 @@ ExitStatus ConnectError(Output& out, absl::string_view what, const std::string& 
   return ExitStatus::kCannotConnect;
 }
 
-// As often as -r says; the highest exit status of all.
+// Runs the command -r times; returns the highest exit status.
 ExitStatus Repeat(const Command& command, CommandContext& context, Arguments arguments) {
   const int64_t times = command.repeats_itself ? 1 : context.options.repeat.value_or(1);
   if (times == 1) return command.run(context, arguments);
@@ -239,10 +239,10 @@ ExitStatus Repeat(const Command& command, CommandContext& context, Arguments arg
   return worst;
 }
 
-// What is asked for by a flag that stands for a command, as redis-cli has some, and by --help.
+// The command for --help, or for a flag that stands for a command, of which redis-cli has some.
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<std::vector<std::string>> WordsOf(std::vector<std::string> words) {
-  // `put planet saturn --help`: the rest does not matter.
+  // `put planet saturn --help`: the other arguments do not matter.
   if (AsksForHelp() && words.empty()) return std::vector<std::string>{"help"};
   if (AsksForHelp()) return std::vector<std::string>{"help", words[0]};
   const std::pair<bool, const char*> asked[] = {{FLAGS_stat, "stat"},
@@ -266,7 +266,7 @@ ExitStatus PrintVersion(Output& out) {
   return ExitStatus::kDone;
 }
 
-// One command, whose flags are set. `connection` may be null: then it is made if need be.
+// Runs one command, whose flags are set. `connection` may be null: then it is made if necessary.
 ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* connection,
                       std::istream* in, Output& out) {
   const Command* command = FindCommand(words.front());
@@ -316,7 +316,7 @@ ExitStatus RunCommand(const std::vector<std::string>& words, KvcliConnection* co
   return status;
 }
 
-// gflags knows no flag that may stand without its value.
+// gflags has no flags with an optional value.
 std::vector<std::string> WithSelfTestValue(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
     if (argument == "--") break;
@@ -325,7 +325,8 @@ std::vector<std::string> WithSelfTestValue(std::vector<std::string> arguments) {
   return arguments;
 }
 
-// One line of the shell. Its flags are its own; those of kvcli's start hold unless it says others.
+// Runs one line of the shell. Flags of the line apply to it alone, and override those of kvcli's
+// start.
 ExitStatus RunLine(const std::vector<std::string>& words, KvcliConnection& connection) {
   const gflags::FlagSaver flags_of_start;
   const auto of_start = [] {

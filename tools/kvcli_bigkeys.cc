@@ -1,4 +1,4 @@
-// `kvcli bigkeys`: the longest values and keys, and how much is stored in which way. By READs
+// `kvcli bigkeys`: the longest values and keys, and the amount of each form of storage. By READs
 // alone.
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct Sizes {
   uint64_t value_bytes = 0;
 };
 
-// Those with the most, so many. What is equal goes by its key, so that the answer is the same each
-// time.
+// The top entries, up to a limit. Equal sizes are ordered by key, so that the answer is always the
+// same.
 class Top {
   bool IsMore(const Sizes& a, const Sizes& b) const {
     return a.*by_ != b.*by_ ? a.*by_ > b.*by_ : a.key < b.key;
@@ -59,7 +59,7 @@ class Top {
  private:
   uint64_t count_;
   uint64_t Sizes::*by_;
-  std::vector<Sizes> found_;  // a heap: the least is first
+  std::vector<Sizes> found_;  // a heap with the least entry first
 };
 
 struct Storage {

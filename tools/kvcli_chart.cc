@@ -26,7 +26,7 @@ class Axis {
     }
     if (most == 0) most = least = 1;
     low_ = std::log2(static_cast<double>(std::max<uint64_t>(least, 1)));
-    // At least an octave, or one column would be all there is.
+    // At least an octave, otherwise the axis might have one column.
     high_ = std::max(std::log2(static_cast<double>(std::max<uint64_t>(most, 1))), low_ + 1);
   }
 
@@ -35,7 +35,7 @@ class Axis {
     return std::clamp(static_cast<int>(at * columns_), 0, columns_ - 1);
   }
 
-  // Powers of two times 1 µs (or a part of it), where there is room.
+  // Powers of two times 1 µs (or a part of it), as far as they fit.
   std::string Labels() const {
     std::string line(static_cast<size_t>(columns_), ' ');
     size_t free_from = 0;

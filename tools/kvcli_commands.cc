@@ -1,5 +1,4 @@
-// What is said of all commands: how they are written, what they are good for, what is wrong with
-// their arguments.
+// Functions on all commands: their syntax, their help, and errors of their arguments.
 
 #include "tools/kvcli_commands.h"
 
@@ -29,7 +28,7 @@ std::vector<std::string> FlagsOf(const Command& command) {
   return flags;
 }
 
-// The flags that `options` gives.
+// The flags that are set in `options`.
 unsigned GivenFlags(const CommandOptions& options) {
   unsigned given = kNoFlags;
   const auto add = [&given](bool is_given, unsigned flag) { given |= is_given ? flag : kNoFlags; };
@@ -117,7 +116,8 @@ std::string HelpText() {
       "commands (`kvcli help COMMAND` has an example of each):\n";
   for (const Command& command : Commands()) {
     const std::string line = CommandLine(command);
-    // printf counts bytes, a terminal characters: those of "…" that are not its first.
+    // printf counts bytes, a terminal characters: the difference is the bytes of "…" after its
+    // first.
     const auto unseen =
         std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) == 0x80; });
     absl::StrAppendFormat(&text, "  %-*s %s\n", static_cast<int>(19 + unseen), line,

@@ -20,10 +20,10 @@ namespace {
 
 using doctor::Finding;
 
-// The longest of `check`: "huge pages".
+// The length of the longest `check`: "huge pages".
 constexpr int kCheckColumns = 10;
 
-// Values of --self-test that are no address.
+// Values of --self-test that are not addresses.
 constexpr char kHere[] = "here";
 constexpr char kServe[] = "serve";
 
@@ -49,8 +49,8 @@ std::string ForScripts(const std::vector<Finding>& findings) {
   return absl::StrJoin(lines, "\n");
 }
 
-// Soft-RoCE may look as it should and make no connection any more, since its interface was down
-// under load (rdma/README.md): nothing but a try tells.
+// Soft-RoCE whose interface was down under load (rdma/README.md) may look healthy and accept no
+// connection. Only an attempt detects this.
 void TrySoftRoce(std::vector<Finding>& findings) {
   for (const doctor::Port& port : doctor::PortsOf(doctor::ThisMachine())) {
     if (!port.soft_roce() || port.state != "ACTIVE") continue;
@@ -102,7 +102,7 @@ ExitStatus RunPeer(CommandContext& context, const std::string& uri) {
   return ExitStatusOf(WorstOf(findings));
 }
 
-// How long an end that serves waits for the other.
+// How long the serving host waits for the other.
 constexpr absl::Duration kServeWait = absl::Seconds(60);
 
 std::vector<Finding> FindingsOf(const rdma::selftest::Report& report) {
@@ -141,7 +141,7 @@ ExitStatus RunSelfTest(CommandContext& context, const DoctorFlags& flags) {
     return absl::IsDeadlineExceeded(report.status()) ? ExitStatus::kCannotConnect
                                                      : ExitStatus::kFailed;
   }
-  // Where nobody answered there is one step, of the only layer that is not RDMA.
+  // Without an answer there is one step, of the only layer that is not RDMA.
   const bool reached = report->size() > 1 || report->front().layer != "tcp";
   const std::vector<Finding> findings = FindingsOf(*report);
   PrintFindings(*context.out, findings);

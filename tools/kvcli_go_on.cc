@@ -1,4 +1,4 @@
-// What export and import tell when they were interrupted: the command that goes on.
+// The command that resumes an interrupted export or import.
 
 #include <algorithm>
 #include <string>
@@ -15,7 +15,7 @@
 namespace osprey {
 namespace {
 
-// Stands for itself in every shell.
+// Whether no shell interprets the character.
 bool IsPlain(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
          absl::string_view("_-./:=@%+,").find(c) != absl::string_view::npos;
@@ -26,7 +26,7 @@ bool IsPlain(char c) {
 std::string ShellQuoted(absl::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), IsPlain)) return std::string(word);
   const bool is_text = IsPrintable(word);
-  // $'…' is bash's; nothing else keeps a line end on the line.
+  // $'…' exists in bash alone; no other form keeps a line end on the line.
   std::string quoted = is_text ? "'" : "$'";
   for (const char c : word) {
     if (is_text) {

@@ -1,4 +1,4 @@
-// `kvcli import`: the records of a file into the server, many at a time.
+// `kvcli import`: stores the records of a file, many at a time.
 
 #include <algorithm>
 #include <memory>
@@ -23,16 +23,16 @@
 namespace osprey {
 namespace {
 
-// On their way to the server. (A single longer value may be, too.)
+// The limit for bytes on their way to the server. (A single longer value is allowed.)
 constexpr uint64_t kBytesInFlightMax = 64 << 20;
 constexpr int kPutsInFlightMax = 256;
 constexpr size_t kErrorsListed = 10;
-// Between looks whether it was interrupted.
+// The interval of checks for an interruption.
 constexpr absl::Duration kWaitStep() { return absl::Milliseconds(100); }
-// Between looks whether there is more to read.
+// The interval of checks for more input.
 constexpr absl::Duration kLookStep() { return absl::Milliseconds(5); }
 
-// Whether it is the server's absence that failed: then records to come would fail, too.
+// Whether the connection failed: then later records would fail, too.
 bool IsOfConnection(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsUnknown(status) || absl::IsCancelled(status) ||
          absl::IsDeadlineExceeded(status);
@@ -63,14 +63,14 @@ class Import {
     // Each put ends by its deadline.
     while (client_.in_flight() > 0) client_.Wait(kWaitStep());
     if (status.ok()) status = lost_;
-    // Whatever else went wrong: what was stored before is gone.
+    // This takes precedence over other errors: all stored records are gone.
     if (client_.incarnation() != incarnation_) status = AnotherServer();
     return Report(status);
   }
 
  private:
-  // Of a pipe that has nothing to give at the moment, as it may for long: what is on its way comes
-  // to its end meanwhile, and not to its deadline.
+  // A pipe may have no input for long. Puts in flight complete meanwhile, instead of running into
+  // their deadlines.
   BulkInput::Source Source() {
     return [this, read = file_.Source()](char* data, size_t bytes) {
       while (client_.in_flight() > 0 && !file_.HasMore() && !Interrupted())
@@ -110,7 +110,7 @@ class Import {
 
   void Put(const BulkRecord& record, std::string place) {
     const uint64_t bytes = record.key.size() + record.value.size();
-    // The later of two records of one key must be the one that stays.
+    // Of two records of one key, the later one must remain.
     AwaitRoom([&] {
       return client_.in_flight() < kPutsInFlightMax && keys_.count(record.key) == 0 &&
              (bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= kBytesInFlightMax);
@@ -165,7 +165,7 @@ class Import {
     listed_.push_back(std::move(json));
   }
 
-  // How many records from the first on need not be done again.
+  // The number of records, from the first on, that are done.
   uint64_t RecordsDone() const { return lost_records_.empty() ? next_ : *lost_records_.begin(); }
 
   ExitStatus Report(const absl::Status& status) {
@@ -185,7 +185,7 @@ class Import {
     json["seconds"] = absl::ToDoubleSeconds(elapsed);
     json["errors_listed"] = listed_;
     if (!status.ok()) {
-      // The server that began empty needs all of them; a broken file has no more.
+      // A restarted, empty server needs all records; a broken file has no more.
       const bool can_go_on = !absl::IsAborted(status) && !absl::IsDataLoss(status) && next_ > 0;
       std::string mend(MendOf(status));
       if (can_go_on) {
@@ -193,7 +193,7 @@ class Import {
         mend = path_ == "-" ? absl::StrCat("go on with the same input and ", skip)
                             : absl::StrCat("go on with: ",
                                            GoOnWith(context_, "import", path_, {"--skip"}, skip));
-        // Before it, since what ends the line is to be copied.
+        // Printed before the command, because users copy the end of the output.
         if (IsOfConnection(status) && !absl::IsCancelled(status))
           mend = absl::StrCat("unless the server was started again, and began empty, ", mend);
       }
@@ -222,11 +222,11 @@ class Import {
   ImportFile file_;
   std::optional<Progress> progress_;
   uint64_t incarnation_ = 0;
-  uint64_t next_ = 0;  // records read, those skipped and bad ones included
+  uint64_t next_ = 0;  // records read, including skipped and bad ones
   uint64_t stored_ = 0;
   uint64_t present_ = 0;
   uint64_t errors_ = 0;
-  uint64_t bytes_ = 0;  // stored
+  uint64_t bytes_ = 0;  // stored so far
   uint64_t bytes_in_flight_ = 0;
   absl::flat_hash_set<std::string> keys_;  // in flight
   absl::Status lost_;

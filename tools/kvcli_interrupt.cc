@@ -42,7 +42,7 @@ bool Terminated() { return terminated; }
 void ForgetInterrupt() { interrupted = false; }
 
 bool AwaitReadable(int fd) {
-  // Both signals come within ppoll or not at all.
+  // Both signals can only arrive within ppoll.
   sigset_t both, before;
   sigemptyset(&both);
   sigaddset(&both, SIGINT);
@@ -52,7 +52,7 @@ bool AwaitReadable(int fd) {
   int ready = 0;
   while (!Interrupted() && ready <= 0) {
     ready = ppoll(&waiting, 1, nullptr, &before);
-    if (ready < 0 && errno != EINTR) break;  // read will say what is wrong
+    if (ready < 0 && errno != EINTR) break;  // read will return the error
   }
   const bool interrupted_now = Interrupted();
   sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -60,7 +60,7 @@ bool AwaitReadable(int fd) {
 }
 
 void SleepUnlessInterrupted(absl::Duration time) {
-  // In steps, since a signal may come just before the call.
+  // In steps, because a signal may come just before the call.
   const absl::Time end = absl::Now() + time;
   for (absl::Duration left = time; left > absl::ZeroDuration() && !Interrupted();
        left = end - absl::Now()) {

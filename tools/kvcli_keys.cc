@@ -12,7 +12,7 @@
 namespace osprey {
 namespace {
 
-// No server takes a longer value (1 GiB); more is not read from a file that may have no end.
+// No server accepts a longer value (1 GiB). The limit also bounds the read of a file without end.
 constexpr size_t kValueBytesMax = size_t{1} << 30;
 
 absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
@@ -28,7 +28,7 @@ absl::StatusOr<std::string> ReadAll(std::istream& in, absl::string_view name) {
   return bytes;
 }
 
-// A directory opens, and only reading it fails.
+// A directory can be opened; only the read fails.
 absl::Status Opened(std::ifstream& file, const std::string& path) {
   if (!file || (file.peek() == std::ifstream::traits_type::eof() && file.bad())) {
     return absl::UnknownError(absl::StrCat("file '", path,
@@ -59,7 +59,7 @@ absl::string_view MendOf(const absl::Status& status) {
     case Reason::kPeerGone:
       return "look whether kvserver is running there";
     default:
-      return "";  // the message says it
+      return "";  // the message has the fix
   }
 }
 
@@ -165,7 +165,8 @@ ExitStatus RunExists(CommandContext& context, Arguments arguments) {
 ExitStatus RunIncrement(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   int64_t by = 1;
-  if (arguments.size() > 1) (void)absl::SimpleAtoi(arguments[1], &by);  // CheckIncrement did
+  // CheckIncrement has checked it.
+  if (arguments.size() > 1) (void)absl::SimpleAtoi(arguments[1], &by);
   const absl::StatusOr<Number> counted = Timed(context, [&](Client& client) {
     return client.Increment(key, by, WriteOptionsOf(context.options));
   });

@@ -1,8 +1,8 @@
-// `kvcli latency`: how long GETs, PUTs, pings and bare READs take, side by side.
+// `kvcli latency`: the latencies of GETs, PUTs, pings and bare READs, side by side.
 //
-// All kinds take turns on one connection, so that whatever disturbs the machine disturbs them
-// alike. The key is this run's own: its name is random, it is put only where there is none, it
-// expires soon after the run, and it is deleted at the end, also at Ctrl-C.
+// All kinds alternate on one connection, so that other load affects them alike. The key belongs to
+// this run: it has a random name, is put only if absent, and expires soon after the run. The run
+// deletes it at the end, also at Ctrl-C.
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -30,15 +30,15 @@ namespace {
 constexpr uint64_t kSizeMax = 64 << 20;
 constexpr uint64_t kOperationsMax = 100'000'000;
 constexpr absl::Duration kDurationMax() { return absl::Hours(24); }
-// The key outlives the run by so much, should nobody be there to delete it.
+// The key outlives the run by this time, if the run cannot delete it.
 constexpr absl::Duration kKeyOutlives() { return absl::Minutes(1); }
 constexpr absl::Duration kRedrawEvery() { return absl::Milliseconds(250); }
-// Of each kind, not counted: caches and branch predictors learn.
+// Operations of each kind that are not counted, to warm up caches and branch predictors.
 constexpr uint64_t kWarmup = 20;
-// So many of a kind in a row.
+// Operations of one kind in a row.
 constexpr uint64_t kTurn = 16;
 constexpr uint32_t kWordBytes = 8;
-constexpr uint32_t kWindowBytes = 256;  // what a GET READs first
+constexpr uint32_t kWindowBytes = 256;  // the first READ of a GET
 
 absl::StatusOr<absl::Duration> DurationOf(const CommandOptions& options) {
   const std::string text = options.duration.value_or(options.count.has_value() ? "24h" : "5");
@@ -87,7 +87,7 @@ class Latency {
     return options;
   }
 
-  // Only what this run has put.
+  // Removes only a key that this run has put.
   absl::Status Remove() {
     if (version_ == 0) return absl::OkStatus();
     WriteOptions options;
@@ -117,12 +117,12 @@ class Latency {
     return absl::OkStatus();
   }
 
-  // A turn of each kind, in random order.
+  // Does a turn of each kind, in random order.
   absl::Status Turns(uint64_t times, std::array<Histogram, kKinds>* measured) {
     std::array<Kind, kKinds> order = {kGet, kPut, kPing, kReadWord, kReadWindow};
     std::shuffle(order.begin(), order.end(), random_);
     for (const Kind kind : order) {
-      // The first pays for what went before it, and is not counted.
+      // The first operation pays for the change of kind, and is not counted.
       for (uint64_t i = 0; i <= times; ++i) {
         const uint64_t reads = client_.counters().reads;
         const auto start = std::chrono::steady_clock::now();
@@ -225,7 +225,7 @@ class Latency {
     return known ? size.ws_col : 80;
   }
 
-  // In place of what was drawn before.
+  // Replaces the previous drawing.
   void Draw() {
     std::string text = lines_drawn_ > 0 ? absl::StrFormat("\x1b[%dA\r\x1b[J", lines_drawn_) : "";
     lines_drawn_ = 0;
@@ -233,7 +233,7 @@ class Latency {
     const auto add = [&](const std::vector<std::string>& lines) {
       for (const std::string& line : lines) {
         absl::StrAppend(&text, line, "\n");
-        // A longer line than the terminal's takes several of its.
+        // A line longer than the terminal's takes several of them.
         const auto characters =
             std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
         lines_drawn_ += 1 + std::max(static_cast<int>(characters) - 1, 0) / columns;

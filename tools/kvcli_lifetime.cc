@@ -1,4 +1,4 @@
-// kvcli's commands on how long keys live.
+// kvcli's commands on the time to live of keys.
 
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace osprey {
 namespace {
 
-// Milliseconds are enough; for people and scripts alike.
+// Milliseconds are precise enough, for people and scripts.
 std::string SecondsOf(absl::Duration ttl) {
   return absl::StrFormat("%.3f", absl::ToDoubleSeconds(ttl));
 }
@@ -35,7 +35,7 @@ absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::strin
     return absl::InvalidArgumentError(
         absl::StrCat(name, text, " is no time; examples: 60, 0.5, 200ms, 24h"));
   }
-  // Written so that NaN is refused, too.
+  // This form refuses NaN as well.
   if (!(ttl > absl::ZeroDuration() && ttl <= kTtlMax())) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, text, " is not above 0 and at most 100 years"));
@@ -50,7 +50,7 @@ absl::Status CheckExpire(Arguments arguments, const CommandOptions& /*options*/)
 ExitStatus RunExpire(CommandContext& context, Arguments arguments) {
   const std::string& key = arguments[0];
   const absl::StatusOr<absl::Duration> ttl = ParseTtl("SECONDS ", arguments[1]);
-  if (!ttl.ok()) return ExitStatus::kUsage;  // CheckExpire said so
+  if (!ttl.ok()) return ExitStatus::kUsage;  // CheckExpire has checked it
   return RunWith(context, "expire", key, absl::StrCat("expires in ", SecondsOf(*ttl), " s"),
                  Timed(context, [&](Client& client) {
                    return client.Expire(key, *ttl, WriteOptionsOf(context.options));

@@ -18,10 +18,10 @@ namespace {
 
 bool IsBlank(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)); }
 
-// Flags that every command takes in a line of the shell.
+// Flags that every command accepts in the shell.
 constexpr const char* kFlagsOfAll[] = {"--json", "-i", "-r"};
 
-// Takes what stands between double quotes, up to and with the second.
+// Takes the text up to the closing double quote, and the quote.
 absl::Status TakeQuoted(absl::string_view& text, std::string& word) {
   while (!text.empty()) {
     const char c = text[0];
@@ -86,7 +86,7 @@ absl::Status TakeSingleQuoted(absl::string_view& text, std::string& word) {
   return absl::InvalidArgumentError("a ' is not closed");
 }
 
-// REQUIRES: text begins with no blank.
+// REQUIRES: text does not begin with a blank.
 absl::Status TakeWord(absl::string_view& text, std::string& word) {
   while (!text.empty() && !IsBlank(text[0])) {
     const char c = text[0];
@@ -111,8 +111,8 @@ std::vector<std::string> CommandNames() {
   return names;
 }
 
-// As they are typed: with = where a value belongs behind it; and with the values that there are,
-// once that is typed.
+// The flags as they are typed: with = if they take a value. Once that is typed, with the possible
+// values.
 std::vector<std::string> FlagsOf(const Command& command, absl::string_view word) {
   std::vector<std::string> flags(std::begin(kFlagsOfAll), std::end(kFlagsOfAll));
   for (const FlagName& flag : FlagNames()) {
@@ -123,7 +123,7 @@ std::vector<std::string> FlagsOf(const Command& command, absl::string_view word)
       continue;
     }
     for (const absl::string_view value : absl::StrSplit(flag.value, '|')) {
-      // (HOST[:PORT] is none.)
+      // (HOST[:PORT] is not a fixed value.)
       if (absl::ascii_islower(static_cast<unsigned char>(value[0])))
         flags.push_back(absl::StrCat(name, value));
     }
@@ -131,14 +131,14 @@ std::vector<std::string> FlagsOf(const Command& command, absl::string_view word)
   return flags;
 }
 
-// GET, as redis' commands are often written.
+// Whether it is in capitals, as redis commands often are.
 bool IsShouted(absl::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
     return absl::ascii_isupper(static_cast<unsigned char>(c));
   });
 }
 
-// In capitals, if `word` is.
+// The names in capitals, if `word` is.
 std::vector<std::string> AsLoudAs(absl::string_view word, std::vector<std::string> names) {
   if (IsShouted(word)) {
     for (std::string& name : names) absl::AsciiStrToUpper(&name);
@@ -146,14 +146,15 @@ std::vector<std::string> AsLoudAs(absl::string_view word, std::vector<std::strin
   return names;
 }
 
-// Whether it is one word as it stands.
+// Whether it is one word without quotes.
 bool NeedsNoQuotes(absl::string_view name) {
   return !name.empty() && IsPrintable(name) && std::none_of(name.begin(), name.end(), [](char c) {
     return IsBlank(c) || c == '"' || c == '\'';
   });
 }
 
-// The files in the folder that `word` names so far. Hidden ones only once their dot is typed.
+// The files in the folder of the partial path `word`. Hidden files are included only if `word` has
+// their dot.
 std::vector<std::string> FilesAt(absl::string_view word) {
   const size_t slash = word.rfind('/');
   const std::string folder(slash == word.npos ? "" : word.substr(0, slash + 1));
@@ -165,13 +166,13 @@ std::vector<std::string> FilesAt(absl::string_view word) {
     const std::string name = file->path().filename().string();
     const std::string path = absl::StrCat(folder, name);
     if (!NeedsNoQuotes(path) || path[0] == '-' || (name[0] == '.' && !shows_hidden)) continue;
-    std::error_code none;  // a folder that cannot be looked at is a name like any other
+    std::error_code none;  // an unreadable folder counts as a file
     files.push_back(absl::StrCat(folder, name, file->is_directory(none) ? "/" : ""));
   }
   return files;
 }
 
-// What may stand behind the words `before`.
+// The completions behind the words `before`.
 std::vector<std::string> Candidates(const std::vector<std::string>& before,
                                     absl::string_view word) {
   if (before.empty()) {

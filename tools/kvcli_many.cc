@@ -17,7 +17,7 @@ std::vector<absl::string_view> KeysOf(Arguments arguments) {
   return std::vector<absl::string_view>(arguments.begin(), arguments.end());
 }
 
-// The exit status of several results: the first that is not OK, but a failure rather than a "no".
+// The exit status of several results: the first failure, otherwise the first "no", otherwise OK.
 class Outcome {
  public:
   void Add(const absl::Status& status) {
@@ -41,7 +41,7 @@ void AddTtl(absl::Duration ttl, Json& json) {
   if (ttl != absl::InfiniteDuration()) json["ttl"] = absl::ToDoubleSeconds(ttl);
 }
 
-// One result of several: its error on a line of its own, its JSON among the others'.
+// Adds one failed result: its error on its own line, its JSON among the others.
 void AddError(CommandContext& context, absl::string_view verb, absl::string_view key,
               const absl::Status& status, Json json, Json& results) {
   json["error"] = absl::StatusCodeToString(status.code());
@@ -50,7 +50,7 @@ void AddError(CommandContext& context, absl::string_view verb, absl::string_view
   context.out->PartError(Quoted(verb, key), status, MendOf(status));
 }
 
-// One found key. JSON: an object of its own, so that a scan of any size takes no memory.
+// Prints one key. In JSON it is an object of its own, so that a scan of any size needs no memory.
 void PrintFound(CommandContext& context, const ScanItem& item) {
   Json json = KeyJson(item.key);
   json["bytes"] = item.value_length;
@@ -66,7 +66,7 @@ void PrintFound(CommandContext& context, const ScanItem& item) {
   context.out->Result(people, plain, json);
 }
 
-// Versions, a line each, in the order of the keys; a key that failed has an empty line.
+// Prints versions, one a line, in the order of the keys; a failed key has an empty line.
 ExitStatus PrintVersions(CommandContext& context, absl::string_view verb, absl::string_view done,
                          absl::Span<const absl::string_view> keys,
                          const std::vector<absl::StatusOr<uint64_t>>& versions) {
@@ -172,7 +172,7 @@ ExitStatus RunMultiGet(CommandContext& context, Arguments arguments) {
   return outcome.exit();
 }
 
-// Asks on the terminal, since nothing brings back what was flushed.
+// Asks on the terminal, because a flush cannot be undone.
 static bool Confirmed(CommandContext& context) {
   if (!context.may_ask || context.options.yes) return true;
   const absl::StatusOr<uint64_t> count = context.client->Count();
@@ -180,7 +180,7 @@ static bool Confirmed(CommandContext& context) {
                                 "keys at ", context.server, "? Type yes: "));
   std::string answer;
   std::getline(std::cin, answer);
-  std::cin.clear();  // Ctrl-D is no, too
+  std::cin.clear();  // Ctrl-D means no, too
   return answer == "yes";
 }
 

@@ -42,7 +42,8 @@ ExitStatus RunStats(CommandContext& context, Arguments /*arguments*/) {
   if (!stats.ok()) return Fail(context, "stats", stats.status());
   const std::string description = context.client->Describe();
   std::vector<std::pair<std::string, std::string>> rows = SplitPairs(description, ' ');
-  // The server tells of this connection, too. A name is said once: here, as we see it.
+  // The server's statistics describe this connection as well. Each name is printed once, with the
+  // client's value.
   for (std::pair<std::string, std::string>& row : SplitPairs(*stats, '\n')) {
     const bool said = std::any_of(rows.begin(), rows.end(),
                                   [&](const auto& earlier) { return earlier.first == row.first; });

@@ -18,7 +18,7 @@ namespace osprey {
 namespace {
 
 constexpr int kHeaderEvery = 20;
-// More no server counts; sums of some such are whole numbers of 64 bits.
+// No server's counter is greater; a sum of some such counters is a whole number of 64 bits.
 constexpr double kCountMax = 1e18;
 
 class Statistics {
@@ -26,7 +26,7 @@ class Statistics {
   explicit Statistics(absl::string_view text) {
     for (const auto& [name, value] : SplitPairs(text, '\n')) {
       double number = 0;
-      // Written so that NaN is none, either.
+      // This form refuses NaN as well.
       if (absl::SimpleAtod(value, &number) && number >= 0 && number <= kCountMax)
         numbers_[name] = number;
       if (name == "incarnation") incarnation_ = value;
@@ -77,7 +77,7 @@ Json JsonOf(const std::vector<double>& row) {
     if (whole) {
       json[column.name] = static_cast<uint64_t>(row[i]);
     } else {
-      json[column.name] = row[i];  // NaN is null
+      json[column.name] = row[i];  // JSON prints NaN as null
     }
   }
   return json;
@@ -113,7 +113,7 @@ std::vector<double> StatRow(absl::string_view before, absl::string_view now) {
   const Statistics last(now);
   Statistics first(before);
   if (first.incarnation() != last.incarnation()) first = Statistics("");
-  // The server's own clock: what the messages took does not matter.
+  // By the server's own clock: the time of the messages does not matter.
   const double seconds = std::max(last.Of("uptime_seconds") - first.Of("uptime_seconds"), 1e-3);
   std::vector<double> row;
   for (const StatColumn& column : StatColumns()) {
@@ -149,7 +149,7 @@ std::string StatHeader() {
 std::string StatLine(const std::vector<double>& row) {
   std::string text;
   for (size_t i = 0; i < row.size(); ++i) {
-    // A number that fills its column still stands apart from its neighbour.
+    // A number that fills its column still has a blank before it.
     absl::StrAppendFormat(&text, " %*s", StatColumns()[i].width - 1,
                           Shown(StatColumns()[i], row[i]));
   }

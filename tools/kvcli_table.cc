@@ -295,7 +295,7 @@ constexpr FlagName kFlagNames[] = {
     {kGidIndex, "--gid-index", "N"},
 };
 
-// Commands that others have, redis-cli above all, and what does the same here.
+// Names of commands elsewhere, above all in redis-cli, and the equivalent here.
 constexpr struct {
   const char* name;
   const char* here;
@@ -326,12 +326,12 @@ constexpr struct {
     {"version", "--version"},
 };
 
-// What somebody means who wrote `name` for a command; "" if one cannot tell.
+// The command that `name` probably means; "" if unknown.
 std::string HereInsteadOf(absl::string_view name) {
   for (const auto& [elsewhere, here] : kElsewhere) {
     if (absl::EqualsIgnoreCase(name, elsewhere)) return absl::StrCat("; here it is: kvcli ", here);
   }
-  // `kvcli -h HOST`, as of redis-cli, or without a flag.
+  // `kvcli -h HOST`, as in redis-cli, or without a flag.
   if (absl::EqualsIgnoreCase(name, "localhost") || name.find_first_of(".:") != name.npos)
     return "; a server is named by --server=rdma://HOST or --server=shm://PATH";
   std::vector<absl::string_view> names;

@@ -9,7 +9,7 @@
 namespace osprey {
 namespace {
 
-// Three digits, or four before a unit is left.
+// Three digits, or four just below the next unit.
 std::string ThreeDigits(double number) {
   if (number < 9.995) return absl::StrFormat("%.2f", number);
   if (number < 99.95) return absl::StrFormat("%.1f", number);

@@ -8,11 +8,11 @@
 namespace osprey {
 namespace {
 
-// Keys of one page. With values, a page is 16 MiB at most.
+// The keys of one page. With values, a page has 16 MiB at most.
 constexpr uint64_t kPageKeys = 1000;
 constexpr uint64_t kPageKeysWithValues = (16 << 20) / Walk::kTogetherBytesMax;
 
-// Fetches what the page has left out. False: the key is gone meanwhile.
+// Fetches the value that the page left out. False: the key was deleted meanwhile.
 absl::StatusOr<bool> Complete(Client& client, ScanItem& item) {
   absl::StatusOr<Value> value = client.Get(item.key);
   if (absl::IsNotFound(value.status())) return false;

@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ServerUriOf(absl::string_view flag,
   if (environment != nullptr && *environment != '\0') return std::string(environment);
   struct stat info = {};
   const bool is_found = stat(installed_socket.c_str(), &info) == 0;
-  // A folder that this user may not enter: connecting tells what is missing.
+  // A folder that this user may not enter: the attempt to connect will return the error.
   if (is_found ? S_ISSOCK(info.st_mode) : errno == EACCES)
     return absl::StrCat("shm://", installed_socket);
   return absl::InvalidArgumentError(

@@ -12,7 +12,7 @@
 namespace osprey {
 namespace {
 
-// Takes the next line off `rest`, its newline included (the last line may have none).
+// Takes the next line from `rest`, including its newline (the last line may have none).
 absl::string_view TakeLine(absl::string_view& rest) {
   const size_t end = rest.find('\n');
   const absl::string_view line = rest.substr(0, end == absl::string_view::npos ? end : end + 1);
@@ -22,7 +22,7 @@ absl::string_view TakeLine(absl::string_view& rest) {
 
 bool IsBlank(absl::string_view line) { return absl::StripAsciiWhitespace(line).empty(); }
 
-// The value of the field `name` (with its colon) if `line` starts it. Names of fields know no case.
+// The value of the field `name` (with its colon) if `line` starts it. Field names ignore case.
 bool TakeField(absl::string_view line, absl::string_view name, absl::string_view& value) {
   if (!absl::StartsWithIgnoreCase(line, name)) return false;
   value = absl::StripAsciiWhitespace(line.substr(name.size()));
@@ -36,7 +36,7 @@ class Keys {
     if (taken_.insert(key).second) return key;
     absl::StrAppend(&key, "=", version);
     if (taken_.insert(key).second) return key;
-    for (uint64_t nth = 2;; ++nth) {  // ends: only so many are taken
+    for (uint64_t nth = 2;; ++nth) {  // ends, because finitely many are taken
       std::string numbered = absl::StrCat(key, "#", nth);
       if (taken_.insert(numbered).second) return numbered;
     }

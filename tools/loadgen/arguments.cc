@@ -17,7 +17,7 @@ absl::StatusOr<absl::Duration> ParseTimeFlag(absl::string_view flag, const std::
     return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
                                                    " is no time; examples: 5, 0.5, 200ms, 5m"));
   }
-  // Written so that NaN is refused, too.
+  // This form refuses NaN as well.
   if (!(time >= least && time <= most)) {
     return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
                                                    " is not ", absl::FormatDuration(least), " to ",

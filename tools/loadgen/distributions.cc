@@ -8,7 +8,7 @@
 namespace osprey::loadgen {
 namespace {
 
-// Terms of zeta that are added one by one.
+// The terms of zeta that are added one by one.
 constexpr uint64_t kZetaTerms = 256;
 
 // The probabilities of 0 … 14 bytes: 56 % of all values are longer.
@@ -59,7 +59,7 @@ void Zipfian::SetItems(uint64_t items) {
 void Zipfian::Set(uint64_t items, double zeta_items) {
   items_ = items;
   zeta_items_ = zeta_items;
-  // With one or two items the first two cases of At are all there is.
+  // With one or two items, the first two cases of At cover all.
   eta_ = items <= 2 ? 0
                     : (1 - std::pow(2.0 / static_cast<double>(items), 1 - theta_)) /
                           (1 - second_ / zeta_items_);
@@ -74,7 +74,7 @@ uint64_t Zipfian::At(double u) const {
   return std::min(static_cast<uint64_t>(at), items_ - 1);
 }
 
-// YCSB's generator counts both ends of 0 … kItems.
+// YCSB's generator includes both ends of 0 … kItems.
 ScrambledZipfian::ScrambledZipfian(uint64_t first, uint64_t last)
     : first_(first), count_(last - first + 1), ranks_(kItems + 1, Zipfian::kTheta, kZetaItems) {
   assert(first <= last);
@@ -95,7 +95,7 @@ Hotspot::Hotspot(uint64_t first, uint64_t last, double hot_set, double hot_draws
 
 uint64_t Hotspot::Next(Random& random) const {
   const bool hot = random.NextDouble() < hot_draws_;
-  // A set without members leaves its draws to the other.
+  // An empty set leaves its draws to the other.
   if ((hot && hot_ > 0) || cold_ == 0) return first_ + random.Below(hot_);
   return first_ + hot_ + random.Below(cold_);
 }

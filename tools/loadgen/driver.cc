@@ -10,7 +10,7 @@ namespace osprey::loadgen {
 namespace {
 
 constexpr size_t kSeenKeys = 1 << 16;
-// At least so often the thread looks whether it is to stop, and reports what the last second was.
+// The longest wait. After it the thread checks whether to stop, and reports the last second.
 constexpr int64_t kWaitNsMax = 50'000'000;
 constexpr int64_t kSecondNs = 1'000'000'000;
 
@@ -74,16 +74,16 @@ void Driver::StartMeasuring() {
   before_ = store_.counters();
 }
 
-// The clock is dear beside a GET over shared memory: it is read twice for each operation, when it
-// starts and when it ends, and the start of one is the time at which the next is looked at.
+// A clock read is expensive compared to a GET over shared memory. So it is read twice for each
+// operation, at its start and its end. The time of one start also decides whether the next is due.
 void Driver::StartWhatIsDue(int64_t now_ns) {
-  // Not more than `depth`, so that Run looks around even if no operation can be started at all.
+  // At most `depth`, so that Run gets control even if no operation can be started.
   for (uint32_t i = 0; i < options_.depth && MayStart() && !free_.empty(); ++i) {
-    if (now_ns >= options_.end_ns) return;  // Run's to say
+    if (now_ns >= options_.end_ns) return;  // Run handles the end
     if (options_.pacer && options_.pacer->due_ns() > now_ns) return;
     const std::optional<Operation> operation = source_.Next();
     if (!operation) {
-      // A run's insert has to wait for others; a load is done.
+      // A run's insert must wait for others; a load is done.
       if (options_.phase == OperationSource::Phase::kLoad) Exhaust();
       return;
     }
@@ -143,13 +143,13 @@ void Driver::WriteBack(Token token, Value& value) {
 }
 
 void Driver::WaitForWork(int64_t now_ns) {
-  if (!MayStart() && free_.size() == slots_.size()) return;  // that was all
+  if (!MayStart() && free_.size() == slots_.size()) return;  // all operations have ended
   int64_t timeout_ns = kWaitNsMax;
   if (MayStart() && !free_.empty()) {
-    // Something is due at a time, or (an insert that has to wait) as soon as others have ended.
+    // The next operation is due at a time, or (an insert that must wait) when others have ended.
     timeout_ns = options_.pacer ? options_.pacer->due_ns() - clock_.NowNs() : 0;
   }
-  // For the end, too.
+  // Wait no longer than until the end.
   if (now_ns < options_.end_ns) timeout_ns = std::min(timeout_ns, options_.end_ns - now_ns);
   if (timeout_ns > 0) {
     store_.Wait(std::min(timeout_ns, kWaitNsMax));
@@ -184,7 +184,7 @@ void Driver::WriteEnded(Token token, const absl::StatusOr<uint64_t>& version) {
 void Driver::ScanEnded(Token token, const absl::StatusOr<ScanPage>& page) {
   const int64_t now_ns = clock_.NowNs();
   Slot& slot = slots_[token];
-  slot.checkable = false;  // of keys that were not chosen
+  slot.checkable = false;  // of keys that this driver did not choose
   if (page.ok()) {
     slot.cursor = page->cursor;
     if (slot.measured) measured_.scanned += page->items.size();

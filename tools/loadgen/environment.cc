@@ -29,7 +29,7 @@ std::string CpuModel() {
   return "unknown";
 }
 
-// The note that the linker leaves in the program: the same for the same program.
+// Finds the linker's note in the program: equal programs have equal notes.
 int FindBuildId(dl_phdr_info* info, size_t, void* out) {
   constexpr size_t kAlign = 4;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -52,7 +52,7 @@ int FindBuildId(dl_phdr_info* info, size_t, void* out) {
       at += name + description;
     }
   }
-  return 1;  // the program itself comes first, and no library's is wanted
+  return 1;  // the program comes first; libraries do not matter
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ constexpr double kTicksPerHalving = 5;
 constexpr int kSubBuckets = 1 << Histogram::kPrecisionBits;
 constexpr int kBuckets = 64 - Histogram::kPrecisionBits + 1;
 
-// The level after `level`: the distance to 100 % is halved in so many steps, each halving in steps
-// half as wide. In per cent, as HdrHistogram counts, so that rounding gives the same lines.
+// The level after `level`. The distance to 100 % is halved in a fixed number of steps, and each
+// halving has steps half as wide. In per cent, as in HdrHistogram, so that rounding gives the same
+// lines.
 double NextLevel(double level) {
   const double halvings = std::floor(std::log(100 / (100 - level)) / std::log(2)) + 1;
   return level + 100 / (kTicksPerHalving * std::exp2(halvings));
@@ -29,12 +30,12 @@ std::vector<PercentileLevel> PercentileLevels(const Histogram& histogram) {
   for (const Histogram::Bucket& bucket : histogram.Buckets()) {
     seen += bucket.count;
     const uint64_t value = std::min(bucket.highest, histogram.max());
-    // A bucket may hold several levels; the last one's are left to the line of 1.
+    // A bucket may hold several levels; those of the last bucket are left to the line of 1.
     while (100 * static_cast<double>(seen) / static_cast<double>(total) >= level) {
       levels.push_back({value, level / 100, seen});
       if (seen == total) break;
       const double next = NextLevel(level);
-      if (!(next > level)) break;  // nearer to 100 than a double can tell
+      if (!(next > level)) break;  // the double is as near to 100 as possible
       level = next;
     }
   }

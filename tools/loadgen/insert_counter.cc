@@ -12,7 +12,7 @@ InsertCounter::InsertCounter(uint64_t start)
 std::optional<uint64_t> InsertCounter::Next() {
   uint64_t number = next_.load(std::memory_order_relaxed);
   do {
-    // (Others may have acknowledged this number since it was read: then the exchange fails.)
+    // (Another thread may have acknowledged this number meanwhile: then the exchange fails.)
     const uint64_t acknowledged = last();
     if (number > acknowledged && number - acknowledged > kWindow) return std::nullopt;
   } while (!next_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
@@ -24,9 +24,9 @@ void InsertCounter::Acknowledge(uint64_t number) {
   uint64_t last = last_.load(std::memory_order_relaxed);
   assert(number > last && number - last <= kWindow);
   acknowledged_[number % kWindow] = true;
-  // Clears what it passes, so all that is passed was set before: the loop ends.
+  // Clears each entry that it passes. All of them were set before, so the loop ends.
   while (acknowledged_[(last + 1) % kWindow]) acknowledged_[++last % kWindow] = false;
-  // Pairs with last(): who sees the number finds the key's insert ended.
+  // Pairs with last(): a thread that reads the number sees the effects of the key's insert.
   last_.store(last, std::memory_order_release);
 }
 

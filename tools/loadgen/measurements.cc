@@ -77,7 +77,7 @@ uint64_t Measurements::failed() const {
 
 void Series::Add(uint64_t second, const Histogram& latencies) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Of a second that is closed already, late: it belongs to the oldest that is not.
+  // A late report of a closed second counts to the oldest open one.
   if (!closed_.empty()) second = std::max(second, closed_.rbegin()->first + 1);
   open_[second].Add(latencies);
   while (open_.size() > kOpenSeconds) CloseOldest();

@@ -7,18 +7,18 @@
 namespace osprey::loadgen {
 namespace {
 
-// Draws that are thrown away because there is no such key yet, at most, before any other is taken.
+// The limit for repeated draws of keys that do not exist yet; then any other key is taken.
 constexpr int kDrawsMax = 1000;
 
-// YCSB: the popular keys shall stay the same while keys are inserted, so the space is that of the
-// keys that will be there, twice as many as are expected.
+// In YCSB the popular keys stay the same while keys are inserted. So the space has the keys that
+// will exist, with twice the expected number of inserts.
 uint64_t LastScrambled(const Workload& workload) {
   const double share = workload.share(OperationKind::kInsert);
   const uint64_t expected =
       share == 0 ? 0
       : workload.operations > 0
           ? static_cast<uint64_t>(static_cast<double>(workload.operations) * share * 2)
-          // By time, nobody knows: as many again as there are.
+          // A run by time has no expected number: as many again as there are.
           : workload.insert_count;
   return workload.insert_start + workload.insert_count + expected;
 }
@@ -68,7 +68,7 @@ OperationKind OperationSource::NextKind() {
     if (u < workload_.shares[i]) return last;
     u -= workload_.shares[i];
   }
-  return last;  // what rounding left over
+  return last;  // the rest, after rounding
 }
 
 uint64_t OperationSource::NextKey() {
@@ -100,7 +100,7 @@ uint64_t OperationSource::DrawKey() {
     case Requests::kExponential: {
       const uint64_t last = shared_.inserted.last();
       const double back = exponential_.Next(random_);
-      // One below the first key is no key: NextKey draws again.
+      // One below the first key is not a key: NextKey draws again.
       return back > static_cast<double>(last) ? last + 1 : last - static_cast<uint64_t>(back);
     }
   }
@@ -126,7 +126,7 @@ KeyName::KeyName(const Workload& workload, uint64_t number) {
     std::memcpy(bytes_, "user", 4);
     size_ = 4;
   }
-  // zeropadding is bounded so that this fits.
+  // The limit of zeropadding ensures that this fits.
   for (size_t i = count; i < wanted; ++i) bytes_[size_++] = '0';
   std::memcpy(bytes_ + size_, digits, count);
   size_ += count;

@@ -18,12 +18,12 @@ constexpr size_t kNameBytesMax = 256;
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\f'; }
 
-// Lines as they are in the file, joined where one ends with an odd number of backslashes.
+// Lines of the file, joined where one ends with an odd number of backslashes.
 class LogicalLines {
  public:
   explicit LogicalLines(absl::string_view text) : text_(text) {}
 
-  // The next that is neither empty nor a comment.
+  // The next line that is neither empty nor a comment.
   std::optional<std::string> Next() {
     while (!text_.empty()) {
       absl::string_view line = TakeLine();
@@ -40,7 +40,7 @@ class LogicalLines {
     return std::nullopt;
   }
 
-  // Of what Next returned: the number of its first line.
+  // The number of the first line of Next's result.
   size_t number() const { return first_; }
 
  private:
@@ -50,7 +50,7 @@ class LogicalLines {
     return backslashes % 2 == 1;
   }
 
-  // Without its end and the blanks before it.
+  // Without its line end and leading blanks.
   absl::string_view TakeLine() {
     ++line_;
     const size_t end = text_.find_first_of("\r\n");
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> Unescape(absl::string_view text) {
   return out;
 }
 
-// Where the name ends: at the first blank, = or : that no backslash stands before.
+// The end of the name: the first blank, = or : without a backslash before it.
 size_t NameEnd(absl::string_view line) {
   for (size_t i = 0; i < line.size(); ++i) {
     if (line[i] == '\\') {
@@ -175,7 +175,7 @@ absl::Status ReadPropertiesFile(const std::string& path, Properties& properties)
   std::ifstream file(path, std::ios::binary);
   std::string text(kPropertiesBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  // A directory opens, but cannot be read.
+  // A directory can be opened, but not read.
   if (file.bad() || !file.is_open() || (file.gcount() == 0 && !file.eof()))
     return absl::InvalidArgumentError(
         absl::StrCat("property file '", absl::CHexEscape(path), "' cannot be read"));

@@ -24,7 +24,7 @@ uint64_t Load64(const char* from) {
 
 uint64_t HashOf(absl::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-// What a value that is too short for a head consists of.
+// Fills a value that is too short for a head.
 void FillShort(absl::string_view key, char* to, size_t bytes) {
   char stream[kRecordHeadBytes];
   uint64_t state = HashOf(key);
@@ -87,7 +87,7 @@ absl::string_view RecordMaker::Make(absl::string_view key) {
 
 void RecordMaker::ChangeField(absl::string_view key, std::string& value) {
   const uint64_t field = random_.Below(workload_.field_count);
-  // Multiplied first: an even share whatever the length is. Both are bounded, the product fits.
+  // Multiplied first: equal shares for any length. Both are bounded, so the product fits.
   const size_t begin = value.size() * field / workload_.field_count;
   const size_t end = value.size() * (field + 1) / workload_.field_count;
   FillRandom(value.data() + begin, end - begin);

@@ -86,10 +86,10 @@ Json FactsJson(const Facts& facts) {
   return json;
 }
 
-// Reads what ToJson writes. A field that is missing or of another type throws nlohmann's exception,
-// which FromJson turns into a status: the one place in which an exception is met.
+// Reads the output of ToJson. A missing field, or one of another type, throws nlohmann's exception.
+// FromJson turns it into a status; no other code handles exceptions.
 uint64_t ReadWhole(const Json& json, uint64_t most) {
-  // (get() would make some number of -1, 1.5 or 1e300, too.)
+  // (get() would also convert -1, 1.5 or 1e300.)
   if (!json.is_number_unsigned() || json.get<uint64_t>() > most)
     throw Json::other_error::create(501, absl::StrCat("a number is not whole, 0 to ", most), &json);
   return json.get<uint64_t>();
@@ -226,7 +226,7 @@ std::string ToJson(const RunResult& result) {
     for (const RowField& field : kRow) read[field.name] = row.*field.field;
     json["series"].push_back(std::move(read));
   }
-  // What an error says may quote bytes that are not UTF-8.
+  // An error message may quote bytes that are not UTF-8.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -86,7 +86,7 @@ std::string Joined(const Facts& facts) {
 }  // namespace
 
 std::string Ordinal(double percentile) {
-  // As Java prints a double with a fraction.
+  // In Java's format of a double with a fraction.
   if (percentile != std::floor(percentile)) return absl::StrCat(percentile);
   const int number = static_cast<int>(percentile);
   const bool teens = number % 100 >= 11 && number % 100 <= 13;
@@ -137,7 +137,7 @@ std::string YcsbText(const RunResult& result) {
     AppendLatencies(set, result.percentiles, text);
     if (set.kind != nullptr) AppendReturns(*set.kind, set.name, text);
   }
-  // Of kinds of which nothing succeeded, so that no set of theirs stands above.
+  // Kinds without a success, which have no set above.
   for (size_t i = 0; i < kOperationKinds; ++i) {
     const KindMeasurements& kind = measured.kinds[i];
     if (kind.service.count() == 0 && !kind.empty())

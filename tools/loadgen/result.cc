@@ -70,7 +70,7 @@ absl::StatusOr<RunResult> Merge(absl::Span<const RunResult> results) {
     MergeSeries(result.series, merged.series);
   }
   merged.began = first;
-  // Rates of runs that were not side by side must not be added without a word.
+  // Rates of runs that were not side by side must not be added silently.
   const double apart = absl::ToDoubleSeconds(last - first);
   if (apart > std::max(1.0, merged.seconds / 10)) {
     merged.notes.push_back(absl::StrFormat(

@@ -18,7 +18,7 @@ namespace osprey::loadgen {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
-// Threads report a second up to so much after its end.
+// Threads report a second at most this long after its end.
 constexpr int64_t kReportsNs = 200'000'000;
 constexpr double kNanos = 1e9;
 
@@ -66,8 +66,7 @@ class Run {
       DriverOptions options;
       options.phase = options_.phase;
       options.depth = options_.depth;
-      // As even as can be; and a thread without a share stays without work. A load's threads share
-      // its keys.
+      // As even as possible; a thread without a share has no work. A load's threads share its keys.
       const uint64_t share = Operations() / threads + (i < Operations() % threads ? 1 : 0);
       if (Operations() > 0 && share == 0) break;
       options.operations = options_.phase == OperationSource::Phase::kLoad ? 0 : share;
@@ -99,7 +98,7 @@ class Run {
     changed_.notify_one();
   }
 
-  // Until all threads have ended: tells how it goes, and passes an interruption on.
+  // Runs until all threads have ended: prints status lines, and passes an interruption on.
   void Watch() {
     const int64_t every_ns = absl::ToInt64Nanoseconds(workload_.status_every);
     int64_t next_ns = start_ns_ + every_ns + kReportsNs;
@@ -115,7 +114,7 @@ class Run {
     }
   }
 
-  // Of the second that ended at `second`.
+  // The line of the second that ended at `second`.
   std::string StatusLine(uint64_t second, int64_t now_ns) const {
     uint64_t operations = 0;
     for (const auto& driver : drivers_) operations += driver->operations();

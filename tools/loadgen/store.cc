@@ -11,8 +11,9 @@
 namespace osprey::loadgen {
 namespace {
 
-// A sleep takes up to so much longer than was asked for: the rest of a wait is polled away, so that
-// operations of an open loop start in time. (WaitMode::kEvent is to save the CPU all the same.)
+// A sleep may last this much longer than requested. The rest of a wait is therefore polled, so that
+// operations of an open loop start in time. (With WaitMode::kEvent the whole wait sleeps, to
+// save CPU.)
 constexpr int64_t kSleepSlackNs = 100'000;
 
 class MonotonicClock : public Clock {
@@ -32,7 +33,7 @@ class ClientStore : public Store {
         slack_ns_(wait == WaitMode::kEvent ? 0 : kSleepSlackNs) {}
 
   absl::Status StartRead(absl::string_view key, Token token) override {
-    // Small enough that no memory is taken for it.
+    // The callback is small enough to need no allocation.
     return client_->StartGet(
         key, [this, token](absl::StatusOr<Value> value) { listener_->ReadEnded(token, value); });
   }

@@ -19,9 +19,9 @@ namespace {
 
 constexpr double kWidth = 960;
 constexpr double kHeight = 860;
-constexpr size_t kPointsMax = 2000;  // of a line; more cannot be told apart
+constexpr size_t kPointsMax = 2000;  // of a line; more are indistinguishable
 
-// Told apart by those who do not see all colours, too (Okabe and Ito).
+// Distinguishable also with colour blindness (Okabe and Ito).
 constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73",
                                    "#cc79a7", "#e69f00", "#56b4e9"};
 
@@ -30,7 +30,7 @@ struct Point {
   double y = 0;
 };
 
-// A rectangle to draw in, and how numbers lie in it: 0 … 1 of both axes.
+// A rectangle to draw in, and the positions of numbers in it: 0 … 1 on both axes.
 struct Panel {
   double left = 80;
   double top = 0;
@@ -43,7 +43,7 @@ struct Panel {
 
 std::string Escape(absl::string_view text) {
   std::string kept;
-  // XML has no way to write these.
+  // XML cannot represent these.
   for (const char c : text) kept += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   return absl::StrReplaceAll(kept,
                              {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
@@ -79,7 +79,7 @@ class Svg {
     absl::StrAppendFormat(
         &text_, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
         path, color, dashed ? " stroke-dasharray=\"6,4\"" : "");
-    // A line of one point shows nothing.
+    // A line of one point is invisible.
     if (points.size() == 1)
       absl::StrAppendFormat(&text_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
                             points[0].x, points[0].y, color);
@@ -115,7 +115,7 @@ struct LogAxis {
   }
 };
 
-// A linear axis from 0 in round steps, five or so.
+// A linear axis from 0 in some five round steps.
 struct LinearAxis {
   double step = 1;
   double high = 1;
@@ -149,7 +149,7 @@ std::string MicrosLabel(double micros) {
   return absl::StrCat(micros, " µs");
 }
 
-// "0 %", "90 %", "99 %", "99.9 %": what `nines` of them are called.
+// "0 %", "90 %", "99 %", "99.9 %": the label of `nines`.
 std::string NinesLabel(int nines) {
   if (nines == 0) return "0 %";
   if (nines == 1) return "90 %";
@@ -189,7 +189,7 @@ void PlotPercentiles(Svg& svg, const Panel& panel, const RunResult& result) {
     most = std::max(most, static_cast<double>(set.nanos->max()) / 1000);
     count = std::max(count, set.nanos->count());
   }
-  // As many nines as there are operations to tell of.
+  // As many nines as the number of operations supports.
   const int nines =
       std::clamp(static_cast<int>(std::ceil(std::log10(static_cast<double>(count)))), 1, 8);
   const LogAxis axis = LogAxis::Over(sets.empty() ? 1 : least, sets.empty() ? 10 : most);
@@ -204,14 +204,14 @@ void PlotPercentiles(Svg& svg, const Panel& panel, const RunResult& result) {
     const char* color = kColors[i % std::size(kColors)];
     const bool dashed = sets[i].intended || sets[i].failed;
     svg.Path(points, color, dashed);
-    // Latencies rise to the right: there is room below.
+    // Latencies rise to the right, so the legend fits below.
     const auto from_last = static_cast<double>(sets.size() - 1 - i);
     Legend(svg, panel.X(1) - 260, panel.Y(0) - 14 - 18 * from_last, sets[i].name, color, dashed);
   }
   svg.Frame(panel);
 }
 
-// Neighbouring seconds in one point, where there are more than can be drawn: the mean of the
+// Merges neighbouring seconds into one point if there are more than can be drawn: the mean of the
 // operations, the greatest p99.
 std::vector<SeriesRow> Thinned(const std::vector<SeriesRow>& rows) {
   const size_t group = (rows.size() + kPointsMax - 1) / kPointsMax;
@@ -270,7 +270,7 @@ void PlotSeries(Svg& svg, const Panel& panel, const RunResult& result) {
   for (const SeriesRow& row : rows) {
     // The middle of its second.
     const double x = panel.X(seconds.At(static_cast<double>(row.second) + 0.5));
-    // What the last part of a second did is no rate.
+    // The last part of a second has no meaningful rate.
     const bool whole = static_cast<double>(row.second) + 1 <= result.seconds + 0.05;
     if (whole || rows.size() == 1)
       rates.push_back({x, panel.Y(rate.At(static_cast<double>(row.operations)))});

@@ -19,11 +19,11 @@ namespace {
 constexpr uint64_t kValueBytesMax = uint64_t{1} << 30;  // the store's
 constexpr uint64_t kFieldsMax = 10'000;
 constexpr uint64_t kScanMax = 1'000'000;
-constexpr uint64_t kZeroPaddingMax = 200;  // so that a key stays below 250 bytes
+constexpr uint64_t kZeroPaddingMax = 200;  // so that a key has less than 250 bytes
 constexpr uint64_t kDurationSecondsMax = 7 * 24 * 3600;
 constexpr uint64_t kPercentilesMax = 20;
 
-// What ParseWorkload reads.
+// The properties that ParseWorkload reads.
 constexpr absl::string_view kUsed[] = {
     "dataintegrity",
     "exponential.frac",
@@ -62,7 +62,7 @@ constexpr absl::string_view kUsed[] = {
     "zeropadding",
 };
 
-// YCSB's that change nothing here.
+// YCSB's properties without an effect here.
 constexpr absl::string_view kIgnored[] = {
     "core_workload_insertion_retry_interval",
     "core_workload_insertion_retry_limit",
@@ -114,7 +114,7 @@ absl::Status CheckNames(const Properties& properties, std::vector<std::string>& 
   return absl::OkStatus();
 }
 
-// Takes values out of properties; keeps the first error.
+// Takes values from properties; keeps the first error.
 class Reader {
  public:
   explicit Reader(const Properties& properties) : properties_(properties) {}
@@ -134,7 +134,7 @@ class Reader {
     const std::string* text = Find(name);
     if (text == nullptr) return otherwise;
     double value = 0;
-    // Written so that NaN is refused, too.
+    // This form refuses NaN as well.
     if (!absl::SimpleAtod(*text, &value) || !(value >= least && value <= most)) {
       Fail(name, *text, absl::StrCat("a number, ", least, " to ", most));
       return otherwise;
@@ -164,7 +164,7 @@ class Reader {
     return otherwise;
   }
 
-  // Without the blanks that a properties file may leave behind; nullptr if it is not there.
+  // Without the blanks that a properties file may leave at the end; nullptr if it is absent.
   const std::string* Find(absl::string_view name) {
     const auto found = properties_.find(name);
     if (found == properties_.end()) return nullptr;
