@@ -70,7 +70,7 @@ Engine::~Engine() {
   assert(closed_ && in_flight_ == 0);
 }
 
-// --- Polling --------------------------------------------------------------------------------------
+// --- Polling -------------------------------------------------------------------------------------
 
 int Engine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
@@ -249,7 +249,7 @@ void Engine::OnLost() {
   }
 }
 
-// --- Moving operations ----------------------------------------------------------------------------
+// --- Moving operations ---------------------------------------------------------------------------
 
 // Puts the operation into the queue of its state.
 void Engine::Place(GetOperation& get, absl::Time now) {
@@ -455,7 +455,7 @@ absl::Time Engine::NextTimer() const {
   return std::min(timer, ReadsStuckSince() + kReadsStuckMax());
 }
 
-// --- Ending ---------------------------------------------------------------------------------------
+// --- Ending --------------------------------------------------------------------------------------
 
 void Engine::ExpireOperations(absl::Time now) {
   if (now < next_deadline_) return;

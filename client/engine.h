@@ -23,7 +23,7 @@
 // R5: an operation with a READ under way is answered at its deadline at once. READs land in buffers
 //     of the engine, and the buffer of this one stays out of use until the READ has ended. (For
 //     the user's memory: engine_buffers.cc.) When no chain has ended for kReadsStuckMax, the
-//     engine breaks the connection, which ends them all; other operations go on after the reconnect.
+//     engine breaks the connection, which ends them all; others go on after the reconnect.
 //
 // Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
 // nothing else.

@@ -5,8 +5,8 @@
 //   Begin ──▶ a READ each ──▶ Landed: each lookup takes its bytes
 //                 ▲               │
 //                 └─ another READ ┼─ hit, miss: the answer
-//                                 └─ anything else (torn: after a pause; a long READ or value; a GET
-//                                    by message): an operation continues the lookup as it is
+//                                 └─ anything else (torn: after a pause; a long READ or value; a
+//                                    GET by message): an operation continues the lookup as it is
 //
 // R4: a group has one deadline. After all that landed together is judged, the clock is read once
 //     more, and late answers are not accepted.

@@ -17,8 +17,8 @@
 // A long value is READ in pieces: kReading -> kFetching when its head has landed. From there
 // Fetched takes the same paths as Landed from kReading. value_reads.h posts its READs.
 //
-// Restart leads from every state but kDone back to `kNew`: bytes and replies of a lost connection do
-// not count (R7). Finish leads from every state to kDone. read_batches.h posts the READs.
+// Restart leads from every state but kDone back to `kNew`: bytes and replies of a lost connection
+// do not count (R7). Finish leads from every state to kDone. read_batches.h posts the READs.
 
 #ifndef OSPREY_CLIENT_GET_OPERATION_H_
 #define OSPREY_CLIENT_GET_OPERATION_H_

@@ -2,6 +2,7 @@
 //
 //   Multi<Value, Start> multi(keys.size(), start);
 //   multi.Advance(false);            // starts as many as possible; each end starts another
+//   … until done(), or on_done …
 //
 // Thread rule: the client's thread. It must not move, nor be destroyed, before done().
 

@@ -19,8 +19,8 @@
 //   must not be NULL, and is, is OSPREY_ERROR_NULL_ARGUMENT.
 // Ownership: the caller frees each result from `osprey_result **` or from a callback by
 //   osprey_result_free, also that of a failure. NULL instead of an address: no result is returned.
-//   Data from accessors lives as long as the result. All arguments are copied before a call returns,
-//   except Buffers.
+//   Data from accessors lives as long as the result. All arguments are copied before a call
+//   returns, except Buffers.
 // Threads: a client, its buffers, and calls on them belong to one thread at a time. Results and
 //   options are values: one thread at a time, any thread. The rest is thread-safe.
 // Units: bytes, and microseconds (_us). Keys and values are any bytes, with their lengths.

@@ -37,8 +37,8 @@ class ReadBatches {
     rdma::ConnectionId connection = rdma::ConnectionId::kNone;
     rdma::RemoteMemory region;
     uint32_t read_bytes_max = 0;
-    // Of the connection's limit of READs, scans leave this many to GETs, and long values leave twice
-    // as many to both. So neither blocks the operations that need few READs.
+    // Of the connection's limit of READs, scans leave this many to GETs, and long values twice as
+    // many to both. So neither blocks the operations that need few READs.
     size_t reads_left = 0;
   };
   // Posts the READs of the first operations of `to_read` as one chain, as far as the limits allow.

@@ -1,15 +1,15 @@
-// Who may connect, decided before anything is made for him: how many connections there are in all,
-// from one source, and of strangers, that is, of peers that have not proved yet that they have the
-// key.
+// Limits on connections, checked before any resource is allocated for a peer: on all connections,
+// on those from one source, and on unauthenticated peers. The latter have not proved yet that they
+// have the key.
 //
 //   Admission::Ask(source) -> Ticket          before Transport::Accept
-//   Ticket::Known()                           the peer has proved itself
+//   Ticket::Known()                           the peer has authenticated
 //   ~Ticket                                   the connection is gone
 //
-// The bound on strangers, and the smaller one on those from one source, exist only where there is a
-// key: so a host that floods the server with connections that never authenticate (each is let go
-// after kHelloTimeout) leaves the other hosts' clients the room to do it. Without a key everybody
-// is known.
+// The limit on unauthenticated peers, and the smaller one on those from one source, exist only with
+// a key. Each such peer is disconnected after kHelloTimeout. So a host that floods the server with
+// connections that never authenticate leaves slots for clients of other hosts. Without a key every
+// peer counts as authenticated.
 //
 // Thread rule: thread-safe; all pollers share one. Tickets may move between threads and end on any.
 // An Admission must outlive its tickets.
@@ -31,10 +31,10 @@ namespace osprey::server {
 
 struct AdmissionLimits {
   size_t connections_max = 1024;  // at least 1
-  size_t per_source_max = 0;      // 0: no bound but the above
+  size_t per_source_max = 0;      // 0: no limit of its own
   bool has_strangers = false;     // the server has a key
 
-  // A quarter of all; but a few must always be able to prove themselves at a time.
+  // A quarter of all, but at least a few, so that some peers can always authenticate.
   size_t strangers_max() const;
   // A quarter of these, or a few.
   size_t strangers_per_source_max() const;
@@ -47,7 +47,7 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // A connection that is counted. Move-only; empty once moved from.
+  // A counted connection. Move-only; empty after a move.
   class Ticket {
    public:
     Ticket() = default;
@@ -56,7 +56,7 @@ class Admission {
     Ticket& operator=(Ticket&& other) noexcept;
 
     bool valid() const { return admission_ != nullptr; }
-    // It is no stranger's any more. REQUIRES: valid.
+    // The peer has authenticated. REQUIRES: valid.
     void Known();
     const std::string& source() const { return source_; }
 
@@ -70,13 +70,13 @@ class Admission {
   };
 
   struct Answer {
-    Ticket ticket;                                           // valid if there is room,
-    rdma::RejectReason refusal = rdma::RejectReason::kNone;  // else why there is none
+    Ticket ticket;                                           // valid if admitted,
+    rdma::RejectReason refusal = rdma::RejectReason::kNone;  // otherwise the reason
   };
   // `source` is Event::source.
   Answer Ask(absl::string_view source);
 
-  // Since the beginning.
+  // Counts since the start.
   struct Refusals {
     uint64_t in_all = 0;
     uint64_t per_source = 0;
@@ -101,7 +101,7 @@ class Admission {
 
   const AdmissionLimits limits_;
   mutable std::mutex mutex_;
-  // All below under it. Sources with a connection only, so at most connections_max.
+  // The mutex guards all below. Only sources with a connection, so at most connections_max.
   std::map<std::string, Count, std::less<>> sources_;
   Count all_;
   Refusals refusals_;

@@ -1,11 +1,11 @@
-// When each of an engine's connections wants to be called next, without looking at all of them.
+// The next wake-up of each connection of an engine, without a scan of all of them.
 //
-// A connection's time may move at any moment, mostly to later: with whatever it hears of its peer.
-// So it stays in the queue where it was, and when that time comes it is asked for the time that it
-// has then.
+// A connection's deadline may move at any moment. It mostly moves later, with each message of its
+// peer. So the entry stays in the queue, and when it is due the connection is asked for its present
+// deadline.
 //
-//   alarms.Set(*connection, connection->deadline());         after whatever happened to it
-//   while (Connection* due = alarms.TakeDue(now)) …           out of the queue: Set it again
+//   alarms.Set(*connection, connection->deadline());         after every event of it
+//   while (Connection* due = alarms.TakeDue(now)) …           removed from the queue: Set it again
 //   alarms.Remove(*connection);                               before its end
 //
 // Thread rule: one thread.
@@ -21,21 +21,21 @@
 
 namespace osprey::server {
 
-// What one thing has of its place in the queue.
+// An object's place in the queue.
 struct Alarm {
   absl::Time at = absl::InfiniteFuture();  // not queued
-  uint64_t number = 0;                     // 0: never was
+  uint64_t number = 0;                     // 0: never queued
 };
 
 // REQUIRES of Thing: a method `Alarm& alarm()`.
 template <typename Thing>
 class Alarms {
  public:
-  // `step`: times are rounded up to multiples of it, so that who sleeps between them is woken once
-  // for all whose times are close together.
+  // Times are rounded up to multiples of `step`, so that a sleeping engine wakes once for all close
+  // times.
   explicit Alarms(absl::Duration step) : step_(step) {}
 
-  // At `at`, rounded up, or before. InfiniteFuture: no matter when. Things with the same time come
+  // Due at `at`, rounded up, or earlier. InfiniteFuture: never. Things with the same time are due
   // in the order in which they were set first.
   void Set(Thing& thing, absl::Time at) {
     Alarm& alarm = thing.alarm();
@@ -54,7 +54,7 @@ class Alarms {
     alarm.at = absl::InfiniteFuture();
   }
 
-  // The first one whose time has come, not queued any more; nullptr if there is none.
+  // Removes and returns the first thing that is due; nullptr if there is none.
   Thing* TakeDue(absl::Time now) {
     if (next() > now) return nullptr;
     Thing* const thing = queue_.begin()->second;

@@ -5,7 +5,7 @@ namespace osprey {
 extern const char kBuildStamp[];  // build_stamp.cc
 
 absl::string_view BuildCommit() {
-  // What Bazel writes in builds that it does not stamp.
+  // Bazel's value in builds without a stamp.
   constexpr absl::string_view kNone = "0";
   const absl::string_view stamp = kBuildStamp;
   return stamp == kNone ? absl::string_view() : stamp;

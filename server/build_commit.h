@@ -1,4 +1,4 @@
-// The commit that this program was built from.
+// The commit of this program's sources.
 
 #ifndef OSPREY_SERVER_BUILD_COMMIT_H_
 #define OSPREY_SERVER_BUILD_COMMIT_H_
@@ -7,9 +7,10 @@
 
 namespace osprey {
 
-// As `git describe --always --dirty` told it when the program was linked. Known to kvbench and to
-// what tools/package builds (`bazel build --stamp`). Empty in other builds, which would else be
-// linked anew at every commit, and where the sources are no checkout.
+// The output of `git describe --always --dirty` when the program was linked. kvbench and the
+// programs of tools/package have it (`bazel build --stamp`). Other builds have an empty string,
+// because they would otherwise be linked again at every commit. It is also empty without a git
+// checkout.
 absl::string_view BuildCommit();
 
 }  // namespace osprey

@@ -1,4 +1,4 @@
-// Compiled anew whenever a program with it is linked. Bazel defines BUILD_SCM_REVISION, by
+// Compiled again at each link of a program with it. Bazel defines BUILD_SCM_REVISION, by
 // tools/bazel/workspace-status.
 
 namespace osprey {

@@ -5,9 +5,9 @@
 namespace osprey::server {
 namespace {
 
-// More than memory moves in a nanosecond.
+// More than memory can move in a nanosecond.
 constexpr uint64_t kBytesPerNs = 1000;
-// GETs that a client has in flight at a time, all of them timed.
+// The limit of a client's GETs in flight, all of them timed.
 constexpr uint64_t kInFlightMax = 65536;
 constexpr uint64_t kSumMax = uint64_t{1} << 62;
 

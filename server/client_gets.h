@@ -1,8 +1,9 @@
-// What clients tell of their GETs, which the server does not see (rdma/wire.h, Report), summed up.
+// The sum of clients' reports of their GETs (rdma/wire.h, Report), because the server does not see
+// GETs.
 //
-// Any client may say anything. What it says is cut to what it could have done: for each nanosecond
-// one of everything that it counts. So a liar spoils these sums, as if he were many clients, and
-// nothing else. They end at 2^62 instead of beginning anew.
+// A client may report anything. Each count is capped at a plausible value: one event for each
+// nanosecond. So a false report distorts these sums, as many clients could, and nothing else. The
+// sums stop at 2^62 instead of wrapping around.
 
 #ifndef OSPREY_SERVER_CLIENT_GETS_H_
 #define OSPREY_SERVER_CLIENT_GETS_H_
@@ -16,7 +17,7 @@
 
 namespace osprey::server {
 
-// Since the server started.
+// Counts since the server started.
 struct ClientGetCounts {
   uint64_t reports = 0;
   uint64_t hits = 0;
@@ -30,10 +31,10 @@ struct ClientGetCounts {
   std::array<uint64_t, rdma::kLatencyBuckets> latencies = {};
 };
 
-// Cuts what one client tells.
+// Caps the reports of one client.
 class ReportLimit {
  public:
-  // A first report may tell of a second before its connection.
+  // A first report may cover a second before its connection.
   explicit ReportLimit(absl::Time connected) : told_at_(connected - absl::Seconds(1)) {}
 
   rdma::ReportBody Cut(rdma::ReportBody body, absl::Time now);
@@ -42,7 +43,7 @@ class ReportLimit {
   absl::Time told_at_;
 };
 
-// Thread-safe: clients tell once a second, so a lock does no harm.
+// Thread-safe: clients report once a second, so a lock is cheap enough.
 class ClientGets {
  public:
   void Add(const rdma::ReportBody& body);

@@ -1,5 +1,5 @@
-// The server's clock, by which keys expire: never goes back, runs as the raw clock does (its rate
-// is bounded, where that of a slewed clock is not), and is near the wall clock at the start.
+// The server's clock, by which keys expire. It never decreases, starts near the wall clock, and
+// runs at the raw clock's rate. That rate is bounded, unlike the rate of a slewed clock.
 
 #ifndef OSPREY_SERVER_CLOCK_H_
 #define OSPREY_SERVER_CLOCK_H_

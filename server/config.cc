@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<rdma::Address>> ParseListen(absl::string_view text) {
     absl::StatusOr<rdma::Address> address = rdma::ParseAddress(uri);
     if (!address.ok()) return Wrong("listen", address.status().message());
     const std::string normal = address->ToString();
-    // Port 0 asks for any free port: twice is two ports.
+    // Port 0 requests any free port: twice means two ports.
     const bool any_port = address->scheme == rdma::Address::Scheme::kRdma && address->port == 0;
     if (!any_port && std::find(seen.begin(), seen.end(), normal) != seen.end()) {
       return Wrong("listen",
@@ -64,7 +64,7 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view te
   return bytes;
 }
 
-// Octal digits, as chmod takes them. Without the right to write nobody can connect.
+// Octal digits, as for chmod. Without write permission no client can connect.
 absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
   constexpr size_t kDigitsMax = 4;
   mode_t mode = 0;

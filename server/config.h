@@ -1,4 +1,4 @@
-// What kvserver was asked to do: its flags, checked as a whole before anything is allocated.
+// kvserver's configuration: its flags, checked as a whole before any allocation.
 
 #ifndef OSPREY_SERVER_CONFIG_H_
 #define OSPREY_SERVER_CONFIG_H_
@@ -23,34 +23,34 @@ namespace osprey::server {
 // How the server waits for work.
 enum class PollMode {
   kBusy,      // never sleeps: the lowest latency of writes, one core
-  kAdaptive,  // spins for kSpin after work, then sleeps until there is some
-  kEvent,     // sleeps whenever there is none
+  kAdaptive,  // spins for kSpin after work, then sleeps until there is more
+  kEvent,     // sleeps whenever there is no work
 };
 absl::string_view NameOf(PollMode mode);
 
-// What becomes of a write when memory is full.
+// The treatment of a write when memory is full.
 enum class EvictMode {
-  kNone,   // it is refused, and all that is stored stays
-  kClock,  // cold keys make room for it
+  kNone,   // it is refused, and all stored keys stay
+  kClock,  // cold keys are evicted for it
 };
 absl::string_view NameOf(EvictMode mode);
 
 // A client that writes one value after the other is back within a round trip (some 10 us, 100 in
-// the lab's virtual machine): going to sleep between would cost it a wake-up each time, 5 to 50 us.
-// Longer spinning buys little and heats.
+// the lab's virtual machine). A sleep in between would cost it a wake-up of 5 to 50 us each time.
+// Longer spinning gains little and heats the CPU.
 inline constexpr absl::Duration kSpin() { return absl::Microseconds(100); }
 
-// Each connection costs receives, a queue pair and a session: some 300 KiB.
+// The limit of --connections-max: each connection costs receives, a queue pair and a session.
 inline constexpr int64_t kConnectionsMaxMost = 65536;
 inline constexpr uint64_t kValueBytesMaxLeast = 1024;
 
-// The flags as they were written.
+// The flags as given.
 struct FlagValues {
   std::string listen;
   std::string memory;
   std::string poll;
   int64_t connections_max = 0;
-  std::string value_max;  // empty: the longest that the index takes, or the memory
+  std::string value_max;  // empty: the longest that the index accepts, or the memory
   bool huge_pages = false;
   std::string evict;
   int64_t connections_per_address_max = 0;
@@ -61,14 +61,14 @@ struct FlagValues {
 };
 
 struct Config {
-  std::vector<rdma::Address> listen;  // at least one, no two alike
+  std::vector<rdma::Address> listen;  // at least one, all distinct
   uint64_t memory_bytes = 0;
   PollMode poll = PollMode::kAdaptive;
   size_t connections_max = 0;
   uint64_t value_bytes_max = 0;
   bool huge_pages = false;
   EvictMode evict = EvictMode::kNone;
-  size_t connections_per_address_max = 0;  // 0: no bound
+  size_t connections_per_address_max = 0;  // 0: no limit
   rdma::AuthKey::Pointer auth_key;         // null: no authentication
   mode_t socket_mode = 0600;
   uint32_t pollers = 1;
@@ -76,8 +76,8 @@ struct Config {
   std::optional<HttpAddress> metrics;
 };
 
-// Reads the key's file; else a function of the flags. Errors: one line: the flag, what is wrong,
-// and what to write instead; INVALID_ARGUMENT, or AuthKey::FromFile's.
+// Reads the key's file; otherwise depends on the flags alone. Errors: one line with the flag, the
+// mistake and the fix; INVALID_ARGUMENT, or those of AuthKey::FromFile.
 absl::StatusOr<Config> MakeConfig(const FlagValues& flags);
 
 }  // namespace osprey::server

@@ -20,7 +20,7 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
   return std::make_unique<Admission>(limits);
 }
 
-// What new sessions are called.
+// The generator of session ids.
 std::function<uint64_t()> SessionIds(const EngineOptions& options) {
   if (options.pollers == nullptr) return options.random;
   return
@@ -39,7 +39,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       sweep_at_(tables.partitions(), absl::InfiniteFuture()),
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
-      // Twice the connections: each may have left a session behind for its client to come back to.
+      // Twice the connections: each may have left a session for its client to resume.
       sessions_(2 * options.connections_max, SessionIds(options)),
       shared_{options.incarnation,
               options.value_bytes_max,
@@ -65,7 +65,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
 }
 
 Engine::~Engine() {
-  ports_.clear();  // from here on no READ lands any more
+  ports_.clear();  // from here on no READ can land
   ForEachConnection([](Connection& connection) { connection.Abandon(); });
 }
 
@@ -96,12 +96,12 @@ bool Engine::Poll(absl::Time now) {
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     for (size_t i = 0; i < count; ++i) {
-      // Whatever else happens to a connection, it happens after what it has sent.
+      // A connection's requests are executed before its other events.
       if (events_[i].kind != Event::Kind::kReceived) ExecuteGathered(now);
       Handle(*state, events_[i], now);
       GrowBetween(now);
     }
-    ExecuteGathered(now);  // while the frames are there
+    ExecuteGathered(now);  // while the transport still has the frames
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
@@ -110,14 +110,14 @@ bool Engine::Poll(absl::Time now) {
   if (timers) RunTimers(now);
   worked |= Work(now);
   worked |= TendTables(now);
-  // Sessions end by time alone.
+  // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
   return worked;
 }
 
-// One step for one connection: whoever has many long writes waits for his own. True while there is
-// more to do.
+// One step for one connection, in turn: many long writes of a connection delay it alone. True while
+// there is more work.
 bool Engine::Work(absl::Time now) {
   if (busy_.empty()) return false;
   Connection& connection = *busy_.front();
@@ -155,20 +155,20 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     case Event::Kind::kDeviceLost:
       break;  // above
   }
-  // Else when what it sent has been executed (ExecuteGathered).
+  // Otherwise after its requests have been executed (ExecuteGathered).
   if (!connection.gathered()) Touched(connection);
 }
 
-// True when another poller takes the connection. Only the first listens; what the others are asked
-// has been given to them.
+// True if another poller takes the connection. Only the first poller listens; the others' connect
+// requests come from it.
 bool Engine::HandOver(PortState& state, const Event& event) {
   if (options_.pollers == nullptr || options_.poller != 0) return false;
   const uint32_t chosen = options_.pollers->Choose(event.affinity);
   if (chosen != 0) {
     const absl::Status status =
         state.port.transport.HandOver(event.connection, *state.by_poller[chosen]);
-    if (absl::IsUnavailable(status)) return true;  // it is gone
-    // Else it has too many on their way to it already: we take it ourselves.
+    if (absl::IsUnavailable(status)) return true;  // the peer is gone
+    // Otherwise that poller has too many connections on their way: keep this one.
     if (status.ok()) options_.pollers->Given(chosen);
     if (status.ok()) return true;
   }
@@ -176,7 +176,7 @@ bool Engine::HandOver(PortState& state, const Event& event) {
   return false;
 }
 
-// A peer whose source holds up too many descriptors.
+// Refuses a peer whose source holds too many descriptors.
 void Engine::Refuse(PortState& state, const Event& event) {
   ++counters_.connections_rejected;
   admission_.CountRefusedForDescriptors();
@@ -187,7 +187,7 @@ void Engine::Refuse(PortState& state, const Event& event) {
   state.port.transport.Reject(event.connection, RejectReason::kSourceHoldsDescriptors);
 }
 
-// Nothing is allocated for a peer that is one too many.
+// Allocates nothing for a peer that is refused.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
   if (!stopping && HandOver(state, event)) return;
@@ -201,7 +201,7 @@ void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now)
     return state.port.transport.Reject(event.connection, admitted.refusal);
   }
   if (!state.port.transport.Accept(event.connection).ok())
-    return;  // it is gone; kDisconnected says so
+    return;  // the peer is gone; kDisconnected reports it
   ++counters_.connections_accepted;
   auto connection = std::make_unique<Connection>(shared_, state.port, event.connection, event.text,
                                                  std::move(admitted.ticket), now);
@@ -217,14 +217,14 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   alarms_.Remove(*connection);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
   busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
-  // May let the connection that waits for its session go on, and that one may be anywhere.
+  // May resume the connection that waits for its session, which may belong to any port.
   Connection* resumed = connection->HandleDisconnected(event.status, now);
   if (resumed != nullptr) Touched(*resumed);
   next_timer_ = std::min(next_timer_, now + kSessionKept());
   if (stopped_at_ != absl::InfiniteFuture()) AdvanceStop(now);
 }
 
-// Something happened to it: it may want to be called earlier.
+// Called after an event of the connection: its deadline may be earlier now.
 void Engine::Touched(Connection& connection) {
   alarms_.Set(connection, connection.deadline());
   Enlist(connection);
@@ -247,13 +247,13 @@ void Engine::RetryBlocked(absl::Time now) {
   if (!blocked_.empty()) next_timer_ = std::min(next_timer_, now + kBlockedStep());
 }
 
-// True when there are more of them.
+// True if more are due.
 bool Engine::RunAlarms(absl::Time now) {
   for (int count = 0; count < kAlarmsPerTurn; ++count) {
     Connection* const connection = alarms_.TakeDue(now);
     if (connection == nullptr) return false;
     if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
-    // With the next step if it wants it now: there was nothing to do for it.
+    // If it is still due, then with the next step: there was no work for it.
     alarms_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
     Enlist(*connection);
     next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
@@ -264,21 +264,21 @@ bool Engine::RunAlarms(absl::Time now) {
 void Engine::RunTimers(absl::Time now) {
   timers_ran_at_ = now;
   absl::Time next = absl::InfiniteFuture();
-  // What nobody uses may want something as well, once time has passed: dead space to be freed.
+  // Tables without requests may need maintenance by time, too: dead space to be freed.
   untended_ |= own_partitions_;
-  // Keys that were given an expiry here expire by the timer of this engine, whosever table it is.
+  // If this engine gave a key its expiry, this engine's timer covers it, in any partition.
   for (uint32_t i = 0; i < tables_.partitions(); ++i) {
     if (now < sweep_at_[i]) {
       next = std::min(next, sweep_at_[i]);
     } else {
-      untended_ |= uint64_t{1} << i;  // which says when to come again
+      untended_ |= uint64_t{1} << i;  // its maintenance sets the next time
     }
   }
   sessions_.Expire(now);
   next = std::min(next, sessions_.next_expiry());
   if (stopped_at_ != absl::InfiniteFuture()) {
     AdvanceStop(now);
-    if (!done_) next = now;  // each step
+    if (!done_) next = now;  // continue the stop at each step
   }
   next_timer_ = std::max(next, now + kTimerStep());
   if (!blocked_.empty()) next_timer_ = now + kBlockedStep();

@@ -1,36 +1,36 @@
-// The server as a machine without clock, sleep or thread: give it the time, and it makes progress.
+// The server as a state machine without clock, sleep or thread: each call advances it to the given
+// time.
 //
 //   Engine::Poll(now)
 //     |
 //     |-- each port: Transport::Poll, at most kEventsPerTurn events
-//     |     kConnectRequest  -> room? a Connection : Reject
+//     |     kConnectRequest  -> below the limits? a Connection : Reject
 //     |     kReceived        -> Connection: Hello; or a request: gathered with others (gather.h),
 //     |                         or executed at once, after those
 //     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
 //     |     kDisconnected    -> its session is kept; the Connection ends
-//     |   then what was gathered is executed, partition by partition, and answered
+//     |   then the gathered requests are executed, partition by partition, and answered
 //     |
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
-//     |-- for each table that was used and wants it, and with the timers for all: a step of growth
-//     |   (one more in between when there were kWritesPerGrowStep writes), of a sweep, of eviction,
-//     |   of compaction
+//     |-- for each table that was used and needs it, and with the timers for all: a step of growth
+//     |   (one more in between after kWritesPerGrowStep writes), of a sweep, of eviction, of
+//     |   compaction
 //     |
-//     |-- connections whose time has come, kAlarmsPerTurn at most: silence, Hello in time
+//     |-- connections whose timer is due, kAlarmsPerTurn at most: silence, Hello in time
 //     '-- timers that are due: sessions kept long enough, sweeps, the end
 //
-// One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair: the frames
-// that a connection may have on their way are bounded by its credits, and the transport serves
-// connections in turn.
+// One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair, because
+// credits bound a connection's frames in flight, and the transport serves connections in turn.
 //
 //   Engine engine(tables, std::move(ports), options, Now());
 //   engine.Listen("rdma://0.0.0.0:7411");
 //   while (!engine.done()) {
-//     if (engine.Poll(Now())) continue;  // there was work: look again
+//     if (engine.Poll(Now())) continue;  // there was work: poll again
 //     if (engine.Arm()) poll(engine.fds(), until engine.next_timer());  // sleep
 //   }
 //
-// A server may have several, each on a thread of its own (pollers.h).
+// A server may have several engines, each on its own thread (pollers.h).
 //
 // Thread rule: one thread each.
 
@@ -65,61 +65,61 @@
 
 namespace osprey::server {
 
-// Events taken from a transport in one turn: enough to amortise the poll, few enough that a turn
-// takes some 100 us (a few ms if each of them is a full Batch).
+// The limit of events from a transport in one turn: enough to amortise the poll, few enough that a
+// turn takes some 100 us (a few ms if each is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
-// A table grows by one step (some 100 us) a turn, and by one more after so many writes of a turn:
-// while all segments split, about one must split for every 200 new keys.
+// A table grows by one step (some 100 us) a turn, and by one more after this many writes in a turn.
+// While all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
-// What gathered requests may cost under one hold of a partition's lock, in the units of
-// kTurnCostMax: 64 small ones (some 10 us), or one that is dearer.
+// The limit for the cost of gathered requests under one hold of a partition's lock, in the units of
+// kTurnCostMax: 64 small ones (some 10 us), or one expensive request.
 inline constexpr uint64_t kCostPerHold = 64;
-// Tables that have a step made for them in a turn, of those that still want one after it.
+// The limit of tables with steps in one turn, counting those that need more afterwards.
 inline constexpr int kTendedPerTurn = 2;
-// Timers run no more often, and connections are called at multiples of it: none of that needs to be
-// more precise.
+// Timers run at this interval at most, and connections' deadlines are multiples of it: they need no
+// higher precision.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
-// Connections whose time has come that are called in a turn. After a moment of silence all of them
-// may be asked at once whether they live, by a READ each; thousands of those take long.
+// The limit of due connections that are handled in a turn. After a moment of silence all
+// connections may be due at once, for a heartbeat READ each. Thousands of those would take long.
 inline constexpr int kAlarmsPerTurn = 4;
-// While replies wait for credits, which come without an event.
+// The poll interval while replies wait for credits, which come without an event.
 inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
-// From Stop: until then answers to what is under way may go out; then connections are ended.
+// The time from Stop in which pending answers may be sent; then connections are closed.
 inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
-// … and by then the engine is done, even if a transport still holds connections.
+// … and in which the engine is done, even if a transport still holds connections.
 inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
 
 struct EngineOptions {
-  uint64_t incarnation = 0;  // random, not 0; the tables'
+  uint64_t incarnation = 0;  // random, not 0; that of the tables
   size_t connections_max = 1024;
-  // Shared by all engines of a server, which it must outlive; null: one of this engine's own, with
-  // connections_max and no other bound.
+  // Shared by all engines of a server, and must outlive them. Null: the engine has its own, with
+  // connections_max and no other limit.
   Admission* admission = nullptr;
   // Null: clients need not authenticate.
   rdma::AuthKey::Pointer key = nullptr;
   uint64_t value_bytes_max = uint64_t{1} << 20;
   std::string poll_mode = "none";  // for STATS
-  // 64 random bits: session ids, challenges. Required.
+  // Returns 64 random bits for session ids and challenges. Required.
   std::function<uint64_t()> random;
   // CPU time of the process, for STATS; may be empty.
   std::function<absl::Duration()> process_cpu;
-  // A line for people, about a client that misbehaved or vanished; may be empty.
+  // Takes a log line about a client that misbehaved or vanished; may be empty.
   std::function<void(absl::string_view)> log;
-  // When there are several engines: what they share, and which this one is. Must outlive it.
+  // With several engines: their shared state, and this engine's number. Must outlive it.
   Pollers* pollers = nullptr;
   uint32_t poller = 0;
-  // Where clients' reports of their GETs go. Shared by all engines of a server; must outlive them.
-  // Null: clients are not asked for any.
+  // Sums clients' reports of their GETs. Shared by all engines of a server, and must outlive them.
+  // Null: clients send no reports.
   ClientGets* client_gets = nullptr;
 };
 
-// One transport, with the memory that was registered for it. The memory must outlive the engine.
+// A transport with its registered memory, which must outlive the engine.
 struct EnginePort {
   std::unique_ptr<rdma::Transport> transport;
   const rdma::Memory* region = nullptr;   // the tables' bytes, Access::kRemoteRead
   const rdma::Memory* scratch = nullptr;  // kLivenessBytes, Access::kLocal
-  // When there are several engines: their transports of the same domain, by poller. They outlive
-  // all use of this one.
+  // With several engines: their transports of the same domain, by poller. They outlive all use of
+  // this one.
   std::vector<rdma::Transport*> by_poller = {};
 };
 
@@ -128,30 +128,30 @@ class Engine {
   // Owns the transports; `tables` outlive it. `now` is the start of its time.
   Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
          absl::Time now);
-  // Breaks what is still connected.
+  // Breaks the remaining connections.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Accepts clients at `uri` on port `port_index`; returns the URI that they can use. Errors:
-  // Transport::Listen's.
+  // Accepts clients at `uri` on port `port_index`; returns the URI for clients. Errors: those of
+  // Transport::Listen.
   absl::StatusOr<std::string> Listen(size_t port_index, absl::string_view uri);
 
-  // One turn. True when something happened: there may be more. `now` never goes back.
+  // One turn. True if there was work: there may be more. `now` never decreases.
   bool Poll(absl::Time now);
 
-  // To sleep: false when there is something to do now; else each of fds() that becomes readable
-  // wants a Poll.
+  // Before a sleep: false if there is work now. Otherwise each of fds() that becomes readable
+  // requires a Poll.
   bool Arm();
   std::vector<int> fds() const;
-  // When Poll is wanted, whatever the fds say.
+  // The time of the next Poll, even without a readable descriptor.
   absl::Time next_timer() const { return std::min(next_timer_, alarms_.next()); }
 
-  // Begins to end: answers what is under way, refuses what is new, says Goodbye, disconnects.
+  // Begins to stop: answers pending requests, refuses new ones, sends Goodbye, disconnects.
   void Stop(absl::Time now);
-  // Nothing is left to do. By Stop + kStopMax at the latest.
+  // No work is left. By Stop + kStopMax at the latest.
   bool done() const { return done_; }
-  // Not OK once a device went away: stop and end.
+  // Not OK after the loss of a device: stop and end.
   const absl::Status& failure() const { return failure_; }
 
   const Counters& counters() const { return counters_; }
@@ -201,26 +201,26 @@ class Engine {
   Tables& tables_;
   TableAccess access_;
   const uint64_t own_partitions_;
-  // By partition: when a sweep for what has expired is due; InfiniteFuture: not here.
+  // By partition: when a sweep of expired keys is due; InfiniteFuture: by another poller.
   std::vector<absl::Time> sweep_at_;
-  uint64_t untended_ = 0;     // partitions that may want growth or compaction, a bit each
+  uint64_t untended_ = 0;     // partitions that may need growth or compaction, a bit each
   uint64_t used_ = 0;         // likewise, those that were used here since sweep_at_ was set
-  uint32_t tended_last_ = 0;  // a partition: the next one comes first
+  uint32_t tended_last_ = 0;  // a partition: the next one is first in turn
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared
   Admission& admission_;
   Counters counters_;
   uint64_t grown_at_ = 0;        // writes until the last step of growth between events
-  uint64_t requests_taken_ = 0;  // of peers that ask to connect
+  uint64_t requests_taken_ = 0;  // connect requests that were handled
   Sessions sessions_;
   Gather gather_;
   Shared shared_;
-  // Connections hold spans of the table that READs may land in: the transports go first.
+  // Connections hold spans of the table in which READs may land: destroy the transports first.
   std::vector<std::unique_ptr<PortState>> states_;
   std::vector<EnginePort> ports_;
 
   std::vector<rdma::Event> events_;
   std::vector<Connection*> blocked_;  // their replies wait for credits
-  std::deque<Connection*> busy_;      // long writes go on for them, in turn
+  std::deque<Connection*> busy_;      // their long writes continue, in turn
   Alarms<Connection> alarms_{kTimerStep()};
   absl::Time next_timer_;
   absl::Time timers_ran_at_ = absl::InfinitePast();

@@ -1,5 +1,5 @@
-// What an engine does with the tables: requests that were gathered, and growth, sweeps, eviction
-// and compaction in small steps.
+// The engine's work on the tables: gathered requests, and growth, sweeps, eviction and compaction
+// in small steps.
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +9,9 @@
 
 namespace osprey::server {
 
-// Partition by partition, its own first: so the pollers begin at different ones. One that another
-// poller holds just now comes after the others, and is waited for only when no other is left.
+// Executes the requests partition by partition, own partitions first, so that pollers begin at
+// different ones. A partition that another poller holds comes after the others. The engine waits
+// for it only when no other is left.
 void Engine::ExecuteGathered(absl::Time now) {
   if (gather_.empty()) return;
   uint64_t left = gather_.partitions();
@@ -19,7 +20,7 @@ void Engine::ExecuteGathered(absl::Time now) {
     for (const uint64_t some : {left & own_partitions_, left & ~own_partitions_}) {
       for (uint64_t rest = some; rest != 0; rest &= rest - 1) {
         const auto partition = static_cast<uint32_t>(std::countr_zero(rest));
-        // While this one's requests are executed, the next one's cache line may come.
+        // Prefetches the next partition's cache line during the requests of this one.
         const uint64_t next = rest & (rest - 1);
         if (next != 0) access_.PrefetchHot(static_cast<uint32_t>(std::countr_zero(next)));
         if (ExecuteOf(partition, /*wait=*/false, now)) left &= ~(uint64_t{1} << partition);
@@ -37,11 +38,11 @@ void Engine::ExecuteGathered(absl::Time now) {
   gather_.Clear();
 }
 
-// False: the lock was not to be had without waiting.
+// False: the lock is held and `wait` is false.
 bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
   const Gather::Request* request = gather_.First(partition);
   while (request != nullptr) {
-    // Only the first hold may be refused: then nothing was done.
+    // Only the first hold may fail: then nothing was done.
     if (!access_.Hold(partition, wait)) return false;
     wait = true;
     index::Table& table = access_.held();
@@ -61,8 +62,8 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
   return true;
 }
 
-// Of some of the requests from `first` on, each of which would wait for its item when its turn
-// comes. One alone waits in any case.
+// Prefetches the items of some of the requests from `first` on. Without it each request would wait
+// for its item. A single request waits in any case.
 void Engine::PrefetchItems(const Gather::Request& first) {
   const Gather::Request* request = &first;
   if (gather_.Next(first) == nullptr) return;
@@ -72,8 +73,8 @@ void Engine::PrefetchItems(const Gather::Request& first) {
   }
 }
 
-// Growth, sweeps, eviction and compaction, step by step, of what was used. True while there is more
-// to do, so that nobody sleeps meanwhile.
+// Runs growth, sweeps, eviction and compaction of used tables, step by step. True while there is
+// more work, so that the poller does not sleep.
 bool Engine::TendTables(absl::Time now) {
   TakeTouched();
   if (untended_ == 0) return false;
@@ -95,21 +96,21 @@ void Engine::TakeTouched() {
   used_ |= touched;
 }
 
-// True when it wants more.
+// True if the table needs more.
 bool Engine::TendTable(uint32_t partition, absl::Time now) {
   const LockedTable table = tables_.Lock(partition);
   const bool is_used = ((own_partitions_ | used_) >> partition & 1) != 0;
   used_ &= ~(uint64_t{1} << partition);
-  // Another poller was quicker, and goes on with it: whoever makes the next sweep another one than
-  // it was, by a sweep or by a write that makes one for want of room, sets a timer for that. Had we
-  // used the table since our own was set, it might have been us.
+  // The sweep was due, but another poller has done it and continues with the table. A poller that
+  // moves the next sweep, by a sweep or by a write that sweeps for lack of memory, sets a timer for
+  // it. If this engine had used the table since its own timer was set, it might be that poller.
   const absl::Time next_sweep = table->next_sweep();
   const bool is_others = now >= sweep_at_[partition] && now < next_sweep && !is_used;
   bool more = table->GrowStep(now);
   more |= table->SweepStep(now);
   more |= table->EvictStep(now);
   more |= table->CompactStep(now);
-  // (So may these steps.)
+  // (These steps may sweep as well.)
   const bool is_awaited = is_others && table->next_sweep() >= next_sweep;
   sweep_at_[partition] = is_awaited ? absl::InfiniteFuture() : table->next_sweep();
   if (!more) AwaitSweep(partition, now);
@@ -120,7 +121,7 @@ void Engine::AwaitSweep(uint32_t partition, absl::Time now) {
   next_timer_ = std::min(next_timer_, std::max(sweep_at_[partition], now + kTimerStep()));
 }
 
-// In turn. REQUIRES: there is one.
+// In turn. REQUIRES: at least one table needs maintenance.
 uint32_t Engine::NextUntended() {
   const int after = static_cast<int>(tended_last_) + 1;
   const uint64_t rotated = std::rotr(untended_, after);
@@ -128,7 +129,7 @@ uint32_t Engine::NextUntended() {
   return tended_last_;
 }
 
-// Those whose timers are this engine's business.
+// The partitions whose timers belong to this engine.
 uint64_t Engine::OwnPartitions() const {
   const uint32_t pollers = options_.pollers == nullptr ? 1 : options_.pollers->count();
   uint64_t own = 0;
@@ -137,8 +138,8 @@ uint64_t Engine::OwnPartitions() const {
   return own;
 }
 
-// So that growth and eviction keep up with a turn full of inserts, and none of them waits for more
-// than a step.
+// Growth and eviction between events. So they keep up with a turn full of inserts, and no insert
+// waits for more than a step.
 void Engine::GrowBetween(absl::Time now) {
   const uint64_t writes = counters_.puts + counters_.increments + counters_.appends;
   if (writes - grown_at_ < kWritesPerGrowStep) return;

@@ -13,7 +13,7 @@ namespace {
 using Kind = Figure::Kind;
 using Table = index::Table::Stats;
 
-// --- How the value of each is had
+// --- The functions for the values
 
 template <uint64_t Counters::*kField>
 uint64_t Counted(const StatsInput& input, size_t) {
@@ -48,14 +48,14 @@ uint64_t AnsweredWith(const StatsInput& input, size_t code) { return input.count
 
 double LoadFactor(const StatsInput& input, size_t) { return input.table.load_factor; }
 
-// Pings and questions for statistics are the tools' own, so they are no part of the sum.
+// Pings and requests for statistics come from tools, so they are excluded.
 uint64_t Requests(const StatsInput& input, size_t) {
   const Counters& counters = input.counters;
   return counters.puts + counters.deletes + counters.increments + counters.appends + counters.gets +
          counters.flushes + counters.expires + counters.touches;
 }
 
-// Parts of the tables are counted at different times: none of these is ever below 0.
+// Tables are read at different times: no difference may fall below 0.
 uint64_t ItemsFree(const StatsInput& input, size_t) {
   const Table& table = input.table;
   const uint64_t used = table.item_bytes + table.quarantine_bytes;
@@ -111,7 +111,7 @@ Figure Memory(const char* stat, const char* use, Count count) {
   return Labelled(Gauge(stat, "memory_bytes", kMemoryHelp, count), "use", use);
 }
 
-// Not there where clients are not asked for it.
+// Omitted if clients send no reports.
 Figure OfClients(const char* stat, const char* metric, const char* help, Count count) {
   Figure figure = Counter(stat, metric, help, count);
   figure.unless_zero = true;

@@ -18,11 +18,11 @@
 namespace osprey {
 namespace {
 
-// Flagfiles may name flagfiles; a file that names itself ends here.
+// The limit of nested flagfiles, which also ends a file that names itself.
 constexpr int kFlagfileDepthMax = 8;
 constexpr size_t kHelpColumns = 100;
 
-// gflags defines flags of its own (--tryfromenv, --undefok …), which are not the program's; but for
+// Excludes gflags' own flags (--tryfromenv, --undefok …), which the program does not have, except
 // --help and --version.
 bool IsOwnFlag(const gflags::CommandLineFlagInfo& info) {
   const absl::string_view file =
@@ -35,7 +35,7 @@ bool IsFlag(absl::string_view arg) {
          !absl::ascii_isdigit(static_cast<unsigned char>(arg[1]));
 }
 
-// "a|b" of a description that begins "a|b: ", else "".
+// "a|b" for a description that begins "a|b: ", otherwise "".
 std::string ValuesIn(absl::string_view description) {
   const absl::string_view values = description.substr(0, description.find(": "));
   const bool are_values =
@@ -47,8 +47,8 @@ std::string ValuesIn(absl::string_view description) {
 }
 
 struct Flag {
-  std::string name;      // as gflags knows it
-  std::string spelling;  // as the user wrote it, with its dashes, for messages
+  std::string name;      // in gflags' form
+  std::string spelling;  // as given, with its dashes, for messages
   bool is_bool = false;
   std::optional<std::string> value;
 };
@@ -62,7 +62,7 @@ absl::Status UnknownFlag(const Flag& flag) {
   gflags::GetAllFlags(&flags);
   std::vector<absl::string_view> names;
   for (const gflags::CommandLineFlagInfo& info : flags) {
-    // A letter is like every other one.
+    // A name of one letter is similar to every other one.
     if (IsOwnFlag(info) && info.name.size() > 1) names.push_back(info.name);
   }
   const std::string nearest = flag.name.size() > 1 ? NearestName(flag.name, names) : "";
@@ -140,7 +140,7 @@ absl::Status ReadFlagfile(const std::string& path, int depth) {
     }
     if (absl::Status status = Set(*flag, depth); !status.ok()) return status;
   }
-  // A directory opens, but cannot be read.
+  // A directory can be opened, but not read.
   if (file.bad())
     return absl::InvalidArgumentError(absl::StrCat("flagfile ", path, " cannot be read"));
   return absl::OkStatus();

@@ -1,14 +1,14 @@
-// Requests that have come and wait for a moment, so that those about keys of one partition are
-// executed together: their memory is asked for together, and the partition's lock, and all that a
-// table keeps for itself, go to this engine's core once for all of them.
+// Requests that wait for a moment, so that those of one partition are executed together. Their
+// memory is prefetched together. The partition's lock and the table's own data move to this
+// engine's core once for all of them.
 //
 //   partition 0:   Put a -> Get a -> Put f         in the order in which they came
 //   partition 1:   Delete c
 //   partition 2:
 //   partition 3:   Put b -> Put d
 //
-// Only the order of requests about different partitions is lost: nobody can tell, since none of
-// them has been answered. Pure memory. Thread rule: the engine's thread.
+// Only the order of requests for different partitions changes. No client can observe that, because
+// none of them has been answered. Pure memory. Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_GATHER_H_
 #define OSPREY_SERVER_GATHER_H_
@@ -26,8 +26,8 @@ namespace osprey::server {
 
 class Connection;
 
-// Requests that wait so at most: what they look at first is 256 B each, which a core's second cache
-// has room for.
+// The limit of waiting requests: each touches 256 B first, and a core's second-level cache holds
+// that for all of them.
 inline constexpr size_t kGatheredMax = 256;
 
 class Gather {
@@ -37,9 +37,9 @@ class Gather {
   struct Request {
     Connection* connection = nullptr;
     rdma::FrameHeader header;
-    rdma::FrameBytes frame;  // the transport's
+    rdma::FrameBytes frame;  // in the transport's memory
     index::KeyHash hash;     // of its key
-    uint16_t next = kNone;   // of its partition: for Gather
+    uint16_t next = kNone;   // in its partition, for Gather
   };
 
   Gather();
@@ -50,16 +50,16 @@ class Gather {
   bool empty() const { return requests_.empty(); }
   void Clear();
 
-  // Those that have requests, a bit each.
+  // The partitions that have requests, a bit each.
   uint64_t partitions() const { return partitions_; }
   // The requests of one partition, one by one: null after the last.
   const Request* First(uint32_t partition) const;
   const Request* Next(const Request& request) const {
     return request.next == kNone ? nullptr : &requests_[request.next];
   }
-  // Whose they are; each once.
+  // The connections of the requests; each once.
   const std::vector<Connection*>& connections() const { return connections_; }
-  // REQUIRES: it has none here yet.
+  // REQUIRES: the connection was not added before.
   void AddConnection(Connection& connection) { connections_.push_back(&connection); }
 
  private:
@@ -67,7 +67,7 @@ class Gather {
 
   std::vector<Request> requests_;
   uint64_t partitions_ = 0;
-  // By partition; meaningful where partitions_ has a bit.
+  // By partition; valid where partitions_ has a bit.
   std::array<uint16_t, index::kPartitionsMax> first_;
   std::array<uint16_t, index::kPartitionsMax> last_;
   std::vector<Connection*> connections_;

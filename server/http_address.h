@@ -1,4 +1,4 @@
-// Where an HTTP door listens, as users write it: HOST:PORT, :PORT or PORT.
+// The address of an HTTP server in the user's form: HOST:PORT, :PORT or PORT.
 
 #ifndef OSPREY_SERVER_HTTP_ADDRESS_H_
 #define OSPREY_SERVER_HTTP_ADDRESS_H_
@@ -16,12 +16,12 @@ struct HttpAddress {
   std::string host;
   uint16_t port = 0;
 
-  // "HOST:PORT", as URLs have it.
+  // "HOST:PORT", as in URLs.
   std::string ToString() const;
 };
 
-// Without a host it is 127.0.0.1: others must be told to reach it. Errors: INVALID_ARGUMENT; what
-// is wrong, and what to write instead.
+// Without a host it is 127.0.0.1: another host must be given explicitly. Errors: INVALID_ARGUMENT
+// with the mistake and the fix.
 absl::StatusOr<HttpAddress> ParseHttpAddress(absl::string_view text);
 
 }  // namespace osprey::server

@@ -1,4 +1,4 @@
-// The log of kvserver: lines with a time on stderr, not more of them than a disk can bear.
+// The log of kvserver: lines with a time on stderr, limited to a rate that a disk can bear.
 
 #ifndef OSPREY_SERVER_LOG_H_
 #define OSPREY_SERVER_LOG_H_
@@ -11,11 +11,12 @@
 
 namespace osprey::server {
 
-// Always printed: what the operator has to know. On one line, whatever it quotes (printable.h).
+// Always printed: lines that the operator needs. Each is one line, whatever it quotes
+// (printable.h).
 void Log(absl::string_view line);
 
-// For lines that clients cause: at most kLinesPerSecond, the rest is counted and told later, so
-// that a client that comes again and again cannot fill the disk. Thread-safe.
+// For lines that clients cause. At most kLinesPerSecond are printed; the others are counted and
+// their number is logged later. So a client cannot fill the disk. Thread-safe.
 class ClientLog {
  public:
   static constexpr int kLinesPerSecond = 10;
@@ -24,7 +25,7 @@ class ClientLog {
 
  private:
   std::mutex mutex_;
-  absl::Time second_ = absl::InfinitePast();  // the one in which lines_ were printed
+  absl::Time second_ = absl::InfinitePast();  // the second in which lines_ were printed
   int lines_ = 0;
   uint64_t suppressed_ = 0;
 };

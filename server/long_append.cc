@@ -15,12 +15,12 @@ LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
 absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
   const LockedTable table = tables.For(key_);
-  // Anew in each step: the table moves what it has.
+  // Again in each step: compaction may move the value.
   const absl::StatusOr<index::Table::View> present = table->Find(key_);
   if (!present.ok() || present->version != version_) {
     if (space_.valid()) space_.Take(table).Abort();
     version_ = 0;
-    // It may have become short, or something that the condition refuses.
+    // The value may have become short, or the condition may refuse it now.
     absl::optional<Answer> answer =
         ExecuteAppend(*table, {body_, key_, AsFrameBytes(addition_)}, value_bytes_max, now);
     if (answer.has_value()) return answer;
@@ -34,7 +34,7 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   }
   if (copied_ < present->value.size()) return absl::nullopt;
   Answer answer = Finish(table, now);
-  if (ExpiredMeanwhile(answer, body_.condition)) return absl::nullopt;  // the next step begins anew
+  if (ExpiredMeanwhile(answer, body_.condition)) return absl::nullopt;  // the next step starts over
   return answer;
 }
 

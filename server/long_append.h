@@ -1,14 +1,14 @@
-// APPEND to a long value: it is copied to a longer place piece by piece, a step in each turn, so
-// that others are answered meanwhile.
+// APPEND to a long value. It is copied to a longer place piece by piece, a step in each turn, so
+// that the server answers other clients meanwhile.
 //
-//   Step: Find ──> still the value that was begun with? ──no──> Reserve a longer place, begin again
+//   Step: Find ──> still the version of the start? ──no──> Reserve a longer place, start over
 //                        | yes
 //                        v
-//                  copy and hash the next piece; all? ──> what is added, Publish if the version is
-//                                                         still the same
+//                  copy and hash the next piece; all? ──> the appended bytes, Publish if the
+//                                                         version is still the same
 //
-// Nothing is seen of it until it is published, and it may be dropped at any time: no READ lands in
-// its place. Thread rule: the engine's thread.
+// No client sees it before it is published. It may be dropped at any time: no READ lands in its
+// place. Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_LONG_APPEND_H_
 #define OSPREY_SERVER_LONG_APPEND_H_
@@ -27,8 +27,8 @@ namespace osprey::server {
 
 // Bytes copied and hashed in one step: some 50 us.
 inline constexpr uint64_t kAppendStepBytes = 256 << 10;
-// How often an append begins again because the value was written meanwhile. Whoever writes a long
-// value has to send it, which takes longer than this copy: it will not come to that.
+// The limit of restarts because the value was written meanwhile. To write a long value a client
+// must send it, which takes longer than this copy, so the limit is not reached.
 inline constexpr int kAppendAttemptsMax = 100;
 
 class LongAppend {
@@ -37,7 +37,7 @@ class LongAppend {
   LongAppend(const LongAppend&) = delete;
   LongAppend& operator=(const LongAppend&) = delete;
 
-  // The answer, when this was the last step.
+  // The answer, if this was the last step.
   absl::optional<Answer> Step(TableAccess& tables, uint64_t value_bytes_max, absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
@@ -52,7 +52,7 @@ class LongAppend {
   const std::string addition_;
   const uint64_t sequence_;
   int attempts_ = 0;
-  uint64_t version_ = 0;  // of the value that is copied
+  uint64_t version_ = 0;  // of the value under copy
   uint64_t copied_ = 0;   // bytes of it
   TableSpace space_;
   RoomAwaited room_awaited_;

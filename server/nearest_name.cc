@@ -7,7 +7,7 @@
 namespace osprey {
 namespace {
 
-// What is longer was not mistyped: it is something else.
+// A longer name is not a typing error.
 constexpr size_t kNameBytesMax = 256;
 
 // Insertions, deletions and changes of one character (Levenshtein).
@@ -31,7 +31,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {
   if (name.size() > kNameBytesMax) return "";
   absl::string_view nearest;
-  // Farther than that, it is another word.
+  // A greater distance means another word.
   size_t least = std::max<size_t>(2, name.size() / 3) + 1;
   for (const absl::string_view candidate : names) {
     const size_t distance = EditDistance(name, candidate);

@@ -1,4 +1,4 @@
-// What somebody may have meant who wrote a name that there is not.
+// Suggests corrections for unknown names.
 
 #ifndef OSPREY_SERVER_NEAREST_NAME_H_
 #define OSPREY_SERVER_NEAREST_NAME_H_
@@ -10,7 +10,7 @@
 
 namespace osprey {
 
-// The one of `names` that is most like `name`; "" if none is. Thread rule: any.
+// The one of `names` that is most similar to `name`; "" if none is. Thread rule: any.
 std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
 
 }  // namespace osprey

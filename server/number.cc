@@ -12,7 +12,7 @@ absl::optional<int64_t> ParseNumber(absl::string_view text) {
   const absl::string_view digits = text.substr(negative ? 1 : 0);
   if (digits.empty() || (digits.front() == '0' && (digits.size() > 1 || negative)))
     return absl::nullopt;
-  // It takes no sign but '-', no space and no base prefix.
+  // The parser accepts no sign but '-', no space and no base prefix.
   int64_t number = 0;
   const char* const end = text.data() + text.size();
   const std::from_chars_result result = std::from_chars(text.data(), end, number);

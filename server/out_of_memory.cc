@@ -11,7 +11,7 @@ namespace {
 constexpr int kExitFailed = 4;
 const char* name = "";
 
-// Allocates nothing, and runs nobody's destructors, who might.
+// Allocates nothing, and runs no destructors, which might allocate.
 void End() {
   char line[160] = {};
   std::strncat(line, name, 40);

@@ -1,13 +1,13 @@
-// What a program of the house does when it can get no memory any more.
+// How every program of the project ends when it runs out of memory.
 
 #ifndef OSPREY_SERVER_OUT_OF_MEMORY_H_
 #define OSPREY_SERVER_OUT_OF_MEMORY_H_
 
 namespace osprey {
 
-// From now on an allocation by `new` for which there is no memory ends the process with status 4
-// and one line on stderr, "PROGRAM: out of memory; …". For mains: `program` must live as long as
-// the process. Thread rule: before other threads start; it holds for all of them.
+// From now on a failed allocation by `new` ends the process with status 4 and one line on stderr,
+// "PROGRAM: out of memory; …". For mains: `program` must live as long as the process. Thread rule:
+// before other threads start; it applies to all of them.
 void EndWhenOutOfMemory(const char* program);
 
 }  // namespace osprey

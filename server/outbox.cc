@@ -6,7 +6,8 @@
 namespace osprey::server {
 namespace {
 
-// What was dropped is moved out when it is so much, or all: seldom, and before it costs memory.
+// Dropped bytes are moved out when all, or this many, are dropped: rarely, and before they cost
+// much memory.
 constexpr size_t kDroppedBytesMax = 64 << 10;
 
 rdma::FrameHeader HeaderAt(rdma::FrameBytes bytes) {

@@ -1,8 +1,8 @@
-// Replies that cannot go out yet: because the client has no credit left for them, or because more
-// are about to follow. They leave in order, as many in one frame as it takes (a Batch).
+// Replies that cannot be sent yet: the client has no credit left for them, or more are about to
+// follow. They leave in order; each frame takes as many as fit (a Batch).
 //
-// The frames lie one behind the other, as they lie in a Batch, so that many of them are sent with
-// one copy. Pure memory. Thread rule: the engine's thread.
+// The frames are adjacent, as in a Batch, so that many of them are sent with one copy. Pure memory.
+// Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_OUTBOX_H_
 #define OSPREY_SERVER_OUTBOX_H_
@@ -18,19 +18,19 @@ namespace osprey::server {
 
 class Outbox {
  public:
-  // One whole frame, in pieces, which are copied.
+  // Appends one whole frame, whose pieces are copied.
   void Append(absl::Span<const rdma::FrameBytes> pieces);
 
-  // What can leave as one frame of at most `bytes_max` bytes: `count` of the first frames. When
-  // `count` is more than one, a Batch header goes before them, for which `bytes_max` has room. A
-  // frame without a sequence (Goodbye) goes alone. Valid until the next call on this.
-  // REQUIRES: !empty(), and no frame is longer than `bytes_max`.
+  // The frames that fit one frame of at most `bytes_max` bytes: `count` of the first ones. For a
+  // `count` above one a Batch header goes before them, for which `bytes_max` has space. A frame
+  // without a sequence (Goodbye) goes alone. Valid until the next call on this. REQUIRES: !empty(),
+  // and no frame is longer than `bytes_max`.
   struct Slice {
     rdma::FrameBytes bytes;
     size_t count = 0;
   };
   Slice Next(size_t bytes_max) const;
-  // Those have left.
+  // Removes frames that were sent.
   void Drop(const Slice& slice);
   void Clear();
 

@@ -9,7 +9,7 @@
 namespace osprey::server {
 
 void PollerReport::Add(const PollerReport& other) {
-  // Counters are nothing but counts.
+  // Counters consist of counts alone.
   static_assert(std::is_trivially_copyable_v<Counters> && sizeof(Counters) % sizeof(uint64_t) == 0);
   using Counts = std::array<uint64_t, sizeof(Counters) / sizeof(uint64_t)>;
   Counts sum = std::bit_cast<Counts>(counters);
@@ -34,7 +34,7 @@ uint32_t Pollers::Choose(uint32_t affinity) const {
   for (uint32_t i = 0; i < count(); ++i) {
     const std::lock_guard<std::mutex> lock(pollers_[i]->mutex);
     const PollerReport& report = pollers_[i]->report;
-    // Those on their way to it as well.
+    // Includes the connections on their way to it.
     const uint64_t load = report.connections + (pollers_[i]->given - report.requests_taken);
     if (load >= least) continue;
     least = load;

@@ -1,17 +1,17 @@
-// What the pollers of a server share. A poller is an engine on a thread of its own; each has its
-// own transports, connections and sessions, and any of them executes any request, under the lock of
-// the partition that the key is in.
+// The shared state of a server's pollers. A poller is an engine on its own thread, with its own
+// transports, connections and sessions. Any poller executes any request, under the lock of the
+// key's partition.
 //
 //   poller 0: listens ── kConnectRequest ── Choose ──> its own: Accept
 //                                             |
 //                                             '──────> another's: Transport::HandOver
 //   poller 1, 2, …:                  kConnectRequest, handed over ──> Accept
 //
-// A session belongs to one poller for life: the low 8 bits of its id say to which. A client that
-// comes back for one says so when it asks to connect, by the low 32 bits of the id (the affinity).
+// A session belongs to one poller for life: the low 8 bits of its id name it. A client that comes
+// back for a session sends the low 32 bits of its id (the affinity) in the connect request.
 //
-// What each has counted is reported at the end of each turn in which something happened, or a timer
-// was due, so that STATS, answered by any of them, tells of all.
+// Each poller reports its counters at the end of each turn with an event or a due timer. So any of
+// them can answer STATS for all.
 
 #ifndef OSPREY_SERVER_POLLERS_H_
 #define OSPREY_SERVER_POLLERS_H_
@@ -31,31 +31,31 @@ namespace osprey::server {
 
 inline constexpr uint32_t kPollersMax = 64;
 
-// The partitions of a server's region. More than pollers: two that work on keys at random meet in
-// one partition of M, and N of them do N * M / (N + M - 1) times as much as one, if locks are all
-// that they wait for: with M = N it would be no more than half of what N can do.
+// The partitions of a server's region, more than pollers. Two pollers with random keys may meet in
+// one partition. If locks are the only cost, N pollers and M partitions have N * M / (N + M - 1)
+// times the throughput of one. With M = N that would be only half of what N can do.
 inline constexpr uint32_t PartitionsFor(uint32_t pollers) {
   constexpr uint32_t kPerPoller = 4;
   return pollers == 1 ? 1 : std::min(std::bit_ceil(pollers) * kPerPoller, index::kPartitionsMax);
 }
 
-// The poller that a session belongs to.
+// The poller of a session.
 inline constexpr uint32_t PollerOf(uint64_t session_id) { return session_id & 0xff; }
-// A session id of poller `poller`, from 64 random bits. Its low 32 bits are not 0, which would be
+// A session id of poller `poller`, from 64 random bits. Its low 32 bits are not 0, which would mean
 // no affinity.
 inline constexpr uint64_t SessionIdOf(uint64_t random, uint32_t poller) {
   return (random & ~uint64_t{0xff}) | 0x100 | poller;
 }
 
-// What one poller tells of itself.
+// The report of one poller.
 struct PollerReport {
   Counters counters;
   size_t connections = 0;
   size_t sessions = 0;
   size_t sessions_kept = 0;
-  uint64_t requests_taken = 0;  // connect requests that it has dealt with, one way or another
+  uint64_t requests_taken = 0;  // connect requests that it has accepted, rejected or lost
 
-  // Of several: sums.
+  // Adds another poller's report.
   void Add(const PollerReport& other);
 };
 
@@ -69,24 +69,24 @@ class Pollers {
 
   uint32_t count() const { return static_cast<uint32_t>(pollers_.size()); }
 
-  // Who takes a peer that asks with `affinity` (0: any): the poller that it names, if there is one,
-  // else the one with the fewest connections. It must then be told Given, unless nothing came of
-  // it. One thread: the listener's.
+  // Chooses the poller for a peer with `affinity` (0: any): the one that it names, if it exists,
+  // otherwise the one with the fewest connections. Given must follow, unless the connection failed.
+  // Thread rule: the listener's.
   uint32_t Choose(uint32_t affinity) const;
   void Given(uint32_t poller);
 
   void Report(uint32_t poller, const PollerReport& report);
   // Its last report.
   PollerReport Last(uint32_t poller) const;
-  // The last reports of all but `asking`, together.
+  // The sum of the last reports of all but `asking`.
   PollerReport SumOfOthers(uint32_t asking) const;
 
  private:
-  // On cache lines of its own: written by one thread in each of its turns.
+  // On its own cache lines: one thread writes it in each of its turns.
   struct alignas(128) Poller {
     mutable std::mutex mutex;
     PollerReport report;
-    uint64_t given = 0;  // the listener's alone
+    uint64_t given = 0;  // of the listener's thread alone
   };
 
   std::vector<std::unique_ptr<Poller>> pollers_;

@@ -1,10 +1,10 @@
-// Whether a poller turns, and how much of its time it is busy: written by its thread once a turn,
-// read by others without disturbing it.
+// The heartbeat of a poller: whether it turns, and how much of its time it is busy. Its thread
+// writes it once a turn; other threads read it without delaying it.
 //
-//   pulse.Turns(now, worked)      each turn begins so; `worked`: the one before had work to do
+//   pulse.Turns(now, worked)      begins each turn; `worked`: the one before had work
 //   pulse.Sleeps(until)           before the poller sleeps; the next turn ends the sleep
-//   pulse.Idle(now)               how long it has had nothing to do
-//   pulse.Read(now).late          how long it has not turned, though it should have
+//   pulse.Idle(now)               how long it has had no work
+//   pulse.Read(now).late          how long its next turn has been overdue
 //
 // Thread rule: Turns, Sleeps and Idle on the poller's thread, Read on any.
 
@@ -22,24 +22,24 @@
 
 namespace osprey::server {
 
-// On cache lines of its own.
+// On its own cache lines.
 class alignas(128) Pulse {
  public:
   struct Reading {
     uint64_t turns = 0;
-    absl::Duration busy;  // of all its turns so far that had work to do
-    absl::Duration late;  // since a turn should have begun; a turn that goes on counts
+    absl::Duration busy;  // of all its turns so far that had work
+    absl::Duration late;  // since a turn should have begun; includes the current turn
   };
 
   void Turns(absl::Time now, bool worked) {
     const int64_t now_ns = absl::ToUnixNanos(now);
-    // One thread writes: what it wrote last it need not read atomically.
+    // One thread writes, so it can read its own last value without ordering.
     const int64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
     if (worked) Add(busy_ns_, now_ns - begun_ns);
     if (worked || begun_ns == kNotBegun) idle_since_ns_ = now_ns;
     Add(turns_, 1);
     begun_ns_.store(now_ns, std::memory_order_relaxed);
-    // Release, with Read's acquire: who sees it awake sees when this turn began, not the last one.
+    // Release, with Read's acquire: a reader that sees kAwake also sees the begin of this turn.
     wakes_ns_.store(kAwake, std::memory_order_release);
   }
   void Sleeps(absl::Time until) {
@@ -47,7 +47,7 @@ class alignas(128) Pulse {
     wakes_ns_.store(until_ns, std::memory_order_relaxed);
   }
 
-  // Since the end of the last turn that had work to do, by when its answers were on their way; else
+  // The time since the end of the last turn with work, when its answers were sent; before one,
   // since the first turn. For the poller itself.
   absl::Duration Idle(absl::Time now) const {
     return absl::Nanoseconds(absl::ToUnixNanos(now) - idle_since_ns_);
@@ -74,26 +74,26 @@ class alignas(128) Pulse {
     sum.store(sum.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
 
-  std::atomic<int64_t> begun_ns_{kNotBegun};  // the present turn, or the last one
-  std::atomic<int64_t> wakes_ns_{kAwake};     // when its sleep ends at the latest
+  std::atomic<int64_t> begun_ns_{kNotBegun};  // of the present or last turn
+  std::atomic<int64_t> wakes_ns_{kAwake};     // the latest end of its sleep
   std::atomic<int64_t> busy_ns_{0};
   std::atomic<int64_t> turns_{0};
-  int64_t idle_since_ns_ = 0;  // the poller's alone
+  int64_t idle_since_ns_ = 0;  // of the poller's thread alone
 };
 
-// A turn takes some hundred microseconds; a machine that is short of processors may stop it for
-// much longer, but not for so long.
+// A turn takes some hundred microseconds. A machine that is short of processors may stop it for
+// much longer, but not for this long.
 inline constexpr absl::Duration kStuckAfter() { return absl::Seconds(5); }
 
-// When a poller wakes at the latest that sleeps from `now` on for a timer. The kernel's timers run
-// by a clock that may be slewed by 10 % (rdma/raw_clock.h). A sleep as long as sessions are kept
-// would end so late that the poller counted as stuck.
+// The latest end of a sleep from `now` on for a timer. The kernel's timers run by a clock that may
+// be slewed by 10 % (rdma/raw_clock.h). A sleep as long as sessions are kept would end so late that
+// the poller counted as stuck.
 inline absl::Time SleepEnd(absl::Time timer, absl::Time now) {
   constexpr absl::Duration kSleepMax = absl::Seconds(10);
   return std::clamp(timer, now, now + kSleepMax);
 }
 
-// UNAVAILABLE, and which one: a poller has not turned for kStuckAfter, though it should have.
+// UNAVAILABLE, with its number, if a poller's turn has been overdue for kStuckAfter.
 inline absl::Status CheckTurning(absl::Span<const Pulse> pulses, absl::Time now) {
   for (size_t i = 0; i < pulses.size(); ++i) {
     const absl::Duration late = pulses[i].Read(now).late;

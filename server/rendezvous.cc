@@ -61,8 +61,8 @@ absl::StatusOr<size_t> Rendezvous::Post(rdma::Transport& transport, rdma::Connec
   return count;
 }
 
-// Hashing now, while the bytes may still be in the cache, spreads the work of a large value over
-// turns. READs may end in any order; the hash wants them in one.
+// Hashes the bytes while they may still be in the cache. This spreads the work of a large value
+// over turns. READs may end in any order; the hash needs them in sequence.
 void Rendezvous::OnPieceLanded(uint64_t cookie) {
   assert(reading() && NumberOf(cookie) == number_);
   --reading_;

@@ -1,15 +1,15 @@
-// A PUT whose value does not fit into a frame: the server READs it from the client's memory.
+// A PUT whose value does not fit a frame: the server READs it from the client's memory.
 //
 //   client                  server
 //   Put {source, hash}  -->  Reserve a span that no reader can reach
 //                       <--  Post: READ, READ, … straight into the span, each piece on its own
-//                            OnPieceLanded: hash what came; the next READ takes its place
-//                            Finish: the promised XXH3 (W6)? Publish, else give the space back
+//                            OnPieceLanded: hash the piece; the next READ takes its place
+//                            Finish: the promised XXH3 (W6)? Publish, otherwise free the span
 //                       <--  Reply
 //
-// So READs are on the wire all the time, and hashing goes on beside them. The span must not be
-// given back while a READ may still land in it: destroy a Rendezvous only when reading() is false.
-// (Every READ ends with kReadsDone, also when its connection dies.)
+// So READs are always on the wire, in parallel with hashing. The span must not be freed while a
+// READ may still land in it: destroy a Rendezvous only when reading() is false. (Every READ ends
+// with kReadsDone, also when its connection dies.)
 //
 // Thread rule: the engine's thread.
 
@@ -31,18 +31,19 @@
 
 namespace osprey::server {
 
-// The longest READ of a rendezvous. Long enough that its round trip does not matter; short enough
-// that one is copied or hashed in some 25 us, that others' frames get between, and that a client
-// with a slow line (32 KiB/s) is heard of before it counts as silent.
+// The longest READ of a rendezvous. It is so long that its round trip does not matter. It is short
+// enough to be copied or hashed in some 25 us, and lets frames of other clients in between. A
+// client with a slow line (32 KiB/s) completes one before it counts as silent.
 inline constexpr uint64_t kPieceBytesMax = 128 << 10;
-// READs of one rendezvous on their way at once: 1 MiB, what 100 Gbit/s bring in 80 us. More makes
-// turns longer: in the lab, 64 MiB beside a client that writes small values took 0.9 to 1.5 s and
-// its 99th percentile was 13 to 27 ms; with 16 of 256 KiB, 1.4 to 2.7 s and 27 to 78 ms.
+// The limit of READs of one rendezvous in flight: 1 MiB, which takes 80 us at 100 Gbit/s. More
+// makes turns longer. In the lab 64 MiB were put beside a client that writes small values. They
+// took 0.9 to 1.5 s, and that client's 99th percentile was 13 to 27 ms. With 16 of 256 KiB it was 1.4 to
+// 2.7 s and 27 to 78 ms.
 inline constexpr size_t kPiecesInFlightMax = 8;
 
 class Rendezvous {
  public:
-  // Takes no space yet. `number` (not 0, below 2^56) tells its READs from those of others on the
+  // Reserves no memory yet. `number` (not 0, below 2^56) distinguishes its READs from others on the
   // connection. REQUIRES: request.body.rendezvous; `tables` outlives this.
   Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,
              uint64_t number);
@@ -50,26 +51,26 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Makes room for the value. REQUIRES: !reserved(). False: not yet, but room is being made; to be
-  // tried again in a later turn, from room_retry_at() on. Errors: RESOURCE_EXHAUSTED (the region is
-  // full).
+  // Reserves memory for the value. REQUIRES: !reserved(). False: not yet, but memory is being
+  // freed; try again in a later turn, from room_retry_at() on. Errors: RESOURCE_EXHAUSTED (the
+  // region is full).
   absl::StatusOr<bool> Reserve(absl::Time now);
   absl::Time room_retry_at() const { return room_awaited_.retry_at(); }
   bool reserved() const { return space_.valid(); }
 
-  // Posts the next READs, at most `room` of them; returns how many. `region` is the registered
-  // memory of the table. REQUIRES: reserved(). Errors: Transport::PostReads'.
+  // Posts the next READs, at most `room` of them; returns their number. `region` is the registered
+  // memory of the table. REQUIRES: reserved(). Errors: those of Transport::PostReads.
   absl::StatusOr<size_t> Post(rdma::Transport& transport, rdma::ConnectionId id,
                               const rdma::Memory& region, size_t room);
-  // Which rendezvous the READs with this cookie belong to.
+  // The number of the rendezvous of a READ with this cookie.
   static uint64_t NumberOf(uint64_t cookie) { return cookie >> kCookieBits; }
-  // The READ with this cookie ended well, or failed: then there will be no value.
+  // The READ with this cookie succeeded, or failed: then there will be no value.
   void OnPieceLanded(uint64_t cookie);
   void OnPieceFailed() { --reading_; }
   // The transport is gone, and its READs with it.
   void Abandon() { reading_ = 0; }
 
-  // Verifies and publishes. REQUIRES: landed(). DATA_LOSS when the bytes are not the promised ones.
+  // Verifies and publishes. REQUIRES: landed(). DATA_LOSS if the bytes are not the promised ones.
   Answer Finish(absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
@@ -92,8 +93,8 @@ class Rendezvous {
   TableSpace space_;
   RoomAwaited room_awaited_;
   uint64_t piece_bytes_ = 0;
-  // Offsets in the value, at the start of a piece or its end: [hashed_, posted_) is on its way or
-  // has landed before what is in front of it.
+  // Offsets in the value, at the start of a piece or its end. [hashed_, posted_) is on its way, or
+  // has landed before earlier bytes.
   uint64_t posted_ = 0;
   uint64_t hashed_ = 0;
   size_t reading_ = 0;                      // READs that have not ended

@@ -27,7 +27,7 @@ void StopBell::Ring() {
   const int saved_errno = errno;
   rung_.store(true, std::memory_order_relaxed);
   const uint64_t one = 1;
-  // Fails only when it is readable already.
+  // Fails only if the descriptor is readable already.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
   errno = saved_errno;
 }
@@ -44,7 +44,7 @@ struct Runner {
   pthread_t thread = {};
 };
 
-// Until a descriptor is readable or the engine's next timer is due.
+// Sleeps until a descriptor is readable or the engine's next timer is due.
 void Sleep(Engine& engine, const Runner& runner, bool stopping) {
   if (!engine.Arm()) return;
   std::vector<pollfd> waits;

@@ -1,5 +1,4 @@
-// The threads of a server: each drives one engine, sleeps when there is nothing to do, and ends
-// when all are asked to.
+// The threads of a server: each drives one engine, sleeps without work, and ends when all must end.
 
 #ifndef OSPREY_SERVER_RUN_H_
 #define OSPREY_SERVER_RUN_H_
@@ -16,11 +15,10 @@
 
 namespace osprey::server {
 
-// Asks every thread of the server to end. Once rung it stays so. Thread-safe, and Ring may be
-// called by a signal handler.
+// Tells every thread of the server to end, for good. Thread-safe; a signal handler may call Ring.
 class StopBell {
  public:
-  StopBell();  // with no descriptor to be had it is not valid(), and good for nothing
+  StopBell();  // not valid(), and unusable, if there is no descriptor
   ~StopBell();
   StopBell(const StopBell&) = delete;
   StopBell& operator=(const StopBell&) = delete;
@@ -28,7 +26,7 @@ class StopBell {
   bool valid() const { return fd_ >= 0; }
   void Ring();
   bool rung() const { return rung_.load(std::memory_order_relaxed); }
-  // Readable from then on.
+  // Readable after Ring.
   int fd() const { return fd_; }
 
  private:
@@ -38,11 +36,11 @@ class StopBell {
   const int fd_;
 };
 
-// Drives the engines, each with the pulse of its number, until `bell` rings (which one of them does
-// if it fails) and all are done: the first on this thread, each other on one of its own. `now` is
-// thread-safe and never goes back. `started` is called once all threads are there. OK when the end
-// was asked for; else why one failed, or RESOURCE_EXHAUSTED (no thread to be had; `started` was not
-// called).
+// Drives the engines, each with the pulse of its number, until `bell` rings and all are done. A
+// failing engine rings it, too. The first engine runs on this thread, each other on one of its own.
+// `now` is thread-safe and never decreases. `started` is called once all threads exist. Returns OK
+// after a requested end, otherwise the failure of an engine. RESOURCE_EXHAUSTED: no thread is
+// available, and `started` was not called.
 absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
                         const std::function<absl::Time()>& now,
                         const std::function<void()>& started, StopBell& bell);

@@ -42,14 +42,14 @@
 namespace osprey::server {
 namespace {
 
-// --- What the engine is given from outside ------------------------------------------------------
+// --- The engine's inputs -------------------------------------------------------------------------
 
-// Not 0.
+// Returns a random number other than 0.
 uint64_t Random() {
   for (int attempt = 0; attempt < 100; ++attempt) {
     uint64_t value = 0;
-    // So few bytes come whole once the kernel's generator has started; before, getrandom waits, or
-    // is interrupted.
+    // Reads of this size are complete once the kernel's generator has started. Before, getrandom
+    // waits, or is interrupted.
     if (getrandom(&value, sizeof(value), 0) == sizeof(value) && value != 0) return value;
   }
   assert(false && "getrandom fails");
@@ -66,7 +66,7 @@ absl::Duration ProcessCpu() {
 
 // --- Signals ------------------------------------------------------------------------------------
 
-// The handler's; lives as long as the process.
+// For the signal handler; lives as long as the process.
 StopBell* stop_bell = nullptr;
 
 void AskToStop(int) { stop_bell->Ring(); }
@@ -82,8 +82,7 @@ absl::Status HandleSignals() {
   action.sa_handler = AskToStop;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
-  // A client that goes while something is written to its socket is an error of that write, not the
-  // end of the server.
+  // If a client closes its socket, a write to it returns an error instead of ending the server.
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
   return absl::OkStatus();
@@ -91,17 +90,17 @@ absl::Status HandleSignals() {
 
 // --- Start --------------------------------------------------------------------------------------
 
-// Everything of one scheme.
+// The domains and memory of one scheme.
 struct Place {
   rdma::Address::Scheme scheme;
   std::unique_ptr<rdma::Domain> domain;
   std::unique_ptr<rdma::Memory> region;
-  std::vector<std::unique_ptr<rdma::Memory>> scratch;  // by poller: their READs land in it
+  std::vector<std::unique_ptr<rdma::Memory>> scratch;  // by poller: the target of their READs
 };
 
 // In the order of dependency: destroyed from the end.
 struct Server {
-  std::vector<Place> places;  // the domains …
+  std::vector<Place> places;  // the domains must outlive …
   std::unique_ptr<rdma::HostMemory> memory;
   std::unique_ptr<Tables> tables;
   std::unique_ptr<Admission> admission;
@@ -111,14 +110,14 @@ struct Server {
   std::vector<Pulse> pulses;                     // by poller
   std::vector<std::unique_ptr<Engine>> engines;  // by poller
   std::unique_ptr<Monitor> monitor;              // only with …
-  std::unique_ptr<HttpDoor> metrics;             // … this, which uses all of the above
+  std::unique_ptr<HttpDoor> metrics;             // … this, which uses all above
 
   ~Server() {
     metrics.reset();
     engines.clear();
     tables.reset();
     for (Place& place : places) {
-      place.region.reset();  // … outlive what was registered in them, which `memory` outlives
+      place.region.reset();  // … their registrations, which must end before `memory`
       place.scratch.clear();
     }
   }
@@ -148,7 +147,7 @@ absl::Status OpenDomains(const Config& config, Server& server) {
 absl::Status MakeMemory(const Config& config, Server& server) {
   rdma::HostMemoryOptions options;
   options.huge_pages = config.huge_pages;
-  // RDMA devices pin all of it anyway; without one, memory is committed as it is used.
+  // RDMA devices pin all of it anyway; without one, memory is committed on use.
   options.prefault =
       std::any_of(server.places.begin(), server.places.end(),
                   [](const Place& place) { return place.scheme == rdma::Address::Scheme::kRdma; });
@@ -221,7 +220,7 @@ absl::Status MakeEngines(const Config& config, const Clock& clock, Server& serve
   options.random = Random;
   options.process_cpu = ProcessCpu;
   options.log = [&](absl::string_view line) { server.client_log.Write(line, clock.Now()); };
-  // Those who ask for metrics are told what pollers report.
+  // Metrics use the pollers' reports.
   if (config.pollers > 1 || config.metrics.has_value()) {
     server.pollers = std::make_unique<Pollers>(config.pollers);
     options.pollers = server.pollers.get();

@@ -16,7 +16,7 @@ void TellServiceManager(absl::string_view state) {
   if (named == nullptr) return;
   const absl::string_view name = named;
   sockaddr_un address = {};
-  // A path, or @NAME for one that is in no file system.
+  // A path, or @NAME for an abstract socket.
   if (name.size() < 2 || name.size() > sizeof(address.sun_path) ||
       (name[0] != '/' && name[0] != '@')) {
     return;

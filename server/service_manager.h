@@ -1,6 +1,6 @@
-// Tells a service manager (systemd, Type=notify) how the server is: a datagram to the socket that
-// the environment's NOTIFY_SOCKET names, as sd_notify(3) describes it. Without libsystemd, which
-// would bring compression libraries into the server for the sake of one sendto.
+// Reports the server's state to a service manager (systemd, Type=notify): a datagram to the socket
+// of the environment's NOTIFY_SOCKET, as sd_notify(3) describes. It does not use libsystemd, which
+// would add compression libraries to the server for one sendto.
 
 #ifndef OSPREY_SERVER_SERVICE_MANAGER_H_
 #define OSPREY_SERVER_SERVICE_MANAGER_H_
@@ -9,9 +9,9 @@
 
 namespace osprey::server {
 
-// `state`: lines such as "READY=1" and "STATUS=what is shown by systemctl status". Nothing happens
-// where no manager listens; it never blocks, and nobody is told if it fails, since the server
-// serves all the same. Thread-safe.
+// `state`: lines such as "READY=1" and "STATUS=text for systemctl status". Without a manager it has
+// no effect. It never blocks, and ignores failures, because the server works without it.
+// Thread-safe.
 void TellServiceManager(absl::string_view state);
 
 }  // namespace osprey::server

@@ -12,8 +12,8 @@ ResultWindow::Lookup ResultWindow::Find(uint64_t sequence) const {
 }
 
 void ResultWindow::Remember(uint64_t sequence, const Result& result) {
-  // A slow write may end when its number has left the window: then a repetition is told that
-  // nothing is known.
+  // A slow write may end when its number is below the window already: then a repetition of it is
+  // answered with UNKNOWN.
   if (SeenOf(sequence) == Seen::kForgotten) return;
   if (entries_.empty()) entries_.resize(kResultsKept);
   if (sequence > highest_) highest_ = sequence;
@@ -29,7 +29,7 @@ Session& Sessions::Create(Connection* owner) {
     Forget(*kept_.front());
   }
   uint64_t id = 0;
-  // 64 random bits: a second round is as good as impossible, a hundredth means that `random` is
+  // 64 random bits: a second round is practically impossible. A hundredth means that `random` is
   // broken.
   for (int attempt = 0; id == 0 || by_id_.contains(id); ++attempt) {
     assert(attempt < 100);

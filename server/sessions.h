@@ -1,13 +1,12 @@
-// Sessions: what lets a client send a write again after its connection broke, and have it happen
-// once.
+// Sessions: a client can repeat a write after its connection broke, and it is applied once.
 //
-// A client numbers its requests 1, 2, 3 … within its session. The server remembers how it answered
-// the last writes of each session; a write that comes again with the same number is answered from
-// that memory. A session outlives its connection by kSessionKept, for the client to come back to.
+// A client numbers its requests 1, 2, 3 … within its session. The server remembers its answers to
+// the last writes of each session. It answers a write with a known number from that memory. A
+// session outlives its connection by kSessionKept, so that the client can come back.
 //
-// Bounded: a session that nobody owns lives for kSessionKept and no longer, and less when there are
-// `sessions_max` and a new client needs the place: then the one kept longest goes first. A client
-// that comes back later gets a new session and is told so; it must call its unanswered writes
+// Bounded: a session without owner lives for kSessionKept at most. It ends earlier if there are
+// `sessions_max` and a new client needs one: the session kept longest is dropped first. A client
+// that comes back later gets a new session and a notice; it must report its unanswered writes as
 // unknown.
 //
 //   (none)
@@ -17,11 +16,11 @@
 //      |  <-----------------------------  |
 //      |     Hello {resume_session}       |
 //      |                                  |
-//      | the client's Goodbye             | kSessionKept passed, or room wanted
+//      | the client's Goodbye             | kSessionKept passed, or its place is needed
 //      v                                  v
 //   (gone)                              (gone)
 //
-//   A Hello that asks for a session which is still owned waits for the owner's kDisconnected (W9).
+// A Hello for a session that is still owned waits for the owner's kDisconnected (W9).
 //
 // Pure memory: no clock (time is an argument), no I/O. Thread rule: one thread.
 
@@ -49,21 +48,21 @@ class Connection;
 // session is needed longer.
 inline constexpr absl::Duration kSessionKept() { return absl::Seconds(60); }
 
-// The requests that a session may have unanswered. As many fit in one Batch.
+// The limit of a session's unanswered requests. As many fit in one Batch.
 inline constexpr uint32_t kRequestsMax = 128;
 
-// Answers remembered for each session (14 KiB). More than kRequestsMax, since one slow request (a
-// large value) may stay unanswered while later ones come and go: a client's oldest unanswered write
-// may be this many numbers behind its newest.
+// Answers remembered for each session (14 KiB). They are more than kRequestsMax, because one slow
+// request (a large value) may stay unanswered while later ones complete. A client's oldest
+// unanswered write may be this many numbers behind its newest.
 inline constexpr uint32_t kResultsKept = 256;
 
-// How a write was answered: what a repetition of it needs.
+// The answer to a write, as a repetition needs it.
 struct Result {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   uint64_t version = 0;
   uint64_t slot = 0;
   uint64_t value_length = 0;
-  int64_t number = 0;  // has_number: what an increment made
+  int64_t number = 0;  // has_number: the result of an increment
   bool has_number = false;
   rdma::WireReason reason = rdma::WireReason::kNone;
   uint64_t expiry = 0;
@@ -74,8 +73,8 @@ class ResultWindow {
  public:
   enum class Seen {
     kNew,        // not answered yet
-    kAnswered,   // `result` is what was said
-    kForgotten,  // too long ago to know: it may have been applied
+    kAnswered,   // `result` is the answer
+    kForgotten,  // too long ago: it may have been applied
   };
   struct Lookup {
     Seen seen = Seen::kNew;
@@ -90,7 +89,7 @@ class ResultWindow {
       return Seen::kNew;
     return Seen::kAnswered;
   }
-  // REQUIRES: sequence >= 1. Forgets what is kResultsKept behind the highest sequence.
+  // REQUIRES: sequence >= 1. Forgets the answers kResultsKept behind the highest sequence.
   void Remember(uint64_t sequence, const Result& result);
 
  private:
@@ -105,32 +104,32 @@ class ResultWindow {
 struct Session {
   uint64_t id = 0;
   ResultWindow results;
-  Connection* owner = nullptr;     // the connection that speaks for it; null: kept
+  Connection* owner = nullptr;     // the connection of the session; null: kept
   Connection* claimant = nullptr;  // the connection that waits for the owner's end
   absl::Time keep_until = absl::InfiniteFuture();
-  std::list<Session*>::iterator place;  // among the kept; meaningful without an owner
+  std::list<Session*>::iterator place;  // among the kept; valid without an owner
 };
 
 class Sessions {
  public:
-  // `sessions_max` bounds owned and kept together. `random` yields the ids: 64 random bits.
+  // `sessions_max` limits owned and kept together. `random` returns 64 random bits for an id.
   Sessions(size_t sessions_max, std::function<uint64_t()> random);
 
-  // A new session of `owner`. When there are sessions_max, the one kept longest goes.
-  // REQUIRES: fewer than sessions_max are owned.
+  // A new session of `owner`. If there are sessions_max, the one kept longest is dropped. REQUIRES:
+  // fewer than sessions_max are owned.
   Session& Create(Connection* owner);
   // Null: unknown, or gone.
   Session* Find(uint64_t id);
-  // A kept session gets an owner. REQUIRES: it has none.
+  // Gives a kept session an owner. REQUIRES: it has none.
   void Own(Session& session, Connection* owner);
-  // The owner is gone. REQUIRES: there was one, and its kDisconnected has been seen.
+  // The owner is gone. REQUIRES: there was one, and its kDisconnected has been handled.
   void Keep(Session& session, absl::Time now);
-  // Its client needs it no more.
+  // Its client has ended it.
   void Forget(Session& session);
-  // Drops what was kept long enough; returns how many.
+  // Drops sessions kept for long enough; returns their number.
   size_t Expire(absl::Time now);
 
-  // When Expire has something to do.
+  // When Expire has work to do.
   absl::Time next_expiry() const {
     return kept_.empty() ? absl::InfiniteFuture() : kept_.front()->keep_until;
   }

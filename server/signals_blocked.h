@@ -1,5 +1,5 @@
-// Signals are for the first thread: whoever starts another one holds this meanwhile, since threads
-// begin with the mask of who starts them.
+// Signals are for the first thread. A new thread inherits the mask of its creator, which therefore
+// holds this object during the creation.
 
 #ifndef OSPREY_SERVER_SIGNALS_BLOCKED_H_
 #define OSPREY_SERVER_SIGNALS_BLOCKED_H_

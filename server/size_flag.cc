@@ -15,8 +15,8 @@ struct Unit {
 };
 constexpr Unit kUnits[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"B", 0}};
 
-// The shift of a unit that is written as "", "B", "K", "KB" no: that would be 1000, "KiB"; -1:
-// none.
+// The shift of a unit "", "B", "K" or "KiB"; -1: no such unit. "KB" is refused, because it would
+// mean 1000.
 int ShiftOf(absl::string_view unit) {
   if (unit.empty()) return 0;
   for (const Unit& known : kUnits) {

@@ -1,4 +1,4 @@
-// Sizes as people write them: 4096, 64KiB, 512MiB, 4GiB, 1TiB.
+// Sizes in the user's form: 4096, 64KiB, 512MiB, 4GiB, 1TiB.
 
 #ifndef OSPREY_SERVER_SIZE_FLAG_H_
 #define OSPREY_SERVER_SIZE_FLAG_H_
@@ -11,9 +11,9 @@
 
 namespace osprey::server {
 
-// Bytes. A whole number and B, KiB, MiB, GiB, TiB (K, M, G, T and small letters as well); without a
-// unit, bytes. Errors: INVALID_ARGUMENT: quotes `text` and gives an example of what is right.
-// Nothing that does not fit into 64 bits.
+// A size in bytes: a whole number and B, KiB, MiB, GiB, TiB (also K, M, G, T and lower case);
+// without a unit, bytes. Errors: INVALID_ARGUMENT, with `text` and a valid example. Sizes beyond 64
+// bits are refused.
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
 
 // The shortest exact form: FormatSize(536870912) is "512MiB".

@@ -12,7 +12,7 @@ void Line(std::string& text, absl::string_view name, uint64_t value) {
   absl::StrAppend(&text, name, "=", value, "\n");
 }
 
-// "transport=verbs device=rxe0" becomes a line each; words without = are dropped.
+// Splits "transport=verbs device=rxe0" into lines; words without = are dropped.
 void TransportLines(std::string& text, absl::string_view description) {
   for (absl::string_view word : absl::StrSplit(description, ' ', absl::SkipEmpty())) {
     if (word.find('=') != absl::string_view::npos) absl::StrAppend(&text, word, "\n");

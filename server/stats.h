@@ -1,4 +1,4 @@
-// What the server counts, and how it tells: lines "name=value", for STATS.
+// The counters of the server, and their text for STATS: lines "name=value".
 
 #ifndef OSPREY_SERVER_STATS_H_
 #define OSPREY_SERVER_STATS_H_
@@ -17,29 +17,29 @@
 
 namespace osprey::server {
 
-// Why the server let a connection go.
+// Why the server closed a connection.
 enum class CloseReason {
-  kPeer,       // the client left, or died
-  kMalformed,  // a frame that is none, or that comes at the wrong time; a rule of the transport broken
-  kHelloTimeout,     // it was not established in time
-  kSilent,           // nothing came, and the READ of its liveness word failed
+  kPeer,             // the client left, or died
+  kMalformed,        // a malformed or misplaced frame, or a broken rule of the transport
+  kHelloTimeout,     // the handshake did not complete in time
+  kSilent,           // no message came, and the READ of its liveness word failed
   kBlocked,          // it does not take its replies
-  kSuperseded,       // its session went on over another connection
+  kSuperseded,       // its session resumed over another connection
   kStopping,         // the server ends
   kUnauthenticated,  // it did not prove that it has the key
-  kFailed,           // the transport refused something that the server needs for it
+  kFailed,           // the transport refused a call that the server needs for it
 };
 inline constexpr size_t kCloseReasons = 9;
 absl::string_view NameOf(CloseReason reason);
 
 inline constexpr size_t kStatusCodes = 17;  // absl::StatusCode::kOk … kUnauthenticated
 
-// Counted since the server started.
+// Counts since the server started.
 struct Counters {
   // Requests executed or refused, by kind; repetitions included.
   uint64_t puts = 0;
   uint64_t deletes = 0;
-  uint64_t gets = 0;  // GETs by message: a reader's last resort. READs are not seen
+  uint64_t gets = 0;  // GETs by message, when READs did not succeed. The server does not see READs
   uint64_t increments = 0;
   uint64_t appends = 0;
   uint64_t flushes = 0;  // parts of them
@@ -49,14 +49,14 @@ struct Counters {
   uint64_t stats = 0;
 
   uint64_t batches = 0;           // frames that held several requests
-  uint64_t batched_requests = 0;  // of the above, those that came in one
+  uint64_t batched_requests = 0;  // requests that came in such frames
   uint64_t reply_batches = 0;     // frames that held several replies
   uint64_t keys_flushed = 0;
 
-  uint64_t requests_deferred = 0;  // to a later turn, since their client had had its share of one
+  uint64_t requests_deferred = 0;  // to a later turn, because their client had used its share
   uint64_t writes_repeated = 0;    // answered from memory, not applied again
   uint64_t writes_forgotten = 0;   // refused: their number is below the window
-  uint64_t long_appends = 0;       // of the appends, those that were not done at once
+  uint64_t long_appends = 0;       // appends that needed several turns
   uint64_t rendezvous = 0;
   uint64_t rendezvous_reads = 0;
   uint64_t rendezvous_bytes = 0;  // published
@@ -67,7 +67,7 @@ struct Counters {
   uint64_t hint_frames = 0;
   uint64_t report_frames = 0;
 
-  // Frames, headers included. Values that travel by READ are not in them.
+  // Bytes of frames, headers included. Values that travel by READ are excluded.
   uint64_t received_bytes = 0;
   uint64_t sent_bytes = 0;
 
@@ -77,16 +77,16 @@ struct Counters {
   uint64_t authentication_failures = 0;  // a wrong response to a challenge, or another message
   uint64_t sessions_created = 0;
   uint64_t sessions_resumed = 0;
-  uint64_t sessions_refused = 0;  // asked for, but unknown here: a new one was given
+  uint64_t sessions_refused = 0;  // unknown here: the client got a new one
 
   std::array<uint64_t, kStatusCodes> answers = {};  // by absl::StatusCode
 };
 
-// All that there is to tell.
+// The input of the statistics.
 struct StatsInput {
   Counters counters;
   std::string version;    // of the program; for the metrics
-  std::string transport;  // "transport=… device=…", of the connection that asks
+  std::string transport;  // "transport=… device=…", of the requesting connection
   absl::string_view poll_mode;
   absl::string_view evict_mode;
   absl::Duration uptime;
@@ -106,7 +106,7 @@ struct StatsInput {
   ClientGetCounts client_gets;
 };
 
-// Its figures are those of figures.h, in that order.
+// Its lines are those of figures.h, in that order.
 std::string StatsText(const StatsInput& input);
 
 }  // namespace osprey::server

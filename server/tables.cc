@@ -8,12 +8,12 @@
 namespace osprey::server {
 namespace {
 
-// What a partition keeps for updates of values that come by rendezvous, where nothing is evicted.
+// The share of a partition that is reserved for updates by rendezvous, if nothing is evicted.
 constexpr uint64_t kUpdateRoomShareInverse = 64;
 constexpr uint64_t kUpdateRoomBytesMax = 16 << 20;
 
-// Some microseconds: most requests take less. A step of growth takes some 100 us, for which a
-// waiting thread had better sleep.
+// Some microseconds: most requests take less. A step of growth takes some 100 us, and a thread that
+// waits for it should sleep.
 constexpr int kLockSpins = 200;
 constexpr int kPausesMax = 8;
 
@@ -32,7 +32,7 @@ void PartitionLock::lock() {
     for (int pause = 0; pause < pauses; ++pause) Pause();
     pauses = std::min(2 * pauses, kPausesMax);
   }
-  // Acquires what unlock released.
+  // Acquire, with unlock's release.
   while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) word_.wait(kAwaited);
 }
 

@@ -1,12 +1,12 @@
 // The tables of a server, one for each partition of its region (index/partitions.h), and the locks
-// under which several threads use them.
+// for their use by several threads.
 //
 //   Tables                       one for the server; thread-safe
 //     partition 0: lock, Table
 //     partition 1: lock, Table
 //     …
-//   TableAccess                  one for each engine: its way to the tables
-//   LockedTable                  a table for as long as it is held
+//   TableAccess                  one for each engine: its access to the tables
+//   LockedTable                  a table while its lock is held
 //   TableSpace                   a span reserved in one of them
 //
 //   LockedTable table = access.For(key);
@@ -36,16 +36,16 @@
 
 namespace osprey::server {
 
-// A lock that is mostly free, or free again within some microseconds: it spins for about so long,
-// and only then sleeps. Its state is a word of the table's (Table::lock_word).
+// A lock that is mostly free, or free again within some microseconds: it spins for about that time
+// and then sleeps. Its state is a word of the table (Table::lock_word).
 class PartitionLock {
  public:
   explicit PartitionLock(std::atomic<uint32_t>& word) : word_(word) {}
 
   void lock();
   bool try_lock() {
-    // Looked at first: a failed exchange would take the cache line from whoever holds the lock.
-    // Acquires what unlock released.
+    // Loads first: a failed exchange would take the cache line from the lock's holder. Acquire,
+    // with unlock's release.
     uint32_t free = kFree;
     return word_.load(std::memory_order_relaxed) == kFree &&
            word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire,
@@ -58,17 +58,17 @@ class PartitionLock {
  private:
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kHeld = 1;
-  static constexpr uint32_t kAwaited = 2;  // held, and somebody may sleep until it is free
+  static constexpr uint32_t kAwaited = 2;  // held, and a thread may sleep until it is free
 
   std::atomic<uint32_t>& word_;
 };
 
-// A table that nobody else can use while this lives. Move-only; empty after the move.
+// A table under its lock while this lives. Move-only; empty after a move.
 class LockedTable {
  public:
   LockedTable() = default;
-  // Its lock is held by this thread, and released when this ends if it `owns` it; else somebody
-  // sees to that later.
+  // This thread holds the table's lock. The destructor releases it if this `owns` it; otherwise the
+  // holder releases it later.
   LockedTable(index::Table& table, uint32_t partition, bool owns)
       : owns_(owns), table_(&table), partition_(partition) {}
   ~LockedTable() { Release(); }
@@ -88,7 +88,8 @@ class LockedTable {
   index::Table* operator->() const { return table_; }
   uint32_t partition() const { return partition_; }
   bool held() const { return table_ != nullptr; }
-  // What the table does until this ends (Table::effort) is added to `account`, which outlives this.
+  // Adds the work of the table until this ends (Table::effort) to `account`, which must outlive
+  // this.
   void AccountTo(uint64_t& account) {
     account_ = &account;
     effort_before_ = table_->effort();
@@ -114,9 +115,9 @@ class LockedTable {
 class Tables {
  public:
   // Lays out `partitions` empty tables in `region` (zeroed, 4 KiB aligned), which must outlive
-  // this. `options` are for all of them: incarnation and cas_version are the server's, cas_counter
-  // null, and the clock is read by all threads that use them. REQUIRES:
-  // index::IsPartitionCount(partitions). Errors: Table::Create's, of one partition.
+  // this. `options` apply to all: incarnation and cas_version are the server's, and cas_counter is
+  // null. All threads that use the tables read the clock. REQUIRES:
+  // index::IsPartitionCount(partitions). Errors: those of Table::Create, for one partition.
   static absl::StatusOr<std::unique_ptr<Tables>> Create(absl::Span<std::byte> region,
                                                         uint32_t partitions,
                                                         const index::TableOptions& options);
@@ -127,29 +128,29 @@ class Tables {
   index::KeyHash HashOf(absl::string_view key) const { return index::HashKey(key, hash_seed_); }
   uint32_t PartitionOf(absl::string_view key) const { return PartitionOf(HashOf(key)); }
   uint32_t PartitionOf(index::KeyHash hash) const { return index::PartitionOf(hash, partitions()); }
-  // Whether cold keys go when memory is full.
+  // Whether cold keys are evicted when memory is full.
   bool evicts() const { return evicts_; }
   // As Table::Prefetch, without a lock.
   void Prefetch(uint32_t partition, index::KeyHash hash) const {
     parts_[partition]->Prefetch(hash);
   }
-  // What each write of a partition changes, the lock included: whoever is about to lock it.
+  // Prefetches the lock and the data that each write of a partition changes, before its lock.
   void PrefetchHot(uint32_t partition) const { parts_[partition]->PrefetchHot(); }
-  // Waits until nobody else holds it. REQUIRES: this thread holds none.
+  // Waits until the lock is free. REQUIRES: this thread holds none.
   LockedTable Lock(uint32_t partition);
-  // Does not wait: holds nothing if somebody else does.
+  // Does not wait: holds nothing if another thread holds the lock.
   LockedTable TryLock(uint32_t partition);
 
-  // By which keys expire: the clock of `options`.
+  // The clock of `options`, by which keys expire.
   absl::Time ServerTime() const { return clock_(); }
 
-  // A bound for a flush (index::CasCounter::Close): all that was written before has a version up to
-  // it, and all that is written from now on has a higher one.
+  // A bound for a flush (index::CasCounter::Close). Earlier writes have a version up to it, and
+  // later ones a higher one.
   uint64_t CloseVersions() { return counter_.Close(); }
-  // Of all together, as Sum has it. Locks one after the other: what is written meanwhile may be in
-  // or not.
+  // The statistics of all tables, as by Sum. It locks one after the other: concurrent writes may be
+  // included or not.
   index::Table::Stats stats();
-  // Of some, sums; the deepest directory; the load factor of all their segments.
+  // Sums of several tables; the deepest directory; the load factor of all their segments.
   static index::Table::Stats Sum(absl::Span<const index::Table::Stats> parts);
 
  private:
@@ -162,8 +163,8 @@ class Tables {
   std::vector<std::unique_ptr<index::Table>> parts_;
 };
 
-// What one engine uses of the tables: remembers which of them it used, since those may have come to
-// want growth or compaction. Thread rule: the engine's thread.
+// One engine's access to the tables. It records the tables that the engine used, because those may
+// need growth or compaction. Thread rule: the engine's thread.
 class TableAccess {
  public:
   explicit TableAccess(Tables& tables) : tables_(tables) {}
@@ -179,24 +180,24 @@ class TableAccess {
     tables_.Prefetch(partition, hash);
   }
   void PrefetchHot(uint32_t partition) const { tables_.PrefetchHot(partition); }
-  // The table that holds `key`, or would.
+  // The table of `key`, present or not.
   LockedTable For(absl::string_view key) {
     return At(partitions() == 1 ? 0 : tables_.PartitionOf(key));
   }
 
-  // Holds a partition's lock beyond single calls of At, which all must be for that one then, until
-  // LetGo. False, and nothing is held: somebody else holds it, and we were not to wait.
-  // REQUIRES: nothing is held.
+  // Holds a partition's lock across calls of At, until LetGo. All these calls must be for that
+  // partition. False: another thread holds it and `wait` is false; nothing is held then. REQUIRES:
+  // nothing is held.
   bool Hold(uint32_t partition, bool wait);
-  // REQUIRES: Hold was successful.
+  // REQUIRES: Hold returned true.
   index::Table& held() { return *held_; }
-  // `wants_nothing`: the table need not be looked after (TakeTouched).
+  // `wants_nothing`: the table needs no maintenance (TakeTouched).
   void LetGo(bool wants_nothing);
 
   // The partitions used since the last call, a bit each.
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
-  // What the tables did for this engine's requests since the last call, in microseconds or so,
-  // beside the requests themselves.
+  // The extra work of the tables for this engine's requests since the last call, in microseconds or
+  // so.
   uint64_t TakeEffort() { return std::exchange(effort_, 0); }
 
  private:
@@ -220,13 +221,13 @@ class TableSpace {
   ~TableSpace() { Drop(); }
 
   bool valid() const { return reservation_.valid(); }
-  // Its own until it is published: no lock is needed to fill and to hash it.
+  // Not shared until it is published: filling and hashing need no lock.
   absl::Span<std::byte> value() const { return reservation_.value(); }
   void Hash(uint64_t bytes) { reservation_.Hash(bytes); }
 
-  // To publish or to abort it. REQUIRES: valid(), and `table`, its own, is held until then.
+  // To publish or abort it. REQUIRES: valid(), and `table`, its own, is held until then.
   index::Reservation Take(const LockedTable& table);
-  // Gives the space back. REQUIRES: this thread holds no lock.
+  // Frees the span. REQUIRES: this thread holds no lock.
   void Drop();
 
  private:

@@ -1,4 +1,4 @@
-// What the programs of the house are called by: their version.
+// The version of the project's programs.
 
 #ifndef OSPREY_SERVER_VERSION_H_
 #define OSPREY_SERVER_VERSION_H_
@@ -11,7 +11,7 @@ namespace osprey {
 
 inline constexpr absl::string_view kVersion = "0.1.0";
 
-// What --version prints: "kvcli 0.1.0 (protocol 5, layout 4)", and the commit where it is known
+// The output of --version: "kvcli 0.1.0 (protocol 5, layout 4)", and the commit if known
 // (build_commit.h). Programs of the same protocol and layout work together. Thread rule: any.
 std::string VersionLine(absl::string_view program);
 

@@ -21,7 +21,7 @@ absl::Duration Watchdog::Patience() {
   int64_t patience_us = 0;
   if (usec == nullptr || !absl::SimpleAtoi(usec, &patience_us) || patience_us <= 0)
     return absl::InfiniteDuration();
-  // It may mean another process of the service.
+  // The environment may address another process of the service.
   const char* const pid = std::getenv("WATCHDOG_PID");
   if (pid != nullptr && absl::StrCat(getpid()) != pid) return absl::InfiniteDuration();
   return absl::Microseconds(patience_us);

@@ -1,5 +1,5 @@
-// Tells the service manager again and again that the server lives, as long as it does (systemd's
-// WatchdogSec=): when it has not been told for so long, it ends the server and starts another.
+// Notifies the service manager regularly while the server is healthy (systemd's WatchdogSec=).
+// Without a notice for that time, the manager ends the server and starts another.
 
 #ifndef OSPREY_SERVER_WATCHDOG_H_
 #define OSPREY_SERVER_WATCHDOG_H_
@@ -20,13 +20,13 @@ namespace osprey::server {
 // Its thread ends with it.
 class Watchdog {
  public:
-  // After how long without a word the manager acts, as the environment's WATCHDOG_USEC says;
-  // infinite: it does not watch this process.
+  // The manager's time limit, from the environment's WATCHDOG_USEC; infinite: it does not watch
+  // this process.
   static absl::Duration Patience();
 
-  // Tells twice in each `patience`, unless check() says why not: that is logged, once. With an
-  // infinite one it does nothing. `check` is called on a thread of this one's own.
-  // Errors: RESOURCE_EXHAUSTED, there is no thread to be had.
+  // Notifies twice in each `patience`, unless check() returns an error, which is logged once. No
+  // effect with an infinite patience. `check` is called on a thread of this object. Errors:
+  // RESOURCE_EXHAUSTED: no thread is available.
   static absl::StatusOr<std::unique_ptr<Watchdog>> Start(absl::Duration patience,
                                                          std::function<absl::Status()> check);
   ~Watchdog();

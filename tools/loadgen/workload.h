@@ -7,8 +7,8 @@
 //             field is then an even share of the value.
 //   read      Fetches the whole value, the smallest unit of the store.
 //   update    Writes a whole new value (writeallfields=true, the default here). With
-//             writeallfields=false it reads the value, changes one field and writes it back, as other
-//             drivers for such stores do: two operations on the store, without a condition.
+//             writeallfields=false it reads the value, changes one field and writes it back, as
+//             other drivers for such stores do: two operations on the store, without a condition.
 //   scan      Continues where the last scan of the same thread and slot ended, since keys have no
 //             order: it ignores the chosen key and uses the length.
 //
