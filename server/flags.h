@@ -52,9 +52,6 @@ std::vector<std::string> ArgumentsOf(int argc, char** argv);
 // columns wide. They are the flags defined in files whose name contains `file_part`, then `more`,
 // which are not gflags' (name and description). If a description begins with values, "on|off: …",
 // they follow the name: "  --flag=on|off     …".
-// columns: those defined in files whose name contains `file_part`, and behind them `more`, which
-// are not gflags' (name and description). A description that begins with the values that there are,
-// "on|off: …", has them told: "  --flag=on|off     …".
 std::string DescribeFlags(absl::string_view file_part,
                           std::vector<std::pair<std::string, std::string>> more = {});
 
