@@ -266,9 +266,9 @@ class Client {
   // --- Without a copy (client/buffer.h).
 
   // Registered memory of `bytes`, zeroed. Over RDMA it is pinned: RESOURCE_EXHAUSTED if
-  // RLIMIT_MEMLOCK forbids it. Buffers do not count against Options::buffer_bytes_max. Over shm the
-  // client exposes some 50 Buffers at most: a PutFrom another one is RESOURCE_EXHAUSTED until one
-  // of those is destroyed.
+  // RLIMIT_MEMLOCK forbids it. Buffers do not count against Options::buffer_bytes_max. Over shm a
+  // server limits the memories that a client may expose at a time, to 16 at most. The client then
+  // withdraws the one used least recently. A PutFrom waits while all of them are in use.
   absl::StatusOr<Buffer> AllocateBuffer(size_t bytes);
   // Registers memory that the caller owns. It must stay until the Buffer is gone and no operation
   // uses it. Over RDMA alone: over shm FAILED_PRECONDITION, use AllocateBuffer.

@@ -37,7 +37,7 @@ void Engine::Withdraw(const rdma::Memory& memory) {
     exposures_.Withdraw(connection_->id(), memory);
 }
 
-// The server may READ it for a request that was sent on this connection, or is about to be.
+// Whether a request that was sent on this connection, or is about to be, lets the server READ it.
 bool Engine::MayBeRead(const rdma::Memory& memory) const {
   const auto is_in = [&memory](const MessageOperation& message) {
     return message.by_rendezvous() && &message.memory() == &memory;

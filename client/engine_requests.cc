@@ -144,7 +144,7 @@ bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
   const bool is_append = operation.type() == Operation::Type::kMessage &&
                          static_cast<const MessageOperation&>(operation).is_append();
   if (!*appended && is_append && batch_->empty()) {
-    // The server of the last connection took longer frames.
+    // The server of the last connection accepted longer frames.
     End(operation, AppendTooLongError(operation.key().size() + ValueLengthOf(operation),
                                       connection_->append_bytes_max()));
     return true;

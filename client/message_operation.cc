@@ -44,7 +44,7 @@ absl::StatusOr<absl::optional<rdma::WireMemory>> Exposures::Expose(rdma::Connect
     if (IsTooManyExposed(remote.status())) {
       if (!WithdrawOne(id)) return absl::nullopt;
       remote = transport_.Expose(id, memory);
-      // The withdrawal waits for room in the socket.
+      // The withdrawal message waits for space in the socket's buffer.
       if (IsTooManyExposed(remote.status())) return absl::nullopt;
     }
     if (!remote.ok()) return remote.status();
@@ -58,7 +58,7 @@ absl::StatusOr<absl::optional<rdma::WireMemory>> Exposures::Expose(rdma::Connect
   return wire;
 }
 
-// False: all of them may still be READ.
+// False: the server may still READ all of them.
 bool Exposures::WithdrawOne(rdma::ConnectionId id) {
   const rdma::Memory* oldest = nullptr;
   uint64_t used = 0;

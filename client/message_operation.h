@@ -38,22 +38,22 @@
 
 namespace osprey::client {
 
-// What the server may READ on the present connection: the pool's slabs and memory of the user, each
-// exposed when it is first used. Over shm the server bounds how many there are at a time. Then the
-// one that was used least recently is withdrawn, if no request that uses it is unanswered.
+// The memory that the server may READ on the present connection: the pool's slabs and the user's
+// memory, each exposed on its first use. Over shm the server limits their number at a time. At the
+// limit the client withdraws the one used least recently, unless an unanswered request uses it.
 class Exposures {
  public:
   // `may_be_read`: the server may still READ from that memory for a request.
   Exposures(rdma::Transport& transport, std::function<bool(const rdma::Memory&)> may_be_read)
       : transport_(transport), may_be_read_(std::move(may_be_read)) {}
 
-  // How the server names `length` bytes at `data`, which lie within `memory`. Nothing: it has as
-  // many memories as it takes, and all of them are in use; try again after the next answer. Errors:
-  // Transport::Expose's.
+  // The server's name for `length` bytes at `data` within `memory`, which it exposes if necessary.
+  // No value: the limit is reached and all memories are in use; try again after the next answer.
+  // Errors: those of Transport::Expose.
   absl::StatusOr<absl::optional<rdma::WireMemory>> Expose(rdma::ConnectionId id,
                                                           const rdma::Memory& memory,
                                                           const std::byte* data, uint64_t length);
-  // Not READ any more. The memory may go.
+  // Ends the exposure: the server READs the memory no longer, and it may be freed.
   void Withdraw(rdma::ConnectionId id, const rdma::Memory& memory);
   // The connection is gone.
   void Clear() { exposed_.clear(); }
@@ -61,7 +61,7 @@ class Exposures {
  private:
   struct Exposed {
     rdma::RemoteMemory remote;
-    uint64_t used = 0;  // the value of uses_ then
+    uint64_t used = 0;  // the value of uses_ at its last use
   };
 
   bool WithdrawOne(rdma::ConnectionId id);
@@ -109,8 +109,8 @@ class MessageOperation final : public Operation {
   void Start(Request&& request);
 
   // Puts the request under `sequence` into `batch`. False: it does not fit there now, or its value
-  // cannot be exposed before another request is answered. The state
-  // stays; the caller tells with Sent() that it went out. Errors: Transport::Expose's.
+  // cannot be exposed before another request is answered. The state stays; the caller reports the
+  // sending by Sent(). Errors: those of Transport::Expose.
   absl::StatusOr<bool> AppendTo(rdma::FrameBatch& batch, const Link& link, uint64_t sequence);
   void Sent() { state_ = State::kSent, ever_sent_ = true; }
   // kSent -> kDone, or kToSend if there is another part.
@@ -139,7 +139,7 @@ class MessageOperation final : public Operation {
   }
   bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
   bool is_append() const { return opcode_ == rdma::Opcode::kAppend; }
-  // A FLUSH that has done a part: what comes next means something to the same server only.
+  // A FLUSH with a part done: the next part is valid for the same server only.
   bool is_in_mid_flush() const { return flush_cursor_ != 0; }
   uint64_t value_length() const { return value_length_; }
   // The server may have it: it was sent at least once.
@@ -149,7 +149,7 @@ class MessageOperation final : public Operation {
   Buffer& value() { return value_; }
   // The value is in the user's memory.
   bool has_source() const { return source_.data != nullptr; }
-  // What the value lies in. REQUIRES: it is not empty.
+  // The memory of the value. REQUIRES: the value is not empty.
   const rdma::Memory& memory() const { return has_source() ? *source_.memory() : value_.memory(); }
 
  private:

@@ -75,13 +75,13 @@ class Session {
     return places_[sequence % places_.size()].operation;
   }
 
-  // The buffer of one whose user has given up; may be none. REQUIRES: IsUnanswered(sequence).
+  // The buffer of an abandoned request, if it has one. REQUIRES: IsUnanswered(sequence).
   const Buffer& Abandoned(uint64_t sequence) const {
     assert(IsUnanswered(sequence));
     return places_[sequence % places_.size()].buffer;
   }
 
-  // It was not sent before; the first time, of one that was repeated. REQUIRES:
+  // The request was not sent before this time; for a repeated one, the first time counts. REQUIRES:
   // IsUnanswered(sequence).
   absl::Time SentAt(uint64_t sequence) const {
     assert(IsUnanswered(sequence));

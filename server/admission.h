@@ -81,9 +81,9 @@ class Admission {
     uint64_t in_all = 0;
     uint64_t per_source = 0;
     uint64_t strangers = 0;
-    uint64_t descriptors = 0;  // by the transport: the source holds up too many
+    uint64_t descriptors = 0;  // by the transport: the source holds too many
   };
-  // Counts one that the transport refuses.
+  // Counts a peer that the transport refuses.
   void CountRefusedForDescriptors();
   Refusals refusals() const;
   size_t connections() const;

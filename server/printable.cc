@@ -12,14 +12,14 @@ namespace {
 struct Character {
   uint32_t code = 0;
   size_t bytes = 1;
-  bool is_utf8 = true;  // else a single byte that begins no character
+  bool is_utf8 = true;  // false: a single byte that begins no character
 };
 
 bool IsWithin(uint32_t code, uint32_t first, uint32_t last) {
   return code >= first && code <= last;
 }
 
-// The first character of `text`. REQUIRES: there is one.
+// The first character of `text`. REQUIRES: `text` is not empty.
 Character Decode(absl::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const Character invalid = {first, 1, false};
@@ -32,7 +32,7 @@ Character Decode(absl::string_view text) {
     if ((next & 0xC0) != 0x80) return invalid;
     code = code << 6 | (next & 0x3Fu);
   }
-  // Longer than needed, a surrogate, or beyond Unicode.
+  // An overlong form, a surrogate, or beyond Unicode.
   const uint32_t least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
   if (code < least || IsWithin(code, 0xD800, 0xDFFF) || code > 0x10FFFF) return invalid;
   return {code, bytes, true};
@@ -63,7 +63,7 @@ void AppendEscaped(absl::string_view bytes, std::string& out) {
   }
 }
 
-// `also`: characters that get a \ before them.
+// `also`: further characters to escape, with a \ before each.
 std::string Escaped(absl::string_view text, absl::string_view also) {
   std::string out;
   out.reserve(text.size());
@@ -72,7 +72,7 @@ std::string Escaped(absl::string_view text, absl::string_view also) {
     const Character character = Decode(text);
     const absl::string_view bytes = text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);
-    // A digit there would be taken for one of the escape's.
+    // A reader would take a digit there for a part of the escape.
     const bool is_digit =
         follows_hex && !also.empty() && absl::ascii_isxdigit(static_cast<unsigned char>(bytes[0]));
     follows_hex = is_digit;

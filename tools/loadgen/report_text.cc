@@ -76,7 +76,7 @@ void AppendClient(const Measurements& measured, std::string& text) {
 // name=value name="value of words"
 std::string Joined(const Facts& facts) {
   return absl::StrJoin(facts, " ", [](std::string* out, const auto& fact) {
-    // A file that is merged may say anything.
+    // A merged file may have any text.
     const std::string value = Printable(fact.second);
     const char* quote = absl::StrContains(value, ' ') ? "\"" : "";
     absl::StrAppend(out, Printable(fact.first), "=", quote, value, quote);
