@@ -229,6 +229,8 @@ Reason ReasonOfWire(uint32_t reason) {
       return Reason::kValueChanged;
     case rdma::WireReason::kVersionsUsedUp:
       return Reason::kVersionsUsedUp;
+    case rdma::WireReason::kChainFull:
+      return Reason::kChainFull;
     case rdma::WireReason::kAuthenticationFailed:
     case rdma::WireReason::kAuthenticationRequired:
       break;  // never of a reply

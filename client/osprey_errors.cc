@@ -70,6 +70,8 @@ constexpr Description kDescriptions[] = {
      "the server has no version left to give; restart it"},
     {OSPREY_ERROR_OUT_OF_MEMORY, "OSPREY_ERROR_OUT_OF_MEMORY",
      "this process has no memory left; close the client"},
+    {OSPREY_ERROR_CHAIN_FULL, "OSPREY_ERROR_CHAIN_FULL",
+     "too many keys share this key's line of the server's index; use another key"},
     {OSPREY_ERROR_DEADLINE, "OSPREY_ERROR_DEADLINE", "no answer by the deadline"},
     {OSPREY_ERROR_NO_CONNECTION, "OSPREY_ERROR_NO_CONNECTION",
      "no connection to the server by the deadline"},
@@ -169,6 +171,8 @@ int CodeOf(Reason reason) {
       return OSPREY_ERROR_LANES_TAKEN;
     case Reason::kServerFull:
       return OSPREY_ERROR_SERVER_FULL;
+    case Reason::kChainFull:
+      return OSPREY_ERROR_CHAIN_FULL;
     case Reason::kVersionsUsedUp:
       return OSPREY_ERROR_VERSIONS_USED_UP;
     case Reason::kDeadline:

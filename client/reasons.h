@@ -40,6 +40,7 @@ enum class Reason {
   kBuffersUsedUp,      // here: Options::buffer_bytes_max
   kLanesTaken,         // here: PoolOptions::lanes_max
   kServerFull,
+  kChainFull,       // at the server: too many keys share the key's line of the index
   kVersionsUsedUp,  // at the server: only a restart helps
   // Time and connections.
   kDeadline,      // DEADLINE_EXCEEDED

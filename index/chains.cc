@@ -91,6 +91,15 @@ uint32_t Chains::LengthOf(uint64_t home) const {
   return length;
 }
 
+bool Chains::IsFull(uint64_t home) const {
+  uint32_t length = 0;
+  for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
+    if (UsedWords(LineAt(writer_, at)) < kLineWordsUsable) return false;
+    ++length;
+  }
+  return length == kChainLinesMax;
+}
+
 bool Chains::Reserve(uint64_t lines) {
   while (free_lines_ < lines) {
     if (!AddUnit()) return false;

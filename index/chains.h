@@ -46,6 +46,9 @@ class Chains {
   // After a slot was removed from the chain of `home`: frees the empty lines at its end.
   void Trim(uint64_t home);
 
+  // Whether the chain of `home` is at its longest, without a free word.
+  bool IsFull(uint64_t home) const;
+
   // Lines of the chain of `home`.
   uint32_t LengthOf(uint64_t home) const;
 

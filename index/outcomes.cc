@@ -9,6 +9,7 @@ namespace osprey::index {
 namespace {
 
 constexpr char kVersionsUsedUpPayload[] = "osprey/index.VersionsUsedUp";
+constexpr char kChainFullPayload[] = "osprey/index.ChainFull";
 
 }  // namespace
 
@@ -23,6 +24,17 @@ WriteResult NoSuchKey() { return Outcome(absl::NotFoundError("no such key")); }
 
 WriteResult Full() {
   return Outcome(absl::ResourceExhaustedError("the server's memory is full; nothing was changed"));
+}
+
+WriteResult ChainFull() {
+  absl::Status status = absl::ResourceExhaustedError(
+      "too many keys share this key's line of the index; nothing was changed");
+  status.SetPayload(kChainFullPayload, absl::Cord());
+  return Outcome(std::move(status));
+}
+
+bool IsChainFull(const absl::Status& status) {
+  return status.GetPayload(kChainFullPayload).has_value();
 }
 
 absl::Status CheckLengths(uint64_t key_length, uint64_t value_length) {

@@ -14,6 +14,7 @@ namespace osprey::index {
 WriteResult Outcome(absl::Status status, uint64_t version = 0);
 WriteResult NoSuchKey();
 WriteResult Full();
+WriteResult ChainFull();
 WriteResult VersionsUsedUp();
 inline WriteResult Written(uint64_t version) {
   WriteResult result;

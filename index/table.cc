@@ -238,13 +238,21 @@ WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint6
   } else {
     items_.Discard(item);
     NoteLoad(at);
-    return Full();
+    return NoPlaceAt(at);
   }
   NoteExpiry(at, stored.expiry_ns);
   WriteResult result = Outcome(absl::OkStatus(), version);
   result.slot = slot;
   result.expiry_ns = stored.expiry_ns;
   return result;
+}
+
+// Why there is no place for another key at its home. Where memory is full, chains lack lines long
+// before one of them is at its longest.
+WriteResult Table::NoPlaceAt(const Location& at) {
+  if (!chains_.IsFull(at.home)) return Full();
+  ++counts_.chains_full;
+  return ChainFull();
 }
 
 // W2, out of place: the new item is finished but not sealed. Then the old one dies, and the line

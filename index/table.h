@@ -119,7 +119,7 @@ struct Lifetime {
 // The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with
 // the bound); NOT_FOUND (delete, or kVersionIs, of an absent key);
 // ALREADY_EXISTS (kAbsent); FAILED_PRECONDITION (kVersionIs: `version` is the present one);
-// RESOURCE_EXHAUSTED (full, or IsVersionsUsedUp; nothing changed).
+// RESOURCE_EXHAUSTED (full, IsChainFull or IsVersionsUsedUp; nothing changed).
 struct WriteResult {
   absl::Status status;
   uint64_t version = 0;    // of the write; or the present one when a condition failed
@@ -130,6 +130,10 @@ struct WriteResult {
 // Whether a write was refused because no cas version is left. This is permanent for the region;
 // fullness is not.
 bool IsVersionsUsedUp(const absl::Status& status);
+
+// Whether a write was refused because the window and the chain of the key's home hold as many keys
+// as they may. Uniform hashes do not fill a chain: such keys were chosen to share a home.
+bool IsChainFull(const absl::Status& status);
 
 // Small items that a delete makes inline in the space that it freed: bounded work.
 inline constexpr int kPromotionsPerDelete = 2;
@@ -320,6 +324,7 @@ class alignas(128) Table {
     uint64_t promotions = 0;
     uint64_t pull_backs = 0;
     uint64_t chained_inserts = 0;
+    uint64_t chains_full = 0;  // insertions refused with IsChainFull
     uint64_t in_place_updates = 0;
     uint64_t splits = 0;
     // Since the start: items and bytes that compaction moved, and windows that it emptied or
@@ -434,6 +439,7 @@ class alignas(128) Table {
   void ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now);
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);
+  WriteResult NoPlaceAt(const Location& at);
   void ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now);
   bool InsertSlot(uint64_t home, uint64_t slot, absl::Time now);

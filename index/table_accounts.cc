@@ -41,7 +41,7 @@ void Table::Recount(const Location& at, const Account& before, const Account& af
 
 void Table::Stats::Add(const Stats& other) {
   // A new field must be added here.
-  static_assert(sizeof(Stats) == 30 * sizeof(uint64_t));
+  static_assert(sizeof(Stats) == 31 * sizeof(uint64_t));
   for (uint64_t Stats::*field : {
            &Stats::keys,
            &Stats::inline_keys,
@@ -60,6 +60,7 @@ void Table::Stats::Add(const Stats& other) {
            &Stats::promotions,
            &Stats::pull_backs,
            &Stats::chained_inserts,
+           &Stats::chains_full,
            &Stats::in_place_updates,
            &Stats::splits,
            &Stats::compaction_items,

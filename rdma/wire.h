@@ -168,8 +168,9 @@ enum class WireReason : uint32_t {
   kVersionsUsedUp = 9,  // RESOURCE_EXHAUSTED: no cas version is left; only a restart helps
   kAuthenticationFailed = 10,    // UNAUTHENTICATED: the client's key is another one
   kAuthenticationRequired = 11,  // UNAUTHENTICATED: the client has no key
+  kChainFull = 12,  // RESOURCE_EXHAUSTED: too many keys share the key's line of the index
 };
-inline constexpr uint32_t kWireReasonMax = 11;
+inline constexpr uint32_t kWireReasonMax = 12;
 
 // A write happens only if this holds at its instant; else it is answered FAILED_PRECONDITION
 // (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.

@@ -23,8 +23,8 @@ WireReason ReasonOf(const absl::Status& refusal) {
     case absl::StatusCode::kFailedPrecondition:
       return WireReason::kWrongVersion;
     case absl::StatusCode::kResourceExhausted:
-      return index::IsVersionsUsedUp(refusal) ? WireReason::kVersionsUsedUp
-                                              : WireReason::kServerFull;
+      if (index::IsVersionsUsedUp(refusal)) return WireReason::kVersionsUsedUp;
+      return index::IsChainFull(refusal) ? WireReason::kChainFull : WireReason::kServerFull;
     default:
       return WireReason::kNone;
   }
@@ -44,6 +44,8 @@ absl::string_view ShortText(const Result& result) {
       return "the sum does not fit into 64 bits";
     case WireReason::kServerFull:
       return "the server's memory is full; nothing was changed";
+    case WireReason::kChainFull:
+      return "too many keys share this key's line of the index; nothing was changed";
     case WireReason::kValueChanged:
       return "the value changed while it was fetched; nothing was written";
     case WireReason::kVersionsUsedUp:
@@ -364,7 +366,9 @@ absl::string_view GatheredBy(rdma::FrameBytes frame) {
 
 bool RoomAwaited::IsWorthIt(const absl::Status& refusal, const index::Table& table,
                             absl::string_view key, uint64_t value_length, absl::Time now) {
-  if (!absl::IsResourceExhausted(refusal) || index::IsVersionsUsedUp(refusal)) return false;
+  if (!absl::IsResourceExhausted(refusal) || index::IsVersionsUsedUp(refusal) ||
+      index::IsChainFull(refusal))
+    return false;
   since_ = std::min(since_, now);
   const bool evicting = std::exchange(evictions_, table.evictions()) != table.evictions();
   retry_at_ = evicting ? now : now + kRoomRetry();

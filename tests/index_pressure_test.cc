@@ -126,6 +126,7 @@ TEST_P(PressureTest, NothingIsLostOrMadeUp) {
   EXPECT_EQ(stats.keys, model_.size());
   // The test is void unless all of this happened.
   EXPECT_GT(refused_, 0u);
+  EXPECT_EQ(stats.chains_full, 0u);
   EXPECT_GT(compacted, 0u);
   EXPECT_GT(stats.splits, 2u);
   for (const auto& [key, stored] : model_) {

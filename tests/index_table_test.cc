@@ -488,12 +488,33 @@ TEST(TableTest, AValueThatIsWrittenOverInPlaceIsTornForItsReaders) {
   EXPECT_EQ(lookup.counters().torn, 1u);
 }
 
+TEST(TableTest, NoChainIsAtItsLongestWhereMemoryIsFull) {
+  Fixture f;
+  uint64_t refused = 0;
+  for (int i = 0; i < 200000 && refused < 5000; ++i) {
+    const WriteResult result = f.Put(absl::StrCat("key ", i), "v");
+    while (f.table->GrowthWanted() && f.table->GrowStep(TestTime(0))) {
+    }
+    if (result.status.ok()) continue;
+    ++refused;
+    ASSERT_EQ(result.status.code(), absl::StatusCode::kResourceExhausted);
+    ASSERT_FALSE(IsChainFull(result.status)) << i;
+  }
+  EXPECT_EQ(refused, 5000u);
+  EXPECT_EQ(f.table->stats().chains_full, 0u);
+}
+
 TEST(TableTest, ChainAtItsLongestRefusesFurtherKeys) {
   Fixture f;
   const std::vector<std::string> keys = KeysOfHome(7, 200, false);
   size_t stored = 0;
   while (stored < keys.size() && f.Put(keys[stored], "v").status.ok()) ++stored;
   EXPECT_EQ(stored, (2 + kChainLinesMax) * kLineWordsUsable);
+  EXPECT_EQ(f.table->stats().chains_full, 1u);
+  const WriteResult refused = f.Put(keys[stored], "v");
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(IsChainFull(refused.status)) << refused.status;
+  EXPECT_EQ(f.table->stats().chains_full, 2u);
   EXPECT_EQ(f.table->stats().overflow_lines, kChainLinesMax);
   for (size_t i = 0; i < keys.size(); ++i) {
     const GetResult got = f.Read(keys[i]);

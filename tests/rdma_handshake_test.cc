@@ -12,7 +12,7 @@ namespace {
 // One handshake as it must look on the wire for ever: both ends may be of different builds.
 constexpr std::array<unsigned char, 24> kGolden = {
     'O',  'S',  'P', 'R',  // magic
-    4,    0,               // version
+    5,    0,               // version
     24,   0,               // length
     0,    0,               // reason
     32,   0,               // receive credits
@@ -78,7 +78,7 @@ TEST(HandshakeTest, AStrangerIsToldFromAnotherVersion) {
       8;  // whatever another version's layout is, nothing behind the version is looked at
   const absl::Status status = ParseConnectData(BytesOf(later)).status();
   EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
-  EXPECT_NE(status.message().find("version 4 and its peer version 9"), absl::string_view::npos)
+  EXPECT_NE(status.message().find("version 5 and its peer version 9"), absl::string_view::npos)
       << status;
   EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), kProtocolVersion).ok());
   EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), kProtocolVersion + 1).status()),

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "index/layout.h"
+#include "tests/index_test_util.h"
 #include "tests/server_harness.h"
 
 namespace osprey::server {
@@ -480,6 +481,24 @@ TEST(ServerReasonTest, EachRefusalHasItsOwn) {
   server.engine().Stop(server.now());
   server.Settle();
   EXPECT_EQ(client.Ask(client.PutFrame(500, "key", "three")).reason, WireReason::kShuttingDown);
+}
+
+TEST(ServerReasonTest, AChainThatAClientFillsIsToldFromAFullServer) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  uint64_t sequence = 0;
+  RawReply last;
+  last.code = StatusCode::kOk;
+  // The harness hashes with the seed of these keys.
+  for (const std::string& key : index::KeysOfHome(7, 131, /*same_fingerprint=*/false)) {
+    EXPECT_EQ(last.code, StatusCode::kOk) << sequence;
+    last = client.Ask(client.PutFrame(++sequence, key, "v"));
+  }
+  EXPECT_EQ(last.code, StatusCode::kResourceExhausted);
+  EXPECT_EQ(last.reason, WireReason::kChainFull);
+  EXPECT_EQ(last.data, "too many keys share this key's line of the index; nothing was changed");
+  EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "another", "v")).code, StatusCode::kOk);
 }
 
 TEST(ServerReasonTest, AServerWithoutVersionsIsToldFromAFullOne) {

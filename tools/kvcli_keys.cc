@@ -55,6 +55,8 @@ absl::string_view MendOf(const absl::Status& status) {
       return "give it more time with --timeout=SECONDS";
     case Reason::kServerFull:
       return "delete something, or start the server with more --memory";
+    case Reason::kChainFull:
+      return "use another key; other keys are not affected";
     case Reason::kNoConnection:
     case Reason::kPeerGone:
       return "look whether kvserver is running there";
