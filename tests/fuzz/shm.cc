@@ -28,6 +28,7 @@
 #include "rdma/shm_ring.h"
 #include "rdma/shm_socket.h"
 #include "rdma/transport.h"
+#include "tests/fuzz/ancillary.h"
 #include "tests/fuzz/input.h"
 
 namespace osprey::rdma {
@@ -171,8 +172,8 @@ class Script {
     const bool right = honest || input_.Flag();
     // The client's rings and ours: at most as much as both shapes take.
     const size_t bytes = right ? kRawMappingMax : input_.UpTo(kRawMappingMax);
-    UniqueFd rings =
-        Memfd(bytes, right ? F_SEAL_SHRINK | F_SEAL_GROW : static_cast<int>(input_.Byte() & 7));
+    UniqueFd rings = fuzz::NewMemfd(
+        bytes, right ? F_SEAL_SHRINK | F_SEAL_GROW : static_cast<int>(input_.Byte() & 7));
     MapRings(rings.get(), bytes);
     UniqueFd page(fcntl(House::The().page.get(), F_DUPFD_CLOEXEC, 0));
     if (!right && input_.Flag()) page = AnyDescriptor();
@@ -184,34 +185,7 @@ class Script {
     Send(packet, absl::MakeConstSpan(fds, count));
   }
 
-  static UniqueFd Memfd(size_t bytes, int seals) {
-    UniqueFd fd(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    (void)!ftruncate(fd.get(), static_cast<off_t>(bytes));
-    (void)fcntl(fd.get(), F_ADD_SEALS, seals);
-    return fd;
-  }
-  UniqueFd AnyDescriptor() {
-    switch (input_.Choice(8)) {
-      case 0:
-        return Memfd(kPeerBytes, 0);  // not sealed
-      case 1:
-        return Memfd(input_.Byte(), F_SEAL_SHRINK | F_SEAL_GROW);
-      case 2:
-        return UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
-      case 3: {
-        int ends[2];
-        (void)!pipe2(ends, O_CLOEXEC);
-        UniqueFd other(ends[1]);
-        return UniqueFd(ends[0]);
-      }
-      case 4:  // longer than any address space, and empty
-        return Memfd(size_t{1} << (30 + input_.Choice(32)), F_SEAL_SHRINK | F_SEAL_GROW);
-      case 5:
-        return UniqueFd(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
-      default:
-        return Memfd(kPeerBytes, F_SEAL_SHRINK | F_SEAL_GROW);
-    }
-  }
+  UniqueFd AnyDescriptor() { return fuzz::AnyDescriptor(input_, socket_.get(), kPeerBytes); }
   void MapRings(int fd, size_t bytes) {
     if (rings_ != nullptr) munmap(rings_, rings_bytes_);
     rings_ = nullptr;
@@ -237,6 +211,11 @@ class Script {
     if (input_.OneIn(8)) {
       auto* bytes = reinterpret_cast<uint8_t*>(&packet);
       bytes[input_.Byte() % sizeof(packet)] = input_.Byte();
+    }
+    if (input_.OneIn(8)) {
+      return fuzz::SendAncillary(input_, socket_.get(),
+                                 {reinterpret_cast<const std::byte*>(&packet), sizeof(packet)},
+                                 kPeerBytes);
     }
     // An Expose comes with one; more, fewer and others are all wrong.
     uint32_t count = packet.kind == static_cast<uint32_t>(PacketKind::kExpose) ? 1 : 0;
