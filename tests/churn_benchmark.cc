@@ -1,14 +1,14 @@
-// How much of item space holds items when sizes change: a stream of writes, many times the
-// capacity, whose mix of sizes changes again and again, against a room of bounded size.
+// Utilisation of item space when sizes change. A stream of writes, many times the capacity, changes
+// its mix of sizes again and again, in a store of bounded size.
 //
 //   bazel run -c opt //tests:churn_benchmark -- --subject=table --region_mib=1024
 //
 // Each phase draws four sizes, log-uniform between --size_min and --size_max, and writes about as
-// many bytes of each; three writes in ten replace an item, the others are new. --live_percent=N
-// erases random items first, so that live bytes stay at N percent of the capacity; a write that is
-// refused there is refused for fragmentation. With 0 nothing is erased until a write is refused;
-// then random items are, one by one, until it is taken: the room is always as full as it can be.
-// Live bytes are the items' own: header, key and value, without rounding.
+// many bytes of each. Three writes in ten replace an item, the others are new. --live_percent=N
+// first erases random items, so that live bytes stay at N percent of the capacity. A write refused
+// then is refused for fragmentation. With 0 it erases random items only after a write is refused,
+// one by one, until it succeeds: the store is always as full as possible. Live bytes are the items'
+// own: header, key and value, without rounding.
 
 #include <algorithm>
 #include <cinttypes>
@@ -34,7 +34,7 @@ DEFINE_uint64(seed, 1, "of the trace");
 namespace osprey::index {
 namespace {
 
-// Of this thread alone, in microseconds: other programs do not count.
+// CPU time of this thread in microseconds; other programs do not count.
 double CpuMicroseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -141,7 +141,7 @@ void Run::Step() {
     if (refused_++ == 0) at_first_refusal_ = LiveShare();
     while (!taken && !live_.empty()) {
       EraseOne();
-      // What was to be replaced may be elsewhere in the list, or gone: a new one then.
+      // The item to replace may have moved in the list, or be gone: then a new one is written.
       at = live_.size();
       id = next_id_;
       taken = Write(id, bytes);

@@ -1,4 +1,4 @@
-// The engine's connection: made, refused, lost, watched and made again, in virtual time.
+// The engine's connection: opened, refused, lost, monitored and reopened, in virtual time.
 
 #include <algorithm>
 #include <memory>
@@ -57,7 +57,7 @@ TEST_F(ClientEngineTest, AnAttemptThatNobodyAnswersEndsAndIsMadeAgain) {
   BecomeReady();
 }
 
-// A network that is back finds an attempt under way, or one that begins in a moment.
+// When the network is back, an attempt is under way or begins soon.
 TEST_F(ClientEngineTest, AfterAttemptsThatNobodyAnswersThereIsHardlyAPause) {
   StartServer();
   server_->accepts = false;
@@ -110,7 +110,8 @@ TEST_F(ClientEngineTest, ARestartedServerIsFollowedIntoItsNextLife) {
   ASSERT_TRUE(Put("moon", "titan").ok());
   EXPECT_EQ(Get("moon")->bytes, "titan");
   EXPECT_TRUE(absl::IsNotFound(Get("planet").status()));
-  EXPECT_EQ(server_->last_hello.resume_incarnation, 1u);  // it asked; the new one does not know it
+  EXPECT_EQ(server_->last_hello.resume_incarnation,
+            1u);  // it asked to resume; the new server has no such session
   EXPECT_EQ(engine_->counters().connects, 2u);
 }
 
@@ -183,11 +184,11 @@ TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnectio
   EXPECT_EQ(engine_->counters().connects, 1u);
 }
 
-// The process is stopped within Poll, after that was told the time: what has arrived meanwhile is
-// there when it goes on, and comes too late.
+// The process is stopped within Poll, after Poll got the time. Answers that arrive meanwhile are
+// found when it continues, and are too late.
 TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
   const absl::Duration stop = absl::Seconds(5);
-  // Shared with the engine, which looks at its clocks even when it is closed.
+  // Shared with the engine, which reads its clocks even when it is closed.
   const auto stopped = std::make_shared<absl::Duration>();
   clock_ = coarse_clock_ = [this, stopped] { return now_ + *stopped; };
   StartServer();
@@ -219,7 +220,7 @@ TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
   EXPECT_TRUE(engine_->connection().ready());
 }
 
-// The process is stopped while it hands out answers that had come in time.
+// The process is stopped while it delivers answers that had arrived in time.
 TEST_F(ClientEngineTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
   const auto stopped = std::make_shared<absl::Duration>();
   clock_ = coarse_clock_ = [this, stopped] { return now_ + *stopped; };
@@ -248,7 +249,7 @@ TEST_F(ClientEngineTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved
             static_cast<uint64_t>(kGets - late));
   now_ += std::exchange(*stopped, absl::ZeroDuration());
 
-  // Writes: what became of them is not told, though the server said so.
+  // Writes: their results are reported as unknown, though the server sent them.
   constexpr int kPuts = 16;  // as many as the server takes at once
   told = late = 0;
   int may_be_applied = 0;
@@ -327,7 +328,7 @@ TEST_F(ClientEngineTest, HugeAllowancesAreCutToWhatWeKeepAccountOf) {
   StartEngine();
   BecomeReady();
   EXPECT_LE(engine_->connection().terms().requests_max, Connection::kRequestsMax);
-  // A value that no frame takes goes by rendezvous all the same.
+  // A value longer than any frame still goes by rendezvous.
   const std::string value(100000, 'v');
   ASSERT_TRUE(Put("large", value).ok());
   EXPECT_EQ(Get("large")->bytes, value);
@@ -342,7 +343,7 @@ TEST_F(ClientEngineTest, RandomFramesCloseTheConnectionAndHarmNothing) {
   BecomeReady();
   ASSERT_TRUE(Put("planet", "saturn").ok());
   for (int round = 0; round < 200; ++round) {
-    // Mostly a good header, so that what lies behind it is reached.
+    // Mostly a valid header, so that the code behind its checks is reached.
     rdma::FrameHeader header;
     const uint8_t opcodes[] = {1, 2, 5, 16, 18, 64, 64, 64, 64, 200};
     header.opcode = opcodes[random() % 10];
@@ -385,12 +386,12 @@ TEST_F(ClientEngineTest, AReplyInTheNameOfAnotherSessionAnswersNothing) {
   Outcome<uint64_t> put;
   ASSERT_TRUE(StartPut("planet", "saturn", put).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 1; }));
-  // The sequence does wait for an answer: only the session is wrong.
+  // The sequence is waiting for an answer; only the session is wrong.
   server_->SendReply(server_->session() + 5, server_->sequences.back(), {});
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
   EXPECT_FALSE(put.done());
   EXPECT_THAT(std::string(engine_->connection().last_error().message()), HasSubstr("protocol"));
-  CloseEngine();  // while `put` is there to be told
+  CloseEngine();  // while `put` exists to receive the result
   EXPECT_TRUE(absl::IsCancelled(put.status()));
 }
 

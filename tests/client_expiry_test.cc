@@ -1,6 +1,6 @@
-// Keys that expire, as a client sees them: by READs where it knows enough of the server's clock, by
-// message where it does not. Both clocks are in the test's hands: time (now_) is the client's, the
-// server's is ahead of it, behind it, or runs at another speed.
+// Keys that expire, at a client. It uses READs if its bounds of the server's clock suffice, else
+// messages. The test controls both clocks. Time (now_) is the client's; the server's is ahead of
+// it, behind it, or runs at another speed.
 
 #include <cstddef>
 #include <cstdint>
@@ -143,8 +143,8 @@ TEST_F(ClientExpiryTest, WhenItCannotTellItAsksTheServer) {
   ASSERT_TRUE(Put("planet", "saturn", For(kTtl)).ok());
   const absl::Time put_at = now_;
   RunFor(absl::Seconds(2));
-  // Nothing was sent for two seconds: the estimate is 2 ms wide to either side by now. Whatever the
-  // client says then, it is so at the server.
+  // Nothing was sent for two seconds, so the estimate is 2 ms wide on either side. The client's
+  // answer must then be true at the server.
   bool was_found = true;
   for (absl::Time at = put_at + kTtl - absl::Milliseconds(6); now_ < put_at + kTtl + kNearly;
        at += absl::Microseconds(500)) {
@@ -195,7 +195,7 @@ TEST_F(ClientExpiryTest, WhoReadsOtherKeysAsksForNoTime) {
   EXPECT_EQ(messages(), before);
 }
 
-// The answer to nobody must not be taken for somebody's, before a break or after it.
+// A stray answer must not count as the answer to a request, before a break or after it.
 TEST_F(ClientExpiryTest, TheQuestionForTheTimeMayBeLostWithTheConnection) {
   Start(absl::Hours(1));
   server_->resumes = true;
@@ -229,7 +229,7 @@ TEST_F(ClientExpiryTest, TheNextServersClockIsAnother) {
   EXPECT_EQ(rpc_gets(), 0u);
 }
 
-// Both are welcomed so slowly that what is known of one's clock would do for the other's as well.
+// Both are welcomed so slowly that the bounds of one's clock would suffice for the other's as well.
 TEST_F(ClientExpiryTest, NothingIsConcludedFromAServersClockForTheNext) {
   const auto slowly = [this](rdma::FrameHeader&, rdma::WelcomeBody&) {
     now_ += absl::Milliseconds(400);
@@ -257,8 +257,8 @@ TEST_F(ClientExpiryTest, NothingIsConcludedFromAServersClockForTheNext) {
 
 // --- Within a READ -------------------------------------------------------------------------------
 
-// The process is stopped within Poll, just before its READ is carried out: what Poll was told to be
-// the time says nothing of the item that it finds then.
+// The process is stopped within Poll, just before its READ is executed. The time passed to Poll
+// says nothing about the item that it finds then.
 TEST_F(ClientExpiryTest, AKeyThatExpiredWhileTheClientWasStoppedIsNotFound) {
   clock_ = [this] { return now_; };
   Start(absl::Hours(1));
@@ -270,13 +270,13 @@ TEST_F(ClientExpiryTest, AKeyThatExpiredWhileTheClientWasStoppedIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(Get("planet", absl::Seconds(10)).status()));
 }
 
-// A READ that was posted before the key's time was up may have been carried out before, and then
-// the key was there: it may have been given more time since.
+// A READ posted before the key's expiry may have been executed before it, when the key was present.
+// The key's life may have been extended since.
 TEST_F(ClientExpiryTest, AReadPostedBeforeTheKeyExpiredSaysNothingOfItsAbsence) {
   bool fetched = false;
   clock_ = [&] {
-    // The item was fetched, and its bytes are longer on their way than it had to live. Meanwhile it
-    // is given more time.
+    // The item was fetched, and its bytes are under way longer than it had to live. Meanwhile its
+    // life is extended.
     if (std::exchange(fetched, false)) {
       now_ += absl::Milliseconds(100);
       const index::WriteResult longer = server_->table().Expire(
@@ -300,7 +300,7 @@ TEST_F(ClientExpiryTest, AReadPostedBeforeTheKeyExpiredSaysNothingOfItsAbsence) 
 
 // --- Any speed, any moment -----------------------------------------------------------------------
 
-// One client, whose clock is off and runs at another speed, puts and reads; the truth is the
+// One client, whose clock is off and runs at another speed, puts and reads. The reference is the
 // server's clock.
 TEST_F(ClientExpiryTest, WhateverItsClockAClientSaysWhatWasSoDuringItsCall) {
   const unsigned seed = std::random_device()();

@@ -1,5 +1,5 @@
-// GETs through the engine, in virtual time: how many READs they take, what they do when bytes are
-// torn, late or never come, and what they answer then.
+// GETs through the engine, in virtual time: the READs that they take, and their behaviour and
+// answers when bytes are torn, late or missing.
 
 #include <cstring>
 #include <deque>
@@ -23,7 +23,7 @@ class ClientGetTest : public ClientEngineTest {
     StartEngine();
     BecomeReady();
   }
-  // Straight into the table, as if another client had done it.
+  // Directly into the table, as if another client had written it.
   uint64_t Store(absl::string_view key, absl::string_view value) {
     const index::WriteResult result = server_->table().Put(
         key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {}, now_);
@@ -162,7 +162,7 @@ TEST_F(ClientGetTest, AReadThatIsLateCostsOneOperationAndNotTheConnection) {
   EXPECT_LE(now_ - start, absl::Milliseconds(52));
   EXPECT_EQ(engine_->in_flight(), 0);
 
-  // The next one must not be given the buffer in which that READ has yet to land.
+  // The next operation must not get the buffer in which that READ has yet to land.
   Outcome<Value> next;
   ASSERT_TRUE(StartGet("star", next).ok());
   RunFor(absl::Milliseconds(10));
@@ -226,15 +226,14 @@ TEST_F(ClientGetTest, AConnectionThatBreaksInMidLookupIsOnlyADelay) {
     ASSERT_TRUE(value.ok()) << value.status();
     EXPECT_EQ(value->bytes, text);
     EXPECT_EQ(engine_->counters().connects, 1u + break_at);
-    EXPECT_EQ(reads() - before, 2u + break_at);  // the second time from the window again
+    EXPECT_EQ(reads() - before, 2u + break_at);  // after a break it starts from the window again
   }
 }
 
 TEST_F(ClientGetTest, BytesOfAReadThatFailedAreNotBelieved) {
   Store("planet", "saturn");
   ASSERT_EQ(Get("planet")->bytes, "saturn");
-  // The whole line of "planet" is in the half that lands; it is the last word of a connection that
-  // is gone.
+  // The half that lands contains the whole line of "planet", from a connection that is gone.
   network_.FailNextReads(id(), absl::UnavailableError("flushed"));
   network_.before_reads = [&](rdma::ConnectionId) {
     network_.before_reads = nullptr;
@@ -386,7 +385,7 @@ TEST_F(ClientGetTest, GetsWaitForBuffersWhenThereAreFew) {
   for (const Outcome<Value>& get : gets) EXPECT_EQ(get.value->value().bytes, text);
 }
 
-// Each GET in flight has a buffer for its window, and keeps it when it is over.
+// Each GET in flight has a buffer for its window, and keeps it afterwards.
 TEST_F(ClientGetTest, BuffersOfShortReadsAreNotKeptFromLongerOnes) {
   CloseEngine();
   StartEngine(/*operations_max=*/4096, /*buffer_bytes_max=*/4 << 20);
@@ -399,7 +398,7 @@ TEST_F(ClientGetTest, BuffersOfShortReadsAreNotKeptFromLongerOnes) {
     ASSERT_TRUE(RunUntil([&] { return get.done(); }, absl::Seconds(2)));
     ASSERT_TRUE(get.status().ok()) << get.status();
   }
-  // Now with all of them idle.
+  // Now with all buffers idle.
   std::vector<Outcome<Value>> misses(4096);
   for (Outcome<Value>& get : misses) ASSERT_TRUE(StartGet("nowhere", get).ok());
   ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }, absl::Seconds(2)));

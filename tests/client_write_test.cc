@@ -1,6 +1,5 @@
-// Writes through the engine, in virtual time: what is said of them when connections break, servers
-// restart and answers do not come; and that a value's memory is left alone while the server may
-// READ it.
+// Writes through the engine, in virtual time: their results when connections break, servers restart
+// and answers are missing. A value's memory does not change while the server may READ it.
 
 #include <deque>
 #include <string>
@@ -170,7 +169,7 @@ TEST_F(ClientWriteTest, ABatchThatBreaksTheRulesCostsTheConnectionAndNothingElse
     std::string inner;
     if (kind == 1) inner = frame(rdma::Opcode::kPing, session, 1, 0);         // a request
     if (kind == 2) inner = frame(rdma::Opcode::kReply, session, 1, 1 << 20);  // longer than it is
-    if (kind == 3) inner = frame(rdma::Opcode::kReply, session, 999, 0);  // that nobody asked for
+    if (kind == 3) inner = frame(rdma::Opcode::kReply, session, 999, 0);      // without a request
     server_->Send(frame(rdma::Opcode::kBatch, session, 0, inner.size()) + inner);
     EXPECT_TRUE(Put("planet", absl::StrCat(kind)).ok()) << kind;
     EXPECT_EQ(Get("planet")->bytes, absl::StrCat(kind));
@@ -220,7 +219,7 @@ TEST_F(ClientWriteTest, AWriteWithoutAnAnswerFailsAsPerhapsApplied) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(Text(status), HasSubstr("may still be applied, once"));
   EXPECT_THAT(Text(status), Not(HasSubstr("not applied")));
-  // Its late answer harms nobody.
+  // Its late answer is harmless.
   server_->answers = true;
   RunFor(absl::Milliseconds(10));
   EXPECT_EQ(Get("planet")->bytes, "saturn");
@@ -293,7 +292,7 @@ TEST_F(ClientWriteTest, ASentWriteIsUnknownWhenTheServerThatHadItIsGone) {
   StartServer(2);
   ASSERT_TRUE(RunUntil([&] { return put.done(); }, absl::Seconds(5)));
   EXPECT_EQ(put.status().code(), absl::StatusCode::kUnknown) << put.status();
-  EXPECT_TRUE(server_->requests.empty());  // never repeated across lives
+  EXPECT_TRUE(server_->requests.empty());  // never repeated across incarnations
   EXPECT_TRUE(absl::IsNotFound(Get("planet").status()));
 }
 
@@ -328,7 +327,7 @@ TEST_F(ClientWriteTest, WritesAreRepeatedInTheirSessionUnderTheirOldSequencesAnd
   for (const auto& put : puts) EXPECT_TRUE(put.status().ok()) << put.status();
   for (size_t i = 0; i < 9; ++i) EXPECT_EQ(server_->sequences[i], sequences[i % 3]);
   EXPECT_EQ(Get("b")->bytes, large);
-  // What is new goes on behind them.
+  // New writes follow them.
   ASSERT_TRUE(Put("d", "4").ok());
   EXPECT_EQ(server_->sequences.back(), 4u);
 }

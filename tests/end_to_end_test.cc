@@ -1,6 +1,6 @@
-// Client and kvserver as two processes: over shared memory, and in the lab over verbs. What is
-// stored comes back, byte for byte, by READs alone; and a server that is stopped, killed or started
-// again is only a delay.
+// Client and kvserver as two processes: over shared memory, and in the lab over verbs. Stored
+// values come back, byte for byte, by READs alone. A server that is stopped, killed or restarted
+// only causes a delay.
 
 #include <signal.h>
 
@@ -43,7 +43,7 @@ class EndToEndTest : public ::testing::Test {
     server_ = *std::move(server);
     uri_ = server_->uri();
   }
-  // SIGKILL, and a new life at the same address.
+  // SIGKILL, and a restart at the same address.
   void RestartServer() {
     server_.reset();
     StartServer(uri_);
@@ -104,7 +104,7 @@ TEST_F(EndToEndTest, ValuesOfEverySizeComeBackByteForByte) {
   const std::string binary_key("\0\xff\n\0", 4);
   ASSERT_TRUE(client_->Put(binary_key, binary_key).ok());
   EXPECT_EQ(client_->Get(binary_key)->bytes, binary_key);
-  // Whether a long value is there is asked, once each, rather than its bytes READ.
+  // Asks whether each long value exists, once, rather than READing its bytes.
   EXPECT_EQ(Stats()["requests_get"], "3");
 }
 
@@ -119,7 +119,7 @@ TEST_F(EndToEndTest, GetsTakeTheReadsThatTheyShouldAndNoRequest) {
   };
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(reads_of("inline"), 1u);
-    EXPECT_EQ(reads_of("item"), 1u);  // the reply to PUT said where it is
+    EXPECT_EQ(reads_of("item"), 1u);  // the reply to PUT had its location
     EXPECT_EQ(reads_of("absent"), 1u);
   }
   std::map<std::string, std::string> after = Stats();
@@ -246,7 +246,7 @@ TEST_F(EndToEndTest, ManyOperationsInFlightAreAllAnswered) {
 
 // --- Faults
 
-// GETs may be answered without a round of Poll: what goes on beside them is not forgotten.
+// GETs may be answered without a round of Poll. Operations beside them must still progress.
 TEST_F(EndToEndTest, WhoOnlyWaitsForGetsHearsOfTheRestAllTheSame) {
   ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   bool done = false;
@@ -260,8 +260,8 @@ TEST_F(EndToEndTest, WhoOnlyWaitsForGetsHearsOfTheRestAllTheSame) {
   EXPECT_TRUE(done);
 }
 
-// Each PUT begins when the one before has ended: within one call that takes rounds of Poll amid it,
-// as the one at its end gets no further than one PUT.
+// Each PUT begins when the previous one has ended. So a call that takes rounds of Poll makes
+// progress with many, while the Poll at its end completes only one PUT.
 TEST_F(EndToEndTest, ALongMultiGetLetsOtherOperationsGoOn) {
   ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   int puts = 0;
@@ -323,8 +323,7 @@ TEST_F(EndToEndTest, AServerKilledAndRestartedUnderAReaderIsOnlyADelay) {
   for (int life = 0; life < 4; ++life) {
     SCOPED_TRACE(absl::StrCat("life ", life));
     const std::string text = absl::StrCat("value of life ", life, std::string(600, 'x'));
-    // The writer may learn only now that its connection is gone: a write that was sent then is
-    // unknown.
+    // The writer may notice only now that its connection is gone: a write sent then is unknown.
     absl::Status put = writer->Put("planet", text, patient).status();
     if (put.code() == absl::StatusCode::kUnknown)
       put = writer->Put("planet", text, patient).status();
@@ -334,8 +333,8 @@ TEST_F(EndToEndTest, AServerKilledAndRestartedUnderAReaderIsOnlyADelay) {
       ASSERT_TRUE(value.ok()) << value.status();
       ASSERT_EQ(value->bytes, text);
     }
-    // GETs in flight while it is killed and comes back: the value of its life, or nothing in the
-    // next.
+    // GETs in flight while the server is killed and restarted return the value of its incarnation,
+    // or "not found" in the next.
     constexpr int kGets = 50;
     int answered = 0;
     for (int i = 0; i < kGets; ++i) {
@@ -357,9 +356,9 @@ TEST_F(EndToEndTest, AServerKilledAndRestartedUnderAReaderIsOnlyADelay) {
   EXPECT_GE(client_->counters().connects, 5u);
 }
 
-// Over shm the region of a killed server stays readable for its clients. None of them looks at
-// anything between its last operation and the first after the server's end, which is what clients
-// do that ask now and then.
+// Over shm the region of a killed server stays readable for its clients. No client reads anything
+// between its last operation and the first after the server's end, as clients do that make
+// occasional requests.
 TEST_F(EndToEndTest, NothingIsReadFromAServerThatHasEnded) {
   ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   ASSERT_TRUE(client_->Put("rings", Pattern(100000, 1)).ok());
@@ -409,8 +408,8 @@ TEST_F(EndToEndTest, NothingIsReadFromAServerThatHasEnded) {
   EXPECT_EQ(client_->counters().connects, 2u);
 }
 
-// A lock's holder deletes it by its version. It must not delete a lock that another client got from
-// the restarted server.
+// A lock's holder deletes it by its version. It must not delete a lock that another client acquired
+// from the restarted server.
 TEST_F(EndToEndTest, AConditionLearnedOfTheServerBeforeIsNotMet) {
   for (size_t bytes : {8, 600}) {  // inline, and not
     const std::string key = absl::StrCat("lock ", bytes);
@@ -429,7 +428,7 @@ TEST_F(EndToEndTest, AConditionLearnedOfTheServerBeforeIsNotMet) {
     if_mine.if_version = *of_first;
     if_mine.deadline = absl::Seconds(20);
     absl::Status unlock = client_->Delete(key, if_mine).status();
-    // The client may learn only now that its connection is gone.
+    // The client may notice only now that its connection is gone.
     if (unlock.code() == absl::StatusCode::kUnknown)
       unlock = client_->Delete(key, if_mine).status();
     EXPECT_EQ(ReasonOf(unlock), Reason::kWrongVersion) << unlock;

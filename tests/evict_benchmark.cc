@@ -1,12 +1,12 @@
-// How good eviction is: the hit ratio of a cache that is filled on each miss, beside that of exact
-// LRU on the same trace.
+// Quality of eviction: the hit ratio of a cache that is filled on each miss, and that of exact LRU
+// on the same trace.
 //
 //   bazel run -c opt //tests:evict_benchmark -- --keys=1000000 --value_bytes=100
 //
-// The region is the smallest in which a table that does not evict takes `--percent` of the keys.
-// LRU has as many items as that, and, where values differ in length, as many bytes of keys and
-// values. The hits are looked up as a client does, sampled as a client does, and told as a client
-// does: with the next message, which is a miss's PUT. Nothing is told at all with --stride=0.
+// The region is the smallest in which a table without eviction holds `--percent` of the keys. LRU
+// has as many items, and if values differ in length, as many bytes of keys and values. Hits are
+// looked up, sampled and reported as a client does: in the next message, the PUT of a miss. With
+// --stride=0 no hits are reported.
 //
 //   --trace   zipf     the same keys are popular all the time (YCSB's 0.99)
 //             drift    every hundredth GET a popular key and any other change places
@@ -130,7 +130,7 @@ class Lru {
   uint64_t items_max_;
   uint64_t bytes_max_;
   uint64_t bytes_ = 0;
-  std::list<uint64_t> order_;  // the one that was used last stands first
+  std::list<uint64_t> order_;  // most recently used first
   absl::flat_hash_map<uint64_t, std::list<uint64_t>::iterator> places_;
 };
 
@@ -171,7 +171,7 @@ class Store {
     if (sampler_.Hit()) sampler_.Note(lookup.AccessOf(step));
     return true;
   }
-  // A message, with what was sampled; and a turn of the server.
+  // A message with the sampled hits, and a turn of the server.
   bool Put(uint64_t number) {
     now_ += absl::Microseconds(3);
     const double begin = CpuMicroseconds();
@@ -220,7 +220,7 @@ struct Filled {
   uint64_t keys = 0;
   uint64_t bytes = 0;
 };
-// What a table that does not evict takes before it refuses.
+// The number of keys that a table without eviction holds before it refuses.
 Filled FillUp(uint64_t region_bytes, uint64_t keys_max) {
   Store store(region_bytes, /*evict=*/false);
   Filled filled;

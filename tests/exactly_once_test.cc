@@ -1,6 +1,6 @@
-// Exactly once: the connection breaks at every step of the exchange, on either side, and every
-// write is applied once and answered so. A real client and a real server in one process, over
-// shared memory here, over verbs in the lab.
+// Exactly once: the connection breaks at every step of the exchange, on either side. Every write is
+// applied once, and answered so. A real client and a real server in one process, over shared memory
+// here, over verbs in the lab.
 
 #include <algorithm>
 #include <deque>
@@ -24,10 +24,10 @@
 namespace osprey {
 namespace {
 
-// Long against breaking and reconnecting, which over verbs takes the kernel seconds now and then.
+// Long relative to breaking and reconnecting, which over verbs sometimes takes the kernel seconds.
 const absl::Duration kWriteDeadline = InLab() ? absl::Seconds(120) : absl::Seconds(20);
-// Of a client and a server. The kernel has waits of 69 s for those who let it; a machine that is
-// overloaded takes a good part of a second.
+// The bound of a turn of client and server. The kernel has waits of up to 69 s; an overloaded
+// machine takes a good part of a second.
 constexpr absl::Duration kTurnMax = absl::Seconds(10);
 constexpr size_t kRegionBytes = 32 << 20;
 constexpr uint64_t kIncarnation = 0xABCDEF;
@@ -105,7 +105,7 @@ class ExactlyOnceTest : public ::testing::Test {
       };
     }
   };
-  // Runs to the end of it.
+  // Runs until the operation ends.
   template <typename T, typename Start>
   absl::StatusOr<T> Do(Start start) {
     Answer<T> answer;
@@ -139,13 +139,13 @@ class ExactlyOnceTest : public ::testing::Test {
       return client_->StartAppend(key, value, {}, deadline, std::move(done));
     });
   }
-  // How many keys it deleted.
+  // The number of deleted keys.
   absl::StatusOr<uint64_t> Flush() {
     return Do<uint64_t>([&](absl::Time deadline, auto done) {
       return client_->StartFlush(deadline, std::move(done));
     });
   }
-  // By message or READ, whatever the client does.
+  // By message or READ, as the client chooses.
   absl::StatusOr<Value> Get(absl::string_view key) {
     return Do<Value>([&](absl::Time deadline, auto done) {
       return client_->StartGet(key, true, deadline, std::move(done));
@@ -168,11 +168,11 @@ class ExactlyOnceTest : public ::testing::Test {
       sum += (*answer.value)->value;
       expected += ++expected_together_;
     }
-    EXPECT_EQ(sum, expected);  // each number once, so nobody was told another's
+    EXPECT_EQ(sum, expected);  // each number once, so no answer was mixed up
   }
 
-  // Every kind of write, each of which fails or leaves a trace when it is applied twice. Keys start
-  // with `name`.
+  // Every kind of write; each fails or leaves a trace if it is applied twice. Keys start with
+  // `name`.
   void Exchange(const std::string& name) {
     const std::string key = name + "/key", number = name + "/number", log = name + "/log";
     const std::string large(20000, 'l');
@@ -187,7 +187,7 @@ class ExactlyOnceTest : public ::testing::Test {
     IncrementTogether(number, 6);
     const absl::StatusOr<uint64_t> appended = Append(log, "once;");
     ASSERT_TRUE(appended.ok()) << appended.status();
-    // Behind a value so long that the server copies it in steps.
+    // After a value so long that the server copies it in steps.
     const absl::StatusOr<uint64_t> tail = Append(name + "/large", "tail;");
     ASSERT_TRUE(tail.ok()) << tail.status();
     const absl::StatusOr<uint64_t> deleted = DeleteIf(key, *put);
@@ -233,13 +233,13 @@ TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhereverTheConnectionBreaks) {
       if (HasFatalFailure()) return;
       broke = breaker_.broke;
       breaker_.break_at = 0;
-      // One break costs one connection: no answer makes the client leave the next one as well.
+      // One break costs one connection: no answer makes the client leave the next one too.
       EXPECT_LE(client_->counters().connects, 2u);
     }
-    EXPECT_GE(steps, 40);  // else this is no exchange
+    EXPECT_GE(steps, 40);  // fewer would not be a full exchange
     RecordProperty("steps", steps);
   }
-  // Void unless writes were repeated, both those that had been applied and those that had not.
+  // Void unless some repeated writes had been applied, and some had not.
   EXPECT_GE(server_->counters().writes_repeated, 10u);
   EXPECT_GE(server_->counters().sessions_resumed, 40u);
   EXPECT_EQ(server_->counters().writes_forgotten, 0u);
@@ -263,7 +263,7 @@ TEST_F(ExactlyOnceTest, EveryWriteIsAppliedOnceWhenConnectionsBreakAgainAndAgain
     CloseClient();
   }
   EXPECT_GE(server_->counters().writes_repeated, static_cast<uint64_t>(rounds / 2));
-  // However badly a client reconnects, nobody else may wait for it.
+  // A client with failing reconnects must not block other clients.
   EXPECT_LT(longest_turn_, kTurnMax);
   RecordProperty("longest_turn_ms", static_cast<int>(absl::ToInt64Milliseconds(longest_turn_)));
 }

@@ -1,4 +1,4 @@
-// Compaction: items move out of the way of larger ones, and nothing else about them changes.
+// Compaction: items move to make space for larger ones, and nothing else about them changes.
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// Counts the words that are stored into the region: work, without a clock.
+// Counts the words stored into the region, to measure work without a clock.
 class StoreCount : public StoreObserver {
  public:
   StoreCount() { store_observer = this; }
@@ -117,7 +117,7 @@ TEST(CompactionTest, StepsMakeRoomBeforeAWriteAsksForIt) {
   CompactionFixture f(32 * kMiB);
   FillAndThin(f, 200, 2, 3);
   f.CompactAll();
-  // A 128th of the region is at hand; the write itself moves nothing.
+  // A 128th of the region is kept free; the write itself moves nothing.
   const uint64_t moved = f.table->stats().compaction_items;
   EXPECT_GT(moved, 100u);
   ASSERT_TRUE(f.Put("large", std::string(kMiB / 8, 'x')).status.ok());
@@ -152,7 +152,7 @@ TEST(CompactionTest, WriteThatFindsNoRoomDoesABoundedPartItself) {
   EXPECT_FALSE(fitted);
   EXPECT_LE(stores.Take(), (8 * kMiB + kMiB) / kWordBytes + 8192 * 60);
   EXPECT_GT(f.table->stats().compaction_items, 1000u);
-  // The steps go on with it, and then it has room.
+  // Later steps continue with it, and then it fits.
   for (int i = 0; i < 100000 && f.table->CompactStep(TestTime(f.now)); ++i) {
   }
   EXPECT_TRUE(f.Put("huge", std::string(24 * kMiB, 'x')).status.ok());
@@ -200,7 +200,7 @@ TEST(CompactionTest, LeasedItemsStayWhereTheyAre) {
   EXPECT_FALSE(f.Put("large", std::string(3 * kMiB, 'x')).status.ok());
   f.CompactAll();
   for (size_t i = 0; i < kept.size(); ++i) ASSERT_EQ(f.Read(kept[i]).slot, slots[i]);
-  // When the leases have ended they may move.
+  // After the leases have ended they may move.
   f.now = 1001;
   f.CompactAll();
   EXPECT_TRUE(f.Put("large", std::string(3 * kMiB, 'x')).status.ok());
@@ -224,7 +224,7 @@ TEST(CompactionTest, ReservationsUnderWayStayWhereTheyAre) {
       ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(0)).status.ok());
     }  // else it is given back
   }
-  // Every window has one of them: whatever moves, they do not.
+  // Every window has one of them: other items move, these do not.
   f.Put("large", std::string(2 * kMiB, 'x'));
   f.CompactAll();
   for (Reservation& reservation : reservations) {
@@ -260,7 +260,7 @@ TEST(CompactionTest, FullRegionKeepsAllThatIsStoredAndSpaceComesBack) {
   }
   EXPECT_EQ(f.table->stats().keys, stored.size());
   EXPECT_GT(live, 16 * kMiB * 80 / 100);
-  // Half goes: as much comes back, for one size and for another.
+  // Half is deleted, and as much is written again, for one size and for another.
   uint64_t freed = 0;
   for (auto it = stored.begin(); it != stored.end();) {
     if (random() % 2 == 0) {
@@ -348,7 +348,7 @@ TEST(CompactionTest, ItemsOfSeveralChunksAreItemsLikeOthers) {
   }
   ASSERT_GT(keys.size(), 10u);
   for (const std::string& key : keys) ASSERT_EQ(f.Read(key).value, ValueOf(key, 1500));
-  // What lies inside of it looks like no item, whatever the value.
+  // The bytes inside it do not look like an item, whatever the value.
   for (const std::string& key : keys) {
     const Slot slot = Slot::Unpack(f.table->Find(key)->slot);
     f.table->Lease(Slot{slot.offset + 144, 10, 1}.Pack(), TestTime(f.now + 1));
@@ -370,7 +370,7 @@ TEST(CompactionTest, ItemsOfSeveralChunksAreItemsLikeOthers) {
   EXPECT_EQ(f.table->stats().item_bytes, 0u);
 }
 
-// Compaction goes on while this lives, though nobody wants room.
+// Forces compaction during its lifetime, even if no space is needed.
 struct Forced {
   Forced() { compaction_forced = true; }
   ~Forced() { compaction_forced = false; }
@@ -422,7 +422,7 @@ TEST(CompactionTest, ItemThatIsWrittenWhileItIsCopiedIsLeftAlone) {
 class CompactionModelTest : public testing::TestWithParam<uint64_t> {};
 
 // Writes, deletes, reservations, leases and steps in any order, in a region that is always full and
-// whose sizes change: what is read is what was written, by hint or without.
+// whose sizes change. Readers find what was written, by hint or without.
 TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
   const uint64_t seed = GetParam();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -480,7 +480,7 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
     } else if (dice < 65 && !reserved.empty()) {
       Reserved last = std::move(reserved.back());
       reserved.pop_back();
-      if (random() % 4 == 0) continue;  // given up
+      if (random() % 4 == 0) continue;  // abandoned
       const WriteResult result = f.table->Publish(std::move(last.reservation), {}, TestTime(f.now));
       if (!result.status.ok()) continue;  // the index is full
       model[last.key] = {last.value, result.version, result.slot};
@@ -519,7 +519,7 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
     ASSERT_EQ(f.Read(key).value, known.value);
     ASSERT_TRUE(f.Delete(key));
   }
-  // A copy that was under way is given up by the next step.
+  // The next step abandons a copy that was under way.
   f.now += 100000;
   f.CompactAll();
   EXPECT_EQ(f.table->stats().item_bytes, 0u);

@@ -1,4 +1,4 @@
-// A table that evicts: what goes, what stays, and that nothing else is lost or made up.
+// Eviction: which keys go, which stay, and that nothing else is lost or invented.
 
 #include <cstring>
 #include <memory>
@@ -53,7 +53,7 @@ class EvictionTest : public testing::Test {
     for (uint64_t i = 0; i < count; ++i) found += Has(absl::StrCat(prefix, i));
     return found;
   }
-  // As a client that has READ the key.
+  // As the access hint of a client that has READ the key.
   uint64_t HintOf(const std::string& key) {
     RegionMap map(kTestIncarnation, kEvictionRegionBytes);
     FillMap(map, memory_.data());
@@ -212,7 +212,7 @@ TEST_F(EvictionTest, LivesAreKeptWhileSegmentsSplitAndItemsMove) {
     for (uint64_t i = 0; i < kHot; ++i) ASSERT_TRUE(table_->Touch(absl::StrCat("hot", i)));
   }
   const uint64_t splits = table_->stats().splits;
-  // As much again as fits, and then so much more that the hand has passed once but not often.
+  // Twice as much as fits, and then more, so that the hand has passed once but not often.
   uint64_t i = 0;
   while (table_->stats().evictions < 8000) {
     ASSERT_TRUE(Put(absl::StrCat("cold", i++), 60).status.ok());
@@ -248,7 +248,7 @@ TEST_F(EvictionTest, NotEvenWhenItIsTheOnlyOneThatMayGo) {
   for (; Put(absl::StrCat("leased", leased), 20000).status.ok() && Has("written"); ++leased) {
     table_->Lease(table_->Find(absl::StrCat("leased", leased))->slot, now_ + absl::Seconds(100));
     (void)table_->Touch("written");
-    // Before the next one must make room for itself.
+    // Before the next one must free space for itself.
     if (table_->stats().item_space_bytes > kEvictionRegionBytes - (600 << 10)) break;
   }
   const Condition unchanged{Condition::Kind::kVersionIs, first.version};
@@ -300,7 +300,7 @@ TEST_F(EvictionTest, AValueThatLeasesKeepOutEvictsNothing) {
     for (int i = 0; i < 20; ++i) EXPECT_FALSE(table_->Reserve("long", bytes, now_).ok());
   }
   EXPECT_EQ(table_->evictions(), evictions);
-  // When they have ended it may go on.
+  // After they have ended it may continue.
   now_ += absl::Hours(2);
   absl::StatusOr<Reservation> reservation;
   for (int i = 0; i < 100 && !reservation.ok(); ++i) {
@@ -346,12 +346,12 @@ TEST_F(EvictionTest, ALongValueLeavesWhatFitsBesideIt) {
     reservation = table_->Reserve("long", bytes, now_);
   }
   ASSERT_TRUE(reservation.ok());
-  // Of the 14 % that are left a slab may lie half in the value's way.
+  // Half a slab of the remaining 14 % may lie in the value's way.
   EXPECT_GE(table_->stats().keys, before.keys * 8 / 100);
   EXPECT_TRUE(table_->Publish(*std::move(reservation), {}, now_).status.ok());
 }
 
-// They lie in each other's way, and are too long to be moved there: enough is free, in pieces.
+// They obstruct each other, and are too long to be moved: enough is free, but in pieces.
 TEST_F(EvictionTest, LongValuesOfAllLengthsFindRoomAmongEachOther) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200; ++i) {
@@ -415,7 +415,7 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
   std::vector<uint64_t> hints;
   for (int i = 0; i < 200000; ++i) {
     uint64_t hint = random() % 2 == 0 ? random() : good[random() % good.size()];
-    // Near what is there: other words, other kinds, other fingerprints.
+    // Close to present keys: other words, other kinds, other fingerprints.
     hint ^= uint64_t{1} << random() % 64;
     if (random() % 2 == 0) hint ^= uint64_t{1} << random() % 8;
     if (random() % 4 == 0)
@@ -426,7 +426,7 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
   EXPECT_EQ(table_->stats().hints, 200200u);
   EXPECT_GT(table_->stats().hints_unmatched, 190000u);
   EXPECT_EQ(table_->stats().cas_version, version);
-  // Of keys that are gone, and of places that are used for others.
+  // Hints of deleted keys, and of places with other contents now.
   for (int i = 0; i < 2000; i += 2)
     ASSERT_TRUE(table_->Delete(absl::StrCat("key", i), {}, now_).status.ok());
   table_->TakeHints(good);
@@ -437,14 +437,14 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
 
 // --- Time to live ------------------------------------------------------------
 
-// Where items find no room, a small key takes the place of others in its line: not when it expired
-// while room was sought, and the condition was that it is there.
+// If items find no space, a small key replaces others in its line. The exception is a key that
+// expired meanwhile, if the condition was that it exists.
 TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSought) {
   constexpr uint64_t kSmallBytes = 256 << 10;
   RegionMemory memory(kSmallBytes);
   const absl::Time start = TestTime(0);
   absl::Time expiry = absl::InfiniteFuture();
-  int looks_left = 0;  // until the expiry has come
+  int looks_left = 0;  // until the expiry
   TableOptions options;
   options.incarnation = kTestIncarnation;
   options.hash_seed = kTestSeed;
@@ -458,7 +458,7 @@ TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSough
                                      Lifetime::For(absl::Seconds(10)));
   ASSERT_TRUE(old.status.ok());
   table->Lease(old.slot, start + absl::Seconds(10));
-  // All item space is others', and leased; the key's line is full.
+  // Other keys hold all item space, under leases; the key's line is full.
   for (int i = 0; i < 1000; ++i) {
     const WriteResult other =
         table->Put(absl::StrCat("leased", i), BytesOf(std::string(500, 'v')), {}, start);
@@ -485,7 +485,7 @@ TEST_F(EvictionTest, AWriteForWhichNobodyMayGoSaysWhatItTookAndSoonKnows) {
     if (!result.status.ok()) break;
     table_->Lease(result.slot, now_ + absl::Hours(1));
   }
-  // Some passes over all the lines that there are.
+  // Some passes over all lines.
   const uint64_t lines = table_->stats().segments * kLinesPerUnit;
   const uint64_t effort = table_->effort();
   EXPECT_EQ(Put("more", 3000).status.code(), absl::StatusCode::kResourceExhausted);
@@ -495,8 +495,8 @@ TEST_F(EvictionTest, AWriteForWhichNobodyMayGoSaysWhatItTookAndSoonKnows) {
 
 // --- Against a model -------------------------------------------------------------
 
-// A key may vanish at any time, but what is found is what was put last, and what has vanished does
-// not come back. Readers with maps and hints of any age.
+// A key may vanish at any time, but a found value is the last one put, and a vanished key does not
+// come back. Readers with maps and hints of any age.
 class EvictionModelTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
@@ -566,7 +566,7 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
   }
   EXPECT_GT(vanished, 100u);
   EXPECT_GT(hits, 500u);
-  // Nothing else is in it, and nothing of what it holds is lost.
+  // The table contains exactly these keys.
   uint64_t present = 0;
   for (const auto& [key, value] : model) {
     const absl::StatusOr<Table::View> view = table->Find(key);
@@ -587,7 +587,7 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
 INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest,
                          testing::Range(uint64_t{1}, uint64_t{1 + 12 / kVolumeParts}));
 
-// So a server may leave a table alone that wants nothing.
+// So a server may skip a table without work.
 TEST(StepWantedTest, AStepThatIsNotWantedDoesNothing) {
   for (const bool evict : {false, true}) {
     RegionMemory memory(kEvictionRegionBytes);

@@ -1,5 +1,5 @@
-// The writer and the reader together, against a model: whatever was written is what a client finds
-// by reading bytes, and what the server finds itself.
+// The writer and the reader together, against a model. A client finds what was written by READs
+// alone, and so does the server itself.
 
 #include <cstring>
 #include <random>
@@ -74,7 +74,7 @@ TEST(TableTest, SmallValueIsReadInOneReadAndALargeOneInTwo) {
   EXPECT_EQ(miss.counters.reads, 1u);
 }
 
-// Behind it in its words are zeros (layout.h).
+// The rest of its words is zeros (layout.h).
 TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
   Fixture f;
   ASSERT_TRUE(f.Put("k", "12345678-secret").status.ok());
@@ -89,7 +89,7 @@ TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
   EXPECT_FALSE(held());
 }
 
-// A line's words are all looked at together, and only some of them are heads.
+// The search compares all words of a line at once, and only some of them are heads.
 TEST(TableTest, AnInlineValueThatLooksLikeASlotIsNone) {
   Fixture f;
   // Keys of 8 B with one home, so that their values begin at a word.
@@ -130,7 +130,7 @@ TEST(TableTest, HintsThatWentStaleCostReadsAndNothingElse) {
   got = f.Read("key", first);
   EXPECT_EQ(got.kind, Lookup::Kind::kMiss);
 
-  // A hint of another key, or of nothing at all.
+  // A hint of another key, or to no item.
   const uint64_t other = f.Put("other", std::string(200, 'c')).slot;
   EXPECT_EQ(f.Read("key", other).kind, Lookup::Kind::kMiss);
   const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
@@ -163,7 +163,7 @@ TEST(TableTest, ConditionsAreJudgedByTheVersionThatIsThere) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(f.Read("key").value, "2");
   ASSERT_TRUE(f.Delete("key", IfVersion(second.version)).status.ok());
-  // Versions never repeat for a key, not across its deletion either.
+  // Versions never repeat for a key, even across its deletion.
   EXPECT_GT(f.Put("key", "4").version, second.version);
 }
 
@@ -239,13 +239,13 @@ TEST(TableTest, AReservationMayBeHashedWhileItIsFilled) {
   }
 }
 
-// Else a long value would keep everybody waiting when it is published.
+// Otherwise a long value would block all other requests when it is published.
 TEST(TableTest, WhatWasHashedIsNotHashedAgain) {
   Fixture f;
   absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 5000, TestTime(1));
   std::memset(reservation->value().data(), 'v', 5000);
   reservation->Hash(5000);
-  reservation->value()[100] = std::byte{'w'};  // nobody may
+  reservation->value()[100] = std::byte{'w'};  // not allowed here
   ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(1)).status.ok());
   EXPECT_NE(f.Read("key").kind, Lookup::Kind::kHit);
 }
@@ -324,7 +324,7 @@ TEST(TableTest, TableIsLaidOutInAnyRegionOfSensibleSize) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Keys of one home, so that its window and chain are under pressure: the ways out, one after the
+// Keys of one home overfill its window and chain, and use all ways to find space, one after the
 // other.
 TEST(TableTest, WindowDemotesBeforeItChainsAndRecoversWhenKeysGo) {
   Fixture f;
@@ -370,11 +370,11 @@ TEST(TableTest, FullIsRefusedAndChangesNothing) {
     }
   }
   ASSERT_EQ(refused, 100);
-  // What is left of 512 KiB without the index's room is full of items of 352 B.
+  // The rest of 512 KiB without the index's space is full of items of 352 B.
   EXPECT_GT(stored.size() * 352, (kTinyRegionBytes - 4 * kUnitBytes) * 9 / 10);
   EXPECT_EQ(f.table->stats().keys, stored.size());
   for (const auto& [key, value] : stored) ASSERT_EQ(f.Read(key).value, value);
-  // Deleting and writing again works at once, before any grace has passed.
+  // Deleting and rewriting works at once, before any grace period has passed.
   for (const auto& [key, value] : stored) {
     ASSERT_TRUE(f.Delete(key).status.ok());
     ASSERT_TRUE(f.Put(key, value).status.ok()) << key;
@@ -418,7 +418,7 @@ TEST(TableTest, AFullTableTakesAsLongAValueForAKeyThatItHas) {
     put_all(bytes, 'a');
     put_all(bytes - 1, 'b');
     put_all(bytes, 'c');
-    // With a time to live, with another one, and without.
+    // With a time to live, with a new one, and without.
     for (const int64_t ttl : {1000, 2000, 0}) {
       for (const std::string& key : keys) {
         const uint64_t version = f.table->Find(key)->version;
@@ -454,7 +454,7 @@ TEST(TableTest, AFullTableKeepsRoomForUpdatesThatComeSlowly) {
       ASSERT_TRUE(one.ok()) << key << ": " << one.status();
       absl::StatusOr<Reservation> two = f.table->Reserve(keys[3], 30000, TestTime(f.now));
       ASSERT_TRUE(two.ok()) << two.status();
-      // A third must wait. There is nothing for other keys, nor for longer values.
+      // A third must wait. There is no space for other keys, nor for longer values.
       EXPECT_FALSE(f.table->Reserve(keys[4], 30000, TestTime(f.now)).ok());
       EXPECT_TRUE(f.table->MayMakeRoom(keys[4], 30000));
       EXPECT_FALSE(f.table->Reserve("other", 9000, TestTime(f.now)).ok());
@@ -471,7 +471,7 @@ TEST(TableTest, AFullTableKeepsRoomForUpdatesThatComeSlowly) {
   EXPECT_EQ(f.table->stats().item_bytes, 0u);
 }
 
-// A reader of the old value notices: what it copied in part is torn.
+// A reader of the old value notices: its partial copy is torn.
 TEST(TableTest, AValueThatIsWrittenOverInPlaceIsTornForItsReaders) {
   Fixture f(2 << 20);
   const std::vector<std::string> keys = FillWith(f, 400000);
@@ -556,7 +556,7 @@ TEST_P(ModelTest, RandomWritesLeaveWhatTheyWould) {
   TableOptions options;
   options.reuse_grace = absl::Milliseconds(random() % 3 * 50);
   Fixture f(kTinyRegionBytes, options);
-  // Some keys crowd three neighbouring windows, the others are anywhere.
+  // Some keys overfill three neighbouring windows, the others are anywhere.
   std::vector<std::string> keys;
   for (uint32_t home : {10u, 11u, 12u}) {
     for (std::string& key : KeysOfHome(home, 60, false)) keys.push_back(std::move(key));
@@ -636,7 +636,7 @@ TEST_P(ModelTest, RandomWritesLeaveWhatTheyWould) {
   EXPECT_EQ(stats.keys, model.size());
   EXPECT_EQ(stats.key_bytes, key_bytes);
   EXPECT_EQ(stats.value_bytes, value_bytes);
-  // The test is void unless all of this happened.
+  // The test is void unless all of these have occurred.
   EXPECT_GT(stats.demotions, 10u);
   EXPECT_GT(stats.promotions, 10u);
   EXPECT_GT(stats.pull_backs, 10u);

@@ -1,5 +1,5 @@
-// kvbench as people and scripts use it, on a kvserver. Over shared memory; in the lab, over verbs,
-// what depends on the transport: a process takes seconds there.
+// kvbench as people and scripts use it, on a kvserver. Over shared memory; in the lab, tests that
+// depend on the transport run over verbs: a process takes seconds there.
 
 #include <signal.h>
 
@@ -59,8 +59,8 @@ class KvbenchTest : public ::testing::Test {
 
   static ProgramResult Kvbench(std::vector<std::string> args) {
     args.push_back(absl::StrCat("--server=", server_->uri()));
-    // Before those of the test, which count instead. On a machine that is busy with other tests the
-    // server may not run for a second.
+    // Before the test's own options, which override these. On a machine that is busy with other
+    // tests the server may not run for a second.
     args.insert(args.begin() + 1, "--timeout=30");
     return Bare(args);
   }
@@ -72,7 +72,7 @@ class KvbenchTest : public ::testing::Test {
     EXPECT_EQ(Figure(load.out, "[INSERT], Return=OK"), 500);
   }
 
-  // The number behind "[READ], Operations, "; -1 if there is no such line.
+  // The number after "[READ], Operations, "; -1 if there is no such line.
   static double Figure(const std::string& out, const std::string& name) {
     for (const absl::string_view line : absl::StrSplit(out, '\n')) {
       double figure = 0;
@@ -201,7 +201,8 @@ TEST_F(KvbenchTest, AnOpenLoopKeepsItsRateAndTellsBothTimes) {
       Kvbench({"run", "--workload=b", "--records=500", "--target=500", "--duration=1.5s",
                "--warmup=0.2", "--arrivals=fixed", "--depth=16", "-s"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  // What was due in the end, and was not begun as the machine stood still, is told as being behind.
+  // Operations that were due at the end but not begun, since the machine stood still, are reported
+  // as being behind.
   const double behind_s = Figure(run.out, "[OVERALL], BehindAtEnd(ms)") / 1000;
   EXPECT_GE(behind_s, 0);
   EXPECT_GE(Figure(run.out, "[OVERALL], Operations"), 710 - 500 * behind_s);
@@ -246,7 +247,7 @@ TEST_F(KvbenchOnAnyTransportTest, WithoutMemoryTheStatusIsFourAndALineSaysSo) {
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "a sanitizer's shadow memory does not fit under a limit of address space";
 #endif
-  // In memory a number of JSON takes many times the two bytes that it takes here.
+  // In memory a JSON number takes many times the two bytes that it takes here.
   std::string json = "[1";
   for (int i = 0; i < 8'000'000; ++i) json += ",1";
   std::ofstream(InDirectory("much.json")) << json << "]";
@@ -309,7 +310,7 @@ TEST_F(KvbenchOnAnyTransportTest, AFullServerEndsALoadWithStatusFour) {
   EXPECT_EQ((*small)->Stop(), 0);
 }
 
-// The lines of the code block of tools/README.md that begins so.
+// The lines of the code block of tools/README.md that begins with this line.
 std::vector<std::string> BlockOfReadme(const std::string& beginning) {
   std::ifstream file("tools/README.md");
   std::vector<std::string> lines;
@@ -320,7 +321,8 @@ std::vector<std::string> BlockOfReadme(const std::string& beginning) {
   return lines;
 }
 
-// As printed, two processes side by side among them; and what the page shows of their output.
+// The commands as printed, including two processes side by side; and their output as the page shows
+// it.
 TEST_F(KvbenchOnAnyTransportTest, TheReadmesCommandsWorkAndPrintWhatItShows) {
   std::string script = "set -eu\n";
   int commands = 0;
@@ -344,7 +346,7 @@ TEST_F(KvbenchOnAnyTransportTest, TheReadmesCommandsWorkAndPrintWhatItShows) {
   EXPECT_TRUE(merged.is_object());
   for (const std::string& line : BlockOfReadme("# kvbench run: workload=b")) {
     if (absl::StartsWith(line, "[")) {
-      // But for the figure.
+      // Except for the number.
       EXPECT_THAT(result.out, HasSubstr("\n" + line.substr(0, line.rfind(", ") + 2)));
       continue;
     }

@@ -1,5 +1,5 @@
-// Export and import as scripts use them: nothing is lost or changed on the way there and back, what
-// was interrupted goes on, and the server's CPU takes no part in an export.
+// Export and import as scripts use them. Nothing is lost or changed in a round trip, an interrupted
+// run can be resumed, and an export uses no CPU of the server.
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -38,14 +38,14 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 
 constexpr const char* kFormats[] = {"jsonl", "csv", "binary"};
-// So many that a signal comes before they are through, mostly.
+// So many that a signal usually arrives before the end.
 constexpr int kMany = 30'000 / kVolumeParts;
-// Of a signal that may come too late.
+// The attempts with a signal that may arrive too late.
 constexpr int kAttemptsMax = 20;
 
 bool Exists(const std::string& path) { return std::ifstream(path).is_open(); }
 
-// What has to do with files alone is the same there, and slower.
+// Tests of files alone would give the same results there, more slowly.
 #define SKIP_IN_LAB() \
   if (InLab()) GTEST_SKIP() << "nothing in it has to do with RDMA"
 
@@ -70,7 +70,7 @@ class KvcliBulkTest : public KvcliOwnServerTest {
     };
     for (int i = 0; i < keys; ++i) {
       const size_t length = i < megabytes ? 1 << 20 : i % 10 == 0 ? 0 : random() % 200;
-      // Some are text, so that both ways of writing them are met.
+      // Some are text, so that both encodings occur.
       values_[absl::StrCat(i, i % 3 == 0 ? "," : bytes(random() % 20))] =
           i % 4 == 0 ? std::string(length, "x\n\",\\"[i % 5]) : bytes(length);
     }
@@ -112,21 +112,21 @@ class KvcliBulkTest : public KvcliOwnServerTest {
     EXPECT_EQ(found.size(), values_.size());
   }
 
-  // Until the import under way has stored so much, or some time has passed.
+  // Waits until the import under way has stored so much, or some time has passed.
   void AwaitCount(uint64_t keys) {
     const absl::Time end = absl::Now() + absl::Seconds(20);
     while (client_->Count().value_or(0) < keys && absl::Now() < end)
       absl::SleepFor(absl::Milliseconds(1));
   }
-  // Until one of them is there.
+  // Waits until one of them exists.
   static void AwaitFile(const std::string& path, const std::string& other) {
     const absl::Time end = absl::Now() + absl::Seconds(20);
     while (!Exists(path) && !Exists(other) && absl::Now() < end)
       absl::SleepFor(absl::Milliseconds(1));
   }
 
-  // Has `interrupt` called of the process of an export that has begun, until that was in time: what
-  // the terminal shows then. `interrupt` returns the exit status of one that it was in time for.
+  // Calls `interrupt` with the process of an export that has begun, until one was in time. Returns
+  // the terminal's output of that one. `interrupt` returns the exit status if it was in time.
   template <typename Interrupt>
   std::string InterruptExport(const std::string& path, const std::vector<std::string>& flags,
                               Interrupt interrupt) {
@@ -145,7 +145,7 @@ class KvcliBulkTest : public KvcliOwnServerTest {
     return "";
   }
 
-  // Runs the line that a terminal shows behind "go on with: ", in a shell.
+  // Runs in a shell the command that a terminal shows after "go on with: ".
   static ProgramResult GoOnAsToldOn(const std::string& screen) {
     const std::string told = "go on with: ";
     const size_t at = screen.rfind(told);
@@ -287,7 +287,7 @@ TEST_F(KvcliBulkTest, ADamagedBinaryFileIsNotImportedBeyondTheDamage) {
   ASSERT_EQ(bytes.substr(0, 8), "OSPREYKV");
   bytes[bytes.size() - 200] ^= 1;
   std::ofstream(path, std::ios::binary) << bytes;
-  // Found out by its first bytes, whatever it is called.
+  // Detected by its first bytes, whatever its name.
   ASSERT_EQ(std::rename(path.c_str(), Path("export").c_str()), 0);
   const ProgramResult imported = Kvcli({"import", Path("export")});
   EXPECT_EQ(imported.exit_status, 4);
@@ -300,7 +300,7 @@ TEST_F(KvcliBulkTest, AnInterruptedImportTellsHowToGoOnAndThenAllIsThere) {
   const std::string path = Path("all.bin");
   ASSERT_EQ(Kvcli({"export", path}).exit_status, 0);
   ASSERT_EQ(Kvcli({"flush"}).exit_status, 0);
-  // Through a pipe that stays open: the rest does not come before the interrupt.
+  // Through a pipe that stays open. The rest does not arrive before the interrupt.
   const std::string bytes = Contents(path);
   std::ofstream(Path("part"), std::ios::binary) << bytes.substr(0, bytes.size() / 2);
   std::vector<std::string> command = Command({"import", "-"});
@@ -375,7 +375,7 @@ TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
         });
     EXPECT_FALSE(Exists(path));
     EXPECT_TRUE(Exists(path + ".part"));
-    // What came behind the last page before it stopped is written once more.
+    // Entries written after the last page before the stop are written again.
     std::ofstream(path + ".part", std::ios::binary | std::ios::app) << "half a record";
     const ProgramResult resumed = GoOnAsToldOn(screen);
     ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
@@ -384,7 +384,7 @@ TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
   EXPECT_EQ(Kvcli({"export", Path("never"), "--resume"}).exit_status, 2);
 }
 
-// What was saved once a second is all there is then.
+// Only the state saved once a second is left.
 TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
   SKIP_IN_LAB();
   Fill(kMany, 3);
@@ -409,7 +409,7 @@ TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
 TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
   SKIP_IN_LAB();
   Fill(kMany, 0);
-  // Its name does not tell its format, and a shell would take it for something else.
+  // Its name does not show its format, and a shell would misread it.
   const std::string path = Path("it's 50% of $x; true.dat");
   ASSERT_EQ(Kvcli({"export", path, "--format=csv"}).exit_status, 0);
   const std::string there = values_.begin()->first;
@@ -509,7 +509,7 @@ TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsN
   EXPECT_THAT(full.err, HasSubstr("standard output cannot be written"));
 }
 
-// A file system of 1 MiB, in a mount namespace of its own.
+// A file system of 1 MiB, in its own mount namespace.
 TEST_F(KvcliBulkTest, AnExportThatFillsTheDiskGoesOnOnceThereIsRoom) {
   SKIP_IN_LAB();
   if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
@@ -564,7 +564,7 @@ TEST_F(KvcliBulkTest, TheFormatIsAsTheNameEndsAndWhatNoFormatHasIsRefused) {
     EXPECT_EQ(imported.exit_status, 2);
     EXPECT_THAT(imported.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("--format=jsonl")));
   }
-  // What a file holds says more than its name.
+  // A file's contents override its name.
   ASSERT_EQ(Kvcli({"export", Path("x.dat"), "--format=binary"}).exit_status, 0);
   EXPECT_EQ(Kvcli({"import", Path("x.dat")}).exit_status, 0);
   EXPECT_EQ(Kvcli({"import", Path("x.txt"), "--format=jsonl"}).exit_status, 0);

@@ -1,6 +1,7 @@
-// The checker beside the plainest one that there can be: every order of every choice of what may
-// have happened, with a model of its own. Of short histories of all kinds of operations, made by
-// running them at random instants, and then often spoiled, both must say the same.
+// Compares the checker with the simplest possible one, which tries every order of every choice of
+// effective writes, with its own model. The histories are short and have all kinds of operations.
+// They are made by running operations at random instants, and often corrupted. Both checkers must
+// agree.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,7 +37,7 @@ constexpr Kind kKinds[] = {Kind::kGet,         Kind::kPut,          Kind::kPut,
 
 // --- A key ---------------------------------------------------------------------------------------
 
-// One that is there; it ends at some instant from `end_from` to `end_to`.
+// A present key; it ends at some instant from `end_from` to `end_to`.
 struct Item {
   std::string value;
   uint64_t version = 0;  // 0: could be any
@@ -45,7 +46,7 @@ struct Item {
 };
 using Key = std::optional<Item>;
 
-// What it is after an operation, and what was answered.
+// The state after an operation, and the answer.
 struct Effect {
   Key key;
   Outcome outcome = Outcome::kOk;
@@ -61,7 +62,7 @@ std::optional<int64_t> SumOf(const Key& key, int64_t by) {
   return number + by;
 }
 
-// `agrees`: whether the version asked for is the key's. `last`: its instant at the latest.
+// `agrees`: whether the requested version is the key's. `last`: the latest possible instant.
 Effect Execute(const Operation& op, const Key& key, bool agrees, int64_t last, uint64_t version) {
   Item written = key.value_or(Item());
   written.version = version;
@@ -130,19 +131,19 @@ class EveryOrder {
   }
 
  private:
-  // Whether all of `left`, in some order, can come at instants from `now` on.
+  // Whether all of `left`, in some order, can have instants from `now` on.
   bool From(uint32_t left, const Key& key, int64_t now) {
     int64_t last = kNever;
     for (size_t i = 0; i < history_.size(); ++i) {
       if ((left >> i & 1) != 0 && history_[i].outcome != Outcome::kUnknown)
         last = std::min(last, history_[i].returned);
     }
-    if (last == kNever) return true;  // what may be left may as well never happen
+    if (last == kNever) return true;  // an optional operation may never take effect
     for (size_t i = 0; i < history_.size(); ++i) {
       const int64_t from = std::max(now, history_[i].call);
       if ((left >> i & 1) == 0 || from > last) continue;
       uint32_t rest = left & ~(1u << i);
-      // Writes that were given up before the server went must have happened before.
+      // Writes that were given up before the server's loss must have taken effect before it.
       if (history_[i].kind == Kind::kLoss) {
         const bool forgets =
             std::any_of(history_.begin(), history_.end(), [&](const Operation& op) {
@@ -193,7 +194,7 @@ class EveryOrder {
 
 // --- Histories -----------------------------------------------------------------------------------
 
-// True ones: operations at instants, by a clock, with a key that ends at an instant.
+// Correct histories: operations at instants, by a clock, with a key that ends at an instant.
 class Making {
  public:
   explicit Making(Dice& dice) : dice_(dice) {}
@@ -216,7 +217,8 @@ class Making {
       Happen(op, instant);
       history.push_back(std::move(op));
     }
-    // Unknown ones may have been answered before their instant: but not if the server went between.
+    // Unknown writes may have been answered before their instant, but not if the server was lost
+    // between.
     for (Operation& op : history) {
       if (op.outcome == Outcome::kUnknown && dice_.Chance(50) &&
           std::none_of(history.begin(), history.end(),
@@ -292,7 +294,7 @@ class Making {
   }
 
   Dice& dice_;
-  bool narrow_ = false;  // few kinds and values, much unknown
+  bool narrow_ = false;  // few kinds and values, many unknown results
   Key key_;
   uint64_t versions_ = 1;
 };

@@ -1,4 +1,4 @@
-// The checker, on histories of which it is known whether they are linearizable.
+// The checker, on histories with known results.
 
 #include "tests/linearizability.h"
 
@@ -88,7 +88,7 @@ TEST(LinearizabilityTest, WhatIsConcurrentMayGoEitherWay) {
   EXPECT_FALSE(Accepts({Put(0, 10, "a"), Get(1, 2, "a"), Miss(3, 4)}));  // back in time
   EXPECT_TRUE(Accepts({Put(0, 10, "a"), Put(0, 10, "b"), Get(11, 12, "a"), Get(13, 14, "a")}));
   EXPECT_FALSE(Accepts({Put(0, 10, "a"), Put(0, 10, "b"), Get(11, 12, "a"), Get(13, 14, "b")}));
-  // They touch: concurrent.
+  // They touch, so they are concurrent.
   EXPECT_TRUE(Accepts({Put(0, 5, "a"), Miss(5, 6)}));
 }
 
@@ -111,7 +111,7 @@ TEST(LinearizabilityTest, AnUnknownWriteMayHappenOnceLateOrNever) {
   EXPECT_FALSE(Accepts({unknown, Get(6, 7, "u"), Miss(8, 9)}));
   EXPECT_FALSE(Accepts({unknown, Get(6, 7, "u"), Put(8, 9, "x"), Get(10, 11, "u")}));  // twice
   EXPECT_FALSE(Accepts({Miss(0, 1), Get(2, 3, "u"), Put(4, 5, "u", 0, Outcome::kUnknown)}));
-  // What was not applied never was.
+  // A write reported as not applied has no effect.
   EXPECT_FALSE(Accepts({Put(0, 5, "u", 0, Outcome::kUnapplied), Get(6, 7, "u")}));
   EXPECT_TRUE(Accepts({Put(0, 5, "u", 0, Outcome::kUnapplied), Miss(6, 7)}));
 }
@@ -154,9 +154,9 @@ TEST(LinearizabilityTest, AWriteOfUnknownEndGoesWithTheServerThatHadIt) {
   EXPECT_TRUE(Accepts({unknown, Get(12, 13, "u"), loss, Miss(21, 22)}));
   EXPECT_FALSE(Accepts({unknown, loss, Get(21, 22, "u")}));
   EXPECT_FALSE(Accepts({unknown, loss, Miss(21, 22), Get(23, 24, "u")}));
-  // It was still being tried when there was a new server.
+  // The client still retried it when there was a new server.
   EXPECT_TRUE(Accepts({Put(0, 15, "u", 0, Outcome::kUnknown), loss, Get(21, 22, "u")}));
-  // A key that went alone: the server lives.
+  // A key that was evicted: the server lives.
   const Operation evicted = Op(Kind::kEvicted, 10, 20, Outcome::kOk);
   EXPECT_TRUE(Accepts({Put(0, 1, "a"), unknown, evicted, Miss(21, 22), Get(23, 24, "u")}));
 }
@@ -196,7 +196,7 @@ TEST(LinearizabilityTest, OfManyAlikeOfUnknownEndAnyNumberMayHaveHappened) {
     deletions.push_back(Miss(at + 2, at + 3));
     EXPECT_EQ(Accepts(deletions), deleted <= 8) << deleted;
   }
-  // Others are not alike.
+  // Other writes are not interchangeable.
   const Operation a = Put(0, 1, "a", 0, Outcome::kUnknown);
   const Operation b = Put(0, 1, "b", 0, Outcome::kUnknown);
   EXPECT_TRUE(Accepts({a, b, Get(2, 3, "a"), Get(4, 5, "b")}));
@@ -231,7 +231,7 @@ TEST(LinearizabilityTest, PersistAndExpireNeedTheKeyAndMoveItsEnd) {
   EXPECT_FALSE(Accepts({put, Op(Kind::kPersist, 50, 51, Outcome::kOk), Miss(500, 501)}));
   EXPECT_FALSE(Accepts({put, Op(Kind::kPersist, 120, 121, Outcome::kOk)}));
   EXPECT_TRUE(Accepts({put, Op(Kind::kPersist, 120, 121, Outcome::kNotFound)}));
-  // A reader was told that it was gone, and then it was made to live on.
+  // A reader found it absent, and then its life was extended.
   EXPECT_FALSE(Accepts(
       {put, Op(Kind::kPersist, 90, 120, Outcome::kOk), Miss(111, 112), Get(130, 131, "a")}));
   Operation expire = Op(Kind::kExpire, 20, 21, Outcome::kOk);
@@ -263,7 +263,7 @@ TEST(LinearizabilityTest, WhatIsTooMuchIsSaid) {
   EXPECT_FALSE(CheckLinearizable(history, 1000).decided);
 }
 
-// Histories made by running operations at random instants on a model, and then spoiled.
+// Histories made by running operations at random instants on a model, and then corrupted.
 TEST(LinearizabilityTest, RandomTrueHistoriesAreAcceptedAndSpoiledOnesMostlyNot) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -301,7 +301,7 @@ TEST(LinearizabilityTest, RandomTrueHistoriesAreAcceptedAndSpoiledOnesMostlyNot)
       history.push_back(op);
     }
     ASSERT_TRUE(Accepts(history));
-    // A value that nobody wrote.
+    // A value that no client wrote.
     for (Operation& op : history) {
       if (op.kind != Kind::kGet) continue;
       Operation was = op;
@@ -310,7 +310,7 @@ TEST(LinearizabilityTest, RandomTrueHistoriesAreAcceptedAndSpoiledOnesMostlyNot)
       ASSERT_FALSE(Accepts(history));
       op = was;
     }
-    // Another value that somebody wrote: may be true of another instant.
+    // Another written value, which may be right for another instant.
     for (Operation& op : history) {
       if (op.kind == Kind::kGet && op.outcome == Outcome::kOk)
         op.answer = absl::StrCat((op.answer[0] - '0' + 1) % 3);

@@ -1,4 +1,4 @@
-// kvserver --metrics as who watches it sees it.
+// kvserver --metrics as monitoring sees it.
 
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -66,8 +66,8 @@ class MetricsProcessTest : public testing::Test {
     EXPECT_TRUE(scrape.ok()) << scrape.status() << answer->body;
     return scrape.value_or(Scrape());
   }
-  // Asks until so many requests are told: a poller tells of them at the end of its turn, after the
-  // answer. The last scrape, if they never are.
+  // Scrapes until so many requests are reported. A poller reports them at the end of its turn,
+  // after the answer. Returns the last scrape, even if they are never reported.
   Scrape AwaitRequests(double requests) const {
     Scrape scrape;
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
@@ -77,7 +77,7 @@ class MetricsProcessTest : public testing::Test {
     }
     return scrape;
   }
-  // Asks until the server's health has that status: its text, or "" if it never has.
+  // Asks until the server's health has that status. Returns its text, or "" after the timeout.
   std::string AwaitHealth(int status) const {
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
       const absl::StatusOr<HttpAnswer> answer = GetHttp(port_, "/healthz");
@@ -87,7 +87,7 @@ class MetricsProcessTest : public testing::Test {
     return "";
   }
 
-  // Of all kinds, those that clients of the library make.
+  // Requests of all kinds that clients of the library make.
   static double RequestsIn(const Scrape& scrape) {
     double sum = 0;
     for (const auto& [sample, value] : scrape.samples) {
@@ -100,7 +100,7 @@ class MetricsProcessTest : public testing::Test {
   uint16_t port_ = 0;
 };
 
-// Stops one thread of a process, as if it hung in a system call; the others go on.
+// Stops one thread of a process, as if it hung in a system call; the others continue.
 class StoppedThread {
  public:
   StoppedThread(pid_t pid, const std::string& name) {
@@ -156,7 +156,7 @@ TEST_F(MetricsProcessTest, TellWhatWasDone) {
   EXPECT_EQ(AwaitHealth(200), "ok\n");
 }
 
-// What needs a full table, time, another key, or one connection more than may be.
+// Cases that need a full table, time, another key, or one connection too many.
 TEST_F(MetricsProcessTest, TellWhatWasMadeRoomForAndWhoWasTurnedAway) {
   if (InLab()) GTEST_SKIP() << "it is the same over every transport, and takes long there";
   const std::string directory = NewTemporaryDirectory();
@@ -248,7 +248,7 @@ TEST_F(MetricsProcessTest, WithoutTheFlagNothingListensForThem) {
   EXPECT_THAT((*without)->Log(), Not(HasSubstr("metrics at")));
 }
 
-// GETs are READs, of which the server knows nothing: clients tell of them.
+// GETs are READs, which the server does not see: clients report them.
 TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
   Start();
   const std::unique_ptr<Client> client = Connect();
@@ -260,7 +260,7 @@ TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
     ASSERT_TRUE(client->Get("here").ok());
     ASSERT_FALSE(client->Get("not here").ok());
   }
-  // The rest is told by a later Poll.
+  // A later Poll reports the rest.
   Scrape scrape;
   for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
     client->Poll();
@@ -285,7 +285,7 @@ TEST_F(MetricsProcessTest, TellOfClientsThatCameForAMoment) {
     ASSERT_NE(client, nullptr);
     ASSERT_FALSE(client->Get("nothing").ok());
   }
-  // What they told was on its way when they left.
+  // Their reports were under way when they left.
   for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
     if (Scraped().Of("osprey_client_gets_total{result=\"miss\"}") == 3) return;
     absl::SleepFor(absl::Milliseconds(20));
@@ -301,16 +301,16 @@ TEST_F(MetricsProcessTest, AStuckPollerIsUnhealthyAndHindersNoScrape) {
   Start({"--pollers=2"});
   unsetenv("NOTIFY_SOCKET");
   unsetenv("WATCHDOG_USEC");
-  // An idle client is looked after once a second: so each poller has something to be late for.
+  // An idle client is served once a second, so each poller has work that can be late.
   const std::unique_ptr<Client> one = Connect(), other = Connect();
   EXPECT_EQ(Scraped().Of("osprey_poller_connections{poller=\"1\"}"), 1);
   {
     const StoppedThread stopped(server_->pid(), "poller-1");
     EXPECT_THAT(AwaitHealth(503), HasSubstr("poller 1 has not turned for "));
     EXPECT_GE(Scraped().Of("osprey_poller_late_seconds{poller=\"1\"}"), 5);
-    // Neither does it hinder the other one.
+    // It does not delay the other one either.
     EXPECT_TRUE(one->Ping().ok() || other->Ping().ok());
-    // And systemd is no longer told that all is well.
+    // And systemd gets no more watchdog notifications.
     absl::SleepFor(absl::Milliseconds(200));
     EXPECT_THAT(manager.Received(), Contains("WATCHDOG=1"));  // before it hung
     absl::SleepFor(absl::Milliseconds(500));
@@ -352,7 +352,7 @@ TEST_F(MetricsProcessTest, WhatIsNoRequestIsAnsweredOrHungUpOn) {
   EXPECT_EQ(AwaitHealth(200), "ok\n");
 }
 
-// So long Prometheus waits, as it comes.
+// The default timeout of Prometheus.
 TEST_F(MetricsProcessTest, ManyPeersThatSayNothingHinderNoScrape) {
   Start();
   std::vector<SilentPeer> peers;

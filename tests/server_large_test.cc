@@ -1,5 +1,5 @@
-// Large values: PUT by rendezvous (W6), GET by slot under a lease (R6), appends to
-// long values, and a region that is full.
+// Large values: PUT by rendezvous (W6), GET by slot under a lease (R6), appends to long values, and
+// a full region.
 
 #include <algorithm>
 #include <cstdint>
@@ -114,8 +114,7 @@ TEST(ServerRendezvousTest, AVanishedClientIsNoticedWhileItsValueIsFetched) {
 
 // --- W6: what was READ is what was promised ------------------------------------------------------
 
-// The buffer changes at every possible moment: what is written is the value that was promised, or
-// nothing.
+// The buffer changes at every possible moment. The server writes the announced value, or nothing.
 TEST(ServerRendezvousTest, ABufferThatChangesWhileItIsReadIsNotWrittenHalfNewHalfOld) {
   const std::string value = Large(40000), other = Large(40000, 'A');
   int refused = 0, written = 0;
@@ -148,8 +147,8 @@ TEST(ServerRendezvousTest, ABufferThatChangesWhileItIsReadIsNotWrittenHalfNewHal
   EXPECT_EQ(written, 2);  // the change came too late to be seen
 }
 
-// Its request is on its way when it gives up; its memory serves another purpose when the server
-// comes to READ it.
+// Its request is under way when the client gives up. Its memory has another use when the server
+// READs it.
 TEST(ServerRendezvousTest, ABufferThatWasReusedIsNotTakenForTheValue) {
   ServerHarness server;
   RawClient client(server);
@@ -249,7 +248,7 @@ TEST(ServerRendezvousTest, AClientHoldsLittleOfTheRegionHoweverManyValuesItAnnou
   server.Settle();
   EXPECT_LE(server.table().stats().item_bytes, kReservedBytesMax);
   EXPECT_EQ(other.Ask(other.RendezvousFrame(1, "other", value)).code, StatusCode::kOk);
-  // All of them would not fit; those that do are written.
+  // Not all of them fit; those that do are written.
   server.network().HoldReads(server_end, false);
   server.Settle();
   ASSERT_EQ(slow.replies(), 6);
@@ -366,7 +365,7 @@ TEST(ServerLongAppendTest, AConnectionThatBreaksLeavesNothingOfIt) {
   server.Settle();
   EXPECT_EQ(server.table().stats().item_bytes, item_bytes);
   EXPECT_TRUE(server.Stored("key") == Large(900000));
-  // Sent again, it is done.
+  // Repeated, it is executed.
   client.Establish(client.session());
   EXPECT_EQ(client.Ask(append).code, StatusCode::kOk);
   EXPECT_TRUE(server.Stored("key") == Large(900000) + "!");
@@ -414,8 +413,8 @@ TEST(ServerLeaseTest, ALargeValueIsGotByItsSlotUnderALease) {
   EXPECT_EQ(get.body.lease_ms, absl::ToInt64Milliseconds(LeaseOf(value.size())));
   ASSERT_NE(get.body.slot, 0);
 
-  // The item dies, its grace passes, and all space is wanted; but the lease still holds, so a READ
-  // finds a dead item at worst, and the value's bytes where they were.
+  // The item dies, its grace period passes, and all space is needed. But the lease still holds. So
+  // a READ finds a dead item at worst, and the value's bytes in place.
   const index::Slot slot = index::Slot::Unpack(get.body.slot);
   ASSERT_EQ(client.Ask(client.DeleteFrame(3, "key")).code, StatusCode::kOk);
   server.Advance(absl::Milliseconds(1500));

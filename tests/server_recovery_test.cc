@@ -1,5 +1,4 @@
-// Broken connections: what was done stays done, once; what was not is as if it had never been
-// asked. And the server's end.
+// Broken connections: a write is applied exactly once, or not at all. Also the server's end.
 
 #include <cstdint>
 #include <string>
@@ -54,8 +53,7 @@ TEST(ServerRecoveryTest, AWriteWhoseReplyWasLostIsAppliedOnce) {
   EXPECT_EQ(client.session(), session);
   EXPECT_EQ(client.Ask(client.PutFrame(1, "key", "one")).code, StatusCode::kOk);
   EXPECT_EQ(server.Stored("key"), "other's");
-  // Failures are remembered as well: the delete found nothing then, and must not find something
-  // now.
+  // Failures are remembered as well: the delete found no key then, and must not delete one now.
   EXPECT_EQ(client.Ask(client.DeleteFrame(2, "gone")).code, StatusCode::kNotFound);
   EXPECT_EQ(server.Stored("gone"), "other's");
   EXPECT_EQ(server.counters().sessions_resumed, 1);
@@ -83,7 +81,7 @@ TEST(ServerRecoveryTest, AWriteBelowTheWindowIsRefusedAsUnknown) {
   ASSERT_EQ(client.Ask(client.PutFrame(1 + kResultsKept, "key", "two")).code, StatusCode::kOk);
   EXPECT_EQ(client.Ask(client.PutFrame(1, "key", "one")).code, StatusCode::kUnknown);
   EXPECT_EQ(server.Stored("key"), "two");
-  // Reading again harms nobody.
+  // Repeating a READ is harmless.
   EXPECT_EQ(client.Ask(client.GetFrame(1, "key")).data, "two");
 }
 
@@ -159,8 +157,8 @@ TEST(ServerRecoveryTest, ASessionGoesOnOnlyAfterItsOldConnectionHasEnded) {
   RawClient old_one(server), new_one(server);
   old_one.Establish();
   const rdma::ConnectionId old_end = server.network().Peer(old_one.id());
-  // The old connection is half dead: nothing comes through, and nobody has noticed. A write is on
-  // its way in it.
+  // The old connection is half dead: nothing arrives, and neither end has noticed. A write is under
+  // way in it.
   server.network().HoldReads(old_end, true);
   old_one.Send(old_one.RendezvousFrame(1, "key", Large(50000)));
   server.Settle();
@@ -180,7 +178,7 @@ TEST(ServerRecoveryTest, ASessionGoesOnOnlyAfterItsOldConnectionHasEnded) {
   ASSERT_TRUE(new_one.welcomed());
   EXPECT_EQ(new_one.welcome().resumed, 1);
   EXPECT_EQ(new_one.session(), old_one.session());
-  // What was under way in the old one has not happened, and may be done now.
+  // Operations under way in the old connection have not taken effect, and may be executed now.
   EXPECT_EQ(server.Stored("key"), std::nullopt);
   EXPECT_EQ(new_one.Ask(new_one.RendezvousFrame(1, "key", Large(50000))).code, StatusCode::kOk);
   EXPECT_EQ(server.Stored("key"), Large(50000));
@@ -301,8 +299,8 @@ TEST(ServerRecoveryTest, AWriteThatItsConnectionDidNotOutliveIsNotAnswered) {
 
 // --- Clients that die in the middle of a large value ---------------------------------------------
 
-// Breaks the connection at one point of a rendezvous; whatever the point, the table has the old
-// value whole or the new one whole, and the space of what did not happen is back.
+// Breaks the connection at one point of a rendezvous. At every point, the table has the old value
+// whole or the new one whole. The space of the other is free again.
 class DyingClientTest : public testing::TestWithParam<int> {};
 
 TEST_P(DyingClientTest, LeavesTheTableWholeAndTheSpaceFree) {
@@ -313,7 +311,7 @@ TEST_P(DyingClientTest, LeavesTheTableWholeAndTheSpaceFree) {
   const std::string old_value = Large(200000), new_value = Large(200000, 'A');
   uint64_t session = 0;
   uint64_t item_bytes = 0;
-  // Many times more than there is room for: what leaks would run out.
+  // Many times more than fit: a leak would exhaust the space.
   for (int round = 0; round < 60; ++round) {
     RawClient client(server);
     client.Establish(session);
@@ -331,7 +329,7 @@ TEST_P(DyingClientTest, LeavesTheTableWholeAndTheSpaceFree) {
     ASSERT_EQ(server.table().stats().item_bytes, item_bytes) << round;
     ASSERT_EQ(server.engine().connections(), 0);
 
-    // The client comes back and sends it again: now it is done, and done once.
+    // The client comes back and repeats it: now it is executed, once.
     RawClient again(server);
     again.Establish(session);
     ASSERT_EQ(again.welcome().resumed, 1);
@@ -340,7 +338,7 @@ TEST_P(DyingClientTest, LeavesTheTableWholeAndTheSpaceFree) {
     ASSERT_EQ(server.Stored("key"), new_value);
     server.network().Break(again.id());
     server.Settle();
-    server.Advance(absl::Milliseconds(1100));  // dead items' space rests
+    server.Advance(absl::Milliseconds(1100));  // dead items' space is in its grace period
   }
 }
 INSTANTIATE_TEST_SUITE_P(AfterTurns, DyingClientTest, testing::Range(0, 12));
@@ -419,7 +417,7 @@ TEST(ServerStopTest, NewRequestsAreRefusedAsNotAppliedAndOldOnesStillAnsweredFro
   EXPECT_EQ(refused.code, StatusCode::kUnavailable);
   EXPECT_NE(refused.data.find("not applied"), std::string::npos);
   EXPECT_EQ(server.Stored("key"), "one");
-  // To call this one not applied would be a lie.
+  // It would be wrong to report this one as not applied.
   const RawReply again = client.Ask(client.PutFrame(1, "key", "one"));
   EXPECT_EQ(again.code, StatusCode::kOk);
   EXPECT_EQ(again.body.version, first.body.version);
@@ -460,7 +458,7 @@ TEST(ServerStopTest, AnEngineThatIsDestroyedInTheMiddleGivesEverythingBack) {
   server.network().HoldReads(server.network().Peer(client.id()), true);
   client.Send(client.RendezvousFrame(1, "key", Large(50000)));
   server.Settle();
-  // ~ServerHarness, with the READ under way; asan and the assertions of the room watch.
+  // ~ServerHarness, with the READ under way; asan and assertions check it.
 }
 
 TEST(ServerStopTest, ALostDeviceIsAFailure) {

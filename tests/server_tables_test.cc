@@ -74,7 +74,7 @@ TEST(TablesTest, VersionsGoOnBehindTheOneThatIsGiven) {
   EXPECT_LE(put.version, kLast + 10);
 }
 
-// A client knows the region, the number of partitions and the server's incarnation, and no more.
+// A client has the region, the number of partitions and the server's incarnation, and no more.
 TEST(TablesTest, AReaderFindsEveryKeyInThePartitionThatItsHashNames) {
   for (uint32_t partitions : {1u, 2u, 8u}) {
     RegionMemory memory(8 << 20);
@@ -143,7 +143,7 @@ TEST(TablesTest, SpaceThatIsDroppedOrPublishedIsGivenBackUnderItsOwnLock) {
     TableSpace moved = std::move(dropped);
     EXPECT_FALSE(dropped.valid());
     EXPECT_TRUE(moved.valid());
-    moved = reserve("b");  // the first goes back
+    moved = reserve("b");  // the first is aborted
   }
   EXPECT_EQ(tables->stats().item_bytes, before);
   TableSpace space = reserve("key");
@@ -168,7 +168,8 @@ TEST(TablesTest, WhatWasUsedIsRememberedUntilItIsAskedFor) {
   EXPECT_EQ(access.TakeTouched(), 0u);
 }
 
-// Who was told that it can draw so many can, though others go on, and were told for fewer.
+// A writer whose draw was granted can draw so many, even if the others continue with smaller
+// grants.
 TEST(TablesTest, VersionsThatAWriterCountsOnAreLeftToIt) {
   using index::CasCounter;
   CasCounter counter(index::kCasVersionMax - 3 * CasCounter::kLeftMax, /*writers=*/2);
@@ -183,7 +184,7 @@ TEST(TablesTest, VersionsThatAWriterCountsOnAreLeftToIt) {
   EXPECT_GE(index::kCasVersionMax - counter.Last(), kMany);
 }
 
-// The margin is what each of the others may count on.
+// The margin covers what each other writer may draw.
 TEST(TablesTest, AllPartitionsTogetherNeverGiveOutMoreThanTheLastVersion) {
   RegionMemory memory(2 << 20);
   const std::unique_ptr<Tables> tables =
@@ -201,7 +202,7 @@ TEST(TablesTest, AllPartitionsTogetherNeverGiveOutMoreThanTheLastVersion) {
   EXPECT_LE(tables->CloseVersions(), index::kCasVersionMax);
 }
 
-// The bound of a flush, whichever tables are written: each draws versions from blocks of its own.
+// The bound of a flush, for writes of any table: each draws versions from its own blocks.
 TEST(TablesTest, ClosedVersionsPartWhatWasWrittenBeforeFromWhatIsWrittenAfter) {
   for (uint32_t partitions : {1u, 8u}) {
     RegionMemory memory(8 << 20);
@@ -227,7 +228,7 @@ TEST(TablesTest, ClosedVersionsPartWhatWasWrittenBeforeFromWhatIsWrittenAfter) {
   }
 }
 
-// A closed counter drops what is left of each table's block.
+// Closing the counter drops the rest of each table's block.
 TEST(TablesTest, FlushesUseUpFewVersionsAndTablesThatAreWrittenMuchDrawSeldom) {
   constexpr uint32_t kPartitions = 4;
   RegionMemory memory(4 << 20);
@@ -306,8 +307,8 @@ TEST(TablesTest, WhoWaitsForALockThatIsHeldForLongGetsItInTheEnd) {
   EXPECT_EQ(written, 3);
 }
 
-// Increments of shared counters, by threads that each may write every partition; beside them
-// growth, compaction and reservations. No increment is lost, no version is given twice.
+// Increments of shared counters, by threads that each may write every partition, with concurrent
+// growth, compaction and reservations. No increment is lost, and no version is used twice.
 TEST(TablesTest, ThreadsThatWriteTheSameKeysLoseNothing) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 3000;

@@ -1,11 +1,11 @@
-// Runs many seeds of tests/simulation.h, in several processes, and says how it goes:
+// Runs many seeds of tests/simulation.h, in several processes, and reports the progress:
 //
 //   simulate --first-seed=1 --seeds=100000 --operations=5000 --jobs=2
 //
-// Progress is told on stderr every ten seconds, later every minute, with the seed up to which all
-// were right: who was interrupted goes on from there. In the end it tells what happened, and fails
-// if too little did to show anything. Ends at the first failure, with what was wrong, or that it
-// crashed, and the command that shows it again, and exits with 1.
+// Prints the progress on stderr every ten seconds, later every minute, with the seed up to which
+// all were right. An interrupted run continues from there. At the end it prints what happened, and
+// fails if too few events occurred to prove anything. At the first failure or crash it prints the
+// error and the command that repeats it, and exits with 1.
 //   --aim=NAME   only seeds of that aim (simulation_plan.h)
 //   --mutant=N   with the N-th mistake of index/test_hooks.h: to find seeds that show it
 
@@ -47,17 +47,17 @@ struct Flags {
   int operations = 5000;
   int jobs = 1;
   int mutant = 0;
-  uint64_t crash_at = 0;  // of the test of what is told then
+  uint64_t crash_at = 0;  // for the test of the crash report
   std::string aim;
 };
 
-// What a process tells of itself, in memory that all share.
+// The state of a process, in shared memory.
 struct Progress {
-  std::atomic<uint64_t> next_seed;  // all of its before this are done
+  std::atomic<uint64_t> next_seed;  // all its seeds before this are done
   std::atomic<uint64_t> done;
   std::atomic<uint64_t> operations;
-  std::atomic<bool> told;   // it has said what is wrong
-  SimulationCounts counts;  // to be read when it has ended
+  std::atomic<bool> told;   // it has printed the error
+  SimulationCounts counts;  // read after its end
 };
 
 double Seconds() {
@@ -119,7 +119,7 @@ void TellProgress(const Flags& flags, const Progress* all, double seconds) {
       left == 0 ? "" : absl::StrCat(": go on with --first-seed=", resume, " --seeds=", left));
 }
 
-// Whether all processes ended well. When one did not, the others are ended.
+// Whether all processes succeeded. If one did not, the others are ended.
 bool WaitForAll(const Flags& flags, std::vector<pid_t> children, Progress* all) {
   const double begun = Seconds();
   double tell_at = begun + kTellFirstS;
@@ -179,7 +179,7 @@ int Run(const Flags& flags) {
   }
   if (!all_right) return 1;
   if (flags.seeds > 1) std::cout << done << " seeds: " << counts.ToString() << "\n";
-  // Fewer, or those of one aim, do not show everything.
+  // Fewer seeds, or those of one aim, do not cover everything.
   const std::string nothing_shown =
       done >= kSeedsToShowAll && flags.aim.empty() ? counts.Void(done) : "";
   if (!nothing_shown.empty()) std::cout << "VOID: " << nothing_shown << "\n";

@@ -37,7 +37,7 @@ Strings CrowdedKeys(size_t count) {
   return {crowded.begin(), crowded.begin() + static_cast<ptrdiff_t>(count)};
 }
 
-// Two keys that only their items tell apart.
+// Two keys that differ only in their items.
 const Strings& Twins() {
   static const Strings twins = [] {
     std::map<std::pair<uint32_t, uint32_t>, std::string> seen;
@@ -62,7 +62,7 @@ void DrawReads(Plan& plan, Dice& dice) {
   const uint32_t pieces[] = {0, 1, 8, 16, 64};
   plan.piece_bytes = pieces[dice.Below(5)];
   plan.shuffle_pieces = dice.Chance(80);
-  // About as often whatever the pieces are.
+  // About the same frequency for any piece length.
   plan.pieces_per_10k = plan.piece_bytes == 1 ? 100 : 400 + 100 * dice.Below(20);
   plan.stores_per_10k = dice.Chance(50) ? 100 * (1 + dice.Below(5)) : 1000 + 100 * dice.Below(50);
   if (dice.Chance(30)) plan.stalls_per_10k = plan.piece_bytes == 1 ? 1 : 10;
@@ -72,7 +72,7 @@ void DrawReads(Plan& plan, Dice& dice) {
 void DrawMixture(Plan& plan, Dice& dice) {
   const uint32_t bounds[] = {20, 60, 300, 3000, 20000};
   const uint32_t bound = bounds[dice.Below(5)];
-  // Values of one size take each other's places.
+  // Values of one size reuse each other's space.
   plan.value_bytes = {{dice.Chance(50) ? bound - 1 : 0, bound}};
   plan.partitions = dice.Chance(30) ? 2 : 1;
   if (dice.Chance(20)) plan.partitions = 4;
@@ -103,13 +103,13 @@ void DrawMixture(Plan& plan, Dice& dice) {
     AddPlainKeys(plan, "k", 1 + dice.Below(most));
   }
   if (dice.Chance(50)) AddKeys(plan, Twins());
-  // Many keys that are written once in a while, so that the table grows.
+  // Many keys that are rarely written, so that the table grows.
   if (dice.Chance(20)) AddPlainKeys(plan, "many", 200);
 }
 
 void DrawOneKey(Plan& plan, Dice& dice) {
   AddPlainKeys(plan, "k", 1 + dice.Below(2));
-  // Neither fits where the other was; or both are too long to be rewritten in place.
+  // Neither fits in the other's place; or both are too long to be rewritten in place.
   if (dice.Chance(80)) {
     plan.value_bytes = {{60, 64}, {300, 304}};
   } else {
@@ -124,7 +124,7 @@ void DrawOneKey(Plan& plan, Dice& dice) {
   plan.long_nest_percent = 60;
   plan.mix = {.get = 60, .put = 22, .put_if_absent = 4, .remove = 12, .burst = 2};
   if (dice.Chance(50)) {
-    // Long enough between two pieces of a READ for what somebody else is told in between.
+    // Long enough between two pieces of a READ for another client to get an answer.
     plan.piece_bytes = 64;
     plan.pieces_per_10k = 6000;
   }
@@ -158,7 +158,7 @@ void DrawWindow(Plan& plan, Dice& dice) {
 
 void DrawChain(Plan& plan, Dice& dice) {
   if (dice.Chance(70)) {
-    AddKeys(plan, KeysOfOneHome(30 + dice.Below(8)));  // a few more than the window takes
+    AddKeys(plan, KeysOfOneHome(30 + dice.Below(8)));  // a few more than the window holds
   } else {
     AddKeys(plan, CrowdedKeys(40 + dice.Below(50)));
   }
@@ -204,7 +204,7 @@ void DrawGrowth(Plan& plan, Dice& dice) {
   plan.shuffle_pieces = dice.Chance(50);
   plan.pieces_per_10k = 5000;
   plan.stores_per_10k = dice.Chance(50) ? 5 : 50;
-  // So that segments split in the middle of READs.
+  // So that segments split during READs.
   plan.server_percent = dice.Chance(50) ? 4 : 50;
   plan.nested_server_percent = 90;
   plan.mix = {.get = 60, .put = 25, .remove = 15};
@@ -296,7 +296,7 @@ void DrawLives(Plan& plan, Dice& dice) {
   plan.split_percent = index::kSplitPercent;
   plan.server_dies = true;
   plan.deaths_percent = 30;
-  // Soon enough for READs of a life before it.
+  // Soon enough for READs of an earlier incarnation.
   plan.back_ms_max = dice.Chance(70) ? 1 : 300;
   plan.haunts = true;
   plan.first_reads_only = dice.Chance(70);
@@ -311,7 +311,7 @@ void DrawLives(Plan& plan, Dice& dice) {
 }
 
 void DrawForgery(Plan& plan, Dice& dice) {
-  // Keys of 16 bytes, so that a record within a value stands where a record may.
+  // Keys of 16 bytes, so that a record within a value lies where a record may.
   plan.keys = {"victim_of_forger", "forger_of_record"};
   if (dice.Chance(50)) plan.keys.push_back("second_forger___");
   plan.forges = true;
@@ -338,8 +338,8 @@ void DrawRepeats(Plan& plan, Dice& dice) {
   plan.mix = {.get = 50, .put = 40, .put_if_version = 5, .remove = 5};
 }
 
-// A key is deleted, for which one comes back from the chain, and put again, into the item space
-// that it had: what a scan has READ of the window before seems to be whole.
+// A key is deleted, another one moves from the chain into its place, and the first is put again
+// into its old item space. A scan's earlier READ of the window then seems to be whole.
 void DrawScanRace(Plan& plan, Dice& dice) {
   AddKeys(plan, KeysOfOneHome(28 + dice.Below(8)));
   plan.hot_keys = plan.keys.size();
@@ -465,7 +465,7 @@ Plan MakePlan(Aim aim, Dice& dice) {
   Dice more(Dice(dice).Next());
   if (more.Chance(25)) plan.replays_per_10k = 100 + static_cast<uint32_t>(more.Below(900));
   plan.has_views = more.Chance(30);
-  // Operations at once on one key are what the judge's work grows with.
+  // The judge's work grows with the concurrent operations on one key.
   if (plan.keys.size() < 4) plan.depth_max = 2;
   return plan;
 }

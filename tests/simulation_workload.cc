@@ -13,9 +13,9 @@ namespace {
 
 using Kind = Operation::Kind;
 
-// A turn that begins so long after an operation's deadline ends it. (Clients' clocks differ.)
+// A turn that begins this long after an operation's deadline ends it. (Clients' clocks differ.)
 constexpr int64_t kLateMax = 2'000'000;
-// … and believed.
+// … and its answer is accepted.
 constexpr int64_t kBelievedLateMax = 50'000'000;
 
 // Expiries are kept in steps, rounded up.
@@ -77,7 +77,7 @@ Workload::~Workload() = default;
 // --- What is done --------------------------------------------------------------------------------
 
 const std::string& Workload::ChooseKey() {
-  // Half of all go to a few.
+  // Half of the operations use a few keys.
   const bool hot = Chance(50);
   return plan_.keys[Random(hot ? plan_.hot_keys : plan_.keys.size())];
 }
@@ -95,9 +95,9 @@ std::string Workload::NewValue() {
   return value;
 }
 
-// A value full of records of the first key, each of which would be believed if nobody asked where
-// it lies. Keys have 16 bytes, so that with the padding a record every 128 bytes stands where items
-// of that size stand in a page.
+// A value full of records of the first key, each of which would be valid if readers did not check
+// its place. Keys have 16 bytes. So with the padding, a record every 128 bytes lies where items of
+// that size lie in a page.
 std::string Workload::ForgedValue() {
   constexpr size_t kRecordBytes = 128;
   constexpr size_t kLiesBytes = kRecordBytes - sizeof(index::ItemHeader) - 16;
@@ -122,7 +122,7 @@ std::string Workload::ForgedValue() {
   return value;
 }
 
-// Keys in a row: gone, or there again.
+// Consecutive keys: all deleted, or all present.
 void Workload::QueueGroup() {
   const uint64_t from = Random(plan_.keys.size() / plan_.group + 1) * plan_.group;
   const uint64_t to = std::min<uint64_t>(from + plan_.group, plan_.keys.size());
@@ -156,7 +156,7 @@ void Workload::StartOperation(SimulatedClient& client) {
   if (plan_.group != 0 && queue_.empty() && !cleaning_ && Chance(plan_.group_percent)) QueueGroup();
   // A slow client reads while others write.
   if (!queue_.empty() && (cleaning_ || plan_.slow_factor == 1 || client.number != 0)) {
-    // In order: the deletions of a group before it is written again.
+    // In order: a group is deleted before it is written again.
     if (plan_.group != 0 && !cleaning_ && Chance(50)) return;
     const auto [kind, key] = queue_.front();
     queue_.pop_front();
@@ -205,7 +205,7 @@ void Workload::StartOperation(SimulatedClient& client) {
     kind = Kind::kExists;
   }
   const std::string key = ChooseKey();
-  // Of a version that was seen, if there is one.
+  // A version that was seen, if any.
   if ((kind == Kind::kPutIfVersion || kind == Kind::kDeleteIfVersion) &&
       versions_.count({client.number, key}) == 0) {
     kind = Kind::kPut;
@@ -223,10 +223,10 @@ Workload::Start Workload::NewStart(SimulatedClient& client, std::string key, Kin
   start.deadline =
       world_.now() + 1'000'000 * static_cast<int64_t>(plan_.deadline_ms_min + Random(more));
   if (cleaning_) start.deadline = world_.now() + 2'000'000'000;
-  // The client's clock is another one, and not quite as fast.
+  // The client's clock differs, and is a little slower.
   start.until = world_.ClientTime(client) + absl::Nanoseconds(start.deadline - operation.call);
   if (plan_.ttl_percent != 0 && !KeepsTtl(kind) && !cleaning_ && Chance(plan_.ttl_percent)) {
-    // Some of it passes before the write is there.
+    // Some of the time to live passes before the write arrives.
     const uint64_t most_us = Chance(50) ? 200 : plan_.ttl_us_max;
     operation.ttl = 1000 * static_cast<int64_t>(1 + Random(most_us));
     operation.ttl_slack = kTtlSlack;
@@ -347,7 +347,7 @@ size_t Workload::TakeBuffer(SimulatedClient& client) {
   return client.buffers.size() - 1;
 }
 
-// From now on nothing may land there (R5): looked at when it is used again, and at the end.
+// From now on nothing may land there (R5). This is checked when it is used again, and at the end.
 void Workload::ReturnBuffer(SimulatedClient& client, size_t number,
                             const client::RegisteredMemory* memory) {
   if (number >= client.buffers.size() || client.buffers[number].memory.get() != memory) return;
@@ -378,7 +378,7 @@ absl::Status Workload::StartGetInto(Start start) {
       value->bytes.assign(reinterpret_cast<const char*>(data + from),
                           std::min<size_t>(info->length, size));
     } else if (info.status().code() == absl::StatusCode::kOutOfRange) {
-      value = absl::UnavailableError("the buffer is too small");  // says nothing
+      value = absl::UnavailableError("the buffer is too small");  // no evidence
     } else {
       value = info.status();
     }
@@ -409,7 +409,7 @@ absl::Status Workload::StartPutFrom(Start start) {
 
 // --- Many at once --------------------------------------------------------------------------------
 
-// As a MultiGet, or several: what finds no room begins when something of it has ended, or never.
+// As one MultiGet or several: a GET that does not fit begins when another has ended, or never.
 void Workload::StartBurst(SimulatedClient& client) {
   std::vector<Start> starts;
   for (int left = 2 + static_cast<int>(Random(kBurstMax - 1)); left > 0; --left)
@@ -417,7 +417,7 @@ void Workload::StartBurst(SimulatedClient& client) {
   StartWaiting(std::move(starts));
 }
 
-// Of one client, by the deadline of the first.
+// Operations of one client, by the deadline of the first.
 void Workload::StartWaiting(std::vector<Start> starts) {
   SimulatedClient& client = starts[0].client;
   auto waiter = std::make_unique<Waiter>();
@@ -433,7 +433,7 @@ void Workload::StartWaiting(std::vector<Start> starts) {
       client.engine->StartGets(keys, waiter->answers.data(), waiter->starts[0].until,
                                world_.ClientTime(client), waiter->unanswered);
   report_.at_once += begun - waiter->unanswered;
-  // Answered at once: by now, though the caller is asked for it at the turn's end.
+  // Answered at once, so its time is now, though the caller gets it at the turn's end.
   for (size_t i = 0; i < begun; ++i) {
     if (!absl::IsUnknown(waiter->answers[i].status()))
       waiter->starts[i].operation->returned = world_.Tick();
@@ -460,7 +460,7 @@ void Workload::HadTurn(SimulatedClient& client) {
   }
 }
 
-// --- What they are told --------------------------------------------------------------------------
+// --- Their results --------------------------------------------------------------------------------
 
 template <typename T>
 absl::AnyInvocable<void(absl::StatusOr<T>)> Workload::Ending(const Start& start) {
@@ -493,7 +493,7 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
       code == absl::StatusCode::kDataLoss) {
     Wrong(absl::StrCat(operation.ToString(), ": ", answer.status().ToString()));
   }
-  // R4, but for how long a Poll was stopped after it had looked at the clock.
+  // R4, plus the time for which a Poll was stopped after its clock read.
   const bool believed_late = at_once ? operation.returned > start.deadline + kLateMax
                                      : start.client.poll_began > start.deadline + kBelievedLateMax;
   if (answer.ok() && operation.kind == Kind::kGet && believed_late)
@@ -573,7 +573,7 @@ void Workload::ServerTurnEnded() {
 }
 
 void Workload::BetweenCopyAndPublish(index::Table& table) {
-  // An insertion: to write over an item that the new lines lead to, an assertion would forbid.
+  // An insertion: an assertion forbids writing over an item to which the new lines lead.
   std::string key;
   for (int i = 0; i < 20 && (key.empty() || table.Find(key).ok()); ++i) key = ChooseKey();
   if (table.Find(key).ok()) return;

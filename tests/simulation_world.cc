@@ -8,9 +8,9 @@
 namespace osprey {
 namespace {
 
-// How far the raw clocks of two machines may go apart: 1000 ppm (client/server_clock.h).
+// The largest rate difference of the raw clocks of two machines: 1000 ppm (client/server_clock.h).
 constexpr int64_t kDriftPpmMax = 990;
-// Clocks that are slewed are so by 5 to 10 %, as adjtimex and time daemons do it.
+// Slewed clocks run off by 5 to 10 %, as with adjtimex and time daemons.
 constexpr int64_t kSlewPpmMin = 50'000;
 constexpr int64_t kSlewPpmMax = 100'000;
 constexpr int64_t kTickNs = 1'000'000;
@@ -20,7 +20,7 @@ int64_t DrawSlew(Dice& dice) {
   return dice.Chance(50) ? ppm : -ppm;
 }
 
-// What a clock shows that is so much faster than one that shows `now`.
+// The time of a clock that is faster by this rate than one that shows `now`.
 int64_t Faster(int64_t now, int64_t ppm) { return now + now * ppm / 1'000'000; }
 
 constexpr char kUri[] = "rdma://server:7411";
@@ -172,7 +172,7 @@ void World::StartServer() {
   haunted_ = rdma::ConnectionId::kNone;
 }
 
-// As kill -9: nothing is said to anybody.
+// As kill -9: no peer is notified.
 void World::KillServer() {
   const index::Table::Stats stats = server_->tables->stats();
   report_.splits += stats.splits;
@@ -212,7 +212,7 @@ void World::StartClient(SimulatedClient& client) {
   client.closing = client.device_lost = false;
 }
 
-// One of the pollers. (Never two within each other: the one that waits might hold a lock.)
+// One of the pollers. (Never two nested turns: the outer one may hold a lock.)
 void World::PollServer() {
   if (server_ == nullptr || server_->polling || now_ < server_asleep_until_) return;
   server_->polling = true;
@@ -246,7 +246,7 @@ SimulatedClient& World::ChooseClient() {
 
 void World::TakeTurn(SimulatedClient& client) {
   if (!client.polling && !client.closing && now_ >= client.asleep_until) {
-    // (What it starts may READ at once, and others go on meanwhile.)
+    // (Operations that it starts may READ at once, and others run meanwhile.)
     client.polling = true;
     actor_->MayStart(client);
     client.polling = false;
@@ -259,7 +259,7 @@ void World::BeforePiece() {
   if (IsTime(pieces_until_, plan_.pieces_per_10k)) LetOthersGoOn();
 }
 
-// In the middle of somebody's step.
+// Within another party's step.
 void World::LetOthersGoOn() {
   if (depth_ >= 2 || calm_ || !populated_) return;
   ++depth_;
@@ -274,8 +274,8 @@ void World::LetOthersGoOn() {
   --depth_;
 }
 
-// A READ waits for long between two of its pieces, as one does whose second half is sent again: the
-// world goes on, and the server may die and come back.
+// A READ waits long between two of its pieces, as if its second half were retransmitted. The world
+// continues, and the server may die and come back.
 void World::Stall() {
   if (depth_ >= 1 || calm_) return;
   ++depth_;
@@ -318,7 +318,7 @@ void World::Step() {
   if (dice_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
   if (server_ != nullptr && !server_->engines[0]->failure().ok()) EndServer();
   SimulatedClient& client = ChooseClient();
-  // As the application does that is told so.
+  // As an application does after such an answer.
   if (client.device_lost && !client.closing && !client.polling) {
     client.closing = true;
     client.engine->Close();
@@ -385,7 +385,7 @@ void World::EndServer() {
   server_back_at_ = now_ + static_cast<int64_t>(dice_.Below(1'000'000 * plan_.back_ms_max));
 }
 
-// Of some connections those to the server, or those to the client.
+// Faults affect some connections to the server, or some to the client.
 void World::HoldFrames() {
   for (const auto& client : clients_) {
     rdma::ConnectionId id = client->engine->connection().id();
@@ -403,7 +403,7 @@ void World::ReleaseFrames(int64_t held_until) {
   held_.erase(released, held_.end());
 }
 
-// A server ends when it notices, as does the process of a client.
+// A server ends when it notices this, and so does the process of a client.
 void World::LoseDevice(SimulatedClient& client) {
   if (plan_.server_dies && server_ != nullptr && dice_.Chance(30)) {
     ++report_.devices_lost;
@@ -468,7 +468,7 @@ std::string World::End(bool table_is_empty) {
   return left_over;
 }
 
-// What must have gone by the time that sessions are kept.
+// State that must be gone after the time for which sessions are kept.
 std::string World::LeftOver(bool table_is_empty) {
   constexpr int kTurns = 400;
   const int64_t step = absl::ToInt64Nanoseconds(server::kSessionKept()) * 3 / kTurns;
@@ -478,8 +478,8 @@ std::string World::LeftOver(bool table_is_empty) {
   }
   actor_->ServerTurnEnded();
   std::string text;
-  // Nobody's timer runs any more by which a table would free its last dead items. (What compaction
-  // has just moved leaves some.)
+  // No client's timer runs any more, so the table does not free its last dead items. (Compaction
+  // may leave some of its last moves.)
   for (uint32_t i = 0; i < plan_.partitions; ++i) {
     const server::LockedTable table = server_->tables->Lock(i);
     uint64_t least = UINT64_MAX;

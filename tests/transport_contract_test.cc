@@ -1,4 +1,4 @@
-// The contract, part one: connections and frames. Part two, READs and deaths, is
+// The contract, part one: connections and frames. Part two, READs and failures, is
 // transport_contract_reads_test.cc.
 
 #include "tests/transport_contract.h"
@@ -48,7 +48,7 @@ TEST_P(TransportContract, AllConnectionsFromOnePlaceHaveOneSource) {
   const std::string source = server.Find(Kind::kConnectRequest, first.server)->source;
   EXPECT_FALSE(source.empty());
   EXPECT_NE(source,
-            server.Find(Kind::kConnectRequest, first.server)->text);  // that tells them apart
+            server.Find(Kind::kConnectRequest, first.server)->text);  // which distinguishes them
   EXPECT_EQ(server.Find(Kind::kConnectRequest, second.server)->source, source);
   EXPECT_EQ(server.Find(Kind::kConnectRequest, third.server)->source, source);
   EXPECT_TRUE(server.Find(Kind::kConnected, first.server)->source.empty());
@@ -296,7 +296,7 @@ TEST_P(TransportContract, AConnectThatIsCalledOffEndsAndDisturbsNobody) {
   ASSERT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
   EXPECT_TRUE(client.Find(Kind::kDisconnected, *id)->status.ok());
 
-  // And one that the server has seen already, which it accepts too late.
+  // And one that the server has received already, which it accepts too late.
   const Ids late = Request(server, client, uri);
   client.transport().Disconnect(late.client);
   ASSERT_TRUE(
@@ -342,12 +342,12 @@ TEST_P(TransportContract, AnIdThatIsGoneOrNeverWasIsRefusedOrIgnored) {
     client.transport().Reject(id, RejectReason::kShuttingDown);
     client.transport().Disconnect(id);
   }
-  EXPECT_NE(Join(server, client, uri).client, ids.client);  // ids do not come back
+  EXPECT_NE(Join(server, client, uri).client, ids.client);  // ids are not reused
 }
 
 // --- Sleeping.
 
-// Pumps until Arm says that there is nothing to do.
+// Pumps until Arm returns that there is nothing to do.
 bool ArmWhenIdle(Side& side) {
   return Until({&side}, [&] { return side.transport().Arm(); });
 }
@@ -414,7 +414,8 @@ TEST_P(TransportContract, ArmRefusesWhileThereIsSomethingToDo) {
   ASSERT_TRUE(client.Send(ids.client, "first").ok());
   ASSERT_TRUE(client.Send(ids.client, "second").ok());
   ASSERT_TRUE(Wakes(server, kContractPatience));
-  // One of the two is taken at most: either Arm says that there is more, or the descriptor does.
+  // At most one of the two is consumed: either Arm returns that there is more, or the descriptor
+  // signals it.
   const absl::Time end = absl::Now() + kContractPatience;
   while (server.Frames(ids.server).size() < 2 && absl::Now() < end) {
     if (server.transport().Arm()) {
