@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "nlohmann/json.hpp"
@@ -180,24 +181,22 @@ void TakeBytes(const std::string& bytes) {
   std::string same;
   OSPREY_MUST(absl::CUnescape(field, &same) && same == bytes,
               "a field that could be another key's");
-  OSPREY_MUST(std::none_of(field.begin(), field.end(), IsControl), "a field that leaves its line");
+  OSPREY_MUST(IsPrintable(field), "a field that leaves its line");
 
   const std::string shown = ForTerminal(bytes);
-  OSPREY_MUST(std::none_of(shown.begin(), shown.end(),
-                           [](char c) { return IsControl(c) && c != '\n' && c != '\t'; }),
+  OSPREY_MUST(IsPrintable(shown) && (shown == bytes) == IsPrintable(bytes),
               "bytes that a terminal must not see");
-  OSPREY_MUST(shown == bytes || !absl::StrContains(shown, "\n"), "escaped bytes of several lines");
-  OSPREY_MUST(IsUtf8(shown), "bytes that are no text");
+  OSPREY_MUST(IsPrintable(Printable(bytes)), "a message that a terminal must not see");
   MustBeTold(Quoted("get", bytes), absl::NotFoundError("there is no such key"));
 
   const std::string quoted = ShellQuoted(bytes);
-  OSPREY_MUST(std::none_of(quoted.begin(), quoted.end(), IsControl) && IsUtf8(quoted),
-              "a command that leaves its line");
+  OSPREY_MUST(IsPrintable(quoted), "a command that leaves its line");
   OSPREY_MUST(OfShell(quoted) == bytes, "a word that is another one to a shell");
 
   std::ostringstream out, err;
   Output output(Output::Form::kJson, out, err);
   output.Value(bytes, bytes, 1);
+  OSPREY_MUST(IsPrintable(absl::StripSuffix(out.str(), "\n")), "JSON that a terminal must not see");
   const Json json = Json::parse(out.str());
   const bool base64 = json["value_encoding"] == "base64";
   same = json["value"].get<std::string>();
@@ -238,9 +237,9 @@ void TakeStatistics(fuzz::Input& input) {
   std::ostringstream people;
   Output(Output::Form::kPeople, people, err).Table("stats", SplitPairs(texts[1], '\n'));
   const std::string shown = people.str();
-  OSPREY_MUST(std::none_of(shown.begin(), shown.end(),
-                           [](char c) { return IsControl(c) && c != '\n' && c != '\t'; }),
-              "what a server says to the terminal");
+  for (const absl::string_view shown_line : absl::StrSplit(shown, '\n')) {
+    OSPREY_MUST(IsPrintable(shown_line), "what a server says to the terminal");
+  }
 }
 
 void TakeHttpAddress(const std::string& text) {
