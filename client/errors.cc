@@ -196,10 +196,11 @@ absl::Status AuthenticationFailedError(absl::string_view uri) {
 }
 
 absl::Status AuthenticationRequiredError(absl::string_view uri) {
-  return Error(absl::StatusCode::kUnauthenticated, Reason::kAuthenticationRequired,
-               absl::StrCat("the server at ", uri,
-                            " wants a key, and this client has none; give it the server's key file "
-                            "(--auth-key-file, Options::auth_key_file)"));
+  return Error(
+      absl::StatusCode::kUnauthenticated, Reason::kAuthenticationRequired,
+      absl::StrCat("the server at ", uri,
+                   " requires a key, and this client has none; give it the server's key file "
+                   "(--auth-key-file, Options::auth_key_file)"));
 }
 
 absl::Status ServerHasNoKeyError(absl::string_view uri) {
@@ -213,7 +214,7 @@ absl::Status ServerUnprovenError(absl::string_view uri) {
   return Error(absl::StatusCode::kUnauthenticated, Reason::kServerUnproven,
                absl::StrCat("the server at ", uri,
                             " does not prove that it has this client's key; correct the address, "
-                            "or find out who answers there"));
+                            "or find out which program answers there"));
 }
 
 absl::Status ClosedError() {

@@ -103,7 +103,7 @@ void Scans::Begin(Operation& operation, PartitionMaps& maps) {
     if (operation.request.from.incarnation != 0) {
       return End(operation, Error(absl::StatusCode::kFailedPrecondition, Reason::kStaleCursor,
                                   "the server was started again since this scan began, and its "
-                                  "keys are others: begin anew"));
+                                  "keys are others: start the scan again"));
     }
     operation.found = Found();
   }

@@ -80,7 +80,7 @@ absl::Status CheckFile(const std::string& path, const struct stat& info) {
     return absl::PermissionDeniedError(
         absl::StrCat(KeyFile(path), " is not its owner's alone (mode ",
                      absl::Hex((info.st_mode >> 6) & 7), absl::Hex((info.st_mode >> 3) & 7),
-                     absl::Hex(info.st_mode & 7), "); mend it with: chmod 600 ", path));
+                     absl::Hex(info.st_mode & 7), "); fix it with: chmod 600 ", path));
   }
   // The owner of a file can replace its key at any time, and then reads and answers in our name.
   const uid_t user = geteuid();

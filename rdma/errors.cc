@@ -65,7 +65,7 @@ absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes) {
 
 absl::Status NoListenerError(absl::string_view uri) {
   return Make(absl::StatusCode::kUnavailable, Reason::kNoListener,
-              absl::StrCat("nobody listens at ", uri, "; start kvserver --listen=", uri,
+              absl::StrCat("no server listens at ", uri, "; start kvserver --listen=", uri,
                            ", or correct the address"));
 }
 

@@ -21,7 +21,7 @@ enum class Reason {
   kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
                     // them)
   kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
-  kNoListener,      // UNAVAILABLE: the host answers, nobody listens there
+  kNoListener,      // UNAVAILABLE: the host answers, no server listens there
   kRefused,         // RESOURCE_EXHAUSTED: the server has as many connections as it takes, in all or
                     // from us
   kShuttingDown,    // UNAVAILABLE: the server is about to end

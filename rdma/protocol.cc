@@ -49,7 +49,7 @@ Addressing AddressingOf(uint8_t opcode) {
 absl::Status CheckAddressing(const FrameHeader& header) {
   const Addressing addressing = AddressingOf(header.opcode);
   if (addressing == Addressing::kUnknownOpcode)
-    return Bad("opcode", header.opcode, "one that this version knows");
+    return Bad("opcode", header.opcode, "one of this version");
   const bool with_session = addressing != Addressing::kNone;
   const bool with_sequence = addressing == Addressing::kRequest;
   if ((header.session != 0) != with_session) {

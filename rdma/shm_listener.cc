@@ -104,8 +104,8 @@ absl::Status ShmListener::TakeLock() {
     lock_ = std::move(lock);
     return absl::OkStatus();
   }
-  return absl::AbortedError(
-      absl::StrCat(name, " keeps being replaced; find out by whom, or choose another path"));
+  return absl::AbortedError(absl::StrCat(
+      name, " keeps being replaced; find out by which program, or choose another path"));
 }
 
 absl::Status ShmListener::MakePage() {

@@ -61,7 +61,7 @@ absl::Status CheckRegionSize(const VerbsDevice& device, size_t size) {
   if (size <= device.attributes.max_mr_size) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the device ", device.name, " registers at most ", device.attributes.max_mr_size,
-                   " bytes at once, and ", size, " are wanted; ask for less memory"));
+                   " bytes at once, and ", size, " are needed; ask for less memory"));
 }
 
 absl::StatusOr<MemoryRegion> RegisterRegion(const VerbsDevice& device, std::byte* data, size_t size,

@@ -76,7 +76,7 @@ absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
   if (!octal || mode > 0777) {
     return Wrong("socket-mode", absl::StrCat("'", absl::CEscape(text),
                                              "' is no mode of a file; write 0600 (this user), 0660 "
-                                             "(and the group) or 0666 (everybody on this host)"));
+                                             "(and the group) or 0666 (every user of this host)"));
   }
   if ((mode & 0200) == 0) {
     return Wrong("socket-mode",

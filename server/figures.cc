@@ -272,7 +272,7 @@ void AddConnections(std::vector<Figure>& figures) {
              "Of the connections, those that have not proved yet that they have the key.",
              OfServer<&StatsInput::strangers>),
        Counter("authentication_failures", "authentication_failures_total",
-               "Connections let go since they did not prove that they have the key.",
+               "Connections closed because they did not prove that they have the key.",
                Counted<&Counters::authentication_failures>)});
   for (size_t reason = 0; reason < kCloseReasons; ++reason) {
     const std::string name(NameOf(static_cast<CloseReason>(reason)));

@@ -38,20 +38,19 @@ DEFINE_int64(connections_per_address_max, 0,
              "connections from one address (over shm:// of one user) at once; 0: as many as there "
              "may be [0]");
 DEFINE_string(auth_key_file, "",
-              "file with the key, 32 B to 4 KiB, that clients must have too; mode 0600 [none: who "
-              "can connect may do everything]");
+              "file with the key, 32 B to 4 KiB, that clients must have too; mode 0600 [none: any "
+              "client that can connect may do everything]");
 DEFINE_string(socket_mode, "0600",
-              "0600|0660|0666: mode of shm:// sockets, that is, who may connect: this user, its "
-              "group too, or everybody on this host [0600]");
+              "0600|0660|0666: mode of shm:// sockets: this user, its group too, or every user of "
+              "this host may connect [0600]");
 DEFINE_int64(
     pollers, 1,
     "threads that serve, 1 to 64; writes are shared among them. The memory is cut into some "
     "four parts for each, and a value lies in one [1]");
 DEFINE_string(
     metrics, "",
-    "where to tell how the server is, by HTTP: HOST:PORT or PORT; without HOST on "
-    "127.0.0.1 alone. /metrics is for Prometheus, /healthz for who watches. Nobody is asked "
-    "who he is [none: it is told nowhere]");
+    "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
+    "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [off]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {

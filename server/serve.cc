@@ -75,7 +75,7 @@ absl::Status HandleSignals() {
   if (stop_bell == nullptr) stop_bell = new StopBell;
   if (!stop_bell->valid()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot be told to end: eventfd: ", std::strerror(errno),
+        absl::StrCat("cannot receive a request to end: eventfd: ", std::strerror(errno),
                      "; allow more open files (ulimit -n)"));
   }
   struct sigaction action = {};
@@ -306,15 +306,15 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
 void Announce(const Config& config, const Server& server, const std::vector<std::string>& uris) {
   std::vector<std::string> descriptions;
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
-  Log(absl::StrCat("version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
-                   "; memory=", FormatSize(config.memory_bytes),
-                   " page_bytes=", server.memory->page_size(), " poll=", NameOf(config.poll),
-                   " pollers=", config.pollers, " connections_max=", config.connections_max,
-                   " value_max=", FormatSize(config.value_bytes_max),
-                   " evict=", NameOf(config.evict), "; nothing is encrypted; ",
-                   config.auth_key != nullptr
-                       ? "who has the key can read and write all"
-                       : "no --auth-key-file: who can connect can read and write all"));
+  Log(absl::StrCat(
+      "version ", kVersion, ", ", absl::StrJoin(descriptions, "; "),
+      "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
+      " poll=", NameOf(config.poll), " pollers=", config.pollers, " connections_max=",
+      config.connections_max, " value_max=", FormatSize(config.value_bytes_max),
+      " evict=", NameOf(config.evict), "; nothing is encrypted; ",
+      config.auth_key != nullptr
+          ? "clients with the key can read and write all keys"
+          : "no --auth-key-file: any client that can connect can read and write all keys"));
   if (server.metrics != nullptr)
     Log(absl::StrCat("metrics at http://", server.metrics->address().ToString(), "/metrics"));
   for (const std::string& uri : uris) std::printf("ready %s\n", uri.c_str());

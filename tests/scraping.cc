@@ -24,7 +24,7 @@
 namespace osprey {
 namespace {
 
-// -1: nobody listens.
+// -1: no server listens.
 int Dial(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -61,7 +61,7 @@ absl::StatusOr<HttpAnswer> AskHttp(uint16_t port, absl::string_view request,
                                    absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
   const int fd = Dial(port);
-  if (fd < 0) return absl::UnavailableError(absl::StrCat("nobody listens at port ", port));
+  if (fd < 0) return absl::UnavailableError(absl::StrCat("no server listens at port ", port));
   SendAll(fd, request);
   std::string text;
   while (true) {

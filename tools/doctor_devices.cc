@@ -329,7 +329,7 @@ void CheckMtu(const Machine& machine, const Port& port, const rdma::VerbsPort& v
                         "mtu",
                         absl::StrCat(both, "; ", possible, " B would fit"),
                         {absl::StrCat("ip link set dev ", port.netdev, " mtu ", interface_mtu,
-                                      "   # set anew, the device looks again")}});
+                                      "   # set again, the device reads it again")}});
   } else {
     findings.push_back({Outcome::kPass,
                         "mtu",

@@ -279,7 +279,7 @@ void CheckResources(const Machine& machine, std::vector<Finding>& findings) {
     } else if (holder.broken > kBrokenQueuePairsMax) {
       findings.push_back({Outcome::kWarn,
                           "resources",
-                          absl::StrCat(Describe(holder), ": connections that it does not let go"),
+                          absl::StrCat(Describe(holder), ": connections that it does not close"),
                           {absl::StrCat("kill ", pid, "   # its end frees them")}});
     }
   }

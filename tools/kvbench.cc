@@ -263,7 +263,7 @@ absl::StatusOr<Plan> MakePlan(bool load, const loadgen::YcsbArguments& ycsb) {
   if (!server.ok()) return server.status();
   plan.server = *std::move(server);
   if (plan.server == kNullServer && plan.run.workload.verify)
-    return absl::InvalidArgumentError("--verify wants a server; null: returns no values");
+    return absl::InvalidArgumentError("--verify needs a server; null: returns no values");
   plan.outputs = Outputs();
   if (const absl::Status files = loadgen::CheckOutputs(plan.outputs); !files.ok()) return files;
   return plan;

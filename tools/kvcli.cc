@@ -35,9 +35,8 @@
 DEFINE_string(server, "",
               "rdma://HOST[:PORT] or shm://PATH; else the environment's OSPREY_SERVER, else the "
               "installed service of this host");
-DEFINE_string(
-    auth_key_file, "",
-    "file with the key that the server has, too; without it, only servers that want none");
+DEFINE_string(auth_key_file, "",
+              "file with the key that the server has, too; without it, only servers without a key");
 DEFINE_string(timeout, "5", "for connecting and for the operation, in seconds (or as 200ms)");
 DEFINE_bool(await_server, false,
             "where nothing listens yet, wait for a server, up to --timeout; else that is an error "
@@ -56,7 +55,7 @@ DEFINE_bool(literal, false,
             "put, mput, append: store VALUE as it is written, also if it is - or begins with @");
 DEFINE_string(ttl, "", "put, mput: how long the keys live, in seconds (or as 200ms, 24h)");
 DEFINE_string(prefix, "", "scan, count, bigkeys, export: only keys that start so");
-DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is told");
+DEFINE_uint64(limit, 0, "scan: so many keys at most; then the cursor to go on with is printed");
 DEFINE_string(cursor, "", "scan: go on where an earlier one ended");
 DEFINE_bool(values, false, "scan: print values, too");
 DEFINE_uint64(top, 10, "bigkeys: so many of each kind");

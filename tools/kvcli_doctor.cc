@@ -209,7 +209,7 @@ absl::Status CheckDoctorFlags(const DoctorFlags& flags) {
   }
   if (flags.bind.has_value() != (*flags.self_test == kServe)) {
     return absl::InvalidArgumentError(
-        "--self-test=serve wants --bind=HOST[:PORT], and nothing else does: an address of this "
+        "--self-test=serve needs --bind=HOST[:PORT], and nothing else does: an address of this "
         "machine's RDMA device");
   }
   constexpr int kPortMax = 255;

@@ -248,7 +248,7 @@ constexpr Command kCommands[] = {
      .repeats_itself = true},
     {.name = "doctor",
      .arguments = "",
-     .summary = "whether RDMA works here, and what mends it; --peer=URI: how a server answers; "
+     .summary = "whether RDMA works here, and what repairs it; --peer=URI: how a server answers; "
                 "--self-test: move bytes by every layer",
      .example = "doctor --memory=4GiB",
      .arguments_min = 0,

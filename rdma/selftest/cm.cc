@@ -30,8 +30,8 @@ absl::Status Unexpected(const CmEvent& event) {
     case RDMA_CM_EVENT_ROUTE_ERROR:
       return absl::UnavailableError(absl::StrCat(name, ": ", std::strerror(-event.status)));
     case RDMA_CM_EVENT_REJECTED:
-      return absl::UnavailableError(
-          absl::StrCat(name, event.status == kRejectedNoListener ? ": nobody listens there" : ""));
+      return absl::UnavailableError(absl::StrCat(
+          name, event.status == kRejectedNoListener ? ": no server listens there" : ""));
     case RDMA_CM_EVENT_UNREACHABLE:
       return absl::UnavailableError(
           absl::StrCat(name, ": no answer; a firewall keeps UDP 4791 out?"));

@@ -72,7 +72,7 @@ absl::Status Message::ValidateParameters(uint32_t bytes_wanted) const {
     return absl::InvalidArgumentError(
         absl::StrCat("the other end offers ", bytes, " bytes of memory, not ", bytes_wanted));
   if (address == 0 || address > UINT64_MAX - bytes)
-    return absl::InvalidArgumentError("the other end's memory lies nowhere");
+    return absl::InvalidArgumentError("the other end's memory has no address");
   if (qpn == 0 || qpn > kNumberMax || psn > kNumberMax)
     return absl::InvalidArgumentError("the other end's queue pair has a number of over 24 bits");
   if (mtu < 1 || mtu > kMtuMax) return absl::InvalidArgumentError("the other end's MTU is none");

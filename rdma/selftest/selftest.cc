@@ -128,8 +128,8 @@ absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
     pollfd ready = {.fd = listener_.get(), .events = POLLIN, .revents = 0};
     if (left <= 0 || poll(&ready, 1, static_cast<int>(std::min<int64_t>(left, 1'000'000))) == 0)
       return absl::DeadlineExceededError(absl::StrCat(
-          "nobody came to ", address_, " within ", absl::FormatDuration(wait),
-          strangers > 0 ? absl::StrCat(", but ", strangers, " who are no self-test") : ""));
+          "no peer connected to ", address_, " within ", absl::FormatDuration(wait),
+          strangers > 0 ? absl::StrCat(", but ", strangers, " that are not self-tests") : ""));
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd.valid()) {  // he has gone again
       absl::SleepFor(absl::Milliseconds(1));
@@ -145,7 +145,7 @@ absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
     return Script(Role::kPassive, options_, host_, control, deadline).Run();
   }
   return absl::UnavailableError(
-      absl::StrCat(kStrangersMax, " came to ", address_, " who are no self-test"));
+      absl::StrCat(kStrangersMax, " connected to ", address_, " that are not self-tests"));
 }
 
 }  // namespace osprey::rdma::selftest

@@ -46,7 +46,7 @@ uint64_t Request::Number(const std::string& name, uint64_t fallback, uint64_t mo
 absl::Status Request::error() const {
   if (!error_.ok() || given_.empty()) return error_;
   return absl::InvalidArgumentError(
-      absl::StrCat(what_, " knows no '", given_.begin()->first, "', or not once more"));
+      absl::StrCat(what_, " has no '", given_.begin()->first, "', or not once more"));
 }
 
 Json Summary(const Histogram& ns) {

@@ -108,7 +108,7 @@ absl::StatusOr<std::string> Unescape(absl::string_view text) {
                          [](unsigned char c) { return absl::ascii_isxdigit(c); }) ||
             !absl::SimpleHexAtoi(digits, &code) || code == 0) {
           return absl::InvalidArgumentError(
-              "\\u wants four hexadecimal digits that are not all 0, as in \\u00e9");
+              "\\u needs four hexadecimal digits that are not all 0, as in \\u00e9");
         }
         AppendUtf8(code, out);
         i += 4;
@@ -189,7 +189,7 @@ absl::Status ReadPropertiesFile(const std::string& path, Properties& properties)
 absl::Status ParseAssignment(absl::string_view text, Properties& properties) {
   const size_t equals = text.find('=');
   if (equals == 0 || equals == absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("-p wants NAME=VALUE, as in -p fieldcount=10; '",
+    return absl::InvalidArgumentError(absl::StrCat("-p needs NAME=VALUE, as in -p fieldcount=10; '",
                                                    absl::CHexEscape(text), "' is not that"));
   }
   properties[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
