@@ -185,7 +185,7 @@ TEST_F(AuthenticationTest, KvcliSaysWhatIsWrongInOneLineWithTheStatusOfItsKind) 
   const ProgramResult none = Kvcli({"get", "planet"});
   EXPECT_EQ(none.exit_status, 3);
   EXPECT_EQ(none.out, "");
-  EXPECT_THAT(none.err, AllOf(HasSubstr("wants a key"), HasSubstr("--auth-key-file")));
+  EXPECT_THAT(none.err, AllOf(HasSubstr("requires a key"), HasSubstr("--auth-key-file")));
   const ProgramResult wrong = Kvcli({"get", "planet", "--auth-key-file=" + other_file_});
   EXPECT_EQ(wrong.exit_status, 3);
   EXPECT_THAT(wrong.err, AllOf(HasSubstr("refuses this client's key"), Not(HasSubstr(kOtherKey))));
