@@ -200,7 +200,7 @@ class Script {
 
   // --- The server
 
-  // The newest client's, if it has connected anew.
+  // The newest client's, if it has connected again.
   void TakeClient() {
     UniqueFd socket(
         accept4(House::The().listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -322,7 +322,7 @@ class Script {
     }
     Push(Joined({rdma::Message<rdma::WelcomeBody>(Opcode::kWelcome, session, 0, body, 0).bytes()}));
   }
-  // Some of it anew, as a writer would, or not.
+  // Some of it once more, as a writer would, or not.
   void WriteRegion() {
     if (!region_file_.valid()) return;
     const fuzz::RegionShape& shape = region_->shape();
