@@ -327,7 +327,7 @@ void Scan::CountEntries(const std::array<bool, kHomesPerSegment>& settled) {
   }
 }
 
-// --- What READs bring --------------------------------------------------------------------------
+// --- Completed READs ---------------------------------------------------------------------------
 
 bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
   LineCopy& copy = lines_[index];

@@ -1,5 +1,5 @@
-// A key on both sides, as operators give it: kvserver, clients, kvcli and catalog with the same key
-// file, with another, or without one. Over shared memory here, over verbs in the lab.
+// Key files as operators use them: kvserver, clients, kvcli and catalog with the same key file,
+// with another, or without one. Over shared memory here, over verbs in the lab.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ class AuthenticationTest : public ::testing::Test {
     options.auth_key_file = key_file;
     return Client::Connect(server_->uri(), options);
   }
-  // Kvcli's answer to `words`.
+  // kvcli's answer to `words`.
   ProgramResult Kvcli(std::vector<std::string> words) {
     words.insert(words.begin(), {"tools/kvcli", "--server=" + server_->uri()});
     return RunProgram(words);

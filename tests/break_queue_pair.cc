@@ -1,5 +1,5 @@
-// To be preloaded (LD_PRELOAD) into a program that uses verbs: on SIGUSR1 one of its queue pairs,
-// chosen at random, goes into the error state, as it does when its device gives it up.
+// Preloaded (LD_PRELOAD) into a program that uses verbs. On SIGUSR1 one of its queue pairs, chosen
+// at random, goes into the error state, as after a device error.
 
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -44,7 +44,7 @@ void* Serve(void* signals) {
   return nullptr;
 }
 
-// Before the program has threads, all of which inherit the blocked signal.
+// Runs before the program has threads, which all inherit the blocked signal.
 __attribute__((constructor)) void Start() {
   static sigset_t signals;
   sigemptyset(&signals);

@@ -32,7 +32,7 @@ class BreakingTransport : public rdma::Transport {
         const Step step(*this, event.connection);
         if (event.connection == broken_) {
           if (event.kind == Event::Kind::kReceived) continue;  // lost
-          // Chains end, whatever happens.
+          // Chains always end.
           event.status = absl::UnavailableError("broken by the test");
         }
       }
@@ -84,7 +84,7 @@ class BreakingTransport : public rdma::Transport {
       Breaker& breaker = transport_.breaker_;
       breaks_ = ++breaker.steps == breaker.break_at;
       if (breaks_ && breaker.when == Breaker::When::kBefore) {
-        transport_.broken_ = id;  // nothing of it is heard any more
+        transport_.broken_ = id;  // its later events are dropped
         Break();
       }
     }

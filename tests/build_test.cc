@@ -1,5 +1,4 @@
-// The build itself: that every library links, and that assert is alive in whatever mode the tests
-// run.
+// The build itself: every library links, and assert is alive in every mode that the tests use.
 
 #include <cassert>
 

@@ -1,5 +1,5 @@
-// The files of export and import: what they look like to the byte, that they come back as they
-// were, and that whatever else a file holds is an error and nothing worse.
+// The files of export and import: their exact bytes, round trips, and errors for all other
+// contents.
 
 #include "tools/bulk_format.h"
 
@@ -52,7 +52,7 @@ struct Outcome {
   bool is_broken = false;
 };
 
-// Bounded: a reader that does not come to an end fails.
+// Bounded: a reader that does not end fails.
 Outcome ReadAll(BulkFormat format, const std::string& text, size_t piece = SIZE_MAX) {
   BulkInput input(Pieces(text, piece));
   const std::unique_ptr<BulkReader> reader = NewBulkReader(format, input);
@@ -184,7 +184,7 @@ TEST(BulkFormatTest, HugeLengthsOfABinaryFileTakeNoMemory) {
   std::string text = Written(BulkFormat::kBinary, {}).substr(0, 16);
   std::string record(32, '\0');
   record[0] = 1;
-  record[11] = 0x40;  // a value of 1 GiB, of which nothing comes
+  record[11] = 0x40;  // a value of 1 GiB, without its bytes
   EXPECT_TRUE(ReadAll(BulkFormat::kBinary, text + record + "k").is_broken);
   record[15] = 0x7F;  // of 2^62
   ExpectError(BulkFormat::kBinary, text + record, "lengths cannot be");
@@ -228,7 +228,7 @@ TEST(BulkFormatTest, JsonlThatIsNoRecordSaysWhatIsMissing) {
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":\"1\"}", "no number");
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":0}", "above 0");
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e30}", "100 years");
-  // To the client, no time at all is for ever.
+  // To the client, a time of 0 means forever.
   error("{\"key\":\"a\",\"value\":\"b\",\"ttl\":1e-20}", "above 0");
   error("{\"key\":\"a\xff\",\"value\":\"b\"}", "no JSON object");
   error(std::string(100'000, '['), "no JSON object");
@@ -395,7 +395,7 @@ TEST(BulkFormatTest, ANameWithAnotherEndingIsRefusedWithTheFormats) {
                 AllOf(HasSubstr("--format=jsonl, csv or binary"), HasSubstr(".osprey")));
     EXPECT_EQ(BulkFormatOf("csv", path).value(), BulkFormat::kCsv);
   }
-  // Of a compressed file, whatever is asked for: nothing here compresses.
+  // Given a compressed file, for any format: nothing here compresses.
   for (const char* name : {"", "jsonl", "binary"}) {
     EXPECT_THAT(std::string(BulkFormatOf(name, "x.jsonl.GZ").status().message()),
                 HasSubstr("kvcli export - --format=jsonl | gzip > FILE"));

@@ -1,4 +1,4 @@
-// The C API as a program uses it: operations that are started, and how they end.
+// The C API as a program uses it: asynchronous operations, and their completion.
 
 #include <cstring>
 #include <random>
@@ -44,7 +44,7 @@ TEST_F(CApiTest, OperationsStartedWithoutACallbackAreTakenInTheOrderOfTheirEnds)
   }
   EXPECT_EQ(taken.size(), 3);
   EXPECT_EQ(osprey_in_flight(client()), 0);
-  // What nobody takes is freed with the client.
+  // Results that are not taken are freed with the client.
   ASSERT_EQ(osprey_start_get(client(), "k0", 2, nullptr, nullptr, nullptr), OSPREY_OK);
   ASSERT_EQ(osprey_wait(client(), 1'000'000), 1);
 }
@@ -171,7 +171,7 @@ TEST_F(CApiTest, ResultsThatNobodyTakesEndTheirOwnStarts) {
   EXPECT_EQ(osprey_start_get(client(), "k", 1, nullptr, nullptr, nullptr), OSPREY_OK);
 }
 
-// A program that does anything at any time, also what it should not.
+// A program that makes any call at any time, including invalid ones.
 class Monkey {
  public:
   explicit Monkey(uint64_t seed) : random_(seed) {}

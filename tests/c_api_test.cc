@@ -1,4 +1,4 @@
-// The C API as a program uses it: calls that wait.
+// The C API as a program uses it: blocking calls.
 
 #include <signal.h>
 #include <unistd.h>
@@ -141,7 +141,8 @@ TEST_F(CApiTest, EachFailureHasItsNumberAndSaysWhatHelps) {
   EXPECT_EQ(osprey_increment(client(), "k", 1, 1, nullptr, nullptr), OSPREY_ERROR_OVERFLOW);
   EXPECT_EQ(osprey_scan(client(), "nonsense", nullptr, nullptr), OSPREY_ERROR_BAD_CURSOR);
 
-  // The server waits for room before it refuses a PUT: on a slow machine for longer than the default deadline allows.
+  // The server waits for space before it refuses a PUT. On a slow machine this exceeds the default
+  // deadline.
   osprey_write_options patient = OSPREY_WRITE_OPTIONS;
   patient.deadline_us = 30'000'000;
   const int full = [&] {
@@ -211,7 +212,7 @@ TEST_F(CApiTest, AKeyIsTakenAsBytesOrAsAFileAndSaysWhatIsWrong) {
   osprey_options_free(options);
 }
 
-// As by a variable of the environment that is not set: to go on without a key would be worse.
+// As from an unset environment variable: to continue without a key would be worse.
 TEST_F(CApiTest, AKeyThatCouldNotBeSetIsNotLeftAway) {
   const auto failure = [&](auto set) {
     osprey_options* options = osprey_options_new();

@@ -1,5 +1,5 @@
-// libosprey.so as other languages meet it: what it shows, that its header is C99, the program of
-// client/README.md compiled as is printed there, and a binding from Python.
+// libosprey.so as other languages use it: its symbols, its header in C99, the program of
+// client/README.md compiled as printed there, and a binding from Python.
 
 #include <algorithm>
 #include <fstream>
@@ -56,8 +56,8 @@ TEST(CLibraryTest, ItShowsTheFunctionsOfItsHeaderAndNothingElse) {
   EXPECT_THAT(names.out, ::testing::HasSubstr("[libosprey.so.1]"));
 }
 
-// Programs and bindings have these compiled into them: none of them may ever change. New ones are
-// added here.
+// Programs and bindings have these compiled in, so none of them may ever change. New ones are added
+// here.
 TEST(CLibraryTest, NumbersStayWhatTheyAre) {
   const std::map<std::string, int> numbers = {
       {"OSPREY_OK", 0},
@@ -183,7 +183,7 @@ class CProgramTest : public ::testing::Test {
 
 TEST_F(CProgramTest, TheProgramOfTheReadmeIsCompiledAsPrintedAndRuns) {
   std::ofstream(directory_ + "/planets.c") << Block("c");
-  // The command of the README, but for the folder of what was built: here it is that of the test.
+  // The command of the README, except that the build folder is that of the test.
   const std::string command =
       absl::StrReplaceAll(Block("sh"), {{"bazel-bin/", ""},
                                         {"./planets", directory_ + "/planets"},

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kUnitsOffset = 8192;
 
-// Addresses whose pages are committed as they are written.
+// Address space whose pages are committed when written.
 class Mapping {
  public:
   explicit Mapping(uint64_t bytes) : bytes_(bytes) {
@@ -76,7 +76,7 @@ class ItemsSubject : public ChurnSubject {
 
 // --- jemalloc ----------------------------------------------------------------
 
-// Extents come from the mapping, upwards; jemalloc keeps, splits and joins what it was given.
+// Extents come from the mapping, upwards. jemalloc keeps, splits and joins them.
 struct Extents {
   extent_hooks_t hooks;  // first: the hooks are called with its address
   std::byte* next;
@@ -109,7 +109,7 @@ void Control(const std::string& name, void* value, size_t bytes) {
 // As jemalloc 5.3's arena_config_t, which its header leaves out.
 struct ArenaConfig {
   extent_hooks_t* hooks;
-  bool metadata_use_hooks;  // false: its own book-keeping is not in the region, as ours is not
+  bool metadata_use_hooks;  // false: its metadata is outside the region, as ours is
 };
 
 class JemallocSubject : public ChurnSubject {
@@ -129,7 +129,7 @@ class JemallocSubject : public ChurnSubject {
       std::abort();
     }
     const std::string arena = absl::StrCat("arena.", arena_, ".");
-    // What is free may be used for any size at once, and no more is taken at a time than is wanted.
+    // Free space is usable for any size at once, and no more is taken at a time than needed.
     ssize_t decay_ms = 0;
     Control(arena + "dirty_decay_ms", &decay_ms, sizeof(decay_ms));
     Control(arena + "muzzy_decay_ms", &decay_ms, sizeof(decay_ms));
@@ -195,7 +195,7 @@ class TableSubject : public ChurnSubject {
   }
   uint64_t capacity_bytes() const override {
     const Table::Stats stats = table_->stats();
-    // The table keeps items out of a sixteenth, so that there is room for the index.
+    // The table closes a sixteenth to items, so that there is space for the index.
     return stats.region_bytes - UnitsOffset(stats.region_bytes) -
            std::max(stats.index_bytes, stats.region_bytes / 16);
   }

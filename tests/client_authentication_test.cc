@@ -1,4 +1,5 @@
-// The client with a key, or without one, and servers that have it, have another, or lie.
+// The client with a key, or without one, and servers with the same key, with another, or with false
+// proofs.
 
 #include <cstring>
 #include <string>
@@ -21,7 +22,7 @@ rdma::AuthKey::Pointer Key(char of = 'k') {
 
 class ClientAuthenticationTest : public ClientEngineTest {
  protected:
-  // That no connection comes about, and why.
+  // Expects that no connection is made, with this reason.
   Reason ReasonOfFailure() {
     EXPECT_TRUE(RunUntil([&] { return !engine_->connection().last_error().ok(); }));
     RunFor(absl::Milliseconds(100));

@@ -97,7 +97,7 @@ TEST_F(BufferPoolTest, ABufferThatTheSystemRefusesDoesNotCostThoseThatItWouldAll
   EXPECT_FALSE(pool.CanEverHold(16 << 20));
   Buffer second = pool.Take(4 << 20);
   EXPECT_TRUE(second.valid()) << pool.error();
-  // It is not asked for as much again but now and then.
+  // It requests as much again only at times.
   const int asked = stingy.asked;
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(pool.Take(16 << 20).valid());
   EXPECT_LE(stingy.asked, asked + 10);
@@ -155,7 +155,7 @@ TEST_F(BufferPoolTest, BuffersNeverOverlapInARandomLife) {
     ASSERT_EQ(pool.taken_bytes(), total);
   }
   taken.clear();
-  // Everything has become whole again.
+  // All slabs are whole again.
   const uint64_t registered = pool.registered_bytes();
   for (uint64_t bytes = 0; bytes < registered; bytes += 1 << 20)
     taken.push_back(pool.Take(1 << 20));

@@ -1,5 +1,5 @@
-// Values put from and fetched into memory of the user, in virtual time: that they come without a
-// copy, and that nothing lands there once the operation is answered (R5).
+// Values put from and fetched into the user's memory, in virtual time: without a copy, and nothing
+// lands there once the operation is answered (R5).
 
 #include <algorithm>
 #include <cstring>
@@ -97,7 +97,7 @@ class ClientBuffersTest : public ClientEngineTest {
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
   }
-  // Pieces are on their way into the user's memory.
+  // Pieces are under way into the user's memory.
   void AwaitPieces() {
     const uint64_t before = engine_->counters().reads;
     ASSERT_TRUE(RunUntil([&] { return engine_->counters().reads >= before + 5; }));
@@ -148,7 +148,7 @@ TEST_F(ClientBuffersTest, ABufferOfExactlyTheValuesLengthWillDoAndOneByteLessWil
   EXPECT_EQ(BytesNeeded(absl::OutOfRangeError("of something else")), 0u);
 }
 
-// What a torn head says of the length is asked of the server before it is told.
+// The client asks the server about a length from a torn head before it reports it.
 TEST_F(ClientBuffersTest, AValueThatHasBecomeShortEnoughMeanwhileIsFetched) {
   Store("planet", ValueOf(3 * kMiB));
   const UserMemory buffer = NewBuffer(1 * kMiB);
@@ -177,7 +177,7 @@ TEST_F(ClientBuffersTest, ALateGetIsAnsweredOnlyWhenNothingCanLandAnyMore) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(get.status())) << get.status();
   EXPECT_GE(now_ - start, absl::Milliseconds(50));
   EXPECT_LE(now_ - start, absl::Milliseconds(55));
-  // The user goes on with the buffer.
+  // The user continues to use the buffer.
   Fill(std::byte{0x11});
   network_.HoldReads(late, false);
   RunFor(absl::Seconds(10));

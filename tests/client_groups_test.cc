@@ -1,6 +1,5 @@
-// GETs of callers who wait (client/get_groups.h), in virtual time: one chain for many, and an
-// operation for each that READs alone do not answer. What an operation does then is
-// client_get_test's.
+// Blocking GETs (client/get_groups.h) in virtual time: one chain of READs for many, and an
+// operation for each GET that READs alone do not answer. client_get_test covers these operations.
 
 #include <string>
 #include <vector>
@@ -61,7 +60,7 @@ TEST_F(ClientGroupsTest, EachKeyIsAnsweredByItself) {
   EXPECT_EQ(answers_[3]->bytes, std::string(5000, 'l'));
   EXPECT_EQ(answers_[4]->bytes, "1");
   EXPECT_EQ(ReasonOf(answers_[5].status()), Reason::kKeyTooLong);
-  // Windows; the item, and apart from it the long one.
+  // Windows; the item, and separately the long one.
   EXPECT_EQ(counters().reads, 6u);
   EXPECT_EQ(chains_, 3);
   EXPECT_EQ(counters().gets, 4u);
@@ -153,7 +152,7 @@ TEST_F(ClientGroupsTest, ALateReadKeepsItsBufferAndNobodyWaitsForIt) {
   network_.HoldReads(id(), true);
   GetAll({"planet"}, absl::Milliseconds(50));
   EXPECT_TRUE(absl::IsDeadlineExceeded(answers_[0].status())) << answers_[0].status();
-  // What lands there later must not land in the next one's buffer.
+  // READs that land there later must not land in the next batch's buffer.
   Begin({"star", "planet"});
   RunFor(absl::Milliseconds(10));
   EXPECT_EQ(unanswered_, 2u);
@@ -217,7 +216,7 @@ TEST_F(ClientGroupsTest, BytesOfAReadThatFailedAreNotBelieved) {
   EXPECT_EQ(answers_[0]->bytes, "neptune");
 }
 
-// --- Torn records (R1), and the server's word
+// --- Torn records (R1), and fallback to the server
 
 class ClientTornGroupsTest : public ClientGroupsTest {
  protected:
@@ -236,7 +235,7 @@ TEST_F(ClientTornGroupsTest, OldOrNewValuesWhileTheyAreOverwritten) {
   EXPECT_GT(counters().retries, 200u);
 }
 
-// The operation that goes on keeps to the lookup's bounds: the READ of the group is one of its 8.
+// The operation that continues keeps the lookup's bounds: the READ of the batch is one of its 8.
 TEST_F(ClientTornGroupsTest, TheServerIsAskedWhenOneIsTornAllTheTime) {
   int writes = 0;
   const auto write = [&] {
@@ -265,14 +264,14 @@ TEST_F(ClientGroupsTest, WhatExpiresIsJudgedByTheServersClock) {
   GetAll({"mayfly"});
   EXPECT_TRUE(absl::IsNotFound(answers_[0].status())) << answers_[0].status();
   EXPECT_EQ(counters().rpc_gets, 0u);
-  // Long after the server was heard of last, only it can tell.
+  // Long after the last message from the server, only the server can decide.
   Store("tortoise", "old", absl::Hours(1));
   RunFor(absl::Seconds(11), absl::Milliseconds(100));
   GetAll({"tortoise"});
   EXPECT_EQ(answers_[0]->bytes, "old");
 }
 
-// Its head is READ by the group, and its value by an operation.
+// The batch READs its head, and an operation READs its value.
 TEST_F(ClientGroupsTest, ALongValueThatExpiresHasItsTimeToLive) {
   const std::string long_value(300 << 10, 'v');
   Store("elephant", long_value, absl::Hours(1));
@@ -283,7 +282,7 @@ TEST_F(ClientGroupsTest, ALongValueThatExpiresHasItsTimeToLive) {
   EXPECT_LE(answers_[0]->ttl, absl::Hours(1));
 }
 
-// --- Beside others
+// --- Concurrent operations
 
 TEST_F(ClientGroupsTest, GroupsAndOperationsShareTheConnection) {
   for (int i = 0; i < 16; ++i) Store(absl::StrCat("key", i), std::string(300, 'v'));
@@ -293,7 +292,7 @@ TEST_F(ClientGroupsTest, GroupsAndOperationsShareTheConnection) {
   std::vector<Outcome<Value>> gets(100);
   for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("key1", get).ok());
   engine_->Launch(now_);
-  // 28 READs are left of 128: one group, and the caller's own READs make room for the next.
+  // 28 READs are left of 128: one batch, and the caller's own READs make space for the next.
   std::vector<absl::StatusOr<Value>> answers(32);
   EXPECT_EQ(engine_->StartGets(keys, answers.data(), now_ + absl::Seconds(1), now_, unanswered_),
             16u);
@@ -309,8 +308,8 @@ TEST_F(ClientGroupsTest, GroupsAndOperationsShareTheConnection) {
   for (const Outcome<Value>& get : gets) EXPECT_EQ(get.value->value().bytes.size(), 300u);
 }
 
-// A group has 16 KiB, and there is 1 MiB: the last ones are operations. Idle groups give theirs
-// back.
+// A batch has 16 KiB, and there is 1 MiB: the last ones are operations. Idle batches release
+// theirs.
 TEST_F(ClientGroupsTest, WhereBuffersAreUsedUpTheyAreOperations) {
   CloseEngine();
   StartEngine(/*operations_max=*/256, /*buffer_bytes_max=*/1 << 20, /*slot_cache_bytes=*/0);

@@ -1,4 +1,4 @@
-// What a client tells a server that evicts: a sample of its hits, beside its requests, and seldom
+// A client's reports to a server that evicts: a sample of its hits, with its requests, and rarely
 // without.
 
 #include <cstdint>
@@ -55,7 +55,7 @@ TEST(HitSamplerTest, WithoutAMessageForLongTheNotesAreAnEvenSampleOfAll) {
   for (uint64_t note : sampler.notes()) of_first_half += note < kHits / 2;
   EXPECT_NEAR(static_cast<double>(of_first_half), static_cast<double>(count) / 2,
               static_cast<double>(count) / 8);
-  // When messages go out again, the sample becomes as dense as it was.
+  // When messages are sent again, the sample becomes as dense as before.
   for (int i = 0; i < 30; ++i) sampler.Clear();
   int noted = 0;
   for (int i = 0; i < 8000; ++i) noted += sampler.Hit();
@@ -85,7 +85,7 @@ class ClientHitsTest : public ClientEngineTest {
               .status.ok());
     }
   }
-  // As the server knows the key.
+  // As the server identifies the key.
   index::AccessHint PlaceOf(const std::string& key, uint32_t partitions) {
     const index::Slot slot = index::Slot::Unpack(server_->TableOf(key).Find(key)->slot);
     uint32_t partition = 0;
@@ -167,7 +167,7 @@ TEST_F(ClientHitsTest, GetsAloneCostAMessageASecond) {
   EXPECT_LE(server_->hints.size(), 6u);
   EXPECT_EQ(server_->frames, static_cast<int>(server_->hints.size()));
   EXPECT_TRUE(server_->requests.empty());
-  // Whoever does nothing says nothing.
+  // An idle client sends nothing.
   const size_t messages = server_->hints.size();
   RunFor(absl::Seconds(1));
   RunFor(absl::Seconds(3));

@@ -1,5 +1,5 @@
-// Long values through the engine, in virtual time: they come in pieces, whatever the pieces meet on
-// their way.
+// Long values through the engine, in virtual time: they arrive in pieces, despite concurrent
+// writes.
 
 #include <algorithm>
 #include <cstring>
@@ -33,7 +33,7 @@ class ClientLargeTest : public ClientEngineTest {
     server_ = std::make_unique<ScriptedServer>(network_, kUri, incarnation, region_bytes());
     server_->value_bytes_max = 48 * kMebibyte;
   }
-  // Straight into the table, as if another client had done it.
+  // Directly into the table, as if another client had written it.
   uint64_t Store(absl::string_view key, absl::string_view value) {
     const index::WriteResult result = server_->table().Put(
         key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {}, now_);
@@ -72,7 +72,7 @@ TEST_F(ClientLargeTest, AValueTakesItsWindowItsHeadAndItsPieces) {
   EXPECT_TRUE(Get("planet")->bytes == value);
   EXPECT_EQ(counters().reads, 2 + 4 * kMebibyte / kPiece);
   EXPECT_LE(counters().read_bytes, 4 * kMebibyte + 1000);
-  EXPECT_TRUE(Get("planet")->bytes == value);  // its slot is known now
+  EXPECT_TRUE(Get("planet")->bytes == value);  // its slot is cached now
   EXPECT_EQ(counters().reads, 3 + 2 * 4 * kMebibyte / kPiece);
 }
 
@@ -116,7 +116,7 @@ TEST_F(ClientLargeTest, AsManyLongValuesAsThereIsRoomForReadsLeaveSomeToShortOne
   Store("moon", "io");
   std::vector<Outcome<Value>> gets(40);
   for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("planet", get, absl::Seconds(10)).ok());
-  ASSERT_TRUE(RunUntil([&] { return counters().reads >= 300; }));  // they are in full swing
+  ASSERT_TRUE(RunUntil([&] { return counters().reads >= 300; }));  // many pieces are in flight
   Outcome<Value> small;
   ASSERT_TRUE(StartGet("moon", small).ok());
   ASSERT_TRUE(RunUntil([&] { return small.done(); }));
@@ -210,9 +210,9 @@ TEST_F(ClientLargeTest, ALengthThatNoValueOfThisServerHasIsNotFetched) {
   EXPECT_LE(counters().read_bytes, 10000u);
 }
 
-// The head of a value of 1 MiB names 40 MiB, as a head does that was copied while it was written.
+// The head of a value of 1 MiB names 40 MiB, as a head that was copied during a write.
 TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
-  Store("sun", ValueOf(42 * kMebibyte));  // above it, so that the region goes on for as long
+  Store("sun", ValueOf(42 * kMebibyte));  // above it, so that the region is long enough
   const std::string value = ValueOf(1 * kMebibyte);
   Store("planet", value);
   const uint64_t slot = server_->table().Find("planet")->slot;
@@ -235,7 +235,7 @@ TEST_F(ClientLargeTest, AHeadThatNamesMoreThanItsSlotCostsNoMemory) {
   EXPECT_LT(counters().read_bytes, 2 * kMebibyte);
 }
 
-// Line and head agree on the length. Nothing of the value has come.
+// Line and head agree on the length. No part of the value has arrived.
 TEST_F(ClientLargeTest, MemoryForAValueIsReservedAsItsPiecesLand) {
   const std::string value = ValueOf(40 * kMebibyte);
   Store("planet", value);
@@ -264,7 +264,7 @@ class ClientLargeTornTest : public ClientLargeTest {
   }
 };
 
-// Values of one size, which take each other's places as soon as they may.
+// Values of one size, which reuse each other's space as soon as allowed.
 TEST_F(ClientLargeTornTest, ReturnsOldOrNewValueWhileItIsOverwritten) {
   constexpr uint64_t kBytes = 600000;
   uint64_t version = Store("planet", std::string(kBytes, 'a'));
@@ -273,7 +273,7 @@ TEST_F(ClientLargeTornTest, ReturnsOldOrNewValueWhileItIsOverwritten) {
   int copies_a_write = 1;
   network_.before_piece = [&](absl::Span<const std::byte>) {
     if (++copies % copies_a_write != 0) return;
-    // Time for the graces of what has died to pass.
+    // Time for the grace periods of dead items to pass.
     now_ += absl::Milliseconds(200);
     version = Store("planet", std::string(kBytes, static_cast<char>('a' + ++writes % 26)));
   };

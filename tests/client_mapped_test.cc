@@ -1,5 +1,5 @@
-// GETs of callers who wait, where the region is seen in place (client/mapped_gets.h), in virtual
-// time: what one look finds is answered before StartGets returns, and the rest as ever.
+// Blocking GETs with a mapped region (client/mapped_gets.h), in virtual time. Those that one probe
+// answers are done before StartGets returns; the rest run as usual.
 
 #include <set>
 #include <string>
@@ -25,7 +25,7 @@ class ClientMappedTest : public ClientWaitingTest {
  protected:
   explicit ClientMappedTest(const fake::NetworkOptions& network = Views())
       : ClientWaitingTest(network) {}
-  // Begins all, and returns how many were answered at once.
+  // Begins all, and returns the number that were answered at once.
   size_t GetAtOnce(const std::vector<absl::string_view>& keys,
                    absl::Duration deadline = absl::Seconds(1)) {
     EXPECT_EQ(Begin(keys, deadline), keys.size());
@@ -112,7 +112,7 @@ TEST_F(ClientMappedTest, WhereNothingIsSeenTheyWait) {
   EXPECT_EQ(answers_[0]->bytes, "uranus");
 }
 
-// R7: what a READ brought that failed is not believed, and the next connection answers.
+// R7: bytes of a failed READ are not accepted, and the next connection answers.
 TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
   Store("planet", "saturn");
   network_.FailNextReads(id(), absl::UnavailableError("gone"));
@@ -131,7 +131,7 @@ TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
   EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();
 }
 
-// The server dies in the middle of the copy, and its memory with it.
+// The server dies during the copy, and its memory with it.
 TEST_F(ClientMappedTest, AServerThatDiesMeanwhileIsOnlyADelay) {
   Store("planet", std::string(500, 's'));
   network_.before_piece = [&](absl::Span<const std::byte>) {
@@ -175,9 +175,9 @@ TEST_F(ClientMappedTest, APollIsDueNowAndThen) {
   EXPECT_TRUE(engine_->IsPollDue(now_ + absl::Microseconds(20)));
 }
 
-// --- What the server is told
+// --- Reports to the server
 
-// As client_hits_test and client_report_test have it of operations.
+// As client_hits_test and client_report_test check for operations.
 TEST_F(ClientMappedTest, AServerThatWantsToKnowIsToldOfHitsAndTheirTime) {
   constexpr uint32_t kPartitions = 4;
   CloseEngine();

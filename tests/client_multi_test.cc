@@ -1,5 +1,5 @@
-// Many keys in one call: a result per key, however many there are, with whatever else is in flight.
-// Over shared memory.
+// Many keys in one call: one result per key, for any number, with other operations in flight. Over
+// shared memory.
 
 #include <signal.h>
 

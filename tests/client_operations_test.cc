@@ -1,6 +1,5 @@
-// What the operations beside get, put and delete send, what they make of the answers, and the
-// distinct reason of everything that can be wrong with a call. In virtual time, against a scripted
-// server.
+// Operations besides get, put and delete: their requests, their handling of answers, and the
+// distinct reason of every error of a call. In virtual time, against a scripted server.
 
 #include <cstdint>
 #include <deque>

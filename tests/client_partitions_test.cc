@@ -75,7 +75,7 @@ TEST_P(ClientPartitionsTest, KeysOfEveryPartitionAreFoundByReadsAlone) {
   }
   EXPECT_TRUE(absl::IsNotFound(Get("no such key").status()));
   EXPECT_TRUE(server_->requests.empty());
-  // The second time the place of the items was known: a READ each.
+  // The second time the items' locations are cached: a READ each.
   EXPECT_GE(engine_->counters().hints, 1000u);
   EXPECT_EQ(engine_->counters().stale_hints, 0u);
 }

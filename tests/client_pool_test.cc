@@ -1,5 +1,5 @@
-// The pool: threads that have lanes of their own, and what happens when there are none left. Over
-// shared memory.
+// The pool: threads with pooled clients of their own, and the case that none is left. Over shared
+// memory.
 
 #include <atomic>
 #include <memory>
@@ -98,7 +98,7 @@ TEST_F(ClientPoolTest, AThreadIsGivenTheLaneThatItHadLast) {
     EXPECT_NE(&**theirs, mine);
     taken = true;
     while (!mine_is_back) std::this_thread::yield();
-  });  // theirs goes back last
+  });  // theirs is returned last
   while (!taken) std::this_thread::yield();
   lane = absl::CancelledError("");
   mine_is_back = true;

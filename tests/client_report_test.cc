@@ -1,5 +1,5 @@
-// What a client tells a server that is watched of its GETs: beside its requests, seldom without,
-// and when it leaves.
+// A client's reports of its GETs to a monitored server: with its requests, rarely without, and at
+// disconnect.
 
 #include <cstdint>
 #include <string>
@@ -123,7 +123,7 @@ TEST_F(ClientReportTest, GetsAloneCostAMessageASecond) {
   EXPECT_EQ(server_->frames, static_cast<int>(server_->reports.size()));
   EXPECT_TRUE(server_->requests.empty());
   EXPECT_EQ(engine_->counters().messages, 0u);
-  // Whoever does nothing says nothing, once the last GETs are told.
+  // An idle client sends nothing, once its last GETs are reported.
   RunFor(absl::Seconds(2));
   const size_t reports = server_->reports.size();
   EXPECT_EQ(HitsTold(), gets);
@@ -135,7 +135,7 @@ TEST_F(ClientReportTest, GetsAloneCostAMessageASecond) {
 TEST_F(ClientReportTest, AReportGoesAlongWithARequest) {
   Start();
   ASSERT_TRUE(Get("key1").ok());
-  RunFor(absl::Milliseconds(1100));  // told, and due again
+  RunFor(absl::Milliseconds(1100));  // reported, and due again
   ASSERT_EQ(server_->reports.size(), 1u);
   osprey::Outcome<Value> got;
   osprey::Outcome<uint64_t> put;

@@ -1,5 +1,5 @@
-// Scans through the engine, in virtual time: what they find, and what they do when the connection
-// breaks, the server is another, or their time is up.
+// Scans through the engine, in virtual time: their results, also when the connection breaks, the
+// server is replaced, or their time is up.
 
 #include <algorithm>
 #include <functional>
@@ -77,8 +77,8 @@ class ClientScanTest : public ClientEngineTest {
     EXPECT_EQ(found, keys_);
   }
 
-  // Scans one after the other, `many` at a time, until `most` have ended. Returns the Polls that
-  // each of them took, and those that are under way then so far.
+  // Scans one after the other, `many` at a time, until `most` have ended. Returns the Polls of
+  // each, and the Polls so far of those under way.
   std::vector<int> PollsOfScans(int many, size_t most, uint64_t limit, bool values) {
     int polls = 0;
     size_t ended = 0;
@@ -113,7 +113,7 @@ class ClientScanTest : public ClientEngineTest {
   std::set<std::string> keys_;
 };
 
-// The process is stopped in any Poll of a scan, after what has come was looked at.
+// The process is stopped in any Poll of a scan, after its input was processed.
 TEST_F(ClientScanTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
   CloseEngine();
   const auto stopped = std::make_shared<absl::Duration>();
@@ -133,7 +133,7 @@ TEST_F(ClientScanTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) 
       });
       Step();
     }
-    // It had come to its end before.
+    // The scan had reached its end before.
     if (*stopped == absl::ZeroDuration()) {
       whole_at = stop_at;
     } else {
@@ -262,7 +262,7 @@ TEST_F(ClientScanTest, APageWhoseTimeIsUpIsWhatWasFoundUntilThen) {
   EXPECT_GT(page->entries.size(), 0u);
   EXPECT_LT(page->entries.size(), 5000u);
   EXPECT_NE(page->next.Text(), "");
-  // Nothing yet: an error. What is under way lands in a buffer that waits for it.
+  // Nothing yet: an error. READs under way land in a buffer that waits for them.
   network_.HoldReads(id(), true);
   EXPECT_EQ(ReasonOf(Page("", 10, absl::Milliseconds(5)).status()), Reason::kDeadline);
   for (int i = 0; i < 100; ++i) (void)Page("", 10, absl::Milliseconds(1));
@@ -285,7 +285,7 @@ TEST_F(ClientScanTest, ATextThatIsNoCursorIsRefused) {
   StoreMany(2000);
   const std::string cursor = Page("", 100)->next.Text();
   EXPECT_TRUE(ScanPlace::Parse(cursor).ok());
-  // One whose hash is of another home.
+  // A cursor whose hash belongs to another home.
   ScanPlace divided = ScanPlace::Parse(cursor).value();
   divided.cursor.home = 1;
   divided.cursor.from_hash = 1;

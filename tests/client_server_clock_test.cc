@@ -1,4 +1,4 @@
-// What a client knows of the server's clock, with both clocks in the test's hands.
+// A client's bounds of the server's clock; the test controls both clocks.
 
 #include <optional>
 #include <random>
@@ -94,7 +94,7 @@ TEST(ServerClockTest, ASlowAnswerDoesNotSpoilAGoodEstimate) {
   clock.Heard(kStart + absl::Milliseconds(100), later, truth.At(kStart + absl::Milliseconds(101)));
   ExpectTrue(clock, truth, later);
   EXPECT_LT(clock.At(later)->latest - clock.At(later)->earliest, absl::Milliseconds(2));
-  // And the slow one has made it younger.
+  // And the slow answer has renewed it.
   EXPECT_NE(clock.At(kStart + absl::Milliseconds(10500)), std::nullopt);
 }
 

@@ -1,4 +1,4 @@
-// The client's cache of slots: what it knows, what it forgets first, and when it stops hinting.
+// The client's location cache: its contents, its eviction order, and when it stops giving hints.
 
 #include <cstdint>
 #include <random>
@@ -52,10 +52,10 @@ TEST(SlotCacheTest, HintsThatFailTwiceInARowStop) {
     const uint64_t hint = cache.Find(place);
     ASSERT_EQ(hint, SlotAt(offset, 1));
     cache.Failed(place, hint);
-    cache.Saw(kHome, SlotAt(offset += 800, 1));  // it has moved: its window says where
+    cache.Saw(kHome, SlotAt(offset += 800, 1));  // it has moved: its window has the new slot
   }
   EXPECT_EQ(cache.Find(place), 0u);
-  cache.Saw(kHome, SlotAt(offset += 800, 1));  // and moves on
+  cache.Saw(kHome, SlotAt(offset += 800, 1));  // and moves again
   EXPECT_EQ(cache.Find(place), 0u);
 }
 
@@ -89,7 +89,7 @@ TEST(SlotCacheTest, AFailureOfAnOlderSlotSaysNothingOfTheNewOne) {
 TEST(SlotCacheTest, WhatAReplySaidGivesWayToWhatTheWindowShows) {
   SlotCache cache(4096);
   const SlotCache::Place place{kHome, 1};
-  cache.Wrote(place, SlotAt(800, 1));  // filed under the home: the reply does not tell the line
+  cache.Wrote(place, SlotAt(800, 1));  // filed under the home: the reply has no line
   cache.Saw(kNext, SlotAt(1600, 1));   // it is in the other one, and has moved
   cache.Used(place, kNext, SlotAt(1600, 1));
   EXPECT_EQ(cache.Find(place), SlotAt(1600, 1));
@@ -123,7 +123,7 @@ TEST(SlotCacheTest, NoPlaceIsKnownWithoutAHome) {
 
 TEST(SlotCacheTest, NeighboursThatAreOnlySeenDoNotPushOutKeysInUse) {
   SlotCache cache(64 * SlotCache::kSetBytes);
-  constexpr uint64_t kUsed = 256;  // half of what there is room for
+  constexpr uint64_t kUsed = 256;  // half of the capacity
   for (uint64_t i = 0; i < kUsed; ++i) {
     cache.Wrote({(1 + i) * index::kLineBytes, static_cast<uint32_t>(i)},
                 SlotAt(8 * (1 + i), static_cast<uint32_t>(i)));
@@ -174,7 +174,7 @@ class ClientSlotCacheTest : public ClientEngineTest {
     EXPECT_TRUE(result.status.ok()) << result.status;
     return result.version;
   }
-  // READs that a GET took.
+  // READs of a GET.
   uint64_t ReadsOf(absl::string_view key, absl::string_view value) {
     const uint64_t before = engine_->counters().reads;
     const absl::StatusOr<Value> got = Get(key);
@@ -252,8 +252,8 @@ TEST_F(ClientSlotCacheTest, WithoutBytesEveryGetIsACold) {
   EXPECT_EQ(ReadsOf("planet", text), 2u);
 }
 
-// The row of the READ counts: slot known <= 1.01, and the cold GETs of neighbours cost less than
-// two.
+// The row of the READ counts: location cached <= 1.01; and the cold GETs of neighbours cost less
+// than two.
 TEST_F(ClientSlotCacheTest, ReadsPerGetOfKnownSlotsAreOneAndNeighboursAreTaught) {
   constexpr int kKeys = 4000;
   const std::string text(200, 'v');

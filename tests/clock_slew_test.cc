@@ -1,5 +1,5 @@
-// Keys expire by clocks that are not slewed. In this process CLOCK_MONOTONIC is this test's own: it
-// can be put ahead of CLOCK_MONOTONIC_RAW, as a slew does over some time.
+// Keys expire by clocks that are not slewed. In this process the test replaces CLOCK_MONOTONIC. It
+// can move it ahead of CLOCK_MONOTONIC_RAW, as a slew does over time.
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -20,17 +20,17 @@
 namespace osprey {
 namespace {
 
-// By how much all slews together have put the clock ahead.
+// The total by which slews have moved the clock ahead.
 std::atomic<int64_t> slewed_seconds{0};
 
-// What 10 % make of 40 s. An estimate of the server's clock is used for 10 s and renewed after 5 s,
-// by the client's own clock: a client that took this one would use an estimate that is wrong by 4
-// s.
+// A slew of 10 % over 40 s. The client uses an estimate of the server's clock for 10 s and renews
+// it after 5 s, by its own clock. A client that used this clock would have an estimate that is
+// wrong by 4 s.
 constexpr int64_t kSlewSeconds = 4;
 
 void Slew() { slewed_seconds += kSlewSeconds; }
 
-// What time passes by, whatever the code under test takes for it.
+// The real clock of the test, whatever clock the tested code uses.
 absl::Duration TrueClock() {
   timespec now = {};
   syscall(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, &now);
@@ -40,7 +40,7 @@ absl::Duration TrueClock() {
 }  // namespace
 }  // namespace osprey
 
-// In place of the C library's, for all code of this process.
+// Replaces that of the C library, for all code of this process.
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
   if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE)
@@ -83,8 +83,8 @@ TEST(ClockSlewTest, AClientsEstimateOfTheServersClockIsNotSlewed) {
   const absl::StatusOr<Value> value = (*client)->Get("key");
   const absl::Duration get_ends = TrueClock();
   ASSERT_TRUE(value.ok()) << value.status();
-  // The estimate is as uncertain as the answer to the PUT took to come, and drifts; an expiry is
-  // rounded by less than 0.1 ms. Where all of this takes long, it is as long for the bounds.
+  // The estimate is as uncertain as the PUT's round trip was long, and drifts. An expiry is rounded
+  // by less than 0.1 ms. On a slow machine the bounds grow equally.
   const absl::Duration slack =
       absl::Milliseconds(1) + (put_ends - put_begins) + (get_ends - put_begins) / 500;
   EXPECT_GE(value->ttl, kTtl - (get_ends - put_begins) - slack);

@@ -1,6 +1,6 @@
-// kvcli doctor's mends, run as they are printed: the lab's machine is broken in one way after the
-// other, and each time doctor names the mend after which the self-test moves bytes again. Needs the
-// lab, and alone: it takes the lab's device and addresses away.
+// kvcli doctor's fixes, run as printed. The lab's machine is broken in one way after the other.
+// Each time doctor names the fix after which the self-test moves bytes again. Needs the lab, and
+// alone: it takes away the lab's device and addresses.
 
 #include <cstdlib>
 #include <fstream>
@@ -30,7 +30,7 @@ void MustRun(const std::string& command) {
   ASSERT_EQ(result.exit_status, 0) << command << "\n" << result.out << result.err;
 }
 
-// What doctor finds. `before` is run in the same shell.
+// Doctor's findings. `before` is run in the same shell.
 Json Findings(const std::string& before = "", const std::string& as = "") {
   const ProgramResult result = Sh(absl::StrCat(before, before.empty() ? "" : "\n", as,
                                                " tools/kvcli doctor --memory=64MiB --json"));
@@ -51,7 +51,7 @@ std::string OutcomeOf(const Json& findings, const std::string& check) {
   return worst;
 }
 
-// The first mend of `check` with that in it.
+// The first fix of `check` that contains this text.
 std::string MendOf(const Json& findings, const std::string& check, const std::string& part) {
   for (const Json& finding : findings) {
     if (finding["check"] != check) continue;
@@ -128,7 +128,7 @@ TEST(DoctorMends, TheOperatorsHugePagesAreUsed) {
     if (!block.empty() || absl::StartsWith(line, "sysctl -w vm.nr_hugepages="))
       absl::StrAppend(&block, line, "\n");
   }
-  // What it starts in the foreground is ended when it is ready.
+  // Its foreground process is ended when it is ready.
   const std::string script = absl::StrCat(
       R"(set -e
 serve() {

@@ -1,4 +1,4 @@
-// What kvcli doctor says of machines that are made up: files below a folder, devices from a list.
+// kvcli doctor on simulated machines: files below a folder, devices from a list.
 
 #include <cerrno>
 #include <filesystem>
@@ -100,7 +100,7 @@ class DoctorTest : public ::testing::Test {
                                 limit, "              ", limit, "              bytes"));
   }
 
-  // A machine with soft-RoCE where everything is as it should be.
+  // A machine with soft-RoCE and a correct configuration.
   void AddDevice() {
     AddInterface("lab0", "up", 9000);
     const std::string device = "/sys/class/infiniband/rxe0";
@@ -127,7 +127,7 @@ class DoctorTest : public ::testing::Test {
     return result;
   }
 
-  // The only finding of a check, which must be so.
+  // The finding of a check, which must be the only one.
   Finding One(const std::string& check, Outcome outcome, const CheckOptions& options = {}) {
     std::vector<Finding> findings = Of(check, options);
     EXPECT_EQ(findings.size(), 1U) << check;

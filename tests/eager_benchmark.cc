@@ -1,12 +1,12 @@
-// How long a PUT takes when its value travels in the frame, and when the server READs it: where the
-// one should end and the other begin (client::kEagerBytesMax).
+// The duration of a PUT with the value in the frame, and with a value that the server READs. It
+// finds the length at which to switch (client::kEagerBytesMax).
 //
 //   bazel run //tests:eager_benchmark
 //   tools/lab -- sh -c 'cd bazel-bin/tests/eager_benchmark.runfiles/osprey &&
 //   tests/eager_benchmark'
 //
-// Two clients of one server take turns, a few operations each, so that whatever else the machine
-// does slows both.
+// Two clients of one server alternate, a few operations each, so that other work of the machine
+// slows both.
 
 #include <algorithm>
 #include <cstdio>
@@ -60,7 +60,7 @@ class Side {
   std::unique_ptr<client::Engine> engine_;
 };
 
-// Half of all runs are hit by the machine's other work; this is what it takes without.
+// Half of all runs suffer from the machine's other work; this is the duration without.
 double LowerQuartile(std::vector<double>& times) {
   std::nth_element(times.begin(), times.begin() + times.size() / 4, times.end());
   return times[times.size() / 4];

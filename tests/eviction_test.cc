@@ -1,5 +1,5 @@
-// A server that evicts, as its clients see it: keys that are only READ stay while others come and
-// go. Over shared memory here, over verbs in the lab.
+// A server that evicts, and its clients: keys that are only READ stay while others are written and
+// evicted. Over shared memory here, over verbs in the lab.
 
 #include <cstdint>
 #include <memory>

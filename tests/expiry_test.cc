@@ -1,5 +1,5 @@
-// Time to live, with a kvserver of its own: over shared memory, in the lab over verbs. One client
-// is a plain Client; others run the same engine with a clock that is an hour wrong.
+// Time to live, with a separate kvserver: over shared memory, in the lab over verbs. One client is
+// a plain Client; others run the same engine with a clock that is an hour wrong.
 
 #include <algorithm>
 #include <chrono>
@@ -27,9 +27,9 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-// In the lab the CPU is emulated, and the machine may be busy with others.
+// In the lab the CPU is emulated, and the machine may be busy.
 const absl::Duration kTtl = InLab() ? absl::Seconds(3) : absl::Milliseconds(300);
-// Far enough from now that no delay of a busy machine reaches it.
+// So far in the future that no delay of a busy machine reaches it.
 const absl::Duration kLong = absl::Hours(2);
 const absl::Duration kDeadline = absl::Seconds(30);
 
@@ -43,7 +43,7 @@ void SleepUntil(absl::Time time) {
   if (left > absl::ZeroDuration()) std::this_thread::sleep_for(absl::ToChronoNanoseconds(left));
 }
 
-// A client whose clock is `ahead` of everybody's.
+// A client whose clock is `ahead` of the real one.
 class ClientWithWrongClock {
  public:
   ClientWithWrongClock(const std::string& uri, absl::Duration ahead) : ahead_(ahead) {
@@ -113,7 +113,7 @@ class ExpiryTest : public ::testing::Test {
     options.ttl = ttl;
     return options;
   }
-  // Puts it; from the time returned on it is gone.
+  // Puts the key; from the returned time on it is gone.
   absl::Time PutFor(absl::string_view key, absl::string_view value, absl::Duration ttl) {
     const absl::StatusOr<uint64_t> put = client_->Put(key, value, For(ttl));
     EXPECT_TRUE(put.ok()) << put.status();
@@ -225,8 +225,8 @@ TEST_F(ExpiryTest, ManyKeysInOneCallAndScansAndCounts) {
   EXPECT_EQ(*client_->Flush(), 2u);
 }
 
-// Whoever says first that a key is gone: nobody finds it after that, and nobody misses it before
-// its time.
+// After the first client that finds a key absent, no client finds it, and no client misses it
+// before its expiry.
 TEST_F(ExpiryTest, ClientsWhoseClocksAreAnHourWrongAgreeWithTheOthers) {
   ClientWithWrongClock ahead(server_->uri(), absl::Hours(1));
   ClientWithWrongClock behind(server_->uri(), -absl::Hours(1));
@@ -257,8 +257,8 @@ TEST_F(ExpiryTest, ClientsWhoseClocksAreAnHourWrongAgreeWithTheOthers) {
     EXPECT_TRUE(absl::IsNotFound(behind.Get(key).status()));
     EXPECT_TRUE(absl::IsNotFound(client_->Get(key).status()));
   }
-  // They did so by READs: only near the end, or when little was known of the server's clock yet,
-  // the server was asked.
+  // They used READs. They asked the server only near the expiry, or when they had few samples of
+  // the server's clock.
   for (const Counters* counters : {&ahead.counters(), &behind.counters(), &client_->counters()})
     EXPECT_LT(counters->rpc_gets * 2, counters->gets);
 }

@@ -1,4 +1,4 @@
-// What lies between the ends: connections, faults, and the carrying out of READs.
+// The network between the ends: connections, faults, and the execution of READs.
 
 #include <algorithm>
 #include <cassert>
@@ -136,7 +136,7 @@ size_t Network::DrawReplay(size_t pieces) {
   return dice_.Below(pieces);
 }
 
-// Copies the first `bytes` of what `read` asks for, piece by piece. False: the memory went
+// Copies the first `bytes` that `read` requests, piece by piece. False if the memory was released
 // meanwhile.
 bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadRequest& read,
                    size_t bytes) {
@@ -160,7 +160,7 @@ bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadReq
     Land(read, from, start, length);
     if (i != replayed_to || replays) continue;
     replays = true;
-    i -= dice_.Below(i + 1) + 1;  // from there on again (`++i` follows)
+    i -= dice_.Below(i + 1) + 1;  // repeats from there (`++i` follows)
   }
   return true;
 }

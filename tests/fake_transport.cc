@@ -97,7 +97,7 @@ absl::StatusOr<ConnectionId> FakeTransport::Connect(absl::string_view uri, uint3
   return end.id;
 }
 
-// Both ends know now what the other offered.
+// Both ends have received the other's parameters.
 static void Open(End& end, const FakeTransport& peer_transport) {
   end.state = End::State::kOpen;
   end.connected_due = true;
@@ -113,7 +113,7 @@ absl::Status FakeTransport::Accept(ConnectionId id) {
     return absl::UnavailableError("the peer is gone");
   End* peer = network_->Find(end->peer);
   if (peer == nullptr || peer->state != End::State::kConnecting || end->cut) {
-    network_->Close(*end, rdma::PeerGoneError("the peer is gone"), true);  // which says so
+    network_->Close(*end, rdma::PeerGoneError("the peer is gone"), true);  // an explicit error
     return absl::UnavailableError("the peer is gone");
   }
   Open(*end, *peer->transport);
@@ -287,7 +287,7 @@ void FakeTransport::Disconnect(ConnectionId id) {
   End* end = Own(id);
   if (end == nullptr) return;
   if (End* peer = network_->Find(end->peer); peer != nullptr && !end->cut) {
-    // What was sent before still arrives.
+    // Frames sent before still arrive.
     network_->Close(*peer, absl::OkStatus(), /*lose_frames=*/false);
   }
   network_->Close(*end, absl::OkStatus(), /*lose_frames=*/true);
@@ -384,7 +384,7 @@ size_t FakeTransport::Poll(absl::Span<Event> events) {
     if (end->transport == this) mine.push_back(id);
   }
   for (ConnectionId id : mine) {
-    // READs first, as nothing orders their events against frames.
+    // READs first, since their events are not ordered against frames.
     End* end = network_->Find(id);
     for (uint32_t left = network_->options_.read_batches_per_poll;
          left > 0 && count < events.size() && end != nullptr && end->state == End::State::kOpen &&

@@ -1,5 +1,5 @@
-// The fake keeps the contract that the engines' tests lean on: what it would let pass, those tests
-// could not find.
+// The fake keeps the contract on which the engines' tests rely: those tests cannot find violations
+// that it allows.
 
 #include "tests/fake_transport.h"
 
@@ -247,7 +247,7 @@ class ReplayingFakeTransportTest : public FakeTransportTest {
 TEST_F(ReplayingFakeTransportTest, PiecesAreCopiedAgainFromWhatTheMemoryHoldsByThen) {
   ConnectBoth();
   const RemoteMemory remote = ExposeBytes(4096);
-  // The n-th piece that is copied finds n everywhere.
+  // The n-th piece copied finds n everywhere.
   int pieces = 0;
   network_.before_piece = [&](absl::Span<const std::byte>) {
     std::memset(memory_->data(), ++pieces, 64);
@@ -259,7 +259,7 @@ TEST_F(ReplayingFakeTransportTest, PiecesAreCopiedAgainFromWhatTheMemoryHoldsByT
     ASSERT_TRUE(client_->PostReads(client_id_, {&read, 1}, i).ok());
     ASSERT_TRUE(PollOne(*client_).status.ok());
     EXPECT_GT(pieces, 8);
-    // Each holds what was copied last.
+    // Each holds the bytes copied last.
     changed = changed || local_->data()[0] != std::byte{1};
     EXPECT_EQ(local_->data()[56], static_cast<std::byte>(pieces));
   }

@@ -37,7 +37,7 @@ absl::StatusOr<void*> Map(const std::string& path, int flags, int protection, si
   const int fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
   if (fd < 0) return SystemError("open", path);
   void* mapping = MAP_FAILED;
-  // Of a process that was killed in between, the file is there and empty: what is read then is 0.
+  // If a process was killed in between, the file is empty, and reads return 0.
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0)
     mapping = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   const absl::Status failed = SystemError("mmap", path);
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<JournalRecord>> Journal::Read(const std::string& path
   std::vector<JournalRecord> records;
   for (uint64_t i = 0; i < count; ++i) {
     const Entry& entry = EntriesOf(*mapping)[i];
-    // Killed before it was whole: then the operation was not started either.
+    // Killed before it was whole: the operation was not started either.
     if (entry.whole.load(std::memory_order_acquire) == 1) records.push_back(entry.record);
   }
   munmap(*mapping, Bytes());
@@ -87,7 +87,7 @@ JournalRecord* Journal::Call(const JournalRecord& call) {
 }
 
 void Journal::Return(JournalRecord* record) {
-  std::atomic_signal_fence(std::memory_order_release);  // what was filled in comes first
+  std::atomic_signal_fence(std::memory_order_release);  // the record's fields come first
   record->returned = true;
 }
 

@@ -22,7 +22,7 @@ bool WritesValue(const JournalRecord& record) {
          record.kind == Kind::kPutIfVersion;
 }
 
-// As the checker wants it.
+// In the form that the checker needs.
 Operation ToOperation(const JournalRecord& record, int client) {
   Operation operation;
   operation.kind = record.kind;
@@ -61,8 +61,8 @@ class Judging {
       result_.explanations.push_back(std::move(explanation));
   }
 
-  // How late an answer was that came by the end of a stop which its deadline fell into; but of
-  // those that one client had in one stop, the latest is left out.
+  // The delay of an answer by the end of a stop that covers its deadline. Of those of one client in
+  // one stop, the latest is omitted.
   class LateAnswers {
    public:
     explicit LateAnswers(const std::vector<Interval>& stops) : stops_(stops) {}
@@ -139,7 +139,7 @@ class Judging {
     }
   }
 
-  // A write that ended as "the server that had it is gone" must not be found in the next one.
+  // A write that ended as "the server that had it is gone" must not be found in the next server.
   void FindWritesOfTheDead() {
     for (const Interval& loss : times_.losses) {
       std::set<std::pair<uint16_t, int64_t>> gone;

@@ -1,4 +1,4 @@
-// Judges the journals of client processes, and prints what it finds as one line of JSON.
+// Judges the journals of client processes, and prints its findings as one line of JSON.
 //
 //   fault_judge [--end=NS] [--losses=FROM:TO,…] [--stops=NUMBER:FROM:TO,…] [--killed=NUMBER,…]
 //               JOURNAL…
@@ -24,7 +24,7 @@ DEFINE_string(killed, "", "processes that were killed: NUMBER,…");
 namespace osprey {
 namespace {
 
-// "1:2,3:4" as {{1, 2}, {3, 4}}; empty if it is anything else.
+// "1:2,3:4" as {{1, 2}, {3, 4}}; empty for other text.
 std::vector<std::vector<int64_t>> Tuples(const std::string& text, size_t length) {
   std::vector<std::vector<int64_t>> tuples;
   for (absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {

@@ -1,4 +1,4 @@
-// The judge of the fault tests can say no.
+// The judge of the fault tests can fail.
 
 #include "tests/fault_judge.h"
 
@@ -99,8 +99,8 @@ TEST(FaultJudgeTest, AWriteOfAKilledProcessMayBeSeen) {
   EXPECT_EQ(JudgeOne({NotReturned(Put(1, 10, 0)), Get(1, 50, 60)}).wrong, 0u);
 }
 
-// As clients of a server leave them that is killed again and again: writes of nearly all of which
-// nobody ever learns whether they happened.
+// The history of clients whose server is killed again and again: nearly all writes have unknown
+// results.
 std::vector<JournalRecord> WritesThatNobodySaw(int64_t rounds) {
   std::vector<JournalRecord> records;
   for (int64_t round = 0; round < rounds; ++round) {
@@ -136,7 +136,7 @@ TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawExplainNothingThatIsWrong) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(3);
   records.push_back(Get(22, 300, 310));
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
-  // What was there before, again.
+  // The earlier value again.
   records.push_back(Get(21, 320, 330));
   EXPECT_EQ(JudgeOne(records).wrong, 1u);
   EXPECT_EQ(JudgeOne(records).undecided, 0u);
@@ -198,7 +198,7 @@ TEST(FaultJudgeTest, AStoppedClientHadOneAnswerInHandAtMost) {
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
   process.records.push_back(Put(3, 0, 5 * kSecond + 3 * kMs));
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond + kMs);
-  // A deadline that had passed before the stop is none that the stop explains.
+  // The stop does not explain a deadline that had passed before it.
   process.stops = {{kSecond + kMs, 5 * kSecond}};
   process.records = {Put(1, 0, 5 * kSecond)};
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond);
@@ -223,7 +223,7 @@ TEST(FaultJudgeTest, AServerIsLostAtWorkWhenItHasAnsweredAndIsAskedAgain) {
   FaultTimes times;
   times.losses = {{30, 40}, {70, 80}};
   EXPECT_EQ(JudgeOne({Put(1, 10, 20)}, times).losses_at_work, 0u);          // idle
-  EXPECT_EQ(JudgeOne({Failed(Put(1, 10, 60))}, times).losses_at_work, 0u);  // answered nobody
+  EXPECT_EQ(JudgeOne({Failed(Put(1, 10, 60))}, times).losses_at_work, 0u);  // no answer
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 60))}, times).losses_at_work, 1u);
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 90))}, times).losses_at_work, 1u);
   EXPECT_EQ(
@@ -272,7 +272,7 @@ TEST(FaultJournalTest, WhatWasWrittenIsThereForOthers) {
   EXPECT_FALSE((*read)[1].returned);
   EXPECT_EQ((*read)[1].written, 2);
   EXPECT_FALSE(Journal::Read(path + ".absent").ok());
-  // As its process was killed before it had a length.
+  // As if its process was killed before the file had a length.
   std::ofstream(path + ".empty").flush();
   EXPECT_EQ(Journal::Read(path + ".empty").value().size(), 0u);
 }

@@ -37,7 +37,7 @@ std::string FaultValue(uint16_t key, int64_t number) {
   std::string value(length, '\0');
   const Head head{number, key, length};
   std::memcpy(value.data(), &head, sizeof(head));
-  // An odd step goes through all 64 bits: no two words of a value are equal.
+  // An odd step generates all 64-bit values: no two words of a value are equal.
   uint64_t word = static_cast<uint64_t>(number) * 0x9E3779B97F4A7C15u;
   for (size_t at = sizeof(head); at + sizeof(word) < length; at += sizeof(word)) {
     word += 0xD1342543DE82EF95u;

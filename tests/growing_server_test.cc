@@ -1,5 +1,5 @@
-// A server whose table grows a hundredfold while it is written and read: no GET fails or misses
-// what was acknowledged. Over shared memory here, over verbs in the lab.
+// A server whose table grows a hundredfold during reads and writes: no GET fails or misses an
+// acknowledged write. Over shared memory here, over verbs in the lab.
 
 #include <algorithm>
 #include <atomic>
@@ -86,7 +86,7 @@ TEST(GrowingServerTest, KeysAreFoundWhileTheTableGrows) {
             << stats.substr(stats.find("segments="), 40) << "\n";
   EXPECT_GT(counters.gets, 100u);
   EXPECT_LT(counters.rpc_gets * 100, counters.gets);
-  // And with a map as new as can be.
+  // And with a new map.
   for (uint64_t i = 0; i < keys; i += 97) {
     ASSERT_EQ(writer->Get(KeyOf(i))->bytes, ValueOf(i));
   }

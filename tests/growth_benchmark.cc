@@ -1,5 +1,5 @@
-// What growth costs: a table that grows from 1,000 keys to as many as asked, one step after every
-// write, as a server would under load.
+// The cost of growth: a table grows from 1,000 keys to the requested number, one step after every
+// write, as in a server under load.
 //
 //   bazel run //tests:growth_benchmark -- --keys=50000000 --value_bytes=8
 //
@@ -35,7 +35,7 @@ namespace {
 
 constexpr double kSampleRatio = 1.02;
 
-// Of this thread alone: what others do on the machine is left out.
+// CPU time of this thread alone, without other work on the machine.
 double CpuMicroseconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

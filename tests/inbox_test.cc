@@ -1,4 +1,4 @@
-// What threads leave for one another in an Inbox.
+// Messages between threads through an Inbox.
 
 #include "rdma/inbox.h"
 

@@ -1,10 +1,10 @@
-// What the table, a lookup and their parts cost by themselves, without a network, on one core.
-// tools/bench index runs this in rounds, and has the targets.
+// The cost of the table, a lookup and their parts, without a network, on one core. tools/bench
+// index runs this in rounds, and has the targets.
 //
 //   bazel run //tests:index_benchmark -- --benchmark_filter=Update
 //
-// Of several arguments the first is the number of keys. The value's length says which form an item
-// has: 8 B are inline, 100 B are not.
+// Of several arguments the first is the number of keys. The value's length determines the form of
+// an item: 8 B are inline, 100 B are not.
 
 #include <cstdint>
 #include <memory>
@@ -77,7 +77,7 @@ BENCHMARK(ValidateRecord)->Arg(64)->Arg(128)->Arg(1024)->Arg(65536)->Arg(1 << 20
 
 // --- Item space ------------------------------------------------------------
 
-// 10,000 places in use; one is given up and another taken.
+// 10,000 places in use; one is freed and another allocated.
 void ItemSpaceTakeAndFree(benchmark::State& state) {
   const uint64_t bytes = static_cast<uint64_t>(state.range(0));
   RegionSpace space(kPageBytes, uint64_t{1} << 30);
@@ -98,7 +98,8 @@ BENCHMARK(ItemSpaceTakeAndFree)->Arg(64)->Arg(1024)->Arg(65536);
 
 // --- The table -------------------------------------------------------------
 
-// Filled once for all that measure the same, and one at a time: 10 million keys take a gigabyte.
+// Filled once for all benchmarks of the same table, one table at a time: 10 million keys take a
+// gigabyte.
 FilledTable& TableOf(const benchmark::State& state) {
   static std::unique_ptr<FilledTable> table;
   static std::vector<int64_t> made_of;
@@ -111,7 +112,7 @@ FilledTable& TableOf(const benchmark::State& state) {
   return *table;
 }
 
-// From nothing; the time of splits and of doubling the directory is in it.
+// From empty; includes the time of splits and of doubling the directory.
 void Insert(benchmark::State& state) {
   for (auto _ : state) {
     FilledTable filled(static_cast<uint64_t>(state.range(0)),
@@ -179,7 +180,7 @@ void Update(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// As a server executes a batch: the memory of all keys is asked for before the first is written.
+// As a server executes a batch: it prefetches the memory of all keys before the first write.
 void UpdateBatch(benchmark::State& state) {
   FilledTable& filled = TableOf(state);
   const size_t batch = static_cast<size_t>(state.range(2));
@@ -200,7 +201,7 @@ void UpdateBatch(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * batch));
 }
 
-// Those of one table together, so that each is filled once.
+// Benchmarks of one table together, so that each is filled once.
 void RegisterForTable(int64_t keys, int64_t value_bytes) {
   const auto args = [=](benchmark::internal::Benchmark* benchmark) {
     return benchmark->Args({keys, value_bytes});

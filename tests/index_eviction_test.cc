@@ -113,7 +113,7 @@ TEST(LivesTest, AddStopsAtTheMostAndGivesNothingWhereNoKeyBegins) {
   EXPECT_EQ(lives.At(6), 0u);
 }
 
-// --- What goes, what stays -----------------------------------------------------
+// --- Choice of victims ---------------------------------------------------------
 
 TEST_F(NoEvictionTest, WithoutTheOptionAFullTableRefusesAndKeepsEverything) {
   uint64_t stored = 0;

@@ -234,9 +234,9 @@ TEST(ExpiryTest, WithExpiryIgnoredItWouldStay) {
 
 // --- The second look -----------------------------------------------------------------------------
 //
-// The clock passes the expiry just before the Nth store of a write that prolongs a life. A reader
-// who looks at that moment, and knows the time exactly, may find the key absent: then the write
-// must fail, or the key would come back.
+// The clock passes the expiry just before the Nth store of a write that extends a life. A reader at
+// that moment with the exact time may find the key absent. Then the write must fail, or the key
+// would come back.
 
 struct LateExpiry : StoreObserver {
   void BeforeStore() override {
@@ -255,7 +255,7 @@ struct LateExpiry : StoreObserver {
 
 using Write = std::function<WriteResult(ExpiryFixture&, uint64_t version)>;
 
-// How often a key came back that had been found absent, over all N.
+// The number of keys that came back after being found absent, over all N.
 int Returns(size_t old_bytes, const Write& write) {
   int returns = 0;
   for (int at = 0;; ++at) {

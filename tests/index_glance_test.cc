@@ -1,4 +1,4 @@
-// A glance at a window says what a lookup says of the same bytes, or nothing.
+// An inline probe of a window gives the answer of a lookup for the same bytes, or none.
 
 #include <cstring>
 #include <random>
@@ -27,7 +27,7 @@ class GlanceTest : public LookupTest {
   Glance GlanceFor(absl::string_view key, const std::vector<std::byte>& bytes) {
     return Glance(bytes, WindowOf(key), kTestIncarnation, key);
   }
-  // The line of the window in which a glance finds the key; 2: it does not.
+  // The line of the window in which a probe finds the key; 2: it does not.
   uint64_t LineOf(absl::string_view key) {
     const std::vector<std::byte> bytes = WindowBytesOf(key);
     const Glance glance = GlanceFor(key, bytes);
@@ -61,8 +61,8 @@ TEST_F(GlanceTest, NeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
           ASSERT_FALSE(glance.hit()) << "line " << own << ", byte " << at;
           continue;
         }
-        // To come to the second line's key it goes over the words of the first: of those it may
-        // leave the rest to a lookup.
+        // To reach the second line's key it passes the words of the first, some of which it may
+        // leave to a lookup.
         const bool goes_over = own == 1 && at >= sizeof(RecordHeader);
         ASSERT_TRUE(glance.hit() || goes_over) << "line " << own << ", byte " << at;
         if (glance.hit()) {
@@ -99,7 +99,7 @@ TEST_F(GlanceTest, ShowsTheSlotsBeforeTheKeyIfTheirLineIsBelieved) {
     std::vector<std::byte> bytes = good;
     if (at < kLineBytes) bytes[at] ^= std::byte{0x01};
     const Glance glance = GlanceFor(keys[1], bytes);
-    if (!glance.hit()) continue;  // the words that lead to it make no sense
+    if (!glance.hit()) continue;  // the words before it are invalid
     ASSERT_EQ(glance.slots_seen().size(), at < kLineBytes ? 0 : 1) << "byte " << at;
     if (at < kLineBytes) continue;
     EXPECT_EQ(glance.slots_seen()[0].slot, result.slot);
@@ -108,7 +108,7 @@ TEST_F(GlanceTest, ShowsTheSlotsBeforeTheKeyIfTheirLineIsBelieved) {
   EXPECT_TRUE(GlanceFor(keys[1], good).hit());
 }
 
-// As a lookup, which believes slots of a window only if it believes the home line.
+// As a lookup, which accepts slots of a window only if the home line is valid.
 TEST_F(GlanceTest, ShowsTheSecondLinesSlotsOnlyIfTheHomeLineIsBelieved) {
   const std::string key = FillBothLines()[1];
   const uint64_t slot = Slot{kDirectoryOffset, 0, 7}.Pack();
@@ -134,7 +134,7 @@ TEST_F(GlanceTest, SaysNothingOfAKeyThatIsNotThere) {
   EXPECT_EQ(LineOf("absent"), 2u);
 }
 
-// Any words under valid checksums, and good words under wrong ones.
+// Any words under valid checksums, and valid words under wrong ones.
 TEST_F(GlanceTest, SaysWhatALookupSaysOfAnyBytes) {
   std::mt19937_64 random(7);
   const std::vector<std::string> keys = KeysOfHome(30, 12, /*same_fingerprint=*/false);

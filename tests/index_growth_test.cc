@@ -349,7 +349,7 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
 INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest,
                          testing::Range(uint64_t{1}, uint64_t{1 + 8 / kVolumeParts}));
 
-// --- Room ------------------------------------------------------------------
+// --- Space -----------------------------------------------------------------
 
 TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
   constexpr uint64_t kBytes = 32 << 20;

@@ -1,9 +1,9 @@
 // Runs each operation of index/ so many times inside OspreyMeasured, for callgrind to count the
-// instructions (tests/count_instructions, which also keeps the baseline). Prints the compiler,
-// then a line for each call of OspreyMeasured, in order: what was done, how many times.
+// instructions (tests/count_instructions, which also keeps the baseline). Prints the compiler, then
+// one line for each call of OspreyMeasured, in order: the operation and its count.
 //
-// The same instructions on every machine: all input is fixed, and nothing that is hashed here has
-// more than 240 B, above which xxHash chooses its code by the CPU.
+// The instructions are the same on every machine. All input is fixed. No hashed input has more than
+// 240 B, above which xxHash chooses its code by the CPU.
 
 #include <cstdint>
 #include <cstdio>
@@ -21,7 +21,7 @@
 #include "tests/index_subjects.h"
 #include "xxhash.h"
 
-// Counting begins when this is entered and ends when it returns: a function of its own in the
+// Counting begins when this is entered and ends when it returns: a separate function in the
 // program, under this name.
 extern "C" __attribute__((noinline)) void OspreyMeasured(absl::FunctionRef<void()> body) {
   body();
@@ -41,7 +41,7 @@ void Measure(const char* name, uint64_t times, absl::FunctionRef<void(uint64_t i
   std::printf("%s %lu\n", name, static_cast<unsigned long>(times));
 }
 
-// The result is needed: no compiler may leave the work out.
+// The result is used, so the compiler cannot omit the work.
 void Must(bool condition) {
   if (!condition) std::abort();
 }

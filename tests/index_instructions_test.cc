@@ -1,6 +1,6 @@
-// The instructions that each operation of index/ takes do not change unnoticed: counted by
-// callgrind, they are the same on a busy machine. tests/index_instructions.baseline has what they
-// were; `tests/count_instructions renew` writes it anew.
+// Detects changes in the instructions of each operation of index/. They are counted by callgrind,
+// so they are the same on a busy machine. tests/index_instructions.baseline has the expected
+// counts; `tests/count_instructions renew` updates it.
 
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-// The proof by trying: readers between any two stores of the writer see only what was there.
+// Exhaustive trials: readers between any two stores of the writer return only states that existed.
 
 #include <algorithm>
 #include <iostream>
@@ -45,7 +45,7 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
             << " promotions " << moves.promotions << " pull-backs " << moves.pull_backs
             << " chained " << moves.chained_inserts << " in place " << moves.in_place_updates
             << " compacted " << moves.compaction_items << " evicted " << moves.evictions << "\n";
-  // The test is void unless readers were in the way and all kinds of moves happened.
+  // The test is void unless readers collided with writes and all kinds of moves occurred.
   EXPECT_GT(all.hits, 10000u / kVolumeParts);
   EXPECT_GT(all.misses, 10000u / kVolumeParts);
   EXPECT_GT(all.torn, 10000u / kVolumeParts);

@@ -1,4 +1,4 @@
-// The allocator of item space against a model that remembers who has which bytes.
+// The allocator of item space against a model that records the owner of all bytes.
 
 #include <algorithm>
 #include <map>
@@ -49,7 +49,7 @@ TEST(ItemSpaceTest, DeadSpaceRestsForItsGrace) {
 }
 
 TEST(ItemSpaceTest, WantOfMemoryEndsTheGraceButNotALease) {
-  RegionSpace space(kUnitsOffset, 640 << 10);  // room for two
+  RegionSpace space(kUnitsOffset, 640 << 10);  // space for two
   ItemSpace items(space, absl::Hours(1));
   const uint64_t leased = *items.Allocate(300000, At(0));
   const uint64_t other = *items.Allocate(300000, At(0));
@@ -85,7 +85,7 @@ TEST(ItemSpaceTest, EmptySlabsServeOtherSizesAndRunsJoin) {
   constexpr uint64_t kBytes = 4 << 20;
   RegionSpace space(kUnitsOffset, kBytes);
   ItemSpace items(space, absl::ZeroDuration());
-  // Fill all of it with one size after the other; each time nearly all must be had.
+  // Fills all of it with one size after the other; each time nearly all must be usable.
   for (const uint64_t bytes :
        {40u, 100u, 1000u, 3000u, 8192u, 9000u, 50000u, 1000000u, 64u, 2000u}) {
     std::vector<uint64_t> all;
@@ -118,7 +118,7 @@ TEST(ItemSpaceTest, NothingIsAllocatedInAClosedRangeUntilItIsOpened) {
   EXPECT_EQ(items.LargestFreeRun(), 4u);
   EXPECT_EQ(items.FreeBytes(), 12 * kPageBytes);
   EXPECT_FALSE(items.Allocate(5 * kPageBytes, At(0)).has_value());
-  // What becomes free beside it, or in it, stays on its side.
+  // Space that becomes free beside it, or in it, stays on its side.
   for (const int i : {10, 6, 8}) items.Release(runs[i]);
   EXPECT_EQ(items.LargestFreeRun(), 4u);
   EXPECT_FALSE(items.NextItem(begin, end).has_value());
@@ -158,7 +158,7 @@ TEST(ItemSpaceTest, ASpanIsOneItemUntilItIsFreed) {
   ASSERT_GT(all.size(), 100u);
   std::sort(all.begin(), all.end());
   EXPECT_FALSE(items.FindSpan(1000, At(0)).has_value());
-  // Nine chunks that are free, but not side by side: as many others can move there.
+  // Nine chunks that are free, but not adjacent: as many other items can move there.
   for (int i = 0; i < 9; ++i) items.Release(all[i * 10]);
   const auto span = items.FindSpan(1000, At(0));
   ASSERT_TRUE(span.has_value());
@@ -216,8 +216,9 @@ TEST(ItemSpaceTest, GigabyteValuesHaveTheirSpace) {
 
 class ItemSpaceModelTest : public testing::TestWithParam<uint64_t> {};
 
-// Random sizes, deaths, leases and a full region: no two live at the same bytes, none outside, none
-// before its time (grace: unless memory was short; lease: never), and all of it comes back.
+// Random sizes, deaths and leases in a full region. No two items share bytes, and none lies
+// outside. None is reused early (grace period: unless memory was short; lease: never). All space
+// comes back.
 TEST_P(ItemSpaceModelTest, NobodyEverHasAnothersBytes) {
   const uint64_t seed = GetParam();
   SCOPED_TRACE(absl::StrCat("seed ", seed));

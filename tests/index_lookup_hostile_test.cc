@@ -1,4 +1,4 @@
-// The reader alone, and its map, in a region that no table would write.
+// The reader and its map, in a region that no table would write.
 
 #include <cstring>
 #include <functional>
@@ -23,8 +23,8 @@ namespace {
 
 // --- Hostile bytes ---------------------------------------------------------
 
-// Any words at all, under valid checksums: a lookup ends, READs only inside the region, and only so
-// often.
+// Any words, under valid checksums: a lookup ends, with a bounded number of READs, all inside the
+// region.
 TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
   std::mt19937_64 random(7);
   const std::vector<std::string> keys = KeysOfHome(30, 20, false);
@@ -117,7 +117,7 @@ TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
     EXPECT_EQ(got.kind, Lookup::Kind::kAskServer) << offset;
     EXPECT_EQ(got.counters.reads, 1u);
   }
-  // At the region's end a READ is cut to what is there.
+  // At the region's end a READ is shortened to the region.
   Rewrite(HomeLineOf("key"), [&](Line& l) {
     l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
   });
@@ -125,7 +125,7 @@ TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
   EXPECT_EQ(step.kind, Lookup::Kind::kRead);
   EXPECT_EQ(step.length, 32u);
-  // More than a lookup reads at once.
+  // Longer than any single READ of a lookup.
   Rewrite(HomeLineOf("key"), [&](Line& l) {
     l.words[0] = Slot{UnitsOffset(kBytes), 255, fingerprint}.Pack();
   });
@@ -141,7 +141,7 @@ class RegionMapTest : public LookupTest {
   absl::Status ApplyHeader(const std::function<void(RegionHeader&)>& edit) {
     RegionHeader header = StructAt<RegionHeader>(0);
     edit(header);
-    // Under the incarnation that it claims.
+    // Under the incarnation in its header.
     RegionWriter writer(memory_.span(), header.incarnation, writer_.cas_version() + 1);
     const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
     writer.WriteRecord(0, writer.NextRecordVersion(0), header.record.tag,

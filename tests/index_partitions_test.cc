@@ -1,4 +1,4 @@
-// How a region is cut into partitions, and which of them a key belongs to.
+// The division of a region into partitions, and the partition of a key.
 
 #include <cmath>
 #include <cstdint>
@@ -25,7 +25,7 @@ TEST(PartitionsTest, OnlyPowersOfTwoUpTo64AreCounts) {
     EXPECT_FALSE(IsPartitionCount(partitions)) << partitions;
 }
 
-// Server and client are built apart and must agree. (The values were computed in Python.)
+// Server and client are built separately and must agree. (The values were computed in Python.)
 TEST(PartitionsTest, KnownHashesBelongToKnownPartitions) {
   EXPECT_EQ(PartitionOf({0xffffffffffffffff}, 1), 0u);
   EXPECT_EQ(PartitionOf({0}, 64), 0u);
@@ -62,7 +62,7 @@ TEST(PartitionsTest, RecordsOfDifferentPartitionsHaveDifferentChecksumsWhateverT
       const uint64_t in_a = IncarnationOfPartition(incarnation, a);
       EXPECT_NE(in_a, 0u);
       for (uint32_t b = 0; b < a; ++b) {
-        // The offsets that come nearest to making up for the difference.
+        // The offsets that come nearest to cancelling the difference.
         const uint64_t in_b = IncarnationOfPartition(incarnation, b);
         const uint64_t offset = (in_a ^ in_b) % kRegionBytesMax;
         EXPECT_NE(RecordChecksum(1, 2, 3, {offset, in_a}), RecordChecksum(1, 2, 3, {0, in_b}));
@@ -87,8 +87,8 @@ double Excess(const std::vector<uint64_t>& counts) {
   return (chi - freedom) / std::sqrt(2 * freedom);
 }
 
-// Within a partition, keys are spread over homes, segments and fingerprints as in the whole region:
-// else its index would fill unevenly.
+// Within a partition, keys are spread over homes, segments and fingerprints as in the whole region.
+// Otherwise its index would fill unevenly.
 TEST(PartitionsTest, PartitionsSayNothingOfHomesSegmentsAndFingerprints) {
   constexpr uint32_t kPlaces = 64;
   constexpr uint64_t kKeys = 1 << 20;
@@ -101,7 +101,7 @@ TEST(PartitionsTest, PartitionsSayNothingOfHomesSegmentsAndFingerprints) {
   };
   for (uint32_t partitions : {2u, 64u}) {
     for (size_t p = 0; p < places.size(); ++p) {
-      // Homes are 255, which 64 does not divide: each place against the same place elsewhere.
+      // 64 does not divide the 255 homes, so each place is compared with the same place elsewhere.
       std::vector<std::vector<uint64_t>> counts(kPlaces, std::vector<uint64_t>(partitions));
       for (uint64_t key = 0; key < kKeys; ++key) {
         const KeyHash hash = HashKey("key" + std::to_string(key), 42);

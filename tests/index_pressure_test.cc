@@ -124,7 +124,7 @@ TEST_P(PressureTest, NothingIsLostOrMadeUp) {
   }
   const Table::Stats stats = table_->stats();
   EXPECT_EQ(stats.keys, model_.size());
-  // The test is void unless all of this happened.
+  // The test is void unless all of these have occurred.
   EXPECT_GT(refused_, 0u);
   EXPECT_EQ(stats.chains_full, 0u);
   EXPECT_GT(compacted, 0u);

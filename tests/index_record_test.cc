@@ -1,4 +1,5 @@
-// Bytes: the layout's golden ones, hashes' known answers, and what makes a record believed.
+// Bytes: the layout's golden bytes, known answers of the hashes, and the conditions of a valid
+// record.
 
 #include <cstring>
 #include <random>
@@ -34,7 +35,7 @@ std::string Hex(ByteSpan bytes) {
 
 // --- Layout ----------------------------------------------------------------
 //
-// The checksums below were computed apart, in Python with libxxhash.
+// The checksums below were computed independently, in Python with libxxhash.
 
 TEST(LayoutTest, WordsPackAsDrawn) {
   EXPECT_EQ((Slot{0x1000, 5, 0xabcd, false}.Pack()), 0x6af3414000000200u);
@@ -179,7 +180,7 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
 }
 
 TEST(LayoutTest, ExpiriesAreRoundedUpAndKeepTheirBits) {
-  EXPECT_EQ(RoundUpToExpiry(0), 65536u);  // 0 says that there is none
+  EXPECT_EQ(RoundUpToExpiry(0), 65536u);  // 0 means no expiry
   EXPECT_EQ(RoundUpToExpiry(1), 65536u);
   EXPECT_EQ(RoundUpToExpiry(65536), 65536u);
   EXPECT_EQ(RoundUpToExpiry(65537), 131072u);
@@ -269,8 +270,7 @@ TEST_F(RecordTest, RecordOfAnotherPlaceOrLifeIsRejected) {
   EXPECT_FALSE(RecordIsWhole(std::vector<std::byte>(128), {512, kTestIncarnation}));  // zeros
 }
 
-// The same record with another even version: what a reader makes up who reads the version before
-// and the contents after.
+// The same record with another even version, as if a reader copied the version before the contents.
 bool AcceptsAnotherVersion(std::vector<std::byte> record) {
   record[1] ^= std::byte{1};
   return RecordIsWhole(record, {512, kTestIncarnation});
@@ -287,7 +287,7 @@ TEST_F(RecordTest, ChecksumThatLeavesSomethingOutIsNoticed) {
 }
 
 TEST_F(RecordTest, EveryPrefixOfAWriteIsRejected) {
-  // A record over another one: stop before each store and look.
+  // A record over another one, checked before each store.
   const std::vector<std::byte> before = NewRecord(112);
   struct Looker : StoreObserver {
     void BeforeStore() override {
@@ -351,7 +351,7 @@ TEST_F(ItemTest, VerdictsAreWhatTheBytesSay) {
   EXPECT_EQ(Read(offset, bytes + 128, "key").verdict, ItemVerdict::kLive);  // read too long
   EXPECT_EQ(Read(offset, bytes, "kez").verdict, ItemVerdict::kOther);
   EXPECT_EQ(Read(offset, bytes, "ke").verdict, ItemVerdict::kOther);
-  // Read too short: longer, if it may be the key's at all.
+  // READ too short: READ longer, if it may be the key's.
   const ItemReading cut = Read(offset, 64, "key");
   EXPECT_EQ(cut.verdict, ItemVerdict::kTooShort);
   EXPECT_EQ(cut.bytes_needed, bytes);

@@ -1,5 +1,5 @@
-// Scans: every key is found, whatever the table does meanwhile; nothing that bytes hold leads
-// outside the region or on for ever.
+// Scans find every key during any writes. No bytes lead outside the region, or into an endless
+// loop.
 
 #include <algorithm>
 #include <cstring>
@@ -158,7 +158,7 @@ TEST(ScanTest, PrefixAndLimitAndGoingOnFromTheCursorFindAll) {
   }
 }
 
-// Homes are divided, keys come and go between the pages, and segments split.
+// Homes are divided, keys are added and deleted between the pages, and segments split.
 TEST(ScanTest, PagesOfAnySizeLoseNoKeyWhileTheTableGrows) {
   for (const uint64_t limit : {1, 2, 5}) {
     ScanFixture f(64 << 20);
@@ -252,8 +252,9 @@ TEST(ScanTest, KeysOfEveryLengthAreFound) {
 
 // --- A busy table --------------------------------------------------------------------------------
 
-// A writer, and a scan that goes on between any two of its stores: READs are copied in pieces, in
-// any order. Few homes, so that there are chains; growth, so that segments split under the scan.
+// A writer, and a scan that runs between any two of its stores: READs are copied in pieces, in any
+// order. There are few homes, so that there are chains, and growth, so that segments split during
+// the scan.
 class BusyTable : public StoreObserver {
  public:
   explicit BusyTable(uint64_t seed) : random_(seed), grows_(seed % 3 == 0), memory_(kRegionBytes) {
@@ -268,7 +269,7 @@ class BusyTable : public StoreObserver {
       const size_t first = Random(pool.size() - 60);
       for (size_t i = 0; i < 60; ++i) (i < 20 ? permanent_ : transient_).push_back(pool[first + i]);
     }
-    // The permanent keys last: they get into the chains, and are pulled back when others go.
+    // The permanent keys last: they go to the chains, and move back when others are deleted.
     for (const std::string& key : transient_) Put(key);
     for (const std::string& key : permanent_) {
       Put(key);
@@ -286,7 +287,7 @@ class BusyTable : public StoreObserver {
     compaction_forced = false;
   }
 
-  // What is wrong, or "".
+  // The error, or "".
   std::string Run(int writes) {
     for (int i = 0; i < writes && wrong_.empty(); ++i) {
       ++now_;
@@ -344,7 +345,7 @@ class BusyTable : public StoreObserver {
     const uint64_t sizes[] = {0, 20, 100, 400, 2000};
     std::string value = absl::StrCat(key, "#", ++writes_, "#");
     value.resize(value.size() + sizes[Random(5)], 'v');
-    // Where a chain is full, what is transient is not written.
+    // If a chain is full, transient keys are not written.
     const WriteResult result = table_->Put(key, BytesOf(value), {}, TestTime(now_));
     if (!result.status.ok() && table_->Find(key).ok()) {
       wrong_ = absl::StrCat("the region is too small for the test: ", result.status.ToString());
@@ -417,7 +418,7 @@ class BusyTable : public StoreObserver {
   }
 
   std::mt19937_64 random_;
-  const bool grows_;  // else chains stay
+  const bool grows_;  // if false, chains stay
   RegionMemory memory_;
   std::unique_ptr<Table> table_;
   std::unique_ptr<RegionMap> map_;
@@ -459,8 +460,8 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
   EXPECT_LT(give_ups, scans / 2);
 }
 
-// The head of an item that has no checksum of its own, copied while the item is written in place:
-// its version from before, its value's length from after.
+// The head of an item, which has no checksum of its own, copied while the item is written in place.
+// Its version is from before the write, its value's length from after it.
 TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
   ScanFixture f(1 << 20);
   const WriteResult first = f.Put("key", std::string(1100, 'a'));

@@ -1,5 +1,5 @@
-// The test of the test: mistakes that index/README.md's rules exclude, each made on purpose, are
-// seen by the interleaving of tests/interleaving.h.
+// The test of the test: the interleaving of tests/interleaving.h finds mistakes that
+// index/README.md's rules exclude, each made on purpose.
 
 #include <iostream>
 #include <string>
@@ -23,9 +23,8 @@ class SeededBugTest : public testing::TestWithParam<Bug> {
   void TearDown() override { seeded_bug = SeededBug::kNone; }
 };
 
-// The first seed that shows it is printed. The mistakes that are missing here (checksums that leave
-// something out, generations, a chain's middle) have tests of their own: index_record_test,
-// index_lookup_test.
+// Prints the first seed that shows it. The mistakes that are missing here (partial checksums,
+// generations, a chain's middle) have other tests: index_record_test, index_lookup_test.
 TEST_P(SeededBugTest, IsNoticed) {
   constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {

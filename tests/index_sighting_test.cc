@@ -1,5 +1,5 @@
-// A look at a window where it stands says what to copy, and the copy says what a lookup would, or
-// nothing.
+// A mapped probe of a window finds what to copy. The copy then gives the answer of a lookup, or
+// none.
 
 #include <cstring>
 #include <memory>
@@ -36,7 +36,7 @@ class SightingTest : public LookupTest {
   Sighting::Found Judge(absl::string_view key, const std::vector<std::byte>& bytes) {
     return sighting_.Judge(bytes, kTestIncarnation, key);
   }
-  // What a lookup says.
+  // The answer of a lookup.
   bool IsThere(absl::string_view key) {
     Lookup lookup(map_, key, 0);
     Lookup::Step step = lookup.Start();
@@ -109,7 +109,7 @@ TEST_F(SightingTest, ACopyOfAnotherPlaceLifeOrGenerationIsNotBelieved) {
     EXPECT_TRUE(sighting_.Judge(bytes, kTestIncarnation, key).hit);
     EXPECT_FALSE(sighting_.Judge(bytes, kTestIncarnation + 1, key).hit);
   }
-  // The line has become another segment's, and is whole.
+  // The line belongs to another segment now, and is whole.
   for (const std::string& key : keys) {
     ASSERT_TRUE(Look(key));
     Rewrite(sighting_.read().offset, [](Line& line) { ++line.record.tag; });
@@ -138,7 +138,7 @@ TEST_F(SightingTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
   EXPECT_FALSE(Judge("star", Copy()).hit);
 }
 
-// A slot says whether its item has an expiry, but what counts is the item.
+// A slot shows whether its item has an expiry, but the item decides.
 TEST_F(SightingTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
   ASSERT_TRUE(table_
                   ->Put("mayfly", BytesOf(std::string(100, 'm')), {}, TestTime(0),
@@ -177,7 +177,7 @@ TEST_F(SightingTest, KeysThatBeginAlikeAreToldApartInTheCopy) {
   const std::vector<std::string> alike = KeysOfHome(9, 40, /*same_fingerprint=*/false);
   for (const std::string& key : alike) {
     Put(key, key);
-    if (!Look(key)) break;  // no room for it in the window
+    if (!Look(key)) break;  // it does not fit the window
     const std::vector<std::byte> bytes = Copy();
     EXPECT_EQ(TextOf(Judge(key, bytes).value), key);
   }
@@ -207,7 +207,7 @@ TEST_F(SightingTest, TheRestIsALookups) {
   EXPECT_LT(seen, keys.size());
 }
 
-// What stands in the window is remote bytes: it leads nowhere outside of the region.
+// The window holds remote bytes: none lead outside the region.
 TEST_F(SightingTest, ASlotThatLeadsOutOfTheRegionIsNotSeen) {
   const KeyHash hash = HashKey("planet", kTestSeed);
   const uint64_t home = HomeLineOf("planet");
@@ -227,8 +227,8 @@ TEST_F(SightingTest, ASlotThatLeadsOutOfTheRegionIsNotSeen) {
   EXPECT_EQ(sighting_.read().length, sizeof(ItemHeader));
 }
 
-// On the heap and of its length, for the address sanitizer; words of every kind, most of them
-// nonsense, whose items end behind the line.
+// On the heap with its exact length, for the address sanitizer. It has words of every kind, most of
+// them invalid, whose items end after the line.
 TEST_F(SightingTest, AnyWindowIsLookedAtWithinItsBytes) {
   std::mt19937_64 random(7);
   const std::string key = "planet";

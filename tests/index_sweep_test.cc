@@ -1,5 +1,5 @@
-// What becomes of keys that have expired: scans leave them out, sweeps end them, their memory is
-// used again; and all of it against a model.
+// Expired keys: scans leave them out, sweeps end them, and their memory is reused. All of it
+// against a model.
 
 #include <cstdint>
 #include <iterator>
@@ -270,7 +270,7 @@ class Model {
     EXPECT_GE(f_.table->stats().expiring_keys, expiring);
     EXPECT_EQ(RunScan(f_, true).count, model_.size());
     EXPECT_EQ(RunScan(f_, false).expiries.size(), model_.size());
-    // What no sweep has ended yet is all that is too much.
+    // The only excess is keys that no sweep has ended yet.
     f_.Pass(kSweepPeriod());
   }
 

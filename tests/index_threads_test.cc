@@ -1,6 +1,5 @@
-// Readers on other cores while the writer writes: nothing is scripted here, the hardware
-// interleaves. Under ThreadSanitizer it also shows that every access that may meet another is an
-// atomic one.
+// Readers on other cores while the writer writes. Nothing is scripted: the hardware interleaves.
+// Under ThreadSanitizer it also shows that all concurrent accesses are atomic.
 
 #include <atomic>
 #include <functional>
@@ -47,7 +46,7 @@ struct ReaderCounts {
   uint64_t asked = 0;
 };
 
-// Even keys are always there; odd ones are deleted now and then.
+// Even keys are always present; odd ones are deleted at times.
 bool MayBeAbsent(int key) { return key % 2 == 1; }
 
 void ReadLoop(const std::byte* region, const std::vector<std::string>& keys,
@@ -84,7 +83,7 @@ void ReadLoop(const std::byte* region, const std::vector<std::string>& keys,
   }
 }
 
-// Readers of forty keys of one home, and the writer of them. `before_each` does what else it does.
+// Readers of forty keys of one home, and the writer of them. `before_each` does additional work.
 class BesideReaders {
  public:
   explicit BesideReaders(uint64_t seed) : random_(seed) {
@@ -101,8 +100,8 @@ class BesideReaders {
   Table& table() { return *table_; }
   std::mt19937_64& random() { return random_; }
 
-  // For kFor, and on until `items_moved` by compaction, but not for more than ten times as long.
-  // Until the key is stored, `make_room` is called, if it is there.
+  // Runs for kFor, and longer until compaction has moved `items_moved`, but at most ten times as
+  // long. Until the key is stored, it calls `make_room`, if given.
   void Run(const std::function<void(uint64_t write)>& before_each,
            const std::function<void()>& make_room, uint64_t items_moved = 0) {
     std::atomic<bool> stop{false};
@@ -173,8 +172,8 @@ TEST(ThreadsTest, ReadersBesideAWriterSeeOnlyWhatWasThere) {
   beside.Run(nullptr, nullptr);
 }
 
-// A region that is always full, of sizes that change: the readers' items are moved out of the way
-// all the time.
+// A region that is always full, with changing sizes: compaction moves the readers' items all the
+// time.
 TEST(ThreadsTest, ReadersBesideCompactionSeeOnlyWhatWasThere) {
   constexpr uint64_t kItemsMoved = 100;
   BesideReaders beside(2);
@@ -188,8 +187,7 @@ TEST(ThreadsTest, ReadersBesideCompactionSeeOnlyWhatWasThere) {
   EXPECT_GE(beside.table().stats().compaction_items, kItemsMoved);
 }
 
-// A table that grows from nothing, segment by segment, under readers whose maps become old all the
-// time.
+// A table that grows from empty, segment by segment, under readers whose maps keep becoming old.
 TEST(ThreadsTest, ReadersBesideAGrowingTableFindEveryKeyThatWasStored) {
   constexpr uint64_t kGrowingBytes = 32 << 20;
   constexpr uint64_t kGrowingKeys = 60000;

@@ -1,4 +1,4 @@
-// What kvcli draws: histograms, progress, lines of statistics, and numbers with units.
+// kvcli's drawings: histograms, progress, lines of statistics, and numbers with units.
 
 #include "tools/kvcli_chart.h"
 
@@ -42,7 +42,7 @@ TEST(KvcliChartTest, MoreValuesAreHigherAndLongerOnesStandMoreToTheRight) {
   EXPECT_GT(ColumnOf(lines[1], "█"), 20u);
   EXPECT_THAT(lines[2], HasSubstr(" µs"));
   for (const std::string& line : lines) EXPECT_LE(Characters(line), 60u) << line;
-  // The axis stands below what it names, to within a column.
+  // Each axis label is below its bar, to within a column.
   EXPECT_NEAR(static_cast<double>(ColumnOf(lines[1], "█")),
               static_cast<double>(ColumnOf(lines[2], "64")) + 6, 6);
 }
@@ -64,7 +64,7 @@ TEST(KvcliChartTest, TheProgressTellsPartRateAndTimeLeft) {
   const std::string line = Progress::Line("import", state);
   EXPECT_THAT(line, HasSubstr("[######..................]  25 %"));
   EXPECT_THAT(line, HasSubstr("10.0k records  5.00k/s  1.00MiB/s  6 s left"));
-  state.part = 3;  // more came than was counted
+  state.part = 3;  // more arrived than was counted
   EXPECT_THAT(Progress::Line("import", state), HasSubstr("100 %"));
   state.part = -1;
   EXPECT_THAT(Progress::Line("import", state), ::testing::Not(HasSubstr("%")));

@@ -1,5 +1,4 @@
-// How kvcli is told what to do, and how it says that it cannot: command lines, lines of standard
-// input, help, exit status.
+// kvcli's input and its errors: command lines, lines of standard input, help, exit status.
 
 #include <set>
 #include <string>
@@ -215,7 +214,7 @@ TEST_F(KvcliTest, TheExampleOfEveryCommandDoesWhatItSays) {
   ASSERT_GE(commands.size(), 20u);
   for (const Json& command : commands) {
     const auto name = command["command"].get<std::string>();
-    // What an example finds, whatever the ones before it did; and no longer than need be.
+    // The state that an example needs, independent of earlier ones; and no longer than necessary.
     const std::string line = absl::StrReplaceAll(
         command["example"].get<std::string>(),
         {{"-i 1", "-i 0.01"}, {"-i 2", "-i 0.01"}, {"--duration=10", "--duration=0.1"}});
@@ -291,7 +290,7 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
     EXPECT_FALSE(lines.back().contains("error")) << args[0] << result.out;
   }
   EXPECT_THAT(missing, IsEmpty()) << "are shown by nothing here";
-  // Its standard output is the export, and that is JSON, too.
+  // Its standard output is the export, which is JSON, too.
   Put("planet", "saturn");
   EXPECT_EQ(JsonLines(Kvcli({"export", "-", "--json"}).out).size(), 1u);
   for (const std::vector<std::string>& args : {std::vector<std::string>{"get", "absent"},

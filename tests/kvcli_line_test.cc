@@ -149,7 +149,7 @@ TEST(KvcliLineTest, CommandsAreFoundInAnyCase) {
   EXPECT_EQ(FindCommand("ge"), nullptr);
 }
 
-// The command that `name` is said to be here.
+// The command of which `name` is an alias here.
 std::string HereInsteadOf(absl::string_view name) {
   const std::string message(NoSuchCommand(name).message());
   const size_t at = message.find("here it is: kvcli ");

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What one call printed in one form.
+// The output of one call in one form.
 template <typename Call>
 std::string Printed(Output::Form form, Call call) {
   std::ostringstream out;
@@ -87,7 +87,7 @@ TEST(KvcliOutputTest, AnErrorIsOneLineWhateverItsMessage) {
       .Error("get x", absl::NotFoundError("no\nsuch key"), "put it");
   EXPECT_EQ(err.str(), "kvcli: get x: no\\nsuch key; put it\n");
   EXPECT_EQ(out.str(), "");
-  // Or whatever the key is that it is of.
+  // For any key.
   err.str("");
   Output(Output::Form::kPlain, out, err)
       .Error("get two\nlines\x1b", absl::NotFoundError("no such key"), "put it");

@@ -1,8 +1,8 @@
-// What tools/README.md shows of kvcli is what it prints: every command there is run. Times, sizes
-// with a unit and versions may be others.
+// tools/README.md shows the real output of kvcli: the test runs every command there. Times, sizes
+// with a unit and versions may differ.
 //
-//   console  lines "$ COMMAND" and what they print, piped
-//   kvcli    lines "osprey> COMMAND", as typed into the shell, and what it prints on a terminal
+//   console  lines "$ COMMAND" and their output, piped
+//   kvcli    lines "osprey> COMMAND", as typed into the shell, and its output on a terminal
 
 #include <fstream>
 #include <memory>
@@ -49,7 +49,7 @@ std::vector<Step> StepsOf(const std::string& kind, const std::string& prompt) {
   return steps;
 }
 
-// The lines of the block without a kind that begins so.
+// The lines of the block without a kind that begins with this line.
 std::string ShownFrom(const std::string& beginning) {
   std::ifstream file("tools/README.md");
   std::string shown;
@@ -62,8 +62,8 @@ std::string ShownFrom(const std::string& beginning) {
 
 enum class Numbers { kExact, kAny };
 
-// Whether the number in [from, to) may be another one each time: it is a fraction, as times and
-// sizes are; or a version: of a field of that name, or alone on its line.
+// Whether the number in [from, to) may differ each time. It is a fraction, as times and sizes are;
+// or a version, in a field of that name or alone on its line.
 bool MayDiffer(absl::string_view text, size_t from, size_t to) {
   if (text.substr(from, to - from).find('.') != text.npos) return true;
   const absl::string_view before = text.substr(0, from);
@@ -72,8 +72,8 @@ bool MayDiffer(absl::string_view text, size_t from, size_t to) {
   return is_line || absl::EndsWith(before, "version ") || absl::EndsWith(before, "\"version\":");
 }
 
-// A number that may differ, or any, is N; blanks between words are one; the address is what the
-// page has.
+// Replaces numbers that may differ, or all, by N; blanks between words by one; the address by the
+// page's.
 std::string Normal(const std::string& text, const std::string& uri,
                    Numbers numbers = Numbers::kExact) {
   const std::string all = absl::StrReplaceAll(text, {{uri, kUri}, {"\r\n", "\n"}});
@@ -86,7 +86,7 @@ std::string Normal(const std::string& text, const std::string& uri,
         normal.append(all, from, i - from);
         continue;
       }
-      // 1.23KiB or 123B, by what there is; likewise thousands.
+      // 1.23KiB or 123B, by magnitude; likewise thousands.
       for (const char* unit : {"KiB", "MiB", "B", "k", "M"}) {
         if (absl::StartsWith(absl::string_view(all).substr(i), unit)) {
           i += std::string(unit).size();

@@ -1,4 +1,4 @@
-// kvcli as somebody on a terminal uses it.
+// kvcli as a user on a terminal uses it.
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -286,7 +286,7 @@ TEST_F(KvcliShellTest, WithoutAServerItWaitsForOne) {
   EXPECT_AWAIT(shell, "osprey> ");
 }
 
-// On a disk without room for the second page, at first.
+// On a disk without space for the second page, at first.
 TEST_F(KvcliShellTest, TheCommandThatGoesOnIsOneOfTheShells) {
   if (InLab()) GTEST_SKIP() << "nothing in it has to do with RDMA";
   if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
@@ -321,7 +321,7 @@ TEST_F(KvcliShellTest, TheCommandThatGoesOnIsOneOfTheShells) {
   ASSERT_EQ(unlink(absl::StrCat("/proc/", shell.pid(), "/root", disk, "/other").c_str()), 0);
   shell.Type(line + "\n");
   EXPECT_TRUE(shell.Await("exported 600 records")) << shell.screen();
-  // As it is told to another shell it is taken, too.
+  // The command works as printed, in another shell too.
   shell.Type(absl::StrCat("kvcli --server=", server_->uri(), " get 7 --json\n"));
   EXPECT_TRUE(shell.Await("\"key\":\"7\"")) << shell.screen();
 }

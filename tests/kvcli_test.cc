@@ -62,7 +62,7 @@ TEST_F(KvcliTest, ALiteralValueIsStoredAsItIsWritten) {
   ExpectUsageError(Kvcli({"get", "literal", "--literal"}), "--literal");
   EXPECT_THAT(Kvcli({"put", "literal", "@nasa"}).err,
               HasSubstr("with --literal, the value is @nasa itself"));
-  // A key is never taken for a value.
+  // A key is never parsed as a value.
   EXPECT_EQ(Kvcli({"mput", "-", "-", "k", "v"}, "dash").exit_status, 0);
   EXPECT_EQ(Kvcli({"get", "-"}).out, "dash");
   Kvcli({"del", "-", "k", "l1", "l2", "l3", "other", "literal"});
@@ -350,7 +350,7 @@ TEST_F(KvcliTest, LatencyMeasuresAllKindsAndLeavesNoKeyBehind) {
     EXPECT_GT(last, 0) << kind;
   }
   EXPECT_EQ(json["reads_per_get"], 1.0) << "the place of the key is known";
-  // A GET does more than a READ of what is not longer.
+  // A GET does more than a READ of at least its length.
   EXPECT_GE(json["get"]["p50_us"].get<double>(), json["read_8"]["min_us"].get<double>());
   EXPECT_EQ(Kvcli({"count"}).out, count);
   const Json after = Json::parse(Kvcli({"stats", "--json"}).out);
@@ -422,7 +422,7 @@ TEST_F(KvcliTest, CatalogStoresAnIndexAndAnotherProcessFindsEveryByte) {
     return RunProgram(
         {"tools/catalog", mode, path, absl::StrCat("--server=", uri_), "--samples=50"});
   };
-  EXPECT_EQ(catalog("verify").exit_status, 1);  // nothing is there yet
+  EXPECT_EQ(catalog("verify").exit_status, 1);  // the store is empty
 
   const ProgramResult put = catalog("put");
   ASSERT_EQ(put.exit_status, 0) << put.err;

@@ -1,5 +1,5 @@
-// How fast long values go and come: into and out of Buffers, and as strings, which are copied. In
-// the lab beside `ib_read_bw`:
+// The bandwidth of long values: into and out of Buffers, and as strings, which are copied. In the
+// lab compared with `ib_read_bw`:
 //
 //   bazel run //tests:large_benchmark -- --longest-mib=1024 --memory=3GiB
 //   tools/lab -- bazel-bin/tests/large_benchmark.runfiles/osprey/tests/large_benchmark   # over
@@ -30,7 +30,7 @@ DEFINE_int32(rounds, 3, "times that each is done; the best counts");
 namespace osprey {
 namespace {
 
-// Ends the program: it is a benchmark.
+// Ends the program, since it is a benchmark.
 template <typename T>
 T Must(absl::StatusOr<T> result) {
   if (result.ok()) return *std::move(result);

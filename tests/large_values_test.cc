@@ -1,6 +1,6 @@
 // Long values to and from a kvserver through Buffers: over shared memory, and in the lab over
-// verbs. They come back whole, without a request, whatever else goes on; and no call returns while
-// the NIC may still write to the caller's memory.
+// verbs. They come back whole, without a request, under concurrent work. No call returns while the
+// NIC may still write to the caller's memory.
 
 #include <algorithm>
 #include <cstring>
@@ -160,7 +160,7 @@ TEST_F(LargeValuesTest, NothingLandsInABufferAfterALateGetHasReturned) {
   EXPECT_EQ(std::memcmp(target.data(), source.data(), kLongest), 0);
 }
 
-// Whatever became of a put that was late, it was applied whole or not at all.
+// A put that was late was applied whole or not at all.
 TEST_F(LargeValuesTest, APutThatIsLateIsAppliedWholeOrNotAtAllWhateverBecomesOfItsBuffer) {
   for (int i = 1; i < 10; ++i) {
     {
@@ -237,7 +237,7 @@ TEST_F(LargeValuesTest, ReadersSeeOldOrNewValuesWhileTheseAreReplaced) {
   };
   const int gets_max = InLab() ? 10 : 100;
   constexpr int kWritesMin = 3;
-  // On a busy machine the server has fewer turns than the readers: the readers go on.
+  // On a busy machine the server has fewer turns than the readers: the readers continue.
   for (int gets = 0; gets < gets_max || (writes < kWritesMin && gets < 100 * gets_max);) {
     const uint64_t before = newest;
     bool done = false;

@@ -1,6 +1,5 @@
 // Long values PUT to a kvserver: over shared memory, and in the lab over verbs. The server READs
-// them from the client piece by piece, several pieces on their way at once, and answers others
-// meanwhile.
+// them from the client piece by piece, several in flight, and answers other requests meanwhile.
 
 #include <map>
 #include <memory>
@@ -103,7 +102,7 @@ TEST_F(LargeWritesTest, AServerThatIsFullRefusesAndKeepsWhatItHas) {
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_TRUE(found->bytes == value) << i;
   }
-  // What is small has room yet; what is deleted makes room.
+  // Small values still fit; deleted keys free space.
   EXPECT_TRUE(client_->Put("small", "value").ok());
   ASSERT_TRUE(client_->Delete("key0").ok());
   EXPECT_TRUE(client_->Put("another", value).ok());

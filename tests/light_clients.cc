@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kReadBytes = 256;  // a window
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(500);
-constexpr int kNapMs = 10;  // to look whether it is time for what is not an event
+constexpr int kNapMs = 10;  // until the next check for due work without an event
 
 }  // namespace
 
@@ -219,7 +219,7 @@ bool LightClients::Until(const std::function<bool()>& condition, absl::Duration 
   const absl::Time end = absl::Now() + patience;
   while (!condition() && absl::Now() < end) {
     if (Poll() > 0 || !transport_->Arm()) continue;
-    // The CPU is the server's meanwhile.
+    // The server uses the CPU meanwhile.
     pollfd readable = {transport_->fd(), POLLIN, 0};
     poll(&readable, 1, kNapMs);
   }

@@ -23,7 +23,7 @@ bool VersionAgrees(uint64_t told, uint64_t present) {
   return told == 0 || present == 0 || told == present;
 }
 
-// What a number is written as, or the beginning of it.
+// The text of a number, or a prefix of it.
 bool MayBecomeNumber(absl::string_view value) {
   absl::ConsumePrefix(&value, "-");
   return value.size() < 20 && std::all_of(value.begin(), value.end(), absl::ascii_isdigit);
@@ -52,7 +52,7 @@ Values::Values(const std::vector<const Operation*>& history) : values_(1) {
 }
 
 bool Values::MayMatter(absl::string_view value) const {
-  // (The empty one is an answer as any other, and what all that has none is told.)
+  // (The empty value is an answer like any other, and the value of an empty append.)
   if (value.empty() || (counts_ && MayBecomeNumber(value))) return true;
   const auto at = answers_.lower_bound(value);
   return at != answers_.end() && absl::StartsWith(*at, value);
@@ -104,7 +104,7 @@ void Apply(const Operation& op, const Numbers& numbers, const State& state, int6
         if (answered(Outcome::kNotFound)) unchanged();
         return;
       }
-      // A version that nobody was told may be the one asked for, or not.
+      // An unreported version may be the requested one, or not.
       const bool may_agree = VersionAgrees(op.if_version, state.version);
       const bool may_differ = state.version == 0 || op.if_version != state.version;
       if (may_agree && answered(Outcome::kOk)) {
@@ -123,7 +123,7 @@ void Apply(const Operation& op, const Numbers& numbers, const State& state, int6
     case Kind::kIncrement: {
       int64_t number = 0;
       int64_t sum = 0;
-      // Numbers are written in one way.
+      // A number has only one text.
       if ((state.present &&
            (state.value == Values::kUnseen || !absl::SimpleAtoi(values.At(state.value), &number) ||
             absl::StrCat(number) != values.At(state.value))) ||

@@ -29,7 +29,7 @@ constexpr int kMany = 2000;
 constexpr int kAtOnce = 32;
 constexpr int kStorm = 500;
 
-// What a connection costs a server, and must be had back.
+// The server's resources for a connection, which must be released.
 struct Holdings {
   int connections = 0;
   int descriptors = 0;
@@ -106,7 +106,7 @@ class LoadTest : public testing::Test {
     now.queue_pairs = QueuePairs();
     return now;
   }
-  // The server lets go of a few connections a turn.
+  // The server releases a few connections a turn.
   Holdings NowOrWhen(const Holdings& expected) {
     const absl::Time end = absl::Now() + kCrowdPatience;
     Holdings now = Now();
@@ -153,7 +153,7 @@ TEST_F(LoadTest, TwoThousandConnectionsAreOpenUsedAndClosedAndNothingIsLeft) {
   std::printf("closed, and all of it given back, in %.1f s\n", SecondsSince(begin));
 }
 
-// As Clients with default options cost it.
+// As with Clients with default options.
 TEST_F(LoadTest, AConnectionOfADefaultClientPinsLessThanAMegabyteAtTheServer) {
   constexpr int kFew = 20;
   const Holdings before = Now();

@@ -1,5 +1,5 @@
-// The distributions of kvbench's load, against the probabilities that they are to have and against
-// numbers that YCSB's own formulas give.
+// The distributions of kvbench's load, against their expected probabilities and against numbers
+// from YCSB's own formulas.
 
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ void ExpectShare(uint64_t count, double probability) {
   EXPECT_NEAR(static_cast<double>(count), expected, kSigmas * sigma + 1);
 }
 
-// What a distribution does with kDraws numbers that lie evenly between 0 and 1: exact to 1 in
+// The draws of a distribution for kDraws numbers that lie evenly between 0 and 1: exact to 1 in
 // kDraws.
 template <typename F>
 std::map<uint64_t, double> SharesOf(F at) {
@@ -49,7 +49,7 @@ TEST(DistributionsTest, ZetaInConstantTimeIsTheSum) {
     EXPECT_NEAR(Zeta(n, 0.99) / sum, 1, 1e-11) << n;
   }
   EXPECT_NEAR(Zeta(10'000'000, 0.99), 18.066242574968303, 1e-9);
-  // As YCSB has it, added up one by one.
+  // As in YCSB, summed one by one.
   EXPECT_NEAR(Zeta(ScrambledZipfian::kItems, 0.99), ScrambledZipfian::kZetaItems, 1e-6);
 }
 
@@ -218,7 +218,7 @@ TEST(DistributionsTest, EtcValuesAreShortByTheTableAndLongByPareto) {
   Random random(16);
   std::map<uint64_t, uint64_t> counts;
   for (uint64_t i = 0; i < kDraws; ++i) ++counts[etc::ValueBytes(random)];
-  constexpr double kLong = 1 - 0.44155;  // what the table leaves
+  constexpr double kLong = 1 - 0.44155;  // the rest of the table
   // A long value may also have so few bytes: Pareto's share below 1 byte, and so on.
   const auto pareto = [](double bytes) {
     return 1 - std::pow(1 + 0.348238 * bytes / 214.476, -1 / 0.348238);

@@ -1,4 +1,4 @@
-// A thread of kvbench's load in virtual time, on a store that takes as long as the test says.
+// A load thread of kvbench in virtual time, on a store whose latency the test sets.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ class VirtualClock : public Clock {
   int64_t now_ns = 0;
 };
 
-// Keeps what is written; time passes only while somebody waits.
+// Stores all writes; time passes only while a caller waits.
 class VirtualStore : public Store {
  public:
   explicit VirtualStore(VirtualClock& clock) : clock_(clock) {}
@@ -84,7 +84,7 @@ class VirtualStore : public Store {
   }
   std::string Describe() const override { return "transport=virtual"; }
 
-  // How long an operation takes that starts now.
+  // The duration of an operation that starts now.
   std::function<int64_t(int64_t)> takes = [](int64_t) { return kMillisecond / 10; };
   absl::Status start_status, write_status;
   std::map<std::string, Value> values;
@@ -111,7 +111,7 @@ class DriverTest : public ::testing::Test {
     properties_ = {{"recordcount", "100"}, {"readproportion", "1"}, {"updateproportion", "0"}};
   }
 
-  // Runs to the end; the workload and all else live as long as the test.
+  // Runs to the end; the workload and all other objects live as long as the test.
   Measurements& Run(const DriverOptions& options) {
     std::vector<std::string> notes;
     absl::StatusOr<Workload> workload = ParseWorkload(properties_, notes);
@@ -187,13 +187,12 @@ TEST_F(DriverTest, AStalledSecondShowsInIntendedTimesAndHardlyInServiceTimes) {
   const KindMeasurements& reads = measured.of(OperationKind::kRead);
   EXPECT_EQ(CountAbove(reads.service, 10 * kMillisecond), 1u) << "the one that was in flight";
   EXPECT_LT(reads.service.ValueAt(0.99), 200'000u);
-  // A thousand operations were meant to start in that second, and those that came after had to wait
-  // for them: a tenth of a millisecond each, of the whole millisecond until the next. 1000 × 1/0.9,
-  // less the last 10 ms' worth.
+  // A thousand operations were due in that second, and later ones waited for them. Each took a
+  // tenth of the millisecond until the next. That makes 1000 × 1/0.9, less those of the last 10 ms.
   EXPECT_NEAR(static_cast<double>(CountAbove(reads.intended, 10 * kMillisecond)), 1100, 5);
   EXPECT_GT(reads.intended.max(), 990'000'000u);
   EXPECT_GT(reads.intended.ValueAt(0.99), 900'000'000u);
-  // And in the series: the second after, which did the work of two.
+  // In the series, the next second did the work of two.
   EXPECT_GT(state_.series.Row(2).p99_ns, 900'000'000u);
   EXPECT_NEAR(static_cast<double>(state_.series.Row(2).operations), 2000, 2);
   EXPECT_EQ(state_.series.Row(1).operations, 0u);
@@ -317,7 +316,7 @@ TEST_F(DriverTest, AStopEndsTheRunWithWhatWasDone) {
   EXPECT_GT(measured.operations, 900u);
   EXPECT_EQ(measured.operations, measured.Returned(absl::StatusCode::kOk));
   EXPECT_TRUE(driver_->stopped());
-  // One that had done all when the stop came is whole.
+  // A run that had finished when the stop came is complete.
   state_.stop = false;
   DriverOptions options;
   options.operations = 10;
@@ -361,7 +360,7 @@ TEST_F(DriverTest, AWrongValueIsFound) {
   options.operations = 500;
   EXPECT_EQ(Run(options).checked, 500u);
   EXPECT_EQ(driver_->measurements().wrong, 0u);
-  // Another key's value, whole as it is.
+  // Another key's value, though whole.
   const auto first = store_.values.begin();
   const auto second = std::next(first);
   first->second.bytes = second->second.bytes;
@@ -402,7 +401,7 @@ TEST_F(DriverTest, AValueOlderThanOneSeenBeforeIsFoundUnlessTheServerIsAnother) 
   }
 }
 
-// What is left is the store's: its copies of key and value.
+// The rest belongs to the store: its copies of key and value.
 TEST_F(DriverTest, AnOperationTakesNoMemory) {
   SetMix("0.6", "0.2", "0", "0", "0.2");
   std::unique_ptr<Store> nothing = NullStore();

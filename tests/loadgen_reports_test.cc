@@ -1,5 +1,4 @@
-// kvbench's reports: YCSB's lines, JSON and what merging makes of it, HdrHistogram's text, CSV and
-// the picture.
+// kvbench's reports: YCSB's lines, JSON and its merge, HdrHistogram's text, CSV and the picture.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -145,7 +144,7 @@ TEST(YcsbTextTest, OrdinalsAreEnglish) {
   for (const auto& [number, word] : expected) EXPECT_EQ(Ordinal(number), word);
 }
 
-// What HdrHistogram's own iterator gives for these values.
+// The result of HdrHistogram's own iterator for these values.
 TEST(HdrTextTest, IsWhatHdrHistogramWrites) {
   Histogram nanos;
   for (uint64_t value = 10; value <= 100; value += 10) nanos.Record(value);
@@ -206,7 +205,7 @@ TEST(JsonTest, AResultComesBackAsItWas) {
   EXPECT_EQ(back->began, result.began);
 }
 
-// Else the next levels are nearer to each other than a double can tell, without an end.
+// Otherwise the next levels differ by less than a double can represent, without an end.
 TEST(HdrTextTest, MoreThanADoubleCountsHaveLevelsToo) {
   Histogram nanos;
   nanos.RecordMany(1, uint64_t{1} << 60);
@@ -345,7 +344,7 @@ TEST(SeriesTest, SecondsWithoutOperationsAreThereAndLateReportsAreKept) {
   EXPECT_EQ(total, 3u + 97 + 1);
 }
 
-// By another program's parser.
+// Checked by another program's parser.
 void ExpectXml(const std::string& svg) {
   ProgramOptions options;
   options.input = svg;

@@ -1,4 +1,4 @@
-// A whole run of kvbench: several threads, each on a store of its own that does nothing.
+// A whole run of kvbench: several threads, each with its own store that does nothing.
 
 #include <atomic>
 #include <chrono>
@@ -66,7 +66,8 @@ TEST(RunnerTest, ARunEndsInTimeAndTellsHowItWent) {
   options.status = [&](const std::string& line) { lines.push_back(line); };
   const absl::StatusOr<RunResult> result = RunWorkload(options);
   ASSERT_TRUE(result.ok()) << result.status();
-  // What was due in the end, and was not begun as the machine stood still, is told as being behind.
+  // Operations that were due at the end but not begun, since the machine stood still, are reported
+  // as being behind.
   const double behind_s = static_cast<double>(result->behind_ns) / 1e9;
   EXPECT_GE(result->seconds, 1.3 - behind_s);
   EXPECT_LE(result->seconds, 10);

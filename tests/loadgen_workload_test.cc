@@ -1,5 +1,4 @@
-// What kvbench is told to do and what it makes of it: properties, workloads, operations, keys and
-// values.
+// kvbench's input and its interpretation: properties, workloads, operations, keys and values.
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the server tells as metrics: the text, the table that it comes from, the pulse of pollers.
+// The server's metrics: the text, the table that it comes from, and the pollers' heartbeat.
 
 #include "server/metrics.h"
 
@@ -210,7 +210,7 @@ TEST(FiguresTest, TheReadmeListsTheMetricsAsTheyAre) {
   EXPECT_EQ(listed, wanted) << "write this table into server/README.md:\n" << wanted;
 }
 
-// `osprey_name` or `osprey_name{label="value"}`, wherever it stands.
+// `osprey_name` or `osprey_name{label="value"}`, anywhere in the text.
 TEST(FiguresTest, TheAlertsAreOfMetricsThatThereAre) {
   const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
   std::ifstream file("tools/packaging/prometheus-alerts.yml");
@@ -298,7 +298,7 @@ TEST(PulseTest, APollerIsIdleSinceTheEndOfATurnWithWorkAndNotItsBeginning) {
   pulse.Turns(At(absl::Seconds(1)), false);
   pulse.Turns(At(absl::Seconds(3)), false);
   EXPECT_EQ(pulse.Idle(At(absl::Seconds(3))), absl::Seconds(2));
-  pulse.Turns(At(absl::Seconds(9)), true);  // what began at 3 had work until now
+  pulse.Turns(At(absl::Seconds(9)), true);  // the turn begun at 3 had work until now
   EXPECT_EQ(pulse.Idle(At(absl::Seconds(9))), absl::ZeroDuration());
   pulse.Turns(At(absl::Seconds(10)), false);
   EXPECT_EQ(pulse.Idle(At(absl::Seconds(11))), absl::Seconds(2));
@@ -336,7 +336,7 @@ TEST(HttpAddressTest, Ipv6IsRefusedAndNotOffered) {
   }
 }
 
-// The library by itself takes 2 s to see that it is to end.
+// The library alone takes 2 s to notice that it must end.
 TEST(HttpDoorTest, IsShutAtOnce) {
   for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
     absl::StatusOr<std::unique_ptr<HttpDoor>> door =

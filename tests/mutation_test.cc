@@ -1,8 +1,8 @@
-// The test of the simulation: each mistake of index/test_hooks.h, made on purpose, shows as a wrong
-// answer within some seeds. Each is looked for where its kind would show soonest, in seeds with one
-// aim; the same seeds without the mistake are among those of simulation_test, and of `simulate`.
+// The test of the simulation: each mutant of index/test_hooks.h shows as a wrong answer within some
+// seeds. Each is tried in seeds of the one aim that shows it soonest. The same seeds without the
+// mutant are among those of simulation_test, and of `simulate`.
 //
-// In a process of its own: an assertion that fails is not an answer, and counts as nothing seen.
+// In a separate process: a failed assertion is not an answer, and counts as not found.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,12 +33,12 @@ struct Bug {
 
 void PrintTo(const Bug& bug, std::ostream* out) { *out << bug.name; }
 
-// Not that something was left, late or never answered.
+// Whether the failure is a wrong answer, and not a leftover, a late or a missing answer.
 bool IsWrongAnswer(absl::string_view wrong) {
   return absl::StartsWith(wrong, "key '") || absl::StartsWith(wrong, "a scan ");
 }
 
-// In the child: 0 when it was seen, in a run that is right without it.
+// In the child: 0 if it was found, in a run that is correct without it.
 int Look(const Bug& bug) {
   uint64_t tried = 0;
   for (uint64_t seed = 1; tried < kSeedsMax; ++seed) {

@@ -1,5 +1,5 @@
-// Every operation, and everything that can be wrong with one, against a real server: the answer,
-// its reason, and that nobody else is disturbed. Over shared memory here, over verbs in the lab.
+// Every operation, and every error of one, against a real server: the answer, its reason, and no
+// effect on other clients. Over shared memory here, over verbs in the lab.
 
 #include <limits>
 #include <memory>
@@ -46,7 +46,7 @@ class OperationsTest : public ::testing::Test {
     options.if_absent = true;
     return options;
   }
-  // The failure that is meant, of a write that was not applied.
+  // The expected failure, of a write that was not applied.
   template <typename T>
   static void ExpectNotApplied(const absl::StatusOr<T>& result, absl::StatusCode code,
                                Reason reason) {
@@ -119,7 +119,7 @@ TEST_F(OperationsTest, FlushDeletesAllThatWasThereAndSaysHowMany) {
   for (int i = 0; i < keys; ++i) items.push_back({names[i], i % 2 == 0 ? small : item});
   for (const auto& put : client_->MultiPut(items)) ASSERT_TRUE(put.ok()) << put.status();
   const std::unique_ptr<Client> other = Connect();
-  ASSERT_EQ(other->Get("key1")->bytes, item);  // and knows its slot now
+  ASSERT_EQ(other->Get("key1")->bytes, item);  // and caches its slot
   const absl::StatusOr<uint64_t> deleted = client_->Flush();
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   EXPECT_EQ(*deleted, static_cast<uint64_t>(keys));

@@ -1,5 +1,5 @@
-// The commands in the pages for people (code blocks marked "sh") do what the pages say.
-// tests/pages_test.py sees to it that every such block is run here, or by another test.
+// The commands in the pages for people (code blocks marked "sh") have the results that the pages
+// state. tests/pages_test.py checks that every such block is run here, or by another test.
 
 #include <fstream>
 #include <iterator>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// The lines of all "sh" blocks of `page`, from those on that begin with `prefix`.
+// The lines of all "sh" blocks of `page`, starting with those that begin with `prefix`.
 std::string CommandsOf(const std::string& page, const std::string& prefix) {
   std::ifstream file(page);
   EXPECT_TRUE(file.is_open()) << page;
@@ -45,10 +45,10 @@ std::string CommandsOf(const std::string& page, const std::string& prefix) {
 
 class PageCommandsTest : public ::testing::Test {
  protected:
-  // In a new folder, where bazel-bin is what was built. `changes` are for what would take long.
+  // Runs in a new folder, where bazel-bin is the present build. `changes` shortens long commands.
   ProgramResult Run(const std::string& commands, Changes changes = {}) {
-    // A machine that is busy takes longer than the page allows it. The flag is that of a socket
-    // that listens: its file is there a little earlier.
+    // A busy machine takes longer than the page allows. The flag is that of a socket that listens;
+    // its file exists a little earlier.
     changes.push_back({"sleep 1", "until grep -q ' 00010000 .*" + directory_ +
                                       "/osprey.sock' /proc/net/unix; do sleep 0.05; done"});
     changes.push_back({"/tmp/", directory_ + "/"});
@@ -76,7 +76,7 @@ TEST_F(PageCommandsTest, TheOperatorsCommandsTellWhatRecordsTakeAndBringABackupB
   const ProgramResult result =
       Run(CommandsOf("server/OPERATING.md", "bazel-bin/"), {{"--records=20000", "--records=2000"}});
   EXPECT_EQ(result.exit_status, 0) << result.err;
-  // An item of 160 bytes, as the page computes it; what came back is counted last.
+  // An item of 160 bytes, as the page computes it; the bytes returned are counted last.
   EXPECT_THAT(result.out, AllOf(HasSubstr("\nkeys=2000\n"), HasSubstr("\nvalue_bytes=200000\n"),
                                 HasSubstr("\nitem_bytes=320000\n"), HasSubstr("\nindex_bytes=")));
   EXPECT_TRUE(absl::EndsWith(result.out, "\n2000\n")) << result.out;
@@ -90,7 +90,7 @@ TEST_F(PageCommandsTest, SimulationsRunAsTheirPageSays) {
   EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
 }
 
-// Of the sessions that are pictures: what was typed, and some of what was answered.
+// Of the sessions shown as pictures: the input, and parts of the output.
 TEST_F(PageCommandsTest, PicturesShowWhatWasTypedAndWhatWasAnswered) {
   ProgramOptions options;
   options.timeout = absl::Seconds(200);

@@ -1,5 +1,6 @@
-// Two machines whose cable is pulled: nobody says goodbye, no error comes by itself. Both sides
-// must notice within a bounded time, give back what they held, and go on once the cable is back.
+// Two machines whose cable is pulled: no end sends a disconnect notice, and no error is reported.
+// Both sides must detect it within a bounded time, release their resources, and continue once the
+// cable is back.
 //
 // Runs on node 1; OSPREY_TEST_SERVER is the kvserver of node 2.
 
@@ -22,10 +23,10 @@
 namespace osprey {
 namespace {
 
-// An operation's deadline may be passed by so much: two machines share two cores here.
+// The permitted overrun of an operation's deadline: two machines share two cores here.
 constexpr absl::Duration kLateness = absl::Seconds(1);
-// Retransmissions are given up after half a second, silence is asked about after one and counts as
-// death after three more; the rest is the speed of two emulated machines.
+// Retransmissions end after half a second. The server probes a silent client after one second, and
+// declares it dead after three more. The rest is the speed of two emulated machines.
 constexpr absl::Duration kNoticeMax = absl::Seconds(15);
 // After the fault's end: the client's longest pause between attempts is a second.
 constexpr absl::Duration kRecoveryMax = absl::Seconds(15);
@@ -45,7 +46,7 @@ class PartitionTest : public ::testing::Test {
     return client.ok() ? *std::move(client) : nullptr;
   }
 
-  // Every frame that leaves this machine is lost; the answers of the other need requests.
+  // Every frame from this machine is lost; the other's answers need requests.
   void Cut() {
     const ProgramResult result = RunProgram(
         {"tc", "qdisc", "add", "dev", std::getenv("LAB_NETDEV"), "root", "netem", "loss", "100%"});
@@ -108,7 +109,7 @@ TEST_F(PartitionTest, OperationsEndByTheirDeadlinesAndGoOnWhenTheCableIsBack) {
 TEST_F(PartitionTest, BothSidesNoticeAndGiveBackWhatTheyHeld) {
   std::unique_ptr<Client> observer = Connect();
   ASSERT_NE(observer, nullptr);
-  // What earlier clients left has gone by now, or goes while we look.
+  // Resources of earlier clients are gone by now, or soon.
   uint64_t before = Stat(*observer, "connections");
   for (const absl::Time until = absl::Now() + kNoticeMax; before > 1 && absl::Now() < until;) {
     absl::SleepFor(absl::Milliseconds(200));
@@ -131,7 +132,7 @@ TEST_F(PartitionTest, BothSidesNoticeAndGiveBackWhatTheyHeld) {
     clients.clear();
     EXPECT_LE(absl::Now() - cut, kNoticeMax);
     EXPECT_EQ(OpenDescriptors(), descriptors);
-    // Their side hears nothing of that. It has to find out for itself.
+    // Their side is not notified. It has to detect it by itself.
     absl::SleepFor(std::max(absl::ZeroDuration(), cut + kNoticeMax - absl::Now()));
   }
   Mend();

@@ -1,5 +1,5 @@
-// A server with several pollers, as a process with real threads, and clients on threads of their
-// own. Over shared memory here (also with the thread sanitizer), over verbs in the lab.
+// A server with several pollers, as a process with real threads, and clients on other threads. Over
+// shared memory here (also with the thread sanitizer), over verbs in the lab.
 
 #include <algorithm>
 #include <atomic>

@@ -190,7 +190,7 @@ ReplyBody AnyReply() {
 
 namespace {
 
-// Why a write was refused.
+// The reason for which a write was refused.
 ReplyBody AnyRefusal() {
   ReplyBody body;
   body.status = static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition);
@@ -283,7 +283,7 @@ std::string BatchFrame(const std::vector<std::string>& frames) {
 
 namespace {
 
-// Touches what was promised to lie within the frame.
+// Touches all bytes that must lie within the frame.
 void Touch(absl::string_view key) { const std::string copy(key); }
 void Touch(FrameBytes bytes) { const std::vector<std::byte> copy(bytes.begin(), bytes.end()); }
 
@@ -373,7 +373,7 @@ absl::Status ParseFrame(FrameBytes frame) {
 }  // namespace
 
 absl::Status ParseAny(absl::string_view text) {
-  // A copy of the exact length on the heap, so that AddressSanitizer sees any step beyond it.
+  // A copy of the exact length on the heap, so that AddressSanitizer detects any access beyond it.
   const std::vector<std::byte> copy(AsBytes(text).begin(), AsBytes(text).end());
   return ParseFrame(FrameBytes(copy));
 }

@@ -1,4 +1,4 @@
-// Frames that no honest peer sends.
+// Frames that no correct peer sends.
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace osprey::rdma {
 namespace {
 
-// A frame of any opcode that ends early or late, with a header that agrees about its length.
+// A frame of any opcode that ends early or late, with its real length in the header.
 TEST(ProtocolHostileTest, AFrameOfAnotherLengthThanItsContentsIsRefused) {
   for (const Named& message : EveryMessage()) {
     for (int delta = -static_cast<int>(message.frame.size() - sizeof(FrameHeader)); delta <= 9;
@@ -81,7 +81,7 @@ TEST(ProtocolHostileTest, RandomChangesNeverLeadOutOfTheFrame) {
   for (int round = 0; round < 200000; ++round) {
     std::string frame = messages[random() % messages.size()].frame;
     for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) {
-      // Small numbers and all ones are where lengths go wrong.
+      // Small numbers and all ones provoke length errors.
       const uint8_t bytes[] = {0, 1, 255, static_cast<uint8_t>(random()), 127, 128};
       frame[random() % frame.size()] = static_cast<char>(bytes[random() % 6]);
     }
@@ -89,8 +89,8 @@ TEST(ProtocolHostileTest, RandomChangesNeverLeadOutOfTheFrame) {
     if (random() % 2 == 0 && frame.size() >= sizeof(FrameHeader)) frame = WithLength(frame);
     accepted += ParseAny(frame).ok() ? 1 : 0;
   }
-  // Some changes (of a session, a key's byte) leave a frame valid: else this would test the header
-  // alone.
+  // Some changes (of a session, a key's byte) leave a frame valid. Otherwise this would test the
+  // header alone.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 199000);
 }

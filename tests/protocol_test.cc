@@ -77,7 +77,7 @@ TEST(ProtocolTest, AReplyMayPointToAValueThatIsTooLongToSend) {
   EXPECT_TRUE(ParseAny(ReplyFrame(body, "")).ok());
 }
 
-// The frame is refused, and the refusal names the field.
+// The frame is refused, and the error names the field.
 void ExpectRefused(const std::string& frame, absl::string_view field) {
   const absl::Status status = ParseAny(frame);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;

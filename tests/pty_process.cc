@@ -18,7 +18,7 @@ namespace osprey {
 
 absl::StatusOr<std::unique_ptr<PtyProcess>> PtyProcess::Start(
     const std::vector<std::string>& args, const std::vector<std::string>& environment) {
-  // All that the child needs is made before it is forked.
+  // All resources of the child are made before the fork.
   std::vector<char*> words;
   for (const std::string& arg : args) words.push_back(const_cast<char*>(arg.c_str()));
   words.push_back(nullptr);
@@ -56,7 +56,7 @@ bool PtyProcess::ReadSome(absl::Duration most) {
   if (poll(&fd, 1, milliseconds) <= 0) return true;
   char piece[4096];
   const ssize_t count = read(fd_, piece, sizeof(piece));
-  if (count <= 0) return false;  // EIO: nobody has the terminal open
+  if (count <= 0) return false;  // EIO: no process has the terminal open
   screen_.append(piece, static_cast<size_t>(count));
   return true;
 }
@@ -77,7 +77,7 @@ bool PtyProcess::Await(const std::string& text, absl::Duration most) {
 int PtyProcess::AwaitEnd(absl::Duration most) {
   const absl::Time end = absl::Now() + most;
   while (absl::Now() < end) {
-    // Read on, or it may wait for its terminal.
+    // Continues to read, or the program may block on its terminal.
     const bool open = ReadSome(absl::Milliseconds(20));
     int status = 0;
     if (waitpid(pid_, &status, open ? WNOHANG : 0) != pid_) continue;

@@ -1,5 +1,5 @@
-// The proofs, against vectors that another implementation made (Python's hmac and hashlib), and the
-// key's file.
+// The proofs, against vectors of another implementation (Python's hmac and hashlib), and the key
+// file.
 
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -98,7 +98,7 @@ TEST(AuthenticationTest, EveryBitThatGoesInChangesTheProofs) {
 }
 
 TEST(AuthenticationTest, OneSidesProofIsNeverTheOthers) {
-  // The same bytes behind the nonces: nothing but the label tells them apart.
+  // The same bytes after the nonces: only the label distinguishes them.
   std::vector<std::byte> hello = Counting(0, 48);
   uint64_t session = 0;
   std::memcpy(&session, hello.data(), sizeof(session));
@@ -150,8 +150,8 @@ class KeyFileTest : public testing::Test {
     return {reinterpret_cast<const char*>(key.data()), key.size()};
   }
 
-  // What a program of `user` makes of the file at `path_`: its error, or "" when it takes the key.
-  // The program may read all files, so that the check of the owner alone refuses one.
+  // The result of loading the file at `path_` as `user`: the error, or "" if the key is accepted.
+  // The program may read all files, so only the check of the owner can refuse one.
   std::string AsUser(uid_t user) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);

@@ -13,8 +13,8 @@ struct ErrorCase {
   absl::Status status;
   Reason reason;
   absl::StatusCode code;
-  std::string thing;  // what the message must name
-  std::string mend;   // and what to do about it
+  std::string thing;  // the thing that the message must name
+  std::string mend;   // and the fix
 };
 
 std::vector<ErrorCase> Cases() {

@@ -9,7 +9,7 @@
 namespace osprey::rdma {
 namespace {
 
-// One handshake as it must look on the wire for ever: both ends may be of different builds.
+// The fixed wire format of a handshake: both ends may be of different builds.
 constexpr std::array<unsigned char, 24> kGolden = {
     'O',  'S',  'P', 'R',  // magic
     5,    0,               // version
@@ -74,8 +74,7 @@ TEST(HandshakeTest, AStrangerIsToldFromAnotherVersion) {
 
   ConnectData later = Offer();
   later.version = 9;
-  later.length =
-      8;  // whatever another version's layout is, nothing behind the version is looked at
+  later.length = 8;  // with another version, no byte after the version is read
   const absl::Status status = ParseConnectData(BytesOf(later)).status();
   EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
   EXPECT_NE(status.message().find("version 5 and its peer version 9"), absl::string_view::npos)

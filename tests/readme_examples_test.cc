@@ -1,5 +1,5 @@
-// The programs printed in README.md and client/README.md: BUILD cuts them out and compiles them,
-// this runs them.
+// The programs printed in README.md and client/README.md. BUILD extracts and compiles them; this
+// runs them.
 
 #include <fstream>
 #include <memory>

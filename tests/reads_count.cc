@@ -82,7 +82,7 @@ struct Counted {
   double torn_share = 0;
 };
 
-// What `gets` cost, in READs a GET.
+// The cost of `gets`, in READs a GET.
 template <typename Gets>
 Counted Count(Client& client, Gets&& gets) {
   AwaitAll(client);
@@ -118,8 +118,8 @@ double CpuSecondsOf(pid_t pid) {
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// How often threads of a process have gone to sleep so far. A poller that has work does, too, after
-// each piece of it.
+// The number of times that threads of a process have gone to sleep so far. A poller with work does,
+// too, after each piece of it.
 double SleepsOf(pid_t pid) {
   double sleeps = 0;
   for (const auto& task :
@@ -180,7 +180,7 @@ class Bench {
     return std::uniform_int_distribution<uint64_t>(0, keys - 1)(random_);
   }
 
-  // Cold: a client that remembers nothing. Known: one that has seen every key once.
+  // Cold: a client with an empty location cache. Known: a client that has seen every key once.
   void CountFill(const std::string& what, size_t value_bytes, double cold_target,
                  double miss_target) {
     StartServer();

@@ -1,5 +1,4 @@
-// The promises about READs per GET, in a small table. reads_benchmark prints the same of a large
-// one.
+// The targets of READs per GET, in a small table. reads_benchmark prints the same for a large one.
 
 #include "gtest/gtest.h"
 #include "tests/reads_count.h"

@@ -36,7 +36,7 @@ int Dial(uint16_t port) {
   return -1;
 }
 
-// Who sends too much may be hung up on before all of it has gone.
+// The server may close the connection of a client that sends too much, before all of it is sent.
 void SendAll(int fd, absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

@@ -35,7 +35,7 @@ class ScriptedServer {
 
   void Poll(absl::Time now);
 
-  // --- What it does.
+  // --- Behaviour.
   bool accepts = true;   // connect requests
   bool welcomes = true;  // answers Hello
   bool answers = true;   // answers requests (pending ones are answered later)
@@ -64,7 +64,7 @@ class ScriptedServer {
   std::function<absl::Time()> clock;
   absl::Time ServerTime() const { return clock ? clock() : polled_at_; }
 
-  // --- What it saw.
+  // --- Recorded input.
   int hellos = 0;
   rdma::HelloBody last_hello;
   int responses = 0;  // to challenges
@@ -81,7 +81,7 @@ class ScriptedServer {
   std::vector<std::vector<uint64_t>> hints;  // a vector a message
   std::vector<rdma::ReportBody> reports;
 
-  // --- What the test does in its place.
+  // --- Actions of the test in its place.
   index::Table& table(size_t partition = 0) { return *tables_[partition]; }
   index::Table& TableOf(absl::string_view key);
   rdma::Transport& transport() { return *transport_; }

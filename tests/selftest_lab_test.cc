@@ -128,7 +128,7 @@ TEST(Selftest, StrangersOnTheTcpPortAreSentAwayAndTheRightOneIsServed) {
   const UniqueFd silent = ConnectTo(server.address());
   const UniqueFd http = ConnectTo(server.address());
   EXPECT_EQ(write(http.get(), "GET / HTTP/1.1\r\n\r\n", 18), 18);
-  ConnectTo(server.address());  // and goes
+  ConnectTo(server.address());  // and disconnects
   const absl::StatusOr<Report> ours = RunWith(server.address(), {});
   other.join();
   ASSERT_TRUE(ours.ok() && theirs.ok()) << ours.status() << theirs.status();
@@ -150,7 +150,7 @@ TEST(Selftest, AnEndThatSaysHelloAndThenNonsenseEndsTheTestInTime) {
     ok.step = step;
     EXPECT_EQ(write(liar.get(), &ok, sizeof(ok)), static_cast<ssize_t>(sizeof(ok)));
   }
-  Message parameters;  // all zero: a queue pair and memory that cannot be
+  Message parameters;  // all zero: an impossible queue pair and memory
   parameters.step = 4;
   EXPECT_EQ(write(liar.get(), &parameters, sizeof(parameters)),
             static_cast<ssize_t>(sizeof(parameters)));
@@ -231,7 +231,7 @@ TEST(Selftest, KvcliTakesDevicePortAndGidAndTellsThemInJson) {
   EXPECT_THAT(layers, ::testing::IsSupersetOf({"device", "verbs", "rdma_cm"}));
   EXPECT_THAT(json["findings"][0]["reason"].get<std::string>(),
               AllOf(HasSubstr(device), HasSubstr("GID " + index), HasSubstr(LabIp())));
-  // They are what is used: others are refused by name.
+  // These are used: others are refused by name.
   EXPECT_EQ(RunProgram({"tools/kvcli", "doctor", "--self-test", "--device=" + device, "--ib-port=2",
                         "--gid-index=" + index})
                 .exit_status,

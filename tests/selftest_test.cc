@@ -1,5 +1,5 @@
-// What the two ends of a self-test tell each other, and what they make of an end that lies. No RDMA
-// here: tests/selftest_lab_test.cc.
+// The messages of the two ends of a self-test, and their handling of a dishonest end. No RDMA here:
+// tests/selftest_lab_test.cc.
 
 #include "rdma/selftest/selftest.h"
 

@@ -1,5 +1,5 @@
-// The self-test between two machines: node 2 serves, one after the other, by the command of the
-// page for operators (tools/test.d/second-node).
+// The self-test between two machines: node 2 serves each test in turn, by the command in the
+// operators' page (tools/test.d/second-node).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr int kTriesMax = 40;
 
-// With an end that serves; it takes a moment until the next does.
+// Runs with an end that serves; it takes a moment until the next one does.
 Report RunWithNodeTwo() {
   const std::string peer = std::getenv("LAB_PEER_IP");
   Report report;
@@ -56,7 +56,7 @@ std::string FailuresOf(const Report& report, const std::string& layer) {
   return text;
 }
 
-// What comes in at this node and matches is dropped, while this lives.
+// Drops matching packets that arrive at this node, during its lifetime.
 class Drop {
  public:
   explicit Drop(const std::vector<std::string>& match) {
@@ -86,8 +86,8 @@ TEST(SelftestTwoNodes, MovesBytesByBothLayers) {
   EXPECT_TRUE(Passed(report)) << TextOf(report);
 }
 
-// The lines of the block that begins with `kvcli doctor --self-test=serve`, which node 2 runs;
-// those of the two other machines are run here.
+// The lines of the block that begins with `kvcli doctor --self-test=serve`, which node 2 runs.
+// Those of the two other machines are run here.
 TEST(SelftestTwoNodes, TheOperatorsCommandsWorkAsPrinted) {
   std::ifstream page("server/OPERATING.md");
   ASSERT_TRUE(page.is_open());

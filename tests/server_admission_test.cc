@@ -1,4 +1,4 @@
-// Who may connect.
+// Admission of connections.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ AdmissionLimits Limits(size_t connections_max, size_t per_source_max, bool has_s
   return limits;
 }
 
-// As many tickets as are given, at most `count`.
+// As many tickets as are granted, at most `count`.
 std::vector<Admission::Ticket> Take(Admission& admission, const std::string& source, size_t count,
                                     RejectReason* refusal = nullptr) {
   std::vector<Admission::Ticket> tickets;
@@ -44,7 +44,7 @@ TEST(AdmissionTest, NoMoreConnectionsThanAllMayHaveAreLetIn) {
   EXPECT_EQ(admission.Ask("10.0.0.2").refusal, RejectReason::kTooManyConnections);
   EXPECT_EQ(admission.refusals().in_all, 2u);
   tickets.pop_back();
-  EXPECT_TRUE(admission.Ask("10.0.0.2").ticket.valid());  // and is gone again at once
+  EXPECT_TRUE(admission.Ask("10.0.0.2").ticket.valid());  // and is released at once
   EXPECT_EQ(admission.connections(), 2u);
 }
 
@@ -63,17 +63,17 @@ TEST(AdmissionTest, OneSourceDoesNotTakeTheOthersRoom) {
 TEST(AdmissionTest, StrangersLeaveRoomForOthersWhoProveThemselves) {
   Admission admission(Limits(1024, 0, true));
   RejectReason refusal;
-  // A flood from one source takes a part of the strangers' room and no more.
+  // A flood from one source takes only a part of the space for unauthenticated peers.
   const std::vector<Admission::Ticket> flood = Take(admission, "10.0.0.66", 5000, &refusal);
   EXPECT_EQ(flood.size(), 64u);
   EXPECT_EQ(refusal, RejectReason::kTooManyStrangers);
-  // All others come in, one after the other, as long as each proves itself.
+  // All others are admitted, one after the other, if each proves itself.
   std::vector<Admission::Ticket> clients;
   for (int i = 0; i < 900; ++i) {
     Admission::Answer answer = admission.Ask("10.0.0.7");
     ASSERT_TRUE(answer.ticket.valid()) << i;
     answer.ticket.Known();
-    answer.ticket.Known();  // more than once is once
+    answer.ticket.Known();  // repeated calls have no effect
     clients.push_back(std::move(answer.ticket));
   }
   EXPECT_EQ(admission.strangers(), 64u);
@@ -106,7 +106,7 @@ TEST(AdmissionTest, AMovedTicketCountsOnce) {
   Admission admission(Limits(8, 0, true));
   Admission::Ticket ticket = std::move(admission.Ask("a").ticket);
   Admission::Ticket other = std::move(ticket);
-  EXPECT_FALSE(ticket.valid());  // NOLINT: that is the point
+  EXPECT_FALSE(ticket.valid());  // NOLINT: use after move is tested
   EXPECT_EQ(other.source(), "a");
   EXPECT_EQ(admission.connections(), 1u);
   other = Admission::Ticket();

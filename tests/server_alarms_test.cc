@@ -1,4 +1,4 @@
-// When which of many things is called.
+// The order of calls of many timers.
 
 #include <vector>
 

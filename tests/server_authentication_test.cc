@@ -1,5 +1,5 @@
-// A server with a key: what it tells before the proof, whom it believes, and how many strangers it
-// bears.
+// A server with a key: what it sends before the proof, which proofs it accepts, and how many
+// unauthenticated peers it admits.
 
 #include <cstring>
 #include <memory>
@@ -57,7 +57,7 @@ TEST_F(ServerAuthenticationTest, AHelloIsAnsweredByAChallengeAndNothingIsToldOrD
   EXPECT_TRUE(client.challenged());
   EXPECT_FALSE(client.welcomed());
   EXPECT_EQ(server_.engine().sessions(), 1u);  // the trusted client's
-  // What the trusted client was told does not help.
+  // The trusted client's data does not help.
   const rdma::WireMemory& region = trusted.welcome().region;
   EXPECT_FALSE(
       client.transport().Attach(client.id(), {region.address, region.length, region.key}).ok());
@@ -130,7 +130,7 @@ TEST_F(ServerAuthenticationTest, AResponseThatWasOverheardServesNobodyElse) {
 }
 
 TEST_F(ServerAuthenticationTest, AResponseIsForItsOwnHelloOnly) {
-  // One who could bring a client to answer its challenge must not resume another's session with it.
+  // A peer that makes a client answer its challenge must not resume another's session with it.
   RawClient victim(server_), client(server_);
   Establish(victim);
   SayHello(client, victim.session());
@@ -156,7 +156,7 @@ TEST_F(ServerAuthenticationTest, NoSessionIsClaimedBeforeTheProof) {
   server_.Settle();
   EXPECT_FALSE(victim.disconnected());
   EXPECT_EQ(victim.Ask(victim.PutFrame(1, "key", "value")).code, absl::StatusCode::kOk);
-  // Its own client may.
+  // The session's own client may resume it.
   RawClient again(server_);
   Establish(again, victim.session());
   EXPECT_EQ(again.welcome().resumed, 1u);
@@ -275,7 +275,7 @@ TEST(ServerAdmissionInEngineTest, StrangersAreRefusedAboveTheirShareAndClientsGo
   EXPECT_EQ(connected, limits.strangers_per_source_max());
   EXPECT_EQ(admission.refusals().strangers, 20 - connected);
   EXPECT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, absl::StatusCode::kOk);
-  // Their time runs out, and there is room again.
+  // Their time runs out, and there is space again.
   for (auto& stranger : strangers) stranger->set_asleep(false);
   server.Advance(kHelloTimeout() + absl::Seconds(1));
   EXPECT_EQ(admission.strangers(), 0u);

@@ -1,4 +1,4 @@
-// What the server answers, whom it admits, and whom it shows out. Sessions and broken connections:
+// The server's answers, admission, and disconnects. Sessions and broken connections:
 // server_recovery_test.cc.
 
 #include <optional>
@@ -46,7 +46,7 @@ TEST(ServerEngineTest, NothingIsReadableBeforeTheWelcome) {
   client.Connect();
   server.Settle();
   ASSERT_TRUE(client.connected());
-  // The key is known from the other client; the server has granted this one nothing.
+  // The rkey is known from the other client; the server has granted this one nothing.
   EXPECT_FALSE(client.transport()
                    .Attach(client.id(), {first.welcome().region.address,
                                          first.welcome().region.length, first.welcome().region.key})
@@ -129,7 +129,7 @@ TEST(ServerEngineTest, TheLongestEagerValueComesBackByItsSlotWhenItFitsNoReply) 
   ServerHarness server;
   RawClient client(server);
   client.Establish();
-  // A reply has 40 bytes of body, a put 56: what can be put eagerly can be got in a reply.
+  // A reply has 40 bytes of body, a put 56. So a value that fits an eager put fits a reply.
   const std::string value = Large(client.welcome().eager_bytes_max - 3);
   ASSERT_EQ(client.Ask(client.PutFrame(1, "key", value)).code, StatusCode::kOk);
   EXPECT_EQ(client.Ask(client.GetFrame(2, "key")).data, value);
@@ -209,7 +209,7 @@ TEST(ServerEngineTest, OneConnectionTooManyIsRefusedAndHasRoomLater) {
   auto first = std::make_unique<RawClient>(server);
   RawClient second(server), third(server);
   first->Establish();
-  second.Connect();  // says nothing yet, and counts all the same
+  second.Connect();  // has sent nothing yet, but counts
   server.Settle();
   third.Connect();
   server.Settle();
@@ -277,7 +277,7 @@ TEST(ServerEngineTest, AClientThatDoesNotTakeItsRepliesIsShownOutAndDisturbsNobo
   greedy.set_asleep(true);
   for (uint64_t i = 1; i <= 6; ++i) greedy.Send(greedy.EmptyFrame(Opcode::kPing, i));
   server.Settle();
-  EXPECT_EQ(server.engine().connections(), 2);  // it is given a moment
+  EXPECT_EQ(server.engine().connections(), 2);  // it gets some time
   EXPECT_EQ(other.Ask(other.EmptyFrame(Opcode::kPing, 1)).code, StatusCode::kOk);
   server.Advance(kReplyBlockedMax() + absl::Milliseconds(100));
   EXPECT_EQ(server.engine().connections(), 1);
@@ -326,7 +326,7 @@ TEST(ServerEngineTest, MoreUnansweredRequestsThanAllowedEndTheConnection) {
   client.Establish();
   client.set_asleep(true);
   uint64_t sequence = 0;
-  // Four replies leave, and as many as may be unanswered wait: one more is too many.
+  // Four replies are sent, and as many as may be unanswered wait: one more is too many.
   for (uint32_t i = 0; i < 4 + kRequestsMax + 1; ++i) {
     EXPECT_EQ(server.closed(CloseReason::kBlocked), 0) << i;
     client.Send(client.EmptyFrame(Opcode::kPing, ++sequence));
@@ -362,7 +362,7 @@ TEST(ServerEngineTest, TheTableGrowsBetweenRequestsAndThenTheServerSleeps) {
       puts.push_back(client.PutFrame(sequence, absl::StrCat("key", sequence), "value"));
     }
     client.Send(client.BatchFrame(puts));
-    server.Settle();  // a failure if it does not come to rest
+    server.Settle();  // fails if it does not settle
     ASSERT_EQ(client.replies(), 80);
     while (const std::optional<RawReply> reply = client.TakeReply()) {
       ASSERT_EQ(reply->code, StatusCode::kOk);
@@ -375,7 +375,8 @@ TEST(ServerEngineTest, TheTableGrowsBetweenRequestsAndThenTheServerSleeps) {
   EXPECT_TRUE(server.engine().Arm());
 }
 
-// Small values fill the region, then every second goes: the holes are no room for large ones.
+// Small values fill the region, then every second one is deleted: the holes are too short for large
+// ones.
 TEST(ServerEngineTest, ARegionFullOfHolesIsTidiedUpAndThenTheServerSleeps) {
   HarnessOptions options;
   options.region_bytes = 4 << 20;
@@ -389,7 +390,7 @@ TEST(ServerEngineTest, ARegionFullOfHolesIsTidiedUpAndThenTheServerSleeps) {
   ASSERT_GT(keys, 2000);
   for (uint64_t i = 0; i < keys; i += 2)
     ASSERT_EQ(client.Ask(client.DeleteFrame(++sequence, key(i))).code, StatusCode::kOk);
-  server.Advance(absl::Seconds(2));  // dead items' space rests
+  server.Advance(absl::Seconds(2));  // dead items' space is in its grace period
   for (int i = 0; i < 10; ++i) {
     const RawReply reply =
         client.Ask(client.RendezvousFrame(++sequence, absl::StrCat("large", i), Large(100000)));

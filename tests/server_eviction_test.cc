@@ -1,4 +1,4 @@
-// A server that evicts: hints from clients, memory that is full, and values that wait for room.
+// A server that evicts: hints from clients, full memory, and values that wait for space.
 
 #include <cstdint>
 #include <random>
@@ -26,7 +26,8 @@ HarnessOptions Evicting(uint32_t partitions = 1) {
   return options;
 }
 
-// Puts keys `prefix`0, 1, … of 1000 B until `count` were put or one was refused; returns how many.
+// Puts keys `prefix`0, 1, … of 1000 B until `count` were put or one was refused; returns the number
+// put.
 uint64_t Fill(RawClient& client, uint64_t& sequence, const std::string& prefix, uint64_t count) {
   const std::string value(1000, 'v');
   for (uint64_t i = 0; i < count; ++i) {
@@ -242,7 +243,7 @@ TEST(ServerEvictionTest, AClientThatLeavesWhileItsValueWaitsLeavesNothingBehind)
     server.Settle();
   }
   EXPECT_EQ(server.engine().connections(), 1u);
-  server.Settle();  // comes to rest: nobody waits for room any more
+  server.Settle();  // settles: no request waits for space any more
   EXPECT_EQ(server.Stored("second"), std::nullopt);
 }
 

@@ -1,5 +1,5 @@
-// Time to live, at the server's end: PUT with it, EXPIRE, TOUCH, what replies tell of it and of the
-// server's time, and who ends what has expired. The table's own part is in index_expiry_test.
+// Time to live at the server: PUT with it, EXPIRE, TOUCH, the expiry and server time in replies,
+// and the end of expired keys. The table's part is in index_expiry_test.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +28,7 @@ void ExpectExpiry(uint64_t expiry, absl::Time time) {
   EXPECT_LT(expiry, Ns(time) + kExpiryStepNs);
 }
 
-// A PUT as it is, with a time to live.
+// A PUT with a time to live.
 std::string WithTtl(std::string frame, uint64_t ttl_ns) {
   std::memcpy(frame.data() + sizeof(rdma::FrameHeader) + offsetof(rdma::PutBody, ttl_ns), &ttl_ns,
               sizeof(ttl_ns));
@@ -162,7 +162,7 @@ TEST(ServerExpiryTest, IncrementAndAppendKeepTheTimeToLiveAndBeginAnewWhenItIsOv
   EXPECT_EQ(client.Ask(client.GetFrame(11, "s")).body.expiry, 0u);
 }
 
-// The clock passes the expiry at the Nth look at it: the write sees the key, or does not, and never
+// The clock passes the expiry at its Nth read. The write finds the key, or does not, and never
 // fails for that.
 TEST(ServerExpiryTest, IncrementAndAppendOfAKeyThatExpiresMeanwhileAreDone) {
   int old_ones = 0;
@@ -188,7 +188,7 @@ TEST(ServerExpiryTest, IncrementAndAppendOfAKeyThatExpiresMeanwhileAreDone) {
     ++(sum == "6" ? old_ones : new_ones);
   }
   EXPECT_GT(old_ones, 0);
-  EXPECT_GT(new_ones, 1);  // also between two looks of the write
+  EXPECT_GT(new_ones, 1);  // also between two clock reads of the write
 }
 
 TEST(ServerExpiryTest, ALongAppendWhoseKeyExpiresWhileItIsCopiedMakesANewKey) {
@@ -197,7 +197,7 @@ TEST(ServerExpiryTest, ALongAppendWhoseKeyExpiresWhileItIsCopiedMakesANewKey) {
   client.Establish();
   ASSERT_EQ(client.Ask(WithTtl(client.RendezvousFrame(1, "key", Large(900000)), kSecondNs)).code,
             StatusCode::kOk);
-  // It expires when all has been copied: at the last look, that of Publish.
+  // It expires when all has been copied: at the last clock read, that of Publish.
   int looks = 0;
   int publish_look = -1;
   for (int at = 0; publish_look != at && at < 40; ++at) {
@@ -220,8 +220,8 @@ TEST(ServerExpiryTest, ALongAppendWhoseKeyExpiresWhileItIsCopiedMakesANewKey) {
   EXPECT_GT(publish_look, 3) << "the value was copied in steps, and looked for in each";
 }
 
-// Another client may have been told 'not found' after the turn began and before this request was
-// sent: the turn's time is too old to judge by.
+// Another client may have received 'not found' after the turn began and before this request was
+// sent. So the turn's time is too old.
 TEST(ServerExpiryTest, TheClockIsLookedAtAfterTheRequestHasComeAndTold) {
   ServerHarness server;
   RawClient client(server);
@@ -237,7 +237,7 @@ TEST(ServerExpiryTest, TheClockIsLookedAtAfterTheRequestHasComeAndTold) {
   EXPECT_EQ(put.body.server_time, Ns(later));
 }
 
-// Sleeps until each timer, for so long. Returns how many there were.
+// Sleeps until each timer, for so long. Returns the number of timers.
 int WakesIn(ServerHarness& server, absl::Duration duration, size_t pollers = 1) {
   const absl::Time end = server.now() + duration;
   int wakes = 0;

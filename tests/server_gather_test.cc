@@ -9,7 +9,7 @@
 namespace osprey::server {
 namespace {
 
-// Connections that are nothing but addresses.
+// Connections reduced to addresses.
 Connection* const kOne = reinterpret_cast<Connection*>(64);
 Connection* const kOther = reinterpret_cast<Connection*>(128);
 

@@ -63,7 +63,7 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.client_gets = options.client_gets;
   engine_options.admission = options.admission;
   engine_options.value_bytes_max = options.value_bytes_max;
-  // With several pollers the low 9 bits are theirs.
+  // With several pollers the low 9 bits are the poller's.
   const uint64_t step = options.pollers > 1 ? 512 : 1;
   engine_options.random = [this, step] { return last_session_ += step; };
   engine_options.log = [this](absl::string_view line) {
@@ -99,7 +99,7 @@ bool ServerHarness::Turn() {
 }
 
 void ServerHarness::Settle() {
-  // Credits come back a turn after the frames were taken, so one quiet turn is not rest yet.
+  // Credits come back a turn after the frames were taken, so one quiet turn is not enough.
   int quiet = 0;
   for (int turn = 0; turn < kTurnsMax; ++turn) {
     quiet = Turn() ? 0 : quiet + 1;

@@ -1,4 +1,4 @@
-// Frames that no honest client sends, to a whole engine: they harm their sender at most.
+// Frames that no correct client sends, to a whole engine: they harm at most their sender.
 
 #include <algorithm>
 #include <cstdint>
@@ -57,7 +57,7 @@ std::string AnyFrame(RawClient& client, std::mt19937_64& random, uint64_t sequen
 
 std::string Changed(std::string frame, std::mt19937_64& random) {
   for (uint64_t changes = random() % 3; changes > 0; --changes) {
-    // Small numbers and all ones are where lengths go wrong.
+    // Small numbers and all ones provoke length errors.
     const uint8_t bytes[] = {0, 1, 255, static_cast<uint8_t>(random()), 127, 128};
     frame[random() % frame.size()] = static_cast<char>(bytes[random() % 6]);
   }
@@ -70,7 +70,7 @@ std::string Changed(std::string frame, std::mt19937_64& random) {
   return frame;
 }
 
-// As if each frame were executed when it comes.
+// As if each frame were executed on arrival.
 TEST(ServerHostileTest, WhatCameBeforeAMalformedFrameIsDone) {
   const auto other_session = [](std::string frame) {
     frame[offsetof(rdma::FrameHeader, session)] ^= 1;
@@ -111,13 +111,13 @@ TEST(ServerHostileTest, NobodyIsLetGoWhileATableIsHeld) {
   RawClient repeats(server);
   repeats.Establish();
   repeats.Ask(repeats.RendezvousFrame(1, "long", Large(20000)));
-  // Of a write that is under way.
+  // The sequence of a write under way.
   repeats.Send(repeats.AppendFrame(2, "long", "x"));
   repeats.Send(repeats.AppendFrame(2, "long", "x"));
   server.Settle();
   EXPECT_EQ(server.closed(CloseReason::kMalformed), 1);
 
-  // More replies than it may leave; at once, and when they waited for turns of their own.
+  // More replies than it may leave unread; at once, and after waiting for turns.
   for (const bool waits : {false, true}) {
     SCOPED_TRACE(waits);
     RawClient sleeper(server);
@@ -139,7 +139,7 @@ TEST(ServerHostileTest, NobodyIsLetGoWhileATableIsHeld) {
   EXPECT_EQ(held, 0);
 }
 
-// Too short for what it is answered.
+// Too short for its answer.
 TEST(ServerHostileTest, APeerThatTakesTinyFramesOnlyIsLetGo) {
   for (const uint32_t bytes : {1, 72, 100, 127, 128, 200}) {
     for (const bool authenticates : {false, true}) {
@@ -182,7 +182,7 @@ TEST(ServerHostileTest, RandomChangesToFramesHarmTheirSenderAlone) {
       bad.Establish();
     }
   }
-  // Both happened: frames that were taken for what they are, and frames that ended the connection.
+  // Both occurred: accepted frames, and frames that ended the connection.
   EXPECT_GT(executed, 1500);
   EXPECT_GT(server.closed(CloseReason::kMalformed), 1500);
 }

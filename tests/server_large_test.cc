@@ -112,7 +112,7 @@ TEST(ServerRendezvousTest, AVanishedClientIsNoticedWhileItsValueIsFetched) {
   EXPECT_EQ(server.table().stats().item_bytes, free_before);
 }
 
-// --- W6: what was READ is what was promised ------------------------------------------------------
+// --- W6: the bytes READ match the announced hash -------------------------------------------------
 
 // The buffer changes at every possible moment. The server writes the announced value, or nothing.
 TEST(ServerRendezvousTest, ABufferThatChangesWhileItIsReadIsNotWrittenHalfNewHalfOld) {

@@ -57,7 +57,7 @@ TEST(ServerMemoryLabTest, MoreThanMayBePinnedIsStatusFourWithTheNumbersAndTheMen
                                 HasSubstr("ask for less memory")));
 }
 
-// All that the machine has, of which something is in use: --memory of more is refused as a flag.
+// All memory of the machine, of which a part is in use: --memory of more is refused as a flag.
 TEST(ServerMemoryLabTest, MoreThanIsLeftIsStatusFourWithTheNumbersAndTheMend) {
   const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096;
   const ProgramResult result =

@@ -1,4 +1,4 @@
-// Increment, append, exists, batches, flush, and the reasons of refusals, at the server's end.
+// Increment, append, exists, batches, flush, and the reasons of refusals, at the server.
 
 #include <cstdint>
 #include <string>
@@ -323,7 +323,7 @@ TEST(ServerBatchTest, AMalformedOneEndsThatConnectionAndNoOther) {
   expect_closed([](RawClient& c) { return Frames{c.EmptyFrame(Opcode::kReply, 1)}; }, "a reply");
   expect_closed([](RawClient& c) { return Frames{c.GetFrame(1, "")}; }, "an empty key");
   expect_closed([&](RawClient&) { return Frames{good.GetFrame(1, "key")}; }, "another's session");
-  // What came before the malformed request has been executed, as if each had come alone.
+  // Requests before the malformed one have been executed, as if each had come alone.
   expect_closed(
       [](RawClient& c) {
         return Frames{c.PutFrame(1, "key", "value"), c.GetFrame(2, ""), c.DeleteFrame(3, "key")};
@@ -344,7 +344,7 @@ TEST(ServerBatchTest, MoreRequestsThanMayBeUnansweredEndTheConnection) {
     while (pings.size() < count) pings.push_back(client.EmptyFrame(Opcode::kPing, ++sequence));
     return client.BatchFrame(pings);
   };
-  // Two frames leave, of as many replies as fit one (it has 8 KiB); more wait.
+  // Two frames are sent, with as many replies as fit one (it has 8 KiB); more wait.
   for (int i = 0; i < 3; ++i) client.Send(batch(100));
   server.Settle();
   EXPECT_EQ(server.closed(CloseReason::kBlocked), 0);
@@ -355,7 +355,7 @@ TEST(ServerBatchTest, MoreRequestsThanMayBeUnansweredEndTheConnection) {
 
 // --- Flush ---------------------------------------------------------------------------------------
 
-// Asks until the cursor is 0; returns how many keys were deleted.
+// Repeats until the cursor is 0; returns the number of deleted keys.
 uint64_t Flush(RawClient& client, uint64_t& sequence) {
   uint64_t deleted = 0;
   rdma::FlushBody body;

@@ -25,7 +25,7 @@ void Append(Outbox& outbox, const std::string& frame) {
   outbox.Append({bytes.first(kHeader), bytes.subspan(kHeader)});
 }
 
-// What leaves next.
+// The next frame to be sent.
 std::string Leave(Outbox& outbox, size_t bytes_max, size_t count) {
   const Outbox::Slice slice = outbox.Next(bytes_max);
   EXPECT_EQ(slice.count, count);
@@ -68,7 +68,7 @@ TEST(OutboxTest, NoMoreFramesLeaveAtOnceThanABatchHolds) {
   Leave(outbox, 1 << 20, 1);
 }
 
-// Long enough in use that what left is moved out.
+// Used long enough that sent bytes are moved out.
 TEST(OutboxTest, NothingIsLostHoweverLongItIsNeverEmpty) {
   Outbox outbox;
   Append(outbox, Frame(1, 5000));

@@ -1,5 +1,5 @@
-// Several engines on one region: who takes which connection, and what each may do. On the fake
-// transport and one thread; with threads it is pollers_test.cc.
+// Several engines on one region: assignment of connections, and permitted actions. On the fake
+// transport and one thread; pollers_test.cc uses threads.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ TEST(PollersTest, ConnectionsGoToThePollerWithTheFewest) {
     EXPECT_EQ(PollerOf(clients.back()->session()), i % 3);
   }
   for (size_t poller = 0; poller < 3; ++poller) EXPECT_EQ(server.engine(poller).connections(), 3);
-  // Those of one poller leave: the next ones go there.
+  // The connections of one poller leave: the next ones go there.
   for (int i : {1, 4, 7}) clients[i]->transport().Disconnect(clients[i]->id());
   server.Settle();
   for (int i : {1, 4, 7}) {
@@ -84,7 +84,7 @@ TEST(PollersTest, AClientComesBackToItsSessionWhoeverHasFewerConnections) {
   const RawReply written = client.Ask(client.IncrementFrame(1, "counter", 5));
   client.transport().Disconnect(client.id());
   server.Settle();
-  third.Establish();  // where there was room
+  third.Establish();  // to the poller with space
   client.Establish(session);
   EXPECT_EQ(client.welcome().resumed, 1);
   EXPECT_EQ(client.session(), session);
@@ -140,12 +140,12 @@ TEST(PollersTest, StatisticsTellOfAllPollersWhoeverIsAsked) {
   }
 }
 
-// A sweep is due in the very turn in which a write that found no room has made it already.
+// A sweep is due in the same turn in which a write without space has already swept.
 TEST(PollersTest, KeysExpireThoughAWriteHasSweptWhenItsPollersTimerWasDue) {
   HarnessOptions options = Options(2, 2);
   options.region_bytes = 2 << 20;
   ServerHarness server(options);
-  // The first poller, whose partition it is, has nobody, and no timer.
+  // The first poller, which owns the partition, has no connection and no timer.
   RawClient second(server);
   {
     RawClient first(server);

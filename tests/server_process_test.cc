@@ -1,4 +1,4 @@
-// kvserver as a process: what scripts and operators rely on.
+// kvserver as a process: behaviour that scripts and operators rely on.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Runs kvserver with `flags` for a second, then asks it to end as `timeout` does.
+// Runs kvserver with `flags` for a second, then ends it as `timeout` does.
 ProgramResult RunForASecond(std::vector<std::string> flags, const std::string& signal = "TERM") {
   std::vector<std::string> args = {
       "timeout", "--foreground", "--preserve-status", "--signal=" + signal, "1", "server/kvserver"};
@@ -58,7 +58,7 @@ absl::Duration CpuOf(pid_t pid) {
                        static_cast<double>(sysconf(_SC_CLK_TCK)));
 }
 
-// How often a process went to sleep so far.
+// The number of times that a process went to sleep so far.
 int64_t SleepsOf(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
@@ -73,7 +73,7 @@ int64_t SleepsOf(pid_t pid) {
   return 0;
 }
 
-// How much shared memory, its region included, a process has of its own by now.
+// The shared memory of a process so far, its region included.
 int64_t SharedKib(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
@@ -90,7 +90,7 @@ int64_t SharedKib(pid_t pid) {
 
 class WrongFlagsTest : public testing::TestWithParam<std::vector<std::string>> {};
 
-// Each case: what the line must say, then the flags.
+// Each case: the required text of the line, then the flags.
 TEST_P(WrongFlagsTest, EndWithStatusTwoAndOneLineThatNamesTheFlag) {
   std::vector<std::string> args = GetParam();
   const std::string expected = args[0];
@@ -182,7 +182,7 @@ TEST(ServerProcessTest, EndsCleanlyHoweverItPolls) {
     EXPECT_EQ((*client)->Get("key")->bytes, "value") << mode;
     const absl::Time stopped = absl::Now();
     EXPECT_EQ((*server)->Stop(), 0) << mode;
-    // A client that is connected and silent delays the end by a Goodbye, no more.
+    // A client that is connected and silent delays the end by a Goodbye, and no more.
     EXPECT_LT(absl::Now() - stopped, absl::Seconds(10)) << mode;
   }
 }
@@ -216,7 +216,7 @@ TEST(ServerProcessTest, AServerWithAnIdleClientWakesForHeartbeatsAlone) {
   EXPECT_LE(CpuOf(pid) - cpu, absl::Milliseconds(30));
   // One READ a second, and a few turns for it.
   EXPECT_LE(SleepsOf(pid) - sleeps, 30);
-  // And the client is not taken for dead.
+  // And the client is not declared dead.
   EXPECT_TRUE((*client)->Put("key", "value").ok());
 }
 
@@ -228,7 +228,7 @@ TEST(ServerProcessTest, TwoServersCannotHaveOneAddress) {
   EXPECT_EQ(second.exit_status, 3);
   EXPECT_EQ(second.out, "");
   EXPECT_THAT(second.err, AllOf(HasSubstr(uri), HasSubstr("in use")));
-  // The first one is none the worse.
+  // The first one is not affected.
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri);
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_TRUE((*client)->Ping().ok());
@@ -246,7 +246,7 @@ TEST(ServerProcessTest, MoreMemoryThanThereIsIsStatusFourWhenItMustBeThereAtStar
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "a sanitizer's shadow memory does not fit under a limit of address space";
 #endif
-  // Without an RDMA device memory is committed as it is used, so this asks for what the limit of
+  // Without an RDMA device memory is committed on use, so this requests an amount that the limit of
   // address space refuses.
   const ProgramResult result =
       RunProgram({"bash", "-c",

@@ -1,4 +1,4 @@
-// What a server makes of what clients tell of their GETs, whatever that is.
+// A server's handling of its clients' GET statistics, valid or not.
 
 #include <algorithm>
 #include <cstdint>
@@ -49,7 +49,7 @@ TEST(ReportLimitTest, WhatItCannotHaveDoneIsCut) {
   EXPECT_EQ(cut.read_bytes, 1000u * 1000u);
   EXPECT_EQ(cut.latency_ns, 1000u * 65536u);
   for (uint32_t latency : cut.latencies) EXPECT_EQ(latency, 1000u);
-  // At once again: nothing is left to be done.
+  // Immediately again: no work is left.
   EXPECT_EQ(limit.Cut(lies, At(absl::Microseconds(1))).hits, 0u);
   EXPECT_EQ(limit.Cut(lies, At(absl::ZeroDuration())).latency_ns, 0u);
 }

@@ -6,7 +6,7 @@
 namespace osprey::server {
 namespace {
 
-// Sessions compare connections, and never look into them.
+// Sessions compare connections, and never access their contents.
 Connection* Somebody(uintptr_t number) { return reinterpret_cast<Connection*>(number * 64); }
 
 const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);

@@ -1,4 +1,4 @@
-// Where an shm server may listen, and what tells its lives apart.
+// Addresses of shm servers, and how clients distinguish its incarnations.
 
 #include "rdma/shm_listener.h"
 
@@ -50,14 +50,14 @@ class ShmListenerTest : public TransportContract {
   static absl::Status ListenStatus(Side& side, const std::string& path) {
     return side.transport().Listen("shm://" + path, 1).status();
   }
-  // How a Connect to `path` ends.
+  // The result of a Connect to `path`.
   absl::Status ConnectStatus(Side& client, const std::string& path) {
     const absl::StatusOr<ConnectionId> id = client.transport().Connect("shm://" + path);
     if (!id.ok()) return id.status();
     EXPECT_TRUE(Until({&client}, [&] { return client.Find(Kind::kDisconnected, *id) != nullptr; }));
     return client.Find(Kind::kDisconnected, *id)->status;
   }
-  // Connects to the server at `uri`, a Child, and attaches what it exposes.
+  // Connects to the server at `uri`, a Child, and attaches the memory that it exposes.
   static void AttachToChild(Side& client, const std::string& uri, ConnectionId& id,
                             RemoteMemory& remote) {
     id = client.transport().Connect(uri).value();
@@ -100,7 +100,7 @@ class ShmListenerTest : public TransportContract {
 INSTANTIATE_TEST_SUITE_P(Way, ShmListenerTest, testing::ValuesIn(ContractWays()),
                          [](const auto& instance) { return instance.param; });
 
-// Someone who is not root, whom file modes bind.
+// A user other than root, to which file modes apply.
 class Nobody {
  public:
   Nobody() : was_root_(geteuid() == 0) {
@@ -189,13 +189,13 @@ TEST_P(ShmListenerTest, ALivingServerKeepsItsPathWhicheverFileIsDeleted) {
   Side server(*fixture_), second(*fixture_), client(*fixture_);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
-  std::filesystem::remove(Path("a.lock"));  // now only the socket says that somebody lives
+  std::filesystem::remove(Path("a.lock"));  // now only the socket shows a live server
   EXPECT_EQ(ReasonOf(ListenStatus(second, Path("a"))), Reason::kAddressInUse);
   Join(server, client, "shm://" + Path("a"));
 
   Side third(*fixture_);
   ASSERT_TRUE(ListenStatus(third, Path("b")).ok());
-  std::filesystem::remove(Path("b"));  // now only the lock does
+  std::filesystem::remove(Path("b"));  // now only the lock shows it
   EXPECT_EQ(ReasonOf(ListenStatus(second, Path("b"))), Reason::kAddressInUse);
 }
 
@@ -288,8 +288,8 @@ TEST_P(ShmListenerTest, OneTransportListensAtSeveralPaths) {
   Join(server, client, "shm://" + Path("b"));
 }
 
-// The server ends while a client has its region mapped. The mapping stays readable: what must fail
-// is the first READ after that, although the client has not looked at its socket in between.
+// The server ends while a client has its region mapped. The mapping stays readable. The first READ
+// after that must fail, although the client has not read its socket since.
 TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFails) {
   const std::string uri = "shm://" + Path("a");
   for (const bool at_once : {false, true}) {
@@ -323,7 +323,7 @@ TEST_P(ShmListenerTest, AReadOfTheRegionOfAServerThatWasStoppedFails) {
   ExpectReadFails(client, ids.client, read, /*at_once=*/true);
 }
 
-// Every descriptor that a client is given, in the hands of one that takes what locks it can.
+// Every descriptor that a client gets, at a client that takes all locks it can.
 TEST_P(ShmListenerTest, AClientsLocksDoNotKeepASuccessorFromListening) {
   const std::string uri = "shm://" + Path("a");
   ReceivedPacket acceptance;
@@ -368,7 +368,7 @@ TEST_P(ShmListenerTest, APeerCanOnlyReadTheIncarnationPage) {
   EXPECT_TRUE(RobustFutex::IsHeld(LoadAlive(mapped)));
 }
 
-// A successor of a server that was killed is no server that has ended, to clients of its own.
+// To its own clients, the successor of a killed server is alive.
 TEST_P(ShmListenerTest, ASuccessorsRegionIsRead) {
   const std::string uri = "shm://" + Path("a");
   {

@@ -31,7 +31,7 @@ struct Ring {
     const Bytes piece(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
     return producer.Push({piece}, static_cast<uint32_t>(frame.size()));
   }
-  // The next frame, or "" when there is none.
+  // The next frame, or "" if there is none.
   std::string Pop() {
     uint32_t length = 0;
     last = consumer.Pop(buffer.data(), &length);
@@ -43,7 +43,7 @@ struct Ring {
     return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(memory.get() + offset));
   }
 
-  // So that only the check of the counter stands between a hostile one and frames that never were.
+  // So that only the check of the counter prevents invented frames of a hostile peer.
   void MakeLengthsPlausible() {
     for (uint32_t i = 0; i < shape.slots; ++i) {
       word(RingShape::kControlBytes + i * shape.slot_bytes()).store(1);
@@ -160,9 +160,8 @@ TEST(ShmRingTest, AHostileHeadBreaksTheRingAndOverwritesNothing) {
   }
 }
 
-// The two ends on two threads; each frame carries its number. ThreadSanitizer sees both, as here
-// they share the mapping.
-// The server sends when there is room, and relies on it.
+// The two ends on two threads; each frame carries its number. ThreadSanitizer covers both, since
+// here they share the mapping.
 TEST(ShmRingTest, RoomThatWasToldIsThereWhateverTheConsumerStoresMeanwhile) {
   Ring ring({4, 16});
   for (int i = 0; i < 4; ++i) ASSERT_EQ(ring.Push("frame"), Pushed::kDone);
@@ -208,8 +207,8 @@ TEST(ShmRingTest, TwoThreadsPassFramesInOrder) {
   producer.join();
 }
 
-// A consumer that sleeps whenever Sleep lets it, on a flag that the producer sets when it takes the
-// sleeper: were one wake-up lost, both would wait for ever (until the bound).
+// A consumer that sleeps whenever Sleep allows it, on a flag that the producer sets when it takes
+// the sleeper. If one wake-up were lost, both would wait until the bound.
 TEST(ShmRingTest, NoWakeUpIsLostBetweenTwoThreads) {
   constexpr int kFrames = 20000;
   Ring ring({4, 8});

@@ -1,4 +1,4 @@
-// What shm promises beyond the contract of all transports.
+// Guarantees of shm beyond the contract of all transports.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -17,10 +17,10 @@
 #include "tests/allocation_count.h"
 #include "tests/transport_contract.h"
 
-// How many packets more the kernel has no memory for.
+// The number of further packets for which the kernel has no memory.
 static int packets_failing = 0;
 
-// In place of libc's.
+// Replaces that of libc.
 extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   if (packets_failing == 0) return syscall(SYS_sendmsg, fd, message, flags);
   --packets_failing;
@@ -76,7 +76,7 @@ TEST_P(ShmTransportTest, ReadsAndFramesDoNotAllocate) {
   EXPECT_EQ(received, 1100u);
 }
 
-// --- What the peer exposed, where it stands
+// --- Views of the peer's memory
 
 TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts) {
   Side server(*fixture_), client(*fixture_);
@@ -93,7 +93,7 @@ TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts)
   const RemoteMemory part = {remote.address + 4096, 100, remote.key};
   EXPECT_EQ(reader.View(ids.client, part).data(), view.data() + 4096);
   EXPECT_EQ(reader.View(ids.client, part).size(), 100u);
-  // What it did not expose, or the other end of the connection.
+  // Memory that it did not expose, or the other end of the connection.
   EXPECT_TRUE(reader.View(ids.client, {remote.address, remote.length + 1, remote.key}).empty());
   EXPECT_TRUE(reader.View(ids.client, {~uint64_t{0}, 64, remote.key}).empty());
   EXPECT_TRUE(reader.View(ids.client, {remote.address, 64, remote.key + 1}).empty());
@@ -124,7 +124,7 @@ TEST_P(ShmTransportTest, AReadNowHasLandedWhenItReturnsAndNothingFollows) {
   client.Pump();
   EXPECT_EQ(client.Find(Kind::kReadsDone), nullptr);
   EXPECT_EQ(client.Find(Kind::kDisconnected), nullptr);
-  // Outside of what was exposed: as a posted one, it ends the connection.
+  // Outside the exposed memory: as with a posted READ, it ends the connection.
   reads[39].remote_address = remote.address + remote.length - 999;
   EXPECT_TRUE(absl::IsInvalidArgument(client.transport().ReadNow(ids.client, reads)));
   EXPECT_TRUE(absl::IsUnavailable(client.transport().ReadNow(ids.client, reads)));
@@ -134,7 +134,7 @@ TEST_P(ShmTransportTest, AReadNowHasLandedWhenItReturnsAndNothingFollows) {
   }));
 }
 
-// --- Ends
+// --- Disconnects
 
 TEST_P(ShmTransportTest, FramesSentBeforeAFarewellArriveAndTheEndIsCleanAtBothSides) {
   Side server(*fixture_), client(*fixture_);
@@ -207,7 +207,7 @@ TEST_P(ShmTransportTest, AWakeUpThatIsDueIsForgottenWithItsConnection) {
   EXPECT_TRUE(Until({&server}, [&] { return server.transport().Arm(); }));
 }
 
-// As a server does that is sent large values: each READ that ends makes room for the next.
+// As a server that receives large values: each READ that ends makes space for the next.
 TEST_P(ShmTransportTest, FramesArriveHoweverManyReadsEndInEachPoll) {
   Side server(*fixture_), large(*fixture_), small(*fixture_);
   const std::string uri = Listen(server);
@@ -238,7 +238,7 @@ TEST_P(ShmTransportTest, FramesArriveHoweverManyReadsEndInEachPoll) {
 TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   Side server(*fixture_);
   const std::string uri = Listen(server);
-  // A client of which only the socket matters: it shows what the server's transport sends.
+  // A client reduced to its socket, which shows the packets of the server's transport.
   const UniqueFd socket = NewSocket().value();
   ASSERT_EQ(ConnectSocket(socket.get(), SocketAddress(uri.substr(6)).value()), 0);
   ShmPacket greeting;
@@ -256,11 +256,11 @@ TEST_P(ShmTransportTest, NoPacketGoesOverTheSocketWhileBothPoll) {
   EXPECT_EQ(ReceivePacket(socket.get(), lane, &packet), ReceiveResult::kNothing);
 }
 
-// INVALID_ARGUMENT would blame the peer, and its write would be answered for good.
+// INVALID_ARGUMENT would mean the peer's fault, and its write would be answered finally.
 TEST_P(ShmTransportTest, AttachOnAConnectionThatHasJustEndedIsUnavailable) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
-  client.DestroyTransport();  // the server has not looked at the socket since
+  client.DestroyTransport();  // the server has not read the socket since
   EXPECT_EQ(server.transport().Attach(ids.server, {0, 4096, 1}).code(),
             absl::StatusCode::kUnavailable);
   EXPECT_TRUE(

@@ -10,7 +10,7 @@
 namespace osprey {
 namespace {
 
-// Steps until all operations are answered, or something is wrong. False: neither.
+// Steps until all operations are answered, or an error is found. False: neither.
 bool RunToTheEnd(World& world, const Workload& workload, int64_t steps_max) {
   for (int64_t step = 0; step < steps_max; ++step) {
     if (workload.all_answered() || !workload.wrong().empty() || !world.wrong().empty()) return true;
@@ -32,7 +32,7 @@ SimulationReport Simulate(const SimulationOptions& options) {
   World world(plan, dice, report);
   Workload workload(world, options.operations, report);
   world.Populate(workload);
-  // Time goes on by some microseconds a step: this bounds it to minutes.
+  // Time advances by some microseconds a step: this bounds it to minutes.
   bool ended = RunToTheEnd(world, workload, 40000 + int64_t{8000} * options.operations);
   if (ended && cleans) {
     world.CalmDown();

@@ -39,7 +39,7 @@ bool MakesPresent(Kind kind) {
   return false;
 }
 
-// Whether the key may be absent after it, or because of it.
+// Whether the key may be absent after the operation, or because of it.
 bool MayEnd(const Operation& op) {
   switch (op.kind) {
     case Kind::kDelete:
@@ -52,7 +52,7 @@ bool MayEnd(const Operation& op) {
   }
 }
 
-// It says that the key was there at some moment of it.
+// The operation proves that the key was present at some moment of it.
 bool ShowsPresent(const Operation& op) {
   if (op.outcome == Outcome::kExists || op.outcome == Outcome::kWrong) return true;
   return op.outcome == Outcome::kOk && (MakesPresent(op.kind) || IsRead(op.kind));
@@ -76,7 +76,7 @@ class Greatest {
     for (size_t i = 1; i < all_.size(); ++i)
       all_[i].second = std::max(all_[i].second, all_[i - 1].second);
   }
-  // Of those up to `to`; `none` if there is none.
+  // The greatest of those up to `to`; `none` if there is none.
   int64_t UpTo(int64_t to, int64_t none) const {
     const auto behind =
         std::upper_bound(all_.begin(), all_.end(), std::make_pair(to, Operation::kNever));
@@ -91,8 +91,8 @@ struct KeyTimes::Times {
   Greatest present;  // calls of operations that show that it was there, by their
                      // return
   Greatest absent;   // likewise, that it was not
-  Greatest ends;     // until when operations may end the key, by their call
-  Greatest begins;   // … may put it
+  Greatest ends;     // the last times at which operations may end the key, by their call
+  Greatest begins;   // … may put the key
 };
 
 KeyTimes::KeyTimes(const History& history) : times_(std::make_unique<Times>()) {
@@ -129,14 +129,14 @@ bool KeyTimes::PresentThroughout(int64_t from, int64_t to) const {
 }
 
 bool KeyTimes::AbsentThroughout(int64_t from, int64_t to) const {
-  // In the beginning it is, too.
+  // At the start the key is absent, too.
   return times_->begins.UpTo(to, -2) < times_->absent.UpTo(from - 1, -1);
 }
 
 namespace {
 
-// A condition on a version must not hold for what another write left, even in another incarnation
-// of the server.
+// A condition on a version must not match another write's version, even in another incarnation of
+// the server.
 std::string JudgeVersions(const History& history) {
   std::map<uint64_t, const Operation*> written;
   for (const auto& op : history) {

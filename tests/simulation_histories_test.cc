@@ -1,4 +1,4 @@
-// The judge of the simulation's histories, on scans of which it is known whether they can be true.
+// The checker of the simulation's histories, on scans with known results.
 
 #include "tests/simulation_histories.h"
 
@@ -32,7 +32,7 @@ class SimulationHistoriesTest : public testing::Test {
     histories_.keys[key].push_back(op);
     return *op;
   }
-  // What is wrong, if a scan from 100 to 200 found this.
+  // The error, if a scan from 100 to 200 found this.
   std::string Scanned(std::set<std::string> keys) {
     histories_.scans = {{100, 200, std::move(keys)}};
     return Judge(histories_).wrong;
@@ -91,11 +91,11 @@ TEST_F(SimulationHistoriesTest, WhatWasOverBeforeDoesNotCount) {
   Add("k", Kind::kPut, 50, 60);
   EXPECT_FALSE(MayBeMissed());
   EXPECT_TRUE(MayBeFound());
-  // Concurrent: nobody knows which was last.
+  // Concurrent: either may be the last.
   Add("k", Kind::kDelete, 55, 70);
   EXPECT_TRUE(MayBeMissed());
   EXPECT_TRUE(MayBeFound());
-  // A reader knows.
+  // A reader shows which.
   Add("k", Kind::kGet, 80, 90, Outcome::kNotFound);
   EXPECT_TRUE(MayBeMissed());
   EXPECT_FALSE(MayBeFound());
@@ -131,7 +131,7 @@ TEST_F(SimulationHistoriesTest, AWriteOfUnknownEndEndsWithItsServer) {
   Add("deleted", Kind::kLoss, 30, 40);
   Add("deleted", Kind::kPut, 50, 60);
   EXPECT_THAT(Scanned({}), HasSubstr("missed 'deleted'"));
-  // It was tried again with the next one.
+  // It was retried with the next server.
   Add("again", Kind::kPut, 10, 35, Outcome::kUnknown);
   Add("again", Kind::kLoss, 30, 40);
   EXPECT_EQ(Scanned({"again", "deleted"}), "");

@@ -97,7 +97,7 @@ struct Plan {
   uint64_t backoff_us = 10'000;
   uint64_t eager_percent = 50;  // of clients that send more than 64 B in the frame
 
-  // --- What goes wrong.
+  // --- Faults.
   uint32_t faults_per_mille = 0;
   bool server_dies = false;
   uint32_t deaths_percent = 0;  // of faults; 0: as often as other faults
@@ -105,7 +105,7 @@ struct Plan {
   bool clients_die = false;
   bool haunts = false;  // fake::Network::Haunt
 
-  // --- What is done.
+  // --- Operations.
   std::vector<std::string> keys;
   uint64_t hot_keys = 4;        // half of all operations use these first keys
   uint32_t group = 0;           // consecutive keys that are deleted or put together; 0: no groups

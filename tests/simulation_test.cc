@@ -31,7 +31,7 @@ ProgramResult RunSimulate(std::vector<std::string> flags) {
   return RunProgram(flags, options);
 }
 
-// In a process of its own, which tells the seed even if it crashes.
+// In a separate process, which prints the seed even if it crashes.
 TEST(SimulationTest, EveryAnswerIsRightWhateverHappens) {
   constexpr int kSeeds = 400 / kVolumeParts;
   const ProgramResult result = RunSimulate({absl::StrCat("--seeds=", kSeeds), "--operations=400"});
@@ -50,7 +50,7 @@ TEST(SimulationTest, TheSameSeedIsTheSameRun) {
   }
 }
 
-// Wherever the machine places things in memory.
+// The result does not depend on memory addresses.
 TEST(SimulationTest, ASeedIsTheSameRunInAnotherProcess) {
   for (uint64_t seed : {2, 6, 16}) {
     const auto trace = [&] {
@@ -63,7 +63,7 @@ TEST(SimulationTest, ASeedIsTheSameRunInAnotherProcess) {
   }
 }
 
-// A slow client had no turn for 737 ms: it is not late if it ends the operation in the next one.
+// A slow client had no turn for 737 ms. It is not late if it ends the operation in the next one.
 TEST(SimulationTest, AClientWithFewTurnsEndsAnOperationInTheNextOne) {
   EXPECT_EQ(Simulate({21245, 5000}).wrong, "");
 }
@@ -101,7 +101,7 @@ TEST(SimulationTest, ARunThatShowsNothingIsVoid) {
   EXPECT_THAT(counts.Void(0), HasSubstr("2002 histories undecided"));
   counts.undecided = 2000;
   EXPECT_EQ(counts.Void(0), "");
-  // Seeds do differ: 300 with an operation each show nothing.
+  // Seeds differ: 300 with one operation each prove nothing.
   const ProgramResult result = RunSimulate({"--seeds=300", "--operations=1"});
   EXPECT_EQ(result.exit_status, 1);
   EXPECT_THAT(result.out, HasSubstr("VOID: only "));

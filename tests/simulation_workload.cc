@@ -74,7 +74,7 @@ Workload::Workload(World& world, int operations, SimulationReport& report)
 
 Workload::~Workload() = default;
 
-// --- What is done --------------------------------------------------------------------------------
+// --- Operations ----------------------------------------------------------------------------------
 
 const std::string& Workload::ChooseKey() {
   // Half of the operations use a few keys.

@@ -1,4 +1,4 @@
-// The scans of a simulation's clients, and what is told of keys in their pages.
+// The scans of a simulation's clients, and the keys in their pages.
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ void Workload::NextPage(std::shared_ptr<ScanUnderWay> scan) {
   request.done = [this, scan, call](absl::StatusOr<client::Scans::Found> found) {
     const int64_t returned = world_.Tick();
     Trace(static_cast<uint64_t>(returned));
-    if (!found.ok()) {  // late; or the server is another one
+    if (!found.ok()) {  // late; or the server was replaced
       --in_flight_;
       return;
     }

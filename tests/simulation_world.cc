@@ -334,7 +334,7 @@ void World::Step() {
   StartClient(client);
 }
 
-// --- What goes wrong -----------------------------------------------------------------------------
+// --- Faults --------------------------------------------------------------------------------------
 
 void World::Fault() {
   SimulatedClient& client = *clients_[dice_.Below(clients_.size())];

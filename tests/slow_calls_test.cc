@@ -1,4 +1,4 @@
-// Calls away from the thread that polls, with a kernel that is a latch.
+// Calls outside the polling thread, with a kernel that is a latch.
 
 #include "rdma/slow_calls.h"
 
@@ -32,7 +32,7 @@ class Latch {
     open_ = true;
     changed_.notify_all();
   }
-  // What a call that takes long does.
+  // The work of a slow call.
   void Pass() {
     std::unique_lock<std::mutex> lock(mutex_);
     reached_ = true;
@@ -50,7 +50,7 @@ class Latch {
   bool open_ = false, reached_ = false;
 };
 
-// Counts those of it that are left, and on which thread the last one ended.
+// Counts those that are left, and records the thread on which the last one ended.
 class Thing {
  public:
   Thing(int& left, std::thread::id& ended_on) : left_(left), ended_on_(ended_on) { ++left_; }
@@ -81,7 +81,7 @@ class SlowCallsTest : public ::testing::Test {
   SlowCalls::Call After(std::string name) {
     return [this, name = std::move(name)] { afters_.push_back(name); };
   }
-  // Nothing that is added meanwhile is made.
+  // Calls added meanwhile are not executed.
   void Occupy(Latch& latch) {
     calls_->Add(
         SlowCalls::kMake, [&] { latch.Pass(); }, [] {});
@@ -121,7 +121,7 @@ TEST_F(SlowCallsTest, WhereCpuIsScarceCallsGiveWayToTheirOwnersThread) {
       SlowCalls::kMake, [&] { theirs = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); },
       After("made"));
   FinishUntil(1);
-  EXPECT_EQ(theirs, std::min(ours + kQuietNiceness, 19));  // the nicest that there is
+  EXPECT_EQ(theirs, std::min(ours + kQuietNiceness, 19));  // the highest nice value
   EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), ours);
 }
 

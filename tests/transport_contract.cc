@@ -15,18 +15,18 @@ namespace osprey::rdma {
 namespace {
 
 constexpr char kChildVariable[] = "OSPREY_CONTRACT_CHILD";
-// A child whose parent forgot it ends by itself.
+// A child that its parent does not kill ends by itself.
 constexpr absl::Duration kChildLife = absl::Seconds(120);
 
-// Exposes `memory` and says so in a frame.
+// Exposes `memory` and announces it in a frame.
 void Tell(Side& side, ConnectionId id, const Memory& memory) {
   const absl::StatusOr<RemoteMemory> remote = side.transport().Expose(id, memory);
   if (!remote.ok()) return;
   (void)side.Send(id, std::string(reinterpret_cast<const char*>(&*remote), sizeof(*remote)));
 }
 
-// The child: a server that accepts everybody and exposes a page full of 'A' to who says "expose",
-// or a client that says hello; until it is killed.
+// The child, until it is killed. It is a server that accepts all connections and exposes a page
+// full of 'A' to a client that sends "expose". Or it is a client that sends "hello".
 int ChildMain(const std::string& role, const std::string& way, const std::string& uri) {
   std::unique_ptr<ContractFixture> fixture = NewContractFixture(way);
   Side side(*fixture);
@@ -198,7 +198,7 @@ RemoteMemory TransportContract::Share(Side& from, ConnectionId from_id, Side& to
   const absl::StatusOr<RemoteMemory> remote = from.transport().Expose(from_id, memory);
   EXPECT_TRUE(remote.ok()) << remote.status();
   if (!remote.ok()) return {};
-  // Through a frame, as in life: the transport may rely on the order.
+  // Through a frame, as in production: the transport may rely on the order.
   const size_t seen = to.Frames(to_id).size();
   const absl::Status told_peer =
       from.Send(from_id, std::string(reinterpret_cast<const char*>(&*remote), sizeof(*remote)));
@@ -258,7 +258,7 @@ Child::Child(const std::string& way, const std::string& role, const std::string&
   std::vector<char*> environment = {variable.data()};
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(nullptr);
-  // A new program and not a fork: neither verbs nor sanitizers like a fork with threads about.
+  // A new program and not a fork: neither verbs nor sanitizers support a fork with other threads.
   EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environment.data()),
             0);
   posix_spawn_file_actions_destroy(&actions);

@@ -1,4 +1,4 @@
-// The contract, part three: connections that one thread hands over to another.
+// The contract, part three: connections that one thread migrates to another.
 
 #include <poll.h>
 
@@ -19,7 +19,7 @@ using Kind = Event::Kind;
 
 class TransportHandOver : public TransportContract {
  protected:
-  // From `first`, where it asks as `id`, to `second`; what it is called there.
+  // Migrates the request `id` from `first` to `second`; returns its id there.
   static ConnectionId Move(Side& first, ConnectionId id, Side& second) {
     const size_t seen = second.events().size();
     const absl::Status status = first.transport().HandOver(id, second.transport());
@@ -54,14 +54,14 @@ TEST_P(TransportHandOver, AConnectionLivesWhereItWasHandedTo) {
   EXPECT_EQ(asks_there.source, asked.source);
   EXPECT_NE(moved, asked.id);
   EXPECT_EQ(first.transport().resources().connections, 0u);
-  // Where it was, it is nobody's any more.
+  // The first transport has no such connection any more.
   EXPECT_FALSE(first.transport().Accept(asked.id).ok());
   EXPECT_FALSE(first.transport().HandOver(asked.id, second.transport()).ok());
   first.transport().Reject(asked.id, RejectReason::kShuttingDown);
   first.transport().Disconnect(asked.id);
 
   ASSERT_TRUE(second.transport().Accept(moved).ok());
-  // Nobody polls the first: it has no part in this.
+  // The first is not polled: it takes no part in this.
   ASSERT_TRUE(Until({&second, &client}, [&] {
     return second.Find(Kind::kConnected, moved) != nullptr &&
            client.Find(Kind::kConnected, *id) != nullptr;
@@ -97,7 +97,7 @@ TEST_P(TransportHandOver, ARejectionAfterItReachesTheClient) {
   EXPECT_FALSE(client.Find(Kind::kDisconnected)->status.ok());
 }
 
-// Whether it goes before the other thread has looked, or after.
+// Whether it ends before the other thread has looked, or after.
 TEST_P(TransportHandOver, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
   Side first(*fixture_), second(first), client(*fixture_);
   const std::string uri = Listen(first);
@@ -114,7 +114,7 @@ TEST_P(TransportHandOver, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
     ASSERT_TRUE(Until({&second, &client}, [&] {
       const Recorded* const asked = second.Find(Kind::kConnectRequest);
       if (asked == nullptr) return false;
-      // Verbs may not tell before it is tried.
+      // Verbs may not report it before an attempt.
       (void)second.transport().Accept(asked->id);
       return second.Find(Kind::kDisconnected, asked->id) != nullptr;
     }));
@@ -135,7 +135,7 @@ TEST_P(TransportHandOver, WhatWasHandedOverToATransportThatEndsIsRefused) {
   EXPECT_FALSE(client.Find(Kind::kDisconnected)->status.ok());
 }
 
-// As a server runs: one thread listens and hands over, another sleeps until it is given something.
+// As in a server: one thread listens and migrates connections, another sleeps until it gets one.
 TEST_P(TransportHandOver, AThreadThatSleepsIsWokenByWhatItIsGiven) {
   constexpr int kConnections = 20;
   Side first(*fixture_), second(first), client(*fixture_);

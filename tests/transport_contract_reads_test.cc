@@ -1,4 +1,4 @@
-// The contract, part two: READs, deaths, and what is left afterwards.
+// The contract, part two: READs, failures, and resources left afterwards.
 
 #include <atomic>
 #include <cstring>
@@ -221,7 +221,7 @@ TEST_P(TransportReads, RegisteredHostMemoryIsReadLikeAnyOther) {
   EXPECT_EQ((*region)->data(), host->data());
   const std::unique_ptr<Memory> into = Allocate(client, 4096, Access::kLocal);
   const RemoteMemory remote = Share(server, ids.server, client, ids.client, **region);
-  Fill(**region, 3);  // after it was exposed: a READ sees what is there now
+  Fill(**region, 3);  // after it was exposed: a READ returns the present bytes
   ASSERT_TRUE(ReadNow(client, ids.client, remote, 60000, 4096, *into, {&server, &client}).ok());
   EXPECT_EQ(std::memcmp(into->data(), host->data() + 60000, 4096), 0);
 }
@@ -230,7 +230,7 @@ TEST_P(TransportReads, ReadsLandInMemoryOfTheUsers) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   const Shared shared = ShareRegion(server, client, ids, 8192);
-  std::vector<std::byte> own(5000);  // at whatever address
+  std::vector<std::byte> own(5000);  // at any address
   const absl::StatusOr<std::unique_ptr<Memory>> memory =
       client.domain().RegisterSpan(own.data() + 3, 4900, Access::kLocal);
   ASSERT_TRUE(memory.ok()) << memory.status();
@@ -305,7 +305,7 @@ TEST_P(TransportReads, AReaderSeesAWritersWordsWhileItWrites) {
   };
   for (size_t i = 0; i < 32; ++i) word(i).store(0, std::memory_order_relaxed);
   std::atomic<bool> stop{false};
-  // Its own words, which nobody else writes; the transport reads them.
+  // Its own words, which no other party writes; the transport reads them.
   std::thread writer([&] {
     for (uint64_t round = 1; round <= kRounds || !stop.load(std::memory_order_relaxed); ++round) {
       for (size_t i = 0; i < 32; ++i) word(i).store(round, std::memory_order_release);
@@ -341,8 +341,8 @@ TEST_P(TransportReads, DisconnectWithReadsInFlightCompletesThemFirst) {
   client.transport().Disconnect(ids.client);
   EXPECT_EQ(client.Post(ids.client, {read}, 9).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(BothEnded(server, client, ids));
-  // That no READ lands after kDisconnected, and none is left without completion, is checked by
-  // Side; but also the bytes:
+  // Side checks that no READ lands after kDisconnected, and that each is completed. This checks the
+  // bytes too:
   std::memset(shared.buffer->data(), 0x11, shared.buffer->size());
   absl::SleepFor(absl::Milliseconds(50));
   for (size_t i = 0; i < shared.buffer->size(); ++i)
@@ -350,7 +350,7 @@ TEST_P(TransportReads, DisconnectWithReadsInFlightCompletesThemFirst) {
   for (uint64_t cookie = 0; cookie < 4; ++cookie) EXPECT_NE(client.Done(cookie), nullptr);
 }
 
-// --- Deaths.
+// --- Failures.
 
 TEST_P(TransportReads, AKilledClientIsNoticedByTheServer) {
   Side server(*fixture_), witness(*fixture_);
@@ -420,7 +420,7 @@ TEST_P(TransportReads, EverythingAConnectionHeldIsGivenBack) {
     client.transport().Disconnect(ids.client);
     ASSERT_TRUE(BothEnded(server, client, ids));
   };
-  round();  // whatever is made once is made now
+  round();  // allocates all one-time state
   const auto held = [&](Side& side) {
     const Transport::Resources now = side.transport().resources();
     return now.connections + now.queue_pairs + now.peer_memories;

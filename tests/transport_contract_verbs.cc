@@ -1,5 +1,5 @@
-// The verbs transport under the contract: needs an RDMA device, whose address is in LAB_IP (and its
-// IPv6 address, where it has one, in LAB_IP6).
+// The verbs transport under the contract. Needs an RDMA device, whose address is in LAB_IP (and its
+// IPv6 address, if any, in LAB_IP6).
 
 #include <cstdlib>
 
@@ -19,7 +19,7 @@ class VerbsFixture : public ContractFixture {
     return OpenVerbsDomain(options);
   }
   std::string ListenUri() override { return "rdma://" + host_ + ":0"; }
-  // Below the ports that are handed out, and nothing of ours.
+  // Below the ephemeral ports, and not used by the tests.
   std::string DeadUri() override { return "rdma://" + host_ + ":9"; }
 
  private:

@@ -1,5 +1,4 @@
-// What a verbs queue pair may do and may not, and its timers, as the device itself tells. Needs the
-// lab.
+// Access rights and timers of a verbs queue pair, as the device reports them. Needs the lab.
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -36,8 +35,8 @@ class VerbsAccess : public TransportContract {
   static constexpr unsigned kRemoteFlags =
       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-  // Lets the client do to the server's `bytes` what no Osprey ever does. The memory region itself
-  // allows everything, so that it is the queue pair that must refuse.
+  // Lets the client access the server's `bytes` in ways that Osprey never uses. The memory region
+  // itself allows everything, so the queue pair must refuse.
   void TryAtAll(ibv_wr_opcode opcode) {
     Side server(*fixture_), client(*fixture_), other(*fixture_);
     const std::string uri = Listen(server);
@@ -79,7 +78,7 @@ class VerbsAccess : public TransportContract {
              client.Find(Kind::kDisconnected, ids.client) != nullptr;
     })) << "it was not refused";
     for (const std::byte b : bytes) ASSERT_EQ(b, std::byte{0x11}) << "it was done";
-    // Nobody else noticed.
+    // No other connection was affected.
     ASSERT_TRUE(other.Send(bystander.client, "still here").ok());
     EXPECT_TRUE(
         Until({&server, &other}, [&] { return server.Frames(bystander.server).size() == 1; }));
@@ -124,7 +123,7 @@ TEST_P(VerbsAccess, AReadThroughAConnectionThatWasExposedNothingIsRefused) {
   const RemoteMemory remote = Share(server, first.server, trusted, first.client, *memory);
   const std::unique_ptr<Memory> into = Allocate(stranger, 4096, Access::kLocal);
 
-  // The stranger has got hold of the key.
+  // The unauthenticated peer has obtained the rkey.
   const absl::Status status =
       ReadNow(stranger, second.client, remote, 0, 64, *into, {&server, &stranger});
   EXPECT_FALSE(status.ok());

@@ -1,7 +1,7 @@
-// What a peer that speaks verbs by itself can do to a kvserver's memory: nothing before it has
+// Access of a peer with its own verbs code to a kvserver's memory: none before it has
 // authenticated, and never anything but READ. Needs the lab.
 //
-// The peer here knows all that an authenticated client is told: address, length and rkey.
+// The peer here has all data of an authenticated client: address, length and rkey.
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -35,7 +35,7 @@ using rdma::Opcode;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Speaks to a server frame by frame.
+// Communicates with a server frame by frame.
 class Peer {
  public:
   explicit Peer(const std::string& uri)
@@ -50,7 +50,7 @@ class Peer {
     while (!condition() && absl::Now() < end) Poll();
     return condition();
   }
-  // Until the server's answer to our Hello; its opcode.
+  // Runs until the server's answer to our Hello; returns its opcode.
   Opcode Hello() {
     EXPECT_TRUE(Until([&] { return connected_; })) << end_;
     const rdma::RemoteMemory liveness = transport_->Expose(id_, *memory_).value();
@@ -69,7 +69,7 @@ class Peer {
   }
   rdma::WireMemory region() const { return BodyOf<rdma::WelcomeBody>().region; }
 
-  // How a READ of the server's memory ends.
+  // The result of a READ of the server's memory.
   absl::Status Read(const rdma::WireMemory& region) {
     std::memset(into_->data(), 0xee, 64);
     rdma::ReadRequest read;
@@ -88,7 +88,7 @@ class Peer {
     }
     return true;
   }
-  // Posts what no Osprey ever posts.
+  // Posts a request that Osprey never posts.
   void Strike(ibv_wr_opcode opcode, const rdma::WireMemory& region) {
     ibv_qp* const queue_pair = static_cast<rdma::VerbsTransport&>(*transport_).queue_pair(id_);
     const rdma::MemoryRegion local(
@@ -176,7 +176,7 @@ class VerbsAuthenticationTest : public testing::Test {
     client_ = *std::move(client);
     ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   }
-  // All is as it was, for those who keep to the rules.
+  // Compliant clients see no change.
   void TearDown() override {
     EXPECT_EQ(client_->Get("planet")->bytes, "saturn");
     EXPECT_TRUE(client_->Put("moon", "titan").ok());
@@ -245,7 +245,7 @@ TEST_F(VerbsAuthenticationTest, AFloodFromOneAddressLeavesTheOthersRoom) {
     held += stranger.connected() ? 1 : 0;
   }
   EXPECT_GE(held, 8);
-  EXPECT_LT(held, 12);  // the first may be let go by then, and make room
+  EXPECT_LT(held, 12);  // the first may be disconnected by then, and make space
   Options options;
   options.auth_key_file = key_file_;
   options.connect_timeout = absl::Seconds(20);
@@ -266,7 +266,7 @@ TEST_F(VerbsAuthenticationTest, WhoIsAuthenticatedStillCannotWriteNorDoAtomics) 
     const rdma::WireMemory region = peer.region();
     ASSERT_TRUE(peer.Read(region).ok());
     peer.Strike(opcode, region);
-    // TearDown sees that nothing was changed: the region's header stands at that address.
+    // TearDown checks that nothing was changed: the region's header is at that address.
     Peer after(server_->uri());
     ASSERT_EQ(after.Hello(), Opcode::kChallenge);
     ASSERT_EQ(after.Respond(*key_), Opcode::kWelcome);

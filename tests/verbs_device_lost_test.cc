@@ -1,5 +1,5 @@
-// A device that is removed under a running transport. Needs the lab, and alone: it takes the lab's
-// device away.
+// A device that is removed under a running transport. Needs the lab, and alone: it takes away the
+// lab's device.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ TEST_P(VerbsDeviceLost, ARemovedDeviceIsToldOnceAndConnectionsEnd) {
   {
     Side server(*fixture_), client(*fixture_);
     const Ids ids = Join(server, client, Listen(server));
-    // It ends only when nobody uses the device any more.
+    // The removal ends only when no process uses the device any more.
     removal =
         std::thread([&] { EXPECT_EQ(std::system(("rdma link delete " + device).c_str()), 0); });
     EXPECT_TRUE(Until({&server, &client}, [&] {
@@ -45,8 +45,8 @@ TEST_P(VerbsDeviceLost, ARemovedDeviceIsToldOnceAndConnectionsEnd) {
       EXPECT_EQ(side->transport().resources().queue_pairs, 0u);
     }
   }
-  // librdmacm keeps the device's context open as long as the process lives (and rightly so: its CM
-  // ids share it), so the removal ends with us: nothing to join.
+  // librdmacm keeps the device's context open for the life of the process, since its CM ids share
+  // it. So the removal ends with this process: there is nothing to join.
   removal.detach();
 }
 

@@ -1,5 +1,5 @@
-// The envelope of the verbs transport: its bytes, what is refused, and the bound on control frames.
-// Needs no device.
+// The envelope of the verbs transport: its bytes, refused envelopes, and the bound on control
+// frames. Needs no device.
 
 #include "rdma/verbs_frame.h"
 
@@ -78,8 +78,8 @@ TEST(VerbsFrame, EveryMessageShorterThanAnEnvelopeIsRefused) {
   }
 }
 
-// Two sides in any interleaving of sending, taking in and giving back: the receives that
-// verbs_frame.h argues for suffice, and nobody is stuck without a credit.
+// Two sides in any interleaving of sending, receiving and releasing. The receives that
+// verbs_frame.h derives suffice, and neither side is stuck without a credit.
 class CreditModel {
  public:
   explicit CreditModel(uint32_t receive_credits) : credits_(receive_credits) {
@@ -101,8 +101,7 @@ class CreditModel {
         return Release(end, 1 + random() % 4);
     }
   }
-  // Lets both take in everything; true when all credits are where they can be used or below the
-  // threshold.
+  // Both sides take all frames; true if all credits are usable or below the threshold.
   bool Settles() {
     for (int i = 0; i < 10000; i++) {
       for (End& end : ends_) {
@@ -122,7 +121,7 @@ class CreditModel {
   };
   struct End {
     uint32_t credits = 0;
-    uint32_t posted = 0;  // receives, without the goodbye's
+    uint32_t posted = 0;  // receives, without that of the disconnect notice
     uint32_t owed = 0;
     uint32_t held = 0;          // frames not released
     std::vector<Sent> arrived;  // in receives, not taken in

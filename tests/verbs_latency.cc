@@ -1,10 +1,10 @@
-// How long a READ takes through the verbs transport, to be held against `ib_read_lat -R` in the
+// The latency of a READ through the verbs transport, for comparison with `ib_read_lat -R` on the
 // same machine:
 //
 //   tools/lab -- tests/verbs_latency.sh
 //
-// One process plays both ends: the server's end is never polled while READs go on, so only its
-// device works.
+// One process has both ends. The server's end is never polled during READs, so only its device
+// works.
 
 #include <algorithm>
 #include <chrono>
@@ -59,7 +59,7 @@ Ends Join(Transport& server, Transport& client) {
   return ends;
 }
 
-// Returns how long each READ took, in nanoseconds, sorted.
+// Returns the latency of each READ, in nanoseconds, sorted.
 std::vector<int64_t> Measure(Transport& client, ConnectionId id, const ReadRequest& read) {
   std::vector<int64_t> times;
   for (int i = 0; i < kWarmUpReads + kReads; i++) {

@@ -1,6 +1,6 @@
-// Registering more memory than the process may pin. Needs the lab, and a process of its own: the
-// kernel refuses work on descriptors of RDMA devices that were opened before the process's
-// credentials changed.
+// Registers more memory than the process may pin. Needs the lab and a separate process. The kernel
+// refuses work on descriptors of RDMA devices that were opened before the process's credentials
+// changed.
 
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -18,7 +18,7 @@ using VerbsMemlock = TransportContract;
 
 INSTANTIATE_TEST_SUITE_P(Way, VerbsMemlock, testing::Values(ContractWays().front()));
 
-// For the rest of the process's life: no CAP_IPC_LOCK, and a low RLIMIT_MEMLOCK.
+// For the rest of the process: no CAP_IPC_LOCK, and a low RLIMIT_MEMLOCK.
 void BecomeOrdinary(rlim_t memlock_bytes) {
   __user_cap_header_struct header = {};
   header.version = _LINUX_CAPABILITY_VERSION_3;

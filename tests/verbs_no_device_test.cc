@@ -1,4 +1,4 @@
-// What the verbs transport says on a machine without RDMA, such as most that build Osprey.
+// The errors of the verbs transport on a machine without RDMA, such as most build machines.
 
 #include <gtest/gtest.h>
 

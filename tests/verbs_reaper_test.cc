@@ -1,4 +1,4 @@
-// The reaper of CM ids, with ids that are none and a kernel that is a latch.
+// The reaper of CM ids, with fake ids and a kernel that is a latch.
 
 #include "rdma/verbs_reaper.h"
 
@@ -16,7 +16,7 @@
 namespace osprey::rdma {
 namespace {
 
-// What stands in for the kernel: destroys at once, or only when it is let.
+// Replaces the kernel: destroys at once, or only when released.
 struct Kernel {
   std::mutex mutex;
   std::condition_variable changed;
@@ -55,10 +55,10 @@ class CmReaperTest : public ::testing::Test {
  protected:
   CmReaperTest() { kernel = &kernel_; }
 
-  // Before any reaper, but with the threads that a sanitizer starts beside the first.
+  // Before any reaper, but with threads that a sanitizer starts besides the first.
   static void SetUpTestSuite() {
     std::thread([] {}).join();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until it is out of the count
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until it no longer counts
     threads_at_first_ = Threads();
   }
 
