@@ -7,8 +7,8 @@
 //   Scan scan(map, cursor, options);                    // cursor {}: from the beginning
 //   Scan::Step step = scan.Start();
 //   while (step.kind == Scan::Kind::kRead) {
-//     bytes = READ all of step.reads, one after the other   // step.backoff > 0: wait a little
-//     first step = scan.Resume(bytes);
+//     bytes = READ all of step.reads, one after the other   // step.backoff > 0: wait first
+//     step = scan.Resume(bytes);
 //   }
 //   … scan.entries(), and where to go on: scan.cursor() …
 //

@@ -238,8 +238,7 @@ void Table::PrefetchItem(KeyHash hash) const {
 // A cursor is a position in the order in which segments split: hashes by their low bits reversed,
 // and within a segment its lines.
 //
-//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    all plus 1, so that 0 is the
-//   beginning
+//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    plus 1, so that 0 is the start
 //
 // A split divides the interval of a segment in two. Every key stays in its line; a chained key may
 // move to the line of its home. So a key before the cursor stays before it, or is visited again.

@@ -2,8 +2,7 @@
 // finds the length at which to switch (client::kEagerBytesMax).
 //
 //   bazel run //tests:eager_benchmark
-//   tools/lab -- sh -c 'cd bazel-bin/tests/eager_benchmark.runfiles/osprey &&
-//   tests/eager_benchmark'
+//   tools/lab -- sh -c 'cd bazel-bin/tests/eager_benchmark.runfiles/osprey && tests/eager_benchmark'
 //
 // Two clients of one server alternate, a few operations each, so that other work of the machine
 // slows both.

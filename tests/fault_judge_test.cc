@@ -124,7 +124,7 @@ TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawHinderNoJudgement) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(150);
   EXPECT_EQ(JudgeOne(records).undecided, 0u);
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
-  // Now two of them were seen: a write of the first round, and a removal of any.
+  // Now two of them were seen: a write of the first round, and any removal.
   records.push_back(Get(2, 15'000, 15'010));
   JournalRecord miss = Get(0, 15'020, 15'030);
   miss.outcome = Outcome::kNotFound;

@@ -212,7 +212,7 @@ TEST_F(EvictionTest, LivesAreKeptWhileSegmentsSplitAndItemsMove) {
     for (uint64_t i = 0; i < kHot; ++i) ASSERT_TRUE(table_->Touch(absl::StrCat("hot", i)));
   }
   const uint64_t splits = table_->stats().splits;
-  // Twice as much as fits, and then more, so that the hand has passed once but not often.
+  // As much again as fits, and then more, so that the hand has passed once but not often.
   uint64_t i = 0;
   while (table_->stats().evictions < 8000) {
     ASSERT_TRUE(Put(absl::StrCat("cold", i++), 60).status.ok());

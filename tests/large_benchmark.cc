@@ -2,8 +2,7 @@
 // lab compared with `ib_read_bw`:
 //
 //   bazel run //tests:large_benchmark -- --longest-mib=1024 --memory=3GiB
-//   tools/lab -- bazel-bin/tests/large_benchmark.runfiles/osprey/tests/large_benchmark   # over
-//   RDMA
+//   tools/lab -- bazel-bin/tests/large_benchmark.runfiles/osprey/tests/large_benchmark   # RDMA
 //
 // Prints megabytes a second, the best of --rounds rounds each.
 

@@ -52,7 +52,7 @@ Values::Values(const std::vector<const Operation*>& history) : values_(1) {
 }
 
 bool Values::MayMatter(absl::string_view value) const {
-  // (The empty value is an answer like any other, and the value of an empty append.)
+  // (The empty value is an answer like any other, and that of all operations without an answer.)
   if (value.empty() || (counts_ && MayBecomeNumber(value))) return true;
   const auto at = answers_.lower_bound(value);
   return at != answers_.end() && absl::StartsWith(*at, value);

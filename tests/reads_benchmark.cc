@@ -1,8 +1,7 @@
 // The table of READs per GET.
 //
 //   bazel run //tests:reads_benchmark -- --keys=1000000
-//   tools/lab -- bazel-bin/tests/reads_benchmark.runfiles/osprey/tests/reads_benchmark   # over
-//   RDMA
+//   tools/lab -- bazel-bin/tests/reads_benchmark.runfiles/osprey/tests/reads_benchmark   # RDMA
 
 #include <cstdio>
 #include <string>
