@@ -48,7 +48,7 @@ class ShmDomain : public Domain {
 
   absl::StatusOr<std::unique_ptr<Transport>> NewTransport(
       const TransportOptions& options) override {
-    return ShmTransport::Create(options_, options, closer_);
+    return ShmTransport::Create(options_, options, closer_, ledger_);
   }
 
   std::string Describe() const override { return "transport=shm device=none"; }
@@ -56,6 +56,7 @@ class ShmDomain : public Domain {
  private:
   const ShmDomainOptions options_;
   const std::shared_ptr<SlowCloser> closer_ = std::make_shared<SlowCloser>();
+  const std::shared_ptr<ShmPeerLedger> ledger_ = std::make_shared<ShmPeerLedger>();
 };
 
 }  // namespace

@@ -312,6 +312,10 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
     event.affinity = 0;
   }
   if (count > first) {
+    // An honest client has received what it was sent when it sends a frame, unless that is a
+    // wake-up.
+    if (connection->descriptors_unread && HasReceivedAll(connection->socket.get()))
+      connection->descriptors_unread = false;
     connection->in.Awake();
     if (connection->in.Release() && connection->state == State::kConnected) Wake(*connection);
   }

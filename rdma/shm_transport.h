@@ -34,6 +34,7 @@
 #include "rdma/shm_event_queue.h"
 #include "rdma/shm_listener.h"
 #include "rdma/shm_mapping.h"
+#include "rdma/shm_peer_ledger.h"
 #include "rdma/shm_ring.h"
 #include "rdma/shm_socket.h"
 #include "rdma/shm_unread_rings.h"
@@ -96,6 +97,8 @@ struct ShmConnection {
   PeerFd socket;
   // Whether descriptors may lie in the socket, so that its close may block.
   bool takes_descriptors = true;
+  // Server only: the peer may not have received descriptors that it was sent.
+  bool descriptors_unread = false;
   std::shared_ptr<const ShmLife> life;  // server only
   std::string uri;     // names the peer: the address connected to, or the client's process
   std::string source;  // server only: the client's user
@@ -124,7 +127,8 @@ class ShmTransport : public Transport {
   // Errors: RESOURCE_EXHAUSTED (no descriptors), INVALID_ARGUMENT (options out of range).
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const ShmDomainOptions& domain,
                                                            const TransportOptions& options,
-                                                           std::shared_ptr<SlowCloser> closer);
+                                                           std::shared_ptr<SlowCloser> closer,
+                                                           std::shared_ptr<ShmPeerLedger> ledger);
   ~ShmTransport() override;
 
   absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
@@ -162,7 +166,7 @@ class ShmTransport : public Transport {
   static constexpr uint64_t kHandedOverTag = uint64_t{1} << 62;
 
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
-               std::shared_ptr<SlowCloser> closer);
+               std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
 
   // The connection of that id, or null.
   ShmConnection* Find(ConnectionId id) const;
@@ -174,7 +178,8 @@ class ShmTransport : public Transport {
   bool Watch(ShmConnection* connection);
   // Unmaps the rings, and gives their pages back but for frames that the peer is still to read.
   void EndRings(ShmConnection* connection, bool peer_reads_on);
-  // Hangs up, and closes the socket without waiting for that.
+  // Hangs up, and closes the socket without waiting for that. One whose peer has descriptors to
+  // receive goes to ledger_.
   void CloseSocket(ShmConnection* connection);
   // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
   void End(ShmConnection* connection, absl::Status status);
@@ -219,6 +224,7 @@ class ShmTransport : public Transport {
   const ShmDomainOptions domain_;
   const TransportOptions options_;
   const std::shared_ptr<SlowCloser> closer_;
+  const std::shared_ptr<ShmPeerLedger> ledger_;
   UniqueFd epoll_;
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;

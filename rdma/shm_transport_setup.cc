@@ -89,17 +89,21 @@ ShmMemory::ShmMemory(std::byte* data, size_t size, int fd, Access access)
     : Memory(data, size), fd_(fd), access_(access), serial_(next_memory_serial.fetch_add(1)) {}
 
 ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
-                           std::shared_ptr<SlowCloser> closer)
-    : domain_(domain), options_(options), closer_(std::move(closer)) {}
+                           std::shared_ptr<SlowCloser> closer,
+                           std::shared_ptr<ShmPeerLedger> ledger)
+    : domain_(domain), options_(options), closer_(std::move(closer)), ledger_(std::move(ledger)) {}
 
 ShmTransport::~ShmTransport() {
-  for (const std::unique_ptr<ShmConnection>& connection : connections_)
-    if (connection != nullptr) CloseSocket(connection.get());
+  for (const std::unique_ptr<ShmConnection>& connection : connections_) {
+    if (connection == nullptr) continue;
+    connection->descriptors_unread = false;  // there may be no Transport left to look after it
+    CloseSocket(connection.get());
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
     const ShmDomainOptions& domain, const TransportOptions& options,
-    std::shared_ptr<SlowCloser> closer) {
+    std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger) {
   if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
     return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
                                                    "; it may be 2 to ", kShmCreditsMax));
@@ -110,7 +114,8 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
   }
   if (options.reads_in_flight_max == 0)
     return absl::InvalidArgumentError("reads_in_flight_max is 0");
-  std::unique_ptr<ShmTransport> transport(new ShmTransport(domain, options, std::move(closer)));
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(domain, options, std::move(closer), std::move(ledger)));
   transport->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!transport->epoll_.valid()) {
@@ -177,7 +182,9 @@ void ShmTransport::CloseSocket(ShmConnection* connection) {
   const int fd = connection->socket.get();
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   (void)shutdown(fd, SHUT_RDWR);
-  if (connection->takes_descriptors) {
+  if (connection->descriptors_unread && !HasReceivedAll(fd)) {
+    ledger_->Keep(std::move(connection->socket));
+  } else if (connection->takes_descriptors) {
     connection->socket.reset();
   } else {
     close(connection->socket.release());
@@ -334,6 +341,9 @@ void ShmTransport::QueueRequest(const ShmConnection& connection) {
   if (connection.socket.lane()->full()) {
     request.status = absl::ResourceExhaustedError(absl::StrCat(
         CloserLane::kWaitingMax, " descriptors that this user's processes sent wait to be closed"));
+  } else if (const uid_t uid = PeerOf(connection.socket.get()).uid; ledger_->IsFull(uid)) {
+    request.status = absl::ResourceExhaustedError(absl::StrCat(
+        ledger_->KeptOf(uid), " connections of this user have ended with unread descriptors"));
   }
 }
 
@@ -371,9 +381,16 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   packet.incarnation = connection->life->incarnation;
   const int fds[] = {rings->fd.get(), connection->life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
+    if (error == ETOOMANYREFS) {
+      SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+      return absl::ResourceExhaustedError(
+          "this server's user has too many descriptors in flight, which their receivers have not "
+          "received; raise RLIMIT_NOFILE, or end those processes");
+    }
     return absl::UnavailableError(
         absl::StrCat("the client cannot be answered: ", std::strerror(error)));
   }
+  connection->descriptors_unread = true;
   connection->life.reset();
   SetRings(connection, std::move(rings->mapping), /*server=*/true);
   return absl::OkStatus();
@@ -500,6 +517,8 @@ void ShmTransport::Disconnect(ConnectionId id) {
   if (connection == nullptr || connection->state == State::kEnded) return;
   // To a client that was not answered yet the end of the socket is the answer.
   if (connection->state == State::kConnecting || connection->state == State::kConnected) {
+    // The farewell is no descriptor.
+    if (HasReceivedAll(connection->socket.get())) connection->descriptors_unread = false;
     ShmPacket packet;
     packet.kind = static_cast<uint32_t>(PacketKind::kBye);
     (void)SendPacket(connection->socket.get(),

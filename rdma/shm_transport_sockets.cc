@@ -76,6 +76,7 @@ void ShmTransport::CheckSockets() {
     }
   }
   if (count == kEpollEventsMax) sockets_due_ = true;
+  if (ledger_->kept() > 0) ledger_->Sweep();
 }
 
 void ShmTransport::ReadSocket(ShmConnection* connection) {
@@ -174,6 +175,7 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
         error == EAGAIN || error == EWOULDBLOCK || error == ETOOMANYREFS || error == ENOBUFS;
     return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
   }
+  connection->descriptors_unread = connection->is_server();
   connection->exposed.push_back(
       {ours->serial(), RemoteMemory{0, memory.size(), packet.key}, /*withdrawn=*/false});
   return connection->exposed.back().remote;

@@ -1,6 +1,7 @@
 #include "rdma/slow_closer.h"
 
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -14,6 +15,16 @@ namespace {
 
 // A thread without work ends after this time. Clients that come and go then share one.
 constexpr std::chrono::seconds kLaneIdle(1);
+// More packets than lie in a Unix socket: its buffer takes some 280 of the shortest.
+constexpr int kPacketsDrainedMax = 512;
+
+// An empty packet looks like the end, so that only the number of packets ends this.
+void Drain(int socket) {
+  char byte;
+  for (int i = 0; i < kPacketsDrainedMax; ++i) {
+    if (recv(socket, &byte, sizeof(byte), MSG_DONTWAIT) < 0) return;
+  }
+}
 
 }  // namespace
 
@@ -23,9 +34,9 @@ std::shared_ptr<CloserLane> CloserLane::Create() {
 
 CloserLane::~CloserLane() { assert(queue_.empty()); }
 
-void CloserLane::Close(int fd) {
+void CloserLane::Add(Task task) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  queue_.push_back(fd);
+  queue_.push_back(task);
   if (has_thread_) {
     changed_.notify_one();
     return;
@@ -54,9 +65,10 @@ void* CloserLane::Run(void* argument) {
 void CloserLane::CloseAll() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (changed_.wait_for(lock, kLaneIdle, [&] { return !queue_.empty(); })) {
-    const int fd = queue_.front();
+    const Task task = queue_.front();
     lock.unlock();
-    close(fd);
+    if (task.is_drained) Drain(task.fd);
+    close(task.fd);
     lock.lock();
     queue_.pop_front();  // here, so that waiting() counts what is being closed
   }

@@ -40,19 +40,28 @@ class CloserLane : public std::enable_shared_from_this<CloserLane> {
 
   // Takes `fd` and closes it soon, after those before it. Never blocks. While the system has no
   // thread to give, descriptors wait for the next call.
-  void Close(int fd);
+  void Close(int fd) { Add({fd, /*is_drained=*/false}); }
+  // The same of a socket that is shut down and that others keep open: what lies unread in it is
+  // dropped, and the descriptors in there are closed.
+  void DrainAndClose(int socket) { Add({socket, /*is_drained=*/true}); }
   bool full() const { return waiting() >= kWaitingMax; }
   // Descriptors that are not closed yet.
   size_t waiting() const;
 
  private:
+  struct Task {
+    int fd;
+    bool is_drained;
+  };
+
   CloserLane() = default;
+  void Add(Task task);
   static void* Run(void* lane);
   void CloseAll();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<int> queue_;  // the first is being closed
+  std::deque<Task> queue_;  // the first is being closed
   bool has_thread_ = false;
   std::shared_ptr<CloserLane> self_;  // while descriptors wait and there is no thread
 };

@@ -200,8 +200,12 @@ void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now)
     ++counters_.connections_rejected;
     return state.port.transport.Reject(event.connection, admitted.refusal);
   }
-  if (!state.port.transport.Accept(event.connection).ok())
-    return;  // the peer is gone; kDisconnected reports it
+  if (const absl::Status status = state.port.transport.Accept(event.connection); !status.ok()) {
+    // The peer is gone, and kDisconnected reports it, or a resource is used up.
+    if (absl::IsResourceExhausted(status) && options_.log)
+      options_.log(absl::StrCat("client ", event.text, " cannot be accepted: ", status.message()));
+    return;
+  }
   ++counters_.connections_accepted;
   auto connection = std::make_unique<Connection>(shared_, state.port, event.connection, event.text,
                                                  std::move(admitted.ticket), now);

@@ -20,9 +20,10 @@ struct Machine {
 
 Machine ThisMachine();
 
-// Descriptors beside those of connections: listeners, devices, memory, logs, metrics, and sockets
-// of clients over shm that have not spoken yet (64).
-inline constexpr uint64_t kOtherDescriptors = 192;
+// Descriptors beside those of connections: listeners, devices, memory, logs, metrics. Over shm also
+// 64 sockets of clients that have not spoken yet, and 64 that wait for their peers to receive
+// descriptors (rdma/shm_peer_ledger.h).
+inline constexpr uint64_t kOtherDescriptors = 256;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;
 // Over shm each connection has a socket and the memories that its client has exposed: its liveness

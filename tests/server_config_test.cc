@@ -154,8 +154,8 @@ TEST(ConfigTest, WhatTheMachineDoesNotHaveIsRefusedByTheFlagThatAsksForIt) {
   --few.descriptors_max;
   EXPECT_EQ(
       CheckMachine(config, few).message(),
-      "--connections-max: for 100 the process must be able to have 492 files open, and it may "
-      "have 491 (ulimit -Hn); raise that, or write less");
+      "--connections-max: for 100 the process must be able to have 556 files open, and it may "
+      "have 555 (ulimit -Hn); raise that, or write less");
 }
 
 TEST(ConfigTest, ClientsExposeAsManyMemoriesAsThereAreFilesFor) {

@@ -1,7 +1,9 @@
 // kvserver as a process: behaviour that scripts and operators rely on.
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,7 @@
 #include "client/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rdma/shm_socket.h"
 #include "tests/notify_socket.h"
 #include "tests/subprocess.h"
 
@@ -274,7 +277,7 @@ TEST(ServerProcessTest, WhatTheMachineDoesNotHaveIsRefusedBeforeAnythingIsDone) 
 TEST(ServerProcessTest, AClientWithManyBuffersCostsTheServerThreeFiles) {
   const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
       ServerProcess::Start(ShmUri(NewTemporaryDirectory()), {"--connections-max=100"},
-                           /*open_files_max=*/492);  // what 100 connections need, and no more
+                           /*open_files_max=*/556);  // what 100 connections need, and no more
   ASSERT_TRUE(server.ok()) << server.status();
   const auto files = [&] {
     const std::filesystem::directory_iterator folder(
@@ -325,6 +328,48 @@ TEST(ServerProcessTest, AsManyConnectAsWasSaidAndOneMoreIsTold) {
   EXPECT_EQ(ReasonOf(refused), Reason::kRefused) << refused;
   for (const std::unique_ptr<Client>& client : clients)
     EXPECT_TRUE(client->Put("key", "value").ok());
+}
+
+// A raw client that is accepted, does not receive its rings, and ends its half of the connection.
+rdma::UniqueFd LeaveUnread(const std::string& path) {
+  rdma::UniqueFd socket = rdma::NewSocket().value();
+  rdma::ShmPacket packet;
+  packet.connect.receive_credits = 4;
+  packet.connect.frame_bytes_max = 8192;
+  packet.connect.reads_in_flight_max = 1;
+  packet.kind = static_cast<uint32_t>(rdma::PacketKind::kConnect);
+  EXPECT_EQ(rdma::ConnectSocket(socket.get(), rdma::SocketAddress(path).value()), 0);
+  EXPECT_EQ(rdma::SendPacket(socket.get(), packet), 0);
+  pollfd answered = {socket.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&answered, 1, /*timeout=*/-1), 1);
+  EXPECT_EQ(shutdown(socket.get(), SHUT_WR), 0);
+  return socket;
+}
+
+TEST(ServerProcessTest, AUserWhoseProcessesReceiveNothingIsRefusedWithTheReason) {
+  const std::string directory = NewTemporaryDirectory();
+  const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start(ShmUri(directory));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const absl::StatusOr<std::unique_ptr<Client>> before = Client::Connect((*server)->uri());
+  ASSERT_TRUE(before.ok()) << before.status();
+  std::vector<rdma::UniqueFd> hostile;
+  constexpr char kCount[] = "connections_rejected_descriptors";
+  for (int i = 0; i < 100; ++i) {
+    hostile.push_back(LeaveUnread(directory + "/s"));
+    if (StatIn((*before)->ServerStats().value(), kCount) != "0") break;
+  }
+  EXPECT_NE(StatIn((*before)->ServerStats().value(), kCount), "0");
+  Options options;
+  options.connect_timeout = absl::Seconds(1);
+  const absl::Status refused = Client::Connect((*server)->uri(), options).status();
+  EXPECT_EQ(ReasonOf(refused), Reason::kRefused) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("do not receive them"));
+  EXPECT_THAT((*server)->Log(), HasSubstr("was refused: 32 connections of this user have ended"));
+  EXPECT_TRUE((*before)->Put("key", "value").ok()) << "a connection that is there goes on";
+  hostile.clear();
+  const absl::Status later = Client::Connect((*server)->uri()).status();
+  EXPECT_TRUE(later.ok()) << later;
 }
 
 TEST(ServerProcessTest, OverSharedMemoryAloneMemoryIsCommittedAsItIsUsed) {

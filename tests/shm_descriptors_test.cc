@@ -100,7 +100,7 @@ class ShmDescriptorsTest : public TransportContract {
   }
   std::string Path() const { return directory_ + "/a"; }
 
-  // A raw client that the server has accepted.
+  // A raw client that the server has accepted, and that has received its rings.
   UniqueFd Intrude(Side& server, ConnectionId& id) {
     UniqueFd socket = NewSocket().value();
     EXPECT_EQ(ConnectSocket(socket.get(), SocketAddress(Path()).value()), 0);
@@ -109,6 +109,8 @@ class ShmDescriptorsTest : public TransportContract {
     EXPECT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
     id = server.Find(Kind::kConnectRequest)->id;
     EXPECT_TRUE(server.transport().Accept(id).ok());
+    ReceivedPacket rings;
+    EXPECT_EQ(ReceivePacket(socket.get(), CloserLane::Create(), &rings), ReceiveResult::kPacket);
     return socket;
   }
   void ExpectServes(Side& server) {

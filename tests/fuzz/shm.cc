@@ -521,10 +521,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   osprey::fuzz::Input input(data, size);
   const bool victim_is_server = input.Flag();
   osprey::rdma::Script(input, victim_is_server).Run();
-  // Those of a peer are closed by another thread.
+  // Those of a peer are closed by another thread, some of them only after a look at their sockets.
   constexpr int kPatienceMs = 10000;
-  for (int ms = 0; ms < kPatienceMs && osprey::rdma::OpenDescriptors() != before; ++ms)
+  for (int ms = 0; ms < kPatienceMs && osprey::rdma::OpenDescriptors() != before; ++ms) {
+    osprey::rdma::Transport& server = *osprey::rdma::House::The().server;
+    osprey::rdma::Event event;
+    (void)server.Arm();  // so that the next Poll looks
+    OSPREY_MUST(server.Poll({&event, 1}) == 0, "an event of a peer that is gone");
     usleep(1000);
+  }
   OSPREY_MUST(osprey::rdma::OpenDescriptors() == before, "a descriptor is left open");
   return 0;
 }
