@@ -67,6 +67,17 @@ def slow_socket():
         return client, reader
 
 
+@attack("keeps every rule")
+def no_attack(path):
+    """Without it, an attacker that speaks another version of the protocol would seem harmless."""
+    peer = Peer(path)
+    assert peer.join(), "not accepted"
+    assert peer.hello()
+    answer = peer.pop()
+    assert answer is not None and answer[0] in (shm.CHALLENGE, shm.WELCOME), answer
+    yield
+
+
 # --- Descriptors that are slow to close. Where the kernel lets the server refuse them (SO_PASSRIGHTS), sending fails.
 
 
@@ -304,7 +315,7 @@ def garbage_packets():
     valid = packet(shm.CONNECT)
     for length in (0, 1, 7, 8, 23, 24, 47, 49, 200, 4096):
         yield (valid * 100)[:length]
-    for changed in ({"magic": 0}, {"version": 3}, {"version": 0xffff}, {"credits": 0}, {"credits": 1}, {"frame_bytes": 0}, {"reason": 2},
+    for changed in ({"magic": 0}, {"version": shm.VERSION - 1}, {"version": 0xffff}, {"credits": 0}, {"credits": 1}, {"frame_bytes": 0}, {"reason": 2},
                     {"frame_bytes": 0xffffffff, "credits": 0xffff}, {"frame_bytes": 1}, {"reads": 0}, {"reads": 0xffffffff},
                     {"key": 0xffffffff}, {"affinity": 0xffffffff}, {"length": 2**64 - 1}):
         yield packet(shm.CONNECT, **changed)
