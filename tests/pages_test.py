@@ -120,6 +120,31 @@ def every_block_is_run_by_a_test(pages):
     return wrong
 
 
+TRUST_PAGE = "server/TRUST.md"
+ATTACKS_SCRIPT = "tests/adversary/shm_attacks.py"
+
+
+def every_test_of_the_page_on_trust_exists():
+    tests = {".".join(name) for source in git_files("tests/*.cc")
+             for name in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", read(source), re.M)}
+    attacks = set(re.findall(r"^def (\w+)\(", read(ATTACKS_SCRIPT), re.M))
+    wrong, has_tests = [], False
+    for number, line in enumerate(read(TRUST_PAGE).splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells and not has_tests and cells[-1] == "test":
+            has_tests = True
+            continue
+        has_tests = has_tests and bool(cells)
+        names = re.findall(r"`(\w+Test\.\w+|Verbs\w+\.[A-Z]\w+)`", line)
+        wrong += [f"{TRUST_PAGE}:{number}: there is no test {name}" for name in names if name not in tests]
+        if has_tests and not set(cells[-1]) <= set("-"):
+            named = set(re.findall(r"`(\w+)`", cells[-1]))
+            wrong += [f"{TRUST_PAGE}:{number}: there is no attack {name}" for name in sorted(named - attacks)]
+            if not names and not named:
+                wrong.append(f"{TRUST_PAGE}:{number}: the bound has no test")
+    return wrong
+
+
 PROGRAMS = {"kvserver": "server/main.cc", "kvcli": "tools/kvcli.cc", "kvbench": "tools/kvbench.cc", "catalog": "tools/catalog.cc"}
 SCRIPTS = ["tools/" + name for name in ("bench", "format", "install-packages", "lab", "package", "quickstart", "record", "test")]
 SCRIPTS += ["tests/count_instructions", "tests/fuzz/run", "tests/faults/run", "tests/simulate"]
@@ -326,6 +351,7 @@ def main():
         ("every error that programs can print has an entry", few + every_error_has_an_entry(messages)),
         ("every entry is an error that a program prints", every_entry_is_an_error()),
         ("every mistake that is made on purpose is in the table", every_mistake_is_in_the_table()),
+        ("every bound of the page on trust has a test, and the test exists", every_test_of_the_page_on_trust_exists()),
         ("every Reason, error number and exit status has an entry", every_reason_has_an_entry()),
     ]
     for sentence, wrong in cases:
