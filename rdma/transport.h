@@ -1,8 +1,8 @@
-// The transport: moves bytes between two processes and knows nothing of what they mean.
+// The transport: moves bytes between two processes, whatever they mean.
 //
 // It offers what an RDMA queue pair offers and no more: memory that a peer may READ, READs posted
-// in batches, frames sent and received under credits, and connections that end. Two implementations
-// stand behind it: `verbs` (rdma_cm and libibverbs; InfiniBand, RoCE, soft-RoCE) and `shm` (a peer
+// in batches, frames sent and received under credits, and the end of connections. There are two
+// implementations: `verbs` (rdma_cm and libibverbs; InfiniBand, RoCE, soft-RoCE) and `shm` (a peer
 // on the same host). One contract test (tests/transport_contract_test.cc) runs against both.
 //
 //   Domain      what memory belongs to: the devices and their protection domains. Thread-safe.
@@ -12,7 +12,7 @@
 //               connection events. Not thread-safe: it belongs to one thread at a time.
 //   Connection  named by a ConnectionId, which is never used again. It lives inside its Transport.
 //
-// Life of a connection, as both sides see it:
+// Life of a connection, at both sides:
 //
 //   client                                     server
 //   Connect(address) -> id                     Listen(address)
@@ -28,11 +28,11 @@
 //   kDisconnected (id is gone)                 kDisconnected (id is gone)
 //
 // kDisconnected comes exactly once for every id that Connect returned or kConnectRequest named, and
-// it is the last event of that id: every READ batch posted before has had its kReadsDone, so after
-// it no READ can land in this process's memory any more.
+// it is the last event of that id. Every READ batch posted before has had its kReadsDone, so no
+// later READ can write to this process's memory.
 //
-// Time: a Transport has no clock and keeps no deadline. Who needs one calls Disconnect when it
-// passes.
+// Time: a Transport has no clock and keeps no deadline. A caller with a deadline calls Disconnect
+// when it passes.
 
 #ifndef OSPREY_RDMA_TRANSPORT_H_
 #define OSPREY_RDMA_TRANSPORT_H_
@@ -52,8 +52,9 @@ namespace osprey::rdma {
 
 using Bytes = absl::Span<const std::byte>;
 
-// What a peer must know to READ a Memory. `address` is the address of its first byte in the space
-// of that peer's READs (a virtual address over verbs; over shm an offset, 0). Travels in frames.
+// The description by which a peer can READ a Memory. `address` is that of its first byte in the
+// space of that peer's READs: a virtual address over verbs, an offset of 0 over shm. Travels in
+// frames.
 struct RemoteMemory {
   uint64_t address = 0;
   uint64_t length = 0;  // bytes
@@ -62,7 +63,7 @@ struct RemoteMemory {
 
 enum class Access {
   kLocal,       // the local end of READs and SENDs only
-  kRemoteRead,  // also READ by peers to whom it was exposed
+  kRemoteRead,  // peers to which it was exposed may READ it too
 };
 
 // Registered memory. Obtained from a Domain; deregistered on destruction. Thread-safe (it has no
@@ -87,34 +88,34 @@ class Memory {
 class HostMemory;  // rdma/host_memory.h
 class Transport;
 
-// A client waits for the answers to 128 requests at most (server/sessions.h), and for a Goodbye. The
+// A client has at most 128 unanswered requests (server/sessions.h), and receives a Goodbye. The
 // memory of a ring is charged to the side that fills it, so it has no more slots than that.
 inline constexpr uint16_t kShmCreditsMax = 129;
 
 struct TransportOptions {
-  // Frames that the peer may have on their way to us: receives posted for it. At least 2; over shm
-  // at most kShmCreditsMax, and of what a peer offers there no more is used.
+  // Receives posted for the peer: the frames that it may have on their way to this side. At least
+  // 2. Over shm at most kShmCreditsMax; a peer's larger offer is used up to that.
   uint16_t receive_credits = 32;
-  // The longest frame that Send takes and that we receive, in bytes. Both sides use the smaller
-  // value.
+  // The longest frame that Send takes and that this side receives, in bytes. Both sides use the
+  // smaller value.
   uint32_t frame_bytes_max = 8192;
   // READs that one connection may have posted and not completed. At most Domain limits.
   uint16_t reads_in_flight_max = 128;
 };
 
-// What memory belongs to. Thread-safe.
+// The owner of the devices with which memory is registered. Thread-safe.
 class Domain {
  public:
   virtual ~Domain() = default;
 
-  // Registers `memory`, which the caller keeps and must outlive the result. Over verbs this pins
-  // it. Errors: RESOURCE_EXHAUSTED when RLIMIT_MEMLOCK or the device's max_mr_size forbids it; the
+  // Registers `memory`, which the caller keeps; it must outlive the result. Over verbs this pins
+  // it. Errors: RESOURCE_EXHAUSTED if RLIMIT_MEMLOCK or the device's max_mr_size forbids it. The
   // message has both numbers and the command that raises the limit.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Register(HostMemory& memory, Access access) = 0;
 
-  // Registers `size` bytes at `data`, any memory of this process: the caller keeps it, and it must
-  // outlive the result. Over verbs this pins it. Errors: as of Register; FAILED_PRECONDITION for
-  // kRemoteRead over shm, where a peer can only map what Allocate made.
+  // Registers `size` bytes at `data`, any memory of this process. The caller keeps it, and it must
+  // outlive the result. Over verbs this pins it. Errors: as of Register. FAILED_PRECONDITION for
+  // kRemoteRead over shm, where a peer can map only memory of Allocate.
   virtual absl::StatusOr<std::unique_ptr<Memory>> RegisterSpan(std::byte* data, size_t size,
                                                                Access access) = 0;
 
@@ -133,16 +134,16 @@ class Domain {
 // Names one connection of one Transport. Never used again within the process; 0 names none.
 enum class ConnectionId : uint64_t { kNone = 0 };
 
-// Part of the local end of a READ: `length` bytes at `data`, which lie within `memory`.
+// Part of the local end of a READ: `length` bytes at `data`, all of them within `memory`.
 struct LocalSegment {
   std::byte* data = nullptr;
   uint32_t length = 0;  // bytes
   const Memory* memory = nullptr;
 };
 
-// One READ: from `remote_address` (within a RemoteMemory whose key is `remote_key`), as many bytes
-// as the segments take, into the segments in order. Nothing is promised of the order in which bytes
-// are fetched, nor that any two bytes are of one instant.
+// One READ: from `remote_address`, within the RemoteMemory of `remote_key`, into the segments in
+// order. It takes as many bytes as the segments. The order in which bytes are fetched is undefined,
+// and no two bytes need be of one instant.
 struct ReadRequest {
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
@@ -155,113 +156,115 @@ enum class RejectReason : uint16_t {
   kVersionMismatch = 1,  // sent by the transport itself
   kTooManyConnections = 2,
   kShuttingDown = 3,
-  kTooManyFromSource = 4,       // from this peer's Event::source
-  kTooManyStrangers = 5,        // whose peers have not proved yet that they have the key
-  kSourceHoldsDescriptors = 6,  // Event::status of its kConnectRequest says which
+  kTooManyFromSource = 4,       // its Event::source has too many connections
+  kTooManyStrangers = 5,        // too many peers have not proved yet that they have the key
+  kSourceHoldsDescriptors = 6,  // details: Event::status of the kConnectRequest
 };
 
 struct Event {
   enum class Kind {
-    kConnectRequest,  // a peer asks: answer with Accept or Reject. `text` names it, `source` where
-                      // it comes from. `status` is not OK: the peer's source holds up too many
-                      // descriptors of this process; Reject with kSourceHoldsDescriptors
+    kConnectRequest,  // a peer requests a connection: answer with Accept or Reject. `text` names
+                      // the peer, `source` its origin. If `status` is not OK, the peer's source
+                      // holds up too many descriptors of this process: Reject with
+                      // kSourceHoldsDescriptors
     kConnected,       // frames may be sent
     kReceived,        // `frame` arrived; it is valid until the next Poll
-    kReadsDone,  // the batch posted with `cookie` ended: all landed when `status` is OK, else any
-                 // part may have
-    kDisconnected,  // the last event of this id; `status` says why (OK: we or the peer asked for
-                    // it)
-    kDeviceLost,  // the device behind this Transport is going: finish, close everything (connection
-                  // is kNone)
+    kReadsDone,  // the batch posted with `cookie` ended. With an OK `status` all READs have landed,
+                 // else any part may have
+    kDisconnected,  // the last event of this id; `status` has the reason (OK: one of the two sides
+                    // called Disconnect)
+    kDeviceLost,    // the device behind this Transport is going away: finish, and close everything
+                    // (connection is kNone)
   };
   Kind kind = Kind::kReceived;
   ConnectionId connection = ConnectionId::kNone;
   uint64_t cookie = 0;
   Bytes frame;
   absl::Status status;
-  // Empty but for kConnectRequest. `source` is the same for all peers that one machine (verbs: its
-  // address) or one user of this machine (shm: "uid=1000") can pretend to be: what is counted when
-  // nobody may take too much.
+  // Set in kConnectRequest only. `source` is the same for all peers that one machine (verbs: its
+  // address) or one user of this machine (shm: "uid=1000") can imitate. Limits per origin count by
+  // it.
   std::string text;
   std::string source;
-  uint32_t affinity = 0;  // kConnectRequest: what the peer gave to Connect
+  uint32_t affinity = 0;  // kConnectRequest: the argument of the peer's Connect
 };
 
-// What was negotiated for one connection.
+// The negotiated limits of one connection.
 struct ConnectionLimits {
   uint32_t frame_bytes_max = 0;      // the longest frame
   uint16_t send_credits_max = 0;     // frames that may be on their way to the peer
   uint16_t reads_in_flight_max = 0;  // READs posted and not completed
-  uint16_t read_depth = 0;  // READs that the device has on the wire at once, as both sides granted
+  uint16_t read_depth = 0;      // READs that the device may have on the wire at once, as granted by
+                                // both sides
   uint32_t read_bytes_max = 0;  // the longest single READ
 };
 
-// One thread's connections. Not thread-safe. All calls return at once; Poll makes progress.
-// Destroying it breaks whatever is still connected and waits (bounded) until no READ can land any
+// One thread's connections. Not thread-safe. All calls return at once; Poll makes progress. The
+// destructor breaks all connections that are left. It waits (bounded) until no READ can land any
 // more.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   // Accepts connect requests at `uri` ("rdma://HOST:PORT", port 0 picks one; "shm://PATH").
-  // `incarnation` names this life of the server: over shm it is what tells a reader that the region
-  // it has mapped belongs to a server that is gone. Returns the URI that clients can use (the port
+  // `incarnation` identifies this run of the server. Over shm, a client compares it to detect that
+  // its mapped region belongs to a server that has ended. Returns the URI for clients (the port
   // filled in). Errors: ALREADY_EXISTS (address in use), INVALID_ARGUMENT (not an address of an
-  // RDMA device: those that are, are listed), PERMISSION_DENIED, FAILED_PRECONDITION (no device).
+  // RDMA device; the message lists those), PERMISSION_DENIED, FAILED_PRECONDITION (no device).
   virtual absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) = 0;
 
-  // Starts to connect. The outcome is kConnected or kDisconnected. `affinity` is told with the
-  // request, for the peer to choose by who of it takes the connection.
-  // Errors at once: INVALID_ARGUMENT for an address that cannot be meant.
+  // Starts to connect. The outcome is kConnected or kDisconnected. `affinity` travels with the
+  // request; by it the peer chooses the Transport for the connection. Errors at once:
+  // INVALID_ARGUMENT for a malformed address.
   virtual absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) = 0;
 
   virtual absl::Status Accept(ConnectionId id) = 0;
   virtual void Reject(ConnectionId id, RejectReason reason) = 0;
 
-  // Gives a peer that asks (its kConnectRequest has come; neither Accept nor Reject has been
-  // called) to `other`, which may belong to another thread: there it asks anew, with a
-  // kConnectRequest under another id. Here `id` is gone at once, without a kDisconnected. The only
-  // call that reaches into another thread's Transport. REQUIRES: `other` is of the same Domain, is
-  // not this one, and lives until the call returns. Errors, after which the peer still asks here:
-  // UNAVAILABLE (it is gone: kDisconnected follows), RESOURCE_EXHAUSTED (too many wait there
-  // already).
+  // Moves a requested connection (before Accept and Reject) to `other`, which may belong to another
+  // thread. There it is a new kConnectRequest under another id. Here `id` is gone at once, without
+  // a kDisconnected. This is the only call that touches another thread's Transport. REQUIRES:
+  // `other` is another Transport of the same Domain, and lives until the call returns. Errors,
+  // after which the request is still here: UNAVAILABLE (the peer is gone, and kDisconnected
+  // follows), RESOURCE_EXHAUSTED (too many are waiting there).
   virtual absl::Status HandOver(ConnectionId id, Transport& other) = 0;
 
   // Lets this peer READ `memory` from now on. The result goes to the peer in a frame sent after
-  // this call. The first Expose of a connection is what grants its queue pair remote reads; before
-  // it there are none.
+  // this call. The first Expose of a connection grants its queue pair remote reads; before it there
+  // are none.
   virtual absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) = 0;
 
-  // Says what Expose of `memory` will return, for a peer that must prove first who it is: it may
-  // READ nothing through this before the Expose. (Over shm it is given this one memory now, since
-  // that is how it is told; so nothing else may lie in it.) Errors: as of Expose.
+  // Returns what Expose of `memory` will return, for a peer that must first prove its key. Before
+  // the Expose, the peer may READ nothing through it. (Over shm the peer receives this one memory
+  // now, so nothing else may lie in it.) Errors: as of Expose.
   virtual absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) = 0;
 
-  // Takes an Expose back, so that the connection may expose something else in its place: over shm
-  // the peer unmaps it. From now on a READ of it is a breach of the rules, which ends the
-  // connection (over verbs once the Memory is gone), so the peer must have been asked for none, or
-  // have answered. What was not exposed, and connections that are gone, are ignored.
+  // Reverses an Expose, so that the connection may expose other memory in its place. Over shm the
+  // peer unmaps it. A later READ of it violates the rules and ends the connection (over verbs once
+  // the Memory is gone). So the peer must have no READ of it outstanding or requested. Memory that
+  // was not exposed, and ended connections, are ignored.
   virtual void Withdraw(ConnectionId id, const Memory& memory) = 0;
 
-  // Makes ready to READ what the peer exposed. REQUIRES: `remote` came in a frame from this peer.
-  // Errors: INVALID_ARGUMENT when the peer did not expose any such thing (only shm can tell).
+  // Prepares READs of memory that the peer exposed. REQUIRES: `remote` came in a frame from this
+  // peer. Errors: INVALID_ARGUMENT if the peer exposed no such memory (only shm can detect that).
   virtual absl::Status Attach(ConnectionId id, const RemoteMemory& remote) = 0;
 
   // Posts `reads` as one chain with one completion: kReadsDone with `cookie`. The segments must
   // stay valid until then. READs of one chain may be executed in any order. Errors:
-  // RESOURCE_EXHAUSTED when there is no room for all of them (none was posted), UNAVAILABLE when
-  // not connected.
+  // RESOURCE_EXHAUSTED without room for all of them (none was posted), UNAVAILABLE when not
+  // connected.
   virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                  uint64_t cookie) = 0;
 
-  // Where this process sees what the peer exposed, for who looks before it READs: over shm, once
-  // attached, and begins at a multiple of 8. Whatever it sees may change meanwhile, and be half of
-  // anything. Empty: it does not, as over verbs. Valid until the next call of Poll.
+  // The peer's exposed memory as this process maps it, for callers that probe before they copy. It
+  // exists over shm, once attached, for memory that begins at a multiple of 8. Its bytes may change
+  // at any time, and may be torn. Empty if there is no mapping, as over verbs. Valid until the next
+  // call of Poll.
   virtual Bytes View(ConnectionId, const RemoteMemory&) const { return {}; }
 
-  // As PostReads and its kReadsDone at once: all have landed when it returns OK. Takes no room, and
-  // no memory but a View's. Errors: UNAVAILABLE, INVALID_ARGUMENT, which end the connection.
-  // REQUIRES: View was not empty.
+  // Does PostReads and its kReadsDone at once: all READs have landed when it returns OK. It needs
+  // no ReadRoom, and READs only memory that has a View. Errors: UNAVAILABLE, INVALID_ARGUMENT; both
+  // end the connection. REQUIRES: View was not empty.
   virtual absl::Status ReadNow(ConnectionId, absl::Span<const ReadRequest>) {
     return absl::UnimplementedError("");
   }
@@ -281,12 +284,12 @@ class Transport {
   // just ended).
   virtual void Disconnect(ConnectionId id) = 0;
 
-  // Makes progress and writes what happened to `events`; returns how many. Never blocks, bounded
-  // work. Frees the frames of the last call.
+  // Makes progress, writes events to `events` and returns their number. Never blocks; the work is
+  // bounded. Frees the frames of the last call.
   virtual size_t Poll(absl::Span<Event> events) = 0;
 
-  // To sleep: call Arm; if it returns true, fd() becomes readable once Poll has something to do. If
-  // false, there is something now. Spurious readiness is possible.
+  // To sleep, call Arm. If it returns true, fd() becomes readable once Poll has something to do. If
+  // it returns false, Poll has something to do now. Spurious readiness is possible.
   virtual bool Arm() = 0;
   virtual int fd() const = 0;
 
