@@ -24,8 +24,7 @@ struct Address {
   std::string ToString() const;
 };
 
-// Errors: INVALID_ARGUMENT; the message quotes `uri`, says what is wrong and gives an example of
-// what is right.
+// Errors: INVALID_ARGUMENT; the message quotes `uri`, names the fault and gives a correct example.
 absl::StatusOr<Address> ParseAddress(absl::string_view uri);
 
 }  // namespace osprey::rdma

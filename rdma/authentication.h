@@ -1,14 +1,13 @@
-// How the two ends of a connection prove to each other that they have the same key, without sending
-// it. Pure functions of bytes, but for the key's file and for random bytes.
+// The two ends of a connection prove to each other that they hold the same key, without sending it.
+// All are pure functions of bytes, except those that read the key's file and random bytes.
 //
 //   client                                   server
 //   Hello                               -->
-//                                       <--  Challenge {server_nonce}          fresh for each
-//                                       connection
+//                                       <--  Challenge {server_nonce}   fresh for each connection
 //   Response {client_nonce, mac}        -->  mac   == ClientProof(key, nonces, Hello's body)?
 //   proof == ServerProof(…)?            <--  Welcome {…, proof}
 //
-// Both are HMAC-SHA256 (RFC 2104, by libsodium) under the key over
+// Both proofs are HMAC-SHA256 (RFC 2104, by libsodium) under the key over
 //
 //   byte  0          32             64             96
 //         +----------+--------------+--------------+---------------------------------------+
@@ -17,9 +16,9 @@
 //         |          |              |              |   body, its proof zero                |
 //         +----------+--------------+--------------+---------------------------------------+
 //
-// The labels differ, so that no proof can be sent back as the other one; each nonce is one side's
-// own and random, so that nothing recorded serves again. The server's proof covers the region's
-// address and rkey and the session: a client READs where its server said, or not at all.
+// The labels differ, so that no proof can be sent back as the other one. Each side chooses its own
+// random nonce, so that no recorded proof is valid again. The server's proof covers the region's
+// address and rkey and the session. A client therefore READs only where its server said.
 //
 // Thread rule: all of it is thread-safe.
 
@@ -38,25 +37,25 @@
 
 namespace osprey::rdma {
 
-// Less could be guessed by who recorded one exchange; more has no use.
+// A shorter key could be guessed from one recorded exchange; a longer one adds nothing.
 inline constexpr size_t kAuthKeyBytesMin = 32;
 inline constexpr size_t kAuthKeyBytesMax = 4096;
 
 using Nonce = std::array<std::byte, 32>;
 using Proof = std::array<std::byte, 32>;
 
-// The secret that all servers and clients of one trust domain share. Wiped from memory when the
-// last owner lets go; never printed.
+// The secret that all servers and clients of one trust domain share. The last owner's destructor
+// wipes it from memory; it is never printed.
 class AuthKey {
  public:
   using Pointer = std::shared_ptr<const AuthKey>;
 
-  // Any bytes. Errors: INVALID_ARGUMENT (their number).
+  // Takes any bytes. Errors: INVALID_ARGUMENT (their number).
   static absl::StatusOr<Pointer> FromBytes(absl::string_view bytes);
 
-  // A regular file whose bytes are the key. Its owner is root or our effective user, and only the
-  // owner may read or write it. One newline at the end, after the first kAuthKeyBytesMin bytes, is
-  // no part of the key. Errors, one line that names the file and the fix: NOT_FOUND,
+  // Reads a regular file whose bytes are the key. Its owner is root or our effective user, and only
+  // the owner may read or write it. One newline at the end, after the first kAuthKeyBytesMin bytes,
+  // is not part of the key. The errors have one line that names the file and the fix. NOT_FOUND,
   // PERMISSION_DENIED (another user owns it or can read it, or we cannot), INVALID_ARGUMENT (its
   // size, or not a regular file).
   static absl::StatusOr<Pointer> FromFile(const std::string& path);
@@ -75,22 +74,22 @@ class AuthKey {
   size_t size_ = 0;
 };
 
-// Of one exchange.
+// The nonces of one exchange.
 struct Nonces {
   Nonce server = {};
   Nonce client = {};
 };
 
-// `hello_body` as it travels.
+// `hello_body` is in wire form.
 Proof ClientProof(const AuthKey& key, const Nonces& nonces, absl::Span<const std::byte> hello_body);
-// `welcome_body` as it travels, but for its proof, which is zero. `session` of its header.
+// `welcome_body` is in wire form, with a proof of zeros. `session` is the header's.
 Proof ServerProof(const AuthKey& key, const Nonces& nonces, uint64_t session,
                   absl::Span<const std::byte> welcome_body);
 
-// Takes as long whatever the bytes are, so that time does not tell how many were right.
+// Its duration is independent of the bytes, so that time does not reveal how many were right.
 bool SameProof(const Proof& a, const Proof& b);
 
-// From the system's generator.
+// Taken from the system's generator.
 Nonce RandomNonce();
 
 }  // namespace osprey::rdma

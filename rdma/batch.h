@@ -1,4 +1,4 @@
-// Several frames in one: a Batch (rdma/wire.h) is made and taken apart.
+// Builds and parses a Batch (rdma/wire.h): several frames in one.
 //
 //   +--------------+----------------------+----------------------+---
 //   | FrameHeader  | FrameHeader body …   | FrameHeader body …   | …   each inner frame is whole,
@@ -22,9 +22,9 @@
 namespace osprey::rdma {
 
 // Puts the inner frames into `frames`, in order, as views into `frame`; 1 to kBatchFramesMax of
-// them. Each has a header that ParseHeader takes, the Batch's own session, and is a request or a
-// reply (no Batch, no Hello …); its body is for the caller to parse. REQUIRES: ParseHeader(frame)
-// was OK and its opcode is kBatch. Errors: INVALID_ARGUMENT, and then `frames` is not to be used.
+// them. ParseHeader accepts the header of each. Each has the Batch's session, and is a request or a
+// reply (no Batch, no Hello …). The caller parses the bodies. REQUIRES: ParseHeader(frame) was OK
+// and its opcode is kBatch. Errors: INVALID_ARGUMENT; `frames` is then not to be used.
 absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames);
 
 // Collects frames of one session until they are sent as one. Keeps its memory from one Batch to the
@@ -38,16 +38,16 @@ class FrameBatch {
   // `bytes_max`: of the frame that Finish returns.
   explicit FrameBatch(size_t bytes_max);
 
-  // Whether a frame of so many bytes can be appended. An empty FrameBatch takes any frame of up to
-  // bytes_max: it would travel alone.
+  // True if a frame of this length can be appended. An empty FrameBatch takes any frame of up to
+  // bytes_max, since it would travel alone.
   bool Fits(size_t frame_bytes) const;
   // One whole frame, in pieces, which are copied. REQUIRES: Fits.
   void Append(absl::Span<const FrameBytes> pieces);
 
   bool empty() const { return frames_ == 0; }
   size_t frames() const { return frames_; }
-  // What to send: the frame itself if there is one, else a Batch of them. Valid until the next call
-  // on this. REQUIRES: !empty().
+  // Returns the bytes to send: the frame itself if there is one, else a Batch of them. Valid until
+  // the next call on this. REQUIRES: !empty().
   FrameBytes Finish(uint64_t session);
   void Clear();
 

@@ -1,5 +1,5 @@
-// What libibverbs says of this machine, apart from any connection: for those who look at machines
-// (kvcli doctor).
+// The devices of this machine as libibverbs lists them, independent of any connection, for kvcli
+// doctor.
 //
 // Thread rule: any thread, any number at a time.
 
@@ -17,15 +17,15 @@ struct VerbsPort {
   int mtu_bytes = 0;  // active
 };
 
-// A device as libibverbs sees it: one that is in sysfs and not here has no provider library.
+// A device of libibverbs. A device that is in sysfs but not here has no provider library.
 struct VerbsDevice {
   std::string name;
-  std::string error;  // why it cannot be opened; empty if it can
+  std::string error;  // why it cannot be opened; empty if it can be
   std::vector<VerbsPort> ports;
   int64_t queue_pairs_max = 0;
 };
 
-// What becomes of registered memory when a process forks.
+// Handling of registered memory when a process forks.
 enum class ForkSupport { kUnneeded, kEnabled, kDisabled };
 
 // Opens each device and closes it again. Empty when there is none.

@@ -1,6 +1,6 @@
-// The errors of connecting, each a distinct status whose message names the thing and the mend. A
-// caller tells them apart by ReasonOf, which survives wrapping with absl::Status payloads; the text
-// is for people.
+// The errors of connecting, each a distinct status whose message names the thing and the fix.
+// Callers distinguish them by ReasonOf, which survives wrapping with absl::Status payloads. The
+// text is for people.
 
 #ifndef OSPREY_RDMA_ERRORS_H_
 #define OSPREY_RDMA_ERRORS_H_
@@ -21,21 +21,22 @@ enum class Reason {
   kNotRdmaAddress,  // INVALID_ARGUMENT: an address that belongs to no RDMA device (127.0.0.1 among
                     // them)
   kMemlockTooLow,   // RESOURCE_EXHAUSTED: RLIMIT_MEMLOCK is less than what must be registered
-  kNoListener,      // UNAVAILABLE: the host answers, no server listens there
-  kRefused,         // RESOURCE_EXHAUSTED: the server has as many connections as it takes, in all or
-                    // from us
+  kNoListener,      // UNAVAILABLE: the host answers, but no server listens there
+  kRefused,         // RESOURCE_EXHAUSTED: the server is at its limit of connections, in all or from
+                    // our source
   kShuttingDown,    // UNAVAILABLE: the server is about to end
   kUnreachable,     // UNAVAILABLE: no route, or no answer from the host
   kVersionMismatch,  // FAILED_PRECONDITION: the peer speaks another protocol version
-  kNotOsprey,        // INVALID_ARGUMENT: something else listens there
+  kNotOsprey,        // INVALID_ARGUMENT: another program listens there
   kTimeout,          // DEADLINE_EXCEEDED
-  kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or fell silent
-  kBrokeRules,       // UNAVAILABLE: the peer broke a rule of the transport, and lost the connection
+  kPeerGone,         // UNAVAILABLE: the connection was up and the peer died or became silent
+  kBrokeRules,       // UNAVAILABLE: the peer violated a rule of the transport, and lost the
+                     // connection
   kTooManyExposed,   // RESOURCE_EXHAUSTED: the peer takes no more memories at a time
   kAddressInUse,     // ALREADY_EXISTS
 };
 
-// kOther for a status that none of the functions below made.
+// kOther for statuses of other origin than the functions below.
 Reason ReasonOf(const absl::Status& status);
 
 absl::Status NoDeviceError();
@@ -43,8 +44,8 @@ absl::Status NotRdmaAddressError(absl::string_view host,
                                  const std::vector<std::string>& rdma_addresses);
 absl::Status MemlockTooLowError(uint64_t needed_bytes, uint64_t limit_bytes);
 absl::Status NoListenerError(absl::string_view uri);
-// All four are kRefused: too many connections in all, from where we come, or whose peers have not
-// proved yet that they have the key; and too many descriptors that processes of our user hold up.
+// All four are kRefused. The server has too many connections in all, from our source, or
+// unauthenticated ones; or processes of our user hold up too many descriptors.
 absl::Status RefusedError(absl::string_view uri);
 absl::Status SourceRefusedError(absl::string_view uri);
 absl::Status StrangersRefusedError(absl::string_view uri);

@@ -1,5 +1,5 @@
 // The private data of a connect request, of its acceptance and of its rejection. The same struct
-// over rdma_cm and over the shm socket.
+// travels over rdma_cm and over the shm socket.
 //
 //   byte  0        4        6        8        10       12           16           20         24
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
@@ -8,8 +8,7 @@
 //         +--------+--------+--------+--------+--------+------------+------------+----------+
 //
 // It carries its own length because rdma_cm pads private data. A receiver compares magic and
-// version before it looks at anything else; bytes past what it knows are ignored, so that a later
-// version may append.
+// version first. It ignores bytes beyond its own struct, so that a later version may append fields.
 
 #ifndef OSPREY_RDMA_HANDSHAKE_H_
 #define OSPREY_RDMA_HANDSHAKE_H_
@@ -31,13 +30,13 @@ inline constexpr uint16_t kProtocolVersion = 5;
 struct ConnectData {
   uint32_t magic = kHandshakeMagic;
   uint16_t version = kProtocolVersion;
-  uint16_t length = 24;              // bytes of this struct that the sender knows
+  uint16_t length = 24;              // bytes of this struct in the sender's version
   uint16_t reason = 0;               // RejectReason, in a rejection
-  uint16_t receive_credits = 0;      // receives that the sender of this has posted for its peer
+  uint16_t receive_credits = 0;      // receives that the sender has posted for its peer
   uint32_t frame_bytes_max = 0;      // of the sender
   uint32_t reads_in_flight_max = 0;  // READs that the sender may post
-  // Of a client that will ask to resume a session: the low 32 bits of it, by which the server knows
-  // who of it takes the connection. 0: any.
+  // Set by a client that will resume a session: the low 32 bits of it, by which the server chooses
+  // the poller for the connection. 0: any.
   uint32_t affinity = 0;
 };
 static_assert(std::is_trivially_copyable_v<ConnectData>);
@@ -50,17 +49,17 @@ static_assert(offsetof(ConnectData, frame_bytes_max) == 12);
 static_assert(offsetof(ConnectData, reads_in_flight_max) == 16);
 static_assert(offsetof(ConnectData, affinity) == 20);
 
-// The least number of receives that a side may offer: a peer with one could not send and be
+// The least number of receives that a side may offer. With one, a peer could not send and be
 // answered at once.
 inline constexpr uint16_t kReceiveCreditsMin = 2;
 
-// Reads what a peer sent to a side that speaks `version` (tests speak others). Errors, of
-// rdma/errors.h: not an Osprey peer (too short, no magic, a value that cannot be), and the version
-// mismatch. Credits and frame length are not looked at in a rejection.
+// Parses the connect data of a peer. This side has `version` (tests use others). Errors, of
+// rdma/errors.h: not an Osprey peer (too short, no magic, an impossible value), and the version
+// mismatch. In a rejection, credits and frame length are not checked.
 absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version = kProtocolVersion);
 
-// The status of a connection that the peer at `uri` rejected so. REQUIRES: `rejection.reason` is
-// not kNone.
+// The status of a connection that the peer at `uri` rejected with `rejection`. REQUIRES:
+// `rejection.reason` is not kNone.
 absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri);
 
 }  // namespace osprey::rdma

@@ -12,16 +12,16 @@
 namespace osprey::rdma {
 
 struct HostMemoryOptions {
-  // Huge pages where the system has some to give; falls back to ordinary ones (and asks for
-  // transparent huge pages).
+  // Uses huge pages if the system has free ones. Otherwise uses ordinary ones, and asks for
+  // transparent huge pages.
   bool huge_pages = false;
-  // Commit every page now, so that running out of memory is an error here and not a SIGBUS later.
+  // Commits every page at once, so that a lack of memory is an error here and not a SIGBUS later.
   bool prefault = false;
 };
 
 // Owns a mapping of a memfd. Move-only. The file is sealed against shrinking and growing, and
-// against any mapping for writing that is made later (this one excepted), so that a peer that is
-// given the descriptor can neither write to it nor take it away.
+// against any later mapping for writing (this one excepted). A peer that receives the descriptor
+// can therefore neither write to the file nor truncate it.
 class HostMemory {
  public:
   // `name` shows in /proc/PID/maps. `bytes` is rounded up to the page size used. The pages read as

@@ -1,5 +1,4 @@
-// Where other threads leave things for the one that a Transport belongs to, which sleeps until a
-// descriptor is readable.
+// A queue from other threads to a Transport's thread, which sleeps until a descriptor is readable.
 
 #ifndef OSPREY_RDMA_INBOX_H_
 #define OSPREY_RDMA_INBOX_H_
@@ -27,7 +26,7 @@ namespace osprey::rdma {
 template <typename T>
 class Inbox {
  public:
-  // At most `size_max` things wait in it. Errors: RESOURCE_EXHAUSTED (no descriptors).
+  // It holds at most `size_max` things. Errors: RESOURCE_EXHAUSTED (no descriptors).
   static absl::StatusOr<std::unique_ptr<Inbox>> Create(size_t size_max) {
     UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!fd.valid()) {
@@ -37,12 +36,12 @@ class Inbox {
     return std::unique_ptr<Inbox>(new Inbox(std::move(fd), size_max));
   }
 
-  // Readable while there is something to take.
+  // Readable while the inbox is not empty.
   int fd() const { return fd_.get(); }
 
-  // Puts what `make` (a StatusOr<T>()) returns, or nothing when it fails: its error.
-  // RESOURCE_EXHAUSTED, and `make` is not called, when the inbox is full. `make` runs under the
-  // lock: Take on another thread finds all of its effects, or none.
+  // Appends the result of `make` (a StatusOr<T>()), or returns its error. If the inbox is full, it
+  // returns RESOURCE_EXHAUSTED and does not call `make`. `make` runs under the lock: Take on
+  // another thread sees all of its effects, or none.
   template <typename Make>
   absl::Status Put(Make&& make) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -55,7 +54,7 @@ class Inbox {
     return absl::OkStatus();
   }
 
-  // All, or the oldest, at most so many.
+  // Takes all, or at most `count_max` of the oldest.
   std::vector<T> Take(size_t count_max = std::numeric_limits<size_t>::max()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<T> taken;
@@ -75,7 +74,7 @@ class Inbox {
   std::deque<T> things_;
 };
 
-// Connections handed over and not taken yet, of one Transport. One more is refused.
+// Connections handed over to one Transport and not taken yet. One more is refused.
 inline constexpr size_t kHandedOverMax = 1024;
 
 }  // namespace osprey::rdma

@@ -1,4 +1,4 @@
-// The one place that knows every transport.
+// The one place that lists every transport.
 
 #ifndef OSPREY_RDMA_OPEN_DOMAIN_H_
 #define OSPREY_RDMA_OPEN_DOMAIN_H_
@@ -15,17 +15,17 @@
 namespace osprey::rdma {
 
 struct DomainOptions {
-  // shm:// that is listened at: the mode of the socket's file, that is, who may connect.
+  // shm:// to listen at: the mode of the socket's file, which decides the users that may connect.
   mode_t shm_socket_mode = 0600;
-  // Memories, each an open file, that a peer over shm may have exposed at a time; more than
-  // kShmMemoriesMax (rdma/shm_domain.h) is that.
+  // Memories, each an open file, that a peer over shm may have exposed at a time. At most
+  // kShmMemoriesMax (rdma/shm_domain.h) is used.
   uint32_t shm_peer_memories_max = UINT32_MAX;
-  // shm:// that is connected to: whether any user's server will do, as for a client with a key.
+  // shm:// to connect to: accept any user's server. A client with a key does so.
   bool shm_any_server_user = false;
 };
 
-// Opens the domain that serves addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the
-// caller owns the result. Errors: INVALID_ARGUMENT for another scheme or a malformed address;
+// Opens the domain for addresses of `uri`'s scheme (rdma:// or shm://). Thread-safe; the caller
+// owns the result. Errors: INVALID_ARGUMENT for another scheme or a malformed address;
 // FAILED_PRECONDITION when the machine has no RDMA device (the message names the ways out).
 absl::StatusOr<std::unique_ptr<Domain>> OpenDomain(absl::string_view uri,
                                                    const DomainOptions& options = {});

@@ -1,13 +1,12 @@
 // Builds and parses the messages of rdma/wire.h. Pure functions of bytes: no transport, no index,
 // no state.
 //
-// Parsing is where hostile bytes stop: a Parse function returns views into the frame only after
-// every length has been checked against the frame, every reserved byte is zero and every
-// enumeration is a known one. Its error says which field was wrong; the caller closes that
-// connection and no other.
+// Hostile bytes stop at the parser. A Parse function returns views into the frame only after its
+// checks: every length lies within the frame, every reserved byte is zero, every enumeration has a
+// defined value. Its error names the wrong field. The caller closes only that connection.
 //
 // Building yields the fixed part of a frame in a small struct whose bytes() goes to Transport::Send
-// as the first piece; key and value follow as pieces of their own, so that nothing is copied twice.
+// as the first piece. Key and value follow as pieces of their own, so that no byte is copied twice.
 
 #ifndef OSPREY_RDMA_PROTOCOL_H_
 #define OSPREY_RDMA_PROTOCOL_H_
@@ -27,13 +26,13 @@ namespace osprey::rdma {
 
 using FrameBytes = absl::Span<const std::byte>;
 
-// The fixed part of one message, as it goes out.
+// The fixed part of one message to send.
 template <typename Body>
 struct Message {
   FrameHeader header;
   Body body;
 
-  // `payload_bytes` is what will follow this part in the frame (key and value).
+  // `payload_bytes` is the length of the rest of the frame (key and value).
   Message(Opcode opcode, uint64_t session, uint64_t sequence, const Body& b, size_t payload_bytes)
       : body(b) {
     static_assert(sizeof(Message) == sizeof(FrameHeader) + sizeof(Body));
@@ -45,7 +44,7 @@ struct Message {
   FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(this), sizeof(Message)}; }
 };
 
-// A message that is its header alone: Goodbye, Ping, Stats.
+// A message that consists of its header: Goodbye, Ping, Stats.
 struct EmptyMessage {
   FrameHeader header;
 
@@ -58,7 +57,7 @@ struct EmptyMessage {
   FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(&header), sizeof(header)}; }
 };
 
-// A body as it travels: what the proofs of rdma/authentication.h are over.
+// A body in wire form, over which the proofs of rdma/authentication.h are computed.
 template <typename Body>
 FrameBytes BodyBytes(const Body& body) {
   static_assert(std::is_trivially_copyable_v<Body>);
@@ -104,7 +103,7 @@ absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame);
 struct AppendRequest {
   AppendBody body;
   absl::string_view key;
-  FrameBytes value;  // what is added; within the frame
+  FrameBytes value;  // the appended bytes; within the frame
 };
 absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
 
@@ -124,13 +123,13 @@ absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame);
 
 struct HintsMessage {
   uint32_t count = 0;
-  FrameBytes words;  // `count` of 8 bytes, within the frame, without alignment
+  FrameBytes words;  // `count` words of 8 bytes, within the frame, unaligned
 };
 absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame);
-// Its counts may be anything.
+// Its counts are not checked.
 absl::StatusOr<ReportBody> ParseReport(FrameBytes frame);
 
-// Goodbye, Ping and Stats have no body: the frame is its header. Checks just that.
+// Checks that the frame is only its header, as Goodbye, Ping and Stats are.
 absl::Status ParseEmpty(FrameBytes frame);
 
 struct Reply {

@@ -1,4 +1,4 @@
-// Threads that a library starts beside its user's.
+// Background threads that a library starts beside its user's.
 
 #ifndef OSPREY_RDMA_QUIET_THREAD_H_
 #define OSPREY_RDMA_QUIET_THREAD_H_
@@ -10,8 +10,8 @@
 
 namespace osprey::rdma {
 
-// Starts `run(argument)` under a name of at most 15 characters. It takes no signals: these are for
-// the threads that expect them. False when the system has no thread to give.
+// Starts `run(argument)` under a name of at most 15 characters. The thread blocks all signals,
+// which belong to the threads that expect them. False when the system has no thread to give.
 inline bool StartQuietThread(const char* name, void* (*run)(void*), void* argument,
                              pthread_t& thread) {
   sigset_t all, before;
@@ -23,13 +23,13 @@ inline bool StartQuietThread(const char* name, void* (*run)(void*), void* argume
   return started;
 }
 
-// How much less CPU such a thread takes than its process's others where there is too little for
-// all: a tenth (nice(1), of Linux; see sched(7)).
+// The nice value of such a thread. When CPUs are scarce it gets a tenth of the CPU of its process's
+// other threads (nice(1), of Linux; see sched(7)).
 inline constexpr int kQuietNiceness = 10;
 
-// The calling thread gives way, from here on, to those that answer somebody. Whatever it does it
-// still does at once where there is CPU to spare. To ask for less is never refused but by a filter
-// of system calls, and then things are as they were.
+// Lowers the calling thread's priority, so that threads which answer clients run first. With a
+// spare CPU the thread runs at once all the same. Only a filter of system calls can refuse this,
+// and then the priority stays.
 inline void GiveWay() {
   const id_t thread = static_cast<id_t>(gettid());
   (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + kQuietNiceness);

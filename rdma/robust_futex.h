@@ -20,12 +20,12 @@ namespace osprey::rdma {
 // Holds the word for the process, with a thread that does nothing else. Not thread-safe.
 class RobustFutex {
  public:
-  // Until the result is destroyed, `word` has a value that is not 0, without FUTEX_OWNER_DIED;
-  // then, and when the process ends, it is FUTEX_OWNER_DIED. REQUIRES: `word` is mapped for writing
-  // and outlives the result; no other RobustFutex holds it. Errors: RESOURCE_EXHAUSTED (no thread),
-  // INTERNAL.
+  // Until the result is destroyed, `word` has a value that is not 0, without FUTEX_OWNER_DIED.
+  // After that, or after the process has ended, it is FUTEX_OWNER_DIED. REQUIRES: `word` is mapped
+  // for writing and outlives the result; no other RobustFutex holds it. Errors: RESOURCE_EXHAUSTED
+  // (no thread), INTERNAL.
   static absl::StatusOr<std::unique_ptr<RobustFutex>> Hold(uint32_t& word);
-  // Whether `word` is as Hold leaves it until the end.
+  // True while `word` has a value that Hold has set.
   static bool IsHeld(uint32_t word);
   ~RobustFutex();
   RobustFutex(const RobustFutex&) = delete;

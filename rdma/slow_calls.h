@@ -1,10 +1,10 @@
-// Calls into the kernel that may take long, made away from the thread that polls.
+// Slow kernel calls, made on a background thread instead of the polling thread.
 //
-// To make a queue pair, to register its frames, to break it or to destroy it takes the kernel a
-// millisecond, and many when CPUs are scarce. A thread that polls for many connections must not
-// wait for that, or five hundred clients that come back at once would hold up every write of all
-// others meanwhile. Nor for the CPU that this takes: the thread here gives way (quiet_thread.h), so
-// that who is connected goes before who comes and leaves.
+// The kernel takes a millisecond to make, break or destroy a queue pair or to register its frames,
+// and many when CPUs are scarce. A thread that polls for many connections must not wait for that.
+// Otherwise 500 clients that reconnect at once would delay every write of all others. The CPU time
+// counts as well: the thread runs at lower priority (quiet_thread.h), so that connection churn does
+// not delay established clients.
 
 #ifndef OSPREY_RDMA_SLOW_CALLS_H_
 #define OSPREY_RDMA_SLOW_CALLS_H_
@@ -18,34 +18,35 @@
 
 namespace osprey::rdma {
 
-// At most one thread, started with the first call and without signals; when the system has none to
-// give, calls are made at once by the caller. The methods belong to one thread, the owner's.
+// Has at most one thread, started with the first call, which blocks signals. When the system has no
+// thread to give, the caller makes the calls at once. The methods belong to one thread, the
+// owner's.
 class SlowCalls {
  public:
-  // What waits is taken from the kinds in turns: who makes connections does not wait for all that
-  // end, nor these for all that are made.
+  // Waiting calls are taken from the kinds in turns, so that neither new connections nor ending
+  // ones delay the other.
   enum Kind { kMake, kEnd, kFree, kKinds };
   using Call = absl::AnyInvocable<void()>;
 
-  // `start` is another one in tests only. Errors: RESOURCE_EXHAUSTED (no descriptors).
+  // `start` differs in tests only. Errors: RESOURCE_EXHAUSTED (no descriptors).
   using Start = decltype(&StartQuietThread);
   static absl::StatusOr<std::unique_ptr<SlowCalls>> Create(Start start = StartQuietThread);
-  // Waits for the call that is being made, if any. What has not begun is dropped: destroyed here
-  // and now, with all that it owns. So are `after`s that were not run.
+  // Waits for the running call, if any. Waiting calls are dropped: destroyed at once, with all that
+  // they own. So is every `after` that has not run.
   ~SlowCalls();
   SlowCalls(const SlowCalls&) = delete;
   SlowCalls& operator=(const SlowCalls&) = delete;
 
-  // `call` is made on the other thread, the oldest of its kind first; and `after` by a Finish
-  // behind it, after everything that `call` did. `call` is destroyed on the other thread.
+  // Calls `call` on the other thread, the oldest of its kind first. A later Finish calls `after`,
+  // which sees all effects of `call`. `call` is destroyed on the other thread.
   void Add(Kind kind, Call call, Call after);
 
-  // Runs what is to be run after the calls that have been made. Never blocks.
+  // Runs the `after` of every call that has been made. Never blocks.
   void Finish();
   // Readable while Finish has something to do.
   int fd() const;
 
-  // Added, and `after` not yet run.
+  // Calls added whose `after` has not run yet.
   size_t waiting(Kind kind) const { return waiting_[kind]; }
 
  private:

@@ -1,7 +1,7 @@
-// Asynchronous events of the devices, on their way from the Domain, which owns the devices, to the
-// Transports, each of which belongs to a thread of its own. Whichever Transport sees a device's
-// descriptor readable reads the events, and hands a copy of each to every Transport's inbox. They
-// are rare: nothing here is fast.
+// Asynchronous events of the devices, passed from the Domain, which owns the devices, to the
+// Transports, each on its own thread. The first Transport to see a device's descriptor readable
+// reads the events, and puts a copy of each into every Transport's inbox. The events are rare, so
+// the code is not optimised.
 
 #ifndef OSPREY_RDMA_VERBS_ASYNC_H_
 #define OSPREY_RDMA_VERBS_ASYNC_H_
@@ -30,7 +30,7 @@ class DeviceInbox {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceInbox>> Create();
 
-  // Readable while there is something to take.
+  // Readable while the inbox is not empty.
   int fd() const { return fd_.get(); }
   void Put(const DeviceNotice& notice);
   std::vector<DeviceNotice> Take();
@@ -49,8 +49,8 @@ class AsyncEvents {
   void Subscribe(DeviceInbox* inbox);
   void Unsubscribe(DeviceInbox* inbox);
 
-  // Reads what `device` has to tell, if anything, acknowledges it and hands it out. Bounded.
-  // REQUIRES: the device's async descriptor is nonblocking.
+  // Reads and acknowledges the events of `device`, if any, and distributes them. Bounded. REQUIRES:
+  // the device's async descriptor is nonblocking.
   void Collect(ibv_context* device);
 
  private:

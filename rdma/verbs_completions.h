@@ -1,10 +1,10 @@
 // Completion queues of one Transport on one device, and the channel that wakes a sleeper.
 //
-// A completion queue must have room for everything that can complete into it at once, or it
-// overruns and all its queue pairs break. So room is reserved for a connection before its queue
-// pair is made: for each of its work requests (when a queue pair breaks, every one of them
-// completes). A device's queues have a largest size (32,767 on soft-RoCE), so there are as many
-// queues as the connections need; each is at least twice as large as the one before.
+// A completion queue needs room for everything that can complete into it at once. Otherwise it
+// overruns, and all its queue pairs break. So room is reserved for each work request of a
+// connection before its queue pair is made: when a queue pair breaks, every one of them completes.
+// A device's queues have a largest size (32,767 on soft-RoCE), so queues are added as connections
+// need them. Each is at least twice as large as the one before.
 
 #ifndef OSPREY_RDMA_VERBS_COMPLETIONS_H_
 #define OSPREY_RDMA_VERBS_COMPLETIONS_H_
@@ -40,7 +40,7 @@ class CompletionQueue {
   void Reserve(uint32_t entries) { reserved_ += entries; }
   void Release(uint32_t entries) { reserved_ -= entries; }
 
-  // The next completion, valid until the call after; nullptr when there is none now.
+  // The next completion, valid until the call after; nullptr if there is none now.
   const ibv_wc* Next() {
     if (next_ == end_ && !Fetch()) return nullptr;
     return &completions_[next_++];
@@ -65,7 +65,7 @@ class CompletionQueue {
   ibv_wc completions_[kCompletionsPerPoll];
 };
 
-// What of a completion queue was reserved for one connection. Gives it back on destruction.
+// The part of a completion queue that is reserved for one connection. Returns it on destruction.
 // Move-only.
 class CompletionRoom {
  public:
@@ -95,16 +95,16 @@ class DeviceCompletions {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceCompletions>> Create(const VerbsDevice& device);
 
-  // Room for a connection. Makes another queue when no queue has enough. Errors:
+  // Reserves room for a connection, in a new queue if no queue has enough. Errors:
   // RESOURCE_EXHAUSTED.
   absl::StatusOr<CompletionRoom> Reserve(uint32_t entries);
 
   const VerbsDevice& device() const { return device_; }
   const std::vector<std::unique_ptr<CompletionQueue>>& queues() const { return queues_; }
 
-  // Becomes readable by a completion after all queues were armed.
+  // Becomes readable at a completion after all queues were armed.
   int fd() const { return channel_->fd; }
-  // Takes in the channel's events. Bounded.
+  // Reads the channel's events. Bounded.
   void ReadEvents();
 
  private:
@@ -113,7 +113,7 @@ class DeviceCompletions {
 
   const VerbsDevice& device_;
   CompletionChannel channel_;
-  std::vector<std::unique_ptr<CompletionQueue>> queues_;  // gone before the channel
+  std::vector<std::unique_ptr<CompletionQueue>> queues_;  // destroyed before the channel
 };
 
 }  // namespace osprey::rdma

@@ -34,7 +34,7 @@
 //                                   (gone)
 //
 // In kBuilding, kBreaking and kDestroying another thread makes calls of the link's queue pair
-// (slow_calls.h): the connection waits for it, whatever befalls it meanwhile.
+// (slow_calls.h). The connection waits for it, whatever happens meanwhile.
 
 #ifndef OSPREY_RDMA_VERBS_CONNECTION_H_
 #define OSPREY_RDMA_VERBS_CONNECTION_H_
@@ -84,25 +84,25 @@ struct VerbsHandedOver {
 struct VerbsConnection {
   ConnectionId id = ConnectionId::kNone;
   ConnectionState state = ConnectionState::kResolvingAddress;
-  std::string peer;       // for messages: the URI that was asked for, or the peer's address
+  std::string peer;       // for messages: the URI of the request, or the peer's address
   SocketAddress target;   // Connect: the address behind it
   std::string source;     // kRequested: the peer's host
-  uint32_t affinity = 0;  // Connect: to be told
-  ConnectData peer_data;  // kRequested: what it asked with
-  ReadDepth depth;  // kConnecting: what we asked for; kRequested and later: what both agree to
+  uint32_t affinity = 0;  // Connect: to send with the request
+  ConnectData peer_data;  // kRequested: the request's data
+  ReadDepth depth;        // kConnecting: the requested depth; kRequested and later: the agreed one
   bool ended_by_us = false;                     // Disconnect was called
-  bool given_up = false;                        // kBuilding: to end as soon as it is built
+  bool given_up = false;                        // kBuilding: ends as soon as it is built
   absl::Status end_status;                      // of kDisconnected
-  std::chrono::steady_clock::time_point bound;  // kSayingGoodbye, kDraining: it lasts no longer
+  std::chrono::steady_clock::time_point bound;  // kSayingGoodbye, kDraining: the latest end
   CmId cm_id;
-  std::unique_ptr<Link> link;  // null before it is made; gone before the CM id
+  std::unique_ptr<Link> link;  // null before it is made; destroyed before the CM id
 };
 
 // Connections by id. An id is a serial number, never used again within the process, above the
-// connection's place.
+// connection's place in the table.
 class ConnectionTable {
  public:
-  // The result stays where it is until removed. nullptr when the table is full.
+  // The result has a stable address until removed. nullptr when the table is full.
   VerbsConnection* Add();
   std::unique_ptr<VerbsConnection> Remove(ConnectionId id);
 
@@ -112,7 +112,7 @@ class ConnectionTable {
     VerbsConnection* const connection = places_[place].get();
     return connection != nullptr && connection->id == id ? connection : nullptr;
   }
-  // By the tag of a work request.
+  // Finds by the tag of a work request.
   VerbsConnection* FindByTag(uint64_t tag) const {
     const uint64_t place = tag & kPlaceMask;
     if (place >= places_.size()) return nullptr;
@@ -125,7 +125,7 @@ class ConnectionTable {
 
   size_t size() const { return places_.size() - free_places_.size(); }
 
-  // f(VerbsConnection&), which must not add or remove.
+  // Calls f(VerbsConnection&), which must not add or remove.
   template <typename F>
   void ForEach(F f) const {
     for (const std::unique_ptr<VerbsConnection>& connection : places_) {

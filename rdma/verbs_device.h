@@ -1,4 +1,4 @@
-// The RDMA devices of this machine as a Domain holds them, and memory registered with them.
+// The RDMA devices that a Domain holds, and memory registered with them.
 
 #ifndef OSPREY_RDMA_VERBS_DEVICE_H_
 #define OSPREY_RDMA_VERBS_DEVICE_H_
@@ -19,9 +19,8 @@
 
 namespace osprey::rdma {
 
-// One device. Its context is librdmacm's own, which it shares with the CM ids (a queue pair's
-// protection domain must be of the id's context); librdmacm never closes it while somebody holds
-// the list.
+// One device. Its context is librdmacm's own, shared with the CM ids: a queue pair's protection
+// domain must be of the id's context. librdmacm keeps it open as long as the list is held.
 struct VerbsDevice {
   ibv_context* context = nullptr;
   size_t index = 0;  // in VerbsDevices::all()
@@ -31,15 +30,15 @@ struct VerbsDevice {
 };
 
 // Every device that this process can use. Immutable once open, hence thread-safe. iWARP devices are
-// left out: the local end of their READs would need remote write access.
+// omitted: the local end of their READs would need remote write access.
 class VerbsDevices {
  public:
-  // Errors: NoDeviceError; what opening one costs (PERMISSION_DENIED on /dev/infiniband,
+  // Errors: NoDeviceError; those of opening a device (PERMISSION_DENIED on /dev/infiniband,
   // RESOURCE_EXHAUSTED).
   static absl::StatusOr<std::unique_ptr<VerbsDevices>> Open();
 
   const std::vector<VerbsDevice>& all() const { return devices_; }
-  // The device of a CM id. nullptr: none of ours (plugged in after Open).
+  // The device of a CM id. nullptr if it was plugged in after Open.
   const VerbsDevice* Find(const ibv_context* context) const;
 
  private:
@@ -76,13 +75,14 @@ class VerbsMemory : public Memory {
   };
 
   const Access access_;
-  absl::InlinedVector<Keys, 2> keys_;    // by device, here so that posting touches little memory
+  absl::InlinedVector<Keys, 2> keys_;    // by device; stored here so that posting touches little
+                                         // memory
   std::unique_ptr<HostMemory> storage_;  // null when the caller keeps it
-  std::vector<MemoryRegion> regions_;    // by device; gone before the storage
+  std::vector<MemoryRegion> regions_;    // by device; destroyed before the storage
 };
 
-// Memory registered with one device only, for the connections' own frames. Move-only. Anonymous
-// pages and no memfd: a server has thousands of these, and descriptors are scarcer.
+// Memory registered with one device only, for the connections' own frames. Move-only. It uses
+// anonymous pages instead of a memfd: a server has thousands of these, and descriptors are scarcer.
 class VerbsBuffer {
  public:
   VerbsBuffer() = default;
@@ -97,7 +97,7 @@ class VerbsBuffer {
     void operator()(std::byte* data) const;
   };
   std::unique_ptr<std::byte, Unmap> storage_ = {nullptr, Unmap()};
-  MemoryRegion region_;  // gone before the storage
+  MemoryRegion region_;  // destroyed before the storage
 };
 
 }  // namespace osprey::rdma

@@ -13,13 +13,13 @@
 namespace osprey::rdma {
 
 struct VerbsDomainOptions {
-  // What this side claims to speak. Only tests speak another.
+  // The protocol version of this side. Only tests change it.
   uint16_t protocol_version = kProtocolVersion;
 };
 
 // Thread-safe; the caller owns the result. A process that gives up privileges (setuid,
-// capabilities) does so before it opens a domain: the kernel refuses work on a device's descriptor
-// that was opened under other credentials. Errors: FAILED_PRECONDITION, NoDeviceError of
+// capabilities) must do so before it opens a domain. The kernel refuses work on a device's
+// descriptor that was opened under other credentials. Errors: FAILED_PRECONDITION, NoDeviceError of
 // rdma/errors.h, when the machine has no RDMA device.
 absl::StatusOr<std::unique_ptr<Domain>> OpenVerbsDomain(const VerbsDomainOptions& options = {});
 

@@ -51,12 +51,12 @@ static_assert(offsetof(FrameEnvelope, length) == 4);
 // Receives beyond the credits: two credits-only frames and one goodbye (see above).
 inline constexpr uint32_t kControlReceives = 3;
 
-// A side that owes its peer so many credits, of `receive_credits` in all, sends a credits-only
+// A side that owes its peer this many credits, of `receive_credits` in all, sends a credits-only
 // frame.
 constexpr uint32_t CreditsOwedMax(uint32_t receive_credits) { return (receive_credits + 1) / 2; }
 
-// The envelope of what a peer SENT, `received` being the whole message. Nothing of it is believed
-// before all of it is checked. Errors: INVALID_ARGUMENT, naming the field.
+// Parses the envelope of a peer's SEND; `received` is the whole message. It checks everything
+// before it uses any of it. Errors: INVALID_ARGUMENT, naming the field.
 absl::StatusOr<FrameEnvelope> ParseEnvelope(Bytes received, uint32_t frame_bytes_max);
 
 }  // namespace osprey::rdma

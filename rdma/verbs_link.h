@@ -1,21 +1,21 @@
 // The data path of one connection: a queue pair, its receives, its sends under credits, its batches
-// of READs. Knows nothing of how connections come about (verbs_transport.h does).
+// of READs. Connections are established in verbs_transport.h.
 //
-// Work requests are named by 64 bits, which come back in the completion (the rest of which means
-// nothing on an error):
+// A work request has a name of 64 bits, which its completion returns. (The completion's other
+// fields are undefined after an error.)
 //
 //   63                24 23    16 15         0
 //   +-------------------+--------+------------+
 //   |   link's tag      |  kind  |   index    |
 //   +-------------------+--------+------------+
 //
-// The tag tells a completion of this link from a late one of another link that had the same place
-// before.
+// The tag distinguishes a completion of this link from a late one of an earlier link at the same
+// place.
 //
-// Sends: a ring of slots, each an envelope and a frame. Only every N-th SEND is signalled, and its
-// completion frees its own slot and all before it. READs: only the last of a batch is signalled.
-// Work requests of one queue pair complete in order, so one signalled completion speaks for all
-// before it.
+// Sends use a ring of slots, each an envelope and a frame. Only every N-th SEND is signalled; its
+// completion frees its own slot and all earlier ones. Of a batch of READs only the last is
+// signalled. Work requests of one queue pair complete in order, so one signalled completion covers
+// all before it.
 
 #ifndef OSPREY_RDMA_VERBS_LINK_H_
 #define OSPREY_RDMA_VERBS_LINK_H_
@@ -39,9 +39,9 @@
 
 namespace osprey::rdma {
 
-// The most receives that either side posts for the other: what a client, which must size its queue
-// pair before it knows what the server offers, provides for. 256 requests on their way hide any
-// network's latency.
+// The most receives that either side posts for the other. A client sizes its queue pair by this,
+// since it must do so before it has the server's offer. 256 requests in flight hide any network's
+// latency.
 inline constexpr uint16_t kReceiveCreditsMax = 256;
 
 // Kinds of work requests, as in wr_id.
@@ -51,7 +51,7 @@ enum class WorkKind : uint8_t {
   kRead = 3,      // index: low bits of the batch's number
   kReadLast = 4,  // the same, of the batch's last READ
   kGoodbye = 5,
-  kSentinel = 6,  // posted to a broken queue pair: when it comes back, all before it has
+  kSentinel = 6,  // posted to a broken queue pair; its completion follows all others
 };
 
 struct WorkId {
@@ -68,39 +68,40 @@ struct WorkId {
   }
 };
 
-// Work requests of a long chain, built here. One for all links of a Transport, so that it stays in
-// the cache.
+// Work requests of a long chain, built here. All links of a Transport share one, so that it stays
+// in the cache.
 struct ReadChain {
   explicit ReadChain(size_t reads_max) : requests(reads_max), segments(reads_max * kSegmentsMax) {}
   std::vector<ibv_send_wr> requests;
   std::vector<ibv_sge> segments;
 };
 
-// Belongs to its Transport's thread. But what takes the kernel long, Make, Start, Flush and the
-// destructor of a link that has left the completions, may be called by another. Make, Start and the
-// destructor want the link for themselves; during Flush the owner may go on with it.
+// Belongs to its Transport's thread, except for the slow calls: Make, Start, Flush, and the
+// destructor of a link that has left the completions. Another thread may make these. Make, Start
+// and the destructor need exclusive use of the link; during Flush the owner may continue to use it.
 class Link {
  public:
   struct Options {
     uint16_t receive_credits = 0;  // frames; at most kReceiveCreditsMax
-    uint32_t frame_bytes_max = 0;  // the longest frame that we receive
+    uint32_t frame_bytes_max = 0;  // the longest frame that this side receives
     uint16_t reads_in_flight_max = 0;
     uint16_t send_credits_max =
-        0;             // the most frames that we may have on their way, whatever the peer offers
+        0;             // the most frames that this side may have in flight, whatever the peer
+                       // offers
     uint64_t tag = 0;  // WorkId::kTagBits
   };
 
-  // A link for which nothing but room among the completions exists yet. Errors: RESOURCE_EXHAUSTED.
+  // A link that has only its room in a completion queue. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<Link>> Create(DeviceCompletions& completions,
                                                       const Options& options);
   ~Link();
 
-  // Makes the queue pair and the receives, and posts these. REQUIRES: once, before all that
-  // follows. Errors: RESOURCE_EXHAUSTED, INTERNAL.
+  // Makes the queue pair and the receives, and posts the receives. REQUIRES: called once, before
+  // all that follows. Errors: RESOURCE_EXHAUSTED, INTERNAL.
   absl::Status Make(rdma_cm_id* id);
 
-  // Adopts what the peer offers and makes the queue pair ready. REQUIRES: once, when the CM id
-  // knows the peer's queue pair. Errors: RESOURCE_EXHAUSTED, INTERNAL, INVALID_ARGUMENT.
+  // Adopts the peer's offer and makes the queue pair ready. REQUIRES: called once, when the CM id
+  // has the peer's queue pair. Errors: RESOURCE_EXHAUSTED, INTERNAL, INVALID_ARGUMENT.
   absl::Status Start(rdma_cm_id* id, const ConnectData& peer, const ReadDepth& depth);
 
   const VerbsDevice& device() const { return device_; }
@@ -116,38 +117,38 @@ class Link {
   absl::Status Send(absl::Span<const Bytes> pieces);
   size_t SendRoom() const;
 
-  // Says that we are about to disconnect on purpose. A completion of kGoodbye follows.
+  // Announces an intended disconnect to the peer. A completion of kGoodbye follows.
   void SendGoodbye();
 
-  // The frame (or envelope) that arrived in receive `index`. Credits that came with it are added.
-  // `frame` is empty for a control message; then the receive has been posted again already. Errors:
+  // Returns the frame (or envelope) in receive `index`, and adds the credits that came with it.
+  // `frame` is empty for a control message; the receive is then posted again already. Errors:
   // INVALID_ARGUMENT for a malformed message.
   struct Received {
     Bytes frame;
     bool goodbye = false;
   };
   absl::StatusOr<Received> OnReceived(uint16_t index, uint32_t bytes);
-  // The frame of receive `index` is not needed any more: posts it again, and gives the credit back.
+  // Releases the frame of receive `index`: posts the receive again, and returns the credit.
   void ReleaseFrame(uint16_t index);
 
   // A signalled SEND completed: `index` as in its WorkId.
   void OnSent(uint16_t index);
 
-  // The oldest batch ended; returns its cookie. REQUIRES: there is one.
+  // Removes the oldest batch, which has ended, and returns its cookie. REQUIRES: there is one.
   uint64_t PopBatch();
   bool has_batches() const { return batches_begin_ != batches_end_; }
 
-  // The end of the queue pair, in two steps. From StopPosting on nothing is posted any more. Flush
-  // ends what is: completions follow, of each receive, and, last of the sends, kSentinel. Call
-  // OnDrained for each, whatever its status; drained() tells when nothing is posted any more.
+  // The end of the queue pair, in two steps. After StopPosting no work is posted. Flush ends posted
+  // work: each receive completes, and kSentinel as the last of the sends. Call OnDrained for each
+  // completion, whatever its status. drained() is true when no posted work is left.
   void StopPosting();
   void Flush() const;
   void OnDrained(WorkKind kind);
   bool draining() const { return draining_; }
   bool drained() const { return draining_ && receives_posted_ == 0 && sentinel_seen_; }
-  // Once it is destroyed no READ can land, drained or not, and nothing completes.
+  // Once it is destroyed, no READ can land, drained or not, and no work completes.
   QueuePair TakeQueuePair() { return std::move(queue_pair_); }
-  // REQUIRES: there is no queue pair any more, and nothing will be called but the destructor.
+  // REQUIRES: the queue pair is gone, and the next call is the destructor.
   void LeaveCompletions() { completions_ = CompletionRoom(); }
 
  private:
@@ -180,25 +181,25 @@ class Link {
   uint32_t inline_bytes_max_ = 0;
   CompletionRoom completions_;
 
-  // Sends. Slot number n (counted for ever) lies at n % send_slots_; one more slot is the
-  // goodbye's.
+  // Sends. Slot number n (counted without end) lies at n % send_slots_; one more slot is for the
+  // goodbye.
   uint32_t send_slots_ = 0;
   uint32_t signal_every_ = 1;  // sends
   uint32_t unsignalled_ = 0;   // sends since the last signalled one
   uint64_t sends_posted_ = 0;
   uint64_t sends_done_ = 0;
-  uint32_t send_credits_ = 0;  // frames that we may send now
+  uint32_t send_credits_ = 0;  // frames that may be sent now
   VerbsBuffer send_buffer_;
   size_t send_stride_ = 0;  // bytes
 
   // Receives.
   const uint32_t receives_;       // in all
   uint32_t receives_posted_ = 0;  // of these
-  uint32_t credits_owed_ = 0;     // posted again and not told to the peer yet
+  uint32_t credits_owed_ = 0;     // posted again and not returned to the peer yet
   VerbsBuffer receive_buffer_;
   size_t receive_stride_ = 0;  // bytes
 
-  // READs. Batches are numbered for ever; number n lies at n % batches_.size(), a power of 2.
+  // READs. Batches are numbered without end; number n lies at n % batches_.size(), a power of 2.
   uint32_t reads_in_flight_ = 0;
   uint64_t batches_begin_ = 0;
   uint64_t batches_end_ = 0;
@@ -208,7 +209,7 @@ class Link {
   bool draining_ = false;
   bool sentinel_seen_ = false;
 
-  QueuePair queue_pair_;  // gone before everything that it uses
+  QueuePair queue_pair_;  // destroyed before everything that it uses
 };
 
 }  // namespace osprey::rdma

@@ -1,7 +1,7 @@
-// One move-only owner per object of libibverbs and librdmacm, each made by a factory. Declare them
-// in the order of dependency and destruction is right by itself: channel before id, device before
-// protection domain, completion channel before completion queue, protection domain before memory
-// region and queue pair.
+// One move-only owner per object of libibverbs and librdmacm, each made by a factory. Declaration
+// in the order of dependency makes destruction right: channel before id, device before protection
+// domain, completion channel before completion queue, protection domain before memory region and
+// queue pair.
 //
 // The factories' errors are RESOURCE_EXHAUSTED or INTERNAL with the call and its errno.
 
@@ -29,8 +29,7 @@ absl::Status VerbsError(absl::string_view call, int error);
 // Makes a descriptor nonblocking.
 absl::Status SetNonblocking(int fd);
 
-// Calls kDestroy. What it returns is not looked at: after a device's removal it fails, and nothing
-// can be done.
+// Calls kDestroy and ignores its result: after a device's removal it fails, and there is no remedy.
 template <auto kDestroy>
 struct Destroyer {
   template <typename T>
@@ -39,28 +38,28 @@ struct Destroyer {
   }
 };
 
-// Where CM events arrive. Nonblocking.
+// Delivers CM events. Nonblocking.
 using EventChannel = std::unique_ptr<rdma_event_channel, Destroyer<rdma_destroy_event_channel>>;
 absl::StatusOr<EventChannel> CreateEventChannel();
 
-// One end of a connection, or a listener. Destroying it blocks until its events are acknowledged
-// (they are, always, before they are acted upon), and until the kernel has done with a connection's
-// messages: connections' ids go to a CmReaper (verbs_reaper.h).
+// One end of a connection, or a listener. Its destruction blocks until its events are acknowledged,
+// which always happens before they are handled. It also blocks until the kernel has finished a
+// connection's messages, so connections' ids go to a CmReaper (verbs_reaper.h).
 using CmId = std::unique_ptr<rdma_cm_id, Destroyer<rdma_destroy_id>>;
 absl::StatusOr<CmId> CreateCmId(rdma_event_channel* channel);
 
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroyer<ibv_dealloc_pd>>;
 absl::StatusOr<ProtectionDomain> AllocateProtectionDomain(ibv_context* context);
 
-// Tells of completions by its descriptor. Nonblocking.
+// Reports completions by its descriptor. Nonblocking.
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroyer<ibv_destroy_comp_channel>>;
 absl::StatusOr<CompletionChannel> CreateCompletionChannel(ibv_context* context);
 
-// Pinned and known to a device until destroyed.
+// Pinned and registered with a device until destroyed.
 using MemoryRegion = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 
-// A device's queue pair belongs to no CM id (see verbs_queue_pair.h). Destroying it is what
-// guarantees that the device touches no memory any more on its behalf.
+// The queue pair belongs to no CM id (see verbs_queue_pair.h). After its destruction the device no
+// longer touches memory on its behalf.
 using QueuePair = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 
 }  // namespace osprey::rdma

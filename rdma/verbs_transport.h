@@ -1,18 +1,18 @@
 // The Transport over verbs: one event channel for all CM events, completion queues per device, one
 // epoll descriptor.
 //
-// The hot path (Send, PostReads, Poll) allocates nothing and makes no system call but the device's
-// own doorbell. What is not hot, CM events and asynchronous ones, is looked for by system calls: in
-// every Poll after a sleep or while a connection is being made, else when the kernel's coarse clock
-// has ticked (1 to 10 ms).
+// The hot path (Send, PostReads, Poll) allocates nothing; its only system call is the device's own
+// doorbell. CM events and asynchronous ones are rare, and checked by system calls. Poll checks them
+// after a sleep, or while a connection is being made, else when the kernel's coarse clock has
+// ticked (1 to 10 ms).
 //
-// What could block in the kernel is left to threads of their own: for milliseconds, making queue
-// pairs of those that ask, breaking and destroying all (slow_calls.h); for a minute, destroying CM
-// ids (verbs_reaper.h). All else belongs to the Transport's thread.
+// Calls that could block in the kernel run on background threads. Making queue pairs of requests,
+// and breaking and destroying all, takes milliseconds (slow_calls.h). Destroying CM ids can take a
+// minute (verbs_reaper.h). All else belongs to the Transport's thread.
 //
-// Implemented in verbs_transport.cc (Poll, and the methods on connections that are up),
-// verbs_connecting.cc, verbs_cm_events.cc and verbs_hand_over.cc (how connections come about), and
-// verbs_ending.cc.
+// Implemented in verbs_transport.cc (Poll, and the methods on connections that are up), in
+// verbs_connecting.cc, verbs_cm_events.cc and verbs_hand_over.cc (the making of connections), and
+// in verbs_ending.cc.
 
 #ifndef OSPREY_RDMA_VERBS_TRANSPORT_H_
 #define OSPREY_RDMA_VERBS_TRANSPORT_H_
@@ -44,7 +44,7 @@ namespace osprey::rdma {
 
 struct CmEvent;  // verbs_cm_event.h
 
-// What the Transports of one Domain share. Thread-safe.
+// State that the Transports of one Domain share. Thread-safe.
 struct VerbsShared {
   uint16_t protocol_version = kProtocolVersion;
   std::unique_ptr<VerbsDevices> devices;
@@ -53,7 +53,7 @@ struct VerbsShared {
 
 class VerbsTransport : public Transport {
  public:
-  // REQUIRES: `shared` outlives the result. Errors: INVALID_ARGUMENT for options that cannot be;
+  // REQUIRES: `shared` outlives the result. Errors: INVALID_ARGUMENT for options out of range;
   // RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<VerbsTransport>> Create(VerbsShared& shared,
                                                                 const TransportOptions& options);
@@ -81,12 +81,12 @@ class VerbsTransport : public Transport {
   std::string Describe(ConnectionId id) const override;
   Resources resources() const override;
 
-  // For tests: to look at its attributes, and to do with it what this class never does. nullptr
+  // For tests: to inspect its attributes, and for operations that this class never does. nullptr
   // when there is none.
   ibv_qp* queue_pair(ConnectionId id) const;
 
  private:
-  // What epoll says is ready: an index into readiness_.
+  // A source that epoll reports ready: an index into readiness_.
   struct Source {
     enum class Kind { kCm, kInbox, kHandedOver, kSlowCalls, kDeviceEvents, kCompletions };
     Kind kind;
@@ -102,7 +102,7 @@ class VerbsTransport : public Transport {
     ConnectionId connection;
     uint16_t receive;
   };
-  // The caller's span, as far as it is filled.
+  // The filled part of the caller's span.
   struct Output {
     absl::Span<Event> events;
     size_t count = 0;
@@ -113,7 +113,7 @@ class VerbsTransport : public Transport {
       : shared_(shared), options_(options), chain_(options.reads_in_flight_max) {}
   absl::Status Initialize();
   absl::Status Watch(int fd, Source source);
-  // Who asks, and what else the CM tells, waits in the kernel, and does not wake us.
+  // Leaves connect requests and other CM events in the kernel, where they do not wake us.
   void HoldRequests(bool hold);
 
   // verbs_transport.cc: progress.
@@ -131,7 +131,7 @@ class VerbsTransport : public Transport {
             uint16_t receive);
   void DeliverPending(Output& output);
   void Queue(Event::Kind kind, ConnectionId id, absl::Status status = absl::OkStatus());
-  // The connection when frames and READs may be posted on it, else nullptr.
+  // The connection if frames and READs may be posted on it, else nullptr.
   VerbsConnection* FindConnected(ConnectionId id) const;
 
   // verbs_connecting.cc.
@@ -148,10 +148,10 @@ class VerbsTransport : public Transport {
   void OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link, absl::Status status);
   absl::Status StartAccepting(VerbsConnection& connection);
   void OnConnectRequest(const CmEvent& event);
-  // The new connection; kNone: it was refused. It and Refuse may destroy the id, so that every
-  // fetched event of it must have been acknowledged.
+  // The new connection; kNone: it was refused. This and Refuse may destroy the id, so every fetched
+  // event of it must have been acknowledged.
   ConnectionId AddRequested(VerbsHandedOver asking);
-  // Of an id that asks, and for which nothing has been made.
+  // Refuses an id that requests a connection, for which nothing has been made.
   void Refuse(CmId id, RejectReason reason);
   void BecomeConnected(VerbsConnection& connection);
 
@@ -164,14 +164,14 @@ class VerbsTransport : public Transport {
   absl::Status FailureOf(const VerbsConnection& connection, const CmEvent& event) const;
   absl::Status RejectionOf(const VerbsConnection& connection, const CmEvent& event) const;
 
-  // verbs_ending.cc. Break does nothing to a connection that is ending already.
+  // verbs_ending.cc. Break ignores a connection that is ending already.
   void Break(VerbsConnection& connection, absl::Status status);
   void StartGoodbye(VerbsConnection& connection);
   void StartBreaking(VerbsConnection& connection);
   void StartDrain(VerbsConnection& connection);
   void Destroy(VerbsConnection& connection);
   void End(VerbsConnection& connection);
-  // `seen_all`: every completion that there is has been looked at.
+  // `seen_all`: every available completion has been handled.
   void FinishEnding(bool seen_all);
   void SetState(VerbsConnection& connection, ConnectionState state);
 
@@ -180,10 +180,10 @@ class VerbsTransport : public Transport {
   std::unique_ptr<CmReaper> reaper_;                             // and the CM events' channel
   std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
   std::unique_ptr<DeviceInbox> inbox_;
-  std::unique_ptr<Inbox<VerbsHandedOver>> handed_over_;  // what other Transports gave us
+  std::unique_ptr<Inbox<VerbsHandedOver>> handed_over_;  // from other Transports
   std::vector<CmId> listeners_;
   ConnectionTable connections_;
-  std::unique_ptr<SlowCalls> slow_calls_;  // has some connections' links
+  std::unique_ptr<SlowCalls> slow_calls_;  // holds some connections' links
   ReadChain chain_;
 
   std::vector<ConnectionId> ending_;  // kSayingGoodbye, kDraining
@@ -196,7 +196,7 @@ class VerbsTransport : public Transport {
   size_t connecting_ = 0;         // connections that wait for a CM event, or for slow_calls_
   size_t batches_in_flight_ = 0;  // of READs, of all connections
   bool look_around_ = true;       // at the next Poll
-  int64_t coarse_tick_ = 0;       // when we last looked around, as the coarse clock has it
+  int64_t coarse_tick_ = 0;       // coarse time of the last look around
   uint32_t polls_unclocked_ = 0;
   bool device_lost_ = false;
   UniqueFd epoll_;
