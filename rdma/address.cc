@@ -27,7 +27,7 @@ absl::Status Invalid(absl::string_view uri, absl::string_view what) {
 }
 
 bool IsIpv6Literal(absl::string_view host) {
-  // A zone (fe80::1%eth0) is for the resolver to judge; the part before it must be an address.
+  // The resolver checks the zone (fe80::1%eth0); the part before it must be an address.
   const std::string literal(host.substr(0, host.find('%')));
   in6_addr parsed;
   return inet_pton(AF_INET6, literal.c_str(), &parsed) == 1;

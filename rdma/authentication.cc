@@ -25,7 +25,7 @@ using Label = std::array<char, 32>;
 constexpr Label kClientLabel = {"osprey 3: proof of the client"};
 constexpr Label kServerLabel = {"osprey 3: proof of the server"};
 
-// Makes one; hashes what both kinds begin with.
+// Computes a MAC, beginning with the part that both kinds share.
 class Hash {
  public:
   Hash(const AuthKey& key, const Label& label, const Nonces& nonces) {
@@ -34,7 +34,7 @@ class Hash {
     Add(nonces.server.data(), nonces.server.size());
     Add(nonces.client.data(), nonces.client.size());
   }
-  // It holds what was derived from the key.
+  // It holds data derived from the key.
   ~Hash() { sodium_memzero(&state_, sizeof(state_)); }
   Hash(const Hash&) = delete;
   Hash& operator=(const Hash&) = delete;
@@ -82,7 +82,8 @@ absl::Status CheckFile(const std::string& path, const struct stat& info) {
                      absl::Hex((info.st_mode >> 6) & 7), absl::Hex((info.st_mode >> 3) & 7),
                      absl::Hex(info.st_mode & 7), "); fix it with: chmod 600 ", path));
   }
-  // The owner of a file can replace its key at any time, and then reads and answers in our name.
+  // The owner of a file can replace its key at any time, and could then read and answer in our
+  // name.
   const uid_t user = geteuid();
   if (info.st_uid != 0 && info.st_uid != user) {
     return absl::PermissionDeniedError(absl::StrCat(
@@ -92,7 +93,7 @@ absl::Status CheckFile(const std::string& path, const struct stat& info) {
   return absl::OkStatus();
 }
 
-// Bytes read, at most `bytes`, or a negative errno.
+// Returns the number of bytes read, at most `bytes`, or a negative errno.
 ssize_t ReadWhole(int fd, unsigned char* data, size_t bytes) {
   size_t done = 0;
   while (done < bytes) {
@@ -120,7 +121,7 @@ absl::StatusOr<AuthKey::Pointer> AuthKey::FromBytes(absl::string_view bytes) {
 }
 
 absl::StatusOr<AuthKey::Pointer> AuthKey::FromFile(const std::string& path) {
-  // Nonblocking, or it would wait for whoever writes into a pipe of that name.
+  // Nonblocking, since open() of a pipe would wait for its writer.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return CannotOpen(path, errno);
   struct stat info;
@@ -135,7 +136,7 @@ absl::StatusOr<AuthKey::Pointer> AuthKey::FromFile(const std::string& path) {
   absl::StatusOr<Pointer> key = FromBytes({reinterpret_cast<const char*>(bytes.data()), size});
   sodium_memzero(bytes.data(), bytes.size());
   if (!key.ok()) {
-    // Of one that is too long no more was read than shows it.
+    // Of a file that is too long, only enough was read to detect that.
     return absl::InvalidArgumentError(
         absl::StrCat(KeyFile(path), " holds ", size > kAuthKeyBytesMax ? "more than " : "",
                      std::min(size, kAuthKeyBytesMax), " bytes; a key has ", kAuthKeyBytesMin,
@@ -166,7 +167,7 @@ bool SameProof(const Proof& a, const Proof& b) {
 }
 
 Nonce RandomNonce() {
-  // Thread-safe, and cheap when it was called before.
+  // Thread-safe, and cheap after the first call.
   const int initialized = sodium_init();
   assert(initialized >= 0);
   (void)initialized;

@@ -51,7 +51,7 @@ std::vector<VerbsDevice> ListVerbsDevices() {
 }
 
 ForkSupport GetForkSupport() {
-  // The first listing of devices is what makes libibverbs look at its environment.
+  // libibverbs reads its environment when it lists devices for the first time.
   int count = 0;
   const std::unique_ptr<ibv_device*, FreeDevices> list(ibv_get_device_list(&count));
   switch (ibv_is_fork_initialized()) {

@@ -13,8 +13,8 @@ static_assert(std::endian::native == std::endian::little,
 
 absl::StatusOr<ConnectData> ParseConnectData(Bytes bytes, uint16_t version) {
   ConnectData data;
-  // Magic, version and length stand first in every version; only then is the rest known to be what
-  // we think.
+  // Magic, version and length stand first in every version. The other fields have our layout only
+  // if these match.
   constexpr size_t kPrefixBytes = offsetof(ConnectData, reason);
   if (bytes.size() < kPrefixBytes) {
     return NotOspreyError(absl::StrCat("its connect data has ", bytes.size(), " bytes"));
@@ -53,7 +53,7 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
     case RejectReason::kVersionMismatch:
       break;
   }
-  // A peer of our version knows no other reason: a version mismatch shows in its version, not here.
+  // Every reason of our version is listed above. A version mismatch shows in the version, not here.
   return NotOspreyError(
       absl::StrCat("it rejects connections for the unknown reason ", rejection.reason));
 }

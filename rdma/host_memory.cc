@@ -32,12 +32,11 @@ namespace {
 // serves.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// The last seal forbids to add others, F_SEAL_WRITE among them, which would break the owner's own
-// mapping.
+// The last seal forbids adding others. F_SEAL_WRITE among them would break the owner's own mapping.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-// What the kernel thinks can be allocated without swapping; the largest number when it does not
-// say.
+// The kernel's estimate of what can be allocated without swapping; the largest number if there is
+// none.
 uint64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string name, number, unit;
@@ -58,10 +57,10 @@ absl::Status NotEnough(const std::string& name, size_t bytes, absl::string_view 
                    "or the container's memory)"));
 }
 
-// Commits every page of the mapping, or says that it cannot.
+// Commits every page of the mapping. False: it cannot.
 bool Populate(int fd, std::byte* data, size_t bytes) {
   if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return true;
-  // Allocates the file's pages without mapping them: the faults that remain cannot fail.
+  // Allocates the file's pages without mapping them, so that later faults cannot fail.
   return errno == EINVAL && fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0;
 }
 
@@ -77,19 +76,18 @@ absl::StatusOr<Mapped> Map(const std::string& name, size_t bytes, unsigned huge_
   if (!mapped.fd.valid()) return NotEnough(name, bytes, "memfd_create");
   const int fd = mapped.fd.get();
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return NotEnough(name, bytes, "ftruncate");
-  // Mapping huge pages reserves them: here it fails when there are too few, and not later by
-  // SIGBUS.
+  // Mapping huge pages reserves them. With too few, it fails here, instead of later by SIGBUS.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return NotEnough(name, bytes, "mmap");
   mapped.data = static_cast<std::byte*>(data);
-  // Only a wish, which kernels without transparent huge pages for shared memory do not grant.
+  // A hint, which kernels without transparent huge pages for shared memory ignore.
   if (huge_flags == 0 && bytes >= kHugePageBytes) (void)madvise(data, bytes, MADV_HUGEPAGE);
   if (prefault && !Populate(fd, mapped.data, bytes)) {
     const absl::Status status = NotEnough(name, bytes, "populate");
     munmap(data, bytes);
     return status;
   }
-  // After the mapping was made, as the seals forbid to make another one like it.
+  // Sealed after the mapping was made, as the seals forbid another one like it.
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
     const int error = errno;
     munmap(data, bytes);
@@ -106,12 +104,12 @@ absl::StatusOr<HostMemory> HostMemory::Create(const std::string& name, size_t by
                                               const HostMemoryOptions& options) {
   if (bytes == 0)
     return absl::InvalidArgumentError(absl::StrCat("memory of 0 bytes asked for ", name));
-  // Sizes near 2^63 would overflow when rounded up, and off_t.
+  // Sizes near 2^63 would overflow in rounding, and in off_t.
   if (bytes > static_cast<size_t>(std::numeric_limits<off_t>::max()) - kHugePageBytes) {
     errno = EFBIG;
     return NotEnough(name, bytes, "ftruncate");
   }
-  // Populating more than there is would not fail: it would summon the kernel's out-of-memory
+  // Populating more than is available would not fail, but trigger the kernel's out-of-memory
   // killer.
   if (options.prefault && bytes > AvailableBytes()) {
     errno = ENOMEM;

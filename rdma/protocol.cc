@@ -7,14 +7,14 @@ namespace {
 
 constexpr uint64_t kLivenessBytes = 8;
 
-// One wrong field. Every refusal of this file is made here, so that each names its field and what
-// it held.
+// The error of one wrong field. Every refusal of this file is made here, so that each names its
+// field and its value.
 absl::Status Bad(absl::string_view field, uint64_t value, absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat("malformed frame: ", field, " is ", value, ", expected ", expected));
 }
 
-// How session and sequence must look in a frame of this opcode.
+// The required session and sequence of a frame with this opcode.
 enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
 
 Addressing AddressingOf(uint8_t opcode) {
@@ -61,7 +61,8 @@ absl::Status CheckAddressing(const FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// Copies the fixed body out (frames have no alignment) and says where the bytes after it start.
+// Copies the fixed body out (frames have no alignment) and returns the offset of the bytes after
+// it.
 template <typename Body>
 absl::StatusOr<Body> FixedBody(FrameBytes frame) {
   constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
@@ -81,7 +82,7 @@ absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
   return Bad("length", frame.size(), absl::StrCat(frame.size() - rest.size()));
 }
 
-// The body of a message that has no more than that.
+// Parses a message that consists of its body.
 template <typename Body>
 absl::StatusOr<Body> WholeBody(FrameBytes frame) {
   absl::StatusOr<Body> body = FixedBody<Body>(frame);
@@ -113,8 +114,8 @@ absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool 
   return absl::OkStatus();
 }
 
-// What Delete, Increment, Append and Expire have in common: a condition on the version, two
-// reserved fields, and the key at the start of `rest`, which is returned.
+// The common part of Delete, Increment, Append and Expire: a condition on the version, two reserved
+// fields, and the key at the start of `rest`. Returns the key.
 template <typename Body>
 absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes rest) {
   if (absl::Status status =
@@ -359,7 +360,7 @@ absl::StatusOr<Reply> ParseReply(FrameBytes frame) {
     return Bad("data_length", body->data_length,
                absl::StrCat("the ", data.size(), " bytes that follow"));
   }
-  // A value comes whole or not at all.
+  // A reply has the whole value or none of it.
   if (body->value_length != 0 && body->data_length != 0 &&
       body->value_length != body->data_length) {
     return Bad("value_length", body->value_length, "0, or data_length when there is data");

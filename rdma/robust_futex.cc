@@ -23,14 +23,14 @@ struct RobustFutex::State {
 
   uint32_t& word;
   pthread_t thread = {};
-  // What the kernel looks at when the thread ends: a list of one.
+  // The list that the kernel reads when the thread ends; it has one entry.
   robust_list_head head = {};
   robust_list entry = {};
 
   std::mutex mutex;
   std::condition_variable changed;
   // Under the mutex.
-  bool held = false;  // or could not be
+  bool held = false;  // or failed
   int error = 0;
   bool ends = false;
 };
@@ -61,7 +61,7 @@ RobustFutex::~RobustFutex() {
     state_->ends = true;
     state_->changed.notify_all();
   }
-  // By the end of the thread the kernel has changed the word.
+  // When the thread has ended, the kernel has changed the word.
   pthread_join(state_->thread, nullptr);
 }
 
@@ -71,7 +71,7 @@ void* RobustFutex::Run(void* argument) {
   state.entry.next = &state.head.list;
   state.head.futex_offset =
       reinterpret_cast<char*>(&state.word) - reinterpret_cast<char*>(&state.entry);
-  // In place of the list of glibc, which keeps the robust mutexes of the thread there: it has none.
+  // Replaces glibc's list, which holds the thread's robust mutexes: it has none.
   const bool told = syscall(SYS_set_robust_list, &state.head, sizeof(state.head)) == 0;
   std::unique_lock<std::mutex> lock(state.mutex);
   if (told) {

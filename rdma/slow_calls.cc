@@ -30,7 +30,7 @@ struct SlowCalls::State {
   std::condition_variable changed;
   // Under the mutex.
   std::deque<Task> waiting[kKinds];
-  size_t next = 0;  // of `waiting`, whose turn it is
+  size_t next = 0;  // of `waiting`, the kind whose turn it is
   bool leaving = false;
 
   // The oldest of the kind whose turn it is, if that has any.
@@ -47,7 +47,7 @@ struct SlowCalls::State {
 
   void Make(Task task) {
     task.call();
-    task.call = nullptr;  // here, with what it owns
+    task.call = nullptr;  // destroyed here, with all that it owns
     (void)done->Put([&] { return absl::StatusOr<Task>(std::move(task)); });
   }
 };

@@ -41,7 +41,7 @@ socklen_t LengthOf(const sockaddr* address) {
 }
 
 uint16_t PortOf(const sockaddr* address) {
-  // The port stands at the same place in both families.
+  // The port is at the same offset in both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
 }
 
@@ -53,7 +53,7 @@ bool IsLinkLocal(const sockaddr* address) {
   return address->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&Ipv6(address));
 }
 
-// Whether an RDMA device has this address.
+// True if an RDMA device has this address.
 bool BindsToDevice(rdma_event_channel* channel, const sockaddr* address) {
   absl::StatusOr<CmId> id = CreateCmId(channel);
   if (!id.ok()) return false;

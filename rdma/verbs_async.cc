@@ -12,11 +12,11 @@
 namespace osprey::rdma {
 namespace {
 
-// Events read at one go. More stay in the kernel, and the descriptor readable.
+// Events read in one call. More stay in the kernel, and the descriptor stays readable.
 constexpr int kEventsPerCollect = 64;
 
-// A storm of notices (a flapping port) must not eat memory in a process that does not poll.
-// Device-wide troubles come first in any storm, and connections notice their own troubles without
+// Bounds the memory of a process that does not poll during a storm of notices (a flapping port).
+// Device-wide errors come first in any storm, and connections detect their own errors without
 // notices.
 constexpr size_t kNoticesMax = 1024;
 
@@ -73,8 +73,7 @@ void AsyncEvents::Collect(ibv_context* device) {
   for (int i = 0; i < kEventsPerCollect; i++) {
     ibv_async_event event;
     if (ibv_get_async_event(device, &event) != 0) return;
-    // The queue pair cannot go before the event is acknowledged; its number may be used by nobody
-    // afterwards.
+    // The queue pair exists until the event is acknowledged. Afterwards its number may be unused.
     const DeviceNotice notice{device, event.event_type, QueuePairOf(event)};
     ibv_ack_async_event(&event);
     for (DeviceInbox* inbox : inboxes_) inbox->Put(notice);

@@ -19,7 +19,7 @@ namespace {
 
 using State = ConnectionState;
 
-// Finding the path to the peer: two seconds, as for its address (verbs_connecting.cc).
+// Time for finding the path to the peer: two seconds, as for its address (verbs_connecting.cc).
 constexpr int kResolveRouteMs = 2000;
 
 // Reasons of a rejection, from the InfiniBand specification (Vol. 1, 12.6.7.2; ib_cm.h in the
@@ -52,18 +52,18 @@ absl::Status ConnectError(absl::string_view name, int error, const VerbsConnecti
   }
 }
 
-// One, and more at the next Poll: most of them make a connection or break one, which takes the
-// kernel milliseconds, and the frames of all other connections wait meanwhile.
+// Reads one event, and more at the next Poll. Most events make a connection or break one, which
+// takes the kernel milliseconds; the frames of all other connections wait meanwhile.
 void VerbsTransport::ReadCmEvent() {
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
   look_around_ = true;
   CmEvent copy(*event);
   const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
-  // Its id may have come to this channel just now, with a connection that we have not taken over
-  // yet (HandOver puts it into the inbox in one step with that). It is taken from the inbox before
-  // the acknowledgement, until which the pointer in the event names this id and no later one. It
-  // becomes a connection after the acknowledgement: refusing one may destroy its id, and
+  // The event's id may have moved to this channel just now, with a connection that is still in the
+  // inbox. (HandOver does both in one step.) The connection is taken from the inbox before the
+  // acknowledgement. Until then, the pointer in the event names this id and no later one. It is
+  // added to the table after the acknowledgement. Refusing it may destroy its id, and
   // rdma_destroy_id waits for the acknowledgement of that id's events.
   std::vector<VerbsHandedOver> handed_over;
   if (!is_request && connections_.Find(copy.connection) == nullptr)
@@ -76,15 +76,15 @@ void VerbsTransport::ReadCmEvent() {
     if (is_of_event) copy.connection = id;
   }
   VerbsConnection* const connection = connections_.Find(copy.connection);
-  // Listeners receive no event but their device's removal; an id that was handed over may receive
+  // The only event of listeners is their device's removal; an id that was handed over may receive
   // any.
   if (connection != nullptr) OnCmEvent(*connection, copy);
   if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
 }
 
-// Every event in every state: what is not expected in a state is ignored, or breaks the connection,
-// which does nothing to one that is ending. Not `const absl::Status&`s but plain returns, to keep
-// each case one line.
+// Handles every event in every state. An event that is not expected in a state is ignored, or
+// breaks the connection, without effect on an ending one. Each case is one line, so it uses plain
+// returns, not `const absl::Status&`s.
 void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: {
@@ -120,7 +120,7 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
     case RDMA_CM_EVENT_DISCONNECTED:  // may come twice, or never
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return Break(connection, FailureOf(connection, event));
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT:    // nothing waits for it: the id is usually gone by then
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:    // ignored: the id is usually gone by then
     case RDMA_CM_EVENT_ADDR_CHANGE:      // the path of a connection that is up does not change
     case RDMA_CM_EVENT_CONNECT_REQUEST:  // not for a connection
     case RDMA_CM_EVENT_MULTICAST_JOIN:
@@ -154,7 +154,7 @@ absl::Status VerbsTransport::RejectionOf(const VerbsConnection& connection,
     case kRejectTimeout:
       return UnreachableError(connection.peer, "the connection could not be made in time");
     case kRejectByConsumer: {
-      // The kernel rejects so, without data, on behalf of a process that ended before it accepted.
+      // The kernel rejects without data on behalf of a process that ended before it accepted.
       if (AllZero(event.data()))
         return UnreachableError(connection.peer, "the server ended before it accepted us");
       const absl::StatusOr<ConnectData> peer =

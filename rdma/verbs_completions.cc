@@ -9,16 +9,16 @@
 namespace osprey::rdma {
 namespace {
 
-// Of the first completion queue: a client's few connections, or a server's first ten, in 256 KiB on
-// soft-RoCE.
+// Entries of the first completion queue: enough for a client's few connections, or a server's first
+// ten. 256 KiB on soft-RoCE.
 constexpr uint32_t kEntriesFirst = 4096;
-// Queues of one device: with each twice as large as the one before, soft-RoCE's limit lets these
-// serve some 20,000 connections of the default size. A bound, so that polling them all is bounded.
+// Queues of one device; a bound on the work of polling them all. Each is twice as large as the one
+// before, so soft-RoCE's limit allows some 20,000 connections of the default size.
 constexpr size_t kQueuesMax = 128;
-// Acknowledging takes a mutex, so it is done for many events at once; before the counter could ever
-// overflow.
+// Acknowledging takes a mutex, so many events are acknowledged at once, long before the counter
+// could overflow.
 constexpr unsigned kAcknowledgeBatch = 64;
-// Events read from a channel at one go. More stay in it, and the descriptor readable.
+// Events read from a channel in one call. More stay in it, and the descriptor stays readable.
 constexpr int kEventsPerRead = 128;
 
 }  // namespace
@@ -36,14 +36,14 @@ absl::StatusOr<std::unique_ptr<CompletionQueue>> CompletionQueue::Create(const V
 }
 
 CompletionQueue::~CompletionQueue() {
-  // ibv_destroy_cq waits for it.
+  // ibv_destroy_cq waits for the acknowledgement.
   if (unacknowledged_ > 0) ibv_ack_cq_events(queue_, unacknowledged_);
   (void)ibv_destroy_cq(queue_);
 }
 
 bool CompletionQueue::Fetch() {
-  // A negative result means that the queue is unusable (overrun): its connections are told by an
-  // async event.
+  // A negative result means that the queue is unusable (overrun). An async event reports that to
+  // its connections.
   const int count = ibv_poll_cq(queue_, kCompletionsPerPoll, completions_);
   next_ = 0;
   end_ = std::max(count, 0);
@@ -56,7 +56,7 @@ bool CompletionQueue::Arm() {
     if (ibv_req_notify_cq(queue_, /*solicited_only=*/0) != 0) return false;
     armed_ = true;
   }
-  // What completed between the last poll and the request causes no event.
+  // A completion between the last poll and the request causes no event.
   return !Fetch();
 }
 

@@ -1,5 +1,5 @@
-// How connections of a VerbsTransport come about. The states and transitions are drawn in
-// verbs_connection.h.
+// How a VerbsTransport establishes connections. verbs_connection.h draws the states and
+// transitions.
 
 #include <rdma/rdma_cma.h>
 
@@ -20,11 +20,11 @@ namespace {
 
 using State = ConnectionState;
 
-// Finding the peer's link address. Two seconds bear a lost ARP request or two; who has less time
-// calls Disconnect.
+// Time for finding the peer's link address. Two seconds tolerate a lost ARP request or two; a
+// caller with less time calls Disconnect.
 constexpr int kResolveAddressMs = 2000;
-// Connect requests not yet fetched, as many as the kernel allows by default. One more is dropped,
-// which costs its sender 4.3 s; so a whole data centre may reconnect at once.
+// Connect requests not yet fetched, as many as the kernel allows by default, so that a whole data
+// centre may reconnect at once. One more is dropped, which costs its sender 4.3 s.
 constexpr int kBacklog = 1024;
 void* ContextOf(ConnectionId id) { return reinterpret_cast<void*>(static_cast<uintptr_t>(id)); }
 
@@ -49,7 +49,7 @@ absl::StatusOr<Address> ParseRdmaAddress(absl::string_view uri) {
   return address;
 }
 
-// What a client can put behind rdma:// to reach a listener bound to `bound`.
+// The part after rdma:// by which clients can reach a listener bound to `bound`.
 std::string ReachableUri(rdma_cm_id* listener) {
   const sockaddr* const bound = rdma_get_local_addr(listener);
   if (!IsWildcard(bound)) return UriOf(bound);
@@ -66,7 +66,7 @@ std::string ReachableUri(rdma_cm_id* listener) {
 // ---- Listening and connecting -----------------------------------------------------------------
 
 absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64_t incarnation) {
-  (void)incarnation;  // a READ of a region that is gone fails by itself
+  (void)incarnation;  // a READ of a region that is gone fails without it
   const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/true);
@@ -74,7 +74,7 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   absl::StatusOr<CmId> id = CreateCmId(reaper_->channel());
   if (!id.ok()) return id.status();
   if (rdma_bind_addr(id->get(), resolved->get()) != 0) return BindError(*address, *resolved, errno);
-  // The kernel binds to 127.0.0.1 without a device, and would listen there for nobody.
+  // The kernel binds to 127.0.0.1 without a device; such a listener would receive no requests.
   if ((*id)->verbs == nullptr && !IsWildcard(resolved->get())) {
     return NotRdmaAddressError(HostOf(resolved->get()), RdmaAddresses());
   }
@@ -95,7 +95,7 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint
     return absl::InvalidArgumentError(
         absl::StrCat(uri, " is an address to listen at, not to connect to"));
   }
-  // Said at once, as it is the most frequent mistake, and as the CM's own answer to it differs by
+  // Reported at once, as it is the most frequent mistake, and as the CM's own error differs by
   // kernel.
   if (IsLoopback(resolved->get())) {
     const std::string host = HostOf(resolved->get());
@@ -109,7 +109,7 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint
   connection->peer = address->ToString();
   connection->target = *resolved;
   connection->affinity = affinity;
-  connecting_++;  // its first state
+  connecting_++;  // in its first state
   if (absl::Status status = StartConnecting(*connection); !status.ok()) Break(*connection, status);
   return connection->id;
 }
@@ -119,8 +119,8 @@ absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
   if (!id.ok()) return id.status();
   connection.cm_id = *std::move(id);
   connection.cm_id->context = ContextOf(connection.id);
-  // For the CM's own messages, and for the peer's queue pair when it leaves the choice to the CM.
-  // Ours is set by MoveToReady in any case, so a kernel without the option does no harm.
+  // For the CM's own messages, and for the peer's queue pair if its side leaves the choice to the
+  // CM. MoveToReady sets ours in any case, so a kernel without the option does no harm.
   uint8_t timeout = kAckTimeoutExponent;
   (void)rdma_set_option(connection.cm_id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
                         &timeout, sizeof(timeout));
@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& c
 }
 
 absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
-  // What the server offers is not known yet.
+  // The server's offer is not known yet.
   absl::StatusOr<std::unique_ptr<Link>> link =
       NewLink(connection, kReceiveCreditsMax, options_.frame_bytes_max);
   if (!link.ok()) return link.status();
@@ -210,8 +210,8 @@ absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const
 void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
   const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
-  // Before anything is made for it. Who speaks another version learns from our data which one we
-  // speak.
+  // Rejected before anything is made for it. A peer of another version reads our version in our
+  // data.
   if (!peer.ok()) return Refuse(std::move(id), RejectReason::kVersionMismatch);
   std::string name = UriOf(rdma_get_peer_addr(id.get()));
   std::string host = HostOf(rdma_get_peer_addr(id.get()));
@@ -225,8 +225,8 @@ void VerbsTransport::OnConnectRequest(const CmEvent& event) {
 void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   const ConnectData data = OurData(reason);
   (void)rdma_reject(id.get(), &data, sizeof(data));
-  // Never accepted, so that nothing is repeated on its behalf: when there is no room, it is quick
-  // enough to be destroyed here. All events of it that were fetched have been acknowledged.
+  // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
+  // destroyed here, quickly. All its fetched events have been acknowledged.
   if (reaper_->has_room()) reaper_->HandOver(std::move(id));
 }
 
@@ -260,9 +260,9 @@ absl::Status VerbsTransport::Accept(ConnectionId id) {
   return status;
 }
 
-// The queue pair is ready before the peer hears of it, so that nothing arrives while another thread
-// has it. Who asks next waits until it is: of those that wait in the kernel none is forgotten, and
-// those that have been taken from it count as being let in.
+// The queue pair is ready before the peer is answered, so that no frame arrives while another
+// thread has it. Further requests wait until then. Those in the kernel are kept, and those that
+// were fetched count as being accepted.
 absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
   const ConnectData& peer = connection.peer_data;
   absl::StatusOr<std::unique_ptr<Link>> made =

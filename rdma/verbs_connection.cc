@@ -6,7 +6,7 @@
 namespace osprey::rdma {
 namespace {
 
-// Relaxed: it only has to differ for each.
+// Relaxed: the values only have to differ.
 std::atomic<uint64_t> next_serial{1};
 
 }  // namespace

@@ -44,7 +44,7 @@ uint64_t PinnedBytes() {
   return absl::SimpleAtoi(ProcessStatus("VmPin:"), &kib) ? kib * 1024 : 0;
 }
 
-// Fails when registering `bytes` more must fail: ibv_reg_mr itself says only ENOMEM. A memory
+// Fails if registering `bytes` more must fail, since ibv_reg_mr itself returns only ENOMEM. Memory
 // registered with two devices is pinned, and counted, twice.
 absl::Status CheckMemlock(uint64_t bytes) {
   rlimit limit = {};
@@ -93,8 +93,8 @@ absl::StatusOr<std::unique_ptr<VerbsDevices>> VerbsDevices::Open() {
   devices->contexts_.reset(rdma_get_devices(&count));
   const int error = errno;
   if (devices->contexts_ == nullptr) {
-    // Without devices librdmacm says ENODEV, and EPERM without the modules; a device that cannot be
-    // opened is another matter.
+    // Without devices librdmacm returns ENODEV, and EPERM without the modules. A device that cannot
+    // be opened is a different error.
     if (error == EACCES || error == ENOMEM || error == EMFILE)
       return VerbsError("rdma_get_devices", error);
     return NoDeviceError();
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<VerbsMemory>> VerbsMemory::Register(const VerbsDe
 absl::StatusOr<std::unique_ptr<VerbsMemory>> VerbsMemory::Allocate(const VerbsDevices& devices,
                                                                    const std::string& name,
                                                                    size_t bytes, Access access) {
-  // Before the storage, which costs more than an answer.
+  // Checked before the storage is allocated, which costs more.
   if (absl::Status status = CheckMemlock(uint64_t{bytes} * devices.all().size()); !status.ok())
     return status;
   absl::StatusOr<std::unique_ptr<HostMemory>> storage = AllocateStorage(name, bytes);

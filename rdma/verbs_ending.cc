@@ -1,5 +1,4 @@
-// How connections of a VerbsTransport end. The states and transitions are drawn in
-// verbs_connection.h.
+// How connections of a VerbsTransport end. verbs_connection.h draws the states and transitions.
 
 #include <rdma/rdma_cma.h>
 
@@ -14,12 +13,12 @@ namespace {
 
 using State = ConnectionState;
 
-// How long a goodbye may wait for READs before it and for the peer's acknowledgement. It takes
-// microseconds, or tens of milliseconds on a machine that is overloaded; a peer that does not
-// answer is not worth more.
+// The longest wait of a goodbye for READs before it and for the peer's acknowledgement. It takes
+// microseconds, or tens of milliseconds on an overloaded machine. A longer wait has no use if the
+// peer does not answer.
 constexpr std::chrono::milliseconds kGoodbyeMax(100);
-// How long a broken queue pair may take to flush. It takes microseconds; destroying it ends the
-// wait in any case.
+// The longest flush of a broken queue pair. It takes microseconds; destroying it ends the wait in
+// any case.
 constexpr std::chrono::milliseconds kDrainMax(200);
 
 }  // namespace
@@ -50,8 +49,8 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
     case State::kConnecting:
     case State::kRequested:
     case State::kAccepting:
-      // Nothing was READ yet. Destroying the id tells the peer; who waits to be accepted is told
-      // now, as the id may have to wait for others. It fails when Reject was first: no matter.
+      // No READ was posted yet. Destroying the id rejects the peer. The rejection is sent now, as
+      // the id may have to wait for others. It fails if Reject was first, which does no harm.
       if (connection.state == State::kRequested)
         (void)rdma_reject(connection.cm_id.get(), nullptr, 0);
       connection.end_status = std::move(status);
@@ -86,7 +85,7 @@ void VerbsTransport::StartBreaking(VerbsConnection& connection) {
       SlowCalls::kEnd,
       [link = connection.link.get(), id = connection.cm_id.get()] {
         link->Flush();
-        (void)rdma_disconnect(id);  // fails when the peer was first: no matter
+        (void)rdma_disconnect(id);  // fails if the peer was first, which does no harm
       },
       [this, id = connection.id] { StartDrain(*connections_.Find(id)); });
 }
@@ -99,10 +98,11 @@ void VerbsTransport::StartDrain(VerbsConnection& connection) {
 
 void VerbsTransport::FinishEnding(bool seen_all) {
   const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
-  // Whether this one is out of ending_.
+  // True if this one has left ending_.
   const auto finish = [&](ConnectionId id) {
     VerbsConnection& connection = *connections_.Find(id);
-    // Time counts only against the device and the peer: not while completions wait for us.
+    // The bound limits the device and the peer, so it does not apply while completions wait for
+    // this thread.
     const bool late = seen_all && now >= connection.bound;
     if (connection.state == State::kSayingGoodbye) {
       if (late) StartBreaking(connection);
@@ -126,7 +126,7 @@ void VerbsTransport::Destroy(VerbsConnection& connection) {
       [this, id = connection.id] { End(*connections_.Find(id)); });
 }
 
-// Nothing can land any more.
+// No READ can land any more.
 void VerbsTransport::End(VerbsConnection& connection) {
   const absl::Status unread =
       connection.end_status.ok()
@@ -137,7 +137,7 @@ void VerbsTransport::End(VerbsConnection& connection) {
     Queue(Event::Kind::kReadsDone, connection.id, unread);
     pending_.back().event.cookie = connection.link->PopBatch();
   }
-  // The kernel may take its time.
+  // The kernel may take long.
   reaper_->HandOver(std::move(connection.cm_id));
   SetState(connection, State::kEnded);
   Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);

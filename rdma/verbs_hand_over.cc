@@ -1,4 +1,4 @@
-// The part of VerbsTransport by which a connection that asks goes to another thread: its CM id, for
+// The part of VerbsTransport that moves a requested connection to another thread. Its CM id, for
 // which nothing has been made yet, moves to the event channel of the other Transport.
 
 #include <rdma/rdma_cma.h>
@@ -11,8 +11,8 @@
 
 namespace osprey::rdma {
 
-// rdma_migrate_id waits until the events of the id that were fetched have been acknowledged: they
-// are, always, before they are acted upon. Those that the kernel still has go with the id.
+// rdma_migrate_id waits until the id's fetched events have been acknowledged, which always happens
+// before they are handled. Events that are still in the kernel move with the id.
 absl::Status VerbsTransport::HandOver(ConnectionId id, Transport& other) {
   VerbsConnection* const connection = connections_.Find(id);
   if (connection == nullptr || connection->state != ConnectionState::kRequested)

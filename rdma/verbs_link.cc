@@ -14,7 +14,7 @@ namespace {
 
 // Frames start on cache lines of their own, so that the device and the CPU do not contend for one.
 constexpr size_t kCacheLineBytes = 64;
-// Send slots that data frames leave alone, so that credits can always be given back.
+// Send slots that data frames do not use, so that credits can always be returned.
 constexpr uint32_t kControlSlots = 2;
 // Work requests of the send queue besides READs and slots: the goodbye and the sentinel.
 constexpr uint32_t kLastWords = 2;
@@ -27,12 +27,12 @@ size_t Stride(uint32_t frame_bytes_max) {
          kCacheLineBytes;
 }
 
-// Signalling every fourth part of the credits costs few completions and lets few slots wait for
-// one. At most half of the slots, or all could wait for a signal that never comes.
+// Signals at every quarter of the credits, so that completions are few and few slots wait for one.
+// At most at half of the slots: otherwise all could wait for a signal that never comes.
 uint32_t SignalEvery(uint32_t credits) { return std::max(1U, credits / 4); }
 
-// When everything sent has arrived, at most SignalEvery - 1 slots still wait for a signalled
-// completion; the others must suffice for all credits.
+// When all frames have arrived, at most SignalEvery - 1 slots still wait for a signalled
+// completion. The others must suffice for all credits.
 uint32_t SendSlots(uint32_t credits) { return credits + SignalEvery(credits) + kControlSlots; }
 
 absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port) {
@@ -135,7 +135,7 @@ absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) 
     send_credits_ += envelope->credits;
     return Received{message.subspan(sizeof(FrameEnvelope)), false};
   }
-  // First the receive and then the credits: the bound on control frames rests on this order
+  // The receive first, then the credits: the bound on control frames depends on this order
   // (verbs_frame.h).
   if (!draining_) {
     if (absl::Status status = PostReceive(index); !status.ok()) return status;
@@ -146,7 +146,7 @@ absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) 
 
 void Link::ReleaseFrame(uint16_t index) {
   if (draining_) return;
-  // It fails only on a queue pair that is broken, which says so in completions.
+  // It fails only on a broken queue pair, which completions report.
   if (!PostReceive(index).ok()) return;
   credits_owed_++;
   GiveCreditsBack();
@@ -154,7 +154,7 @@ void Link::ReleaseFrame(uint16_t index) {
 
 void Link::GiveCreditsBack() {
   if (credits_owed_ < CreditsOwedMax(options_.receive_credits)) return;
-  // Without a slot it is tried again when slots become free (OnSent).
+  // Without a slot, OnSent tries again when slots become free.
   if (sends_posted_ - sends_done_ >= send_slots_) return;
   (void)PostFrame(kEnvelopeCreditsOnly, {}, 0);
 }
@@ -208,7 +208,7 @@ absl::Status Link::PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint
   std::memcpy(slot, &envelope, sizeof(envelope));
   std::byte* end = slot + sizeof(envelope);
   for (const Bytes& piece : pieces) {
-    if (piece.empty()) continue;  // memcpy from a null pointer is undefined, however little
+    if (piece.empty()) continue;  // memcpy from a null pointer is undefined, even for 0 bytes
     std::memcpy(end, piece.data(), piece.size());
     end += piece.size();
   }
@@ -246,12 +246,12 @@ void Link::SendGoodbye() {
   const FrameEnvelope envelope = {
       .credits = 0, .flags = kEnvelopeGoodbye, .reserved = 0, .length = 0};
   std::memcpy(slot, &envelope, sizeof(envelope));
-  // If it cannot be posted, the bound on the wait for it serves.
+  // If it cannot be posted, the goodbye's time bound ends the wait.
   (void)PostSend(slot, sizeof(envelope), Work(WorkKind::kGoodbye, 0), /*signalled=*/true);
 }
 
 void Link::OnSent(uint16_t index) {
-  // The low bits of the number suffice, as fewer sends than that are on their way.
+  // The low bits of the number suffice, as fewer sends than that are in flight.
   const uint16_t ahead = static_cast<uint16_t>(index - static_cast<uint16_t>(sends_done_));
   assert(ahead < sends_posted_ - sends_done_);
   sends_done_ += ahead + 1U;
@@ -300,7 +300,7 @@ void Link::BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests
     ibv_sge* const segments = &segments_of[i * kSegmentsMax];
     for (uint32_t s = 0; s < read.segment_count; s++) {
       const LocalSegment& local = read.segments[s];
-      // Only Domains of this transport make the memory that is passed to it.
+      // Only memory made by a Domain of this transport is passed to it.
       const VerbsMemory& memory = static_cast<const VerbsMemory&>(*local.memory);
       assert(local.data >= memory.data() &&
              local.data + local.length <= memory.data() + memory.size());
@@ -308,7 +308,7 @@ void Link::BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests
                      memory.local_key(device_index_)};
     }
     ibv_send_wr& request = requests[i];
-    // All that a READ needs is set anew; the rest stays zero, as it was made.
+    // Sets every field that a READ needs; the others stay zero from the beginning.
     request.wr_id = wr_id;
     request.next = &request + 1;
     request.sg_list = segments;
@@ -347,8 +347,8 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
   batches_[batches_end_ & (batches_.size() - 1)] = {cookie, static_cast<uint32_t>(reads.size())};
   batches_end_++;
   reads_in_flight_ += static_cast<uint32_t>(reads.size());
-  // Part of the chain is under way, and the part with the signal is not: only breaking tells when
-  // it has ended.
+  // Part of the chain is under way, without its signalled part. Only breaking the queue pair shows
+  // when it has ended.
   if (error != 0) MoveToError(queue_pair());
   return absl::OkStatus();
 }
@@ -375,7 +375,7 @@ void Link::Flush() const {
   request.opcode = IBV_WR_SEND;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
-  // Some devices take nothing once broken. Then nothing but time tells (the Transport's bound).
+  // Some devices accept no request once broken. Then only the Transport's time bound applies.
   (void)ibv_post_send(queue_pair(), &request, &bad);
 }
 

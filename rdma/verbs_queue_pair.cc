@@ -8,15 +8,15 @@
 namespace osprey::rdma {
 namespace {
 
-// What each transition of a reliable connection must set: no more, as rdma_init_qp_attr's own masks
-// differ by kernel.
+// The required attributes of each transition of a reliable connection. No more are set, as
+// rdma_init_qp_attr's own masks differ by kernel.
 constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kSendMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
-// The attributes that rdma_cm knows for `state`: path, peer, sequence numbers.
+// The attributes that rdma_cm has for `state`: path, peer, sequence numbers.
 absl::StatusOr<ibv_qp_attr> AttributesFor(rdma_cm_id* id, ibv_qp_state state) {
   ibv_qp_attr attributes = {};
   attributes.qp_state = state;
@@ -37,8 +37,8 @@ absl::Status Modify(ibv_qp* queue_pair, ibv_qp_attr& attributes, int mask, absl:
 absl::StatusOr<NewQueuePair> CreateQueuePair(const VerbsDevice& device, ibv_cq* completions,
                                              const QueuePairShape& shape) {
   int error = 0;
-  // Which inline sizes a device takes cannot be queried: too much is EINVAL (or ENOMEM), so ask for
-  // less and less.
+  // A device's largest inline size cannot be queried: too much is EINVAL (or ENOMEM). So each try
+  // asks for less.
   for (const uint32_t inline_bytes : {kInlineBytesWanted, kInlineBytesWanted / 4, 0U}) {
     ibv_qp_init_attr wanted = {};
     wanted.send_cq = completions;
@@ -102,7 +102,7 @@ absl::Status GrantRemoteRead(ibv_qp* queue_pair) {
 void MoveToError(ibv_qp* queue_pair) {
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_ERR;
-  // It can only fail when the device is gone, and then it executes nothing either.
+  // It can fail only if the device is gone; the queue pair then executes nothing either.
   (void)ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE);
 }
 

@@ -18,9 +18,9 @@ struct CmReaper::State {
   mutable std::mutex mutex;
   std::condition_variable changed;
   // Under the mutex.
-  std::deque<rdma_cm_id*> ids;  // the first may be being destroyed
+  std::deque<rdma_cm_id*> ids;  // the first may be in destruction
   bool leaving = false;         // the owner is gone: end when there are no more ids
-  bool left = false;            // the thread did, and has destroyed the channel
+  bool left = false;            // the thread has ended and destroyed the channel
 };
 
 CmReaper::CmReaper(EventChannel channel, Destroy destroy, std::chrono::milliseconds end_max)
@@ -64,7 +64,7 @@ void CmReaper::StartThread() {
   // When the system has no thread to give, the ids wait for the next one handed over.
   started_ = StartQuietThread("osprey-reaper", &Run, state.get(), thread);
   if (!started_) return;
-  (void)state.release();  // Run's
+  (void)state.release();  // owned by Run
   pthread_detach(thread);
 }
 
@@ -83,7 +83,7 @@ void* CmReaper::Run(void* argument) {
     lock.lock();
     state.ids.pop_front();
   }
-  // Nobody else uses it any more. Closing it destroys what was never fetched from it.
+  // The channel has no other user any more. Closing it destroys the events that were never fetched.
   lock.unlock();
   state.channel.reset();
   lock.lock();

@@ -15,22 +15,21 @@ namespace {
 
 using State = ConnectionState;
 
-// Completions looked at in one Poll, so that a flood of frames that are no events (credits) cannot
-// hold it up.
+// Completions handled in one Poll, so that a flood of frames without events (credits) cannot
+// prolong it.
 constexpr int kCompletionsPerTurn = 256;
-// While READs are in flight, a Poll that finds nothing looks so many times more before it returns.
-// The way out through the caller and back takes as long as several looks, and for half of it on
-// average a READ that is done would wait. Some 0.3 us in all.
+// Further checks by a Poll that finds nothing while READs are in flight. Returning to the caller
+// and calling again takes as long as several checks. On average, a finished READ would wait for
+// half of that. Some 0.3 us in all.
 constexpr int kReadSpins = 16;
-// Polls that read the coarse clock once, while READs are in flight.
+// Polls per reading of the coarse clock, while READs are in flight.
 constexpr uint32_t kPollsPerClock = 8;
-// Descriptors that epoll tells of at once: more than there are on any machine with up to 15
-// devices.
+// Descriptors that epoll reports at once: more than exist on a machine with up to 15 devices.
 constexpr int kReadyMax = 32;
 
 absl::Status NotConnected() { return absl::UnavailableError("this connection is not up"); }
 
-// What a failed work request means for the connection.
+// The effect of a failed work request on the connection.
 absl::Status WorkError(const VerbsConnection& connection, ibv_wc_status status) {
   const auto text = [&](absl::string_view what) {
     return absl::StrCat(what, " (", ibv_wc_status_str(status), ", ", connection.peer, ")");
@@ -145,21 +144,22 @@ void VerbsTransport::HoldRequests(bool hold) {
 }
 
 VerbsTransport::~VerbsTransport() {
-  // What another thread has of the connections comes back first, or is destroyed.
+  // Links that another thread holds are returned first, or destroyed.
   slow_calls_.reset();
-  // Their ids are of our channel. Never accepted, so that nothing is repeated on their behalf.
+  // Their ids are of our channel. They were never accepted, so the kernel repeats no message on
+  // their behalf.
   if (handed_over_ != nullptr) handed_over_->Take();
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
       MoveToError(connection.link->queue_pair());
-      (void)rdma_disconnect(connection.cm_id.get());  // tells the peer
-      connection.link->TakeQueuePair().reset();       // ends what is still posted
+      (void)rdma_disconnect(connection.cm_id.get());  // notifies the peer
+      connection.link->TakeQueuePair().reset();       // ends posted work
     }
     reaper_->HandOver(std::move(connection.cm_id));
   });
-  // Listeners end here and now, so that their addresses are free. Nothing is repeated on their
-  // behalf, nor for requests that were never accepted, so that the kernel does not wait.
+  // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
+  // them, nor for requests that were never accepted, so it does not wait.
 }
 
 // ---- Connections that are up ------------------------------------------------------------------
@@ -172,7 +172,7 @@ VerbsConnection* VerbsTransport::FindConnected(ConnectionId id) const {
 absl::StatusOr<RemoteMemory> VerbsTransport::Expose(ConnectionId id, const Memory& memory) {
   VerbsConnection* const connection = FindConnected(id);
   if (connection == nullptr) return NotConnected();
-  // Only Domains of this transport make the memory that is passed to it.
+  // Only memory made by a Domain of this transport is passed to it.
   return connection->link->Expose(static_cast<const VerbsMemory&>(memory));
 }
 
@@ -182,14 +182,14 @@ absl::StatusOr<RemoteMemory> VerbsTransport::Announce(ConnectionId id, const Mem
   return connection->link->Announce(static_cast<const VerbsMemory&>(memory));
 }
 
-// An rkey is the Memory's, not the connection's: it ends when the Memory does.
+// An rkey belongs to the Memory, not to the connection: it ends with the Memory.
 void VerbsTransport::Withdraw(ConnectionId id, const Memory& memory) {
   (void)id;
   (void)memory;
 }
 
 absl::Status VerbsTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
-  (void)remote;  // only a READ tells whether the peer lets us
+  (void)remote;  // only a READ shows whether the peer permits it
   return FindConnected(id) == nullptr ? NotConnected() : absl::OkStatus();
 }
 
@@ -294,8 +294,8 @@ void VerbsTransport::FreeEnded() {
 
 bool VerbsTransport::MustLookAround() {
   if (!look_around_ && connecting_ == 0) {
-    // Who waits for a READ polls again at once: then even that clock is read at some of the Polls
-    // only.
+    // A caller that waits for a READ polls again at once, so only some of the Polls read even that
+    // clock.
     if (batches_in_flight_ > 0 && ++polls_unclocked_ % kPollsPerClock != 0) return false;
     if (CoarseTick() == coarse_tick_) return false;
   }
@@ -317,7 +317,7 @@ void VerbsTransport::LookAround() {
         for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
         break;
       case Source::Kind::kHandedOver:
-        // One, which is to be accepted, as of CM events.
+        // Takes one, which will be accepted, as with CM events.
         TakeHandedOver(1);
         look_around_ = true;
         break;
@@ -326,7 +326,7 @@ void VerbsTransport::LookAround() {
         look_around_ = true;
         break;
       case Source::Kind::kDeviceEvents:
-        // Into all inboxes, our own too: to be seen at the next look.
+        // Distributes to all inboxes, our own too, which is read at the next look around.
         shared_.async.Collect(shared_.devices->all()[source.device].context);
         look_around_ = true;
         break;
@@ -341,7 +341,7 @@ bool VerbsTransport::PollCompletions(Output& output) {
   int budget = kCompletionsPerTurn;
   for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
-      // A completion makes at most one event, but it may make some that wait in pending_ too.
+      // A completion makes at most one event directly, but may add some to pending_ too.
       for (;;) {
         if (output.full() || !pending_.empty() || budget-- == 0) return false;
         const ibv_wc* const completion = queue->Next();
@@ -357,7 +357,7 @@ bool VerbsTransport::PollCompletions(Output& output) {
 void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   const WorkId work = WorkId::Unpack(completion.wr_id);
   VerbsConnection* const connection = connections_.FindByTag(work.tag);
-  // A late one, of a connection whose drain took too long.
+  // A late completion, of a connection whose drain took too long.
   if (connection == nullptr || connection->link == nullptr) return;
   Link& link = *connection->link;
   if (link.queue_pair() == nullptr) return;
@@ -393,16 +393,19 @@ void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint
   const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
   if (!received.ok()) return Break(connection, received.status());
   if (received->goodbye) {
-    // Perhaps we know already that the peer is gone; now we know that it meant to go.
+    // The connection's loss may have been noticed before. The goodbye shows that the peer intended
+    // it.
     connection.end_status = absl::OkStatus();
     return Break(connection, absl::OkStatus());
   }
-  // The first frame may overtake the CM's own message. The CM is not told (rdma_notify): it repeats
-  // its question until that message comes. Told, it forgets to stop repeating when the connection
-  // ends before its worker ran (cm_establish_handler), and the id cannot be destroyed for 69 s.
+  // The first frame may overtake the CM's own message. rdma_notify is not called: without it the CM
+  // repeats its question until that message comes. With it, the CM fails to stop repeating if the
+  // connection ends before its worker ran (cm_establish_handler). The id then cannot be destroyed
+  // for 69 s.
   if (connection.state == State::kAccepting) BecomeConnected(connection);
   if (received->frame.empty()) return;
-  // A caller who has disconnected expects no more frames; one whose peer has, wants its last words.
+  // A caller that has disconnected expects no more frames. After a disconnect by the peer, its last
+  // frames are delivered.
   if (connection.ended_by_us) return;
   Emit(output, Event::Kind::kReceived, connection.id, 0, received->frame, receive);
 }
@@ -441,7 +444,7 @@ void VerbsTransport::DeliverPending(Output& output) {
     event = std::move(pending_.front().event);
     if (event.kind == Event::Kind::kReceived)
       delivered_frames_.push_back({event.connection, pending_.front().receive});
-    // The frames that were delivered before it must last until the next Poll.
+    // The frames delivered before it must stay valid until the next Poll.
     if (event.kind == Event::Kind::kDisconnected)
       delivered_ends_.push_back(connections_.Remove(event.connection));
     pending_.pop_front();
@@ -449,7 +452,7 @@ void VerbsTransport::DeliverPending(Output& output) {
 }
 
 bool VerbsTransport::Arm() {
-  // Delivered frames are posted again by Poll only: a peer may be waiting for their credits.
+  // Only Poll posts delivered frames again, and a peer may be waiting for their credits.
   if (!pending_.empty() || !delivered_frames_.empty() || !ending_.empty()) return false;
   for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
@@ -484,16 +487,16 @@ void VerbsTransport::OnNotice(const DeviceNotice& notice) {
       }
       return;
     case IBV_EVENT_CQ_ERR:
-      // Cannot be, as room is reserved. All connections of the device are suspect.
+      // Impossible, as room is reserved. Treats all connections of the device as broken.
       connections_.ForEach([&](VerbsConnection& candidate) {
         if (candidate.link == nullptr || candidate.link->device().context != notice.device) return;
         Break(candidate, absl::InternalError("a completion queue overran"));
       });
       return;
     default:
-      // COMM_EST says what the first frame does (OnFrame). A port that goes down takes its
-      // connections with it by their own timers, unless it comes back before that. The rest (LIDs,
-      // GIDs, subnet managers, shared receive queues) is no business of connections that are up.
+      // OnFrame does what COMM_EST would. Connections over a port that goes down end by their own
+      // timers, unless it comes back before. The rest (LIDs, GIDs, subnet managers, shared receive
+      // queues) does not affect connections that are up.
       return;
   }
 }

@@ -19,22 +19,24 @@
 
 namespace osprey::rdma::selftest {
 
-// One end of one connection. The queue pair is an Endpoint's, as in //rdma:verbs, which says why.
+// One end of one connection. The queue pair is an Endpoint's; //rdma:verbs does likewise and
+// explains why.
 class CmConnection {
  public:
   static absl::StatusOr<std::unique_ptr<CmConnection>> Create();
-  // Its queue pair is gone when this returns; the id a second later, or when the kernel lets it go.
+  // The queue pair is destroyed when this returns. The id follows a second later, or when the
+  // kernel releases it.
   ~CmConnection();
 
-  // ---- The end that is connected to.
+  // ---- The passive end.
 
-  // Binds `host` at a port that is picked and returned.
+  // Binds `host` at a free port, which it returns.
   absl::StatusOr<uint16_t> Listen(const std::string& host);
-  // Waits for the peer that knows `seed` and accepts it, on the device that it came to. Others are
+  // Waits for the peer that sends `seed`, and accepts it on the device of its request. Others are
   // rejected.
   absl::Status Accept(const VerbsDevices& devices, uint64_t seed, absl::Time deadline);
 
-  // ---- The end that connects.
+  // ---- The active end.
 
   absl::Status ResolveAddress(const std::string& host, uint16_t port, absl::Time deadline);
   absl::Status ResolveRoute(absl::Time deadline);
@@ -49,7 +51,7 @@ class CmConnection {
  private:
   explicit CmConnection(EventChannel channel) : reaper_(std::move(channel)) {}
 
-  // The next event, copied and acknowledged. An id that came with it is its caller's.
+  // The next event, copied and acknowledged. The caller owns an id that came with it.
   absl::StatusOr<CmEvent> Next(absl::Time deadline);
   // The next event, which must be `wanted`.
   absl::StatusOr<CmEvent> Await(rdma_cm_event_type wanted, absl::Time deadline);

@@ -80,7 +80,7 @@ absl::Status Message::ValidateParameters(uint32_t bytes_wanted) const {
 }
 
 Control::Control(UniqueFd fd, absl::Time deadline) : fd_(std::move(fd)), deadline_(deadline) {
-  // Where it fails, Wait and the deadline bound all but one call.
+  // If this fails, Wait and the deadline still bound all but one call.
   (void)SetNonblocking(fd_.get());
 }
 
@@ -159,7 +159,7 @@ absl::StatusOr<Message> Control::Read() {
     if (count < 0 && errno != EAGAIN && errno != EINTR)
       return absl::UnavailableError(absl::StrCat("the other end has gone: ", std::strerror(errno)));
     if (count > 0) got += static_cast<size_t>(count);
-    // Told at the first bytes, not after a stranger's 256.
+    // Detected at the first bytes, not after all 256 of a foreign message.
     if (got >= sizeof(message.magic) && message.magic != kMagic) return message.Validate();
   }
   if (absl::Status status = message.Validate(); !status.ok()) return status;

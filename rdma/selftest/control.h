@@ -1,4 +1,5 @@
-// What the two ends of a self-test tell each other over TCP: fixed messages, each answered by one.
+// The messages between the two ends of a self-test over TCP. They are fixed, and each is answered
+// by one.
 //
 //    0        8   10     12      16      20      24      28      32          40          48
 //    +--------+---+------+-------+-------+-------+-------+-------+-----------+-----------+
@@ -7,7 +8,7 @@
 //    | gid 16 B         | lid | cm_port | mtu | ethernet | 0 … | text 176 B              |
 //    +------------------+-----+---------+-----+----------+-----+-------------------------+
 //
-// Little-endian. Whatever comes is hostile until Validate said otherwise.
+// Little-endian. Every received message is hostile until Validate has passed.
 
 #ifndef OSPREY_RDMA_SELFTEST_CONTROL_H_
 #define OSPREY_RDMA_SELFTEST_CONTROL_H_
@@ -36,9 +37,9 @@ inline constexpr size_t kTextBytes = 176;
 struct Message {
   uint64_t magic = kMagic;
   uint16_t version = kVersion;
-  uint16_t failed = 0;  // 1: the step failed here, and `text` says why
+  uint16_t failed = 0;  // 1: the step failed here; `text` has the reason
   uint32_t step = 0;    // counted: both ends must be at the same one
-  // Of the queue pair and its memory; 0 in steps that tell of none.
+  // The queue pair and its memory; 0 in steps without one.
   uint32_t qpn = 0;  // 24 bits
   uint32_t psn = 0;  // 24 bits
   uint32_t rkey = 0;
@@ -54,13 +55,13 @@ struct Message {
   char text[kTextBytes] = {};  // printable ASCII, then zeros
 
   void SetText(absl::string_view value);
-  // Printable whatever is in it.
+  // Always printable.
   std::string Text() const;
 
   // Errors: INVALID_ARGUMENT: magic, version, a flag that is neither 0 nor 1, reserved bytes.
   absl::Status Validate() const;
-  // Of a message that tells of a queue pair with `bytes_wanted` of memory: numbers within their
-  // bits, memory that does not wrap. Errors: INVALID_ARGUMENT.
+  // Checks a message that describes a queue pair with `bytes_wanted` of memory: numbers within
+  // their bits, memory that does not wrap. Errors: INVALID_ARGUMENT.
   absl::Status ValidateParameters(uint32_t bytes_wanted) const;
 };
 static_assert(sizeof(Message) == 256);
@@ -69,12 +70,12 @@ static_assert(offsetof(Message, failed) == 10 && offsetof(Message, step) == 12);
 static_assert(offsetof(Message, qpn) == 16 && offsetof(Message, address) == 32);
 static_assert(offsetof(Message, gid) == 48 && offsetof(Message, text) == 80);
 
-// As ResolveAddress (rdma/verbs_address.h), over TCP: it works where there is no RDMA device.
+// As ResolveAddress (rdma/verbs_address.h), but over TCP, without an RDMA device.
 absl::StatusOr<SocketAddress> ResolveTcp(const Address& address);
-// As bind and connect want it.
+// The length for bind and connect.
 socklen_t LengthOf(const SocketAddress& address);
 
-// The connection. It takes no more than what is asked of it, and no longer than its deadline.
+// The connection. It reads only what is asked for, and ends by its deadline.
 class Control {
  public:
   // `fd`: a connected stream.
@@ -83,8 +84,8 @@ class Control {
   // Connects to HOST[:PORT]. Errors: INVALID_ARGUMENT (no address), UNAVAILABLE, DEADLINE_EXCEEDED.
   static absl::StatusOr<Control> Connect(absl::string_view peer, absl::Time deadline);
 
-  // Sends ours and waits for the peer's of the same step, which is valid then. Errors: UNAVAILABLE
-  // (the peer has gone), DEADLINE_EXCEEDED, INVALID_ARGUMENT (it speaks another language).
+  // Sends ours and waits for the peer's of the same step, which it validates. Errors: UNAVAILABLE
+  // (the peer has gone), DEADLINE_EXCEEDED, INVALID_ARGUMENT (an invalid message).
   absl::StatusOr<Message> Exchange(Message ours);
 
   void set_deadline(absl::Time time) { deadline_ = time; }

@@ -19,7 +19,7 @@ constexpr size_t kSendSizes[] = {64, 4096, kReceiveBytes};
 // A packet holds 4 KiB at most, and 1 KiB where the network's frames have 1,500 bytes.
 constexpr size_t kPacketBytes = 1024;
 
-constexpr uint64_t kWork = 100;  // wr_id of what we start; receives have their index
+constexpr uint64_t kWork = 100;  // wr_id of our own requests; receives have their index
 constexpr absl::Duration kPause = absl::Microseconds(20);
 
 uint64_t Mix(uint64_t x) {  // SplitMix64's finalizer
@@ -37,7 +37,7 @@ void FillPattern(std::byte* data, uint64_t seed) {
   }
 }
 
-// Whether the first `bytes` (a multiple of 8) are the pattern's.
+// True if the first `bytes` (a multiple of 8) are the pattern's.
 bool IsPattern(const std::byte* data, size_t bytes, uint64_t seed) {
   for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
     uint64_t word = 0;
@@ -77,7 +77,7 @@ const char* MeaningOf(ibv_wc_status status) {
   }
 }
 
-// `status`, with what failed at which size, and what it means when a shorter one passed.
+// `status`, with the operation and size that failed, and the likely reason if a shorter one passed.
 absl::Status At(absl::string_view what, size_t bytes, size_t passed, const absl::Status& status) {
   std::string message = absl::StrCat(what, " of ", bytes, " B: ", status.message());
   if (passed > 0 && bytes > kPacketBytes) {
@@ -269,8 +269,8 @@ absl::Status Endpoint::Write(absl::Time deadline) {
 }
 
 absl::Status Endpoint::CheckWritten(absl::Time deadline) const {
-  // The last WRITE was the longest, and covers the others. That it was acknowledged does not say
-  // that our CPU sees it yet.
+  // The last WRITE was the longest, and covers the others. Its acknowledgement does not mean that
+  // our CPU sees it yet.
   while (!IsPattern(landing(), kPartBytes, peer_.seed)) {
     if (absl::Now() > deadline)
       return absl::DataLossError("other bytes are here than the peer wrote");

@@ -1,4 +1,4 @@
-// One end's queue pair and memory for one layer of the self-test, and what is done with them.
+// One end's queue pair and memory for one layer of the self-test, and the operations on them.
 
 #ifndef OSPREY_RDMA_SELFTEST_ENDPOINT_H_
 #define OSPREY_RDMA_SELFTEST_ENDPOINT_H_
@@ -31,11 +31,11 @@ namespace osprey::rdma::selftest {
 inline constexpr size_t kPartBytes = size_t{1} << 20;
 inline constexpr size_t kReceiveBytes = size_t{64} << 10;
 inline constexpr int kReceives = 2;
-// What the peer may reach: source and landing, and nothing else is registered for it.
+// Memory that the peer may access: source and landing. No other memory is registered for it.
 inline constexpr uint32_t kRemoteBytes = 2 * kPartBytes;
 
-// The rights that the peer has on the memory and on the queue pair. WRITE is among them here and
-// nowhere else in Osprey: see selftest.h.
+// The rights that the peer has on the memory and on the queue pair. WRITE is among them only here
+// in Osprey: see selftest.h.
 inline constexpr unsigned kPeerRights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
 class Endpoint {
@@ -44,24 +44,26 @@ class Endpoint {
   static absl::StatusOr<std::unique_ptr<Endpoint>> Create(const VerbsDevice& device, uint64_t seed);
 
   ibv_qp* queue_pair() const { return queue_pair_.get(); }
-  // Fills in what the peer must know of memory and queue pair.
+  // Fills in the parameters of memory and queue pair for the peer.
   void Describe(Message& message) const;
-  // `peer`: what the other end told, validated.
+  // `peer`: the other end's parameters, validated.
   void SetPeer(const Message& peer) { peer_ = peer; }
 
   // REQUIRES: INIT or later.
   absl::Status PostReceives();
 
   // Each ends by `deadline`; REQUIRES: RTS, SetPeer. Errors: INTERNAL: a completion with an error;
-  // DEADLINE_EXCEEDED: none came; DATA_LOSS: bytes differ. The message says which and the mend.
+  // DEADLINE_EXCEEDED: no completion; DATA_LOSS: bytes differ. The message has the details and the
+  // fix.
   //
-  // Ping on one end and Pong on the other: SENDs of every size, each answered by one of the same.
+  // Ping runs on one end and Pong on the other: SENDs of every size, each answered by one of the
+  // same.
   absl::Status Ping(absl::Time deadline);
   absl::Status Pong(absl::Time deadline);
-  // From and to the peer's memory, at every size.
+  // READs from and WRITEs to the peer's memory, at every size.
   absl::Status Read(absl::Time deadline);
   absl::Status Write(absl::Time deadline);
-  // After the peer has said that its WRITEs were acknowledged.
+  // Called after the peer has reported that its WRITEs were acknowledged.
   absl::Status CheckWritten(absl::Time deadline) const;
 
  private:
@@ -74,11 +76,11 @@ class Endpoint {
   }
   absl::Status PostReceive(int index);
   absl::Status Post(ibv_wr_opcode opcode, std::byte* local, size_t bytes, uint64_t remote);
-  // The completion of `work`, a wr_id.
+  // Waits for the completion of `work`, a wr_id.
   absl::Status Await(uint64_t work, absl::Time deadline, uint32_t* received = nullptr);
   absl::Status AwaitReceive(int index, size_t bytes, absl::Time deadline);
   absl::Status Move(ibv_wr_opcode opcode, size_t bytes, absl::Time deadline);
-  // `once` with every size of SENDs, and the receive whose turn it is.
+  // Calls `once` with every size of SENDs and its receive.
   absl::Status Talk(absl::string_view what, absl::Time deadline,
                     absl::FunctionRef<absl::Status(int index, size_t bytes)> once);
   absl::Status AtEverySize(ibv_wr_opcode opcode, absl::Time deadline);
@@ -89,7 +91,7 @@ class Endpoint {
   MemoryRegion remote_region_;  // source and landing
   MemoryRegion local_region_;   // receives
   std::unique_ptr<CompletionQueue> completions_;
-  QueuePair queue_pair_;  // gone before what it uses
+  QueuePair queue_pair_;  // destroyed before what it uses
   std::map<uint64_t, ibv_wc> arrived_;
 };
 

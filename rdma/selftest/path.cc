@@ -17,10 +17,10 @@ namespace osprey::rdma::selftest {
 namespace {
 
 constexpr size_t kGidsMax = 1024;
-// Routers on the way, at most.
+// The most routers on the way.
 constexpr uint8_t kHopLimit = 64;
 
-// What each transition sets, and nothing else.
+// The attributes of each transition, and no others.
 constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -84,8 +84,8 @@ std::string NameOf(const Port& port) {
   return absl::StrCat(port.device->name, " port ", static_cast<int>(port.number));
 }
 
-// Higher is better: RoCE v2 crosses routers, an IPv4 address is what most networks have, and a
-// link-local one reaches its own link alone.
+// Higher is better. RoCE v2 crosses routers, most networks have IPv4 addresses, and a link-local
+// address reaches only its own link.
 int Rank(const ibv_gid_entry& entry) {
   if (IsLinkLocal(entry.gid)) return entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
   const int address = IN6_IS_ADDR_V4MAPPED(&Ipv6(entry.gid)) ? 1 : 0;
@@ -184,7 +184,7 @@ absl::Status ToReadyToReceive(ibv_qp* queue_pair, const Path& path, const Messag
   attributes.min_rnr_timer = kReceiverNotReadyTimer;
   attributes.ah_attr.dlid = peer.lid;
   attributes.ah_attr.port_num = path.port;
-  // RoCE has no other address than the GID; InfiniBand within a subnet needs none.
+  // RoCE has only the GID as an address; InfiniBand within a subnet needs none.
   attributes.ah_attr.is_global = path.ethernet ? 1 : 0;
   static_assert(sizeof(attributes.ah_attr.grh.dgid.raw) == sizeof(peer.gid));
   std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid, sizeof(peer.gid));

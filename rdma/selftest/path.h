@@ -1,10 +1,10 @@
-// Which device, port and GID a self-test uses, and the walk of a queue pair along that path by
-// hand.
+// The device, port and GID of a self-test, and the transitions of a queue pair along that path,
+// made by hand.
 //
 //   RESET ──ToInit──▶ INIT ──ToReadyToReceive──▶ RTR ──ToReadyToSend──▶ RTS
 //
 // Each transition is a named set of attributes with its mask. (verbs_queue_pair.h has the same for
-// connections that rdma_cm makes, which knows the path itself.)
+// connections of rdma_cm, which finds the path itself.)
 
 #ifndef OSPREY_RDMA_SELFTEST_PATH_H_
 #define OSPREY_RDMA_SELFTEST_PATH_H_
@@ -31,19 +31,19 @@ struct Path {
   int gid_index = 0;
   ibv_gid gid = {};
   uint32_t gid_type = 0;  // ibv_gid_type
-  std::string address;    // the GID's IP address, if it is one that can be named: no link-local one
+  std::string address;    // the GID's IP address; empty for a link-local one
 
   // "rxe0 port 1, GID 1 10.0.0.1 (RoCE v2), MTU 4096"
   std::string ToString() const;
 };
 
-// `devices` must outlive the result. Errors: NOT_FOUND: no such device or port, or none that is
-// active; no such GID. The message names those that there are.
+// `devices` must outlive the result. Errors: NOT_FOUND: no such device or port, no active one, or
+// no such GID. The message lists the existing ones.
 absl::StatusOr<Path> ChoosePath(const VerbsDevices& devices, const Options& options);
 
 // REQUIRES of each: the queue pair is in the state before. `access`: IBV_ACCESS_REMOTE_…
 absl::Status ToInit(ibv_qp* queue_pair, const Path& path, unsigned access);
-// `peer`: what the other end told, validated.
+// `peer`: the other end's parameters, validated.
 absl::Status ToReadyToReceive(ibv_qp* queue_pair, const Path& path, const Message& peer);
 absl::Status ToReadyToSend(ibv_qp* queue_pair, const Path& path, uint32_t psn);
 

@@ -18,7 +18,8 @@ constexpr char kTcp[] = "tcp";
 constexpr char kVerbs[] = "verbs";
 constexpr char kCm[] = "rdma_cm";
 
-// Of one step; all that works takes milliseconds. More than a queue pair's retries (0.5 s).
+// The longest step. A step that works takes milliseconds. This exceeds a queue pair's retries (0.5
+// s).
 constexpr absl::Duration kStepMax = absl::Seconds(2);
 
 constexpr char kGidHint[] =
@@ -156,7 +157,7 @@ bool Script::ConnectByCm(CmConnection& connection) {
   if (cm_host_.empty()) cm_host_ = path_.address;
   if (const std::vector<std::string> hosts = RdmaAddresses(); cm_host_.empty() && !hosts.empty())
     cm_host_ = hosts.front();
-  // The active end's seed is what the passive one knows it by.
+  // The passive end identifies the active one by its seed.
   Message ours;
   Message theirs;
   ours.seed = RandomWord();
@@ -189,7 +190,7 @@ bool Script::ConnectByCm(CmConnection& connection) {
   connection.endpoint().Describe(memory);
   memory.mtu = static_cast<uint8_t>(path_.mtu);
   if (!Together(kCm, "where the memory is", absl::OkStatus(), "", memory, &theirs)) return false;
-  report_.pop_back();  // it says nothing to a reader
+  report_.pop_back();  // it has no content for a reader
   status = theirs.ValidateParameters(kRemoteBytes);
   connection.endpoint().SetPeer(theirs);
   const bool valid = Together(kCm, "the other end's memory", status, "");

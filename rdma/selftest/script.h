@@ -20,22 +20,22 @@ namespace osprey::rdma::selftest {
 
 enum class Role {
   kActive,   // connects, READs, WRITEs
-  kPassive,  // is connected to, READ, written to
+  kPassive,  // accepts; its memory is READ and written
 };
 
 class Script {
  public:
-  // `control`: null when there is no other end that would have to be told (the first step failed
-  // elsewhere). `cm_host`: active: where the peer's device is; passive: where to listen; empty: the
-  // address of the path's GID.
+  // `control`: null if there is no other end to inform (the first step failed elsewhere).
+  // `cm_host`: for the active end, the peer's device; for the passive end, the address to listen
+  // at. Empty: the address of the path's GID.
   Script(Role role, const Options& options, std::string cm_host, Control& control,
          absl::Time deadline);
 
   Report Run();
 
  private:
-  // One step: this end's outcome is told to the other, and its is heard. Passed at both ends, or
-  // else failed at both. `ours` and `theirs` carry parameters where there are any.
+  // Runs one step: exchanges the outcomes of both ends. It passed at both ends, or it failed at
+  // both. `ours` and `theirs` carry parameters if there are any.
   bool Together(const char* layer, absl::string_view what, const absl::Status& mine,
                 absl::string_view hint, Message ours = {}, Message* theirs = nullptr);
   void Skip(const char* layer, absl::string_view what);

@@ -23,7 +23,7 @@ namespace osprey::rdma::selftest {
 namespace {
 
 constexpr int kBacklog = 8;
-// For the first words of one that connected.
+// For the first bytes of a new connection.
 constexpr absl::Duration kHelloMax = absl::Seconds(1);
 
 Step TcpStep(Outcome outcome, absl::string_view detail, absl::string_view hint) {
@@ -34,7 +34,7 @@ Step DeviceStep(const absl::Status& status) {
   return {Outcome::kFail, "device", std::string(status.message()), ""};
 }
 
-// The address of HOST that is bound: one that a device may have.
+// The address of HOST to bind, which a device may have.
 absl::StatusOr<SocketAddress> Bindable(const Address& address) {
   absl::StatusOr<SocketAddress> resolved = ResolveTcp(address);
   if (!resolved.ok()) return resolved.status();
@@ -54,7 +54,7 @@ bool Passed(const Report& report) {
 }
 
 Report RunHere(const Options& options) {
-  // Said once, where both ends would.
+  // Reported once, where both ends would report it.
   if (const absl::Status devices = VerbsDevices::Open().status(); !devices.ok())
     return {DeviceStep(devices)};
   int sockets[2];
@@ -95,7 +95,7 @@ absl::StatusOr<Server> Server::Listen(absl::string_view text, const Options& opt
   if (!address.ok()) return address.status();
   const absl::StatusOr<SocketAddress> resolved = Bindable(*address);
   if (!resolved.ok()) return resolved.status();
-  // Better now than when the other end has come.
+  // Reported now rather than when the other end has connected.
   if (const absl::Status devices = VerbsDevices::Open().status(); !devices.ok()) return devices;
   Server server;
   server.options_ = options;
@@ -131,7 +131,7 @@ absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
           "no peer connected to ", address_, " within ", absl::FormatDuration(wait),
           strangers > 0 ? absl::StrCat(", but ", strangers, " that are not self-tests") : ""));
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!fd.valid()) {  // he has gone again
+    if (!fd.valid()) {  // the peer has disconnected
       absl::SleepFor(absl::Milliseconds(1));
       continue;
     }

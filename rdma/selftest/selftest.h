@@ -1,23 +1,23 @@
-// Really moves bytes between two ends by SEND and RECV, READ and WRITE, layer by layer, so that one
-// sees which layer fails:
+// Moves bytes between two ends by SEND and RECV, READ and WRITE, layer by layer, so that the
+// failing layer is visible:
 //
 //   device      an RDMA device with an active port and a GID
 //   tcp         the two ends find each other (the only layer that is not RDMA)
-//   verbs       a queue pair that is walked by hand: RESET, INIT, RTR, RTS; then SEND, READ, WRITE
+//   verbs       a queue pair moved by hand: RESET, INIT, RTR, RTS; then SEND, READ, WRITE
 //   rdma_cm     address, route, connection; then the same again
 //
-// Both ends run the same steps and tell each other of each over TCP (selftest/control.h), so that
-// both report the same.
+// Both ends run the same steps and exchange the outcome of each over TCP (selftest/control.h), so
+// that both report the same.
 //
-// SECURITY. This is the one place of Osprey where memory may be written to from afar. The memory is
-// the self-test's own, holds a test pattern and nothing else, and lives, as its queue pairs do, for
-// a step or two; nothing of a kvserver is touched or even known here, whose queue pairs never allow
-// a WRITE. Nobody is authenticated: while an end serves, whoever reaches its TCP port may play the
-// other end. What is got from there is checked before it is used, and a peer can do no more than
-// let the test fail. An end binds only the address that it is given, serves one peer, and ends.
+// SECURITY. Only here in Osprey may a peer write to memory. The memory is the self-test's own and
+// holds only a test pattern. It exists, as its queue pairs do, for a step or two. The self-test has
+// no access to a kvserver, whose queue pairs never allow a WRITE. There is no authentication: while
+// an end serves, any process that reaches its TCP port may play the other end. Its messages are
+// checked before use, and it can only make the test fail. An end binds only the address that it is
+// given, serves one peer, and ends.
 //
-// Time: everything ends within Options::limit, and a second for the CM's farewell. Thread rule:
-// each call belongs to one thread; calls of several threads do not touch each other.
+// Time: everything ends within Options::limit, and a second for the CM's disconnect. Thread rule:
+// each call belongs to one thread; calls of several threads are independent.
 
 #ifndef OSPREY_RDMA_SELFTEST_SELFTEST_H_
 #define OSPREY_RDMA_SELFTEST_SELFTEST_H_
@@ -40,8 +40,8 @@ enum class Outcome { kPass, kSkip, kFail };
 struct Step {
   Outcome outcome = Outcome::kPass;
   std::string layer;   // "device", "tcp", "verbs", "rdma_cm"
-  std::string detail;  // one line: what was done, or what went wrong
-  std::string hint;    // a failed one's: what helps
+  std::string detail;  // one line: the action, or the error
+  std::string hint;    // of a failed step: the fix
 };
 
 using Report = std::vector<Step>;
@@ -49,8 +49,8 @@ using Report = std::vector<Step>;
 bool Passed(const Report& report);
 
 struct Options {
-  std::string device;  // as `rdma link` shows it; empty: the first that is fit
-  int port = 0;        // of the device, from 1; 0: the first that is fit
+  std::string device;  // as `rdma link` shows it; empty: the first suitable one
+  int port = 0;        // of the device, from 1; 0: the first suitable one
   int gid_index = -1;  // -1: the best: RoCE v2, with an address
   absl::Duration limit = absl::Seconds(10);
 };
@@ -58,24 +58,24 @@ struct Options {
 // Both ends in this process.
 Report RunHere(const Options& options);
 
-// This end against one that serves. `peer` is HOST[:PORT], its address there (default port 7411,
-// over TCP); HOST should be an address of its RDMA device. Errors: INVALID_ARGUMENT: no address.
+// Runs this end against one that serves. `peer` is HOST[:PORT], its TCP address (default port
+// 7411); HOST should be an address of its RDMA device. Errors: INVALID_ARGUMENT: no address.
 absl::StatusOr<Report> RunWith(absl::string_view peer, const Options& options);
 
 // An end that waits for another.
 class Server {
  public:
-  // Listens at HOST[:PORT]; port 0 picks one. Errors: INVALID_ARGUMENT: no address, or one that
-  // cannot be meant: the loopback's (no RDMA device has it) or the wildcard (one address is to be
-  // bound, not all); FAILED_PRECONDITION: no RDMA device; ALREADY_EXISTS; UNAVAILABLE: a name
-  // that nobody knows.
+  // Listens at HOST[:PORT]; port 0 picks one. Errors: INVALID_ARGUMENT: no address, or an unusable
+  // one. The loopback address is on no RDMA device; the wildcard is not one address.
+  // FAILED_PRECONDITION: no RDMA device; ALREADY_EXISTS; UNAVAILABLE: a name that cannot be
+  // resolved.
   static absl::StatusOr<Server> Listen(absl::string_view address, const Options& options);
 
   // HOST:PORT.
   const std::string& address() const { return address_; }
 
-  // Waits up to `wait` for one that speaks the self-test's language, and runs it with him. At most
-  // kStrangersMax others are sent away before. Errors: DEADLINE_EXCEEDED: nobody came.
+  // Waits up to `wait` for a self-test to connect, and runs the test with it. Other connections are
+  // closed, at most kStrangersMax of them. Errors: DEADLINE_EXCEEDED: no self-test connected.
   absl::StatusOr<Report> ServeOne(absl::Duration wait);
   static constexpr int kStrangersMax = 64;
 
