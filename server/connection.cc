@@ -10,7 +10,8 @@
 namespace osprey::server {
 namespace {
 
-// As short as the frames of a connection may be: what clients want themselves, for the longest key.
+// The least frame length of a connection: the one that clients require themselves, for the longest
+// key.
 constexpr size_t kFrameBytesLeast =
     sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
 static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax, "an answer to each, and the Goodbye");
@@ -50,7 +51,7 @@ void Connection::Handle(const Input& input, absl::Time now) {
     case State::kLeaving:
       return InLeaving(input, now);
     case State::kClosing:
-      return;  // nothing is done for it any more; kDisconnected is on its way
+      return;  // it does nothing more; kDisconnected is on its way
   }
 }
 
@@ -58,7 +59,7 @@ void Connection::InAccepting(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kConnected:
       limits_ = port_.transport.limits(id_);
-      // It says so itself, and nothing that we answer may be longer.
+      // The client gives this length itself, and no reply may be longer.
       if (limits_.frame_bytes_max < kFrameBytesLeast) {
         return Malformed(absl::StrCat("it takes frames of ", limits_.frame_bytes_max,
                                       " bytes at most; ", kFrameBytesLeast, " are the least"));
@@ -80,7 +81,7 @@ void Connection::InAccepting(const Input& input, absl::Time now) {
 void Connection::InAwaitingHello(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
-      // It may end the connection of its session, of which requests may have come before.
+      // It may end the connection of its session, which may have sent requests before.
       shared_.execute_gathered(now);
       return TakeHello(input.frame, now);
     case Input::Kind::kStop:
@@ -206,8 +207,8 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   FinishClosing();
 }
 
-// What takes longer than a partition may be held. appends_ stay until the rest goes: to give their
-// space back takes a lock.
+// Work too long for the lock of a partition. appends_ stay until the end, since returning their
+// space takes a lock.
 void Connection::FinishClosing() {
   if (locked_ || !std::exchange(close_unfinished_, false)) return;
   if (!close_log_.empty()) Log(std::exchange(close_log_, ""));
@@ -226,7 +227,7 @@ void Connection::FinishClosing() {
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {
   const bool broke_rules = rdma::ReasonOf(status) == rdma::Reason::kBrokeRules;
   Close(broke_rules ? CloseReason::kMalformed : CloseReason::kPeer, status.message());
-  // Every READ has ended: what was reserved can be given back.
+  // Every READ has ended, so the reserved space can be returned.
   for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
     assert(!rendezvous->reading());
     ++shared_.counters.rendezvous_aborted;
@@ -234,8 +235,8 @@ Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Tim
   rendezvous_.clear();
   appends_.clear();
   if (session_ == nullptr) return nullptr;
-  // W9: from here on nothing of this connection can happen any more, so its session may go on
-  // elsewhere.
+  // W9: from here on this connection has no further effects, so its session may continue on
+  // another.
   Session& session = *std::exchange(session_, nullptr);
   Connection* claimant = std::exchange(session.claimant, nullptr);
   shared_.sessions.Keep(session, now);
@@ -278,8 +279,8 @@ size_t Connection::ReplyDataMax() const {
   return limits_.frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);
 }
 
-// Now, and not when the turn began: whatever is answered had come by then, which is what tells the
-// client the time.
+// Now, and not when the turn began: an answered request had arrived by then, and the client derives
+// the server's time from that.
 uint64_t Connection::ServerTimeNs() const {
   return static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
 }
@@ -288,7 +289,7 @@ void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) 
   if (state_ == State::kClosing) return;
   ++shared_.counters.answers[answer.body.status];
   rdma::FrameBytes data = answer.data();
-  // Only texts can be too long (values are not sent then), and their beginning says most.
+  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
   data = data.first(std::min(data.size(), ReplyDataMax()));
   rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
                                          data.size());
@@ -302,14 +303,14 @@ void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time no
   if (state_ == State::kClosing) return;
   if (outbox_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
     const absl::Status status = Send(pieces);
-    // UNAVAILABLE: it has just ended, and kDisconnected will say so. Else the device has no room
-    // for it: what the client waits for would never come.
+    // UNAVAILABLE: it has just ended, and kDisconnected will follow. Otherwise the device has no
+    // room for the reply, and the client would wait for it forever.
     if (!status.ok() && !absl::IsUnavailable(status)) Close(CloseReason::kFailed, status.message());
     return;
   }
   if (outbox_.empty()) blocked_since_ = now;
   outbox_.Append(pieces);
-  // Who keeps to requests_max never has more replies than that to wait for (and a Goodbye).
+  // A client that respects requests_max never has more waiting replies than that (and a Goodbye).
   if (outbox_.frames() > kRequestsMax + 1)
     Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
@@ -317,7 +318,7 @@ void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time no
 void Connection::FlushOutbox(absl::Time now) {
   while (!outbox_.empty() && port_.transport.SendRoom(id_) > 0) {
     const Outbox::Slice slice = outbox_.Next(limits_.frame_bytes_max);
-    if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will say so
+    if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will follow
     outbox_.Drop(slice);
     blocked_since_ = now;
   }

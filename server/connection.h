@@ -1,4 +1,4 @@
-// One client's connection: from its request to connect until its last event.
+// One client's connection: from its connect request to its last event.
 //
 //   kAccepting
 //       | connected
@@ -18,12 +18,12 @@
 //       | kDisconnected (may come in any state): the session is kept for kSessionKept
 //   (gone)
 //
-//   To kClosing at once: from any state on a malformed frame, silence, replies that are not taken,
-//   or when a newer connection claims the session; before kEstablished also on stop, on a wrong
-//   response, or when no Hello (response, owner's end) comes in time.
+//   To kClosing at once: from any state on a malformed frame, silence, replies that the client does
+//   not receive, or when a newer connection claims the session; before kEstablished also on stop, on
+//   a wrong response, or when no Hello (response, owner's end) comes in time.
 //
-// Before kEstablished, and so before the client has proved that it has the key, it has been told
-// nothing of the region, may READ nothing, and nothing of it was mapped or READ.
+// Before kEstablished the client has not proved the key. It has received no information on the
+// region and may READ nothing, and nothing of its memory was mapped or READ.
 //
 // Thread rule: the engine's thread.
 
@@ -58,89 +58,89 @@
 
 namespace osprey::server {
 
-// From the request to connect to the Welcome, a challenge included. An honest client needs some
-// round trips, and once, when it resumes, the end of its old connection; who says nothing, or
-// cannot prove that it has the key, does not occupy a place for longer.
+// From the connect request to the Welcome, a challenge included. A correct client needs some round
+// trips, and once, when it resumes, the end of its old connection. A silent or unauthenticated
+// client occupies a place no longer than this.
 inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
-// A peer from which nothing came for so long is asked: its liveness word is READ.
+// After this long without input from a peer, the server READs its liveness word.
 inline constexpr absl::Duration kSilenceMax() { return absl::Seconds(1); }
-// … and let go when that READ has not ended by then: a retransmission or two fit in, a dead host is
-// noticed within 4 s.
+// The connection is closed if that READ takes longer. A retransmission or two fit in, and a dead
+// host is detected within 4 s.
 inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
-// A client with a key lets us READ its liveness word when it has the Welcome, and so has the proof.
-// It gives up what lasts longer than 3 s; until then it is not asked.
+// A client with a key lets the server READ its liveness word only after the Welcome, which has the
+// proof. Such a client abandons a connection attempt after 3 s; until then the server sends no
+// liveness READ.
 inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
-// How long a reply may wait for the client to take earlier ones. Credits are granted so that it
-// need not wait at all, but they may come back in batches.
+// The longest that a reply may wait for the client to receive earlier ones. Credits are granted so
+// that it need not wait at all, but may be returned in batches.
 inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
-// From Goodbye to Disconnect: for requests that were on their way to be refused as not applied.
+// From Goodbye to Disconnect: requests that were in flight are refused as not applied.
 inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100); }
 
-// Values of one connection for which space is reserved while they are READ. A longer one is READ
-// alone. So clients that are slow, or lie about their values, hold little of the region.
+// Space reserved for values of one connection while they are READ. A longer value is READ alone. So
+// clients that are slow, or give false lengths, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
 // What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
-// full Batches of small writes, or one part of a flush. What goes beyond waits.
+// full Batches of small writes, or one part of a flush. Further requests wait.
 inline constexpr uint64_t kTurnCostMax = 256;
-// The same of one that alone sends so much, while others are connected, who send little: these wait
-// for two such turns at most. When several do it, who sends little waits for all of them in any
-// case, and short turns would cost a tenth of the writes, with two pollers a quarter.
+// The same for a connection that is the only one to send much, while others send little: those wait
+// for two such turns at most. If several send much, the others wait for all of them in any case.
+// Short turns would then cost a tenth of the writes, and a quarter with two pollers.
 inline constexpr uint64_t kTurnCostBesideOthersMax = 32;
-// Who does so much in a turn sends much.
+// A connection with this cost in a turn counts as sending much.
 inline constexpr uint64_t kGreedyCost = kTurnCostBesideOthersMax;
-// Frames that wait so.
+// Frames that may wait for a turn.
 inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
 
 inline constexpr uint64_t kLivenessBytes = 8;
 
-// What the connections of an engine share. Outlives them.
+// State that the connections of an engine share. Outlives them.
 struct Shared {
   uint64_t incarnation = 0;
   uint64_t value_bytes_max = 0;
   TableAccess& tables;
   Sessions& sessions;
   Counters& counters;
-  // Requests that are to be executed together …
+  // Requests that are executed together …
   Gather& gather;
-  // The text of STATS, as this connection is told.
+  // The text of STATS for this connection.
   std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
   // For people; may be empty.
   std::function<void(absl::string_view)> log;
   // Counts the engine's turns.
   uint64_t turn = 0;
-  // What each connection may do in this one, and how many have sent much in it.
+  // The cost limit of each connection in this turn, and the number that have sent much in it.
   uint64_t turn_cost_max = kTurnCostMax;
   uint32_t greedy = 0;
-  // The frames of the Batch that is being executed. Kept for its memory.
+  // The frames of the Batch in execution. A member to reuse its memory.
   std::vector<rdma::FrameBytes> batch = {};
   // Likewise the access hints for one partition.
   std::vector<uint64_t> hints = {};
-  // Null: nobody needs to prove anything.
+  // Null: no authentication.
   rdma::AuthKey::Pointer key = nullptr;
-  // … and what executes them. Never empty.
+  // … and the function that executes them. Never empty.
   std::function<void(absl::Time now)> execute_gathered = nullptr;
-  // Null: nobody wants to know how clients' GETs go.
+  // Null: clients need not report their GETs.
   ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.
   std::function<uint64_t()> random = nullptr;
 };
 
-// Where a connection lives: one transport, and the memory registered for it.
+// The place of a connection: one transport, and the memory registered for it.
 struct Port {
   rdma::Transport& transport;
-  const rdma::Memory& region;  // the tables; exposed with the Welcome
-  const rdma::Memory&
-      scratch;  // kLivenessBytes that all liveness READs land in: nobody looks at them
+  const rdma::Memory& region;   // the tables; exposed with the Welcome
+  const rdma::Memory& scratch;  // the target of all liveness READs, kLivenessBytes; never read
 };
 
-// What a connection reacts to.
+// An input of a connection's state machine.
 struct Input {
   enum class Kind {
     kConnected,
     kFrame,
     kFenced,  // the old connection of our session is gone
-    kStop,    // the server wants to end
+    kStop,    // the server is about to end
     kTime,    // deadline() has come
   };
   Kind kind = Kind::kTime;
@@ -160,7 +160,7 @@ class Connection {
     kClosing
   };
 
-  // `ticket` is held until there is nothing left of it.
+  // `ticket` is held until the connection is gone completely.
   Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
              Admission::Ticket ticket, absl::Time now);
   ~Connection();
@@ -170,35 +170,35 @@ class Connection {
   void Handle(const Input& input, absl::Time now);
   // A READ ended.
   void HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now);
-  // The last event. Gives up the session; returns the connection that waited for it and has it now,
-  // if any.
+  // The last event. Releases the session; returns the connection that waited for it and owns it
+  // now, if any.
   Connection* HandleDisconnected(const absl::Status& status, absl::Time now);
-  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine, tables excepted,
-  // is about to be.
+  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine is about to be
+  // destroyed, though not the tables.
   void Abandon();
 
-  // Disconnects, and counts why. Nothing more is executed for this client. Under the lock of a
-  // table (locked_) that is all: the rest happens when it is free again.
+  // Disconnects, and counts the reason. No further request of this client is executed. Under the
+  // lock of a table (locked_) it does only that; the rest happens when the table is unlocked.
   void Close(CloseReason reason, absl::string_view detail);
 
-  // When Handle(kTime) is wanted.
+  // When Handle(kTime) is due.
   absl::Time deadline() const;
-  // Its engine's.
+  // Belongs to its engine.
   Alarm& alarm() { return alarm_; }
-  // Replies wait for credits, whose return is no event: Handle(kTime) is wanted in each turn.
+  // Replies wait for credits, whose return is no event: Handle(kTime) is due in each turn.
   bool blocked() const { return !outbox_.empty(); }
-  // A long write goes on here, or waits for room that is being made, or requests wait for a turn of
-  // their own, and not for the client: Work is wanted in each turn, a bounded step.
+  // True if Work, a bounded step, is due in each turn: a long write is in progress or waits for space
+  // that is being freed, or requests wait for a turn of their own (not for the client).
   bool busy() const {
     return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
   }
   void Work(absl::Time now);
 
-  // One of the requests that it has gathered, whose table is held (TableAccess::Hold): its reply
-  // waits until EndGathered. Returns what it cost (kCostPerHold).
+  // Executes one of its gathered requests, whose table is held (TableAccess::Hold): its reply waits
+  // until EndGathered. Returns its cost (kCostPerHold).
   uint64_t ExecuteGathered(const Gather::Request& request, absl::Time now);
   bool gathered() const { return gathered_ > 0; }
-  // It has none left.
+  // Its gathered requests have all been executed.
   void EndGathered(absl::Time now);
   State state() const { return state_; }
 
@@ -294,21 +294,22 @@ class Connection {
     rdma::Nonces nonces;
   };
   std::unique_ptr<Exchange> exchange_;
-  absl::Time heard_;  // when something came last
+  absl::Time heard_;  // when the last input came
   absl::Time leaving_since_ = absl::InfiniteFuture();
 
   rdma::ConnectionLimits limits_;
-  Session* session_ = nullptr;  // that we own
-  Session* claimed_ = nullptr;  // that we wait for
+  Session* session_ = nullptr;  // owned by this connection
+  Session* claimed_ = nullptr;  // awaited from its owner
 
   rdma::WireMemory liveness_;
   bool liveness_reading_ = false;
   absl::Time liveness_since_ = absl::InfinitePast();
 
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
-  std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is under way
-  uint64_t rendezvous_numbers_ = 0;                      // the last given out
-  // The next rendezvous waits for room for its value: it is tried again in the next turn, or then.
+  std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is in progress
+  uint64_t rendezvous_numbers_ = 0;                      // the last one assigned
+  // The next rendezvous waits for space for its value. It is tried again in the next turn, or at
+  // this time.
   bool awaits_room_ = false;
   absl::Time room_retry_at_ = absl::InfiniteFuture();
   uint64_t turn_ = 0;                // for which spent_ counts
@@ -319,10 +320,10 @@ class Connection {
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
   Outbox outbox_;
   bool in_batch_ = false;  // more replies are about to follow
-  bool locked_ = false;    // a request of ours is executed while its table is held
+  bool locked_ = false;    // our request is being executed while its table is held
   const index::KeyHash* known_hash_ = nullptr;  // of that request's key
   bool close_unfinished_ = false;
-  std::string close_log_;  // what is to be said of the end
+  std::string close_log_;  // the log line of the end
   absl::Time blocked_since_ = absl::InfiniteFuture();
 };
 

@@ -1,4 +1,4 @@
-// The way of a connection from its Hello to its Welcome. See the drawing in connection.h.
+// A connection from its Hello to its Welcome. See the diagram in connection.h.
 
 #include <cassert>
 #include <cstring>
@@ -61,7 +61,7 @@ void Connection::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   Proceed(exchange_->hello, now);
 }
 
-// The client is told, once, and let go.
+// Sends the client a Refused, once, and closes.
 void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now) {
   ++shared_.counters.authentication_failures;
   rdma::RefusedBody body;
@@ -88,7 +88,7 @@ void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
   Welcome(/*resumed=*/false, now);
 }
 
-// W9: a session goes on only when nothing of its old connection can happen any more.
+// W9: a session continues only when its old connection can have no further effects.
 void Connection::Claim(Session& session, absl::Time now) {
   if (session.owner == nullptr) {
     shared_.sessions.Own(session, this);

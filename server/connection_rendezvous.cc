@@ -21,8 +21,8 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   }
   const rdma::WireMemory& source = request.body.source;
   absl::Status attached = port_.transport.Attach(id_, {source.address, source.length, source.key});
-  // The connection has ended, and kDisconnected is on its way. Nothing was applied, so nothing is
-  // remembered: the client sends the write again, in this session, on its next connection.
+  // The connection has ended, and kDisconnected is on its way. The write was not applied, so no
+  // result is stored. The client repeats it, in this session, on its next connection.
   if (absl::IsUnavailable(attached)) return;
   if (!attached.ok()) {
     return AnswerWrite(
@@ -34,12 +34,14 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   AdvanceRendezvous(now);
 }
 
-// The oldest first: finishes those that have landed, reserves space for those that may have some,
-// and posts the READs for which there is room. Whoever waits for room lets those behind him wait.
+// Advances the oldest first. It finishes those that have landed, reserves space for those next in
+// line, and posts the READs for which there is room. One that waits for space blocks the requests
+// queued behind it.
 void Connection::AdvanceRendezvous(absl::Time now) {
   EnterTurn();
   StepRendezvous(now);
-  spent_ += shared_.tables.TakeEffort();  // or the next request of anyone would be charged with it
+  spent_ += shared_.tables.TakeEffort();  // or the next request of any client would be charged with
+                                          // it
 }
 
 void Connection::StepRendezvous(absl::Time now) {
@@ -48,7 +50,7 @@ void Connection::StepRendezvous(absl::Time now) {
   room_retry_at_ = absl::InfiniteFuture();
   for (size_t i = 0; i < rendezvous_.size() && state_ != State::kClosing;) {
     Rendezvous& rendezvous = *rendezvous_[i];
-    // Making room may be dear. It goes on with a turn of its own.
+    // Making space may be expensive. It continues in a turn of its own.
     spent_ += shared_.tables.TakeEffort();
     if (spent_ >= shared_.turn_cost_max) {
       awaits_room_ = true;
@@ -58,7 +60,7 @@ void Connection::StepRendezvous(absl::Time now) {
     if (rendezvous.landed()) {
       answer = FinishRendezvous(rendezvous, now);
     } else if (!rendezvous.reserved()) {
-      // One alone may be as long as it likes.
+      // A single value may have any length.
       const bool fits = rendezvous.value_length() <= kReservedBytesMax &&
                         reserved_bytes <= kReservedBytesMax - rendezvous.value_length();
       if (reserved_bytes > 0 && !fits) break;
@@ -95,9 +97,9 @@ Answer Connection::FinishRendezvous(Rendezvous& rendezvous, absl::Time now) {
   return answer;
 }
 
-// False when the connection ends.
+// False if the connection ends.
 bool Connection::PostReads(Rendezvous& rendezvous) {
-  // The last place is the liveness READ's, unless it is the only one.
+  // The last place is reserved for the liveness READ, unless it is the only one.
   const size_t room = port_.transport.ReadRoom(id_);
   if (room == 0) return true;
   const absl::StatusOr<size_t> posted =
@@ -118,13 +120,14 @@ void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, ab
   assert(it != rendezvous_.end());
   if (!status.ok()) {
     (*it)->OnPieceFailed();
-    // A failed READ takes the queue pair with it; a client that names wrong memory harms itself
-    // alone. The span is given back when all its READs have ended, with kDisconnected.
+    // A failed READ breaks the queue pair, so a client that names wrong memory harms only itself.
+    // The span is returned when all its READs have ended, with kDisconnected.
     return Close(CloseReason::kPeer, absl::StrCat("READ of a value failed: ", status.message()));
   }
   heard_ = now;
   (*it)->OnPieceLanded(cookie);
-  // Once closing nothing is executed any more. The client will send the write again, or never know.
+  // While closing, no request is executed. The client will repeat the write, or never learn its
+  // result.
   if (state_ != State::kClosing) AdvanceRendezvous(now);
 }
 
@@ -135,13 +138,13 @@ void Connection::LivenessReadDone(const absl::Status& status, absl::Time now) {
   if (!status.ok())
     return Close(CloseReason::kSilent, absl::StrCat("liveness READ failed: ", status.message()));
   heard_ = now;
-  AdvanceRendezvous(now);  // one may have waited for the room
+  AdvanceRendezvous(now);  // one may have waited for this place
 }
 
-// Asks a silent peer whether it lives, by a READ that wakes nobody there.
+// Checks whether a silent peer lives, by a READ that does not wake its process.
 void Connection::CheckLiveness(absl::Time now) {
   if (state_ == State::kClosing || now < heard_ + kSilenceMax()) return;
-  // Without room READs of a rendezvous are on their way, which tell as well as this one would.
+  // Without room, READs of a rendezvous are in flight, which serve as well.
   if (!liveness_reading_ && port_.transport.ReadRoom(id_) > 0) {
     rdma::ReadRequest read;
     read.remote_address = liveness_.address;

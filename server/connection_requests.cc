@@ -23,14 +23,14 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   Take(*header, frame, now);
 }
 
-// What came before it is executed before.
+// Earlier requests are executed first.
 void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
   shared_.execute_gathered(now);
   Malformed(detail);
 }
 
-// One by one, in order; their replies leave together. A malformed one ends the connection when it
-// is met, as it would if it came alone.
+// Executes the frames one by one, in order; their replies leave together. A malformed frame ends
+// the connection when its turn comes, as it would alone.
 void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
   std::vector<rdma::FrameBytes>& frames = shared_.batch;
   if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
@@ -154,7 +154,7 @@ void Connection::StepAppend(absl::Time now) {
   LeaveWhenAnswered(now);
 }
 
-// A part of a flush is a write like others: repeated, it tells the same number of keys again.
+// A part of a flush is a write like others: a repeated request returns the same number of keys.
 void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                            absl::Time now) {
   const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
@@ -176,7 +176,7 @@ void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes fr
   AnswerWrite(header.sequence, answer, now);
 }
 
-// As reading: repeated, it says once more that the key is in use.
+// Like a read: repeated, it counts as one more use of the key.
 void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                            absl::Time now) {
   const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
@@ -187,7 +187,7 @@ void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes fra
   Reply(header.sequence, answer, now);
 }
 
-// Reading may be repeated at will: its answer is not remembered.
+// Reads may be repeated freely: the result is not stored.
 void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::GetRequest> request = rdma::ParseGet(frame);
   if (!request.ok()) return Malformed(request.status().message());
@@ -214,8 +214,8 @@ void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes 
   Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
 }
 
-// What the client READ of late: of no consequence but for what goes when memory is full, so it may
-// come at any time, from anyone, and say anything.
+// Recent READs of the client. They affect only the choice of keys to evict. So a client may send
+// any hints at any time.
 void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
   const absl::StatusOr<rdma::HintsMessage> message = rdma::ParseHints(frame);
   if (!message.ok()) return Malformed(message.status().message());
@@ -227,7 +227,7 @@ void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes fra
     std::memcpy(&word, message->words.data() + i * sizeof(word), sizeof(word));
     return word;
   };
-  uint64_t partitions = 0;  // named by them, a bit each
+  uint64_t partitions = 0;  // the hints' partitions, a bit each
   for (uint32_t i = 0; i < message->count; ++i) {
     const uint32_t partition = index::AccessHint::Unpack(hint(i)).partition;
     if (partition < shared_.tables.partitions()) partitions |= uint64_t{1} << partition;
@@ -243,7 +243,7 @@ void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes fra
   }
 }
 
-// Likewise of no consequence but for those who watch.
+// Likewise; affects only metrics.
 void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                             absl::Time now) {
   const absl::StatusOr<rdma::ReportBody> report = rdma::ParseReport(frame);
@@ -253,7 +253,7 @@ void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes fr
   if (shared_.client_gets != nullptr) shared_.client_gets->Add(report_limit_.Cut(*report, now));
 }
 
-// The client leaves for good: nobody will come back for its session.
+// The client leaves for good: its session will not be resumed.
 void Connection::TakeGoodbye(rdma::FrameBytes frame) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return Malformed(status.message());
@@ -261,8 +261,8 @@ void Connection::TakeGoodbye(rdma::FrameBytes frame) {
   Close(CloseReason::kPeer, "goodbye");
 }
 
-// True when a write is over already: its answer is known, or no longer known, or the client breaks
-// the rules.
+// True if a write is over already: its result is stored, or no longer stored, or the client
+// violates the rules.
 bool Connection::Settled(uint64_t sequence, absl::Time now) {
   const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
   if (absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it)) {
@@ -287,7 +287,7 @@ bool Connection::Settled(uint64_t sequence, absl::Time now) {
   return false;
 }
 
-// True when the server is about to end and begins nothing new.
+// True if the server is about to end and starts no new work.
 bool Connection::Refused(uint64_t sequence, absl::Time now) {
   if (state_ == State::kEstablished) return false;
   Reply(sequence,

@@ -1,5 +1,5 @@
-// What one connection may do in one turn, so that the others have theirs: a Batch of the dearest
-// requests, or many frames at once, wait for turns of their own, in order.
+// Bounds one connection's work in one turn, so that the others have their turns. A Batch of the
+// most expensive requests, or many frames at once, wait for turns of their own, in order.
 
 #include <algorithm>
 #include <cassert>
@@ -12,7 +12,7 @@
 namespace osprey::server {
 namespace {
 
-// About a microsecond each, on top of what the tables say that they did (Table::effort).
+// About a microsecond each, on top of the work that the tables report (Table::effort).
 constexpr uint64_t kRequestCost = 1;
 constexpr uint64_t kBytesPerCost = 4096;  // parsed, stored, hashed
 constexpr uint64_t kStatsCost = 64;
@@ -35,20 +35,20 @@ void Connection::EnterTurn() {
   spent_ = 0;
 }
 
-// True when it has done what it may do in this turn, or would overtake what waits already.
+// True if the connection has used up this turn, or the frame would overtake waiting ones.
 bool Connection::TurnIsOver() {
   EnterTurn();
   return !backlog_.empty() || spent_ + gathered_cost_ >= shared_.turn_cost_max;
 }
 
-// Now if there is no other way, else together with others.
+// Executes the frame together with others if possible, else now.
 void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   if (TurnIsOver()) return Defer(frame, now);
   const absl::string_view key = GatheredBy(frame);
   if (key.empty()) {
     shared_.execute_gathered(now);
     if (state_ == State::kClosing) return;
-    // What was gathered may have been more than was thought.
+    // The gathered requests may have cost more than expected.
     return TurnIsOver() ? Keep(frame) : Execute(header, frame, now);
   }
   if (gathered_++ == 0) shared_.gather.AddConnection(*this);
@@ -69,7 +69,7 @@ uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time 
   locked_ = true;
   known_hash_ = &request.hash;
   const bool was_in_batch = std::exchange(in_batch_, true);
-  // Others of its requests may have turned out to be dear.
+  // The connection's other requests may have proved expensive.
   if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) {
     Keep(request.frame);
   } else {
@@ -98,17 +98,17 @@ void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame
   }
 }
 
-// For a turn of its own. What was gathered is executed before: some of it may have to wait as well,
-// and comes first.
+// Puts the frame off to a turn of its own. Gathered requests are executed first: some of them may
+// have to wait as well, and precede it.
 void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
   if (gathered_ > 0) shared_.execute_gathered(now);
   Keep(frame);
 }
 
-// The frame is copied: it is the transport's until the next turn only.
+// Copies the frame, which the transport keeps only until the next turn.
 void Connection::Keep(rdma::FrameBytes frame) {
   if (state_ == State::kClosing) return;
-  // Who keeps to requests_max has never more than that unanswered; hints come on top.
+  // A client that respects requests_max never has more unanswered; hints come on top.
   if (backlog_.size() >= kBacklogMax)
     return Malformed("more requests unanswered than requests_max");
   ++shared_.counters.requests_deferred;
