@@ -187,8 +187,8 @@ class Connection {
   Alarm& alarm() { return alarm_; }
   // Replies wait for credits, whose return is no event: Handle(kTime) is due in each turn.
   bool blocked() const { return !outbox_.empty(); }
-  // True if Work, a bounded step, is due in each turn: a long write is in progress or waits for space
-  // that is being freed, or requests wait for a turn of their own (not for the client).
+  // True if Work, a bounded step, is due in each turn. Either requests wait for a turn of their own
+  // (not for the client), or a long write is in progress: it may wait for space to be freed.
   bool busy() const {
     return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
   }
@@ -309,7 +309,7 @@ class Connection {
   std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is in progress
   uint64_t rendezvous_numbers_ = 0;                      // the last one assigned
   // The next rendezvous waits for space for its value. It is tried again in the next turn, or at
-  // this time.
+  // room_retry_at_.
   bool awaits_room_ = false;
   absl::Time room_retry_at_ = absl::InfiniteFuture();
   uint64_t turn_ = 0;                // for which spent_ counts
