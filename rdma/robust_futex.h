@@ -3,9 +3,9 @@
 // or a timer.
 //
 // It is a robust futex (Documentation/locking/robust-futexes.rst of Linux; get_robust_list(2)). A
-// thread of the holder has stored its id in the word and has told the kernel where the word is.
-// When the thread ends, the kernel replaces the id by FUTEX_OWNER_DIED. It does so before the
-// process gives its files and locks back, and before a parent's wait returns.
+// thread of the holder has stored its id in the word and registered the word's address with the
+// kernel. When the thread ends, the kernel replaces the id by FUTEX_OWNER_DIED. It does so before it
+// releases the process's files and locks, and before a parent's wait returns.
 
 #ifndef OSPREY_RDMA_ROBUST_FUTEX_H_
 #define OSPREY_RDMA_ROBUST_FUTEX_H_

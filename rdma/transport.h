@@ -1,4 +1,4 @@
-// The transport: moves bytes between two processes, whatever they mean.
+// The transport: moves bytes between two processes without interpreting them.
 //
 // It offers what an RDMA queue pair offers and no more: memory that a peer may READ, READs posted
 // in batches, frames sent and received under credits, and the end of connections. There are two

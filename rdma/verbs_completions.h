@@ -46,7 +46,7 @@ class CompletionQueue {
     return &completions_[next_++];
   }
 
-  // Asks for an event at the next completion. False when there is a completion already.
+  // Requests an event at the next completion. False when there is a completion already.
   bool Arm();
   // An event of this queue was read from the channel.
   void OnEvent();

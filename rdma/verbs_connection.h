@@ -21,7 +21,7 @@
 //                sent, or kGoodbyeMax |      |                                                   |
 //                                     v      v                                                   |
 //                                    kBreaking                                                   |
-//                                     | the queue pair is in error, the peer is told             |
+//                                     | the queue pair is in error, the peer is notified         |
 //                                     v                                                          |
 //                                    kDraining                                                   |
 //                                     | all flushed, or kDrainMax                                |
