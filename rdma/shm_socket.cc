@@ -55,10 +55,15 @@ void TakeDescriptors(msghdr* message, const std::shared_ptr<CloserLane>& lane,
 
 bool IsNothing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+ReceiveResult ResultOf(int error) {
+  return IsNothing(error) ? ReceiveResult::kNothing : ReceiveResult::kHangUp;
+}
+
 // Removes the first packet from the queue of `socket`, and the references to its descriptors.
-void DropPacket(int socket) {
+// False: it is still there.
+bool DropPacket(int socket) {
   msghdr message = {};
-  (void)Uninterrupted([&] { return recvmsg(socket, &message, MSG_DONTWAIT); });
+  return Uninterrupted([&] { return recvmsg(socket, &message, MSG_DONTWAIT); }) >= 0;
 }
 
 }  // namespace
@@ -84,12 +89,12 @@ ReceiveResult ReceivePacket(int socket, const std::shared_ptr<CloserLane>& lane,
   message.msg_controllen = sizeof(control);
   const ssize_t result = Uninterrupted(
       [&] { return recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (result < 0) return IsNothing(errno) ? ReceiveResult::kNothing : ReceiveResult::kHangUp;
+  if (result < 0) return ResultOf(errno);
   TakeDescriptors(&message, lane, received);
   // An empty packet looks like the end of the connection; no peer of ours sends one.
   if (result == 0) return ReceiveResult::kHangUp;
   received->bytes = static_cast<size_t>(result);
-  if (received->taken()) DropPacket(socket);
+  if (received->taken() && !DropPacket(socket)) return ResultOf(errno);
   return ReceiveResult::kPacket;
 }
 

@@ -476,7 +476,8 @@ TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
     Sweep([&](int nth) { return Words{"export", absl::StrCat(file, nth)}; }, "", "");
     ASSERT_TRUE(Session(server_->uri()).ok());
   }
-  ExpectNothingIsLeft(server_->pid(), before_);
+  // The thread that closes descriptors of peers gets a heap of its own only with its first call of free.
+  ExpectNothingIsLeft(server_->pid(), before_, /*threads=*/1);
   EXPECT_EQ(server_->Stop(), 0);
 }
 
