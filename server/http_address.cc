@@ -28,7 +28,6 @@ absl::StatusOr<std::string> HostOf(absl::string_view text, absl::string_view bef
   if (host == "localhost") return std::string(kLoopback);
   in_addr bytes;
   if (inet_pton(AF_INET, host.c_str(), &bytes) == 1) return host;
-  // (Debian builds the HTTP library, CivetWeb, without IPv6.)
   return Wrong(text, "does not begin with an IPv4 address in digits");
 }
 

@@ -1,20 +1,26 @@
-// A small HTTP door, for programs that ask how the server is. What comes through it cannot take
-// much: a few threads, requests of some KiB, a few seconds for each, no uploads, no files.
+// A small HTTP server, for programs that ask how the server is: GET and HEAD, one request a
+// connection, no uploads, no files. One thread, which waits for all connections at once and never
+// for one of them: a peer that is slow or silent delays no other.
+//
+//   accepted ──> reading ──> answering ──> writing ──> draining ──> closed
+//                   whole request   in the        all sent,    the peer closes
+//                                   same turn     half closed
+//
+// Each connection is closed when its time is over, whatever it does. When there are as many as may
+// be, in all or from one address, the newest wins and the oldest is closed: so idle connections
+// shut out no probe that sends its request at once.
 
 #ifndef OSPREY_SERVER_HTTP_DOOR_H_
 #define OSPREY_SERVER_HTTP_DOOR_H_
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/http_address.h"
-
-struct mg_context;
 
 namespace osprey::server {
 
@@ -24,15 +30,23 @@ struct HttpPage {
   std::string body;
 };
 
-// Its threads end with it.
+struct HttpLimits {
+  size_t connections_max = 256;
+  size_t connections_per_address_max = 128;
+  absl::Duration connection_time_max = absl::Seconds(5);  // from its acceptance on
+};
+
+// Its thread ends with it.
 class HttpDoor {
  public:
-  // Answers GET and HEAD of a path, without a query. Called by several threads.
+  // Answers GET and HEAD of a path, without a query. Called by the thread of the HttpDoor. Requests
+  // for a path that are read in one turn share one answer, made after all of them have come.
   using Answer = std::function<HttpPage(absl::string_view path)>;
 
-  // Errors: UNAVAILABLE: it cannot listen there, and why; RESOURCE_EXHAUSTED: no thread accepts,
-  // and what to mend.
-  static absl::StatusOr<std::unique_ptr<HttpDoor>> Open(const HttpAddress& address, Answer answer);
+  // Errors: UNAVAILABLE: it cannot listen there, and why; RESOURCE_EXHAUSTED: no thread, or no
+  // descriptor, and what to do.
+  static absl::StatusOr<std::unique_ptr<HttpDoor>> Open(const HttpAddress& address, Answer answer,
+                                                        const HttpLimits& limits = {});
   ~HttpDoor();
   HttpDoor(const HttpDoor&) = delete;
   HttpDoor& operator=(const HttpDoor&) = delete;
@@ -41,17 +55,11 @@ class HttpDoor {
   const HttpAddress& address() const { return address_; }
 
  private:
-  HttpDoor(HttpAddress address, Answer answer)
-      : address_(std::move(address)), answer_(std::move(answer)) {}
+  class Loop;
+  HttpDoor(HttpAddress address, std::unique_ptr<Loop> loop);
 
   HttpAddress address_;
-  const Answer answer_;
-  std::string said_;  // by the library, of why it does not start
-  std::atomic<bool> started_{false};
-  std::atomic<bool> accepts_{false};  // there is a thread that does
-  mg_context* context_ = nullptr;
-
-  friend struct HttpDoorCallbacks;
+  const std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace osprey::server

@@ -24,6 +24,8 @@ Machine ThisMachine();
 // 64 sockets of clients that have not spoken yet, and 64 that wait for their peers to receive
 // descriptors (rdma/shm_peer_ledger.h).
 inline constexpr uint64_t kOtherDescriptors = 256;
+// Of --metrics: connections, and what its thread waits for (http_door.h).
+inline constexpr uint64_t kMetricsDescriptors = 264;
 // Of each poller but the first: what its transports wait for.
 inline constexpr uint64_t kPollerDescriptors = 16;
 // Over shm each connection has a socket and the memories that its client has exposed: its liveness
@@ -33,7 +35,8 @@ inline constexpr uint64_t kConnectionDescriptors = 1 + kMemoriesLeast;
 // What a process needs for all of its connections at their least.
 inline uint64_t DescriptorsFor(const Config& config) {
   return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
-         (config.pollers - 1) * kPollerDescriptors;
+         (config.pollers - 1) * kPollerDescriptors +
+         (config.metrics.has_value() ? kMetricsDescriptors : 0);
 }
 
 // Memories that each client over shm may have exposed at a time. With so many, all connections

@@ -274,6 +274,8 @@ HttpPage MetricsPage(Server& server, const Clock& clock) {
   return page;
 }
 
+static_assert(HttpLimits().connections_max + 8 <= kMetricsDescriptors);
+
 absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& server) {
   if (!config.metrics.has_value()) return absl::OkStatus();
   StatsInput fixed;

@@ -405,7 +405,7 @@ TEST_P(ServerTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
       [&](int nth) { return ServerBearsFailureOf(GetParam(), nth, /*with_all=*/false); });
 }
 
-// Such a server takes two seconds to end, because of its metrics server.
+// With a key, metrics and two pollers.
 class ServerWithAllTest : public FailingCallsTest {};
 
 TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {

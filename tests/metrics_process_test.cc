@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -361,6 +364,43 @@ TEST_F(MetricsProcessTest, ManyPeersThatSayNothingHinderNoScrape) {
       AskHttp(port_, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", absl::Seconds(10));
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->status, 200);
+}
+
+// As a liveness probe of an orchestrator asks, which would restart a healthy server.
+TEST_F(MetricsProcessTest, HealthIsToldAtOnceBesideIdleAndSlowPeers) {
+  Start();
+  std::vector<SilentPeer> idle, slow;
+  for (int i = 0; i < 400; ++i) idle.emplace_back(port_, "");
+  for (int i = 0; i < 200; ++i) slow.emplace_back(port_, "GET /metrics HTTP/1.1\r\n");
+  std::atomic<bool> ends{false};
+  // Those that are closed come again.
+  const auto keep = [&](std::vector<SilentPeer>& peers, const char* begin, const char* more) {
+    for (SilentPeer& peer : peers) {
+      if (ends || peer.Say(more)) continue;
+      peer = SilentPeer(port_, begin);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  };
+  std::thread drips([&] {
+    while (!ends) {
+      keep(slow, "GET /metrics HTTP/1.1\r\n", "X: y\r\n");
+      keep(idle, "", "");
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  });
+  absl::Duration best = absl::InfiniteDuration();
+  for (int i = 0; i < 10; ++i) {
+    const absl::Time before = absl::Now();
+    const absl::StatusOr<HttpAnswer> answer = GetHttp(port_, "/healthz");
+    const absl::Duration took = absl::Now() - before;
+    EXPECT_EQ(answer.ok() ? answer->body : "", "ok\n") << answer.status();
+    EXPECT_LT(took, absl::Seconds(5)) << "on a machine that is busy with other things";
+    best = std::min(best, took);
+  }
+  ends = true;
+  drips.join();
+  EXPECT_LT(best, absl::Seconds(1));
+  EXPECT_EQ(server_->Stop(), 0);
 }
 
 TEST_F(MetricsProcessTest, AnAddressInUseEndsItWithStatusThreeAndOneLine) {

@@ -20,7 +20,6 @@
 #include "gtest/gtest.h"
 #include "server/figures.h"
 #include "server/http_address.h"
-#include "server/http_door.h"
 #include "server/pulse.h"
 #include "tests/scraping.h"
 
@@ -333,18 +332,6 @@ TEST(HttpAddressTest, Ipv6IsRefusedAndNotOffered) {
     const std::string message(address.status().message());
     EXPECT_THAT(message, HasSubstr("' does not begin with an IPv4 address in digits; ")) << text;
     EXPECT_THAT(message.substr(message.rfind(';')), Not(HasSubstr("::"))) << text;
-  }
-}
-
-// The library alone takes 2 s to notice that it must end.
-TEST(HttpDoorTest, IsShutAtOnce) {
-  for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
-    absl::StatusOr<std::unique_ptr<HttpDoor>> door =
-        HttpDoor::Open(HttpAddress{host, 0}, [](absl::string_view) { return HttpPage(); });
-    ASSERT_TRUE(door.ok()) << door.status();
-    const absl::Time before = absl::Now();
-    door->reset();
-    EXPECT_LT(absl::Now() - before, absl::Seconds(1)) << host;
   }
 }
 

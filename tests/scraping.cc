@@ -94,6 +94,17 @@ SilentPeer::~SilentPeer() {
 
 SilentPeer::SilentPeer(SilentPeer&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
+SilentPeer& SilentPeer::operator=(SilentPeer&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+bool SilentPeer::Say(absl::string_view more) {
+  char byte = 0;
+  if (recv(fd_, &byte, 1, MSG_DONTWAIT) == 0) return false;
+  return send(fd_, more.data(), more.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(more.size());
+}
+
 // --- The text format
 
 namespace {

@@ -27,12 +27,16 @@ absl::StatusOr<HttpAnswer> AskHttp(uint16_t port, absl::string_view request,
                                    absl::Duration timeout = absl::Seconds(30));
 absl::StatusOr<HttpAnswer> GetHttp(uint16_t port, absl::string_view path);
 
-// A connection that sends only `beginning` during its lifetime.
+// A connection that sends `beginning`, and nothing else by itself, during its lifetime.
 class SilentPeer {
  public:
   SilentPeer(uint16_t port, absl::string_view beginning);
   ~SilentPeer();
   SilentPeer(SilentPeer&& other) noexcept;
+  SilentPeer& operator=(SilentPeer&& other) noexcept;
+
+  // Sends some more. False: the other side has closed.
+  bool Say(absl::string_view more);
 
  private:
   int fd_ = -1;
