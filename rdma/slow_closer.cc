@@ -15,6 +15,9 @@ namespace {
 
 // A thread without work ends after this time. Clients that come and go then share one.
 constexpr std::chrono::seconds kLaneIdle(1);
+
+// There may be a thread for each of 64 users: their stacks must not use up the server's addresses.
+constexpr size_t kStackBytes = 256 << 10;
 // More packets than lie in a Unix socket: its buffer takes some 280 of the shortest.
 constexpr int kPacketsDrainedMax = 512;
 
@@ -43,7 +46,7 @@ void CloserLane::Add(Task task) {
   }
   auto keep = std::make_unique<std::shared_ptr<CloserLane>>(shared_from_this());
   pthread_t thread;
-  has_thread_ = StartQuietThread("osprey-closer", &Run, keep.get(), thread);
+  has_thread_ = StartQuietThreadOnStack(kStackBytes, "osprey-closer", &Run, keep.get(), thread);
   self_ = has_thread_ ? nullptr : shared_from_this();
   if (!has_thread_) return;
   pthread_detach(thread);

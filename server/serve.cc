@@ -1,5 +1,6 @@
 #include "server/serve.h"
 
+#include <malloc.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
@@ -328,6 +329,9 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 }  // namespace
 
 ServeResult Serve(const Config& config) {
+  // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of addresses for each new
+  // thread, those that exist because of clients among them.
+  (void)mallopt(M_ARENA_MAX, static_cast<int>(config.pollers) + 1);
   if (absl::Status status = HandleSignals(); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
   AllowDescriptors();

@@ -225,8 +225,9 @@ TEST_F(AuthenticationTest, KvserverChecksTheKeyBeforeItStartsAndNeverPrintsIt) {
   }
   const ProgramResult good = run("--auth-key-file=" + key_file_);
   EXPECT_EQ(good.exit_status, 0) << good.err;
-  EXPECT_THAT(good.err, AllOf(HasSubstr("who has the key"), Not(HasSubstr(kKey))));
-  EXPECT_THAT(run("--poll=event").err, HasSubstr("no --auth-key-file: who can connect can"));
+  EXPECT_THAT(good.err, AllOf(HasSubstr("clients with the key"), Not(HasSubstr(kKey))));
+  EXPECT_THAT(run("--poll=event").err,
+              HasSubstr("no --auth-key-file: any client that can connect can"));
 }
 
 TEST_F(AuthenticationTest, TheSocketHasTheModeThatWasAskedFor) {
