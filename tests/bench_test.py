@@ -15,6 +15,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "bench.d"))
 
+import exact_rows  # pylint: disable=wrong-import-position
 import index_rows  # pylint: disable=wrong-import-position
 import lab_rows  # pylint: disable=wrong-import-position
 import native_rows  # pylint: disable=wrong-import-position
@@ -178,7 +179,8 @@ def a_part_whose_programs_fail_prints_the_rest_and_names_each():
             program.write_text(text, encoding="utf-8")
             program.chmod(0o755)
         for name, sections in (("native", ("beside rivals", "YCSB E, threads 1, round 1", "pollers")), ("index", ("round 1", "instructions")),
-                               ("growth", ("memory", "by pollers", "fill", "READs a GET", "guest")), ("lab", ("guest",))):
+                               ("growth", ("memory", "by pollers", "fill", "READs a GET", "guest")), ("lab", ("guest",)),
+                               ("exact", ("guest",))):
             ran = subprocess.run([copy / "tools" / "bench.d" / name, "--short", "--no-build", f"--json={directory}"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
             assert ran.returncode == 1, (name, ran.stderr)
@@ -221,6 +223,64 @@ def the_lab_has_a_row_for_each_of_its_targets():
     # 1 ms a MiB, 100 of them a second.
     assert table["    of it the checksum, 1 MiB", ""].values[0] == 10.0
     assert {line.at_most for line in table.values()} >= {1.10, 2.1, 1.3, 0.35, 1.01, 2.05, 0, 1}
+
+
+def exact_turn(get_us):
+    """What the guest's part of exact finds in a turn, made up."""
+
+    def beside(floor_us, *subjects):
+        return {"floor": [floor_us]} | {subject: [{"p50_us": get_us}] for subject in subjects}
+
+    return {
+        "latencies": {"inline": {"bytes": 256} | beside(25.0, "get", "miss", "cold 64", "bare"),
+                      "known 64": {"bytes": 112} | beside(24.0, "get"), "known 1024": {"bytes": 1072} | beside(31.0, "get")},
+        "messages": beside(10.0, "ping", "put 64", "put 1024"),
+        "batches": {"multi_get inline": 20.0, "multi_get known 64": 20.0, "multi_put 64": 5.0},
+    }
+
+
+def exact_table(*get_us):
+    """Of two rounds with a turn for each latency."""
+    return exact_rows.rows_of(2 * [[exact_turn(us) for us in get_us]])
+
+
+def an_exact_row_is_the_least_turn_of_each_round_to_three_digits():
+    table = {line.name: line for line in exact_table(30.0, 26.0, 28.0)}
+    assert table["GET inline"].judged == [1.04, 1.04] and table["GET inline"].met
+    assert (table["GET cold, 64 B"].judged, table["ping"].floors) == ([0.52, 0.52], [20.0, 20.0])
+    assert table["MultiGet of 16 inline, a key"].judged == [0.8, 0.8]
+    assert any("1.040 to 1.040" in line for line in rows.table(table.values()))
+
+
+def exact_rounds_that_differ_by_more_than_half_a_percent_are_named():
+    same = exact_rows.rows_of([[exact_turn(26.0)], [exact_turn(26.1)]])
+    assert not list(exact_rows.rounds_apart(same))
+    apart = list(exact_rows.rounds_apart(exact_rows.rows_of([[exact_turn(26.0)], [exact_turn(26.2)]])))
+    assert "the rounds of 'GET inline' are 0.8 % apart; at most 0.5 % are allowed" in apart
+
+
+def an_exact_row_two_percent_above_its_baseline_is_named():
+    baseline = exact_rows.Baseline.parse(exact_rows.Baseline.of("gcc 1", exact_table(26.0)).text())
+    assert baseline.measured_with == "gcc 1" and baseline.ratios["GET inline"] == 1.04
+    assert not list(exact_rows.above_baseline(exact_table(26.5), baseline, "gcc 2"))
+    assert not list(exact_rows.above_baseline(exact_table(20.0), baseline, "gcc 1"))
+    above = list(exact_rows.above_baseline(exact_table(26.6), baseline, "gcc 2"))
+    assert "'GET inline' is 1.064, 2.3 % above its baseline of 1.040; it was measured with gcc 1, not gcc 2" in above
+    assert not any(sentence.startswith("'MultiGet") for sentence in above)
+
+
+def an_exact_row_without_a_baseline_or_a_baseline_without_its_row_is_named():
+    table = exact_table(26.0)
+    baseline = exact_rows.Baseline.of("gcc 1", table[1:])
+    baseline.ratios["GET of old"] = 1.0
+    assert list(exact_rows.above_baseline(table, baseline, "gcc 1")) == [
+        f"'{table[0].name}' is not in the baseline; write another by --update",
+        "'GET of old' is in the baseline only; write another by --update"]
+
+
+def the_committed_baseline_has_the_rows_of_exact():
+    baseline = exact_rows.Baseline.parse((ROOT / "tools" / "bench.d" / "exact.baseline").read_text(encoding="utf-8"))
+    assert list(baseline.ratios) == [line.name for line in exact_table(26.0)]
 
 
 def the_model_fits_the_published_rates_of_reads():
@@ -275,7 +335,7 @@ def a_part_or_flag_that_is_none_is_status_two_and_measures_nothing():
 def main():
     cases = [value for value in list(globals().values())
              if callable(value) and getattr(value, "__module__", "") == "__main__"
-             and value.__name__ not in ("main", "raises", "row", "lab_round", "bench")]
+             and value.__name__ not in ("main", "raises", "row", "lab_round", "exact_turn", "exact_table", "bench")]
     failed = 0
     for case in cases:
         sentence = "tools/bench: " + case.__name__.replace("_", " ")

@@ -248,6 +248,23 @@ wrong_flags_are_told_with_the_usage() {
   done
   run true
   expect_status 2
+  for wrong in --cpus=1 --accel=kvm --node2=true; do
+    run --exact $wrong -- true
+    expect_status 2
+    expect_in err '--exact is one node with one emulated CPU'
+  done
+}
+
+the_exact_guests_clock_counts_instructions_and_skips_idle_time() {
+  run --exact -- sh -c 'nproc; sleep 1000; python3 -c "import time
+def took():
+    began = time.monotonic_ns()
+    sum(range(100000))
+    return time.monotonic_ns() - began
+one, two = (min(took() for _ in range(9)) for _ in range(2))
+print(abs(one - two) * 1000 <= one or (one, two))"'
+  expect_status 0
+  expect_out $'1\nTrue'
 }
 
 an_unknown_cpu_model_is_told() {

@@ -112,6 +112,7 @@ class Probe {
   template <typename Operation, typename After>
   absl::StatusOr<Json> OneAtATime(Operation operation, After after) {
     Histogram times;
+    std::vector<uint64_t> each;
     Counters before;
     const uint64_t warmup = std::min(kWarmup, count_);  // few, where each takes long
     for (uint64_t i = 0; i < warmup + count_ && failure_.ok(); ++i) {
@@ -120,13 +121,24 @@ class Probe {
       const uint64_t began = NowNs();
       auto result = operation(key);
       const uint64_t took = NowNs() - began;
-      if (i >= warmup) times.Record(took);
+      if (i >= warmup) {
+        times.Record(took);
+        each.push_back(took);
+      }
       after(key, result);
     }
     if (!failure_.ok()) return failure_;
     Json json = Summary(times);
+    json["p50_us"] = MedianUs(each);
     AddReads(json, before);
     return json;
+  }
+
+  // To the nanosecond: the histogram's is up to 0.8 % above it.
+  static double MedianUs(std::vector<uint64_t>& each_ns) {
+    const auto middle = each_ns.begin() + static_cast<ptrdiff_t>(each_ns.size() / 2);
+    std::nth_element(each_ns.begin(), middle, each_ns.end());
+    return static_cast<double>(*middle) / 1e3;
   }
 
   void AddReads(Json& json, const Counters& before) const {
@@ -252,15 +264,19 @@ class Probe {
   template <typename Batch>
   absl::StatusOr<Json> InBatches(Batch batch) {
     std::vector<std::string> keys(batch_);
+    std::vector<uint64_t> each;
     const Counters before = client_->counters();
     const uint64_t began = NowNs();
     for (uint64_t i = 0; i < count_ && failure_.ok(); i += batch_) {
       for (std::string& key : keys) key = RandomKey();
+      const uint64_t batch_began = NowNs();
       batch(keys);
+      each.push_back(NowNs() - batch_began);
     }
     const uint64_t took = NowNs() - began;
     if (!failure_.ok()) return failure_;
     Json json = RateOf(took);
+    json["batch_p50_us"] = MedianUs(each);
     AddReads(json, before);
     return json;
   }

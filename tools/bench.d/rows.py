@@ -22,6 +22,7 @@ class Row:
     floors: list = dataclasses.field(default_factory=list)
     at_most: float = None  # targets of the ratio, or of the value where there is no floor
     at_least: float = None
+    decimals: int = None  # of the ratio; None: as many as number() gives
 
     def __post_init__(self):
         if not self.values:
@@ -59,8 +60,10 @@ class Row:
         }
 
 
-def number(value):
-    """Three significant digits or so, without an exponent."""
+def number(value, decimals=None):
+    """Three significant digits or so, without an exponent; or so many decimals."""
+    if decimals is not None:
+        return f"{value:.{decimals}f}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.4f}"
@@ -79,8 +82,8 @@ def table(rows):
     for row in rows:
         median = f"{number(statistics.median(row.values))} {row.unit}"
         beside = f"{row.floor_name} {number(statistics.median(row.floors))}" if row.floors else ""
-        ratio = number(statistics.median(row.judged)) if row.floors else ""
-        spread = f"{number(min(row.judged))} to {number(max(row.judged))}"
+        ratio = number(statistics.median(row.judged), row.decimals) if row.floors else ""
+        spread = f"{number(min(row.judged), row.decimals)} to {number(max(row.judged), row.decimals)}"
         cells.append((row.name, median, beside, ratio, spread, *target(row)))
     return columns(cells)
 
