@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 
 namespace {
 std::atomic<uint64_t> allocations{0};
@@ -15,6 +16,10 @@ std::atomic<uint64_t> allocated_bytes{0};
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) std::abort();
   return memory;
+}
+// The same memory goes to the same operator delete, std::stable_sort's too.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return operator new(bytes);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }

@@ -285,11 +285,12 @@ TEST_F(HttpDoorTest, OneAddressShutsOutNoOther) {
 TEST_F(HttpDoorTest, RequestsOfOneTurnShareAnAnswer) {
   Open();
   std::vector<Peer> peers;
-  for (int i = 0; i < 20; ++i) peers.emplace_back(port_);
+  // Few enough that a slow machine sends all answers within the time of a connection.
+  for (int i = 0; i < 4; ++i) peers.emplace_back(port_);
   // While the thread makes a long answer and sends some of it, the others' requests come.
   for (const Peer& peer : peers) peer.Send("GET /long HTTP/1.1\r\n\r\n");
   for (const Peer& peer : peers) EXPECT_GT(peer.Answer().size(), kLongBytes);
-  EXPECT_LT(answers_, 20);
+  EXPECT_LT(answers_, 4);
 }
 
 TEST_F(HttpDoorTest, IsShutAtOnceWhateverIsConnected) {
