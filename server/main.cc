@@ -50,7 +50,8 @@ DEFINE_int64(
 DEFINE_string(
     metrics, "",
     "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
-    "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [off]");
+    "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [none: no "
+    "endpoint]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
