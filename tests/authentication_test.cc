@@ -71,7 +71,7 @@ class AuthenticationTest : public ::testing::Test {
   std::unique_ptr<ServerProcess> server_;
 };
 
-TEST_F(AuthenticationTest, ClientsWithTheKeyComeInAndOthersAreToldAtOnceWhyNot) {
+TEST_F(AuthenticationTest, ClientWithoutTheKeyIsRefusedAtOnceWithAReason) {
   StartServerWithKey();
   const absl::Time start = absl::Now();
   EXPECT_EQ(ReasonOf(Connect("").status()), Reason::kAuthenticationRequired);
@@ -140,7 +140,7 @@ TEST_F(AuthenticationTest, AKeyFileOfAnotherUserServesNeitherSide) {
   EXPECT_THAT(server.err, HasSubstr("chown 0 " + file));
 }
 
-TEST_F(AuthenticationTest, AClientAuthenticatesAnewWithARestartedServer) {
+TEST_F(AuthenticationTest, ClientAuthenticatesAgainAfterServerRestart) {
   const std::string address = NewListenAddress();
   absl::StatusOr<std::unique_ptr<ServerProcess>> first =
       ServerProcess::Start(address, {"--auth-key-file=" + key_file_});

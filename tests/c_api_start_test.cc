@@ -158,7 +158,7 @@ TEST_F(CApiTest, MoreOperationsThanTheBoundAreRefused) {
             OSPREY_ERROR_TOO_MANY_OPERATIONS);
 }
 
-TEST_F(CApiTest, ResultsThatNobodyTakesEndTheirOwnStarts) {
+TEST_F(CApiTest, UntakenResultsCountTowardsTheOperationLimit) {
   const std::vector<osprey_bytes> none;
   for (int i = 0; i < 65536; ++i) {
     ASSERT_EQ(osprey_start_multi_get(client(), nullptr, 0, nullptr, nullptr, nullptr), OSPREY_OK);

@@ -63,7 +63,7 @@ TEST_F(ClientAuthenticationTest, EachConnectionHasANonceOfItsOwn) {
   EXPECT_NE(server_->nonces.client, first);
 }
 
-TEST_F(ClientAuthenticationTest, WithoutAKeyAChallengeSaysThatOneIsWanted) {
+TEST_F(ClientAuthenticationTest, ChallengeWithoutAKeyFailsAsAuthenticationRequired) {
   StartServer();
   server_->auth_key = Key();
   StartEngine();
@@ -71,7 +71,7 @@ TEST_F(ClientAuthenticationTest, WithoutAKeyAChallengeSaysThatOneIsWanted) {
   EXPECT_EQ(server_->responses, 0);
 }
 
-TEST_F(ClientAuthenticationTest, WithAKeyAServerThatAsksForNoneIsNotBelieved) {
+TEST_F(ClientAuthenticationTest, ClientWithAKeyRejectsAServerWithoutOne) {
   StartServer();
   key_ = Key();
   StartEngine();
@@ -79,7 +79,7 @@ TEST_F(ClientAuthenticationTest, WithAKeyAServerThatAsksForNoneIsNotBelieved) {
   EXPECT_TRUE(absl::StrContains(engine_->connection().last_error().message(), "asks for none"));
 }
 
-TEST_F(ClientAuthenticationTest, AServerWithAnotherKeyIsNotBelievedEvenIfItWelcomesUs) {
+TEST_F(ClientAuthenticationTest, ClientRejectsAWelcomeFromAServerWithAnotherKey) {
   StartServer();
   key_ = Key();
   server_->auth_key = Key('x');
@@ -87,7 +87,7 @@ TEST_F(ClientAuthenticationTest, AServerWithAnotherKeyIsNotBelievedEvenIfItWelco
   EXPECT_EQ(ReasonOfFailure(), Reason::kServerUnproven);
 }
 
-TEST_F(ClientAuthenticationTest, AWelcomeThatWasChangedOnTheWayIsNotBelieved) {
+TEST_F(ClientAuthenticationTest, ClientRejectsATamperedWelcome) {
   using Tamper = std::function<void(rdma::FrameHeader&, rdma::WelcomeBody&)>;
   const std::vector<Tamper> cases = {
       [](auto&, auto& body) { body.region.address += 4096; },

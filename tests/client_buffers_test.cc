@@ -109,7 +109,7 @@ class ClientBuffersTest : public ClientEngineTest {
 
 // --- Getting
 
-TEST_F(ClientBuffersTest, ValuesOfEverySizeLandWhereTheyAreWantedAndNowhereElse) {
+TEST_F(ClientBuffersTest, GetIntoWritesOnlyTheRequestedRange) {
   const UserMemory buffer = NewBuffer(6 * kMiB);
   for (const uint64_t bytes :
        {uint64_t{0}, uint64_t{1}, uint64_t{30}, uint64_t{5000}, uint64_t{65400}, uint64_t{65536},
@@ -281,7 +281,7 @@ TEST_F(ClientBuffersTest, ValuesArePutFromTheBufferShortOnesInTheFrameLongOnesBy
   EXPECT_EQ(server_->rendezvous_values.size(), 2u);
 }
 
-TEST_F(ClientBuffersTest, APutWhoseBytesChangeUnderTheServersReadIsNotApplied) {
+TEST_F(ClientBuffersTest, PutChangedDuringTheServersReadIsNotApplied) {
   const UserMemory buffer = NewBuffer(100000);
   network_.before_piece = [&](absl::Span<const std::byte> remote) {
     if (remote.data() == buffer.data) buffer.data[77] ^= std::byte{1};

@@ -29,7 +29,7 @@ TEST_F(ClientEngineTest, ConnectsAndReadsTheMap) {
   EXPECT_THAT(engine_->Describe(), HasSubstr(kUri));
 }
 
-TEST_F(ClientEngineTest, PausesGrowWhileNobodyListensAndTheReasonIsKept) {
+TEST_F(ClientEngineTest, BackoffGrowsWithoutAListenerAndKeepsTheReason) {
   StartEngine();
   int attempts = 0;
   Connection::State last = Connection::State::kIdle;
@@ -47,7 +47,7 @@ TEST_F(ClientEngineTest, PausesGrowWhileNobodyListensAndTheReasonIsKept) {
   ASSERT_TRUE(RunUntil([&] { return engine_->connection().ready(); }, absl::Seconds(2)));
 }
 
-TEST_F(ClientEngineTest, AnAttemptThatNobodyAnswersEndsAndIsMadeAgain) {
+TEST_F(ClientEngineTest, UnansweredConnectTimesOutAndIsRetried) {
   StartServer();
   server_->accepts = false;
   StartEngine();
@@ -58,7 +58,7 @@ TEST_F(ClientEngineTest, AnAttemptThatNobodyAnswersEndsAndIsMadeAgain) {
 }
 
 // When the network is back, an attempt is under way or begins soon.
-TEST_F(ClientEngineTest, AfterAttemptsThatNobodyAnswersThereIsHardlyAPause) {
+TEST_F(ClientEngineTest, BackoffStaysShortAfterUnansweredConnects) {
   StartServer();
   server_->accepts = false;
   StartEngine();
@@ -186,7 +186,7 @@ TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnectio
 
 // The process is stopped within Poll, after Poll got the time. Answers that arrive meanwhile are
 // found when it continues, and are too late.
-TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
+TEST_F(ClientEngineTest, ReplyPolledAfterAStopPastTheDeadlineIsRejected) {
   const absl::Duration stop = absl::Seconds(5);
   // Shared with the engine, which reads its clocks even when it is closed.
   const auto stopped = std::make_shared<absl::Duration>();
@@ -221,7 +221,7 @@ TEST_F(ClientEngineTest, WhatIsSeenAfterAStopBeyondTheDeadlineIsNotBelieved) {
 }
 
 // The process is stopped while it delivers answers that had arrived in time.
-TEST_F(ClientEngineTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
+TEST_F(ClientEngineTest, ResultDeliveredAfterAStopPastTheDeadlineIsRejected) {
   const auto stopped = std::make_shared<absl::Duration>();
   clock_ = coarse_clock_ = [this, stopped] { return now_ + *stopped; };
   StartServer();
@@ -267,7 +267,7 @@ TEST_F(ClientEngineTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved
   EXPECT_EQ(Get("planet")->bytes, "mars");
 }
 
-TEST_F(ClientEngineTest, TheDevicesLossIsToldToThoseWhoWait) {
+TEST_F(ClientEngineTest, DeviceLossFailsPendingOperations) {
   StartServer();
   StartEngine();
   BecomeReady();

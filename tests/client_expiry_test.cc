@@ -107,7 +107,7 @@ TEST_F(ClientExpiryTest, AKeyLivesForItsTimeWhateverTheClientsClockSays) {
   }
 }
 
-TEST_F(ClientExpiryTest, WhatIsLeftIsToldWithTheValueAndWithoutIt) {
+TEST_F(ClientExpiryTest, GetAndTtlReturnTheRemainingTime) {
   Start(absl::Minutes(5));
   ASSERT_TRUE(Put("planet", "saturn", For(absl::Seconds(9))).ok());
   ASSERT_TRUE(Put("star", "sun").ok());
@@ -171,7 +171,7 @@ TEST_F(ClientExpiryTest, AnOldEstimateIsNotUsedAndTheServersAnswerIsANewOne) {
   EXPECT_EQ(rpc_gets(), 1u);
 }
 
-TEST_F(ClientExpiryTest, WhoReadsSuchKeysAllTheTimeAsksForTheTimeNowAndThen) {
+TEST_F(ClientExpiryTest, ClientReadingExpiringKeysPingsPeriodically) {
   Start(absl::Hours(1));
   ASSERT_TRUE(Put("planet", "saturn", For(absl::Hours(1))).ok());
   const uint64_t before = messages();
@@ -184,7 +184,7 @@ TEST_F(ClientExpiryTest, WhoReadsSuchKeysAllTheTimeAsksForTheTimeNowAndThen) {
   EXPECT_LE(messages() - before, 13u) << "one in five seconds";
 }
 
-TEST_F(ClientExpiryTest, WhoReadsOtherKeysAsksForNoTime) {
+TEST_F(ClientExpiryTest, ClientReadingPersistentKeysSendsNoPing) {
   Start(absl::Hours(1));
   ASSERT_TRUE(Put("planet", "saturn").ok());
   const uint64_t before = messages();
@@ -453,7 +453,7 @@ TEST_F(ClientExpiryTest, APutForgetsWhatWasSaidOfTheTimeBefore) {
   EXPECT_EQ(Get("planet")->bytes, "mars");
 }
 
-TEST_F(ClientExpiryTest, AnExpireWhoseConnectionBrokeIsRepeatedUnderItsNumberAndATouchAskedAnew) {
+TEST_F(ClientExpiryTest, ReconnectResendsExpireAndReissuesTouch) {
   Start(absl::ZeroDuration());
   ASSERT_TRUE(Put("planet", "saturn").ok());
   server_->resumes = true;

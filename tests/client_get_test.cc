@@ -186,7 +186,7 @@ TEST_F(ClientGetTest, AReadThatNeverEndsBreaksTheConnectionAndOthersGoOn) {
   EXPECT_LE(now_ - start, client::Engine::kReadsStuckMax() + absl::Seconds(1));
 }
 
-TEST_F(ClientGetTest, AnAnswerThatComesAfterTheDeadlineIsNotBelieved) {
+TEST_F(ClientGetTest, ReplyAfterTheDeadlineIsRejected) {
   Store("planet", "saturn");
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get, absl::Milliseconds(10)).ok());
@@ -230,7 +230,7 @@ TEST_F(ClientGetTest, AConnectionThatBreaksInMidLookupIsOnlyADelay) {
   }
 }
 
-TEST_F(ClientGetTest, BytesOfAReadThatFailedAreNotBelieved) {
+TEST_F(ClientGetTest, BytesOfAFailedReadAreIgnored) {
   Store("planet", "saturn");
   ASSERT_EQ(Get("planet")->bytes, "saturn");
   // The half that lands contains the whole line of "planet", from a connection that is gone.
@@ -328,7 +328,7 @@ TEST_F(ClientTornGetTest, ASlotInAReplyIsCheckedLikeAnyOther) {
   EXPECT_EQ(value->bytes, text);
 }
 
-TEST_F(ClientTornGetTest, AServerWhoseAnswersLeadNowhereIsAskedLessAndLessUntilTheDeadline) {
+TEST_F(ClientTornGetTest, RepeatedlyTornGetBacksOffUntilItsDeadline) {
   Store("planet", std::string(5000, 't'));
   network_.before_piece = [&](absl::Span<const std::byte>) {
     Store("planet", std::string(5000, 't'));

@@ -115,7 +115,7 @@ TEST_F(ClientGroupsTest, WithoutAConnectionTheyWaitForOneUntilTheirDeadline) {
 
 // --- Deadlines (R4, R5)
 
-TEST_F(ClientGroupsTest, WhatComesAfterTheDeadlineIsNotBelieved) {
+TEST_F(ClientGroupsTest, ReadsAfterTheDeadlineAreRejected) {
   Store("planet", "saturn");
   ASSERT_EQ(Begin({"planet", "star"}, absl::Milliseconds(10)), 2u);
   now_ += absl::Milliseconds(10);  // the READs have long landed
@@ -146,7 +146,7 @@ TEST_F(ClientGroupsTest, NorWhatIsJudgedAfterItAsTheProcessWasStopped) {
   EXPECT_EQ(counters().misses, 0u);
 }
 
-TEST_F(ClientGroupsTest, ALateReadKeepsItsBufferAndNobodyWaitsForIt) {
+TEST_F(ClientGroupsTest, LateReadKeepsItsBufferWithoutBlockingTheNextBatch) {
   Store("planet", "saturn");
   Store("star", "vega");
   network_.HoldReads(id(), true);
@@ -200,7 +200,7 @@ TEST_F(ClientGroupsTest, AConnectionThatBreaksIsOnlyADelay) {
   }
 }
 
-TEST_F(ClientGroupsTest, BytesOfAReadThatFailedAreNotBelieved) {
+TEST_F(ClientGroupsTest, BytesOfAFailedReadAreIgnored) {
   Store("planet", "saturn");
   GetAll({"planet"});
   network_.FailNextReads(id(), absl::UnavailableError("flushed"));

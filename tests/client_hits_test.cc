@@ -101,7 +101,7 @@ class ClientHitsTest : public ClientEngineTest {
   }
 };
 
-TEST_F(ClientHitsTest, AServerThatDoesNotAskIsToldNothing) {
+TEST_F(ClientHitsTest, ClientSendsNothingUnlessTheServerRequestsIt) {
   Start(/*wants_hints=*/false);
   Fill(100);
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(absl::StrCat("key", i % 100)).ok());
@@ -111,7 +111,7 @@ TEST_F(ClientHitsTest, AServerThatDoesNotAskIsToldNothing) {
   EXPECT_EQ(engine_->counters().told_hits, 0u);
 }
 
-TEST_F(ClientHitsTest, HitsAreToldWhereTheyWere) {
+TEST_F(ClientHitsTest, HintsContainTheLocationsOfHits) {
   constexpr uint32_t kPartitions = 4;
   Start(true, kPartitions);
   Fill(100);
@@ -174,7 +174,7 @@ TEST_F(ClientHitsTest, GetsAloneCostAMessageASecond) {
   EXPECT_LE(server_->hints.size(), messages + 1);
 }
 
-TEST_F(ClientHitsTest, OfAnotherServerNothingOldIsTold) {
+TEST_F(ClientHitsTest, HintsOfAnEarlierServerAreNotSentToTheNextOne) {
   Start();
   Fill(100);
   for (int i = 0; i < 400; ++i) ASSERT_TRUE(Get(absl::StrCat("key", i % 100)).ok());

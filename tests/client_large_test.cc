@@ -76,7 +76,7 @@ TEST_F(ClientLargeTest, AValueTakesItsWindowItsHeadAndItsPieces) {
   EXPECT_EQ(counters().reads, 3 + 2 * 4 * kMebibyte / kPiece);
 }
 
-TEST_F(ClientLargeTest, WhoOnlyAsksWhetherItExistsDoesNotFetchIt) {
+TEST_F(ClientLargeTest, ExistsDoesNotFetchTheValue) {
   Store("planet", ValueOf(4 * kMebibyte));
   Outcome<Value> exists;
   ASSERT_TRUE(
@@ -111,7 +111,7 @@ TEST_F(ClientLargeTest, ValuesLongerThanAllBuffersAndManyAtOnceComeBack) {
   }
 }
 
-TEST_F(ClientLargeTest, AsManyLongValuesAsThereIsRoomForReadsLeaveSomeToShortOnes) {
+TEST_F(ClientLargeTest, LargeGetsLeaveReadCreditsForSmallGets) {
   Store("planet", ValueOf(8 * kMebibyte));
   Store("moon", "io");
   std::vector<Outcome<Value>> gets(40);
@@ -190,7 +190,7 @@ TEST_F(ClientLargeTest, AConnectionThatBreaksAfterAnyPieceIsOnlyADelay) {
   EXPECT_GE(counters().connects, 9u);
 }
 
-TEST_F(ClientLargeTest, ClosingCancelsAValueWhosePiecesAreUnderWay) {
+TEST_F(ClientLargeTest, ClosingCancelsALargeGetInFlight) {
   Store("planet", ValueOf(8 * kMebibyte));
   Outcome<Value> get;
   ASSERT_TRUE(StartGet("planet", get).ok());

@@ -145,7 +145,7 @@ TEST_F(ClientMappedTest, AServerThatDiesMeanwhileIsOnlyADelay) {
 }
 
 // R4.
-TEST_F(ClientMappedTest, WhatIsJudgedAfterTheDeadlineIsNotBelieved) {
+TEST_F(ClientMappedTest, MappedGetValidatedAfterTheDeadlineIsRejected) {
   CloseEngine();
   bool stopped = false;
   coarse_clock_ = [&] { return now_ + (stopped ? absl::Seconds(2) : absl::ZeroDuration()); };
@@ -178,7 +178,7 @@ TEST_F(ClientMappedTest, APollIsDueNowAndThen) {
 // --- Reports to the server
 
 // As client_hits_test and client_report_test check for operations.
-TEST_F(ClientMappedTest, AServerThatWantsToKnowIsToldOfHitsAndTheirTime) {
+TEST_F(ClientMappedTest, MappedHitsAndLatencyAreReportedOnRequest) {
   constexpr uint32_t kPartitions = 4;
   CloseEngine();
   KillServer();

@@ -146,7 +146,7 @@ TEST_F(ClientMultiTest, AsynchronousOnesCopyWhatTheyAreGivenAndRunBesideEachOthe
   EXPECT_EQ(calls, 3);
 }
 
-TEST_F(ClientMultiTest, ABlockingOneWaitsForRoomThatOthersTake) {
+TEST_F(ClientMultiTest, MultiGetWaitsWhileOthersUseTheOperationLimit) {
   Name(50);
   for (const auto& put : client_->MultiPut(items_)) ASSERT_TRUE(put.ok());
   ASSERT_TRUE(client_->set_operations_max(4).ok());
@@ -157,7 +157,7 @@ TEST_F(ClientMultiTest, ABlockingOneWaitsForRoomThatOthersTake) {
   EXPECT_EQ(others, 4);
 }
 
-TEST_F(ClientMultiTest, WhatFindsNoRoomByTheDeadlineIsAnsweredSo) {
+TEST_F(ClientMultiTest, PutAboveTheOperationLimitFailsAtItsDeadline) {
   ASSERT_TRUE(client_->set_operations_max(1).ok());
   // A server that is stopped answers nothing.
   ASSERT_EQ(kill(server_->pid(), SIGSTOP), 0);

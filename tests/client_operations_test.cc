@@ -84,7 +84,7 @@ TEST_F(ClientOperationsTest, FlushGoesOnUntilTheServerSaysThatItIsDone) {
   EXPECT_EQ(server_->flushes[2].version_bound, 100u);
 }
 
-TEST_F(ClientOperationsTest, AFlushWhoseServerIsReplacedIsUnknownAndDoesNotTouchTheNewOne) {
+TEST_F(ClientOperationsTest, FlushOfAReplacedServerIsUnknownAndNotRepeated) {
   server_->scripted = {FlushReply(5, 100, 1000)};
   server_->tamper_reply = [&](auto&, auto&) { server_->answers = false; };
   Outcome<uint64_t> flush;

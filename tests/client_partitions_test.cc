@@ -178,7 +178,7 @@ class ClientPartitionsHostileTest : public ClientEngineTest {
   }
 };
 
-TEST_F(ClientPartitionsHostileTest, MorePartitionsThanTheRegionHasRoomForAreRefused) {
+TEST_F(ClientPartitionsHostileTest, MorePartitionsThanFitTheRegionAreRefused) {
   StartServer();
   server_->tamper_welcome = [](rdma::FrameHeader&, rdma::WelcomeBody& body) {
     body.region.length = 1 << 20;

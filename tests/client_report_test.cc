@@ -71,7 +71,7 @@ TEST(GetReportTest, EachReportTellsWhatTheLastDidNot) {
   EXPECT_EQ(TimedIn(report.Next()), 0u);
 }
 
-TEST(GetReportTest, WhatDoesNotFitIsToldLater) {
+TEST(GetReportTest, CountsAboveTheFieldMaximumAreSentInTheNextReport) {
   Counters counters;
   GetReport report(counters, 1);
   report.set_on(true);
@@ -147,7 +147,7 @@ TEST_F(ClientReportTest, AReportGoesAlongWithARequest) {
   EXPECT_LE(server_->frames, frames + 2);
 }
 
-TEST_F(ClientReportTest, AServerThatDoesNotAskIsToldNothing) {
+TEST_F(ClientReportTest, ClientSendsNothingUnlessTheServerRequestsIt) {
   Start(/*wants_reports=*/false);
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(Get(absl::StrCat("key", i % 10)).ok());
   RunFor(absl::Seconds(3));
@@ -156,7 +156,7 @@ TEST_F(ClientReportTest, AServerThatDoesNotAskIsToldNothing) {
   EXPECT_TRUE(server_->reports.empty());
 }
 
-TEST_F(ClientReportTest, WhoLeavesTellsTheRest) {
+TEST_F(ClientReportTest, ClosingClientSendsItsRemainingCounts) {
   Start();
   for (int i = 0; i < 7; ++i) ASSERT_TRUE(Get(absl::StrCat("key", i)).ok());
   CloseEngine();
@@ -178,7 +178,7 @@ TEST_F(ClientReportTest, ASampleIsTimed) {
   EXPECT_LE(ns, timed * 5'000'000);
 }
 
-TEST_F(ClientReportTest, AnotherServerIsToldOfItsOwnGetsOnly) {
+TEST_F(ClientReportTest, ReplacementServerReceivesOnlyItsOwnGets) {
   Start();
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(Get("key1").ok());
   KillServer();

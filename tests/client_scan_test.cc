@@ -114,7 +114,7 @@ class ClientScanTest : public ClientEngineTest {
 };
 
 // The process is stopped in any Poll of a scan, after its input was processed.
-TEST_F(ClientScanTest, WhatIsHandedOutAfterAStopBeyondTheDeadlineIsNotBelieved) {
+TEST_F(ClientScanTest, ResultDeliveredAfterAStopPastTheDeadlineIsRejected) {
   CloseEngine();
   const auto stopped = std::make_shared<absl::Duration>();
   coarse_clock_ = [this, stopped] { return now_ + *stopped; };
@@ -199,7 +199,7 @@ TEST_F(ClientScanTest, GetsGoOnBesideAScanAndManyScansBesideEachOther) {
   EXPECT_EQ(engine_->in_flight(), 0);
 }
 
-TEST_F(ClientScanTest, ManyScansLeaveSomeRoomForTheReadsOfGets) {
+TEST_F(ClientScanTest, ConcurrentScansLeaveReadCreditsForGets) {
   for (int i = 0; i < 2000; ++i) {
     Store(absl::StrCat("moon", i), std::string(300, 'v'));
     while (server_->table().GrowStep(now_)) {
@@ -255,7 +255,7 @@ TEST_F(ClientScanTest, ACursorIsOfOneLifeOfTheServer) {
   EXPECT_TRUE(absl::IsFailedPrecondition(goes_on.status()));
 }
 
-TEST_F(ClientScanTest, APageWhoseTimeIsUpIsWhatWasFoundUntilThen) {
+TEST_F(ClientScanTest, PageAtItsDeadlineReturnsTheKeysFoundSoFar) {
   StoreMany(5000);
   const absl::StatusOr<Scans::Found> page = Page("", UINT64_MAX, absl::Milliseconds(5));
   ASSERT_TRUE(page.ok()) << page.status();

@@ -29,7 +29,7 @@ void ExpectTrue(const ServerClock& clock, const Truth& truth, absl::Time at) {
   EXPECT_GE(bounds->latest, truth.At(at));
 }
 
-TEST(ServerClockTest, KnowsNothingBeforeAnAnswer) {
+TEST(ServerClockTest, HasNoTimeBeforeTheFirstReply) {
   ServerClock clock;
   EXPECT_EQ(clock.At(kStart), std::nullopt);
   clock.Heard(kStart, kStart, kStart);

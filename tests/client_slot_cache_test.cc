@@ -23,7 +23,7 @@ uint64_t SlotAt(uint64_t offset, uint32_t fingerprint) {
   return index::Slot{offset, 7, fingerprint}.Pack();
 }
 
-TEST(SlotCacheTest, KnowsWhatWasSeenInEitherLineOfTheWindow) {
+TEST(SlotCacheTest, FindsSlotsOfBothLinesOfTheWindow) {
   SlotCache cache(4096);
   cache.Saw(kHome, SlotAt(800, 1));
   cache.Saw(kNext, SlotAt(1600, 2));
@@ -95,7 +95,7 @@ TEST(SlotCacheTest, WhatAReplySaidGivesWayToWhatTheWindowShows) {
   EXPECT_EQ(cache.Find(place), SlotAt(1600, 1));
 }
 
-TEST(SlotCacheTest, ForgetsWhatIsInTheLineItselfOrNowhere) {
+TEST(SlotCacheTest, ForgetsSlotsOfTheNextLineAndClearsAll) {
   SlotCache cache(4096);
   cache.Saw(kNext, SlotAt(800, 1));
   cache.Forget({kHome, 1});

@@ -78,7 +78,7 @@ void ExpectThatBytesMove(const std::string& check) {
 
 std::string Env(const char* name) { return std::getenv(name); }
 
-TEST(DoctorMends, AMissingDeviceIsMadeAnew) {
+TEST(DoctorMends, MissingDeviceIsRecreated) {
   MustRun(absl::StrCat("rdma link delete ", Env("LAB_DEVICE")));
   const Json findings = Findings();
   EXPECT_EQ(OutcomeOf(findings, "devices"), "FAIL");

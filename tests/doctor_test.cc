@@ -233,7 +233,7 @@ TEST_F(DoctorTest, APortThatIsDownNamesItsInterface) {
   EXPECT_THAT(Mends(finding), HasSubstr("ip link set dev lab0 up"));
 }
 
-TEST_F(DoctorTest, AnInfiniBandPortInInitWantsASubnetManager) {
+TEST_F(DoctorTest, InfiniBandPortInInitRequiresASubnetManager) {
   AddDevice();
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/state", "2: INIT");
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand");
@@ -242,7 +242,7 @@ TEST_F(DoctorTest, AnInfiniBandPortInInitWantsASubnetManager) {
   EXPECT_THAT(Of("firewall"), IsEmpty());
 }
 
-TEST_F(DoctorTest, AnInfiniBandPortWantsAnIpoibInterfaceWithAnAddress) {
+TEST_F(DoctorTest, InfiniBandPortRequiresAnIpoibAddress) {
   AddDevice();
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand");
   EXPECT_THAT(Mends(One("address", Outcome::kWarn)), HasSubstr("modprobe ib_ipoib"));
@@ -262,7 +262,7 @@ TEST_F(DoctorTest, GidsAreShownAsTheirAddresses) {
               AllOf(HasSubstr("1: 10.77.0.1"), HasSubstr("0: fe80::11:22ff:fe33:4455")));
 }
 
-TEST_F(DoctorTest, WithoutAGidTheInterfaceWantsAnAddress) {
+TEST_F(DoctorTest, MissingGidRequiresAnInterfaceAddress) {
   AddDevice();
   machine_.SetGid(0, kNoGid, "");
   machine_.SetGid(1, kNoGid, "");
@@ -434,7 +434,7 @@ TEST_F(DoctorTest, WhatCannotBeLookedAtIsSkippedAndDoesNotCount) {
   EXPECT_EQ(WorstOf(CheckMachine(machine_, {})), Outcome::kPass);
 }
 
-TEST_F(DoctorTest, AFirewallThatDropsWhatItDoesNotKnowIsAWarningWithItsOwnChainsInTheMend) {
+TEST_F(DoctorTest, FirewallDropPolicyWarnsWithAFixForItsOwnChain) {
   AddDevice();
   machine_.output["nft list ruleset"] =
       "table ip nat {\n\tchain INPUT {\n\t\ttype nat hook input priority 0; policy "

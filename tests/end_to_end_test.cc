@@ -247,7 +247,7 @@ TEST_F(EndToEndTest, ManyOperationsInFlightAreAllAnswered) {
 // --- Faults
 
 // GETs may be answered without a round of Poll. Operations beside them must still progress.
-TEST_F(EndToEndTest, WhoOnlyWaitsForGetsHearsOfTheRestAllTheSame) {
+TEST_F(EndToEndTest, PutCompletesWhileTheCallerOnlyWaitsForGets) {
   ASSERT_TRUE(client_->Put("planet", "saturn").ok());
   bool done = false;
   const auto note = [&](const absl::StatusOr<uint64_t>& version) {

@@ -107,7 +107,7 @@ TEST_F(EvictionTest, GetsAloneTellTheServerOnceASecond) {
   EXPECT_EQ(Stat("requests"), requests);
 }
 
-TEST_F(EvictionTest, ALongValueFindsRoomAmongSmallOnes) {
+TEST_F(EvictionTest, LargeValueIsStoredInATableFullOfSmallOnes) {
   Start({"--memory=12MiB", "--evict=clock"});
   ASSERT_EQ(PutMany("small", 30000, 400), 30000u);
   EXPECT_GT(Stat("evictions"), 0u);

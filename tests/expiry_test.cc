@@ -227,7 +227,7 @@ TEST_F(ExpiryTest, ManyKeysInOneCallAndScansAndCounts) {
 
 // After the first client that finds a key absent, no client finds it, and no client misses it
 // before its expiry.
-TEST_F(ExpiryTest, ClientsWhoseClocksAreAnHourWrongAgreeWithTheOthers) {
+TEST_F(ExpiryTest, ClientsWithClocksAnHourOffAgreeOnExpiry) {
   ClientWithWrongClock ahead(server_->uri(), absl::Hours(1));
   ClientWithWrongClock behind(server_->uri(), -absl::Hours(1));
   const absl::Duration ttl = kTtl / 10;

@@ -465,7 +465,7 @@ class KvcliTest : public FailingCallsTest {
   Holdings before_;
 };
 
-TEST_P(KvcliTest, DoesWhatItWasToldOrSaysInOneLineWhyNot) {
+TEST_P(KvcliTest, CommandSucceedsOrPrintsAOneLineError) {
   using Words = std::vector<std::string>;
   Sweep([](int) { return Words{"put", "rings", "-"}; }, kLong, "");
   ASSERT_TRUE(Session(server_->uri()).ok());

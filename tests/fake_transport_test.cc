@@ -163,7 +163,7 @@ TEST_F(FakeTransportTest, WhatWasSentBeforeADisconnectStillArrives) {
   EXPECT_EQ(events[1].kind, Event::Kind::kDisconnected);
 }
 
-TEST_F(FakeTransportTest, ACutWireIsNoticedByNobody) {
+TEST_F(FakeTransportTest, CutWireCausesNoEvents) {
   ConnectBoth();
   network_.Cut(client_id_);
   ASSERT_TRUE(client_->Send(client_id_, {AsBytes("lost")}).ok());
@@ -191,7 +191,7 @@ TEST_F(FakeTransportTest, HeldFramesArriveLaterOrWhenTheConnectionEnds) {
   EXPECT_EQ(events[1].kind, Event::Kind::kDisconnected);
 }
 
-TEST_F(FakeTransportTest, NobodyListeningAndRejectionHaveTheirReasons) {
+TEST_F(FakeTransportTest, ConnectFailuresCarryTheirReasons) {
   const ConnectionId id = client_->Connect("rdma://nobody:1").value();
   Event event = PollOne(*client_);
   EXPECT_EQ(event.connection, id);

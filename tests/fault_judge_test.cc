@@ -73,7 +73,7 @@ TEST(FaultJudgeTest, AnOldValueAfterAnAcknowledgedWriteIsWrong) {
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), Put(2, 30, 40), Get(1, 50, 60)}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AValueThatNobodyWroteIsWrong) {
+TEST(FaultJudgeTest, ValueThatWasNeverWrittenIsWrong) {
   EXPECT_EQ(JudgeOne({Get(3, 10, 20)}).wrong, 1u);
 }
 
@@ -120,7 +120,7 @@ std::vector<JournalRecord> WritesThatNobodySaw(int64_t rounds) {
   return records;
 }
 
-TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawHinderNoJudgement) {
+TEST(FaultJudgeTest, UnobservedUnknownWritesLeaveHistoriesDecidable) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(150);
   EXPECT_EQ(JudgeOne(records).undecided, 0u);
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
@@ -132,7 +132,7 @@ TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawHinderNoJudgement) {
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
 }
 
-TEST(FaultJudgeTest, WritesOfUnknownEndThatNobodySawExplainNothingThatIsWrong) {
+TEST(FaultJudgeTest, UnobservedUnknownWritesDoNotExcuseAWrongRead) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(3);
   records.push_back(Get(22, 300, 310));
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
@@ -171,13 +171,13 @@ TEST(FaultJudgeTest, AnIncrementThatWasAppliedTwiceIsWrong) {
   EXPECT_EQ(JudgeOne({first, second}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, WhatOutlastsItsDeadlineIsTold) {
+TEST(FaultJudgeTest, OperationsPastTheirDeadlineAreReported) {
   EXPECT_EQ(JudgeOne({Failed(Put(1, 0, kSecond + 300 * kMs))}).overrun_ns, 300 * kMs);
   EXPECT_EQ(JudgeOne({Failed(Put(1, 0, kSecond + 300 * kMs))}).believed_late_ns, 0);
   EXPECT_EQ(JudgeOne({Put(1, 0, kSecond + 300 * kMs)}).believed_late_ns, 300 * kMs);
 }
 
-TEST(FaultJudgeTest, AStoppedProcessIsLateWithoutFaultButBelievesNothingLate) {
+TEST(FaultJudgeTest, StoppedProcessMayEndLateButNotSucceedLate) {
   ClientProcess process;
   process.stops = {{kSecond / 2, 5 * kSecond}};
   process.records = {Failed(Put(1, 0, 5 * kSecond + kMs))};
@@ -243,7 +243,7 @@ TEST(FaultJudgeTest, RecoveryIsWhenEveryClientHasSucceededAndNothingFailsAnyMore
   EXPECT_EQ(JudgeOne({}, times).recovery_ns, -1);
 }
 
-TEST(FaultValueTest, AValueIsKnownToItsKeyOnlyAndOnlyWhole) {
+TEST(FaultValueTest, ValueMatchesOnlyItsKeyAndOnlyIfComplete) {
   for (int64_t number = 1; number <= 64; ++number) {
     std::string value = FaultValue(3, number);
     EXPECT_EQ(NumberOfFaultValue(3, value), number);

@@ -132,7 +132,7 @@ TEST(HistogramTest, TheStandardDeviationIsThatOfTheValues) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 40);
 }
 
-TEST(HistogramTest, OneIsRestoredFromWhatItSaidOfItself) {
+TEST(HistogramTest, HistogramIsRestoredFromItsSerializedForm) {
   Histogram histogram;
   for (uint64_t value = 1; value < UINT64_MAX / 3; value = value * 3 + 1) histogram.Record(value);
   histogram.Record(UINT64_MAX);
@@ -149,7 +149,7 @@ TEST(HistogramTest, OneIsRestoredFromWhatItSaidOfItself) {
   EXPECT_EQ(restored.count(), 0u);
 }
 
-TEST(HistogramTest, WhatCannotBeOfOneHistogramIsNotRestored) {
+TEST(HistogramTest, InconsistentHistogramIsNotRestored) {
   Histogram histogram;
   EXPECT_FALSE(histogram.Restore({{7, 1}, {5, 1}}, 5, 7, 12));
   EXPECT_FALSE(histogram.Restore({{5, 1}, {5, 1}}, 5, 5, 10));

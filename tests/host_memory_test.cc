@@ -46,7 +46,7 @@ TEST(HostMemoryTest, AnotherMappingOfItsFileSeesItsBytes) {
   munmap(other, memory.size());
 }
 
-TEST(HostMemoryTest, WhoHoldsItsDescriptorCanNeitherResizeNorWrite) {
+TEST(HostMemoryTest, DescriptorAllowsNeitherResizeNorWrite) {
   const HostMemory memory = Make(8192);
   const off_t size = static_cast<off_t>(memory.size());
   EXPECT_NE(ftruncate(memory.fd(), 0), 0);

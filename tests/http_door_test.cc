@@ -31,7 +31,7 @@ using ::testing::Not;
 
 // --- Requests
 
-TEST(HttpRequestTest, AWholeOneIsItsPathWithoutTheQuery) {
+TEST(HttpRequestTest, CompleteRequestParsesToItsPathWithoutTheQuery) {
   for (const char* text :
        {"GET /healthz HTTP/1.1\r\n\r\n", "GET /healthz?x=/y&z HTTP/1.0\r\nHost: a:1\r\n\r\n",
         "GET /healthz HTTP/1.1\r\nX-Empty:\r\nx:\t y \xff\r\n\r\nand what follows"}) {
@@ -246,7 +246,7 @@ TEST_F(HttpDoorTest, EveryConnectionEndsByItsTimeWhateverItDoes) {
   EXPECT_LT(deaf.Answer().size(), kLongBytes);
 }
 
-TEST_F(HttpDoorTest, TheOldestMakesRoomForTheNewest) {
+TEST_F(HttpDoorTest, NewConnectionReplacesTheOldestOfItsAddress) {
   HttpLimits limits;
   limits.connections_max = 8;
   limits.connections_per_address_max = 4;

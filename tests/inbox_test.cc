@@ -48,7 +48,7 @@ TEST(InboxTest, ItIsReadableWhileAnyIsLeft) {
   EXPECT_FALSE(IsReadable(*inbox));
 }
 
-TEST(InboxTest, WhatIsTakenMakesRoom) {
+TEST(InboxTest, TakingAnItemFreesCapacity) {
   const std::unique_ptr<Inbox<int>> inbox = InboxOf({1, 2}, /*size_max=*/2);
   bool is_made = false;
   const auto make = [&]() -> absl::StatusOr<int> {

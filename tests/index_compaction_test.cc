@@ -93,7 +93,7 @@ std::vector<std::string> FillAndThin(CompactionFixture& f, uint64_t bytes, uint6
   return kept;
 }
 
-TEST(CompactionTest, LargeValueFindsRoomAmongScatteredSmallOnes) {
+TEST(CompactionTest, LargeValueFitsAfterCompactingSmallItems) {
   CompactionFixture f(32 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 200, 3, 1);
   ASSERT_GT(kept.size(), 20000u);
@@ -104,7 +104,7 @@ TEST(CompactionTest, LargeValueFindsRoomAmongScatteredSmallOnes) {
   for (const std::string& key : kept) ASSERT_EQ(f.Read(key).value, ValueOf(key, 200)) << key;
 }
 
-TEST(CompactionTest, LargeValueFindsRoomAmongScatteredRuns) {
+TEST(CompactionTest, LargeValueFitsAfterCompactingRuns) {
   CompactionFixture f(32 * kMiB);
   const std::vector<std::string> kept = FillAndThin(f, 50000, 3, 2);
   ASSERT_TRUE(f.Put("large", std::string(6 * kMiB, 'x')).status.ok());
@@ -113,7 +113,7 @@ TEST(CompactionTest, LargeValueFindsRoomAmongScatteredRuns) {
   }
 }
 
-TEST(CompactionTest, StepsMakeRoomBeforeAWriteAsksForIt) {
+TEST(CompactionTest, StepsFreeSpaceBeforeAWriteRequestsIt) {
   CompactionFixture f(32 * kMiB);
   FillAndThin(f, 200, 2, 3);
   f.CompactAll();
@@ -142,7 +142,7 @@ TEST(CompactionTest, EachStepIsBounded) {
   }
 }
 
-TEST(CompactionTest, WriteThatFindsNoRoomDoesABoundedPartItself) {
+TEST(CompactionTest, WriteWithoutSpaceCompactsABoundedAmount) {
   CompactionFixture f(64 * kMiB);
   std::mt19937_64 random(5);
   const std::vector<std::string> kept = FillAndThin(f, 200, 2, 5);

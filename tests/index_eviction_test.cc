@@ -92,7 +92,7 @@ TEST(LivesTest, AKeyKeepsItsLivesWhenWordsBeforeItGo) {
   for (uint32_t word : {2, 3, 4, 5, 6, 7, 8, 10, 11, 12}) EXPECT_EQ(lives.At(word), 0u) << word;
 }
 
-TEST(LivesTest, AgeTakesOneLifeOfWhoHasSeveralAndTheLastOfNobody) {
+TEST(LivesTest, AgeDecrementsCountersAboveOne) {
   Lives lives;
   for (uint32_t word = 0; word < 13; ++word) lives.Set(word, word);
   lives.Age();
@@ -127,13 +127,13 @@ TEST_F(NoEvictionTest, WithoutTheOptionAFullTableRefusesAndKeepsEverything) {
   EXPECT_FALSE(table_->MayMakeRoom("more", 100));
 }
 
-TEST_F(EvictionTest, AsLongAsThereIsRoomNothingIsEvicted) {
+TEST_F(EvictionTest, TableWithFreeSpaceEvictsNothing) {
   Fill("key", 10000, 100);
   EXPECT_EQ(table_->stats().evictions, 0u);
   EXPECT_EQ(CountOf("key", 10000), 10000u);
 }
 
-TEST_F(EvictionTest, PutsOfAnySizeFindRoomInAFullTable) {
+TEST_F(EvictionTest, FullTableAcceptsPutsOfAnySize) {
   std::mt19937_64 random(1);
   const uint64_t sizes[] = {8, 100, 1000, 4000, 60000};
   for (uint64_t value_bytes : sizes) {
@@ -260,7 +260,7 @@ TEST_F(EvictionTest, NotEvenWhenItIsTheOnlyOneThatMayGo) {
   EXPECT_EQ(table_->Find("written")->version, first.version);
 }
 
-TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
+TEST_F(EvictionTest, LargeValueIsReservedAfterSomeAttempts) {
   Fill("key", 40000, 100);
   ASSERT_TRUE(table_->MayMakeRoom("long", kEvictionRegionBytes / 2));
   EXPECT_FALSE(table_->MayMakeRoom("long", kEvictionRegionBytes));
@@ -274,7 +274,7 @@ TEST_F(EvictionTest, ALongValueFindsRoomAfterSomeAttempts) {
   EXPECT_TRUE(Has("long"));
 }
 
-TEST_F(EvictionTest, AValueForWhichThereCanBeNoRoomEvictsNothing) {
+TEST_F(EvictionTest, ValueThatCanNeverFitEvictsNothing) {
   Fill("key", 2000, 3000);
   const uint64_t keys = table_->stats().keys, evictions = table_->evictions();
   for (const uint64_t bytes : {kEvictionRegionBytes - kEvictionRegionBytes / 16,
@@ -352,7 +352,7 @@ TEST_F(EvictionTest, ALongValueLeavesWhatFitsBesideIt) {
 }
 
 // They obstruct each other, and are too long to be moved: enough is free, but in pieces.
-TEST_F(EvictionTest, LongValuesOfAllLengthsFindRoomAmongEachOther) {
+TEST_F(EvictionTest, LargeValuesOfAllLengthsReplaceEachOther) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200; ++i) {
     const std::string key = absl::StrCat("long", i);
@@ -439,7 +439,7 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
 
 // If items find no space, a small key replaces others in its line. The exception is a key that
 // expired meanwhile, if the condition was that it exists.
-TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSought) {
+TEST(EvictionExpiryTest, ConditionIsRecheckedIfTheKeyExpiresDuringEviction) {
   constexpr uint64_t kSmallBytes = 256 << 10;
   RegionMemory memory(kSmallBytes);
   const absl::Time start = TestTime(0);
@@ -479,7 +479,7 @@ TEST(EvictionExpiryTest, AConditionIsJudgedAnewWhenTheKeyExpiresWhileRoomIsSough
   EXPECT_EQ(table->evictions(), evictions) << "nobody else went for it";
 }
 
-TEST_F(EvictionTest, AWriteForWhichNobodyMayGoSaysWhatItTookAndSoonKnows) {
+TEST_F(EvictionTest, WriteAmongLeasedItemsFailsWithBoundedEffort) {
   for (int i = 0; i < 10000; ++i) {
     const WriteResult result = Put(absl::StrCat("leased", i), 3000);
     if (!result.status.ok()) break;
@@ -588,7 +588,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, EvictionModelTest,
                          testing::Range(uint64_t{1}, uint64_t{1 + 12 / kVolumeParts}));
 
 // So a server may skip a table without work.
-TEST(StepWantedTest, AStepThatIsNotWantedDoesNothing) {
+TEST(StepWantedTest, StepThatIsNotNeededDoesNothing) {
   for (const bool evict : {false, true}) {
     RegionMemory memory(kEvictionRegionBytes);
     absl::Time now = TestTime(0);

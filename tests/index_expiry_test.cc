@@ -161,7 +161,7 @@ TEST(ExpiryTest, KeysInChainsExpireAsOthersDo) {
 
 // --- Readers -------------------------------------------------------------------------------------
 
-TEST(ExpiryTest, ReaderBelievesOnlyWhatItsBoundsOfTheServersTimeAllow) {
+TEST(ExpiryTest, ReaderDecidesExpiryOnlyWithinItsClockError) {
   constexpr uint64_t kErrorNs = 1000000;
   ExpiryFixture f;
   for (const size_t bytes : {5, 200, 100000}) {
@@ -186,7 +186,7 @@ TEST(ExpiryTest, ReaderBelievesOnlyWhatItsBoundsOfTheServersTimeAllow) {
   }
 }
 
-TEST(ExpiryTest, ReaderWhoKnowsNoTimeAsksTheServer) {
+TEST(ExpiryTest, ReaderWithoutServerTimeAsksTheServer) {
   ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
   RegionMap map(kTestIncarnation, f.memory.size());

@@ -90,7 +90,7 @@ TEST_F(GlanceTest, NeedsTheRightGenerationOfItsOwnLineAlone) {
   }
 }
 
-TEST_F(GlanceTest, ShowsTheSlotsBeforeTheKeyIfTheirLineIsBelieved) {
+TEST_F(GlanceTest, ReturnsSlotsBeforeTheKeyIfTheirLineIsValid) {
   const std::vector<std::string> keys = FillBothLines();
   const WriteResult result = Put(keys[0], std::string(200, 'x'));  // in its line still, as a slot
   EXPECT_EQ(LineOf(keys[0]), 2u);
@@ -109,7 +109,7 @@ TEST_F(GlanceTest, ShowsTheSlotsBeforeTheKeyIfTheirLineIsBelieved) {
 }
 
 // As a lookup, which accepts slots of a window only if the home line is valid.
-TEST_F(GlanceTest, ShowsTheSecondLinesSlotsOnlyIfTheHomeLineIsBelieved) {
+TEST_F(GlanceTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
   const std::string key = FillBothLines()[1];
   const uint64_t slot = Slot{kDirectoryOffset, 0, 7}.Pack();
   Rewrite(HomeLineOf(key) + kLineBytes, [&](Line& l) {

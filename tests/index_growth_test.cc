@@ -351,7 +351,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, GrowthModelTest,
 
 // --- Space -----------------------------------------------------------------
 
-TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
+TEST(GrowthTest, ItemsLeaveSpaceForTheIndexToGrow) {
   constexpr uint64_t kBytes = 32 << 20;
   GrowthFixture f(kBytes);
   uint64_t large = 0;
@@ -373,7 +373,7 @@ TEST(GrowthTest, ItemsLeaveTheIndexRoomToGrow) {
   }
 }
 
-TEST(GrowthTest, WithoutRoomToSplitKeysGoToChainsAndThenAreRefusedWhole) {
+TEST(GrowthTest, KeysOverflowToChainsThenFailIfNoSplitIsPossible) {
   constexpr uint64_t kBytes = 2 << 20;
   GrowthFixture f(kBytes);
   // Items take all space that they may; then tiny keys, all inline, fill the index.

@@ -48,7 +48,7 @@ TEST(ItemSpaceTest, DeadSpaceRestsForItsGrace) {
   EXPECT_EQ(items.stats().waiting_bytes, 0u);
 }
 
-TEST(ItemSpaceTest, WantOfMemoryEndsTheGraceButNotALease) {
+TEST(ItemSpaceTest, MemoryShortageEndsTheGracePeriodButNotALease) {
   RegionSpace space(kUnitsOffset, 640 << 10);  // space for two
   ItemSpace items(space, absl::Hours(1));
   const uint64_t leased = *items.Allocate(300000, At(0));
@@ -187,7 +187,7 @@ TEST(ItemSpaceTest, ASpanIsOneItemUntilItIsFreed) {
   EXPECT_FALSE(items.Allocate(100, At(0)).has_value());
 }
 
-TEST(ItemSpaceTest, ASpanWhoseChunksDoNotBecomeFreeIsGivenUp) {
+TEST(ItemSpaceTest, SpanWithChunksThatStayInUseIsAbandoned) {
   RegionSpace space(kUnitsOffset, kUnitsOffset + 4 * kPageBytes);
   ItemSpace items(space, absl::ZeroDuration());
   std::vector<uint64_t> all;
@@ -219,7 +219,7 @@ class ItemSpaceModelTest : public testing::TestWithParam<uint64_t> {};
 // Random sizes, deaths and leases in a full region. No two items share bytes, and none lies
 // outside. None is reused early (grace period: unless memory was short; lease: never). All space
 // comes back.
-TEST_P(ItemSpaceModelTest, NobodyEverHasAnothersBytes) {
+TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
   const uint64_t seed = GetParam();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937_64 random(seed);

@@ -146,7 +146,7 @@ TEST_F(LookupTest, LongItemThatDiesWhileItsValueIsReadIsStillAHit) {
   EXPECT_EQ(lookup.FinishValue().kind, Lookup::Kind::kHit);
 }
 
-TEST_F(LookupTest, LongItemWhoseSpaceIsUsedAgainMeanwhileIsTorn) {
+TEST_F(LookupTest, LongItemReusedDuringTheReadIsTorn) {
   const uint64_t slot = Put("key", std::string(3000, 'o')).slot;
   LookupOptions options;
   options.whole_read_bytes_max = 100;
@@ -207,7 +207,7 @@ TEST_F(LookupTest, HeadOfTheKeysOwnItemIsNeverTakenForAnotherKeys) {
   }
 }
 
-TEST_F(LookupTest, WhoDoesNotWantALongValueDoesNotReadIt) {
+TEST_F(LookupTest, LookupWithoutValueDoesNotReadALongItem) {
   Put("key", std::string(3000, 'a'));
   LookupOptions options;
   options.whole_read_bytes_max = 100;
@@ -281,7 +281,7 @@ TEST_F(LookupTest, InlineHitNeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
   }
 }
 
-TEST_F(LookupTest, InlineHitLearnsTheOtherLinesSlotsOnlyIfThatIsBelieved) {
+TEST_F(LookupTest, InlineHitCachesSlotsOfTheOtherLineOnlyIfValid) {
   const std::vector<std::string> keys = FillBothLines();
   // It stays in its line, the first one.
   Put(keys[0], std::string(200, 'x'));
@@ -424,7 +424,7 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
 
 // A server that was restarted in the same memory: readers accept nothing of the previous
 // incarnation.
-TEST_F(LookupTest, NothingOfAnEarlierLifeIsBelieved) {
+TEST_F(LookupTest, DataOfAnEarlierIncarnationIsRejected) {
   const uint64_t slot = Put("key", std::string(300, 'o')).slot;
   TableOptions options;
   options.incarnation = kTestIncarnation + 1;

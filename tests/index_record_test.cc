@@ -90,7 +90,7 @@ TEST(LayoutTest, LengthClassesHoldWhatTheyPromise) {
   EXPECT_EQ(ReadLengthOf(72), 2304u);
 }
 
-TEST(LayoutTest, DirectoryHasRoomForItsDeepest) {
+TEST(LayoutTest, DirectoryFitsItsMaximumDepth) {
   for (uint64_t bytes :
        {uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{1} << 30, kRegionBytesMax}) {
     const uint32_t depth = DirectoryDepthLimit(bytes);

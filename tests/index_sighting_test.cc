@@ -100,7 +100,7 @@ TEST_F(SightingTest, EveryByteOfTheCopyCounts) {
   }
 }
 
-TEST_F(SightingTest, ACopyOfAnotherPlaceLifeOrGenerationIsNotBelieved) {
+TEST_F(SightingTest, CopyOfAnotherIncarnationOrSegmentIsRejected) {
   const std::vector<std::string> keys = FillBothLines();
   Put("planet", std::string(70, 'v'));
   for (const std::string& key : {keys[0], keys[1], std::string("planet")}) {
@@ -159,7 +159,7 @@ TEST_F(SightingTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
   EXPECT_FALSE(Judge("mayfly", bytes).hit);
 }
 
-TEST_F(SightingTest, KeysThatBeginAlikeAreToldApartInTheCopy) {
+TEST_F(SightingTest, KeysWithACommonPrefixAreDistinguished) {
   const std::vector<std::string> keys = {"s", "st", "star", "starlight", "starlights", "starling"};
   for (const std::string& key : keys) {
     Put(key, key);

@@ -144,7 +144,7 @@ TEST(SweepTest, SweepsOfAPeriodAreBoundedAndNoneIsMadeTwiceInIt) {
   EXPECT_EQ(f.table->stats().keys, 0u);
 }
 
-TEST(SweepTest, ExpiredKeysMakeRoomForAWriteThatFindsNone) {
+TEST(SweepTest, WriteWithoutSpaceReclaimsExpiredKeys) {
   ExpiryFixture f(1 << 20);
   const std::string value(3000, 'v');
   int keys = 0;

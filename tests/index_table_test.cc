@@ -442,7 +442,7 @@ TEST(TableTest, AFullTableTakesAsLongAValueForAKeyThatItHas) {
   }
 }
 
-TEST(TableTest, AFullTableKeepsRoomForUpdatesThatComeSlowly) {
+TEST(TableTest, FullTableReservesSpaceForSlowUpdates) {
   TableOptions options;
   options.update_room_bytes = 80 << 10;
   Fixture f(2 << 20, options);

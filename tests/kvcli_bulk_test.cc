@@ -364,7 +364,7 @@ TEST_F(KvcliBulkTest, AServerThatIsStartedAgainInMidImportIsSaidToNeedAllOfIt) {
   EXPECT_THAT((*started)->screen(), Not(HasSubstr("--skip")));
 }
 
-TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
+TEST_F(KvcliBulkTest, InterruptedExportLeavesNoFileAndResumesCompletely) {
   Fill(InLab() ? 1000 : kMany, 3);
   for (const char* format : kFormats) {
     const std::string path = Path(absl::StrCat("resumed.", format));
@@ -385,7 +385,7 @@ TEST_F(KvcliBulkTest, AnInterruptedExportLeavesNoFileGoesOnAndIsWhole) {
 }
 
 // Only the state saved once a second is left.
-TEST_F(KvcliBulkTest, AKilledExportGoesOnAndIsWhole) {
+TEST_F(KvcliBulkTest, KilledExportResumesAndIsComplete) {
   SKIP_IN_LAB();
   Fill(kMany, 3);
   for (const char* format : kFormats) {
@@ -510,7 +510,7 @@ TEST_F(KvcliBulkTest, AnExportThatCannotBeWrittenIsSaidAndNothingStandsUnderItsN
 }
 
 // A file system of 1 MiB, in its own mount namespace.
-TEST_F(KvcliBulkTest, AnExportThatFillsTheDiskGoesOnOnceThereIsRoom) {
+TEST_F(KvcliBulkTest, ExportThatFilledTheDiskResumesOnceSpaceIsFree) {
   SKIP_IN_LAB();
   if (RunProgram({"unshare", "-rm", "true"}).exit_status != 0)
     GTEST_SKIP() << "no mount namespaces here";
@@ -620,7 +620,7 @@ TEST_F(KvcliBulkTest, AnExportGoesOnWithNothingButAFileOfItsOwn) {
   EXPECT_THAT(exported.err, HasSubstr("all is no regular file; remove it, or write another name"));
 }
 
-TEST_F(KvcliBulkTest, ARestartedServerEndsAResumedExportWithTheMend) {
+TEST_F(KvcliBulkTest, ResumedExportFailsWithAFixAfterServerRestart) {
   SKIP_IN_LAB();
   Fill(50, 0);
   const std::string path = Path("stale");

@@ -156,7 +156,7 @@ std::string HereInsteadOf(absl::string_view name) {
   return at == message.npos ? message : message.substr(at + 18);
 }
 
-TEST(KvcliLineTest, WhoKnowsRedisIsToldWhatItIsCalledHere) {
+TEST(KvcliLineTest, RedisCommandNamesSuggestOspreyCommands) {
   for (const char* name :
        {"set",    "SET",      "setnx",   "setex",  "psetex",  "add",  "mset",   "delete",
         "unlink", "incrby",   "decr",    "decrby", "pexpire", "pttl", "strlen", "keys",

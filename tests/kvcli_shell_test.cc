@@ -42,7 +42,7 @@ class KvcliShellTest : public KvcliOwnServerTest {
 #define EXPECT_AWAIT(shell, text) \
   EXPECT_TRUE((shell)->Await(text)) << text << ":\n" << (shell)->screen()
 
-TEST_F(KvcliShellTest, PeopleAreToldValueVersionTimeToLiveReadsAndMicroseconds) {
+TEST_F(KvcliShellTest, ShellPrintsValueVersionTtlReadsAndLatency) {
   const auto shell = StartShell();
   EXPECT_THAT(shell->screen(), HasSubstr("transport="));
   shell->Type("put planet saturn --ttl=3600\n");
@@ -89,7 +89,7 @@ TEST_F(KvcliShellTest, NothingThatAnotherClientStoredReachesTheTerminalAsItIs) {
   }
 }
 
-TEST_F(KvcliShellTest, OfSeveralKeysPeopleAreToldTheSame) {
+TEST_F(KvcliShellTest, ShellPrintsTheSameForSeveralKeys) {
   const auto shell = StartShell();
   shell->Type("mput planet saturn moon titan --ttl=3600\n");
   EXPECT_AWAIT(shell, "stored planet, version ");
@@ -140,7 +140,7 @@ TEST_F(KvcliShellTest, ErrorsDoNotEndIt) {
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
-TEST_F(KvcliShellTest, WhoKnowsRedisIsAtHome) {
+TEST_F(KvcliShellTest, ShellAcceptsOrSuggestsForRedisHabits) {
   const auto shell = StartShell();
   shell->Type("SET planet saturn\n");
   EXPECT_AWAIT(shell, "there is no command 'SET'; here it is: kvcli put KEY VALUE");
@@ -193,7 +193,7 @@ TEST_F(KvcliShellTest, CtrlCDropsTheLineAndEndsACommandButNotTheShell) {
   EXPECT_EQ(shell->AwaitEnd(), 0);
 }
 
-TEST_F(KvcliShellTest, HistoryIsKeptForItsOwnerAlone) {
+TEST_F(KvcliShellTest, HistoryFileIsReadableByItsOwnerOnly) {
   {
     const auto shell = StartShell();
     shell->Type("put grüße \"a b\"\n");
@@ -217,7 +217,7 @@ TEST_F(KvcliShellTest, HistoryIsKeptForItsOwnerAlone) {
   EXPECT_AWAIT(shell, "stored grüße");
 }
 
-TEST_F(KvcliShellTest, WithoutAHistoryFileNoneIsKeptAndABadOneIsSaid) {
+TEST_F(KvcliShellTest, HistoryFileIsOptionalAndABadOneIsReported) {
   history_ = "";
   {
     const auto shell = StartShell();
@@ -232,7 +232,7 @@ TEST_F(KvcliShellTest, WithoutAHistoryFileNoneIsKeptAndABadOneIsSaid) {
   EXPECT_AWAIT(shell, "0 keys");
 }
 
-TEST_F(KvcliShellTest, AHistoryIsKeptInNoLinkAndNoFifo) {
+TEST_F(KvcliShellTest, HistoryIsNotWrittenToALinkOrFifo) {
   ASSERT_EQ(symlink(Path("precious").c_str(), history_.c_str()), 0);
   for (int turn = 0; turn < 2; ++turn) {
     const auto shell = Start();
@@ -245,7 +245,7 @@ TEST_F(KvcliShellTest, AHistoryIsKeptInNoLinkAndNoFifo) {
   }
 }
 
-TEST_F(KvcliShellTest, AHistoryThatGrewTooLongIsCut) {
+TEST_F(KvcliShellTest, OverlongHistoryIsTruncated) {
   {
     std::ofstream file(history_);
     for (int i = 0; i < 2500; ++i) file << "get key" << i << "\n";
@@ -362,7 +362,7 @@ TEST_F(KvcliShellTest, FlushAsksFirstAndYesAlone) {
   EXPECT_EQ(Kvcli({"count"}).out, "0\n");
 }
 
-TEST_F(KvcliShellTest, LatencyIsDrawnAnewAndCtrlCLeavesNoKeyBehind) {
+TEST_F(KvcliShellTest, LatencyIsRedrawnAndCtrlCLeavesNoKeyBehind) {
   Kvcli({"put", "mine", "x"});
   const auto latency = Start({"latency", "--duration=60"});
   EXPECT_AWAIT(latency, "bare READ of 256 B");

@@ -374,7 +374,7 @@ TEST_F(KvcliTest, StatIsALineAnInterval) {
   EXPECT_TRUE(Json::parse(json.out).contains("put/s")) << json.out;
 }
 
-TEST_F(KvcliTest, StatKnowsGetsOfClientsThatReportThemAlone) {
+TEST_F(KvcliTest, StatShowsOnlyGetsThatClientsReport) {
   const auto gets = [](const std::string& server) {
     const ProgramResult stat =
         Bare({"--server=" + server, "stat", "--json", "-r", "1", "-i", "10ms"});

@@ -114,7 +114,7 @@ TEST_F(LargeValuesTest, MemoryOfTheApplicationIsRegisteredOverRdmaAndRefusedOver
   EXPECT_EQ(own[11], std::byte{0x5a});
 }
 
-TEST_F(LargeValuesTest, ABufferThatIsTooSmallIsToldHowMuchIsNeeded) {
+TEST_F(LargeValuesTest, TooSmallABufferFailsWithTheBytesNeeded) {
   const Buffer source = Allocate(*client_, 3 * kMiB);
   ASSERT_TRUE(client_->PutFrom("planet", source, 0, 3 * kMiB).ok());
   Buffer target = Allocate(*client_, kMiB);
@@ -161,7 +161,7 @@ TEST_F(LargeValuesTest, NothingLandsInABufferAfterALateGetHasReturned) {
 }
 
 // A put that was late was applied whole or not at all.
-TEST_F(LargeValuesTest, APutThatIsLateIsAppliedWholeOrNotAtAllWhateverBecomesOfItsBuffer) {
+TEST_F(LargeValuesTest, LatePutIsAtomicEvenIfItsBufferIsReused) {
   for (int i = 1; i < 10; ++i) {
     {
       const Buffer source = Allocate(*client_, kLongest / 2);

@@ -185,7 +185,7 @@ TEST_F(LoadTest, FiveHundredThatReconnectAtOnceHaveTheirSessionsBack) {
               clients.retries());
 }
 
-TEST_F(LoadTest, FiveHundredWhoseServerWasKilledAreServedByTheNextOne) {
+TEST_F(LoadTest, FiveHundredClientsReconnectAfterAServerKill) {
   LightClients clients(server_->uri(), LightClients::kSmall);
   clients.Connect(kStorm, kAtOnce);
   ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience));

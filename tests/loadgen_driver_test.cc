@@ -223,7 +223,7 @@ TEST_F(DriverTest, TheWarmUpIsDoneAndNotMeasured) {
   EXPECT_EQ(driver_->ended_ns(), options.start_ns + 10 * kMillisecond);
 }
 
-TEST_F(DriverTest, AReadModifyWriteIsMeasuredAsAWholeAndInItsParts) {
+TEST_F(DriverTest, ReadModifyWriteIsMeasuredInTotalAndInParts) {
   SetMix("0", "0", "0", "0", "1");
   Load();
   DriverOptions options;
@@ -274,7 +274,7 @@ TEST_F(DriverTest, AScanGoesOnWhereTheLastOneEnded) {
   EXPECT_GE(measured.scanned, 3u);
 }
 
-TEST_F(DriverTest, WhatFailedIsCountedByItsStatusAndTheFirstIsTold) {
+TEST_F(DriverTest, FailuresAreCountedAndTheFirstIsReported) {
   SetMix("0", "1", "0", "0", "0");
   Load();
   store_.write_status = absl::DeadlineExceededError("too late");

@@ -145,7 +145,7 @@ TEST(YcsbTextTest, OrdinalsAreEnglish) {
 }
 
 // The result of HdrHistogram's own iterator for these values.
-TEST(HdrTextTest, IsWhatHdrHistogramWrites) {
+TEST(HdrTextTest, MatchesTheOutputOfHdrHistogram) {
   Histogram nanos;
   for (uint64_t value = 10; value <= 100; value += 10) nanos.Record(value);
   EXPECT_EQ(HdrPercentileText(nanos),

@@ -404,7 +404,7 @@ TEST(KeyNameTest, OfTheEtcPoolHasItsLengthAndIsTheNumber) {
   }
 }
 
-TEST(RecordsTest, AValueIsRightForItsKeyAloneAndOnlyWhole) {
+TEST(RecordsTest, ValueMatchesOnlyItsKeyAndOnlyIfComplete) {
   const Workload workload = Made("a");
   RecordMaker maker(workload, 1, 2);
   const std::string value(maker.Make("user1"));

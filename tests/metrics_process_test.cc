@@ -160,7 +160,7 @@ TEST_F(MetricsProcessTest, TellWhatWasDone) {
 }
 
 // Cases that need a full table, time, another key, or one connection too many.
-TEST_F(MetricsProcessTest, TellWhatWasMadeRoomForAndWhoWasTurnedAway) {
+TEST_F(MetricsProcessTest, MetricsCountEvictionsAndRefusedConnections) {
   if (InLab()) GTEST_SKIP() << "it is the same over every transport, and takes long there";
   const std::string directory = NewTemporaryDirectory();
   const auto key_file = [&](const std::string& name, char fill) {
@@ -367,7 +367,7 @@ TEST_F(MetricsProcessTest, ManyPeersThatSayNothingHinderNoScrape) {
 }
 
 // As a liveness probe of an orchestrator asks, which would restart a healthy server.
-TEST_F(MetricsProcessTest, HealthIsToldAtOnceBesideIdleAndSlowPeers) {
+TEST_F(MetricsProcessTest, HealthAnswersPromptlyBesideIdleAndSlowPeers) {
   Start();
   std::vector<SilentPeer> idle, slow;
   for (int i = 0; i < 400; ++i) idle.emplace_back(port_, "");

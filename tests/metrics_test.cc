@@ -315,7 +315,7 @@ TEST(HttpAddressTest, WithoutAHostItIsThisMachineAlone) {
   EXPECT_EQ(ParseHttpAddress("0.0.0.0:0")->host, "0.0.0.0");
 }
 
-TEST(HttpAddressTest, WhatIsNoneIsNamedWithTheMend) {
+TEST(HttpAddressTest, InvalidAddressIsRefusedWithAFix) {
   for (const char* text : {"", ":", "x", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:-1",
                            "1.2.3.4:1x", "::1:80", "[::1]", "[1.2.3.4]:80", "name:80", "1.2.3:80",
                            "1.2.3.4:+80", " 80", "1.2.3.4:99999999999999999999"}) {

@@ -152,7 +152,7 @@ TEST_F(OperationsTest, VersionsOfAKeyNeverRepeatWhateverWritesIt) {
   }
 }
 
-TEST_F(OperationsTest, BadArgumentsAreRefusedWithTheirReasonAndNobodyIsDisturbed) {
+TEST_F(OperationsTest, BadArgumentsAreRefusedWithoutAffectingOthers) {
   Start({"--value-max=1MiB"});
   ASSERT_TRUE(client_->Put("here", "1").ok());
   const std::unique_ptr<Client> other = Connect();

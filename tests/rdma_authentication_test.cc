@@ -192,12 +192,12 @@ TEST_F(KeyFileTest, ItsBytesAreTheKeyWithoutOneNewlineAtTheEnd) {
   EXPECT_EQ(Load(std::string(4096, 'k') + "\n").value()->size(), 4096u);
 }
 
-TEST_F(KeyFileTest, RandomBytesThatHappenToEndInANewlineAreAWholeKey) {
+TEST_F(KeyFileTest, RandomKeyEndingInANewlineIsUsedInFull) {
   const std::string raw = std::string(31, 'r') + "\n";
   EXPECT_EQ(Bytes(**Load(raw)), raw);
 }
 
-TEST_F(KeyFileTest, OneThatOthersCanReadOrWriteIsRefusedWithTheMend) {
+TEST_F(KeyFileTest, FileThatOthersCanAccessIsRefusedWithAFix) {
   for (const mode_t mode : {0640, 0604, 0620, 0601, 0644, 0666}) {
     const absl::Status status = Load(std::string(32, 'k'), mode).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
@@ -206,7 +206,7 @@ TEST_F(KeyFileTest, OneThatOthersCanReadOrWriteIsRefusedWithTheMend) {
   EXPECT_TRUE(Load(std::string(32, 'k'), 0400).ok());
 }
 
-TEST_F(KeyFileTest, OneThatAnotherUserOwnsIsRefusedWithTheMend) {
+TEST_F(KeyFileTest, FileOfAnotherUserIsRefusedWithAFix) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   constexpr uid_t kOther = 65534;
   ASSERT_TRUE(Load(std::string(32, 'k')).ok());
@@ -223,7 +223,7 @@ TEST_F(KeyFileTest, OneThatAnotherUserOwnsIsRefusedWithTheMend) {
   EXPECT_TRUE(absl::StrContains(AsUser(kOther - 1), "chown 65533 " + path_));
 }
 
-TEST_F(KeyFileTest, AWrongLengthIsRefusedAndNothingOfItIsTold) {
+TEST_F(KeyFileTest, WrongLengthIsRefusedWithoutPrintingTheKey) {
   for (const size_t size : {0, 1, 31, 4098, 100000}) {
     const absl::Status status = Load(std::string(size, 'Q')).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << size << ": " << status;

@@ -53,7 +53,7 @@ std::vector<ErrorCase> Cases() {
   };
 }
 
-TEST(RdmaErrorsTest, EachHasItsCodeAndReasonAndNamesTheThingAndTheMend) {
+TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
   std::set<Reason> seen;
   for (const ErrorCase& c : Cases()) {
     EXPECT_EQ(ReasonOf(c.status), c.reason) << c.status;

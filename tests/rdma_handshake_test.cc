@@ -66,7 +66,7 @@ TEST(HandshakeTest, EveryTruncationIsRefused) {
   }
 }
 
-TEST(HandshakeTest, AStrangerIsToldFromAnotherVersion) {
+TEST(HandshakeTest, ForeignProtocolDiffersFromAnotherVersion) {
   ConnectData stranger = Offer();
   stranger.magic ^= 1;
   stranger.version = 9;

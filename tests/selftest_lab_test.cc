@@ -121,7 +121,7 @@ UniqueFd ConnectTo(const std::string& address) {
   return fd;
 }
 
-TEST(Selftest, StrangersOnTheTcpPortAreSentAwayAndTheRightOneIsServed) {
+TEST(Selftest, ForeignTcpPeersAreRejectedAndTheClientIsServed) {
   Server server = MustListen();
   absl::StatusOr<Report> theirs = absl::UnknownError("not run");
   std::thread other([&] { theirs = server.ServeOne(absl::Seconds(20)); });
@@ -162,7 +162,7 @@ TEST(Selftest, AnEndThatSaysHelloAndThenNonsenseEndsTheTestInTime) {
   EXPECT_THAT(FailureOf(*theirs).detail, HasSubstr("bytes of memory"));
 }
 
-TEST(Selftest, WhereNobodyServesTheCommandThatWouldIsTold) {
+TEST(Selftest, MissingServerIsReportedWithTheCommandToStartIt) {
   const absl::StatusOr<Report> report = RunWith(absl::StrCat(LabIp(), ":7499"), {});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->size(), 1U);

@@ -135,7 +135,7 @@ TEST_F(SelftestControl, BothEndsGetTheOthersMessageOfTheSameStep) {
   }
 }
 
-TEST_F(SelftestControl, AnotherLanguageIsToldFromItsFirstBytes) {
+TEST_F(SelftestControl, ForeignProtocolIsDetectedByItsFirstBytes) {
   TheySend("GET / HTTP/1.1\r\n", 16);
   const absl::Status status = Ours().Exchange(Message()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

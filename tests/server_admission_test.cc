@@ -48,7 +48,7 @@ TEST(AdmissionTest, NoMoreConnectionsThanAllMayHaveAreLetIn) {
   EXPECT_EQ(admission.connections(), 2u);
 }
 
-TEST(AdmissionTest, OneSourceDoesNotTakeTheOthersRoom) {
+TEST(AdmissionTest, ConnectionLimitAppliesPerSource) {
   Admission admission(Limits(100, 2, false));
   RejectReason refusal;
   std::vector<Admission::Ticket> first = Take(admission, "10.0.0.1", 9, &refusal);
@@ -60,7 +60,7 @@ TEST(AdmissionTest, OneSourceDoesNotTakeTheOthersRoom) {
   EXPECT_EQ(Take(admission, "10.0.0.1", 1).size(), 1u);
 }
 
-TEST(AdmissionTest, StrangersLeaveRoomForOthersWhoProveThemselves) {
+TEST(AdmissionTest, UnauthenticatedPeersLeaveCapacityForClients) {
   Admission admission(Limits(1024, 0, true));
   RejectReason refusal;
   // A flood from one source takes only a part of the space for unauthenticated peers.
@@ -80,7 +80,7 @@ TEST(AdmissionTest, StrangersLeaveRoomForOthersWhoProveThemselves) {
   EXPECT_EQ(admission.connections(), 964u);
 }
 
-TEST(AdmissionTest, StrangersOfManySourcesTakeAQuarterAtMost) {
+TEST(AdmissionTest, UnauthenticatedPeersTakeAQuarterAtMost) {
   Admission admission(Limits(1024, 0, true));
   std::vector<std::vector<Admission::Ticket>> floods;
   for (int i = 0; i < 20; ++i) floods.push_back(Take(admission, "10.0.1." + std::to_string(i), 99));
@@ -91,12 +91,12 @@ TEST(AdmissionTest, StrangersOfManySourcesTakeAQuarterAtMost) {
   EXPECT_EQ(admission.connections(), 0u);
 }
 
-TEST(AdmissionTest, AFewStrangersAreAlwaysLetIn) {
+TEST(AdmissionTest, AFewUnauthenticatedPeersAreAlwaysAdmitted) {
   Admission admission(Limits(8, 0, true));
   EXPECT_EQ(Take(admission, "10.0.0.1", 99).size(), 8u);
 }
 
-TEST(AdmissionTest, WithoutAKeyThereAreNoStrangers) {
+TEST(AdmissionTest, WithoutAKeyNoPeerCountsAsUnauthenticated) {
   Admission admission(Limits(1000, 0, false));
   EXPECT_EQ(Take(admission, "10.0.0.1", 5000).size(), 1000u);
   EXPECT_EQ(admission.strangers(), 0u);

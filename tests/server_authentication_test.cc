@@ -49,7 +49,7 @@ class ServerAuthenticationTest : public testing::Test {
   ServerHarness server_{WithKey()};
 };
 
-TEST_F(ServerAuthenticationTest, AHelloIsAnsweredByAChallengeAndNothingIsToldOrDone) {
+TEST_F(ServerAuthenticationTest, HelloReceivesOnlyAChallenge) {
   RawClient trusted(server_), client(server_);
   Establish(trusted);
   const uint64_t reads = server_.network().reads_executed();
@@ -115,7 +115,7 @@ TEST_F(ServerAuthenticationTest, EveryBitOfTheResponseMustBeRight) {
   }
 }
 
-TEST_F(ServerAuthenticationTest, AResponseThatWasOverheardServesNobodyElse) {
+TEST_F(ServerAuthenticationTest, ReplayedResponseIsRefused) {
   RawClient client(server_), thief(server_);
   SayHello(client);
   const std::string overheard = client.ResponseFrame(*Key());
@@ -163,7 +163,7 @@ TEST_F(ServerAuthenticationTest, NoSessionIsClaimedBeforeTheProof) {
   EXPECT_TRUE(victim.disconnected());
 }
 
-TEST_F(ServerAuthenticationTest, WhoSaysSomethingElseIsToldThatAKeyIsWanted) {
+TEST_F(ServerAuthenticationTest, RequestBeforeResponseFailsAsUnauthenticated) {
   for (const Opcode opcode : {Opcode::kPing, Opcode::kStats, Opcode::kGoodbye}) {
     RawClient client(server_);
     SayHello(client);
@@ -194,7 +194,7 @@ TEST_F(ServerAuthenticationTest, AResponseOutOfPlaceEndsTheConnection) {
   EXPECT_EQ(server_.closed(CloseReason::kMalformed), 2u);
 }
 
-TEST_F(ServerAuthenticationTest, OneWhoDoesNotAnswerIsLetGoInTime) {
+TEST_F(ServerAuthenticationTest, UnansweredChallengeTimesOut) {
   RawClient client(server_);
   SayHello(client);
   server_.Advance(kHelloTimeout() - absl::Seconds(1));
@@ -204,7 +204,7 @@ TEST_F(ServerAuthenticationTest, OneWhoDoesNotAnswerIsLetGoInTime) {
   EXPECT_EQ(server_.closed(CloseReason::kHelloTimeout), 1u);
 }
 
-TEST_F(ServerAuthenticationTest, NobodysMemoryIsReadBeforeHeCanHaveTheProof) {
+TEST_F(ServerAuthenticationTest, LivenessReadsStartAfterTheClientCanHoldTheProof) {
   RawClient client(server_);
   SayHello(client);
   server_.Advance(absl::Seconds(3));  // long silent
@@ -217,7 +217,7 @@ TEST_F(ServerAuthenticationTest, NobodysMemoryIsReadBeforeHeCanHaveTheProof) {
   EXPECT_FALSE(client.disconnected());
 }
 
-TEST_F(ServerAuthenticationTest, AServerThatEndsSaysNothingToStrangers) {
+TEST_F(ServerAuthenticationTest, StoppingServerSendsUnauthenticatedPeersNoNotice) {
   RawClient client(server_);
   SayHello(client);
   server_.engine().Stop(server_.now());
@@ -226,7 +226,7 @@ TEST_F(ServerAuthenticationTest, AServerThatEndsSaysNothingToStrangers) {
   EXPECT_FALSE(client.got_goodbye());
 }
 
-TEST_F(ServerAuthenticationTest, StatisticsTellOfFailuresAndOfStrangers) {
+TEST_F(ServerAuthenticationTest, StatisticsCountFailuresAndUnauthenticatedPeers) {
   RawClient wrong(server_), client(server_), stranger(server_);
   SayHello(wrong);
   wrong.Respond(*Key('x'));
@@ -240,7 +240,7 @@ TEST_F(ServerAuthenticationTest, StatisticsTellOfFailuresAndOfStrangers) {
   EXPECT_TRUE(absl::StrContains(stats, "connections_unauthenticated=1\n")) << stats;
 }
 
-TEST(ServerAdmissionInEngineTest, StrangersAreRefusedAboveTheirShareAndClientsGoOn) {
+TEST(ServerAdmissionInEngineTest, UnauthenticatedPeersAreLimitedAndClientsContinue) {
   AdmissionLimits limits;
   limits.connections_max = 64;
   limits.has_strangers = true;

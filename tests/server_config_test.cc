@@ -119,7 +119,7 @@ TEST(ConfigTest, PollersCutTheMemoryAndWithItTheLongestValue) {
   }
 }
 
-TEST(ConfigTest, PollersThatDoNotFitAreRefusedWithTheMend) {
+TEST(ConfigTest, TooManyPollersForTheMemoryAreRefusedWithAFix) {
   FlagValues flags = GoodFlags();
   flags.pollers = 4;
   flags.memory = "1MiB";

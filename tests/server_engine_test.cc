@@ -202,7 +202,7 @@ TEST(ServerEngineTest, ALivenessWordThatWasNotExposedEndsTheConnection) {
 
 // --- Limits and time -----------------------------------------------------------------------------
 
-TEST(ServerEngineTest, OneConnectionTooManyIsRefusedAndHasRoomLater) {
+TEST(ServerEngineTest, ConnectionAboveTheLimitIsRefusedUntilOneCloses) {
   HarnessOptions options;
   options.connections_max = 2;
   ServerHarness server(options);
@@ -222,7 +222,7 @@ TEST(ServerEngineTest, OneConnectionTooManyIsRefusedAndHasRoomLater) {
   third.Establish();
 }
 
-TEST(ServerEngineTest, WhoSaysNothingIsShownOutInTime) {
+TEST(ServerEngineTest, SilentConnectionIsClosedAfterTheHelloTimeout) {
   ServerHarness server;
   RawClient client(server);
   client.Connect();
@@ -269,7 +269,7 @@ TEST(ServerEngineTest, ALivenessReadThatFailsEndsTheConnection) {
   EXPECT_EQ(server.engine().connections(), 0);
 }
 
-TEST(ServerEngineTest, AClientThatDoesNotTakeItsRepliesIsShownOutAndDisturbsNobody) {
+TEST(ServerEngineTest, ClientThatReadsNoRepliesIsDisconnected) {
   ServerHarness server;
   RawClient greedy(server, {.receive_credits = 4}), other(server);
   greedy.Establish();
@@ -285,7 +285,7 @@ TEST(ServerEngineTest, AClientThatDoesNotTakeItsRepliesIsShownOutAndDisturbsNobo
   EXPECT_EQ(other.Ask(other.EmptyFrame(Opcode::kPing, 2)).code, StatusCode::kOk);
 }
 
-TEST(ServerEngineTest, OneThatAsksForAsMuchAsItMayAndTakesNothingDelaysNobody) {
+TEST(ServerEngineTest, FullWindowOfUnreadRepliesDelaysNoOtherClient) {
   ServerHarness server;
   RawClient greedy(server, {.receive_credits = 2}), other(server);
   greedy.Establish();

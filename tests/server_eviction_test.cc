@@ -45,7 +45,7 @@ uint64_t HintOf(ServerHarness& server, const std::string& key) {
   return index::AccessHint{index::WordKind::kSlot, slot.fingerprint, partition, slot.offset}.Pack();
 }
 
-TEST(ServerEvictionTest, TheWelcomeSaysWhetherHintsAreWanted) {
+TEST(ServerEvictionTest, WelcomeRequestsHintsOnlyFromAnEvictingServer) {
   ServerHarness keeps, evicts(Evicting());
   RawClient of_keeps(keeps), of_evicts(evicts);
   of_keeps.Establish();
@@ -170,7 +170,7 @@ TEST(ServerEvictionTest, AServerThatDoesNotEvictTakesNoNoticeOfHints) {
 
 // --- Long values -----------------------------------------------------------------
 
-TEST(ServerEvictionTest, ALongValueWaitsForRoomAndOthersDoNotWaitForIt) {
+TEST(ServerEvictionTest, LargeWriteWaitingForSpaceBlocksNoOtherClient) {
   ServerHarness server(Evicting());
   RawClient client(server), other(server);
   client.Establish();
@@ -199,7 +199,7 @@ TEST(ServerEvictionTest, ALongValueWaitsForRoomAndOthersDoNotWaitForIt) {
   EXPECT_GT(answered, 2u);
 }
 
-TEST(ServerEvictionTest, AValueForWhichThereCanBeNoRoomIsRefusedAtOnce) {
+TEST(ServerEvictionTest, ValueThatCanNeverFitIsRefusedAtOnce) {
   ServerHarness server(Evicting());
   RawClient client(server);
   client.Establish();

@@ -143,7 +143,7 @@ TEST(ServerExpiryTest, ARepeatedExpireTellsTheSameExpiryAndCountsFromTheFirst) {
   EXPECT_EQ(client.Ask(client.GetFrame(3, "key")).body.expiry, first.body.expiry);
 }
 
-TEST(ServerExpiryTest, IncrementAndAppendKeepTheTimeToLiveAndBeginAnewWhenItIsOver) {
+TEST(ServerExpiryTest, IncrementAndAppendKeepTheTtlAndRestartAfterExpiry) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -191,7 +191,7 @@ TEST(ServerExpiryTest, IncrementAndAppendOfAKeyThatExpiresMeanwhileAreDone) {
   EXPECT_GT(new_ones, 1);  // also between two clock reads of the write
 }
 
-TEST(ServerExpiryTest, ALongAppendWhoseKeyExpiresWhileItIsCopiedMakesANewKey) {
+TEST(ServerExpiryTest, LongAppendCreatesAKeyIfTheOldOneExpiresMeanwhile) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -222,7 +222,7 @@ TEST(ServerExpiryTest, ALongAppendWhoseKeyExpiresWhileItIsCopiedMakesANewKey) {
 
 // Another client may have received 'not found' after the turn began and before this request was
 // sent. So the turn's time is too old.
-TEST(ServerExpiryTest, TheClockIsLookedAtAfterTheRequestHasComeAndTold) {
+TEST(ServerExpiryTest, ServerReadsTheClockAfterReceivingTheRequest) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();

@@ -279,7 +279,7 @@ void SendFull(RawClient& client, uint64_t first) {
   client.Send(client.BatchFrame(std::vector<std::string>(middle, frames.end())));
 }
 
-TEST(FairnessTest, WhoAloneSendsMuchHasShorterTurnsBesideOthers) {
+TEST(FairnessTest, GreedyClientGetsAShorterQuantumBesideOthers) {
   ServerHarness server;
   RawClient greedy(server), modest(server);
   greedy.Establish();
@@ -336,7 +336,7 @@ TEST(FairnessTest, AFloodOfHintsLeavesOthersTheirTurns) {
   EXPECT_FALSE(greedy.disconnected());
 }
 
-TEST(FairnessTest, NobodyIsChargedWithTheRoomThatIsMadeForAnother) {
+TEST(FairnessTest, EvictionForOneClientIsNotChargedToAnother) {
   HarnessOptions options;
   options.evict = true;
   ServerHarness server(options);
@@ -369,7 +369,7 @@ TEST(FairnessTest, NobodyIsChargedWithTheRoomThatIsMadeForAnother) {
   EXPECT_TRUE(server.Stored("large") == Large(1 << 20));
 }
 
-TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
+TEST(FairnessTest, ClientAboveTheRequestLimitIsDisconnected) {
   ServerHarness server;
   RawClient hostile(server), modest(server);
   hostile.Establish();
@@ -384,7 +384,7 @@ TEST(FairnessTest, WhoHasMoreUnansweredThanHeMayIsLetGo) {
 
 // The client is disconnected during a GET, which holds the table, while a long append has space
 // reserved in the same table.
-TEST(FairnessTest, WhoTakesNoRepliesIsLetGoWhateverIsUnderWayForHim) {
+TEST(FairnessTest, DisconnectForUnreadRepliesCancelsWorkInProgress) {
   ServerHarness server;
   RawClient hostile(server), modest(server);
   hostile.Establish();

@@ -99,7 +99,7 @@ TEST(ServerHostileTest, WhatCameBeforeAMalformedFrameIsDone) {
 }
 
 // To log and to disconnect takes longer than others may wait for a table.
-TEST(ServerHostileTest, NobodyIsLetGoWhileATableIsHeld) {
+TEST(ServerHostileTest, DisconnectsHappenOutsideTheTableLock) {
   HarnessOptions options;
   options.partitions = 2;
   ServerHarness server(options);
@@ -140,7 +140,7 @@ TEST(ServerHostileTest, NobodyIsLetGoWhileATableIsHeld) {
 }
 
 // Too short for its answer.
-TEST(ServerHostileTest, APeerThatTakesTinyFramesOnlyIsLetGo) {
+TEST(ServerHostileTest, PeerThatAcceptsOnlyTinyFramesIsDisconnected) {
   for (const uint32_t bytes : {1, 72, 100, 127, 128, 200}) {
     for (const bool authenticates : {false, true}) {
       HarnessOptions options;

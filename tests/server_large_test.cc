@@ -167,7 +167,7 @@ TEST(ServerRendezvousTest, ABufferThatWasReusedIsNotTakenForTheValue) {
   EXPECT_EQ(server.counters().rendezvous_aborted, 1);
 }
 
-TEST(ServerRendezvousTest, TheOldValueIsThereUntilTheNewOneHasComeWhole) {
+TEST(ServerRendezvousTest, OldValueStaysUntilTheNewOneIsComplete) {
   HarnessOptions options;
   options.network.read_piece_bytes = 4096;
   ServerHarness server(options);
@@ -371,7 +371,7 @@ TEST(ServerLongAppendTest, AConnectionThatBreaksLeavesNothingOfIt) {
   EXPECT_TRUE(server.Stored("key") == Large(900000) + "!");
 }
 
-TEST(ServerLongAppendTest, WithoutRoomForTheCopyTheValueStaysAsItIs) {
+TEST(ServerLongAppendTest, AppendWithoutSpaceForTheCopyKeepsTheValue) {
   HarnessOptions options;
   options.region_bytes = 4 << 20;
   options.value_bytes_max = 4 << 20;

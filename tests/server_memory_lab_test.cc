@@ -46,7 +46,7 @@ TEST(ServerMemoryLabTest, AllOfItIsPinnedAtStart) {
   EXPECT_GE(StatusKib((*server)->pid(), "RssShmem"), 128 << 10);
 }
 
-TEST(ServerMemoryLabTest, MoreThanMayBePinnedIsStatusFourWithTheNumbersAndTheMend) {
+TEST(ServerMemoryLabTest, ExceedingMemlockExitsWithStatusFourAndAFix) {
   const ProgramResult result = RunProgram(
       {"prlimit", "--memlock=8388608", "setpriv", "--bounding-set=-ipc_lock",
        "--inh-caps=-ipc_lock", "server/kvserver", "--memory=64MiB", "--listen=" + AnyPort()});
@@ -58,7 +58,7 @@ TEST(ServerMemoryLabTest, MoreThanMayBePinnedIsStatusFourWithTheNumbersAndTheMen
 }
 
 // All memory of the machine, of which a part is in use: --memory of more is refused as a flag.
-TEST(ServerMemoryLabTest, MoreThanIsLeftIsStatusFourWithTheNumbersAndTheMend) {
+TEST(ServerMemoryLabTest, ExceedingFreeMemoryExitsWithStatusFourAndAFix) {
   const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096;
   const ProgramResult result =
       RunProgram({"server/kvserver", absl::StrCat("--memory=", bytes), "--listen=" + AnyPort()});

@@ -483,7 +483,7 @@ TEST(ServerReasonTest, EachRefusalHasItsOwn) {
   EXPECT_EQ(client.Ask(client.PutFrame(500, "key", "three")).reason, WireReason::kShuttingDown);
 }
 
-TEST(ServerReasonTest, AChainThatAClientFillsIsToldFromAFullServer) {
+TEST(ServerReasonTest, FullChainHasItsOwnReason) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -501,7 +501,7 @@ TEST(ServerReasonTest, AChainThatAClientFillsIsToldFromAFullServer) {
   EXPECT_EQ(client.Ask(client.PutFrame(++sequence, "another", "v")).code, StatusCode::kOk);
 }
 
-TEST(ServerReasonTest, AServerWithoutVersionsIsToldFromAFullOne) {
+TEST(ServerReasonTest, ExhaustedVersionsHaveTheirOwnReason) {
   HarnessOptions options;
   options.cas_version = index::kCasVersionMax - 10;
   ServerHarness server(options);

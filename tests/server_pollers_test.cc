@@ -74,7 +74,7 @@ TEST(PollersTest, EveryPollerWritesEveryPartition) {
   EXPECT_EQ(first.welcome().partitions, 4);
 }
 
-TEST(PollersTest, AClientComesBackToItsSessionWhoeverHasFewerConnections) {
+TEST(PollersTest, ClientResumesItsSessionOnABusierPoller) {
   ServerHarness server(Options(3, 4));
   RawClient other(server), client(server), third(server);
   other.Establish();
@@ -122,7 +122,7 @@ TEST(PollersTest, AnAffinityToAPollerThatIsNotThereIsNone) {
   EXPECT_EQ(server.engine(1).connections(), 2);
 }
 
-TEST(PollersTest, StatisticsTellOfAllPollersWhoeverIsAsked) {
+TEST(PollersTest, EveryPollerReturnsStatisticsOfAllPollers) {
   ServerHarness server(Options(3, 4));
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 3; ++i) {
@@ -205,7 +205,7 @@ TEST(PollersTest, WhatTimeAloneBringsAboutIsReported) {
   EXPECT_TRUE(absl::StrContains(stats(2), "\nsessions=1\nsessions_kept=0\n")) << stats(3);
 }
 
-TEST(PollersTest, AllPollersEndAndRefuseWhoComesMeanwhile) {
+TEST(PollersTest, StoppingPollersRefuseNewConnections) {
   ServerHarness server(Options(2, 2));
   RawClient first(server), second(server), late(server);
   first.Establish();

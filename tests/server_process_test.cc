@@ -306,7 +306,7 @@ TEST(ServerProcessTest, AClientWithManyBuffersCostsTheServerThreeFiles) {
 }
 
 // The soft limit of open files is often lower than what was asked for needs.
-TEST(ServerProcessTest, AsManyConnectAsWasSaidAndOneMoreIsTold) {
+TEST(ServerProcessTest, ConnectionsMaxIsReachedAndOneMoreIsRefused) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlim_t soft = std::exchange(limit.rlim_cur, 60);
@@ -346,7 +346,7 @@ rdma::UniqueFd LeaveUnread(const std::string& path) {
   return socket;
 }
 
-TEST(ServerProcessTest, AUserWhoseProcessesReceiveNothingIsRefusedWithTheReason) {
+TEST(ServerProcessTest, UserWithUnreceivedDescriptorsIsRefusedWithAReason) {
   const std::string directory = NewTemporaryDirectory();
   const absl::StatusOr<std::unique_ptr<ServerProcess>> server =
       ServerProcess::Start(ShmUri(directory));
@@ -406,7 +406,7 @@ TEST(ServerProcess, TellsSystemdWhenItIsReadyAndThatItEnds) {
                                    "STOPPING=1\nSTATUS=ending"));
 }
 
-TEST(ServerProcess, TellsSystemdThatItLivesIfItIsToBeTold) {
+TEST(ServerProcess, NotifiesTheSystemdWatchdogOnlyIfConfigured) {
   const std::string directory = NewTemporaryDirectory();
   const NotifySocket manager(directory + "/notify");
   const auto told_with = [&](std::vector<std::string> environment) {

@@ -31,7 +31,7 @@ TEST(ServerRecoveryTest, AWriteRepeatedOnTheSameConnectionIsAnsweredFromMemory) 
   EXPECT_EQ(server.counters().writes_repeated, 1);
 }
 
-TEST(ServerRecoveryTest, AWriteWhoseReplyWasLostIsAppliedOnce) {
+TEST(ServerRecoveryTest, WriteWithALostReplyIsAppliedOnce) {
   ServerHarness server;
   RawClient client(server), other(server);
   client.Establish();
@@ -59,7 +59,7 @@ TEST(ServerRecoveryTest, AWriteWhoseReplyWasLostIsAppliedOnce) {
   EXPECT_EQ(server.counters().sessions_resumed, 1);
 }
 
-TEST(ServerRecoveryTest, AWriteWhoseRequestWasLostIsApplied) {
+TEST(ServerRecoveryTest, WriteWithALostRequestIsApplied) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -303,7 +303,7 @@ TEST(ServerRecoveryTest, AWriteThatItsConnectionDidNotOutliveIsNotAnswered) {
 // whole or the new one whole. The space of the other is free again.
 class DyingClientTest : public testing::TestWithParam<int> {};
 
-TEST_P(DyingClientTest, LeavesTheTableWholeAndTheSpaceFree) {
+TEST_P(DyingClientTest, LeavesTheTableConsistentAndTheSpaceFree) {
   HarnessOptions options;
   options.network.read_bytes_max = 4096;
   options.region_bytes = 4 << 20;

@@ -54,7 +54,7 @@ TEST(ReportLimitTest, WhatItCannotHaveDoneIsCut) {
   EXPECT_EQ(limit.Cut(lies, At(absl::ZeroDuration())).latency_ns, 0u);
 }
 
-TEST(ClientGetsTest, SumsEndInsteadOfBeginningAnew) {
+TEST(ClientGetsTest, SumsSaturateInsteadOfWrapping) {
   ClientGets gets;
   rdma::ReportBody body;
   body.read_bytes = body.latency_ns = std::numeric_limits<uint64_t>::max();
@@ -84,7 +84,7 @@ class ServerReportTest : public testing::Test {
   ClientGets gets_;
 };
 
-TEST_F(ServerReportTest, TheWelcomeSaysWhetherReportsAreWanted) {
+TEST_F(ServerReportTest, WelcomeRequestsReportsOnlyFromAWatchedServer) {
   ServerHarness plain, watched(Watched(&gets_));
   RawClient of_plain(plain), of_watched(watched);
   of_plain.Establish();
@@ -132,7 +132,7 @@ TEST_F(ServerReportTest, OneMayComeAmongRequests) {
   EXPECT_EQ(gets_.Counts().hits, 2u);
 }
 
-TEST_F(ServerReportTest, ALiarSpoilsTheSumsByWhatHeCouldHaveDone) {
+TEST_F(ServerReportTest, FalseReportsAreBoundedByPossibleWork) {
   ServerHarness server(Watched(&gets_));
   RawClient client(server);
   client.Establish();

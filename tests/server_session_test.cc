@@ -84,7 +84,7 @@ TEST_F(SessionsTest, ASessionThatIsOwnedAgainDoesNotExpire) {
   EXPECT_EQ(sessions_.Find(session.id)->results.Find(1).result.version, 5);
 }
 
-TEST_F(SessionsTest, TheOneKeptLongestMakesRoom) {
+TEST_F(SessionsTest, NewSessionReplacesTheOneKeptLongest) {
   Session& first = sessions_.Create(Somebody(1));
   Session& second = sessions_.Create(Somebody(2));
   Session& third = sessions_.Create(Somebody(3));

@@ -265,7 +265,7 @@ TEST(TablesTest, FlushesUseUpFewVersionsAndTablesThatAreWrittenMuchDrawSeldom) {
   EXPECT_LT(drawings, kPartitions * (kRounds / index::CasCounter::kBlockMax + 150));
 }
 
-TEST(TablesTest, ATableThatIsHeldIsUsedWithoutBeingLockedAgainAndNobodyElseGetsIt) {
+TEST(TablesTest, HeldTableIsUsedWithoutRelockingAndExcludesOthers) {
   RegionMemory memory(2 << 20);
   const std::unique_ptr<Tables> tables = Make(memory, 4);
   TableAccess access(*tables);
@@ -287,7 +287,7 @@ TEST(TablesTest, ATableThatIsHeldIsUsedWithoutBeingLockedAgainAndNobodyElseGetsI
 }
 
 // Longer than a thread spins.
-TEST(TablesTest, WhoWaitsForALockThatIsHeldForLongGetsItInTheEnd) {
+TEST(TablesTest, ThreadsAcquireALockThatIsHeldForLong) {
   RegionMemory memory(1 << 20);
   const std::unique_ptr<Tables> tables = Make(memory, 1);
   int written = 0;  // under the lock

@@ -182,7 +182,7 @@ TEST_P(ShmDescriptorsTest, AServerEndsWithAConnectionInWhichADescriptorLiesUnrea
   lingering.writer.reset();
 }
 
-TEST_P(ShmDescriptorsTest, AUserWhoseLaneIsFullIsRefusedUntilItIsNot) {
+TEST_P(ShmDescriptorsTest, UserWithAFullCloseQueueIsRefusedUntilItDrains) {
   Side server(*fixture_);
   ASSERT_TRUE(server.transport().Listen("shm://" + Path(), 1).ok());
   Lingering lingering;
@@ -209,7 +209,7 @@ TEST_P(ShmDescriptorsTest, AUserWhoseLaneIsFullIsRefusedUntilItIsNot) {
 }
 
 // What an unauthenticated process of another user sends before it is accepted.
-TEST_P(ShmDescriptorsTest, ANewcomerOfAnotherUserHoldsUpNobody) {
+TEST_P(ShmDescriptorsTest, UnacceptedPeerOfAnotherUserDelaysNoClient) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can play another user";
   ShmDomainOptions options;
   options.socket_mode = 0666;
@@ -298,7 +298,7 @@ TEST_P(ShmDescriptorsTest, AClientEndsInTimeWhateverDescriptorsItIsSent) {
 
 // --- The lanes.
 
-TEST(SlowCloserTest, AUsersDescriptorThatBlocksDelaysThoseOfNobodyElse) {
+TEST(SlowCloserTest, BlockingDescriptorDelaysOnlyItsOwnUser) {
   Lingering lingering;
   ASSERT_TRUE(lingering.valid());
   SlowCloser closer;

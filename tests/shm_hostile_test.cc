@@ -509,7 +509,7 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
       {server_.get()}, [&] { return OpenDescriptors() <= descriptors; }, absl::Seconds(5)));
 }
 
-TEST_P(ShmHostileTest, AFloodOfWakeUpsDelaysNobodyForLong) {
+TEST_P(ShmHostileTest, FloodOfWakeUpsDelaysOthersOnlyBriefly) {
   RawClient client = Intrude();
   int sent = 0;
   while (sent < 100000 && SendPacket(client.socket.get(), Packet(PacketKind::kWake)) == 0) ++sent;
@@ -562,7 +562,7 @@ class ShmHostileServerTest : public TransportContract {
 INSTANTIATE_TEST_SUITE_P(Way, ShmHostileServerTest, testing::ValuesIn(ContractWays()),
                          [](const auto& instance) { return instance.param; });
 
-TEST_P(ShmHostileServerTest, AnAcceptanceThatIsNotWholeIsRefused) {
+TEST_P(ShmHostileServerTest, IncompleteAcceptanceIsRefused) {
   const UniqueFd rings = Memfd(1 << 20, kSealed), small = Memfd(4096, kSealed),
                  loose = Memfd(1 << 20, 0);
   const UniqueFd page = Memfd(kIncarnationPageBytes, kSealed);

@@ -139,7 +139,7 @@ TEST_P(ShmListenerTest, TheSocketHasTheModeAskedForAndTheLockIsPrivate) {
   }
 }
 
-TEST_P(ShmListenerTest, WhomTheModeAllowsCanConnectAndIsKnownByItsUser) {
+TEST_P(ShmListenerTest, SocketModeAdmitsOtherUsersWithTheirUid) {
   ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
   ShmDomainOptions options;
   options.socket_mode = 0666;
@@ -244,7 +244,7 @@ TEST_P(ShmListenerTest, AForeignFileInTheLocksPlaceIsLeftAlone) {
   EXPECT_FALSE(std::filesystem::exists(Path("elsewhere")));
 }
 
-TEST_P(ShmListenerTest, WhoMayNotIsToldSo) {
+TEST_P(ShmListenerTest, UserWithoutPermissionGetsPermissionDenied) {
   Side server(*fixture_), client(*fixture_);
   ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());

@@ -162,7 +162,7 @@ TEST(ShmRingTest, AHostileHeadBreaksTheRingAndOverwritesNothing) {
 
 // The two ends on two threads; each frame carries its number. ThreadSanitizer covers both, since
 // here they share the mapping.
-TEST(ShmRingTest, RoomThatWasToldIsThereWhateverTheConsumerStoresMeanwhile) {
+TEST(ShmRingTest, ReportedSpaceStaysIfTheConsumerMovesItsHeadBack) {
   Ring ring({4, 16});
   for (int i = 0; i < 4; ++i) ASSERT_EQ(ring.Push("frame"), Pushed::kDone);
   ring.word(kHead).store(2);

@@ -53,21 +53,21 @@ TEST_F(SimulationHistoriesTest, TwoWritesHaveTwoVersions) {
   EXPECT_THAT(Judge(histories_).wrong, HasSubstr("two writes have one version"));
 }
 
-TEST_F(SimulationHistoriesTest, WhatIsThereAllTheWhileMustBeFound) {
+TEST_F(SimulationHistoriesTest, KeyPresentThroughoutMustBeFound) {
   Add("k", Kind::kPut, 10, 20);
   EXPECT_TRUE(MayBeFound());
   EXPECT_FALSE(MayBeMissed());
   EXPECT_THAT(Scanned({}), HasSubstr("missed 'k', which was there all the while"));
 }
 
-TEST_F(SimulationHistoriesTest, WhatIsNeverThereMustNotBeFound) {
+TEST_F(SimulationHistoriesTest, KeyAbsentThroughoutMustNotBeFound) {
   Add("k", Kind::kGet, 10, 20, Outcome::kNotFound);
   EXPECT_TRUE(MayBeMissed());
   EXPECT_THAT(Scanned({"k"}), HasSubstr("found 'k', which was not there all the while"));
   EXPECT_THAT(Scanned({"another"}), HasSubstr("found 'another', which nobody wrote"));
 }
 
-TEST_F(SimulationHistoriesTest, WhatComesOrGoesMeanwhileMayBeFoundOrMissed) {
+TEST_F(SimulationHistoriesTest, KeyChangedDuringTheScanMayBeFoundOrMissed) {
   Add("comes", Kind::kPut, 150, 160);
   EXPECT_EQ(Scanned({}), "");
   EXPECT_EQ(Scanned({"comes"}), "");

@@ -68,7 +68,7 @@ TEST(SimulationTest, AClientWithFewTurnsEndsAnOperationInTheNextOne) {
   EXPECT_EQ(Simulate({21245, 5000}).wrong, "");
 }
 
-TEST(SimulationTest, WhatIsWrongIsToldWithTheCommandThatShowsItAgain) {
+TEST(SimulationTest, FailurePrintsTheCommandThatReproducesIt) {
   const auto flags = [](uint64_t first, uint64_t seeds) {
     return std::vector<std::string>{
         absl::StrCat("--first-seed=", first), absl::StrCat("--seeds=", seeds), "--operations=400",
@@ -82,7 +82,7 @@ TEST(SimulationTest, WhatIsWrongIsToldWithTheCommandThatShowsItAgain) {
   EXPECT_THAT(RunSimulate(flags(2, 1)).out, HasSubstr("no order explains"));
 }
 
-TEST(SimulationTest, ACrashIsToldWithItsSeedAndWhereToGoOn) {
+TEST(SimulationTest, CrashPrintsItsSeedAndTheResumeCommand) {
   const ProgramResult result =
       RunSimulate({"--first-seed=3", "--seeds=8", "--operations=10", "--jobs=2", "--crash-at=6"});
   EXPECT_EQ(result.exit_status, 1);

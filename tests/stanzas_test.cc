@@ -41,7 +41,7 @@ TEST(StanzasTest, SeveralEmptyLinesSeparateAsOne) {
   EXPECT_EQ(stanzas[2].value, "Package: c\n");
 }
 
-TEST(StanzasTest, ANameThatComesAgainIsToldApartByItsVersion) {
+TEST(StanzasTest, RepeatedNamesAreDistinguishedByVersion) {
   const auto stanzas = Parse(
       "Package: a\nVersion: 1\n\nPackage: a\nVersion: 2\n\nPackage: a\nVersion: 2\n\nVersion: "
       "2\nPackage: a\n");

@@ -86,7 +86,7 @@ TEST_P(TransportReads, AMegabyteArrivesInOneRead) {
   EXPECT_EQ(std::memcmp(shared.buffer->data(), shared.region->data() + 3, kBytes), 0);
 }
 
-TEST_P(TransportReads, ABatchHasOneCompletionAndTakesItsRoomUntilThen) {
+TEST_P(TransportReads, BatchHasOneCompletionAndHoldsItsCreditsUntilThen) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   const Shared shared = ShareRegion(server, client, ids, 1 << 16);
@@ -110,7 +110,7 @@ TEST_P(TransportReads, ABatchHasOneCompletionAndTakesItsRoomUntilThen) {
   }
 }
 
-TEST_P(TransportReads, WhatDoesNotFitIsRefusedWholeAndDoesNoHarm) {
+TEST_P(TransportReads, BatchThatDoesNotFitIsRefusedEntirely) {
   TransportOptions few;
   few.reads_in_flight_max = 4;
   Side server(*fixture_), client(*fixture_, few);
@@ -243,7 +243,7 @@ TEST_P(TransportReads, ReadsLandInMemoryOfTheUsers) {
   EXPECT_EQ(own[4903], std::byte{0});
 }
 
-TEST_P(TransportReads, MemoryOfTheUsersIsReadByThePeerOrRefusedWithTheMend) {
+TEST_P(TransportReads, UserMemoryIsReadableByThePeerOrRefusedWithAFix) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   std::vector<std::byte> own(5000, std::byte{0x5a});
@@ -260,7 +260,7 @@ TEST_P(TransportReads, MemoryOfTheUsersIsReadByThePeerOrRefusedWithTheMend) {
   EXPECT_EQ(std::memcmp(into->data(), own.data(), 5000), 0);
 }
 
-TEST_P(TransportReads, WhatWasWithdrawnMakesRoomForMore) {
+TEST_P(TransportReads, WithdrawnMemoryFreesCapacityForMore) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   const std::unique_ptr<Memory> into = Allocate(server, 4096, Access::kLocal);

@@ -68,7 +68,7 @@ TEST_P(TransportContract, TheReadyUriNamesWhereClientsConnect) {
   Join(server, client, *ready);
 }
 
-TEST_P(TransportContract, FramesArriveWholeAndInOrderBothWays) {
+TEST_P(TransportContract, FramesArriveCompleteAndInOrderBothWays) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   constexpr size_t kFrames = 300;
@@ -152,7 +152,7 @@ TEST_P(TransportContract, CreditsRunOutExactlyWhenThePeerDoesNotPollAndComeBack)
     EXPECT_EQ(server.Frames(ids.server)[i], "frame " + std::to_string(i));
 }
 
-TEST_P(TransportContract, NothingIsLostWhenPollHasRoomForOneEvent) {
+TEST_P(TransportContract, PollWithSpaceForOneEventLosesNothing) {
   Side server(*fixture_), client(*fixture_);
   const Ids ids = Join(server, client, Listen(server));
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(client.Send(ids.client, std::to_string(i)).ok());
@@ -287,7 +287,7 @@ TEST_P(TransportContract, DisconnectByBothAtOnceEndsBothOnce) {
   }));
 }
 
-TEST_P(TransportContract, AConnectThatIsCalledOffEndsAndDisturbsNobody) {
+TEST_P(TransportContract, CancelledConnectEndsWithoutAffectingOthers) {
   Side server(*fixture_), client(*fixture_);
   const std::string uri = Listen(server);
   const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri);

@@ -227,7 +227,7 @@ TEST_F(VerbsAuthenticationTest, AReadAfterAWrongResponseIsRefused) {
   EXPECT_TRUE(stranger.Until([&] { return stranger.disconnected(); }));
 }
 
-TEST_F(VerbsAuthenticationTest, AFloodFromOneAddressLeavesTheOthersRoom) {
+TEST_F(VerbsAuthenticationTest, FloodFromOneAddressLeavesCapacityForOthers) {
   const char* const flooder = std::getenv("LAB_IP");
   const char* const other = std::getenv("LAB_IP6");
   if (other == nullptr) GTEST_SKIP() << "the device has one address only";
@@ -257,7 +257,7 @@ TEST_F(VerbsAuthenticationTest, AFloodFromOneAddressLeavesTheOthersRoom) {
   EXPECT_EQ(StatIn(stats, "connections_rejected_unauthenticated"), absl::StrCat(12 - held));
 }
 
-TEST_F(VerbsAuthenticationTest, WhoIsAuthenticatedStillCannotWriteNorDoAtomics) {
+TEST_F(VerbsAuthenticationTest, AuthenticatedClientCanNeitherWriteNorDoAtomics) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
     Peer peer(server_->uri());

@@ -19,7 +19,7 @@ using VerbsDeviceLost = TransportContract;
 
 INSTANTIATE_TEST_SUITE_P(Way, VerbsDeviceLost, testing::Values(ContractWays().front()));
 
-TEST_P(VerbsDeviceLost, ARemovedDeviceIsToldOnceAndConnectionsEnd) {
+TEST_P(VerbsDeviceLost, DeviceRemovalIsReportedOnceAndConnectionsEnd) {
   const std::string device = std::getenv("LAB_DEVICE");
   std::thread removal;
   {

@@ -30,7 +30,7 @@ void BecomeOrdinary(rlim_t memlock_bytes) {
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &low), 0);
 }
 
-TEST_P(VerbsMemlock, MoreThanMayBePinnedIsRefusedWithBothNumbersAndTheMend) {
+TEST_P(VerbsMemlock, ExceedingMemlockIsRefusedWithBothNumbersAndAFix) {
   BecomeOrdinary(1 << 20);
   Side side(*fixture_);
   HostMemory memory = *HostMemory::Create("verbs-test", 4 << 20);

@@ -318,7 +318,7 @@ TEST_P(VerbsTransportTest, AHostThatIsNotThereIsUnreachableWithinABoundedTime) {
   EXPECT_NE(status.message().find(uri), absl::string_view::npos) << status;
 }
 
-TEST_P(VerbsTransportTest, ACallerWhoseTimeIsUpNeedNotWaitForTheCm) {
+TEST_P(VerbsTransportTest, CallerPastItsDeadlineDoesNotWaitForTheCm) {
   Side client(*fixture_);
   const std::string uri =
       GetParam() == "ipv6" ? "rdma://[fd00::beef]:7411" : "rdma://10.0.0.177:7411";
@@ -587,7 +587,7 @@ TEST_P(VerbsTransportTest, QueuePairsAreBrokenByAnotherThread) {
 
 // Clients that connect at once are accepted one after the other. A request that arrives while
 // another's queue pair is being made waits until that is done.
-TEST_P(VerbsTransportTest, WhoAsksWaitsUntilTheOneBeforeHasItsQueuePair) {
+TEST_P(VerbsTransportTest, ConnectRequestsWaitForTheQueuePairBeforeThem) {
   constexpr size_t kConnections = 20;
   Side server(*fixture_), client(*fixture_);
   const std::string uri = Listen(server);
