@@ -29,6 +29,7 @@
 #include "rdma/shm_listener.h"
 #include "rdma/shm_socket.h"
 #include "rdma/slow_closer.h"
+#include "tests/shm_packets.h"
 #include "tests/transport_contract.h"
 
 namespace osprey::rdma {
@@ -66,22 +67,13 @@ struct Lingering {
   bool valid() const { return reader.valid(); }
 };
 
-ShmPacket PacketOf(PacketKind kind) {
-  ShmPacket packet;
-  packet.connect.receive_credits = 4;
-  packet.connect.frame_bytes_max = 256;
-  packet.connect.reads_in_flight_max = 1;
+// With all fields that any kind of packet uses.
+ShmPacket FullPacket(PacketKind kind) {
+  ShmPacket packet = ConnectPacket();
   packet.kind = static_cast<uint32_t>(kind);
   packet.key = 1;
   packet.length = 4096;
   return packet;
-}
-
-UniqueFd SealedMemfd(size_t bytes) {
-  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
-  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  return fd;
 }
 
 class ShmDescriptorsTest : public TransportContract {
@@ -104,7 +96,7 @@ class ShmDescriptorsTest : public TransportContract {
   UniqueFd Intrude(Side& server, ConnectionId& id) {
     UniqueFd socket = NewSocket().value();
     EXPECT_EQ(ConnectSocket(socket.get(), SocketAddress(Path()).value()), 0);
-    EXPECT_EQ(SendPacket(socket.get(), PacketOf(PacketKind::kConnect)), 0);
+    EXPECT_EQ(SendPacket(socket.get(), FullPacket(PacketKind::kConnect)), 0);
     server.Forget();
     EXPECT_TRUE(Until({&server}, [&] { return server.Find(Kind::kConnectRequest) != nullptr; }));
     id = server.Find(Kind::kConnectRequest)->id;
@@ -129,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Way, ShmDescriptorsTest, testing::ValuesIn(ContractWays
                          [](const auto& instance) { return instance.param; });
 
 TEST_P(ShmDescriptorsTest, AServerServesWhateverDescriptorsItIsSent) {
-  const UniqueFd memory = SealedMemfd(4096);
+  const UniqueFd memory = NewMemfd(4096);
   const auto in_kind = [&](PacketKind kind, size_t memories) {
     Side server(*fixture_);
     ASSERT_TRUE(server.transport().Listen("shm://" + Path(), 1).ok());
@@ -139,7 +131,7 @@ TEST_P(ShmDescriptorsTest, AServerServesWhateverDescriptorsItIsSent) {
     const UniqueFd socket = Intrude(server, id);
     std::vector<int> fds(memories, memory.get());
     fds.push_back(lingering.writer.get());
-    const ShmPacket packet = PacketOf(kind);
+    const ShmPacket packet = FullPacket(kind);
     ASSERT_EQ(SendWithDescriptors(
                   socket.get(), {reinterpret_cast<const std::byte*>(&packet), sizeof(packet)}, fds),
               0);
@@ -161,7 +153,7 @@ TEST_P(ShmDescriptorsTest, AServerEndsAConnectionInWhichADescriptorLiesUnread) {
   const UniqueFd socket = Intrude(server, id);
   Lingering lingering;
   ASSERT_TRUE(lingering.valid());
-  ASSERT_EQ(SendPacket(socket.get(), PacketOf(PacketKind::kWake), {lingering.writer.get()}), 0);
+  ASSERT_EQ(SendPacket(socket.get(), FullPacket(PacketKind::kWake), {lingering.writer.get()}), 0);
   lingering.writer.reset();
   server.transport().Disconnect(id);
   char bytes[64];
@@ -178,7 +170,7 @@ TEST_P(ShmDescriptorsTest, AServerEndsWithAConnectionInWhichADescriptorLiesUnrea
   ASSERT_TRUE(server.transport().Listen("shm://" + Path(), 1).ok());
   ConnectionId id = ConnectionId::kNone;
   const UniqueFd socket = Intrude(server, id);
-  ASSERT_EQ(SendPacket(socket.get(), PacketOf(PacketKind::kWake), {lingering.writer.get()}), 0);
+  ASSERT_EQ(SendPacket(socket.get(), FullPacket(PacketKind::kWake), {lingering.writer.get()}), 0);
   lingering.writer.reset();
 }
 
@@ -192,7 +184,8 @@ TEST_P(ShmDescriptorsTest, UserWithAFullCloseQueueIsRefusedUntilItDrains) {
     const UniqueFd socket = Intrude(server, id);
     EXPECT_TRUE(server.Find(Kind::kConnectRequest)->status.ok()) << i;
     if (i == 0) {
-      ASSERT_EQ(SendPacket(socket.get(), PacketOf(PacketKind::kWake), {lingering.writer.get()}), 0);
+      ASSERT_EQ(SendPacket(socket.get(), FullPacket(PacketKind::kWake), {lingering.writer.get()}),
+                0);
       lingering.writer.reset();
     }
     server.transport().Disconnect(id);
@@ -227,7 +220,7 @@ TEST_P(ShmDescriptorsTest, UnacceptedPeerOfAnotherUserDelaysNoClient) {
     int error = setuid(kOtherUser) != 0 || !lingering.valid() ? EINVAL : 0;
     if (error == 0) error = ConnectSocket(socket.get(), SocketAddress(Path()).value());
     if (error == 0)
-      error = SendPacket(socket.get(), PacketOf(PacketKind::kConnect), {lingering.writer.get()});
+      error = SendPacket(socket.get(), FullPacket(PacketKind::kConnect), {lingering.writer.get()});
     if (error == 0) lingering.writer.reset();  // else it is the last
     (void)!write(told[1], &error, sizeof(error));
     for (;;) pause();
@@ -238,7 +231,7 @@ TEST_P(ShmDescriptorsTest, UnacceptedPeerOfAnotherUserDelaysNoClient) {
   std::vector<Event> events(4);
   const UniqueFd honest = NewSocket().value();
   ASSERT_EQ(ConnectSocket(honest.get(), SocketAddress(Path()).value()), 0);
-  ASSERT_EQ(SendPacket(honest.get(), PacketOf(PacketKind::kConnect)), 0);
+  ASSERT_EQ(SendPacket(honest.get(), FullPacket(PacketKind::kConnect)), 0);
   size_t count = 0;
   const absl::Time end = absl::Now() + kHeldUp;
   while (count == 0 && absl::Now() < end) count = server->Poll(absl::MakeSpan(events));
@@ -257,7 +250,7 @@ TEST_P(ShmDescriptorsTest, UnacceptedPeerOfAnotherUserDelaysNoClient) {
 // The client, a process of its own, meets a server that answers with these descriptors and the one
 // that lingers; it must come to its end.
 TEST_P(ShmDescriptorsTest, AClientEndsInTimeWhateverDescriptorsItIsSent) {
-  const UniqueFd memory = SealedMemfd(1 << 20);
+  const UniqueFd memory = NewMemfd(1 << 20);
   for (const size_t memories : {0, 1, 2, 3}) {
     const UniqueFd listener = NewSocket().value();
     const sockaddr_un address = SocketAddress(Path()).value();
@@ -284,7 +277,7 @@ TEST_P(ShmDescriptorsTest, AClientEndsInTimeWhateverDescriptorsItIsSent) {
     const UniqueFd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::vector<int> fds(memories, memory.get());
     fds.push_back(lingering.writer.get());
-    const ShmPacket packet = PacketOf(PacketKind::kConnect);
+    const ShmPacket packet = FullPacket(PacketKind::kConnect);
     ASSERT_EQ(SendWithDescriptors(
                   socket.get(), {reinterpret_cast<const std::byte*>(&packet), sizeof(packet)}, fds),
               0);

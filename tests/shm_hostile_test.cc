@@ -24,6 +24,7 @@
 #include "rdma/shm_mapping.h"
 #include "rdma/shm_socket.h"
 #include "rdma/shm_unread_rings.h"
+#include "tests/shm_packets.h"
 #include "tests/transport_contract.h"
 
 namespace osprey::rdma {
@@ -32,29 +33,6 @@ namespace {
 using Kind = Event::Kind;
 
 std::string PathOf(const std::string& uri) { return uri.substr(std::strlen("shm://")); }
-
-ShmPacket Greeting() {
-  ShmPacket packet;
-  packet.connect.receive_credits = 4;
-  packet.connect.frame_bytes_max = 256;
-  packet.connect.reads_in_flight_max = 1;
-  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
-  return packet;
-}
-
-ShmPacket Packet(PacketKind kind) {
-  ShmPacket packet;
-  packet.kind = static_cast<uint32_t>(kind);
-  return packet;
-}
-
-UniqueFd Memfd(off_t bytes, int seals) {
-  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
-  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
-  return fd;
-}
-constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW;
 
 // A socket connected to `path` that has sent nothing.
 UniqueFd RawConnect(const std::string& path) {
@@ -88,7 +66,7 @@ class ShmHostileTest : public TransportContract {
     good_ = Join(*server_, *bystander_, uri_);
   }
 
-  RawClient Intrude(const ShmPacket& greeting = Greeting()) {
+  RawClient Intrude(const ShmPacket& greeting = ConnectPacket()) {
     RawClient client;
     client.socket = RawConnect(PathOf(uri_));
     client.Send(greeting);
@@ -110,7 +88,7 @@ class ShmHostileTest : public TransportContract {
   }
   // The result of Attach.
   absl::Status Expose(RawClient& client, const UniqueFd& fd, uint64_t bytes, uint32_t key) {
-    ShmPacket expose = Packet(PacketKind::kExpose);
+    ShmPacket expose = PacketOf(PacketKind::kExpose);
     expose.key = key;
     expose.length = bytes;
     client.Send(expose, {fd.get()});
@@ -177,8 +155,8 @@ TEST_P(ShmHostileTest, SilentClientsGiveWayToOnesThatSpeak) {
 }
 
 TEST_P(ShmHostileTest, GarbageInPlaceOfAGreetingIsDropped) {
-  ShmPacket no_magic = Greeting(), no_credits = Greeting(), rejection = Greeting(),
-            wake = Packet(PacketKind::kWake);
+  ShmPacket no_magic = ConnectPacket(), no_credits = ConnectPacket(), rejection = ConnectPacket(),
+            wake = PacketOf(PacketKind::kWake);
   no_magic.connect.magic = 1;
   no_credits.connect.receive_credits = 0;
   rejection.connect.reason = 2;
@@ -195,7 +173,7 @@ TEST_P(ShmHostileTest, GarbageInPlaceOfAGreetingIsDropped) {
   }
   for (const size_t length : {0, 1, 7, 24, 47}) {
     const UniqueFd socket = RawConnect(PathOf(uri_));
-    const ShmPacket packet = Greeting();
+    const ShmPacket packet = ConnectPacket();
     ASSERT_EQ(send(socket.get(), &packet, length, 0), static_cast<ssize_t>(length));
     for (int i = 0; i < 200; ++i) server_->Pump();
   }
@@ -240,8 +218,8 @@ TEST_P(ShmHostileTest, PacketsOutOfPlaceCostTheirConnection) {
   ShmPacket unknown;
   unknown.kind = 99;
   for (const ShmPacket& packet :
-       {Greeting(), unknown, Packet(PacketKind::kExpose),  // which has no descriptor
-        Packet(PacketKind::kWithdraw)}) {                  // of memory that was not exposed
+       {ConnectPacket(), unknown, PacketOf(PacketKind::kExpose),  // which has no descriptor
+        PacketOf(PacketKind::kWithdraw)}) {                       // of memory that was not exposed
     RawClient client = Intrude();
     client.Send(packet);
     ExpectBroken(client);
@@ -255,8 +233,8 @@ TEST_P(ShmHostileTest, DescriptorsThatWereNotAskedForCostTheirConnection) {
   const size_t descriptors = OpenDescriptors();
   for (const PacketKind kind : {PacketKind::kWake, PacketKind::kBye, PacketKind::kWithdraw}) {
     RawClient client = Intrude();
-    const UniqueFd memory = Memfd(4096, kSealed);
-    client.Send(Packet(kind), {memory.get(), memory.get()});
+    const UniqueFd memory = NewMemfd(4096, kMemorySeals);
+    client.Send(PacketOf(kind), {memory.get(), memory.get()});
     ExpectBroken(client);
   }
   EXPECT_TRUE(Until({server_.get()}, [&] { return OpenDescriptors() <= descriptors; }));
@@ -268,15 +246,15 @@ TEST_P(ShmHostileTest, MemoryThatCouldVanishIsNotAttached) {
     uint64_t claimed;
   };
   std::vector<Case> cases;
-  cases.push_back({Memfd(4096, 0), 4096});            // may be truncated at any time
-  cases.push_back({Memfd(4096, F_SEAL_GROW), 4096});  // likewise
-  cases.push_back({Memfd(4096, kSealed), 8192});      // shorter than declared
-  cases.push_back({Memfd(4096, kSealed), ~uint64_t{0}});
+  cases.push_back({NewMemfd(4096, 0), 4096});             // may be truncated at any time
+  cases.push_back({NewMemfd(4096, F_SEAL_GROW), 4096});   // likewise
+  cases.push_back({NewMemfd(4096, kMemorySeals), 8192});  // shorter than declared
+  cases.push_back({NewMemfd(4096, kMemorySeals), ~uint64_t{0}});
   RawClient client = Intrude();
   uint32_t key = 1;
-  ASSERT_TRUE(Expose(client, Memfd(4096, kSealed), 4096, key++).ok());
+  ASSERT_TRUE(Expose(client, NewMemfd(4096, kMemorySeals), 4096, key++).ok());
   for (const Case& c : cases) {
-    ShmPacket expose = Packet(PacketKind::kExpose);
+    ShmPacket expose = PacketOf(PacketKind::kExpose);
     expose.key = key++;
     expose.length = c.claimed;
     client.Send(expose, {c.fd.get()});
@@ -294,7 +272,7 @@ TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
   constexpr uint64_t kTiB = uint64_t{1} << 40;
   const uint64_t addresses = AddressBytes();
   RawClient client = Intrude();
-  const UniqueFd fd = Memfd(static_cast<off_t>(32 * kTiB), kSealed);
+  const UniqueFd fd = NewMemfd(static_cast<off_t>(32 * kTiB), kMemorySeals);
   for (uint32_t key = 1; key <= 8; ++key) {
     ASSERT_TRUE(Expose(client, fd, 32 * kTiB, key).ok());
     EXPECT_TRUE(IsZeroAt(client, key, 32 * kTiB - 4096, 4096));
@@ -309,7 +287,7 @@ TEST_P(ShmHostileTest, MemoriesThatAreLongAndEmptyLeaveAddressesToOthers) {
 TEST_P(ShmHostileTest, HolesThatAreReadStayHoles) {
   constexpr uint32_t kBytes = 8 << 20;
   RawClient client = Intrude();
-  const UniqueFd fd = Memfd(kBytes, kSealed);
+  const UniqueFd fd = NewMemfd(kBytes, kMemorySeals);
   ASSERT_TRUE(Expose(client, fd, kBytes, 1).ok());
   EXPECT_TRUE(IsZeroAt(client, 1, 0, kBytes));
   EXPECT_EQ(PagesOf(fd), 0u);
@@ -331,7 +309,7 @@ TEST_P(ShmHostileTest, HolesOnHugePagesAreReadToo) {
   constexpr uint32_t kHugePageBytes = 2 << 20;
   if (!fd.valid() || ftruncate(fd.get(), kHugePageBytes) != 0)
     GTEST_SKIP() << "this system has no huge pages";
-  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, kSealed), 0);
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, kMemorySeals), 0);
   RawClient client = Intrude();
   ASSERT_TRUE(Expose(client, fd, kHugePageBytes, 1).ok());
   EXPECT_TRUE(IsZeroAt(client, 1, 0, kHugePageBytes));
@@ -341,7 +319,7 @@ TEST_P(ShmHostileTest, HolesOnHugePagesAreReadToo) {
 
 // A descriptor that cannot be read.
 TEST_P(ShmHostileTest, MemoryThatCannotBeReadCostsItsConnection) {
-  const UniqueFd fd = Memfd(4096, kSealed);
+  const UniqueFd fd = NewMemfd(4096, kMemorySeals);
   const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
   const UniqueFd write_only(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(write_only.valid());
@@ -356,10 +334,10 @@ TEST_P(ShmHostileTest, MemoryThatCannotBeReadCostsItsConnection) {
 
 TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
   RawClient client = Intrude();
-  ShmPacket expose = Packet(PacketKind::kExpose);
+  ShmPacket expose = PacketOf(PacketKind::kExpose);
   expose.key = 7;
   expose.length = 4096;
-  const UniqueFd memory = Memfd(4096, kSealed);
+  const UniqueFd memory = NewMemfd(4096, kMemorySeals);
   client.Send(expose, {memory.get()});
   Transport& transport = server_->transport();
   EXPECT_FALSE(transport.Attach(client.server_id, RemoteMemory{0, 4096, 8}).ok());
@@ -376,7 +354,7 @@ TEST_P(ShmHostileTest, OnlyWhatWasExposedIsAttached) {
 
 // Requests all the memory that a server reserves for replies.
 ShmPacket GreedyGreeting() {
-  ShmPacket packet = Greeting();
+  ShmPacket packet = ConnectPacket();
   packet.connect.receive_credits = 0xffff;
   packet.connect.frame_bytes_max = 8192;
   return packet;
@@ -414,7 +392,7 @@ TEST_P(ShmRingsEndTest, PagesAreGivenBackWhenTheClientGoesOrBreaksARule) {
   ASSERT_TRUE(Ended(gone));
   EXPECT_EQ(PagesOf(gone.ring_file), 0u);
   RawClient breach = Fill();
-  breach.Send(Packet(PacketKind::kWithdraw));
+  breach.Send(PacketOf(PacketKind::kWithdraw));
   ASSERT_TRUE(Ended(breach));
   EXPECT_EQ(PagesOf(breach.ring_file), 0u);
 }
@@ -465,11 +443,11 @@ TEST_P(ShmHostileTest, APeerExposesOneMemoryBeforeItIsAttached) {
   const uint64_t addresses = AddressBytes();
   // Of the server: the stack of the thread that closes descriptors, the heap of that thread, and buffers.
   const uint64_t kOwnBytes = uint64_t{256} << 20;
-  const UniqueFd memory = Memfd(off_t{64} << 30, kSealed);
+  const UniqueFd memory = NewMemfd(off_t{64} << 30, kMemorySeals);
   RawClient client = Intrude();
   const uint64_t addresses_with_client = AddressBytes();
   for (uint32_t key = 1; key <= 2; ++key) {
-    ShmPacket expose = Packet(PacketKind::kExpose);
+    ShmPacket expose = PacketOf(PacketKind::kExpose);
     expose.key = key;
     expose.length = uint64_t{64} << 30;
     client.Send(expose, {memory.get()});
@@ -491,10 +469,10 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
   const size_t descriptors = OpenDescriptors();
   {
     RawClient client = Intrude();
-    const UniqueFd memory = Memfd(4096, kSealed);
+    const UniqueFd memory = NewMemfd(4096, kMemorySeals);
     ASSERT_TRUE(Expose(client, memory, 4096, 1).ok());
     for (uint32_t key = 2; key <= 100; ++key) {
-      ShmPacket expose = Packet(PacketKind::kExpose);
+      ShmPacket expose = PacketOf(PacketKind::kExpose);
       expose.key = key;
       expose.length = 4096;
       if (SendPacket(client.socket.get(), expose, {memory.get()}) != 0)
@@ -512,14 +490,14 @@ TEST_P(ShmHostileTest, ExposingWithoutEndCostsTheConnectionAndItsDescriptorsAreF
 TEST_P(ShmHostileTest, FloodOfWakeUpsDelaysOthersOnlyBriefly) {
   RawClient client = Intrude();
   int sent = 0;
-  while (sent < 100000 && SendPacket(client.socket.get(), Packet(PacketKind::kWake)) == 0) ++sent;
+  while (sent < 100000 && SendPacket(client.socket.get(), PacketOf(PacketKind::kWake)) == 0) ++sent;
   EXPECT_GT(sent, 50);
   ExpectUndisturbed();
 }
 
 TEST_P(ShmHostileTest, WithoutDescriptorsLeftANewcomerIsRefusedAndOthersGoOn) {
   const UniqueFd newcomer = RawConnect(PathOf(uri_));
-  ASSERT_EQ(SendPacket(newcomer.get(), Greeting()), 0);
+  ASSERT_EQ(SendPacket(newcomer.get(), ConnectPacket()), 0);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {static_cast<rlim_t>(newcomer.get() + 1), before.rlim_max};
@@ -563,25 +541,25 @@ INSTANTIATE_TEST_SUITE_P(Way, ShmHostileServerTest, testing::ValuesIn(ContractWa
                          [](const auto& instance) { return instance.param; });
 
 TEST_P(ShmHostileServerTest, IncompleteAcceptanceIsRefused) {
-  const UniqueFd rings = Memfd(1 << 20, kSealed), small = Memfd(4096, kSealed),
-                 loose = Memfd(1 << 20, 0);
-  const UniqueFd page = Memfd(kIncarnationPageBytes, kSealed);
+  const UniqueFd rings = NewMemfd(1 << 20, kMemorySeals), small = NewMemfd(4096, kMemorySeals),
+                 loose = NewMemfd(1 << 20, 0);
+  const UniqueFd page = NewMemfd(kIncarnationPageBytes, kMemorySeals);
   const uint64_t words[] = {kIncarnationMagic, 7, FUTEX_OWNER_DIED};
   ASSERT_EQ(pwrite(page.get(), words, sizeof(words), 0), static_cast<ssize_t>(sizeof(words)));
-  ShmPacket ended = Greeting(), other = Greeting();
+  ShmPacket ended = ConnectPacket(), other = ConnectPacket();
   ended.incarnation = 7;
   other.incarnation = 5;
-  ShmPacket garbage = Greeting();
+  ShmPacket garbage = ConnectPacket();
   garbage.connect.magic = 0;
 
-  EXPECT_FALSE(Meet(Greeting(), {}).ok());
-  EXPECT_FALSE(Meet(Greeting(), {rings.get()}).ok());
-  EXPECT_FALSE(Meet(Greeting(), {small.get(), page.get()}).ok());
-  EXPECT_FALSE(Meet(Greeting(), {loose.get(), page.get()}).ok());
+  EXPECT_FALSE(Meet(ConnectPacket(), {}).ok());
+  EXPECT_FALSE(Meet(ConnectPacket(), {rings.get()}).ok());
+  EXPECT_FALSE(Meet(ConnectPacket(), {small.get(), page.get()}).ok());
+  EXPECT_FALSE(Meet(ConnectPacket(), {loose.get(), page.get()}).ok());
   EXPECT_EQ(ReasonOf(Meet(other, {rings.get(), page.get()})), Reason::kNotOsprey);
   EXPECT_EQ(ReasonOf(Meet(ended, {rings.get(), page.get()})), Reason::kPeerGone);
   EXPECT_EQ(ReasonOf(Meet(garbage, {rings.get(), page.get()})), Reason::kNotOsprey);
-  EXPECT_EQ(ReasonOf(Meet(Packet(PacketKind::kBye), {})), Reason::kNotOsprey);
+  EXPECT_EQ(ReasonOf(Meet(PacketOf(PacketKind::kBye), {})), Reason::kNotOsprey);
 }
 
 }  // namespace

@@ -11,24 +11,18 @@
 #include <vector>
 
 #include "rdma/host_memory.h"
+#include "tests/shm_packets.h"
 
 namespace osprey::rdma {
 namespace {
 
-UniqueFd Memfd(off_t bytes, int seals) {
-  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), bytes), 0);
-  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
-  return fd;
-}
-
 TEST(ShmMappingTest, MemoryThatItsOwnerCouldTruncateIsRefused) {
   for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE}) {
-    const UniqueFd fd = Memfd(4096, seals);
+    const UniqueFd fd = NewMemfd(4096, seals);
     EXPECT_EQ(MapSealed(fd.get(), 4096, MapAccess::kRead).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  const UniqueFd sealed = Memfd(4096, F_SEAL_SHRINK | F_SEAL_GROW);
+  const UniqueFd sealed = NewMemfd(4096);
   EXPECT_TRUE(MapSealed(sealed.get(), 4096, MapAccess::kRead).ok());
 }
 
@@ -46,7 +40,7 @@ TEST(ShmMappingTest, AFileWithoutSealsAndWhatIsNoFileAreRefused) {
 }
 
 TEST(ShmMappingTest, MemoryShorterThanClaimedIsRefused) {
-  const UniqueFd fd = Memfd(8192, F_SEAL_SHRINK | F_SEAL_GROW);
+  const UniqueFd fd = NewMemfd(8192);
   EXPECT_TRUE(MapSealed(fd.get(), 8192, MapAccess::kRead).ok());
   EXPECT_FALSE(MapSealed(fd.get(), 8193, MapAccess::kRead).ok());
   EXPECT_FALSE(MapSealed(fd.get(), ~uint64_t{0}, MapAccess::kRead).ok());

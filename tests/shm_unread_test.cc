@@ -20,6 +20,7 @@
 #include "rdma/shm_domain.h"
 #include "rdma/shm_peer_ledger.h"
 #include "rdma/shm_socket.h"
+#include "tests/shm_packets.h"
 #include "tests/transport_contract.h"
 
 namespace osprey::rdma {
@@ -28,15 +29,6 @@ namespace {
 using Kind = Event::Kind;
 
 constexpr uid_t kHostileUser = 65534;
-
-ShmPacket ConnectPacket() {
-  ShmPacket packet;
-  packet.connect.receive_credits = 4;
-  packet.connect.frame_bytes_max = 256;
-  packet.connect.reads_in_flight_max = 1;
-  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
-  return packet;
-}
 
 // A server that accepts every client and ends its connection at once.
 class EndingServer {

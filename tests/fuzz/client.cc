@@ -282,20 +282,9 @@ class Script {
       body.incarnation = hello_.resume_incarnation;
     }
     if (input_.OneIn(8)) LieInWelcome(input_, body, session);
-    if (key_ != nullptr && !input_.OneIn(16)) {
-      const rdma::Proof proof = rdma::ServerProof(*key_, nonces_, session, rdma::BodyBytes(body));
-      std::memcpy(body.proof, proof.data(), proof.size());
-    }
+    Prove(input_, key_, nonces_, session, body);
     return Joined(
         {rdma::Message<rdma::WelcomeBody>(Opcode::kWelcome, session, 0, body, 0).bytes()});
-  }
-
-  std::string ChallengeFrame() {
-    rdma::ChallengeBody body;
-    body.server_nonce[0] = input_.Byte();
-    std::memcpy(nonces_.server.data(), body.server_nonce, nonces_.server.size());
-    nonces_.client = {std::byte{7}};
-    return Joined({rdma::Message<rdma::ChallengeBody>(Opcode::kChallenge, 0, 0, body, 0).bytes()});
   }
 
   // As an honest server would, up to where the client is ready; the input decides where that ends.
@@ -307,7 +296,7 @@ class Script {
         Accept();
       } else if (engine_->connection().state() == Connection::State::kGreeting) {
         const bool challenge = key_ != nullptr && step < 8 && responses_ == 0;
-        wire_->Deliver(challenge ? ChallengeFrame() : WelcomeFrame());
+        wire_->Deliver(challenge ? ChallengeFrame(input_, nonces_) : WelcomeFrame());
       } else {
         wire_->FinishReads(0, true);
       }
@@ -495,7 +484,7 @@ class Script {
         if (wire_->connecting()) Accept();
         break;
       case kWelcome:
-        wire_->Deliver(input_.OneIn(4) ? ChallengeFrame() : WelcomeFrame());
+        wire_->Deliver(input_.OneIn(4) ? ChallengeFrame(input_, nonces_) : WelcomeFrame());
         break;
       case kGreet:
         if (input_.Flag()) NewRegion();

@@ -164,6 +164,22 @@ Scans::Request AnyScan(fuzz::Input& input, const ScanPlace& last) {
   return request;
 }
 
+std::string ChallengeFrame(fuzz::Input& input, rdma::Nonces& nonces) {
+  rdma::ChallengeBody body;
+  body.server_nonce[0] = input.Byte();
+  std::memcpy(nonces.server.data(), body.server_nonce, nonces.server.size());
+  nonces.client = {std::byte{7}};
+  return fuzz::Joined(
+      {rdma::Message<rdma::ChallengeBody>(Opcode::kChallenge, 0, 0, body, 0).bytes()});
+}
+
+void Prove(fuzz::Input& input, const rdma::AuthKey::Pointer& key, const rdma::Nonces& nonces,
+           uint64_t session, rdma::WelcomeBody& body) {
+  if (key == nullptr || input.OneIn(16)) return;
+  const rdma::Proof proof = rdma::ServerProof(*key, nonces, session, rdma::BodyBytes(body));
+  std::memcpy(body.proof, proof.data(), proof.size());
+}
+
 std::string RefusedFrame(uint8_t reason) {
   rdma::RefusedBody body;
   body.reason = reason;

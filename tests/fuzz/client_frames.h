@@ -10,6 +10,7 @@
 
 #include "client/client.h"
 #include "client/scans.h"
+#include "rdma/authentication.h"
 #include "rdma/protocol.h"
 #include "rdma/transport.h"
 #include "tests/fuzz/hostile_region.h"
@@ -42,6 +43,12 @@ void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire);
 
 // All keys, or some; from `last`, where an earlier one ended, or anywhere. Without deadline, done.
 Scans::Request AnyScan(fuzz::Input& input, const ScanPlace& last);
+
+// A challenge with any nonce, which goes to `nonces` with the client's.
+std::string ChallengeFrame(fuzz::Input& input, rdma::Nonces& nonces);
+// Mostly adds the server's proof to a Welcome, if there is a key.
+void Prove(fuzz::Input& input, const rdma::AuthKey::Pointer& key, const rdma::Nonces& nonces,
+           uint64_t session, rdma::WelcomeBody& body);
 
 std::string RefusedFrame(uint8_t reason);
 std::string GoodbyeFrame(uint64_t session);

@@ -4,7 +4,6 @@
 // hold: events as rdma/transport.h promises them, frames within their limits, no fault (descriptors
 // may be of anything, and change), and not one descriptor or mapping left when the peer is gone.
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -29,6 +28,7 @@
 #include "rdma/shm_socket.h"
 #include "rdma/transport.h"
 #include "tests/fuzz/ancillary.h"
+#include "tests/fuzz/hostile_socket.h"
 #include "tests/fuzz/input.h"
 
 namespace osprey::rdma {
@@ -40,20 +40,10 @@ constexpr uint16_t kReadsMax = 8;
 constexpr size_t kPeerBytes = 64 << 10;
 constexpr size_t kRawMappingMax = 1 << 20;
 
-size_t OpenDescriptors() {
-  size_t count = 0;
-  DIR* folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
 // What does not depend on the input: made once.
-struct House {
-  House() {
-    const char* tmp = std::getenv("TMPDIR");
-    folder = absl::StrCat(tmp == nullptr ? "/tmp" : tmp, "/osprey-fuzz-XXXXXX");
-    OSPREY_MUST(mkdtemp(folder.data()) != nullptr, "a folder");
+struct Fixture {
+  Fixture() {
+    folder = fuzz::NewFolder();
     std::atexit([] { The().Clear(); });
     domain = OpenShmDomain().value();
     TransportOptions options;
@@ -67,35 +57,18 @@ struct House {
     exposed = domain->Allocate(4096, Access::kRemoteRead).value();
     sink = domain->Allocate(kPeerBytes, Access::kLocal).value();
     raw_path = absl::StrCat(folder, "/raw");
-    raw_listener = NewSocket().value();
-    const sockaddr_un address = SocketAddress(raw_path).value();
-    OSPREY_MUST(bind(raw_listener.get(), reinterpret_cast<const sockaddr*>(&address),
-                     sizeof(address)) == 0 &&
-                    listen(raw_listener.get(), 8) == 0,
-                "a raw listener");
-    page.reset(memfd_create("fuzz-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    const uint64_t words[] = {kIncarnationMagic, 7, 1};
-    OSPREY_MUST(ftruncate(page.get(), kIncarnationPageBytes) == 0 &&
-                    pwrite(page.get(), words, sizeof(words), 0) == sizeof(words) &&
-                    fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0,
-                "a page");
+    raw_listener = fuzz::ListenAt(raw_path);
+    page = fuzz::NewIncarnationPage();
   }
-  static House& The() {
-    static House* const house = new House;
-    return *house;
+  static Fixture& The() {
+    static Fixture* const fixture = new Fixture;
+    return *fixture;
   }
   void Clear() {
     client.reset();
     other_server.reset();
     server.reset();
-    for (const char* name : {"/server", "/server.lock", "/raw"})
-      unlink(absl::StrCat(folder, name).c_str());
-    if (DIR* rest = opendir(folder.c_str()); rest != nullptr) {
-      while (const dirent* entry = readdir(rest))
-        unlink(absl::StrCat(folder, "/", entry->d_name).c_str());
-      closedir(rest);
-    }
-    rmdir(folder.c_str());
+    fuzz::RemoveFolder(folder);
   }
 
   std::string folder, uri, raw_path;
@@ -111,7 +84,7 @@ class Script {
   Script(fuzz::Input& input, bool victim_is_server)
       : input_(input),
         victim_is_server_(victim_is_server),
-        victim_(victim_is_server ? *House::The().server : *House::The().client) {}
+        victim_(victim_is_server ? *Fixture::The().server : *Fixture::The().client) {}
 
   void Run() {
     Open();
@@ -125,19 +98,19 @@ class Script {
   // --- The hostile end
 
   void Open() {
-    House& house = House::The();
+    Fixture& fixture = Fixture::The();
     if (victim_is_server_) {
       socket_ = NewSocket().value();
       (void)ConnectSocket(socket_.get(),
-                          SocketAddress(house.uri.substr(std::strlen("shm://"))).value());
+                          SocketAddress(fixture.uri.substr(std::strlen("shm://"))).value());
     } else {
       const absl::StatusOr<ConnectionId> id =
-          victim_.Connect(absl::StrCat("shm://", house.raw_path));
+          victim_.Connect(absl::StrCat("shm://", fixture.raw_path));
       OSPREY_MUST(id.ok(), "connecting");
       known_[*id] = &victim_;
       last_ = *id;
       socket_.reset(
-          accept4(house.raw_listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+          accept4(fixture.raw_listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     }
   }
 
@@ -175,7 +148,7 @@ class Script {
     UniqueFd rings = fuzz::NewMemfd(
         bytes, right ? F_SEAL_SHRINK | F_SEAL_GROW : static_cast<int>(input_.Byte() & 7));
     MapRings(rings.get(), bytes);
-    UniqueFd page(fcntl(House::The().page.get(), F_DUPFD_CLOEXEC, 0));
+    UniqueFd page(fcntl(Fixture::The().page.get(), F_DUPFD_CLOEXEC, 0));
     if (!right && input_.Flag()) page = AnyDescriptor();
     const int fds[] = {rings.get(), page.get()};
     ShmPacket packet = Greeting();
@@ -250,7 +223,7 @@ class Script {
   // Takes what the victim sends: its acceptance brings the rings.
   void TakePackets() {
     ReceivedPacket received;
-    const std::shared_ptr<CloserLane>& lane = House::The().lane;
+    const std::shared_ptr<CloserLane>& lane = Fixture::The().lane;
     for (int i = 0;
          i < 8 && ReceivePacket(socket_.get(), lane, &received) == ReceiveResult::kPacket; ++i) {
       if (received.packet.kind == static_cast<uint32_t>(PacketKind::kConnect) &&
@@ -293,7 +266,7 @@ class Script {
 
   void Poll() {
     PollOne(victim_);
-    if (victim_is_server_) PollOne(*House::The().other_server);
+    if (victim_is_server_) PollOne(*Fixture::The().other_server);
   }
   void PollOne(Transport& transport) {
     Event events[8];
@@ -349,7 +322,7 @@ class Script {
     remote.key = 1 + input_.Choice(4);
     remote.length = input_.Flag() ? kPeerBytes : input_.Number();
     if (input_.OneIn(4)) remote.address = input_.Number();
-    House& house = House::The();
+    Fixture& fixture = Fixture::The();
     Transport& transport = Of(last_);
     const uint8_t which = input_.Byte();
     if (which >= 240) return LookAndRead(transport, remote);
@@ -369,7 +342,7 @@ class Script {
         read.remote_address = remote.address;
         const uint32_t length =
             input_.Flag() ? 4096 : static_cast<uint32_t>(input_.UpTo(kPeerBytes));
-        read.segments[0] = {house.sink->data(), length, house.sink.get()};
+        read.segments[0] = {fixture.sink->data(), length, fixture.sink.get()};
         const uint64_t cookie = ++cookies_;
         if (transport.PostReads(last_, {&read, 1}, cookie).ok()) reads_[cookie] = last_;
         return;
@@ -382,10 +355,10 @@ class Script {
         return;
       }
       case 5:
-        (void)transport.Expose(last_, *house.exposed);
+        (void)transport.Expose(last_, *fixture.exposed);
         return;
       case 6:
-        transport.Withdraw(last_, *house.exposed);
+        transport.Withdraw(last_, *fixture.exposed);
         return;
       case 7:
         if (input_.OneIn(4)) transport.Disconnect(last_);
@@ -410,22 +383,22 @@ class Script {
     for (size_t at = 0; at < view.size(); at += 1 + view.size() / 8)
       sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(view[at]));
     sum_ = static_cast<uint8_t>(sum + static_cast<uint8_t>(view[view.size() - 1]));
-    House& house = House::The();
+    Fixture& fixture = Fixture::The();
     ReadRequest read;
     read.remote_key = remote.key;
     read.remote_address = input_.Flag() ? remote.address : remote.address + input_.Number();
-    read.segments[0] = {house.sink->data(), static_cast<uint32_t>(input_.UpTo(kPeerBytes)),
-                        house.sink.get()};
+    read.segments[0] = {fixture.sink->data(), static_cast<uint32_t>(input_.UpTo(kPeerBytes)),
+                        fixture.sink.get()};
     (void)transport.ReadNow(last_, {&read, 1});
   }
 
   // The one that asks is gone here, and asks there.
   void HandOver() {
-    House& house = House::The();
+    Fixture& fixture = Fixture::The();
     if (asking_.empty()) return;
     const ConnectionId id = asking_.back();
     Transport& from = Of(id);
-    Transport& to = &from == house.server.get() ? *house.other_server : *house.server;
+    Transport& to = &from == fixture.server.get() ? *fixture.other_server : *fixture.server;
     if (!from.HandOver(id, to).ok()) return;
     asking_.pop_back();
     known_.erase(id);
@@ -516,20 +489,20 @@ class Script {
 }  // namespace osprey::rdma
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  osprey::rdma::House::The();
-  const size_t before = osprey::rdma::OpenDescriptors();
+  osprey::rdma::Fixture::The();
+  const size_t before = osprey::fuzz::OpenDescriptors();
   osprey::fuzz::Input input(data, size);
   const bool victim_is_server = input.Flag();
   osprey::rdma::Script(input, victim_is_server).Run();
   // Those of a peer are closed by another thread, some of them only after a look at their sockets.
   constexpr int kPatienceMs = 10000;
-  for (int ms = 0; ms < kPatienceMs && osprey::rdma::OpenDescriptors() != before; ++ms) {
-    osprey::rdma::Transport& server = *osprey::rdma::House::The().server;
+  for (int ms = 0; ms < kPatienceMs && osprey::fuzz::OpenDescriptors() != before; ++ms) {
+    osprey::rdma::Transport& server = *osprey::rdma::Fixture::The().server;
     osprey::rdma::Event event;
     (void)server.Arm();  // so that the next Poll looks
     OSPREY_MUST(server.Poll({&event, 1}) == 0, "an event of a peer that is gone");
     usleep(1000);
   }
-  OSPREY_MUST(osprey::rdma::OpenDescriptors() == before, "a descriptor is left open");
+  OSPREY_MUST(osprey::fuzz::OpenDescriptors() == before, "a descriptor is left open");
   return 0;
 }

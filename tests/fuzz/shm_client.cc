@@ -9,7 +9,6 @@
 //
 //   when the client is closed, and the server gone, not one descriptor is left
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -41,6 +40,7 @@
 #include "tests/fuzz/client_frames.h"
 #include "tests/fuzz/frame_bytes.h"
 #include "tests/fuzz/hostile_region.h"
+#include "tests/fuzz/hostile_socket.h"
 #include "tests/fuzz/input.h"
 
 namespace osprey::client {
@@ -48,6 +48,7 @@ namespace {
 
 using fuzz::BytesOf;
 using fuzz::Joined;
+using fuzz::OpenDescriptors;
 using rdma::Mapping;
 using rdma::Opcode;
 using rdma::PacketKind;
@@ -66,41 +67,23 @@ constexpr size_t kRegionTouched = 128 << 10;
 constexpr int kOperationsMax = 16;
 constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW;
 
-size_t OpenDescriptors() {
-  size_t count = 0;
-  DIR* folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
 // What does not depend on the input: made once.
-struct House {
-  House() {
-    const char* tmp = std::getenv("TMPDIR");
-    folder = absl::StrCat(tmp == nullptr ? "/tmp" : tmp, "/osprey-fuzz-XXXXXX");
-    OSPREY_MUST(mkdtemp(folder.data()) != nullptr, "a folder");
+struct Fixture {
+  Fixture() {
+    folder = fuzz::NewFolder();
     std::atexit([] { The().Clear(); });
     domain = rdma::OpenShmDomain().value();
     path = absl::StrCat(folder, "/socket");
-    listener = rdma::NewSocket().value();
-    const sockaddr_un address = rdma::SocketAddress(path).value();
-    OSPREY_MUST(
-        bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-            listen(listener.get(), 8) == 0,
-        "a listener");
-    page = fuzz::NewMemfd(rdma::kIncarnationPageBytes, kSealed);
-    const uint64_t words[] = {rdma::kIncarnationMagic, 7, 1};
-    OSPREY_MUST(pwrite(page.get(), words, sizeof(words), 0) == sizeof(words), "a page");
+    listener = fuzz::ListenAt(path);
+    page = fuzz::NewIncarnationPage();
   }
-  static House& The() {
-    static House* const house = new House;
-    return *house;
+  static Fixture& The() {
+    static Fixture* const fixture = new Fixture;
+    return *fixture;
   }
   void Clear() {
     domain.reset();
-    unlink(path.c_str());
-    rmdir(folder.c_str());
+    fuzz::RemoveFolder(folder);
   }
 
   std::string folder, path;
@@ -116,13 +99,13 @@ class Script {
     region_->set_honest(input.Flag());
     for (const char* key : {"a", "planet"}) region_->WillBeAsked(key);
     EngineOptions options;
-    options.connection.uri = absl::StrCat("shm://", House::The().path);
+    options.connection.uri = absl::StrCat("shm://", Fixture::The().path);
     options.connection.key = key_;
     options.connection.nonce = [] { return rdma::Nonce{std::byte{7}}; };
     options.operations_max = kOperationsMax;
     options.buffer_bytes_max = 4 << 20;
     options.clock = options.coarse_clock = [this] { return now_; };
-    rdma::Domain& domain = *House::The().domain;
+    rdma::Domain& domain = *Fixture::The().domain;
     engine_ = Engine::Create(domain, domain.NewTransport({}).value(), options).value();
   }
 
@@ -203,7 +186,7 @@ class Script {
   // The newest client's, if it has connected again.
   void TakeClient() {
     UniqueFd socket(
-        accept4(House::The().listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        accept4(Fixture::The().listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) return;
     socket_ = std::move(socket);
     rings_ = Mapping();
@@ -218,7 +201,7 @@ class Script {
     Accept(true);
     for (int i = 0; i < 60 && !engine_->connection().ready(); ++i) {
       Poll(absl::Milliseconds(1));
-      if (i == 0 && key_ != nullptr) Push(ChallengeFrame());
+      if (i == 0 && key_ != nullptr) Push(ChallengeFrame(input_, nonces_));
       if (i == 2) TellRegion();
     }
   }
@@ -243,7 +226,7 @@ class Script {
       rings_ = data == MAP_FAILED ? Mapping() : Mapping(static_cast<std::byte*>(data), bytes);
     }
     const UniqueFd other = fuzz::AnyDescriptor(input_, socket_.get(), kPeerBytes);
-    const int page = right || input_.Flag() ? House::The().page.get() : other.get();
+    const int page = right || input_.Flag() ? Fixture::The().page.get() : other.get();
     Send(packet, {rings.get(), page});
   }
 
@@ -286,13 +269,6 @@ class Script {
     Word(at).store(input_.Flag() ? input_.Choice(40) : static_cast<uint32_t>(input_.Number()));
   }
 
-  std::string ChallengeFrame() {
-    rdma::ChallengeBody body;
-    body.server_nonce[0] = input_.Byte();
-    std::memcpy(nonces_.server.data(), body.server_nonce, nonces_.server.size());
-    nonces_.client = {std::byte{7}};
-    return Joined({rdma::Message<rdma::ChallengeBody>(Opcode::kChallenge, 0, 0, body, 0).bytes()});
-  }
   // Exposes the region, and says Welcome.
   void TellRegion() {
     const fuzz::RegionShape& shape = region_->shape();
@@ -316,10 +292,7 @@ class Script {
     body.server_time = static_cast<uint64_t>(absl::ToUnixNanos(now_));
     uint64_t session = 5;
     if (input_.OneIn(8)) LieInWelcome(input_, body, session);
-    if (key_ != nullptr && !input_.OneIn(16)) {
-      const rdma::Proof proof = rdma::ServerProof(*key_, nonces_, session, rdma::BodyBytes(body));
-      std::memcpy(body.proof, proof.data(), proof.size());
-    }
+    Prove(input_, key_, nonces_, session, body);
     Push(Joined({rdma::Message<rdma::WelcomeBody>(Opcode::kWelcome, session, 0, body, 0).bytes()}));
   }
   // Some of it once more, as a writer would, or not.
@@ -410,7 +383,7 @@ class Script {
       case kReply:
         return Reply();
       case kWelcome:
-        return input_.OneIn(4) ? Push(ChallengeFrame()) : TellRegion();
+        return input_.OneIn(4) ? Push(ChallengeFrame(input_, nonces_)) : TellRegion();
       case kRaw:
         return Push(input_.Text(300));
       case kRegion:
@@ -442,9 +415,9 @@ class Script {
 
 // Clients that connected and that the script has not taken.
 void ForgetClients() {
-  while (
-      UniqueFd(accept4(House::The().listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC))
-          .valid()) {
+  while (UniqueFd(
+             accept4(Fixture::The().listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC))
+             .valid()) {
   }
 }
 
@@ -452,8 +425,8 @@ void ForgetClients() {
 }  // namespace osprey::client
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using osprey::client::House;
-  fcntl(House::The().listener.get(), F_SETFL, O_NONBLOCK);
+  using osprey::client::Fixture;
+  fcntl(Fixture::The().listener.get(), F_SETFL, O_NONBLOCK);
   const size_t before = osprey::client::OpenDescriptors();
   osprey::fuzz::Input input(data, size);
   osprey::client::Script(input).Run();
