@@ -45,7 +45,7 @@ inline uint64_t DescriptorsFor(const Config& config) {
 // REQUIRES: CheckMachine has passed.
 uint32_t MemoriesPerClient(const Config& config, const Machine& machine);
 
-// Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the mend.
+// Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the fix.
 absl::Status CheckMachine(const Config& config, const Machine& machine);
 
 // Lets this process have open as many descriptors as it may.

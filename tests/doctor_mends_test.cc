@@ -52,14 +52,14 @@ std::string OutcomeOf(const Json& findings, const std::string& check) {
 }
 
 // The first fix of `check` that contains this text.
-std::string MendOf(const Json& findings, const std::string& check, const std::string& part) {
+std::string FixOf(const Json& findings, const std::string& check, const std::string& part) {
   for (const Json& finding : findings) {
     if (finding["check"] != check) continue;
-    for (const Json& mend : finding["mends"]) {
-      if (absl::StrContains(mend.get<std::string>(), part)) return mend;
+    for (const Json& fix : finding["mends"]) {
+      if (absl::StrContains(fix.get<std::string>(), part)) return fix;
     }
   }
-  ADD_FAILURE() << "no mend of " << check << " has " << part << ": " << findings;
+  ADD_FAILURE() << "no fix of " << check << " has " << part << ": " << findings;
   return "false";
 }
 
@@ -82,7 +82,7 @@ TEST(DoctorMends, MissingDeviceIsRecreated) {
   MustRun(absl::StrCat("rdma link delete ", Env("LAB_DEVICE")));
   const Json findings = Findings();
   EXPECT_EQ(OutcomeOf(findings, "devices"), "FAIL");
-  MustRun(MendOf(findings, "devices", "rdma link add"));
+  MustRun(FixOf(findings, "devices", "rdma link add"));
   ExpectThatBytesMove("devices");
 }
 
@@ -90,7 +90,7 @@ TEST(DoctorMends, AnInterfaceThatIsDownIsSetUp) {
   MustRun(absl::StrCat("ip link set dev ", Env("LAB_NETDEV"), " down"));
   const Json findings = Findings();
   EXPECT_EQ(OutcomeOf(findings, "port"), "FAIL") << findings;
-  MustRun(MendOf(findings, "port", "ip link set"));
+  MustRun(FixOf(findings, "port", "ip link set"));
   ExpectThatBytesMove("port");
 }
 
@@ -103,7 +103,7 @@ TEST(DoctorMends, AMissingAddressIsGiven) {
     absl::SleepFor(absl::Milliseconds(100));
   }
   EXPECT_THAT(OutcomeOf(findings, "gids"), ::testing::AnyOf("WARN", "FAIL")) << findings;
-  MustRun(MendOf(findings, "gids", "ip address add"));
+  MustRun(FixOf(findings, "gids", "ip address add"));
   ExpectThatBytesMove("gids");
 }
 
@@ -113,8 +113,8 @@ TEST(DoctorMends, ALimitOfLockedMemoryIsRaised) {
   const std::string as = "setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
   const Json findings = Findings(low, as);
   EXPECT_EQ(OutcomeOf(findings, "memlock"), "FAIL") << findings;
-  const std::string mend = MendOf(findings, "memlock", "ulimit");
-  EXPECT_EQ(OutcomeOf(Findings(low + "\n" + mend, as), "memlock"), "PASS");
+  const std::string fix = FixOf(findings, "memlock", "ulimit");
+  EXPECT_EQ(OutcomeOf(Findings(low + "\n" + fix, as), "memlock"), "PASS");
 }
 
 // The block of server/OPERATING.md, with less memory.

@@ -134,14 +134,14 @@ class DoctorTest : public ::testing::Test {
     if (findings.empty()) return {};
     EXPECT_EQ(findings[0].outcome, outcome) << findings[0].reason;
     if (outcome == Outcome::kWarn || outcome == Outcome::kFail) {
-      EXPECT_FALSE(findings[0].mends.empty()) << findings[0].reason;
+      EXPECT_FALSE(findings[0].fixes.empty()) << findings[0].reason;
     } else {
-      EXPECT_THAT(findings[0].mends, IsEmpty());
+      EXPECT_THAT(findings[0].fixes, IsEmpty());
     }
     return findings[0];
   }
 
-  static std::string Mends(const Finding& finding) { return absl::StrJoin(finding.mends, "\n"); }
+  static std::string Fixes(const Finding& finding) { return absl::StrJoin(finding.fixes, "\n"); }
 
   FakeMachine machine_;
 };
@@ -151,7 +151,7 @@ TEST_F(DoctorTest, AMachineWithSoftRoceAsItShouldBePassesEveryCheck) {
   std::vector<std::string> checks;
   for (const Finding& finding : CheckMachine(machine_, {})) {
     EXPECT_EQ(finding.outcome, Outcome::kPass) << finding.check << ": " << finding.reason;
-    EXPECT_THAT(finding.mends, IsEmpty()) << finding.check;
+    EXPECT_THAT(finding.fixes, IsEmpty()) << finding.check;
     checks.push_back(finding.check);
   }
   EXPECT_THAT(checks, ElementsAre("devices", "provider", "nodes", "nodes", "port", "gids", "roce",
@@ -163,10 +163,10 @@ TEST_F(DoctorTest, WithoutADeviceItOffersSoftRoceOnARealInterfaceAndTheLab) {
   machine_.Write("/lib/modules/6.1.0-test/modules.dep",
                  "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko: x");
   AddInterface("dummy0", "down", 1500);
-  const std::string mends = Mends(One("devices", Outcome::kFail));
-  EXPECT_THAT(mends, HasSubstr("rdma link add rxe0 type rxe netdev eth0"));
-  EXPECT_THAT(mends, HasSubstr("tools/lab --"));
-  EXPECT_THAT(mends, HasSubstr("shm://"));
+  const std::string fixes = Fixes(One("devices", Outcome::kFail));
+  EXPECT_THAT(fixes, HasSubstr("rdma link add rxe0 type rxe netdev eth0"));
+  EXPECT_THAT(fixes, HasSubstr("tools/lab --"));
+  EXPECT_THAT(fixes, HasSubstr("shm://"));
   EXPECT_THAT(Of("nodes"), IsEmpty());
   EXPECT_THAT(Of("memlock"), IsEmpty());
 }
@@ -174,7 +174,7 @@ TEST_F(DoctorTest, WithoutADeviceItOffersSoftRoceOnARealInterfaceAndTheLab) {
 TEST_F(DoctorTest, WithoutADeviceAndWithoutTheModuleItOffersTheLabAlone) {
   const Finding finding = One("devices", Outcome::kFail);
   EXPECT_THAT(finding.reason, HasSubstr("rdma_rxe"));
-  EXPECT_THAT(Mends(finding), AllOf(HasSubstr("tools/lab"), ::testing::Not(HasSubstr("link add"))));
+  EXPECT_THAT(Fixes(finding), AllOf(HasSubstr("tools/lab"), ::testing::Not(HasSubstr("link add"))));
 }
 
 TEST_F(DoctorTest, InAContainerItOffersNoSoftRoce) {
@@ -182,7 +182,7 @@ TEST_F(DoctorTest, InAContainerItOffersNoSoftRoce) {
   machine_.Write("/.dockerenv", "");
   const Finding finding = One("devices", Outcome::kFail);
   EXPECT_THAT(finding.reason, HasSubstr("outside of containers"));
-  EXPECT_THAT(Mends(finding), ::testing::Not(HasSubstr("link add")));
+  EXPECT_THAT(Fixes(finding), ::testing::Not(HasSubstr("link add")));
 }
 
 TEST_F(DoctorTest, ADeviceInSysfsWithoutItsProviderIsNamedWithThePackage) {
@@ -192,7 +192,7 @@ TEST_F(DoctorTest, ADeviceInSysfsWithoutItsProviderIsNamedWithThePackage) {
   machine_.SetLink("/sys/class/infiniband/rxe0/device/driver", "../../bus/pci/drivers/mlx5_core");
   const Finding finding = One("provider", Outcome::kFail);
   EXPECT_THAT(finding.reason, AllOf(HasSubstr("rxe0"), HasSubstr("mlx5_core")));
-  EXPECT_THAT(Mends(finding), HasSubstr("ibverbs-providers"));
+  EXPECT_THAT(Fixes(finding), HasSubstr("ibverbs-providers"));
 }
 
 TEST_F(DoctorTest, ADeviceThatCannotBeOpenedSaysWhy) {
@@ -206,14 +206,14 @@ TEST_F(DoctorTest, MissingNodesNameTheModules) {
   machine_.Remove("/dev/infiniband");
   const std::vector<Finding> nodes = Of("nodes");
   ASSERT_EQ(nodes.size(), 2U);
-  EXPECT_THAT(nodes[0].mends, ElementsAre("modprobe ib_uverbs"));
-  EXPECT_THAT(nodes[1].mends, ElementsAre("modprobe rdma_ucm"));
+  EXPECT_THAT(nodes[0].fixes, ElementsAre("modprobe ib_uverbs"));
+  EXPECT_THAT(nodes[1].fixes, ElementsAre("modprobe rdma_ucm"));
 }
 
 TEST_F(DoctorTest, WithoutAnyVerbsNodeInSysfsTheModuleIsMissing) {
   AddDevice();
   machine_.Remove("/sys/class/infiniband_verbs");
-  EXPECT_THAT(Of("nodes")[0].mends, ElementsAre("modprobe ib_uverbs"));
+  EXPECT_THAT(Of("nodes")[0].fixes, ElementsAre("modprobe ib_uverbs"));
 }
 
 TEST_F(DoctorTest, ANodeWithoutRightsAndOneForbiddenByTheControlGroupAreTwoThings) {
@@ -221,8 +221,8 @@ TEST_F(DoctorTest, ANodeWithoutRightsAndOneForbiddenByTheControlGroupAreTwoThing
   machine_.open_errors = {{"/dev/infiniband/uverbs0", EACCES}, {"/dev/infiniband/rdma_cm", EPERM}};
   const std::vector<Finding> nodes = Of("nodes");
   ASSERT_EQ(nodes.size(), 2U);
-  EXPECT_THAT(Mends(nodes[0]), HasSubstr("chmod 0666 /dev/infiniband/uverbs0"));
-  EXPECT_THAT(Mends(nodes[1]), AllOf(HasSubstr("--device"), HasSubstr("DeviceAllow")));
+  EXPECT_THAT(Fixes(nodes[0]), HasSubstr("chmod 0666 /dev/infiniband/uverbs0"));
+  EXPECT_THAT(Fixes(nodes[1]), AllOf(HasSubstr("--device"), HasSubstr("DeviceAllow")));
 }
 
 TEST_F(DoctorTest, APortThatIsDownNamesItsInterface) {
@@ -230,14 +230,14 @@ TEST_F(DoctorTest, APortThatIsDownNamesItsInterface) {
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/state", "1: DOWN");
   const Finding finding = One("port", Outcome::kFail);
   EXPECT_THAT(finding.reason, HasSubstr("rxe0 port 1 is DOWN"));
-  EXPECT_THAT(Mends(finding), HasSubstr("ip link set dev lab0 up"));
+  EXPECT_THAT(Fixes(finding), HasSubstr("ip link set dev lab0 up"));
 }
 
 TEST_F(DoctorTest, InfiniBandPortInInitRequiresASubnetManager) {
   AddDevice();
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/state", "2: INIT");
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand");
-  EXPECT_THAT(Mends(One("port", Outcome::kFail)), HasSubstr("opensm"));
+  EXPECT_THAT(Fixes(One("port", Outcome::kFail)), HasSubstr("opensm"));
   EXPECT_THAT(Of("roce"), IsEmpty());
   EXPECT_THAT(Of("firewall"), IsEmpty());
 }
@@ -245,12 +245,12 @@ TEST_F(DoctorTest, InfiniBandPortInInitRequiresASubnetManager) {
 TEST_F(DoctorTest, InfiniBandPortRequiresAnIpoibAddress) {
   AddDevice();
   machine_.Write("/sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand");
-  EXPECT_THAT(Mends(One("address", Outcome::kWarn)), HasSubstr("modprobe ib_ipoib"));
+  EXPECT_THAT(Fixes(One("address", Outcome::kWarn)), HasSubstr("modprobe ib_ipoib"));
   machine_.Write("/sys/class/infiniband/rxe0/device/net/ib0/mtu", "2044");
   EXPECT_THAT(One("address", Outcome::kSkip).reason, HasSubstr("iproute2"));
   const std::string command = "ip -oneline address show dev ib0 scope global";
   machine_.output[command] = "";
-  EXPECT_THAT(Mends(One("address", Outcome::kWarn)),
+  EXPECT_THAT(Fixes(One("address", Outcome::kWarn)),
               HasSubstr("ip address add 10.0.0.7/24 dev ib0"));
   machine_.output[command] = "4: ib0    inet 10.0.0.7/24 scope global ib0";
   EXPECT_THAT(One("address", Outcome::kPass).reason, HasSubstr("ib0"));
@@ -266,13 +266,13 @@ TEST_F(DoctorTest, MissingGidRequiresAnInterfaceAddress) {
   AddDevice();
   machine_.SetGid(0, kNoGid, "");
   machine_.SetGid(1, kNoGid, "");
-  EXPECT_THAT(Mends(One("gids", Outcome::kFail)), HasSubstr("ip address add"));
+  EXPECT_THAT(Fixes(One("gids", Outcome::kFail)), HasSubstr("ip address add"));
 }
 
 TEST_F(DoctorTest, LinkLocalGidsAloneAreAWarning) {
   AddDevice();
   machine_.SetGid(1, kNoGid, "");
-  EXPECT_THAT(Mends(One("gids", Outcome::kWarn)), HasSubstr("ip address add"));
+  EXPECT_THAT(Fixes(One("gids", Outcome::kWarn)), HasSubstr("ip address add"));
 }
 
 TEST_F(DoctorTest, AnInterfaceOfAnotherNetworkNamespaceIsNamed) {
@@ -286,7 +286,7 @@ TEST_F(DoctorTest, RoceV1AloneIsAWarning) {
   AddDevice();
   machine_.SetGid(0, kLinkLocalGid, "IB/RoCE v1");
   machine_.SetGid(1, kIpv4Gid, "IB/RoCE v1");
-  EXPECT_THAT(Mends(One("roce", Outcome::kWarn)), HasSubstr("cma_roce_mode -d rxe0 -p 1 -m 2"));
+  EXPECT_THAT(Fixes(One("roce", Outcome::kWarn)), HasSubstr("cma_roce_mode -d rxe0 -p 1 -m 2"));
 }
 
 TEST_F(DoctorTest, PacketsSmallerThanTheInterfaceAllowsAreAWarning) {
@@ -302,7 +302,7 @@ TEST_F(DoctorTest, LockedMemoryIsComparedWithTheTable) {
   SetMemlock("8388608");
   const Finding finding = One("memlock", Outcome::kFail);
   EXPECT_THAT(finding.reason, AllOf(HasSubstr("1GiB"), HasSubstr("8MiB")));
-  EXPECT_THAT(Mends(finding), HasSubstr("ulimit -l 1114112"));  // 1 GiB and 64 MiB
+  EXPECT_THAT(Fixes(finding), HasSubstr("ulimit -l 1114112"));  // 1 GiB and 64 MiB
   SetMemlock("2147483648");
   One("memlock", Outcome::kPass);
   CheckOptions options;
@@ -329,7 +329,7 @@ TEST_F(DoctorTest, MoreMemoryThanThereIsFailsAndMoreThanIsFreeWarns) {
   options.memory_bytes = uint64_t{7} << 30;
   One("memory", Outcome::kWarn, options);
   options.memory_bytes = uint64_t{9} << 30;
-  EXPECT_THAT(Mends(One("memory", Outcome::kFail, options)), HasSubstr("kvserver --memory="));
+  EXPECT_THAT(Fixes(One("memory", Outcome::kFail, options)), HasSubstr("kvserver --memory="));
 }
 
 TEST_F(DoctorTest, NoTableIsSoLargeThatItSeemsSmall) {
@@ -350,7 +350,7 @@ TEST_F(DoctorTest, TooFewHugePagesAreAWarningAndNoneAreNot) {
   machine_.Write("/proc/meminfo",
                  "MemTotal: 8000000 kB\nMemAvailable: 6000000 kB\nHugePages_Total: 110\n"
                  "HugePages_Free: 100\nHugepagesize: 2048 kB");
-  EXPECT_THAT(One("huge pages", Outcome::kWarn).mends,
+  EXPECT_THAT(One("huge pages", Outcome::kWarn).fixes,
               ElementsAre("sysctl -w vm.nr_hugepages=522"));
 }
 
@@ -365,7 +365,7 @@ TEST_F(DoctorTest, ANetworkNamespaceOfItsOwnIsAWarningWhereThereIsADevice) {
 TEST_F(DoctorTest, UnprotectedPinnedPagesAreAWarning) {
   AddDevice();
   machine_.fork = rdma::ForkSupport::kDisabled;
-  EXPECT_THAT(One("fork", Outcome::kWarn).mends, ElementsAre("export RDMAV_FORK_SAFE=1"));
+  EXPECT_THAT(One("fork", Outcome::kWarn).fixes, ElementsAre("export RDMAV_FORK_SAFE=1"));
 }
 
 TEST_F(DoctorTest, QueuePairsOfAProcessThatHasEndedAreALeak) {
@@ -441,7 +441,7 @@ TEST_F(DoctorTest, FirewallDropPolicyWarnsWithAFixForItsOwnChain) {
       "accept;\n\t}\n}\n"
       "table inet mine {\n\tchain out {\n\t\ttype filter hook output priority 0; policy drop;\n"
       "\t}\n\tchain guard {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}";
-  EXPECT_THAT(One("firewall", Outcome::kWarn).mends,
+  EXPECT_THAT(One("firewall", Outcome::kWarn).fixes,
               ElementsAre("nft insert rule inet mine guard udp dport 4791 accept"));
   machine_.output["nft list ruleset"] += "udp dport 4791 accept";
   One("firewall", Outcome::kPass);
@@ -452,7 +452,7 @@ TEST_F(DoctorTest, TheOldIptablesIsLookedAtWhereItIsInUse) {
   machine_.output["iptables-legacy -S INPUT"] = "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT";
   One("firewall", Outcome::kPass);
   machine_.Write("/proc/net/ip_tables_names", "nat\nfilter");
-  EXPECT_THAT(Mends(One("firewall", Outcome::kWarn)), HasSubstr("iptables-legacy -I INPUT"));
+  EXPECT_THAT(Fixes(One("firewall", Outcome::kWarn)), HasSubstr("iptables-legacy -I INPUT"));
   machine_.output["iptables-legacy -S INPUT"] += "\n-A INPUT -p udp --dport 4791 -j ACCEPT";
   One("firewall", Outcome::kPass);
 }
@@ -473,7 +473,7 @@ TEST_F(DoctorTest, TheLoopbackAsServerIsNamedWithTheAddressesThatWouldDo) {
   AddDevice();
   CheckOptions options;
   options.server = "rdma://127.0.0.1:7411";
-  EXPECT_THAT(One("address", Outcome::kFail, options).mends,
+  EXPECT_THAT(One("address", Outcome::kFail, options).fixes,
               Contains(HasSubstr("rdma://10.77.0.1:7411")));
   options.server = "rdma://10.77.0.1:7411";
   One("address", Outcome::kPass, options);
@@ -493,7 +493,7 @@ TEST(DoctorPeerTest, SmallValuesThatPassAndLongOnesThatDoNotPointToTheMtu) {
   const Finding finding = SizeFailure(1024, 65536, absl::DeadlineExceededError("no answer"));
   EXPECT_EQ(finding.outcome, Outcome::kFail);
   EXPECT_THAT(finding.reason, AllOf(HasSubstr("64KiB: no answer"), HasSubstr("large packets")));
-  EXPECT_THAT(finding.mends, Contains(HasSubstr("mtu")));
+  EXPECT_THAT(finding.fixes, Contains(HasSubstr("mtu")));
 }
 
 TEST(DoctorPeerTest, WhereNothingPassesItIsNotTheMtu) {

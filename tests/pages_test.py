@@ -210,7 +210,7 @@ MAKES_ERROR = re.compile(r"(Error|^Status|::Status|^Make|^Wrong|^Fail|^Invalid|^
 # What has fewer letters says too little to be looked for.
 LETTERS_MIN = 10
 WORDS_MIN = 6
-# tools/bench.d measures; the doctor's findings tell their mends themselves.
+# tools/bench.d measures; the doctor's findings tell their fixes themselves.
 SOURCES = ["index/*.cc", "rdma/*.cc", "rdma/*.h", "rdma/selftest/*.cc", "client/*.cc", "client/*.h", "server/*.cc",
            "tools/*.cc", "tools/loadgen/*.cc", ":!tools/doctor_*", ":!tools/bench.d/*"]
 ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": " "}
@@ -283,7 +283,7 @@ def every_error_has_an_entry(messages):
         pieces = [piece for piece in pieces if len(piece) >= LETTERS_MIN and " " in piece]
         # The page may quote the first words only; as many as tell it from others.
         if pieces and not any(" ".join(piece.split()[:WORDS_MIN]) in page for piece in pieces):
-            missing.append(f"{message.where}: \"{' … '.join(message.literals)}\" is not in {ERRORS_PAGE}: add it, and its mend")
+            missing.append(f"{message.where}: \"{' … '.join(message.literals)}\" is not in {ERRORS_PAGE}: add it, and its fix")
     return missing
 
 

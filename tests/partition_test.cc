@@ -38,7 +38,7 @@ class PartitionTest : public ::testing::Test {
     ASSERT_NE(server, nullptr) << "needs a server on another machine";
     uri_ = server;
   }
-  void TearDown() override { Mend(); }
+  void TearDown() override { Heal(); }
 
   std::unique_ptr<Client> Connect() {
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(uri_);
@@ -53,7 +53,7 @@ class PartitionTest : public ::testing::Test {
     ASSERT_EQ(result.exit_status, 0) << result.err;
     cut_ = true;
   }
-  void Mend() {
+  void Heal() {
     if (!std::exchange(cut_, false)) return;
     const ProgramResult result =
         RunProgram({"tc", "qdisc", "del", "dev", std::getenv("LAB_NETDEV"), "root"});
@@ -98,7 +98,7 @@ TEST_F(PartitionTest, OperationsEndByTheirDeadlinesAndGoOnWhenTheCableIsBack) {
     EXPECT_FALSE(client->Put("kept", "through the cut", options).ok());
     EXPECT_LE(absl::Now() - began, deadline + kLateness);
   }
-  Mend();
+  Heal();
   const absl::Time mended = absl::Now();
   absl::StatusOr<Value> value = client->Get("kept", kRecoveryMax);
   ASSERT_TRUE(value.ok()) << value.status();
@@ -135,7 +135,7 @@ TEST_F(PartitionTest, BothSidesNoticeAndGiveBackWhatTheyHeld) {
     // Their side is not notified. It has to detect it by itself.
     absl::SleepFor(std::max(absl::ZeroDuration(), cut + kNoticeMax - absl::Now()));
   }
-  Mend();
+  Heal();
   observer = Connect();
   ASSERT_NE(observer, nullptr);
   EXPECT_EQ(Stat(*observer, "connections"), 1u) << "the server still holds vanished clients";

@@ -14,7 +14,7 @@ struct ErrorCase {
   Reason reason;
   absl::StatusCode code;
   std::string thing;  // the thing that the message must name
-  std::string mend;   // and the fix
+  std::string fix;    // the command or change that helps
 };
 
 std::vector<ErrorCase> Cases() {
@@ -60,7 +60,7 @@ TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
     EXPECT_EQ(c.status.code(), c.code) << c.status;
     const std::string message(c.status.message());
     EXPECT_NE(message.find(c.thing), std::string::npos) << message;
-    EXPECT_NE(message.find(c.mend), std::string::npos) << message;
+    EXPECT_NE(message.find(c.fix), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     seen.insert(c.reason);
   }

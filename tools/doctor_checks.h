@@ -30,7 +30,7 @@ struct Finding {
   Outcome outcome = Outcome::kPass;
   std::string check;               // "port": one fixed word for each check
   std::string reason;              // one line that names the thing
-  std::vector<std::string> mends;  // commands, any of which is a fix; none for kPass
+  std::vector<std::string> fixes;  // commands, any of which is a fix; none for kPass
 };
 
 struct CheckOptions {

@@ -107,16 +107,16 @@ Finding NoDevice(const Machine& machine) {
   Finding finding{Outcome::kFail, "devices", "this machine has no RDMA device", {}};
   const bool soft_roce = KernelHasSoftRoce(machine);
   if (soft_roce && !InContainer(machine)) {
-    finding.mends.push_back(absl::StrCat("modprobe rdma_rxe; rdma link add rxe0 type rxe netdev ",
+    finding.fixes.push_back(absl::StrCat("modprobe rdma_rxe; rdma link add rxe0 type rxe netdev ",
                                          EthernetInterface(machine), "   # soft-RoCE"));
   } else {
     absl::StrAppend(&finding.reason, soft_roce
                                          ? ", and soft-RoCE can be made outside of containers only"
                                          : ", and its kernel has no soft-RoCE (module rdma_rxe)");
   }
-  finding.mends.push_back(
+  finding.fixes.push_back(
       "tools/lab -- COMMAND   # in a virtual machine that has one, on any machine");
-  finding.mends.push_back("kvserver --listen=shm://PATH   # for processes of one host");
+  finding.fixes.push_back("kvserver --listen=shm://PATH   # for processes of one host");
   return finding;
 }
 
@@ -200,10 +200,10 @@ void CheckState(const Port& port, std::vector<Finding>& findings) {
   }
   Finding finding{Outcome::kFail, "port", what, {}};
   if (port.ethernet()) {
-    finding.mends.push_back(absl::StrCat(
+    finding.fixes.push_back(absl::StrCat(
         "ip link set dev ", port.netdev.empty() ? "NETDEV" : port.netdev, " up   # and its cable"));
   } else {
-    finding.mends.push_back(port.state == "INIT"
+    finding.fixes.push_back(port.state == "INIT"
                                 ? "systemctl start opensm   # on one host of the fabric"
                                 : "ibstat   # the cable, the switch");
   }

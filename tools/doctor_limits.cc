@@ -85,9 +85,9 @@ void CheckMemlock(const Machine& machine, uint64_t bytes, size_t devices,
     return;
   }
   Finding finding{Outcome::kFail, "memlock", what, {}};
-  finding.mends.push_back(absl::StrCat("ulimit -l ", (needed + kKiB - 1) / kKiB,
+  finding.fixes.push_back(absl::StrCat("ulimit -l ", (needed + kKiB - 1) / kKiB,
                                        "   # as root; or: ulimit -l unlimited"));
-  finding.mends.push_back(InContainer(machine) ? "docker run --ulimit memlock=-1 …"
+  finding.fixes.push_back(InContainer(machine) ? "docker run --ulimit memlock=-1 …"
                                                : "LimitMEMLOCK=infinity   # in a systemd unit");
   findings.push_back(std::move(finding));
 }
@@ -155,7 +155,7 @@ void CheckContainer(const Machine& machine, bool devices, std::vector<Finding>& 
          "container",
          "this process is in a network namespace of its own, where soft-RoCE does not work",
          {"nsenter --net --target 1 kvserver …   # outside of the namespace"}});
-    if (!devices) findings.back().mends.clear();
+    if (!devices) findings.back().fixes.clear();
   } else {
     findings.push_back({Outcome::kPass, "container", "this is none", {}});
   }
@@ -355,7 +355,7 @@ void CheckFirewall(const Machine& machine, const std::vector<Port>& ports,
   }
   Finding finding{Outcome::kWarn, "firewall", kDropped, {}};
   for (const std::string& chain : chains)
-    finding.mends.push_back(absl::StrCat("nft insert rule ", chain, " udp dport 4791 accept"));
+    finding.fixes.push_back(absl::StrCat("nft insert rule ", chain, " udp dport 4791 accept"));
   findings.push_back(std::move(finding));
 }
 
@@ -378,12 +378,12 @@ void CheckAddress(const std::vector<Port>& ports, const std::string& server,
     for (const Gid& gid : port.gids) {
       if (gid.link_local) continue;
       const bool ipv6 = absl::StrContains(gid.address, ":");
-      finding.mends.push_back(absl::StrCat("kvcli --server=rdma://", ipv6 ? "[" : "", gid.address,
+      finding.fixes.push_back(absl::StrCat("kvcli --server=rdma://", ipv6 ? "[" : "", gid.address,
                                            ipv6 ? "]" : "", ":7411 …"));
     }
   }
-  if (finding.mends.empty())
-    finding.mends.push_back("kvcli --server=rdma://HOST:7411 …   # HOST: an address of a device");
+  if (finding.fixes.empty())
+    finding.fixes.push_back("kvcli --server=rdma://HOST:7411 …   # HOST: an address of a device");
   findings.push_back(std::move(finding));
 }
 

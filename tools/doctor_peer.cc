@@ -39,8 +39,8 @@ std::string Micros(absl::Duration time) {
   return absl::StrFormat("%.1f us", absl::ToDoubleMicroseconds(time));
 }
 
-Finding Fail(const std::string& reason, std::vector<std::string> mends) {
-  return {Outcome::kFail, kCheck, reason, std::move(mends)};
+Finding Fail(const std::string& reason, std::vector<std::string> fixes) {
+  return {Outcome::kFail, kCheck, reason, std::move(fixes)};
 }
 
 // Probes one size: writes once, reads kRounds times. An error is of the server or the path to it; a

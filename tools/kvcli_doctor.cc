@@ -32,9 +32,8 @@ std::string ForPeople(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     lines.push_back(absl::StrFormat("%s  %-*s  %s", doctor::NameOf(finding.outcome), kCheckColumns,
                                     finding.check, Printable(finding.reason)));
-    for (const std::string& mend : finding.mends)
-      lines.push_back(
-          absl::StrFormat("      %-*s    mend: %s", kCheckColumns, "", Printable(mend)));
+    for (const std::string& fix : finding.fixes)
+      lines.push_back(absl::StrFormat("      %-*s    fix: %s", kCheckColumns, "", Printable(fix)));
   }
   return absl::StrJoin(lines, "\n");
 }
@@ -44,7 +43,7 @@ std::string ForScripts(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     lines.push_back(absl::StrCat(doctor::NameOf(finding.outcome), "\t", finding.check, "\t",
                                  Printable(finding.reason), "\t",
-                                 Printable(absl::StrJoin(finding.mends, "; "))));
+                                 Printable(absl::StrJoin(finding.fixes, "; "))));
   }
   return absl::StrJoin(lines, "\n");
 }
@@ -111,7 +110,7 @@ std::vector<Finding> FindingsOf(const rdma::selftest::Report& report) {
     Finding finding{doctor::Outcome::kPass, step.layer, step.detail, {}};
     if (step.outcome == rdma::selftest::Outcome::kSkip) finding.outcome = doctor::Outcome::kSkip;
     if (step.outcome == rdma::selftest::Outcome::kFail) finding.outcome = doctor::Outcome::kFail;
-    if (!step.hint.empty()) finding.mends.push_back(step.hint);
+    if (!step.hint.empty()) finding.fixes.push_back(step.hint);
     findings.push_back(std::move(finding));
   }
   return findings;
@@ -157,7 +156,7 @@ void PrintFindings(Output& out, const std::vector<Finding>& findings) {
     entry["outcome"] = doctor::NameOf(finding.outcome);
     entry["check"] = finding.check;
     entry["reason"] = finding.reason;
-    entry["mends"] = finding.mends;
+    entry["mends"] = finding.fixes;
     list.push_back(std::move(entry));
   }
   Json json;

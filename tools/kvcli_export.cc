@@ -149,19 +149,19 @@ class Export {
     const Reason reason = ReasonOf(status);
     const bool is_stale = reason == Reason::kStaleCursor || reason == Reason::kBadCursor;
     const bool can_go_on = is_open_ && path_ != "-" && !is_stale && CanBeResumed();
-    std::string mend(MendOf(status));
+    std::string fix(FixOf(status));
     if (can_go_on) {
       // The state has its format and prefix.
-      mend = absl::StrCat(
+      fix = absl::StrCat(
           file_.is_full() ? "make room; " : "", "go on with: ",
           GoOnWith(context_, "export", path_, {"--format", "--prefix", "--resume"}, "--resume"));
     } else if (is_open_ && path_ != "-") {
       // Of another incarnation of the server it may be all that is left.
       if (!is_stale) file_.Discard();
-      mend = absl::StrCat(file_.is_full() ? "make room; " : "",
-                          "export again without --resume; nothing was written under that name");
+      fix = absl::StrCat(file_.is_full() ? "make room; " : "",
+                         "export again without --resume; nothing was written under that name");
     }
-    context_.out->Error(what, status, mend);
+    context_.out->Error(what, status, fix);
     return ExitStatus::kFailed;
   }
 

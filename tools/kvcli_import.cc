@@ -157,7 +157,7 @@ class Import {
     if (errors_++ >= kErrorsListed) return;
     progress_->Clear();
     const std::string what = absl::StrCat("import ", ForTerminal(path_), " ", place);
-    context_.out->PartError(what, status, MendOf(status));
+    context_.out->PartError(what, status, FixOf(status));
     Json json;
     json["place"] = place;
     json["error"] = absl::StatusCodeToString(status.code());
@@ -187,19 +187,19 @@ class Import {
     if (!status.ok()) {
       // A restarted, empty server needs all records; a broken file has no more.
       const bool can_go_on = !absl::IsAborted(status) && !absl::IsDataLoss(status) && next_ > 0;
-      std::string mend(MendOf(status));
+      std::string fix(FixOf(status));
       if (can_go_on) {
         const std::string skip = absl::StrCat("--skip=", RecordsDone());
-        mend = path_ == "-" ? absl::StrCat("go on with the same input and ", skip)
-                            : absl::StrCat("go on with: ",
-                                           GoOnWith(context_, "import", path_, {"--skip"}, skip));
+        fix = path_ == "-" ? absl::StrCat("go on with the same input and ", skip)
+                           : absl::StrCat("go on with: ",
+                                          GoOnWith(context_, "import", path_, {"--skip"}, skip));
         // Printed before the command, because users copy the end of the output.
         if (IsOfConnection(status) && !absl::IsCancelled(status))
-          mend = absl::StrCat("unless the server was started again, and began empty, ", mend);
+          fix = absl::StrCat("unless the server was started again, and began empty, ", fix);
       }
       json["skip"] = RecordsDone();
       context_.out->PartError(absl::StrCat("import ", ForTerminal(path_), " at ", context_.server),
-                              status, mend);
+                              status, fix);
       json["error"] = absl::StatusCodeToString(status.code());
       json["message"] = std::string(status.message());
     }

@@ -41,7 +41,7 @@ absl::Status Opened(std::ifstream& file, const std::string& path) {
 
 }  // namespace
 
-absl::string_view MendOf(const absl::Status& status) {
+absl::string_view FixOf(const absl::Status& status) {
   switch (ReasonOf(status)) {
     case Reason::kAbsent:
       return "check the key, or put it first";
@@ -67,7 +67,7 @@ absl::string_view MendOf(const absl::Status& status) {
 
 ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status) {
   const std::string place = context.server.empty() ? "" : absl::StrCat(" at ", context.server);
-  context.out->Error(absl::StrCat(what, place), status, MendOf(status));
+  context.out->Error(absl::StrCat(what, place), status, FixOf(status));
   return ExitStatusOf(status);
 }
 

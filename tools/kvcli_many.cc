@@ -47,7 +47,7 @@ void AddError(CommandContext& context, absl::string_view verb, absl::string_view
   json["error"] = absl::StatusCodeToString(status.code());
   json["message"] = std::string(status.message());
   results.push_back(std::move(json));
-  context.out->PartError(Quoted(verb, key), status, MendOf(status));
+  context.out->PartError(Quoted(verb, key), status, FixOf(status));
 }
 
 // Prints one key. In JSON it is an object of its own, so that a scan of any size needs no memory.

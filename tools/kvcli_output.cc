@@ -157,16 +157,16 @@ void Output::Ask(absl::string_view question) {
   err_ << Printable(question) << std::flush;
 }
 
-void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+void Output::PartError(absl::string_view what, const absl::Status& status, absl::string_view fix) {
   const std::string line = absl::StrCat("kvcli: ", what, what.empty() ? "" : ": ", status.message(),
-                                        mend.empty() ? "" : "; ", mend);
+                                        fix.empty() ? "" : "; ", fix);
   // Keys, paths and messages of others may hold anything.
   err_ << Printable(line) << '\n';
 }
 
-void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view mend) {
+void Output::Error(absl::string_view what, const absl::Status& status, absl::string_view fix) {
   cost_.reset();
-  PartError(what, status, mend);
+  PartError(what, status, fix);
   if (form_ != Form::kJson) return;
   Json json;
   json["error"] = absl::StatusCodeToString(status.code());

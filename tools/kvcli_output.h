@@ -78,10 +78,10 @@ class Output {
   // A question, whose answer is typed behind it.
   void Ask(absl::string_view question);
 
-  // "kvcli: WHAT: MESSAGE; MEND" on one line. `mend` may be empty.
-  void Error(absl::string_view what, const absl::Status& status, absl::string_view mend);
+  // "kvcli: WHAT: MESSAGE; FIX" on one line. `fix` may be empty.
+  void Error(absl::string_view what, const absl::Status& status, absl::string_view fix);
   // As Error, of one result among several: in JSON it is told there.
-  void PartError(absl::string_view what, const absl::Status& status, absl::string_view mend);
+  void PartError(absl::string_view what, const absl::Status& status, absl::string_view fix);
 
   // False once something could not be written (a full disk).
   bool Flush();

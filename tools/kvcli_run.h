@@ -91,7 +91,7 @@ std::string GoOnWith(const CommandContext& context, absl::string_view command,
                      absl::string_view more);
 
 // The fix for errors whose message does not name one; otherwise empty.
-absl::string_view MendOf(const absl::Status& status);
+absl::string_view FixOf(const absl::Status& status);
 
 // Prints the failure of `what` with the server, the reason and the fix.
 ExitStatus Fail(CommandContext& context, absl::string_view what, const absl::Status& status);
