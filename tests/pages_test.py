@@ -32,7 +32,7 @@ RUN_BY = {
     ("tests/SIMULATION.md", "bazel run //tests:simulate"): ("tests/page_commands_test.cc", '"tests/SIMULATION.md"'),
     ("server/OPERATING.md", "(umask 077;"): ("tests/package_in_lab", "server/OPERATING.md '(umask 077;"),
     ("server/OPERATING.md", "kvcli doctor --self-test=serve"): ("tests/selftest_two_nodes_test.cc", "server/OPERATING.md"),
-    ("server/OPERATING.md", "sysctl -w vm.nr_hugepages"): ("tests/doctor_mends_test.cc", "server/OPERATING.md"),
+    ("server/OPERATING.md", "sysctl -w vm.nr_hugepages"): ("tests/doctor_fixes_test.cc", "server/OPERATING.md"),
     ("server/OPERATING.md", "bazel-bin/"): ("tests/page_commands_test.cc", '"server/OPERATING.md"'),
     "cpp": ("tests/readme_examples_test.cc", "```cpp"),
     "c": ("tests/c_library_test.cc", "client/README.md"),
