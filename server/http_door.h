@@ -9,6 +9,10 @@
 // Each connection is closed when its time is over, whatever it does. When there are as many as may
 // be, in all or from one address, the newest wins and the oldest is closed: so idle connections
 // shut out no probe that sends its request at once.
+//
+// This is not a library because those of the distribution refuse the newest connection at their
+// limits: CivetWeb waits for one of its threads, libmicrohttpd closes what it accepts. Either lets
+// idle connections shut out a probe.
 
 #ifndef OSPREY_SERVER_HTTP_DOOR_H_
 #define OSPREY_SERVER_HTTP_DOOR_H_
