@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
-#include "client/engine.h"
-#include "client/errors.h"
+#include "client/common/errors.h"
+#include "client/engine/engine.h"
 #include "rdma/authentication.h"
 #include "rdma/errors.h"
 #include "rdma/open_domain.h"

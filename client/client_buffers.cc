@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
-#include "client/errors.h"
-#include "client/registered_memory.h"
+#include "client/common/errors.h"
+#include "client/common/registered_memory.h"
 
 namespace osprey {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "client/client.h"
-#include "client/engine.h"
+#include "client/engine/engine.h"
 #include "rdma/raw_clock.h"
 #include "rdma/transport.h"
 

@@ -8,8 +8,8 @@
 
 #include "absl/types/optional.h"
 #include "client/client_impl.h"
-#include "client/scans.h"
-#include "client/server_clock.h"
+#include "client/common/server_clock.h"
+#include "client/read/scans.h"
 
 namespace osprey {
 

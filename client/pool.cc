@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "client/errors.h"
+#include "client/common/errors.h"
 
 namespace osprey {
 

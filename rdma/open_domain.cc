@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "rdma/address.h"
-#include "rdma/shm_domain.h"
-#include "rdma/verbs_domain.h"
+#include "rdma/shm/domain.h"
+#include "rdma/verbs/domain.h"
 
 namespace osprey::rdma {
 

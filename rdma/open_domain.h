@@ -18,7 +18,7 @@ struct DomainOptions {
   // shm:// to listen at: the mode of the socket's file, which decides the users that may connect.
   mode_t shm_socket_mode = 0600;
   // Memories, each an open file, that a peer over shm may have exposed at a time. At most
-  // kShmMemoriesMax (rdma/shm_domain.h) is used.
+  // kShmMemoriesMax (rdma/shm/domain.h) is used.
   uint32_t shm_peer_memories_max = UINT32_MAX;
   // shm:// to connect to: accept any user's server. A client with a key does so.
   bool shm_any_server_user = false;

@@ -2,7 +2,7 @@
 // corrections.
 //
 // Keys expire by the server's clock. A client extrapolates an estimate of it between answers
-// (client/server_clock.h), which is sound only if the rates of both clocks have a bound.
+// (client/common/server_clock.h), which is sound only if the rates of both clocks have a bound.
 // CLOCK_MONOTONIC has no such bound: adjtimex may slew it by 10 % (its tick), and time daemons do
 // by 5 %. The error of the raw clock has one: NTP's largest correction, 500 ppm.
 //

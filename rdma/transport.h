@@ -3,7 +3,7 @@
 // It offers what an RDMA queue pair offers and no more: memory that a peer may READ, READs posted
 // in batches, frames sent and received under credits, and the end of connections. There are two
 // implementations: `verbs` (rdma_cm and libibverbs; InfiniBand, RoCE, soft-RoCE) and `shm` (a peer
-// on the same host). One contract test (tests/transport_contract_test.cc) runs against both.
+// on the same host). One contract test (tests/rdma/transport_contract_test.cc) runs against both.
 //
 //   Domain      what memory belongs to: the devices and their protection domains. Thread-safe.
 //   Memory      a registered span. Its owner is the caller that registered it; it must outlive the
@@ -88,7 +88,7 @@ class Memory {
 class HostMemory;  // rdma/host_memory.h
 class Transport;
 
-// A client has at most 128 unanswered requests (server/sessions.h), and receives a Goodbye. The
+// A client has at most 128 unanswered requests (server/requests/sessions.h), and receives a Goodbye. The
 // memory of a ring is charged to the side that fills it, so it has no more slots than that.
 inline constexpr uint16_t kShmCreditsMax = 129;
 

@@ -5,11 +5,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "index/layout.h"
-#include "index/partitions.h"
-#include "index/table.h"
-#include "server/pollers.h"
-#include "server/size_flag.h"
+#include "index/layout/layout.h"
+#include "index/layout/partitions.h"
+#include "index/writer/table.h"
+#include "server/engine/pollers.h"
+#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
-#include "server/http_address.h"
+#include "server/monitoring/http_address.h"
 
 namespace osprey::server {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/printable.h"
+#include "tools/common/printable.h"
 
 namespace osprey::server {
 

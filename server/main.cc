@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "gflags/gflags.h"
 #include "server/config.h"
-#include "server/flags.h"
-#include "server/machine.h"
-#include "server/out_of_memory.h"
-#include "server/printable.h"
+#include "server/host_limits.h"
 #include "server/serve.h"
-#include "server/version.h"
+#include "tools/common/flags.h"
+#include "tools/common/out_of_memory.h"
+#include "tools/common/printable.h"
+#include "tools/common/version.h"
 
 // Each ends with its default, since --help prints nothing else of it.
 DEFINE_string(

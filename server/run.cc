@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
+#include "server/monitoring/signals_blocked.h"
 #include "server/service_manager.h"
-#include "server/signals_blocked.h"
 
 namespace osprey::server {
 

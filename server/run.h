@@ -10,8 +10,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/config.h"
-#include "server/engine.h"
-#include "server/pulse.h"
+#include "server/engine/engine.h"
+#include "server/monitoring/poller_heartbeat.h"
 
 namespace osprey::server {
 

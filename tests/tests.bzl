@@ -3,6 +3,24 @@ Abseil are there."""
 
 load("//tools/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test")
 
+LAB_ONLY = [
+    "lab",
+    "manual",
+]
+
+INDEX = [
+    "//index/reader",
+    "//index/writer",
+    "//tests/index:index_test_util",
+]
+
+# With hooks: stores are observed, and mutants run.
+INDEX_HOOKED = [
+    "//index/reader:reader_hooked",
+    "//index/writer:writer_hooked",
+    "//tests/index:index_test_util",
+]
+
 def osprey_test(name, srcs = None, deps = [], size = "small", **kwargs):
     """NAME.cc with GoogleTest, GoogleMock and their main (which gives way to one of the test's own)."""
     cc_test(
@@ -24,7 +42,7 @@ def process_test(name, data = [], deps = [], size = "medium", **kwargs):
         size = size,
         data = data + ["//server:kvserver"],
         deps = deps + [
-            ":subprocess",
+            "//tests/support:subprocess",
             "//client",
         ],
         **kwargs

@@ -12,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rdma/selftest/endpoint.h"
-#include "rdma/verbs_cm_event.h"
-#include "rdma/verbs_device.h"
-#include "rdma/verbs_objects.h"
-#include "rdma/verbs_reaper.h"
+#include "rdma/verbs/cm_event.h"
+#include "rdma/verbs/device.h"
+#include "rdma/verbs/objects.h"
+#include "rdma/verbs/reaper.h"
 
 namespace osprey::rdma::selftest {
 
-// One end of one connection. The queue pair is an Endpoint's; //rdma:verbs does likewise and
+// One end of one connection. The queue pair is an Endpoint's; //rdma/verbs does likewise and
 // explains why.
 class CmConnection {
  public:

@@ -17,9 +17,9 @@
 #include "absl/time/time.h"
 #include "rdma/host_memory.h"
 #include "rdma/selftest/control.h"
-#include "rdma/verbs_completions.h"
-#include "rdma/verbs_device.h"
-#include "rdma/verbs_objects.h"
+#include "rdma/verbs/completions.h"
+#include "rdma/verbs/device.h"
+#include "rdma/verbs/objects.h"
 
 namespace osprey::rdma::selftest {
 

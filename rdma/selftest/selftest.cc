@@ -16,8 +16,8 @@
 #include "rdma/errors.h"
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/script.h"
-#include "rdma/verbs_address.h"
-#include "rdma/verbs_objects.h"
+#include "rdma/verbs/address.h"
+#include "rdma/verbs/objects.h"
 
 namespace osprey::rdma::selftest {
 namespace {

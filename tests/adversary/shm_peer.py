@@ -1,4 +1,4 @@
-"""One end of an shm connection that speaks for itself: packets, rings and frames as rdma/shm_socket.h, shm_ring.h and wire.h declare
+"""One end of an shm connection that speaks for itself: packets, rings and frames as rdma/shm/socket.h, rdma/shm/ring.h and wire.h declare
 them, without a line of the library. It keeps no rule that its caller does not ask it to keep."""
 
 import array
@@ -13,19 +13,19 @@ import socket
 import struct
 import time
 
-# rdma/shm_socket.h: ConnectData, then kind, key, length, incarnation.
+# rdma/shm/socket.h: ConnectData, then kind, key, length, incarnation.
 PACKET = struct.Struct("<IHHHHIIIIIQQ")
 MAGIC, VERSION = 0x5250534F, 5
 CONNECT, EXPOSE, WAKE, BYE, WITHDRAW = 1, 2, 3, 4, 5
 
-# rdma/wire.h
+# rdma/wire/wire.h
 HEADER = struct.Struct("<HBBIQQ")
 FRAME_MAGIC = 0x564F
 HELLO, WELCOME, CHALLENGE, RESPONSE, GOODBYE, REFUSED, PUT, GET, PING, STATS = 1, 2, 3, 4, 5, 6, 16, 18, 19, 20
 MEMORY = struct.Struct("<QQII")
 LIVENESS_KEY = 1
 
-# rdma/shm_ring.h
+# rdma/shm/ring.h
 CONTROL_BYTES, TAIL, CONSUMER_SLEEPS, HEAD, PRODUCER_WAITS = 128, 0, 4, 64, 68
 SLOTS_MAX = 129
 

@@ -24,9 +24,9 @@
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "rdma/handshake.h"
-#include "rdma/protocol.h"
-#include "rdma/verbs_frame.h"
-#include "tests/subprocess.h"
+#include "rdma/verbs/frame.h"
+#include "rdma/wire/protocol.h"
+#include "tests/support/subprocess.h"
 
 namespace osprey {
 namespace {

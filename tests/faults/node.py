@@ -10,7 +10,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BREAKER = ROOT / "bazel-bin/tests/libbreak_queue_pair.so"
+BREAKER = ROOT / "bazel-bin/tests/faults/libbreak_queue_pair.so"
 CONTROL_PORT = 7400
 START_S_MAX = 30
 STEP_S = 0.02

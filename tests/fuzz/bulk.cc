@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "tests/fuzz/input.h"
-#include "tools/bulk_file.h"
-#include "tools/bulk_format.h"
+#include "tests/fuzz/support/input.h"
+#include "tools/bulk/file.h"
+#include "tools/bulk/format.h"
 
 namespace osprey {
 namespace {

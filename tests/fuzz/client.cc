@@ -22,17 +22,17 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/engine.h"
-#include "client/registered_memory.h"
+#include "client/common/registered_memory.h"
+#include "client/engine/engine.h"
 #include "rdma/authentication.h"
-#include "rdma/protocol.h"
-#include "tests/fake_transport.h"
-#include "tests/fuzz/client_frames.h"
-#include "tests/fuzz/frame_bytes.h"
-#include "tests/fuzz/hostile_region.h"
-#include "tests/fuzz/hostile_transport.h"
-#include "tests/fuzz/input.h"
-#include "tests/fuzz/waiting_callers.h"
+#include "rdma/wire/protocol.h"
+#include "tests/fuzz/support/client_frames.h"
+#include "tests/fuzz/support/frame_bytes.h"
+#include "tests/fuzz/support/hostile_region.h"
+#include "tests/fuzz/support/hostile_transport.h"
+#include "tests/fuzz/support/input.h"
+#include "tests/fuzz/support/waiting_callers.h"
+#include "tests/support/fake_transport.h"
 
 namespace osprey::client {
 namespace {

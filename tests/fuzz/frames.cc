@@ -1,17 +1,17 @@
 // Every parser of frames and of private data: what it takes lies within the frame, and is all of
-// the frame: put together again it is the same bytes. (rdma/protocol.h, batch.h, handshake.h,
-// verbs_frame.h.)
+// the frame: put together again it is the same bytes. (rdma/wire/protocol.h, batch.h, handshake.h,
+// rdma/verbs/frame.h.)
 
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "rdma/batch.h"
 #include "rdma/handshake.h"
-#include "rdma/protocol.h"
-#include "rdma/verbs_frame.h"
-#include "tests/fuzz/input.h"
+#include "rdma/verbs/frame.h"
+#include "rdma/wire/batch.h"
+#include "rdma/wire/protocol.h"
+#include "tests/fuzz/support/input.h"
 
 namespace osprey::rdma {
 namespace {

@@ -8,7 +8,7 @@ def fuzz_target(name, deps, data = []):
         name = name,
         testonly = True,
         srcs = [name + ".cc"],
-        deps = deps + [":input"],
+        deps = deps + ["//tests/fuzz/support:input"],
         alwayslink = True,
     )
     cc_binary(
@@ -28,6 +28,6 @@ def fuzz_target(name, deps, data = []):
         ]) + data,
         deps = [
             name,
-            ":replay",
+            "//tests/fuzz/support:replay",
         ],
     )

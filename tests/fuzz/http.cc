@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/http_request.h"
-#include "tests/fuzz/input.h"
+#include "server/monitoring/http_request.h"
+#include "tests/fuzz/support/input.h"
 
 namespace osprey::server {
 namespace {

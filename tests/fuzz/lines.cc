@@ -22,13 +22,13 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "nlohmann/json.hpp"
-#include "server/http_address.h"
-#include "tests/fuzz/input.h"
-#include "tools/kvcli_commands.h"
-#include "tools/kvcli_line.h"
-#include "tools/kvcli_output.h"
-#include "tools/kvcli_run.h"
-#include "tools/kvcli_stat.h"
+#include "server/monitoring/http_address.h"
+#include "tests/fuzz/support/input.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/line.h"
+#include "tools/cli/run.h"
+#include "tools/cli/stat.h"
+#include "tools/terminal/output.h"
 
 namespace osprey {
 namespace {

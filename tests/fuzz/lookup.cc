@@ -2,19 +2,19 @@
 // the region that it was told of, none goes on for ever, and what a hit names lies within the bytes
 // that were READ.
 
-#include "index/lookup.h"
+#include "index/reader/lookup.h"
 
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "index/partitions.h"
-#include "index/region_map.h"
-#include "index/scan.h"
-#include "index/sighting.h"
-#include "tests/fuzz/hostile_region.h"
-#include "tests/fuzz/input.h"
+#include "index/layout/partitions.h"
+#include "index/reader/directory_cache.h"
+#include "index/reader/mapped_probe.h"
+#include "index/reader/scan.h"
+#include "tests/fuzz/support/hostile_region.h"
+#include "tests/fuzz/support/input.h"
 
 namespace osprey::index {
 namespace {

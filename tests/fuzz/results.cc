@@ -15,12 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "tests/fuzz/input.h"
-#include "tools/loadgen/hdr_text.h"
-#include "tools/loadgen/report_json.h"
-#include "tools/loadgen/report_text.h"
+#include "tests/fuzz/support/input.h"
+#include "tools/loadgen/reports/hdr_text.h"
+#include "tools/loadgen/reports/json.h"
+#include "tools/loadgen/reports/svg_plot.h"
+#include "tools/loadgen/reports/text.h"
 #include "tools/loadgen/result.h"
-#include "tools/loadgen/svg_plot.h"
 
 namespace osprey::loadgen {
 namespace {

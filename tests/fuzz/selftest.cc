@@ -21,7 +21,7 @@
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/endpoint.h"
 #include "rdma/selftest/script.h"
-#include "tests/fuzz/input.h"
+#include "tests/fuzz/support/input.h"
 
 namespace osprey::rdma::selftest {
 namespace {

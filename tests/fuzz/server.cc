@@ -14,16 +14,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "index/table.h"
+#include "index/writer/table.h"
 #include "rdma/authentication.h"
-#include "rdma/protocol.h"
-#include "server/engine.h"
-#include "server/tables.h"
-#include "tests/fake_transport.h"
-#include "tests/fuzz/frame_bytes.h"
-#include "tests/fuzz/input.h"
-#include "tests/fuzz/server_frames.h"
-#include "tests/fuzz/server_peer.h"
+#include "rdma/wire/protocol.h"
+#include "server/engine/engine.h"
+#include "server/requests/tables.h"
+#include "tests/fuzz/support/frame_bytes.h"
+#include "tests/fuzz/support/input.h"
+#include "tests/fuzz/support/server_frames.h"
+#include "tests/fuzz/support/server_peer.h"
+#include "tests/support/fake_transport.h"
 
 namespace osprey::server {
 namespace {

@@ -21,15 +21,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "rdma/handshake.h"
-#include "rdma/shm_domain.h"
-#include "rdma/shm_listener.h"
-#include "rdma/shm_mapping.h"
-#include "rdma/shm_ring.h"
-#include "rdma/shm_socket.h"
+#include "rdma/shm/domain.h"
+#include "rdma/shm/listener.h"
+#include "rdma/shm/mapping.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/socket.h"
 #include "rdma/transport.h"
-#include "tests/fuzz/ancillary.h"
-#include "tests/fuzz/hostile_socket.h"
-#include "tests/fuzz/input.h"
+#include "tests/fuzz/support/ancillary.h"
+#include "tests/fuzz/support/hostile_socket.h"
+#include "tests/fuzz/support/input.h"
 
 namespace osprey::rdma {
 namespace {

@@ -15,13 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "tests/fuzz/input.h"
+#include "tests/fuzz/support/input.h"
 #include "tools/loadgen/arguments.h"
-#include "tools/loadgen/operations.h"
-#include "tools/loadgen/pacing.h"
-#include "tools/loadgen/properties.h"
-#include "tools/loadgen/records.h"
-#include "tools/loadgen/workload.h"
+#include "tools/loadgen/workload/operations.h"
+#include "tools/loadgen/workload/pacing.h"
+#include "tools/loadgen/workload/properties.h"
+#include "tools/loadgen/workload/records.h"
+#include "tools/loadgen/workload/workload.h"
 
 namespace osprey::loadgen {
 namespace {

@@ -36,7 +36,7 @@ def rows_of(rounds):
 
 
 def instruction_rows(counted, baseline):
-    """One row an operation, beside the baseline unless that is of another compiler. Both texts as tests/count_instructions has them."""
+    """One row an operation, beside the baseline unless that is of another compiler. Both texts as tests/benchmarks/count_instructions has them."""
     compiler, *lines = counted.splitlines()
     baseline_compiler, *baseline_lines = baseline.splitlines()
     before = dict(line.split() for line in baseline_lines) if compiler == baseline_compiler else {}

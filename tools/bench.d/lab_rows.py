@@ -79,15 +79,15 @@ def bulk(rounds):
         yield Row(f"PUT {text} from registered memory", "MiB/s", each(rounds, "bulk", size, "put"), *floor)
 
 
-def rivals(rounds):
-    for size in rounds[0]["rivals"]:
+def competitors(rounds):
+    for size in rounds[0]["competitors"]:
         text = f"{size} B" if int(size) < 1024 else f"{int(size) >> 10} KiB"
         for kind, ours in (("get", "GET"), ("set", "PUT")):
-            values = each(rounds, "rivals", size, "osprey get" if kind == "get" else "osprey put")
+            values = each(rounds, "competitors", size, "osprey get" if kind == "get" else "osprey put")
             for name in ("redis", "memcached"):
                 for wait in ("spin", "block"):
                     target = 0.35 if kind == "get" and wait == "spin" else None
-                    floors = each(rounds, "rivals", size, f"{name} {kind} {wait}")
+                    floors = each(rounds, "competitors", size, f"{name} {kind} {wait}")
                     yield Row(f"{ours} {text}: p50", "µs", values, f"{name}, {wait}", floors, at_most=target)
 
 
@@ -97,4 +97,4 @@ def server(rounds):
 
 
 def rows_of(rounds):
-    return [row for group in (beside_reads, beside_sends, rates, bulk, rivals, server) for row in group(rounds)]
+    return [row for group in (beside_reads, beside_sends, rates, bulk, competitors, server) for row in group(rounds)]

@@ -44,9 +44,9 @@ class Collected:
                 for (name, floor_name), row in self._rows.items()]
 
 
-def add_once(found, form, osprey, rivals, bare):
-    """One at a time: p50 in microseconds. `rivals` by name."""
-    for name, p50 in rivals.items():
+def add_once(found, form, osprey, competitors, bare):
+    """One at a time: p50 in microseconds. `competitors` by name."""
+    for name, p50 in competitors.items():
         target = {"at_most": ONCE[form]} if name == "redis" else {}
         found.add(f"GET, one at a time, {form}", "us", osprey, name, p50, **target)
     found.add(f"GET, one at a time, {form}", "us", osprey, "bare READ of as much", bare)

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
-#include "tools/histogram.h"
+#include "tools/common/histogram.h"
 
 namespace osprey::bench {
 

@@ -87,7 +87,7 @@ class Server(Process):
 
 
 class Probe(Process):
-    """osprey_probe or rival_probe: ask() has it measure something and returns what it found."""
+    """osprey_probe or competitor_probe: ask() has it measure something and returns what it found."""
 
     def __init__(self, name, flags, cpu=None):
         super().__init__([f"bazel-bin/tools/bench.d/{name}", *flags], cpu, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

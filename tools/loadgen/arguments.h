@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
-#include "tools/loadgen/pacing.h"
-#include "tools/loadgen/properties.h"
+#include "tools/loadgen/workload/pacing.h"
+#include "tools/loadgen/workload/properties.h"
 
 namespace osprey::loadgen {
 

@@ -25,11 +25,11 @@
 
 #include "absl/status/status.h"
 #include "tools/loadgen/measurements.h"
-#include "tools/loadgen/operations.h"
-#include "tools/loadgen/pacing.h"
-#include "tools/loadgen/records.h"
 #include "tools/loadgen/store.h"
-#include "tools/loadgen/workload.h"
+#include "tools/loadgen/workload/operations.h"
+#include "tools/loadgen/workload/pacing.h"
+#include "tools/loadgen/workload/records.h"
+#include "tools/loadgen/workload/workload.h"
 
 namespace osprey::loadgen {
 

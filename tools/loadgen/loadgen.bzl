@@ -7,10 +7,5 @@ def part(name, srcs = None, hdrs = None, deps = []):
         name = name,
         srcs = srcs or [name + ".cc"],
         hdrs = hdrs or [name + ".h"],
-        visibility = [
-            "//tests:__subpackages__",
-            "//tools:__pkg__",
-            "//tools/bench.d:__pkg__",
-        ],
         deps = deps + ["@absl"],
     )

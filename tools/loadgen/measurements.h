@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tools/histogram.h"
-#include "tools/loadgen/workload.h"
+#include "tools/common/histogram.h"
+#include "tools/loadgen/workload/workload.h"
 
 namespace osprey::loadgen {
 

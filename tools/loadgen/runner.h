@@ -11,11 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tools/loadgen/operations.h"
-#include "tools/loadgen/pacing.h"
 #include "tools/loadgen/result.h"
 #include "tools/loadgen/store.h"
-#include "tools/loadgen/workload.h"
+#include "tools/loadgen/workload/operations.h"
+#include "tools/loadgen/workload/pacing.h"
+#include "tools/loadgen/workload/workload.h"
 
 namespace osprey::loadgen {
 

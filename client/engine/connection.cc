@@ -1,0 +1,420 @@
+#include "client/engine/connection.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/common/errors.h"
+#include "rdma/errors.h"
+
+namespace osprey::client {
+
+using rdma::Event;
+
+namespace {
+
+// The least size of a partition: a header, one directory page and one segment.
+constexpr uint64_t kPartitionBytesMin =
+    index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
+// Fixed part of the longest request.
+constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
+
+absl::Status BadServer(absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server does not keep to the protocol: ", what));
+}
+
+}  // namespace
+
+Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
+                       BufferPool& buffers, const Session& session,
+                       const ConnectionOptions& options)
+    : transport_(transport),
+      liveness_(liveness),
+      buffers_(buffers),
+      session_(session),
+      options_(options),
+      random_(static_cast<std::minstd_rand::result_type>(options.seed)) {}
+
+Connection::Change Connection::Advance(const Event* event, absl::Time now) {
+  if (event != nullptr && event->kind == Event::Kind::kDisconnected)
+    return Disconnected(*event, now);
+  switch (state_) {
+    case State::kIdle:
+      if (event == nullptr) Connect(now);
+      return Change::kNone;
+    case State::kBackoff:
+      if (event == nullptr && now >= timer_) Connect(now);
+      return Change::kNone;
+    case State::kConnecting:
+      if (event != nullptr) return WhileConnecting(*event, now);
+      break;
+    case State::kGreeting:
+      if (event != nullptr) return WhileGreeting(*event, now);
+      break;
+    case State::kMapping:
+      if (event != nullptr) return WhileMapping(*event, now);
+      break;
+    case State::kReady:
+      if (event != nullptr) return WhileReady(*event, now);
+      Watch(now);
+      return Change::kNone;
+    case State::kLeaving:
+      if (event == nullptr && now >= timer_) Fail(rdma::ShuttingDownError(options_.uri));
+      return Change::kNone;
+    case State::kDraining:
+    case State::kClosed:
+      return Change::kNone;
+  }
+  // kConnecting, kGreeting, kMapping: a timeout.
+  if (now >= timer_) Fail(rdma::TimeoutError("connecting", options_.uri));
+  return Change::kNone;
+}
+
+uint64_t Connection::append_bytes_max() const {
+  const uint64_t frame_bytes_max =
+      std::max<uint64_t>(limits_.frame_bytes_max, kPutFixedBytes + rdma::kKeyBytesMax);
+  return frame_bytes_max - sizeof(rdma::FrameHeader) - sizeof(rdma::AppendBody);
+}
+
+void Connection::Connect(absl::Time now) {
+  if (!buffer_.valid()) buffer_ = buffers_.Take(index::kDirectoryPageBytes);
+  if (!buffer_.valid()) {
+    last_error_ = buffers_.error();
+    return Pause(now);
+  }
+  absl::StatusOr<rdma::ConnectionId> id =
+      transport_.Connect(options_.uri, static_cast<uint32_t>(session_.id()));
+  if (!id.ok()) {
+    last_error_ = id.status();
+    return Pause(now);
+  }
+  id_ = *id;
+  state_ = State::kConnecting;
+  attempted_at_ = now;
+  timer_ = now + kAttemptMax();
+}
+
+// An attempt without an answer lasts longer than any pause. Another one then follows nearly at
+// once, so that one is under way soon after the network is back.
+void Connection::Pause(absl::Time now) {
+  if (now - ready_at_ >= options_.backoff_last)
+    pauses_ = 0;                       // it was stable: begin with short pauses again
+  ready_at_ = absl::InfiniteFuture();  // no longer ready
+  // A further doubling would exceed every sensible backoff_last.
+  constexpr int kDoublingsMax = 20;
+  const absl::Duration pause =
+      std::min(options_.backoff_first * (int64_t{1} << std::min(pauses_++, kDoublingsMax)),
+               options_.backoff_last);
+  const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  const absl::Duration waited = std::max(now - attempted_at_, absl::ZeroDuration());
+  attempted_at_ = absl::InfiniteFuture();
+  timer_ = now + std::max(pause - waited, options_.backoff_first) * part;
+  state_ = State::kBackoff;
+}
+
+Connection::Change Connection::Disconnected(const Event& event, absl::Time now) {
+  if (state_ != State::kDraining) {
+    last_error_ =
+        event.status.ok() ? rdma::PeerGoneError("the server closed the connection") : event.status;
+  }
+  id_ = rdma::ConnectionId::kNone;
+  probing_ = false;
+  if (closing_) {
+    state_ = State::kClosed;
+  } else {
+    Pause(now);
+  }
+  return Change::kLost;
+}
+
+void Connection::Fail(absl::Status why) {
+  assert(!why.ok());
+  if (id_ == rdma::ConnectionId::kNone || state_ == State::kDraining) return;
+  last_error_ = std::move(why);
+  state_ = State::kDraining;
+  transport_.Disconnect(id_);
+}
+
+void Connection::Leave(absl::Time now) {
+  if (state_ != State::kReady) return;
+  state_ = State::kLeaving;
+  timer_ = now + kLeavingMax();
+}
+
+void Connection::Close() {
+  closing_ = true;
+  if (state_ == State::kReady) {
+    // Goodbye lets the server drop the session. If it cannot be sent, the server drops the session
+    // after a while.
+    const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, terms_.session, 0);
+    (void)transport_.Send(id_, {goodbye.bytes()});
+  }
+  if (id_ == rdma::ConnectionId::kNone) {
+    state_ = State::kClosed;
+  } else {
+    Fail(absl::CancelledError("the client was closed"));
+  }
+}
+
+Connection::Change Connection::WhileConnecting(const Event& event, absl::Time now) {
+  if (event.kind != Event::Kind::kConnected) return Change::kNone;
+  Heard(now);
+  limits_ = transport_.limits(id_);
+  if (limits_.frame_bytes_max == 0) return Change::kNone;  // already lost: kDisconnected follows
+  if (absl::Status status = SayHello(now); !status.ok()) {
+    Fail(std::move(status));
+  } else {
+    state_ = State::kGreeting;
+  }
+  return Change::kNone;
+}
+
+absl::Status Connection::SayHello(absl::Time now) {
+  terms_.asked_at = now;
+  if (limits_.frame_bytes_max < kPutFixedBytes + rdma::kKeyBytesMax) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the server takes frames of ", limits_.frame_bytes_max,
+        " bytes at most; the longest key needs ", kPutFixedBytes + rdma::kKeyBytesMax));
+  }
+  // A server that has not proved yet that it has the key must not READ anything.
+  absl::StatusOr<rdma::RemoteMemory> liveness = options_.key == nullptr
+                                                    ? transport_.Expose(id_, liveness_)
+                                                    : transport_.Announce(id_, liveness_);
+  if (!liveness.ok()) return liveness.status();
+  hello_ = rdma::HelloBody();
+  hello_.resume_session = session_.id();
+  hello_.resume_incarnation = session_.incarnation();
+  hello_.liveness.address = liveness->address;
+  hello_.liveness.length = liveness->length;
+  hello_.liveness.key = liveness->key;
+  nonces_.reset();
+  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, hello_, 0);
+  return transport_.Send(id_, {hello.bytes()});
+}
+
+Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
+  if (event.kind != Event::Kind::kReceived) return Change::kNone;
+  Heard(now);
+  absl::StatusOr<bool> welcome = TakeGreeting(event.frame);
+  if (!welcome.ok()) {
+    Fail(welcome.status());
+  } else if (*welcome) {
+    state_ = State::kMapping;
+  }
+  return Change::kNone;
+}
+
+absl::StatusOr<bool> Connection::TakeGreeting(rdma::Bytes frame) {
+  absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return BadServer(header.status().message());
+  absl::Status status;
+  switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kChallenge:
+      status = TakeChallenge(frame);
+      if (!status.ok()) return status;
+      return false;
+    case rdma::Opcode::kWelcome:
+      status = TakeWelcome(*header, frame);
+      if (!status.ok()) return status;
+      return true;
+    case rdma::Opcode::kRefused:
+      return TakeRefused(frame);
+    case rdma::Opcode::kGoodbye:
+      return rdma::ShuttingDownError(options_.uri);
+    default:
+      return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
+  }
+}
+
+absl::Status Connection::TakeChallenge(rdma::Bytes frame) {
+  absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
+  if (!challenge.ok()) return BadServer(challenge.status().message());
+  if (nonces_.has_value()) return BadServer("it challenges twice");
+  if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
+  nonces_.emplace();
+  nonces_->client = options_.nonce();
+  std::memcpy(nonces_->server.data(), challenge->server_nonce, nonces_->server.size());
+  const rdma::Proof proof = rdma::ClientProof(*options_.key, *nonces_, rdma::BodyBytes(hello_));
+  rdma::ResponseBody body;
+  std::memcpy(body.client_nonce, nonces_->client.data(), nonces_->client.size());
+  std::memcpy(body.mac, proof.data(), proof.size());
+  const rdma::Message<rdma::ResponseBody> response(rdma::Opcode::kResponse, 0, 0, body, 0);
+  return transport_.Send(id_, {response.bytes()});
+}
+
+absl::Status Connection::TakeRefused(rdma::Bytes frame) const {
+  absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
+  if (!refused.ok()) return BadServer(refused.status().message());
+  switch (static_cast<rdma::WireReason>(refused->reason)) {
+    case rdma::WireReason::kAuthenticationFailed:
+      return AuthenticationFailedError(options_.uri);
+    case rdma::WireReason::kAuthenticationRequired:
+      return AuthenticationRequiredError(options_.uri);
+    default:
+      return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
+  }
+}
+
+absl::Status Connection::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {
+  if (options_.key == nullptr) return absl::OkStatus();
+  if (!nonces_.has_value()) return ServerHasNoKeyError(options_.uri);
+  rdma::Proof claimed;
+  std::memcpy(claimed.data(), body.proof, claimed.size());
+  std::memset(body.proof, 0, sizeof(body.proof));
+  const rdma::Proof right =
+      rdma::ServerProof(*options_.key, *nonces_, header.session, rdma::BodyBytes(body));
+  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(options_.uri);
+}
+
+absl::Status Connection::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
+  absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
+  if (!body.ok()) return BadServer(body.status().message());
+  // The proof is checked before any other field is used.
+  if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
+  // Exposes the announced memory, which the server READs from now on.
+  if (options_.key != nullptr) {
+    absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
+    if (!liveness.ok()) return liveness.status();
+  }
+  if (absl::Status status = CheckTerms(header, *body); !status.ok()) return status;
+  if (absl::Status status = transport_.Attach(id_, terms_.region); !status.ok()) return status;
+  maps_ =
+      std::make_unique<PartitionMaps>(terms_.incarnation, terms_.region.length, terms_.partitions);
+  map_read_ = maps_->NextRead();
+  return PostRead(map_read_.offset, map_read_.length);
+}
+
+absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
+                                    const rdma::WelcomeBody& body) {
+  if (header.session == 0) return BadServer("Welcome names no session");
+  if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
+  if (!index::IsPartitionCount(body.partitions))
+    return BadServer(absl::StrCat(body.partitions, " partitions"));
+  const uint64_t partition_bytes =
+      index::SpanOfPartition(body.region.length, body.partitions, 0).bytes;
+  if (partition_bytes < kPartitionBytesMin || body.region.length > index::kRegionBytesMax) {
+    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes with ",
+                                  body.partitions, " partitions"));
+  }
+  if (body.requests_max == 0) return BadServer("no request is allowed");
+  if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
+    return BadServer(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
+  }
+  if (body.resumed != 0 &&
+      (header.session != session_.id() || body.incarnation != session_.incarnation())) {
+    return BadServer("it resumes a session that was never ours");
+  }
+  terms_.session = header.session;
+  terms_.incarnation = body.incarnation;
+  terms_.resumed = body.resumed != 0;
+  terms_.partitions = body.partitions;
+  terms_.wants_hints = body.wants_hints != 0;
+  terms_.wants_reports = body.wants_reports != 0;
+  terms_.region = {body.region.address, body.region.length, body.region.key};
+  terms_.requests_max = std::min(body.requests_max, kRequestsMax);
+  terms_.value_bytes_max = body.value_bytes_max;
+  terms_.server_time = absl::FromUnixNanos(static_cast<int64_t>(body.server_time));
+  terms_.eager_bytes_max =
+      std::min<uint64_t>(body.eager_bytes_max, limits_.frame_bytes_max - kPutFixedBytes);
+  return absl::OkStatus();
+}
+
+// Posts a READ into buffer_.
+absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
+  assert(length <= buffer_.size() && length <= terms_.region.length);
+  assert(offset <= terms_.region.length - length);
+  rdma::ReadRequest read;
+  read.remote_address = terms_.region.address + offset;
+  read.remote_key = terms_.region.key;
+  read.segments[0] = {buffer_.data(), length, &buffer_.memory()};
+  return transport_.PostReads(id_, {&read, 1}, kCookie);
+}
+
+Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kReceived) {
+    Fail(rdma::ShuttingDownError(options_.uri));  // without a request it can only be Goodbye
+    return Change::kNone;
+  }
+  if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
+  absl::Status status = event.status;
+  if (status.ok()) status = maps_->Apply({buffer_.data(), map_read_.length});
+  if (status.ok() && maps_->ready()) {
+    Heard(now);
+    state_ = State::kReady;
+    ready_at_ = now;
+    attempted_at_ = absl::InfiniteFuture();
+    ++times_ready_;
+    return Change::kReady;
+  }
+  if (status.ok()) {
+    timer_ = now + kAttemptMax();
+    map_read_ = maps_->NextRead();
+    status = PostRead(map_read_.offset, map_read_.length);
+  }
+  if (!status.ok()) Fail(std::move(status));
+  return Change::kNone;
+}
+
+Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kReceived) {
+    // The owner has handled the replies.
+    absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
+    if (!header.ok()) {
+      Fail(BadServer(header.status().message()));
+    } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kGoodbye) {
+      Fail(BadServer(absl::StrCat("unexpected opcode ", header->opcode)));
+    } else {
+      Leave(now);
+    }
+  } else if (event.kind == Event::Kind::kReadsDone) {
+    probing_ = false;
+    if (event.status.ok()) {
+      Heard(now);
+    } else {
+      Fail(event.status);
+    }
+  }
+  return Change::kNone;
+}
+
+// Checks by time whether a ready connection's server is alive.
+void Connection::Watch(absl::Time now) {
+  if (probing_) {
+    if (now >= timer_) Fail(rdma::PeerGoneError("the server's host does not answer"));
+    return;
+  }
+  if (now - heard_at_ < kQuietMax()) return;
+  // The READ limit is used up by READs under way, which prove as much as this one would.
+  if (transport_.ReadRoom(id_) == 0) {
+    heard_at_ = now - kQuietMax() / 2;  // check again later
+    return;
+  }
+  absl::Status status = PostRead(0, index::kWordBytes);
+  if (!status.ok()) return Fail(std::move(status));
+  probing_ = true;
+  timer_ = now + kSilenceMax();
+}
+
+absl::Time Connection::NextTimer() const {
+  switch (state_) {
+    case State::kIdle:
+      return absl::InfinitePast();
+    case State::kReady:
+      return probing_ ? timer_ : heard_at_ + kQuietMax();
+    case State::kConnecting:
+    case State::kGreeting:
+    case State::kMapping:
+    case State::kLeaving:
+    case State::kBackoff:
+      return timer_;
+    case State::kDraining:
+    case State::kClosed:
+      return absl::InfiniteFuture();
+  }
+  return absl::InfiniteFuture();
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,204 @@
+// The connection to one server. It connects, greets, reads the map, watches the server, and
+// reconnects after a loss.
+//
+//             kConnected          Welcome           last page           Goodbye
+//   kConnecting -----> kGreeting -----> kMapping ----------> kReady -----------> kLeaving
+//     ^     |              |               |                    |                    |
+//     |     +--------------+---------------+------- Fail -------+--------------------+
+//   Connect                                |                       answers in, or too late
+//     |                  kDisconnected     v
+//   kIdle, kBackoff <----------------- kDraining
+//
+// kDisconnected may come in every state and leads to kBackoff, or to kClosed once Close was called.
+//
+//   kConnecting and kGreeting together last kAttemptMax at most; in kMapping each READ does.
+//   kGreeting  With a key: the client answers the server's challenge, and accepts its Welcome only
+//              if it proves that the server has the key, too. Until then the client exposes no
+//              memory to the server.
+//   kReady     No message for kQuietMax: a READ of the region header, which does not wake the
+//              server. Not back within kSilenceMax: Fail.
+//   kLeaving   The server is about to end: nothing new is posted. Operations under way are awaited
+//              for kLeavingMax.
+//   kDraining  The transport is disconnecting; READs posted before are still ending.
+//
+// Every input of the server is checked before it is used: Welcome here, replies in the engine, and
+// all that is READ in index::RegionMap, index::Lookup and index::Scan.
+//
+// Thread rule: one thread. No clock: time is an argument.
+
+#ifndef OSPREY_CLIENT_ENGINE_CONNECTION_H_
+#define OSPREY_CLIENT_ENGINE_CONNECTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "client/common/buffer_pool.h"
+#include "client/engine/session.h"
+#include "client/read/partition_maps.h"
+#include "rdma/authentication.h"
+#include "rdma/transport.h"
+#include "rdma/wire/protocol.h"
+
+namespace osprey::client {
+
+struct ConnectionOptions {
+  std::string uri;
+  // The pause before the first attempt after a loss, doubled up to the last. Each pause is
+  // shortened by up to a half at random. The time of a failed attempt counts as pause.
+  absl::Duration backoff_first = absl::Milliseconds(10);
+  absl::Duration backoff_last = absl::Seconds(1);
+  uint64_t seed = 1;
+  // Null: the client connects to no server that requires a key. Otherwise it connects only to a
+  // server that has the same.
+  rdma::AuthKey::Pointer key;
+  std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
+};
+
+// The server's limits and wishes from its Welcome, checked.
+struct ServerTerms {
+  uint64_t session = 0;
+  uint64_t incarnation = 0;
+  bool resumed = false;
+  rdma::RemoteMemory region;
+  uint32_t partitions = 1;
+  uint32_t requests_max = 0;
+  uint64_t value_bytes_max = 0;
+  uint64_t eager_bytes_max = 0;  // key and value together
+  // The reading of its clock, taken after `asked_at` by the client's clock and before Welcome
+  // arrived.
+  absl::Time server_time;
+  absl::Time asked_at;
+  bool wants_hints = false;    // it evicts
+  bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
+};
+
+class Connection {
+ public:
+  static constexpr absl::Duration kAttemptMax() { return absl::Seconds(3); }
+  static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
+  static constexpr absl::Duration kSilenceMax() { return absl::Seconds(3); }
+  static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
+  // The client's own limit of requests without an answer, whatever a server allows.
+  static constexpr uint32_t kRequestsMax = 4096;
+  // The word that the server READs to detect that the client is alive (rdma/wire/wire.h, HelloBody).
+  static constexpr uint64_t kLivenessBytes = 8;
+  // The cookie of the READs that are posted here; the engine uses others.
+  static constexpr uint64_t kCookie = 0;
+
+  enum class State {
+    kIdle,
+    kConnecting,
+    kGreeting,
+    kMapping,
+    kReady,
+    kLeaving,
+    kDraining,
+    kBackoff,
+    kClosed
+  };
+  // What the owner must react to.
+  enum class Change {
+    kNone,
+    kReady,  // terms(), maps() and id() are valid; the owner begins or resumes the session
+    kLost,   // nothing of the connection is left: no READ is under way
+  };
+
+  // All must outlive this. `session` is the session to resume; `liveness` is 8 bytes for the server
+  // to READ.
+  Connection(rdma::Transport& transport, const rdma::Memory& liveness, BufferPool& buffers,
+             const Session& session, const ConnectionOptions& options);
+
+  // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
+  // `Heard`.
+  Change Advance(const rdma::Event* event, absl::Time now);
+  // Activity of the server.
+  void Heard(absl::Time now) {
+    heard_at_ = now;
+    // The probing READ may be behind slow ones, whose completion answers its question.
+    if (probing_ && state_ == State::kReady) timer_ = now + kSilenceMax();
+  }
+  // Ends this connection; the next attempt follows after a pause.
+  void Fail(absl::Status why);
+  // The server is about to end: the client leaves the connection once the answers are in.
+  void Leave(absl::Time now);
+  // Ends it for good.
+  void Close();
+
+  State state() const { return state_; }
+  bool ready() const { return state_ == State::kReady; }
+  // Completed READs, and replies, may be accepted.
+  bool answers_count() const { return state_ == State::kReady || state_ == State::kLeaving; }
+  rdma::ConnectionId id() const { return id_; }
+  const std::string& uri() const { return options_.uri; }
+  // REQUIRES for these three: ready() since the last kLost.
+  const ServerTerms& terms() const { return terms_; }
+  const rdma::ConnectionLimits& limits() const { return limits_; }
+  PartitionMaps& maps() { return *maps_; }
+
+  // Why the last attempt or connection failed. OK: no failure yet.
+  const absl::Status& last_error() const { return last_error_; }
+  // Kept across reconnects: 0 until the first Welcome.
+  uint64_t value_bytes_max() const { return terms_.value_bytes_max; }
+  // The limit of one append, key and value together; also kept across reconnects. Before the first
+  // connection: the limit that all servers share.
+  uint64_t append_bytes_max() const;
+  uint64_t times_ready() const { return times_ready_; }
+  // When Advance(nullptr) has work to do.
+  absl::Time NextTimer() const;
+
+ private:
+  Change WhileConnecting(const rdma::Event& event, absl::Time now);
+  Change WhileGreeting(const rdma::Event& event, absl::Time now);
+  Change WhileMapping(const rdma::Event& event, absl::Time now);
+  Change WhileReady(const rdma::Event& event, absl::Time now);
+  Change Disconnected(const rdma::Event& event, absl::Time now);
+  void Connect(absl::Time now);
+  void Pause(absl::Time now);
+  absl::Status SayHello(absl::Time now);
+  // Handles a frame before kMapping; true if it was the Welcome.
+  absl::StatusOr<bool> TakeGreeting(rdma::Bytes frame);
+  absl::Status TakeChallenge(rdma::Bytes frame);
+  absl::Status TakeRefused(rdma::Bytes frame) const;
+  absl::Status CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const;
+  absl::Status TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame);
+  absl::Status CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body);
+  absl::Status PostRead(uint64_t offset, uint32_t length);
+  void Watch(absl::Time now);
+
+  rdma::Transport& transport_;
+  const rdma::Memory& liveness_;
+  BufferPool& buffers_;
+  const Session& session_;
+  const ConnectionOptions options_;
+  std::minstd_rand random_;
+
+  State state_ = State::kIdle;
+  bool closing_ = false;
+  rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
+  absl::Status last_error_;
+  ServerTerms terms_;
+  rdma::ConnectionLimits limits_;
+  rdma::HelloBody hello_;                // as it was sent
+  absl::optional<rdma::Nonces> nonces_;  // of the answered challenge
+  std::unique_ptr<PartitionMaps> maps_;
+  Buffer buffer_;  // for the maps' pages and the watching READs; kept
+  index::ReadSpan map_read_;
+  bool probing_ = false;
+  int pauses_ = 0;  // since the last stable connection
+  uint64_t times_ready_ = 0;
+  absl::Time heard_at_ = absl::InfinitePast();
+  absl::Time ready_at_ = absl::InfinitePast();
+  absl::Time attempted_at_ = absl::InfiniteFuture();  // the attempt under way
+  absl::Time timer_ =
+      absl::InfinitePast();  // end of the attempt, the pause, the leaving; or of the probe
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_ENGINE_CONNECTION_H_

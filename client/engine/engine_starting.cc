@@ -1,0 +1,256 @@
+// How the engine's operations start: argument checks and copies.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/common/errors.h"
+#include "client/engine/engine.h"
+#include "rdma/wire/protocol.h"
+
+namespace osprey::client {
+
+absl::Status Engine::CheckRoom() const {
+  if (closed_) return ClosedError();
+  if (in_flight_ >= operations_max_) return TooManyOperationsError(in_flight_);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckKeyAlone(absl::string_view key) {
+  if (key.empty()) return EmptyKeyError();
+  if (key.size() > index::kKeyBytesMax) return KeyTooLongError(key.size(), index::kKeyBytesMax);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckKey(absl::string_view key) const {
+  if (absl::Status status = CheckKeyAlone(key); !status.ok()) return status;
+  return CheckRoom();
+}
+
+GetOperation& Engine::NewGet() {
+  if (free_gets_.empty()) {
+    gets_.push_back(std::make_unique<GetOperation>(context_));
+    free_gets_.push_back(gets_.back().get());
+  }
+  GetOperation& get = *free_gets_.back();
+  free_gets_.pop_back();
+  return get;
+}
+
+MessageOperation& Engine::NewMessage() {
+  if (free_messages_.empty()) {
+    messages_.push_back(std::make_unique<MessageOperation>(counters_));
+    free_messages_.push_back(messages_.back().get());
+  }
+  MessageOperation& message = *free_messages_.back();
+  free_messages_.pop_back();
+  return message;
+}
+
+void Engine::Started(Operation& operation) {
+  ++in_flight_;
+  next_deadline_ = std::min(next_deadline_, operation.deadline());
+}
+
+void Engine::Started(GetOperation& get) {
+  if (report_.TakesTime()) get.TakeTime(NowAnew());
+  new_.PushBack(get);
+  Started(static_cast<Operation&>(get));
+}
+
+void Engine::Defer(absl::AnyInvocable<void()> done) {
+  deferred_.push_back(std::move(done));
+  ++in_flight_;
+}
+
+// --- Reading
+
+absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
+                              Client::GetCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, want_value, deadline, std::move(done));
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
+                                 Client::ExistsCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
+                              Client::TtlCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
+  if (bytes < 1 || bytes > Client::kMeasureBytesMax) {
+    return BadOptionError("bytes", absl::StrCat(bytes),
+                          absl::StrCat("1 to ", Client::kMeasureBytesMax));
+  }
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  GetOperation& get = NewGet();
+  get.StartMeasure(bytes, deadline, std::move(done));
+  new_.PushBack(get);
+  Started(static_cast<Operation&>(get));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartScan(Scans::Request request) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  ++in_flight_;
+  next_deadline_ = std::min(next_deadline_, request.deadline);
+  scans_.Start(std::move(request));
+  return absl::OkStatus();
+}
+
+// --- Messages
+
+// Starts a request whose arguments are checked.
+absl::Status Engine::Start(MessageOperation::Request request) {
+  MessageOperation& message = NewMessage();
+  message.Start(std::move(request));
+  to_send_.PushBack(message);
+  Started(message);
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status NotStarted(const absl::Status& why) { return WithOutcome(why, Outcome::kNotApplied); }
+
+absl::Status CheckCondition(const WriteOptions& options, bool may_be_if_absent) {
+  if (!options.if_absent) return absl::OkStatus();
+  if (!may_be_if_absent) {
+    return BadConditionError("if_absent is for put alone");
+  }
+  if (options.if_version != 0) {
+    return BadConditionError("if_absent and if_version exclude each other: give one of them");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTtl(absl::Duration ttl) {
+  if (ttl == absl::InfiniteDuration() || (ttl > absl::ZeroDuration() && ttl <= kTtlMax()))
+    return absl::OkStatus();
+  return BadTtlError(ttl, kTtlMax());
+}
+
+}  // namespace
+
+// Checks the arguments of writes other than put.
+absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& options) const {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
+  if (status.ok() && options.ttl != absl::ZeroDuration()) status = NoTtlHereError();
+  return status;
+}
+
+absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
+  Buffer buffer;
+  if (value.empty()) return buffer;
+  buffer = value_buffers_.Take(value.size());
+  if (!buffer.valid()) return value_buffers_.error();
+  std::memcpy(buffer.data(), value.data(), value.size());
+  return buffer;
+}
+
+absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
+                              const WriteOptions& options) const {
+  absl::Status status = CheckKey(key);
+  if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
+  if (status.ok() && options.ttl != absl::ZeroDuration()) status = CheckTtl(options.ttl);
+  const uint64_t known_max = connection_->value_bytes_max();
+  const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
+  if (status.ok() && value_length > value_bytes_max)
+    status = ValueTooLongError(value_length, value_bytes_max);
+  return status.ok() ? status : NotStarted(status);
+}
+
+absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
+                              const WriteOptions& options, absl::Time deadline,
+                              Client::WriteCallback done) {
+  if (absl::Status status = CheckPut(key, value.size(), options); !status.ok()) return status;
+  absl::StatusOr<Buffer> copy = CopyOf(value);
+  if (!copy.ok()) return NotStarted(copy.status());
+  MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
+  request.value = *std::move(copy);
+  request.value_length = value.size();
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
+                                 absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
+  return Start({rdma::Opcode::kDelete, key, options, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
+                                    absl::Time deadline, Client::IncrementCallback done) {
+  if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
+  MessageOperation::Request request(rdma::Opcode::kIncrement, key, options, deadline,
+                                    std::move(done));
+  request.by = by;
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
+                                 const WriteOptions& options, absl::Time deadline,
+                                 Client::WriteCallback done) {
+  absl::Status status = CheckChange(key, options);
+  const uint64_t bytes = key.size() + value.size();
+  if (status.ok() && bytes > connection_->append_bytes_max())
+    status = AppendTooLongError(bytes, connection_->append_bytes_max());
+  if (!status.ok()) return NotStarted(status);
+  absl::StatusOr<Buffer> copy = CopyOf(value);
+  if (!copy.ok()) return NotStarted(copy.status());
+  MessageOperation::Request request(rdma::Opcode::kAppend, key, options, deadline, std::move(done));
+  request.value = *std::move(copy);
+  request.value_length = value.size();
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartExpire(absl::string_view key, absl::Duration ttl,
+                                 const WriteOptions& options, absl::Time deadline,
+                                 Client::WriteCallback done) {
+  absl::Status status = CheckChange(key, options);
+  if (status.ok()) status = CheckTtl(ttl);
+  if (!status.ok()) return NotStarted(status);
+  MessageOperation::Request request(rdma::Opcode::kExpire, key, options, deadline, std::move(done));
+  request.ttl = ttl;
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartTouch(absl::string_view key, absl::Time deadline,
+                                Client::WriteCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  return Start({rdma::Opcode::kTouch, key, {}, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartFlush(absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return NotStarted(status);
+  return Start({rdma::Opcode::kFlush, "", {}, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartPing(absl::Time deadline, Client::WriteCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  return Start({rdma::Opcode::kPing, "", {}, deadline, std::move(done)});
+}
+
+absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallback done) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  return Start({rdma::Opcode::kStats, "", {}, deadline, std::move(done)});
+}
+
+}  // namespace osprey::client

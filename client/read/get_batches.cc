@@ -1,0 +1,202 @@
+#include "client/read/get_batches.h"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "client/common/errors.h"
+
+namespace osprey::client {
+
+namespace {
+
+// READs land at the start of CPU cache lines.
+constexpr uint32_t kLandingStep = 64;
+
+std::string TextOf(index::ByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+}  // namespace
+
+bool GetGroups::HasRoom(const ReadBatches::Source& source, size_t count) {
+  if (transport_.ReadRoom(source.connection) < count) return false;
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(groups_.size()));
+    groups_.push_back(std::make_unique<Group>());
+    for (Member& member : groups_.back()->members)
+      member.lookup = std::make_unique<KeyLookup>(context_);
+  }
+  Buffer& buffer = groups_[free_.back()]->buffer;
+  if (!buffer.valid()) buffer = buffers_.Take(kGetsMax * kReadBytesMax);
+  return buffer.valid();
+}
+
+void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
+                      const GroupedCall& call, absl::Span<const GroupedGet> gets, absl::Time now,
+                      Owner& owner) {
+  assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
+  const uint32_t number = free_.back();
+  free_.pop_back();
+  Group& group = *groups_[number];
+  group.call = call;
+  for (size_t i = 0; i < gets.size(); ++i) {
+    Member& member = group.members[i];
+    member.get = gets[i];
+    member.lookup->Prepare(maps, member.get.key, {});
+    // (Prefetching does not help a single lookup.)
+    if (gets.size() > 1) member.lookup->Prefetch();
+  }
+  for (size_t i = 0; i < gets.size(); ++i) {
+    Member& member = group.members[i];
+    Follow(source, group, member, member.lookup->Begin(), owner);
+  }
+  Post(source, number, now, owner);
+}
+
+// For a lookup without an answer: another READ of the group, if that suffices and fits its buffer.
+// Otherwise an operation.
+void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& member,
+                       const KeyLookup::Step& step, Owner& owner) {
+  const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
+                     step.length <= std::min(kReadBytesMax, source.read_bytes_max);
+  if (!reads) {
+    owner.GoOn(group.call, member.get, member.lookup, step);
+    member.get.answer = nullptr;
+    return;
+  }
+  member.read = {member.lookup->offset() + step.offset, step.length};
+  if (Member& place = group.members[group.reading++]; &place != &member) std::swap(place, member);
+}
+
+void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
+                     Owner& owner) {
+  Group& group = *groups_[number];
+  if (group.reading == 0) return Free(number);
+  std::byte* const buffer = group.buffer.data();
+  const rdma::Memory* const memory = &group.buffer.memory();
+  uint32_t at = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < group.reading; ++i) {
+    Member& member = group.members[i];
+    member.lands_at = at;
+    rdma::ReadRequest& read = chain_[i];
+    read.remote_address = source.region.address + member.read.offset;
+    read.remote_key = source.region.key;
+    read.segments[0] = {buffer + at, member.read.length, memory};
+    at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
+    bytes += member.read.length;
+  }
+  const absl::Span<const rdma::ReadRequest> chain(chain_.data(), group.reading);
+  // The connection has just ended.
+  if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
+    BeginAnew(group, owner);
+    return Free(number);
+  }
+  context_.counters.reads += group.reading;
+  context_.counters.read_bytes += bytes;
+  group.posted_at = now;
+  if (outstanding_++ == 0) progress_at_ = now;
+}
+
+void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
+                     absl::Time now, Owner& owner) {
+  const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
+  assert(number < groups_.size());
+  --outstanding_;
+  progress_at_ = now;
+  Group& group = *groups_[number];
+  if (!believe) {
+    BeginAnew(group, owner);
+    return Free(number);
+  }
+  const auto clock = [&] { return owner.ClockSince(group.posted_at); };
+  const index::Lookup::TimeOfRead time(clock);
+  const size_t landed = std::exchange(group.reading, 0);
+  for (size_t i = 0; i < landed; ++i) {
+    Member& member = group.members[i];
+    const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
+    if (member.lookup->Glances()) {
+      if (const index::Glance glance = member.lookup->Glance(bytes); glance.hit()) {
+        member.get.answer->emplace(
+            Value{TextOf(glance.value()), glance.cas_version(), absl::InfiniteDuration()});
+        continue;
+      }
+    }
+    const KeyLookup::Step step = member.lookup->Resume(bytes, time);
+    if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
+  }
+  if (group.reading < landed) {
+    const absl::Span<Member> answered(&group.members[group.reading], landed - group.reading);
+    if (owner.IsLate(group.call.deadline)) {
+      for (const Member& member : answered) {
+        if (member.get.answer != nullptr) *member.get.answer = DeadlineError();
+      }
+    }
+    CountOut(group, answered, owner);
+  }
+  Post(source, number, now, owner);
+}
+
+bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer) {
+  if (step.kind == index::Lookup::Kind::kMiss) {
+    answer = AbsentError();
+    return true;
+  }
+  if (step.kind != index::Lookup::Kind::kHit) return false;
+  answer.emplace(Value{TextOf(step.value), step.version, TtlOf(step)});
+  return true;
+}
+
+// Counts out the answered members, except those that an operation continues.
+void GetGroups::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
+  size_t count = 0;
+  size_t hits = 0;
+  for (Member& member : answered) {
+    const GroupedGet& get = member.get;
+    if (get.answer == nullptr) continue;
+    member.lookup->Drop();
+    ++count;
+    if (get.answer->ok()) {
+      ++hits;
+    } else if (absl::IsNotFound(get.answer->status())) {
+      ++context_.counters.misses;
+    }
+    if (get.begun_at != absl::InfinitePast()) owner.Timed(get.begun_at);
+  }
+  context_.counters.gets += count;
+  context_.counters.hits += hits;
+  *group.call.unanswered -= count;
+  owner.Answered(count);
+}
+
+void GetGroups::BeginAnew(Group& group, Owner& owner) {
+  for (size_t reading = std::exchange(group.reading, 0), i = 0; i < reading; ++i) {
+    group.members[i].lookup->Drop();
+    owner.BeginAnew(group.call, group.members[i].get);
+  }
+}
+
+void GetGroups::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
+  for (const std::unique_ptr<Group>& group : groups_) {
+    if (group->reading == 0 || now < group->call.deadline) continue;
+    const absl::Span<Member> late(group->members.data(), std::exchange(group->reading, 0));
+    for (Member& member : late) *member.get.answer = error;
+    CountOut(*group, late, owner);
+  }
+}
+
+absl::Time GetGroups::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const std::unique_ptr<Group>& group : groups_) {
+    if (group->reading > 0) next = std::min(next, group->call.deadline);
+  }
+  return next;
+}
+
+void GetGroups::ReleaseBuffers() {
+  for (uint32_t number : free_) groups_[number]->buffer.Reset();
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,108 @@
+// The location cache: the last known places of items. A hint from it saves a GET the READ of the
+// window.
+//
+//   SlotCache cache(16 << 20);
+//   hint = cache.Find({home, fingerprint});          // 0: none
+//   cache.Saw(line, slot);                           // a window held it, of any key
+//   cache.Used({home, fingerprint}, line, slot);     // and it led to this key
+//   cache.Worked / cache.Failed({home, fingerprint}, hint);
+//
+// An entry is the slot word itself (8 bytes). Its fingerprint distinguishes keys. Its kind is the
+// same in every slot, so its two bits hold the state:
+//
+//              Saw, Wrote                    Failed                 Failed
+//   (empty) ---------------> good ------------------> failed once ---------> failing: no hint given
+//                             ^                          |    ^                  |
+//                             +--------- Worked ---------+    +---- Saw again ---+
+//                                                                   at the same place
+//
+// A key that other clients often move would cost a wasted READ each time. Its hints stop after two
+// failures. The windows that are READ meanwhile show when they are right again.
+//
+// Entries are in sets of 8 (a CPU cache line), chosen by line and fingerprint. The slots of a
+// window are cached under the line that holds them. A key's home is that line or the one before, so
+// a lookup searches both sets. Keys used last are first in their set; the last entry is evicted
+// from a full set. A slot that was only seen enters at the end, so that neighbours of the keys in
+// use do not evict them.
+//
+// A wrong hint costs READs and nothing else (R3): this class checks no value that a server sends.
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_CLIENT_READ_LOCATION_CACHE_H_
+#define OSPREY_CLIENT_READ_LOCATION_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "index/layout/hash.h"
+
+namespace osprey::client {
+
+class SlotCache {
+ public:
+  static constexpr size_t kWays = 8;
+  static constexpr uint64_t kSetBytes = kWays * sizeof(uint64_t);
+
+  // The name of a key here: its home line, by its offset in the region or any other fixed name of a
+  // line. `home` 0: unknown; nothing is found or noted.
+  struct Place {
+    uint64_t home = 0;
+    uint32_t fingerprint = 0;
+  };
+
+  // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. It
+  // reserves the memory now and commits it as it is used.
+  explicit SlotCache(uint64_t bytes_max);
+  ~SlotCache();
+  SlotCache(const SlotCache&) = delete;
+  SlotCache& operator=(const SlotCache&) = delete;
+
+  // Prefetches the cache lines for Find: the cache is larger than the CPU's. Several keys
+  // prefetched at once cost as much as one.
+  void Prefetch(Place place) const;
+  // A slot for a lookup to begin with, or 0.
+  uint64_t Find(Place place) const;
+  // The lookup that began with `slot` found the key there, or did not.
+  void Worked(Place place, uint64_t slot);
+  void Failed(Place place, uint64_t slot);
+  // A window shows `slot` at `line` (index::SlotSeen).
+  void Saw(uint64_t line, uint64_t slot);
+  // The slot that was Seen there led to the key.
+  void Used(Place place, uint64_t line, uint64_t slot);
+  // The server has written the key at `slot`; 0: it is deleted, or in the line itself.
+  void Wrote(Place place, uint64_t slot);
+  // The key is absent, or in the line itself.
+  void Forget(Place place) { Wrote(place, 0); }
+  // Another server: clears the cache.
+  void Clear();
+
+  uint64_t bytes() const { return set_count_ * kSetBytes; }
+
+ private:
+  // In the place of a slot's kind.
+  enum class State : uint64_t { kEmpty = 0, kGood = 1, kFailedOnce = 2, kFailing = 3 };
+  struct alignas(kSetBytes) Set {
+    uint64_t ways[kWays];
+  };
+
+  static State StateOf(uint64_t entry) { return static_cast<State>(entry >> 62); }
+  static uint64_t WithState(uint64_t word, State state) {
+    return (word << 2 >> 2) | static_cast<uint64_t>(state) << 62;
+  }
+  static bool SamePlace(uint64_t entry, uint64_t slot) { return (entry ^ slot) << 2 == 0; }
+  static uint64_t* Locate(Set& set, uint32_t fingerprint);
+  static void MoveToFront(Set& set, uint64_t* entry);
+  static void Erase(Set& set, uint32_t fingerprint);
+  static void Note(uint64_t& entry, uint64_t slot);
+  Set& SetOf(uint64_t line, uint32_t fingerprint) const;
+  bool on() const { return set_count_ != 0; }
+
+  uint64_t set_count_ = 0;  // a power of two, or 0
+  Set* sets_ = nullptr;     // of set_count_, mapped
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_READ_LOCATION_CACHE_H_

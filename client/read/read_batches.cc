@@ -1,0 +1,88 @@
+#include "client/read/read_batches.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace osprey::client {
+
+size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Time now) {
+  const size_t room = transport_.ReadRoom(source.connection);
+  chain_.clear();
+  entries_.clear();
+  get_reads_ = get_read_bytes_ = 0;
+  uint64_t chain_bytes = 0;
+  for (Operation* next = to_read.first(); next != nullptr; next = OperationQueue::Next(*next)) {
+    auto& operation = static_cast<GetOperation&>(*next);
+    if (chain_.size() == room || chain_bytes >= kChainBytesMax) break;
+    const uint32_t length = operation.read().length;
+    Buffer& buffer = operation.buffer();
+    if (buffer.size() < length) {
+      buffer.Reset();
+      buffer = buffers_.Take(length);
+      // Buffers come back when other operations end. Operations behind this one wait, too, or a
+      // long value would never get a buffer.
+      if (!buffer.valid()) break;
+    }
+    AddReads(source, operation, room, now, chain_bytes);
+  }
+  if (chain_.empty()) return 0;
+
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(batches_.size()));
+    batches_.emplace_back();
+  }
+  const uint32_t index = free_.back();
+  // The connection has just ended: the operations stay in their queue until its last event.
+  if (!transport_.PostReads(source.connection, chain_, index + 1).ok()) return 0;
+  free_.pop_back();
+  counters_.reads += get_reads_;
+  counters_.read_bytes += get_read_bytes_;
+  if (outstanding_++ == 0) progress_at_ = now;
+  batches_[index].swap(entries_);
+  for (uint32_t i = 0; i < batches_[index].size(); ++i) {
+    Entry& entry = batches_[index][i];
+    OperationQueue::Remove(*entry.operation);
+    entry.buffer = std::move(entry.operation->buffer());
+    entry.operation->set_state(GetOperation::State::kReading);
+    entry.operation->batch = index;
+    entry.operation->batch_entry = i;
+  }
+  return batches_[index].size();
+}
+
+// Adds as many READs as the rest of the span of `operation` needs, or as the limits allow.
+void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t room,
+                           absl::Time now, uint64_t& chain_bytes) {
+  const index::ReadSpan& wanted = operation.read();
+  // The lookup guarantees it; a READ out of range would break the connection.
+  assert(wanted.length > 0 && wanted.length <= source.region.length &&
+         wanted.offset <= source.region.length - wanted.length);
+  uint32_t landed = operation.landed();
+  const size_t chain_before = chain_.size();
+  const uint64_t bytes_before = chain_bytes;
+  if (landed == 0) operation.set_posted_at(now);
+  while (landed < wanted.length && chain_.size() < room) {
+    const uint32_t bytes = std::min(wanted.length - landed, source.read_bytes_max);
+    rdma::ReadRequest read;
+    read.remote_address = source.region.address + wanted.offset + landed;
+    read.remote_key = source.region.key;
+    read.segments[0] = {operation.buffer().data() + landed, bytes, &operation.buffer().memory()};
+    chain_.push_back(read);
+    landed += bytes;
+    chain_bytes += bytes;
+  }
+  entries_.push_back({&operation, Buffer(), landed});
+  if (operation.is_measure()) return;
+  get_reads_ += chain_.size() - chain_before;
+  get_read_bytes_ += chain_bytes - bytes_before;
+}
+
+void ReadBatches::Abandon(GetOperation& operation) {
+  assert(operation.state() == GetOperation::State::kReading);
+  Entry& entry = batches_[operation.batch][operation.batch_entry];
+  assert(entry.operation == &operation);
+  entry.operation = nullptr;
+}
+
+}  // namespace osprey::client

@@ -1,0 +1,138 @@
+#include "index/layout/item.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "index/layout/hash.h"
+#include "index/layout/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// Keeps the words of a header from cancelling each other.
+constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
+constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
+
+// A sum of bijections, each of one word. A change of one word alone changes the sum.
+uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
+  const bool without_cas = Seeded(SeededBug::kChecksumWithoutVersion);
+  const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
+  const uint64_t words = Mix(header.length_word ^ kLengthWordSalt) ^ Mix(cas_word ^ kCasWordSalt);
+  return RecordChecksum(words, header.record.version, header.record.tag, place);
+}
+
+absl::string_view KeyIn(ByteSpan bytes, ItemTag tag) {
+  const uint64_t from = std::min<uint64_t>(sizeof(ItemHeader), bytes.size());
+  const uint64_t length = std::min<uint64_t>(tag.key_length, bytes.size() - from);
+  return {reinterpret_cast<const char*>(bytes.data() + from), length};
+}
+
+// An item longer than the bytes read cannot be checked. It is READ in full only if the bytes read
+// are consistent with the key's item. Otherwise arbitrary bytes could make a reader fetch any
+// amount.
+ItemReading JudgeLonger(ByteSpan bytes, ItemTag tag, uint64_t needed, absl::string_view key) {
+  const absl::string_view begun = KeyIn(bytes, tag);
+  const bool plausible = tag.state == ItemState::kLive && tag.key_length == key.size() &&
+                         key.substr(0, begun.size()) == begun;
+  if (!plausible) return {};
+  ItemReading reading;
+  reading.verdict = ItemVerdict::kTooShort;
+  reading.bytes_needed = needed;
+  return reading;
+}
+
+ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
+                       absl::string_view key) {
+  ItemReading reading;
+  if (tag.state != ItemState::kLive && !Seeded(SeededBug::kStateNotCompared)) {
+    reading.verdict = ItemVerdict::kDead;
+    return reading;
+  }
+  if (KeyIn(record, tag) != key && !Seeded(SeededBug::kKeyNotCompared)) {
+    reading.verdict = ItemVerdict::kOther;
+    return reading;
+  }
+  reading.verdict = ItemVerdict::kLive;
+  const ItemFields fields = ItemFields::Unpack(header);
+  reading.cas_version = fields.cas_version;
+  reading.expiry_ns = fields.expiry_ns;
+  reading.value = record.subspan(sizeof(ItemHeader) + tag.key_length, fields.value_length);
+  return reading;
+}
+
+// Whether `bytes` holds `key` at an item's key position.
+bool HoldsKey(ByteSpan bytes, absl::string_view key) {
+  if (bytes.size() < sizeof(ItemHeader) + key.size()) return false;
+  return std::memcmp(bytes.data() + sizeof(ItemHeader), key.data(), key.size()) == 0;
+}
+
+}  // namespace
+
+uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place) {
+  return data_hash ^ HeaderTerm(header, place);
+}
+
+uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place) {
+  return header.record.checksum ^ HeaderTerm(header, place);
+}
+
+bool ItemIsWhole(ByteSpan item, RecordPlace place) {
+  assert(item.size() >= sizeof(ItemHeader));
+  ItemHeader header;
+  std::memcpy(&header, item.data(), sizeof(header));
+  if (IsBeingWritten(header.record.version)) return false;
+  return header.record.checksum ==
+         ItemChecksum(HashBytes(item.subspan(sizeof(ItemHeader))), header, place);
+}
+
+ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
+  assert(bytes.size() >= sizeof(ItemHeader));
+  ItemHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const ItemTag tag = ItemTag::Unpack(header.record.tag);
+  if (IsBeingWritten(header.record.version)) return {};
+  const uint64_t value_length = ItemFields::Unpack(header).value_length;
+  if (tag.key_length > kKeyBytesMax || value_length > kValueBytesMax) return {};
+  const uint64_t needed = ItemBytes(tag.key_length, value_length);
+  if (needed > bytes.size()) return JudgeLonger(bytes, tag, needed, key);
+  const ByteSpan record = bytes.first(needed);
+  if (!Seeded(SeededBug::kNoItemChecksum) && !ItemIsWhole(record, place)) return {};
+  return JudgeWhole(record, header, tag, key);
+}
+
+ItemReading ReadAnyItem(ByteSpan bytes, RecordPlace place) {
+  assert(bytes.size() >= sizeof(ItemHeader));
+  ItemHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const ItemTag tag = ItemTag::Unpack(header.record.tag);
+  const absl::string_view begun = KeyIn(bytes, tag);
+  const ItemFields fields = ItemFields::Unpack(header);
+  ItemReading reading = ReadItem(bytes, place, begun);
+  const bool possible = !IsBeingWritten(header.record.version) && tag.key_length <= kKeyBytesMax &&
+                        fields.value_length <= kValueBytesMax;
+  const uint64_t needed = ItemBytes(tag.key_length, fields.value_length);
+  if (possible && needed > bytes.size() && tag.state == ItemState::kLive && tag.key_length > 0) {
+    reading.verdict = ItemVerdict::kTooShort;
+    reading.bytes_needed = needed;
+  }
+  if (reading.verdict != ItemVerdict::kLive && reading.verdict != ItemVerdict::kTooShort)
+    return reading;
+  reading.cas_version = fields.cas_version;
+  reading.expiry_ns = fields.expiry_ns;
+  reading.value_length = fields.value_length;
+  if (begun.size() == tag.key_length) reading.key = begun;
+  return reading;
+}
+
+// The tag is not used. It changes when the item dies, and a torn tag may name any state and any key
+// length.
+ItemReading ReadItemHead(ByteSpan bytes, RecordPlace place, absl::string_view key) {
+  ItemReading reading = ReadItem(bytes, place, key);
+  if (reading.verdict == ItemVerdict::kTorn && !HoldsKey(bytes, key)) {
+    reading.verdict = ItemVerdict::kOther;
+  }
+  return reading;
+}
+
+}  // namespace osprey::index

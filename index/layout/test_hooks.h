@@ -1,0 +1,152 @@
+// Observers and faults for tests. In production kTestHooks is false, every function here is
+// constant and empty, and the compiler removes the calls.
+//
+// The libraries of this module are built twice (index/BUILD): `//index/writer`, and for tests
+// `//index/writer:writer_hooked`, with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer before every
+// store into the region, so that a test can run readers between any two stores of a write. On
+// demand it also makes the mistakes that the rules of index/README.md exclude, so that a test can
+// show that it detects them.
+
+#ifndef OSPREY_INDEX_LAYOUT_TEST_HOOKS_H_
+#define OSPREY_INDEX_LAYOUT_TEST_HOOKS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace osprey::index {
+
+class Table;
+
+// Each is one mistake, with the rule that it breaks. tests/simulation/mutation_test.cc runs them all in the
+// simulation. tests/index/index_mutants_test.cc runs most of them on the table alone.
+enum class SeededBug {
+  kNone,
+  // Writers.
+  kNewItemLiveBeforeOldIsDead,  // W2
+  kNoDeadMarkOnUpdate,          // W2
+  kNoDeadMarkOnDelete,          // W2
+  kNoDeadMarkOnPromotion,       // W2
+  kSlotClearedBeforeDeadMark,   // W2, delete
+  kMoveInsideWindow,            // W3
+  kMoveFromWindowToChain,       // W3
+  kPullBackIntoSecondLine,      // W3
+  kChainSourceClearedFirst,     // W3
+  kMiddleOfChainUnlinked,       // W3: a line that is not the chain's last is unlinked and reused
+  kDirectoryBeforeCopy,         // W7: the directory names the halves while their lines are empty
+  kOldLinesNotPoisoned,         // W7
+  kGenerationKeptOnReuse,       // W7: a unit has the same generation in all its uses
+  kWriteDuringSplit,            // W7: between the copy and its publication
+  kNoDeadMarkOnMove,            // W2, compaction
+  kChangedItemMoved,            // W2, compaction: the copy is of the item before a write
+  kExpiryIgnored,               // R8, server: an expired key counts as present
+  kNoSecondLook,  // R8, server: a key's life is extended without the second clock read
+  // Both sides: input that the checksum does not cover.
+  kNoItemChecksum,
+  // Neither the record's version nor an item's cas version, which would replace it.
+  kChecksumWithoutVersion,
+  kChecksumWithoutOffset,
+  kChecksumWithoutIncarnation,
+  // Readers.
+  kDeadIsMiss,                  // R1
+  kKeyNotCompared,              // validation
+  kPiecesNotVerified,           // validation, of a value that is READ in pieces
+  kSightingBelieved,            // validation, of a line found by the mapped probe
+  kScanNotConfirmed,            // Scan: followed lines may have changed
+  kStateNotCompared,            // validation
+  kFingerprintNotConfirmed,     // R2
+  kConfirmedBySlot,             // R2: the line's slots instead of its version
+  kChainMissNotConfirmed,       // R2
+  kChainMissConfirmedTooEarly,  // R2: before the chain's last READ
+  kGenerationOfOneLine,         // R2
+  kGenerationUnchecked,         // R2
+  kAbsentByLatestTime,          // R8: absent by the latest possible time
+  kPresentByEarliestTime,       // R8: present by the earliest possible time
+  kClientClockSlewed,           // R8: bounds of the server's clock by a slewed clock
+  // The server.
+  kServerClockSlewed,  // R8: the server judges expiries by a slewed clock
+  kVersionsRepeat,     // W1: each incarnation counts its cas versions from 1
+  kAckBeforePublish,   // W8: a PUT is answered before it is executed
+};
+
+#ifdef OSPREY_INDEX_TEST_HOOKS
+
+inline constexpr bool kTestHooks = true;
+
+class StoreObserver {
+ public:
+  virtual ~StoreObserver() = default;
+  virtual void BeforeStore() = 0;
+  // Called instead of BeforeStore before the store of a record's first word, by which readers tell
+  // its states apart.
+  virtual void BeforeFirstWord() { BeforeStore(); }
+  // kWriteDuringSplit only: the test writes here.
+  virtual void BetweenCopyAndPublish(Table&) {}
+  // The stores that follow end this key.
+  virtual void BeforeEviction(absl::string_view) {}
+};
+
+// Process-wide, for tests of one thread.
+inline StoreObserver* store_observer = nullptr;
+inline SeededBug seeded_bug = SeededBug::kNone;
+
+// Compaction continues even if no space is needed.
+inline bool compaction_forced = false;
+
+// Each step evicts so many keys, whatever their counters, even if no memory is needed.
+inline uint32_t evictions_forced = 0;
+
+// The most bytes that one step of compaction moves, and the longest items that a lookup READs
+// whole; 0: as shipped.
+inline uint64_t compaction_bytes_max = 0;
+inline uint64_t whole_read_bytes_max = 0;
+
+// A Put is written in place wherever it fits there, as if there were no space for a copy.
+inline bool rewriting_forced = false;
+
+inline bool RewritingForced() { return rewriting_forced; }
+inline bool CompactionForced() { return compaction_forced; }
+inline uint64_t CompactionBytesMax(uint64_t shipped) {
+  return compaction_bytes_max == 0 ? shipped : std::min(shipped, compaction_bytes_max);
+}
+inline uint64_t WholeReadBytesMax(uint64_t shipped) {
+  return whole_read_bytes_max == 0 ? shipped : std::min(shipped, whole_read_bytes_max);
+}
+inline uint32_t EvictionsForced() { return evictions_forced; }
+inline void ObserveEviction(absl::string_view key) {
+  if (store_observer != nullptr) store_observer->BeforeEviction(key);
+}
+inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
+inline void ObserveStore() {
+  if (store_observer != nullptr) store_observer->BeforeStore();
+}
+inline void ObserveFirstWord() {
+  if (store_observer != nullptr) store_observer->BeforeFirstWord();
+}
+inline void ObserveCopiedHalves(Table& table) {
+  if (store_observer != nullptr && Seeded(SeededBug::kWriteDuringSplit)) {
+    store_observer->BetweenCopyAndPublish(table);
+  }
+}
+
+#else
+
+inline constexpr bool kTestHooks = false;
+
+constexpr bool RewritingForced() { return false; }
+constexpr bool CompactionForced() { return false; }
+constexpr uint32_t EvictionsForced() { return 0; }
+constexpr uint64_t CompactionBytesMax(uint64_t shipped) { return shipped; }
+constexpr uint64_t WholeReadBytesMax(uint64_t shipped) { return shipped; }
+constexpr void ObserveEviction(absl::string_view) {}
+constexpr bool Seeded(SeededBug) { return false; }
+constexpr void ObserveStore() {}
+constexpr void ObserveFirstWord() {}
+constexpr void ObserveCopiedHalves(Table&) {}
+
+#endif
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_LAYOUT_TEST_HOOKS_H_

@@ -1,0 +1,284 @@
+// The reader: finds a key in a table by RDMA READs alone.
+//
+// A Lookup is a resumable state machine without I/O, clock or memory of its own. It requests bytes,
+// takes a private copy of them, and interprets it. index/README.md has its rules (R1, R2 …) and why
+// the answer is linearizable.
+//
+//   RegionMap map(incarnation, region_bytes);            // once per connection
+//   … map.NextRead() / map.Apply(bytes) until map.ready()
+//   Lookup lookup(map, key, hint);
+//   Lookup::Step step = lookup.Start();
+//   while (step.kind == Lookup::Kind::kRead) {
+//     bytes = READ(step.offset, step.length);            // step.backoff > 0: wait a little first
+//     step = lookup.Resume(bytes);
+//   }
+//
+// A long value (LookupOptions) comes in pieces instead, directly into the caller's buffer. The step
+// is then kReadValue, and the caller does this:
+//
+//     READs [step.offset, step.offset + step.value_length), in whatever pieces, several at a time
+//     lookup.TakeValue(piece);                           // each piece, in order, as it lands
+//     step = lookup.FinishValue();                       // a hit; or torn: another READ
+//
+// For any bytes a Lookup stays within the region and within its bounds. Its only failure is to ask
+// the server.
+
+#ifndef OSPREY_INDEX_READER_LOOKUP_H_
+#define OSPREY_INDEX_READER_LOOKUP_H_
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "index/layout/hash.h"
+#include "index/layout/item.h"
+#include "index/layout/layout.h"
+#include "index/layout/line.h"
+#include "index/reader/directory_cache.h"
+#include "index/reader/inline_probe.h"
+#include "index/reader/server_time.h"
+
+namespace osprey::index {
+
+// The longest READ that a lookup requests: an item with a value of 256 KiB. Of a longer one, it
+// requests header and key first, and then the value in pieces.
+inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
+inline constexpr uint64_t kLookupReadBytesMax =
+    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax)));
+
+struct LookupOptions {
+  // Items with a longer READ come in pieces. At most kLookupReadBytesMax; less in tests.
+  uint64_t whole_read_bytes_max = kLookupReadBytesMax;
+  // If false, a long value is not READ: the step is kAskServer instead.
+  bool want_value = true;
+  // Not 0: since the lookup's GET began, the server has answered that the key exists with this cas
+  // version. An item of this version is a hit whatever its expiry.
+  uint64_t present_version = 0;
+};
+
+// R4: the bounds of a lookup, after which it asks the server.
+inline constexpr int kReadsMax = 64;        // READs in all
+inline constexpr int kReadAttemptsMax = 8;  // torn records in all
+inline constexpr int kItemAttemptsMax = 2;  // torn in a row at one item; then READ the line
+inline constexpr int kRestartsMax = 8;      // from the window
+inline constexpr int kRefreshesMax = 3;     // of the map
+
+// The READs of a GET and their reasons, for the client's counters.
+struct LookupCounters {
+  uint32_t reads = 0;
+  uint32_t torn = 0;         // records rejected because of a concurrent write
+  uint32_t stale_hints = 0;  // the hint's item was dead or another's
+  uint32_t restarts = 0;
+};
+
+class Lookup {
+ public:
+  enum class Kind {
+    kRead,       // READ [offset, offset + length) and Resume
+    kReadValue,  // READ [offset, offset + value_length) in pieces, TakeValue each, FinishValue
+    kHit,        // `value` and `version`; `slot` as a hint for next time (0: inline)
+    kMiss,       // absent at an instant since Start
+    kAskServer,  // bounds are used up, or the bytes are invalid: GET by message
+  };
+  struct Step {
+    Kind kind = Kind::kAskServer;
+    uint64_t offset = 0;
+    uint32_t length = 0;
+    int backoff = 0;            // kRead: how many times in a row this was torn; 0: READ at once
+    uint64_t value_length = 0;  // kReadValue: bytes
+    ByteSpan value;             // kHit: within the bytes given to the last Resume, unless in_pieces
+    bool in_pieces = false;     // kHit: the value consists of the pieces given to TakeValue
+    uint64_t version = 0;       // kHit
+    uint64_t expiry_ns = 0;     // kHit: server time at which the key expires; 0: never
+    uint64_t landed_ns = 0;     // kHit of a key with an expiry: latest server time of its READ
+    uint64_t slot = 0;          // kHit
+    uint64_t line = 0;          // kHit by a line's slot: as SlotSeen::line; else 0
+  };
+
+  // `map` must be ready and outlive this; a lookup refreshes it if it is old. `key` must outlive
+  // this. `hint` is a slot from an earlier hit or reply, or 0.
+  Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
+  // For callers that have computed these already: `hash` is HashKey(key, map.hash_seed()), and
+  // `window` is map.WindowOf(hash), now or earlier.
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const RegionMap::Window& window,
+         const LookupOptions& options = {})
+      : map_(map), key_(key), hash_(hash), options_(options), window_(window) {
+    assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
+  }
+
+  // Replaces the key by an equal one at another address.
+  void set_key(absl::string_view key) { key_ = key; }
+
+  // While kRead is returned, the caller calls Resume with exactly the bytes requested. `time` gives
+  // bounds of the server's clock during that READ (server_time.h). Without it, the server must
+  // judge keys with an expiry. As a function it is called within Resume, and only for such keys: a
+  // clock read takes a good part of a GET's time.
+  using TimeOfRead = absl::FunctionRef<ServerTimeBounds()>;
+  Step Start() { return Start(hint_); }
+  Step Start(uint64_t hint);
+  Step Resume(ByteSpan bytes, TimeOfRead time);
+  Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {}) {
+    return Resume(bytes, [&time] { return time; });
+  }
+
+  // After kReadValue: TakeValue takes the value's bytes, private copies, in order and each once.
+  // FinishValue returns the result. The pieces are hashed and not kept. REQUIRES at FinishValue:
+  // the whole value was taken.
+  void TakeValue(ByteSpan piece);
+  Step FinishValue();
+
+  // The slots in the lines that the last Resume received and found whole.
+  absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
+
+  // The place of the hit that the last Resume or FinishValue returned, as an AccessHint of
+  // partition 0.
+  uint64_t AccessOf(const Step& hit) const;
+
+  const LookupCounters& counters() const { return counters_; }
+
+ private:
+  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+         const LookupOptions& options);
+
+  // The purpose of the READ under way.
+  //
+  //   Start -> kHint --------------------------------+--> hit
+  //     |        v (not there)                       |
+  //     +--> kWindow <----- restart -----+           |
+  //            |  ^                      |           |
+  //            |  +-- kHeader, kPage <- (old map)    |
+  //            v                                     |
+  //          kItem (each matching slot) -------------+
+  //            v
+  //          kChainLine (and its kItems), as often as there is a link
+  //            v
+  //          kConfirmChainLine, kConfirmWindow -----------> miss
+  //
+  // kHint and kItem are two READs, of head and value, if the item is long (head_only_).
+  enum class State {
+    kDone,
+    kHint,
+    kWindow,
+    kItem,
+    kChainLine,
+    kConfirmChainLine,
+    kConfirmWindow,
+    kHeader,
+    kPage,
+  };
+
+  // A line that was searched. Lines 0 and 1 are the window's, the others the chain's.
+  struct Searched {
+    uint64_t offset;
+    RecordHeader header;
+    // A slot's fingerprint matched but its item has another key. The lookup must confirm that the
+    // slot led there all the while.
+    bool doubtful;
+  };
+  struct Candidate {
+    uint64_t slot;
+    uint32_t line;  // index into searched_
+  };
+  // Result of the search for the key in a line.
+  enum class Found { kNothing, kKey, kNonsense };
+  static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
+
+  Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
+  Step ReadWindow(int backoff = 0);
+  Step ReadHome(int backoff);
+  Step ReadSlot(State state, uint64_t slot, int backoff = 0);
+  Step AskServer();
+  Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
+  Life LifeOf(uint64_t cas_version, uint64_t expiry_ns);
+  Step Miss();
+
+  ItemReading Judge(ByteSpan item_bytes) const;
+  Step ReadMore(ByteSpan bytes, uint64_t bytes_needed);
+  bool IsWithinSlot(uint64_t slot, uint64_t bytes) const;
+  Step ReadValue(ByteSpan head);
+
+  Step Take(ByteSpan bytes);
+  Step OnHint(ByteSpan bytes);
+  Step TornHint();
+  Step StaleHint();
+  Step OnWindow(ByteSpan bytes);
+  Step OnItem(ByteSpan bytes);
+  Step OnChainLine(ByteSpan bytes);
+  Step OnConfirmChainLine(ByteSpan bytes);
+  Step OnConfirmWindow(ByteSpan bytes);
+  Step OnHeader(ByteSpan bytes);
+  Step OnPage(ByteSpan bytes);
+
+  // Records the line as searched, its slots, and the next line of its chain. kKey: the line holds
+  // the key inline, as `item`.
+  Found Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item);
+  bool TakeLink(uint64_t link);
+  // SlotSeen::line of a line, by its index in searched_.
+  uint64_t FiledUnder(uint32_t number) const {
+    return number < 2 ? searched_[number].offset : window_.offset;
+  }
+  bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
+  // For a line of the window that has been searched.
+  bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
+    return IsOfGeneration(line_bytes, number, window_.generation);
+  }
+  bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
+  // Drops the slots seen in the last READ, which may be wrong.
+  void Disbelieve() { slots_seen_count_ = 0; }
+  bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
+  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // for a seeded bug
+  Step NextCandidate();
+  Step Conclude();
+  Step ConfirmNext();
+  Step TornLine();
+  Step TornItem();
+  Step Restart();
+  Step Refresh();
+
+  RegionMap& map_;
+  absl::string_view key_;
+  KeyHash hash_;
+  uint64_t hint_ = 0;
+  const LookupOptions options_;
+  RegionMap::Window window_;
+
+  State state_ = State::kDone;
+  uint64_t offset_ = 0;  // of the READ under way
+  uint64_t length_ = 0;
+  int torn_in_a_row_ = 0;
+  int restarts_ = 0;
+  int refreshes_ = 0;
+  bool confirmed_early_ = false;  // for a seeded bug
+  bool lengthened_ = false;       // the READ under way is the longer one of an item
+  bool head_only_ = false;        // the READ under way is of header and key of a long item
+  // Bounds of the last READ, if requested; for a long item, of its head's READ.
+  ServerTimeBounds time_;
+  const TimeOfRead* time_of_read_ = nullptr;  // within Resume
+
+  // Of the item whose value is being READ in pieces.
+  ItemHeader head_;
+  uint64_t value_left_ = 0;  // bytes not yet taken
+  absl::optional<BytesHasher> value_hasher_;
+
+  uint32_t page_ = 0;       // of the directory, in state kPage
+  uint64_t next_link_ = 0;  // the line after those searched; 0: none
+  uint32_t searched_count_ = 0;
+  uint32_t candidate_count_ = 0;
+  uint32_t candidate_next_ = 0;
+  uint32_t confirm_next_ = 0;
+  uint32_t slots_seen_count_ = 0;
+  LookupCounters counters_;
+  // Valid up to their counts and not initialised beyond: most lookups need few of them, and stay
+  // cheap to construct.
+  Searched searched_[kSearchedMax];
+  Candidate candidates_[2 * kLineWordsUsable];
+  SlotSeen slots_seen_[2 * kLineWordsUsable];
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_READER_LOOKUP_H_

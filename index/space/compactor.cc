@@ -1,0 +1,495 @@
+#include "index/space/compactor.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "index/layout/test_hooks.h"
+
+namespace osprey::index {
+namespace {
+
+// The most bytes that a write without space moves: some milliseconds of work.
+constexpr uint64_t kHelpBytesMax = 8 << 20;
+constexpr uint64_t kHelpItemsMax = 8192;
+constexpr int kHelpWindowsMax = 64;
+constexpr int kHelpSearchesMax = 8;
+
+// The most extents examined to choose a window: some tens of microseconds.
+constexpr uint64_t kExtentsSeenMax = 1024;
+
+// Dead items past their grace period that one step frees. Others wait for an allocation or a later
+// step.
+constexpr int kFreeDuePerStep = 8;
+
+// Free runs considered as destinations of moved items.
+constexpr size_t kFreeRunsSeenMax = 16;
+
+// Once the region is full, compaction keeps a free run of this part of item space, within these
+// bounds: a 128th.
+constexpr uint64_t kStockShareInverse = 128;
+constexpr uint64_t kStockPagesMin = 16;
+constexpr uint64_t kStockPagesMax = 1024;
+
+// Steps choose windows in which at most this part of the bytes, in percent, must be moved.
+constexpr uint64_t kStepCostPercentMax = 85;
+// A write takes any window: a full server's free space may be a few bytes in each slab.
+constexpr uint64_t kHelpCostPercentMax = 100;
+
+// The most items that one Clear moves or evicts: some milliseconds of work.
+constexpr uint64_t kClearItemsMax = 2048;
+// How long a window that is being cleared stays closed after the last Clear.
+constexpr absl::Duration kClearAwaitedMax() { return absl::Milliseconds(100); }
+
+// How long the compactor remembers the size of an item that found no space.
+constexpr absl::Duration kWantRemembered() { return absl::Seconds(10); }
+
+// After a pass without gain this part of item space must become free before the next one. So a full
+// server refuses writes quickly.
+constexpr uint64_t kRestShareInverse = 512;
+constexpr absl::Duration kRestMax() { return absl::Seconds(1); }
+
+// Windows in a row that could not be emptied, before compaction rests.
+constexpr int kGivenUpMax = 16;
+
+// A window whose last items are leased for longer is abandoned.
+constexpr absl::Duration kWaitingMax() { return absl::Seconds(10); }
+
+// Moves stop when no more cas versions than these are left, which the server's last writes may
+// need.
+constexpr uint64_t kVersionsKept = CasCounter::kLeftMax;
+
+}  // namespace
+
+Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
+    : writer_(writer), items_(items), space_(items.space()), replace_(std::move(replace)) {}
+
+// --- When to compact -------------------------------------------------------
+
+uint64_t Compactor::PagesWanted(absl::Time now) {
+  if (now >= wanted_until_) wanted_pages_ = 0;
+  // More than the run must be free: moved items need destinations.
+  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
+  const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
+  const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
+  return possible ? std::max(stock, wanted_pages_) : stock;
+}
+
+// Whether space has become free since compaction began to rest, or leases may have ended.
+bool Compactor::WorthTrying(absl::Time now) {
+  if (!resting_ || now >= resting_until_) return true;
+  const uint64_t more_bytes = (space_.pages_end() - space_.pages_begin()) / kRestShareInverse;
+  const uint64_t free_bytes = space_.FreeBytes();
+  resting_at_ = std::min(resting_at_, free_bytes);
+  return free_bytes >= resting_at_ + more_bytes;
+}
+
+void Compactor::Rest(absl::Time now) {
+  resting_ = true;
+  resting_until_ = now + kRestMax();
+  resting_at_ = space_.FreeBytes();
+  fruitless_pages_ = 0;
+  given_up_in_a_row_ = 0;
+}
+
+bool Compactor::StepWanted(absl::Time now) {
+  return state_ != State::kIdle || CompactionForced() || space_.IsDue(now) ||
+         space_.LargestFreeRun() < PagesWanted(now);
+}
+
+bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  CompactionBound left{bound.items, CompactionBytesMax(bound.bytes)};
+  bool freed = false;
+  for (int i = 0; i < kFreeDuePerStep; ++i) freed |= space_.FreeDue(now);
+  if (state_ != State::kIdle && now < cleared_until_) return freed;
+  switch (state_) {
+    case State::kIdle: {
+      const uint64_t pages = PagesWanted(now);
+      if (!CompactionForced()) {
+        if (space_.LargestFreeRun() >= pages) return freed;
+        if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
+      }
+      const absl::optional<Window> window =
+          CompactionForced() ? Choose(1, 100, now) : Choose(pages, kStepCostPercentMax, now);
+      if (window.has_value()) Enter(*window);
+      return freed || window.has_value() || !resting_;
+    }
+    case State::kMoving:
+      Move(left, now);
+      return true;
+    case State::kWaiting:
+      if (WindowIsFree()) {
+        Leave(true, now);
+      } else if (now >= waiting_until_) {
+        Leave(false, now);
+      }
+      return freed || state_ == State::kIdle;
+  }
+  return false;
+}
+
+bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  if (state_ == State::kIdle && space_.FreeBytes() < pages * kPageBytes) return false;
+  wanted_pages_ = std::max(wanted_pages_, pages);
+  wanted_until_ = now + kWantRemembered();
+  // A much larger window serves another write. The free space in it may be enough.
+  if (state_ != State::kIdle && window_.pages() > 4 * pages + kStockPagesMin) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  CompactionBound left{kHelpItemsMax, kHelpBytesMax};
+  int fruitless = 0;
+  for (int i = 0; i < kHelpWindowsMax; ++i) {
+    if (state_ == State::kIdle) {
+      if (space_.LargestFreeRun() >= pages) return true;
+      if (space_.FreeBytes() < pages * kPageBytes) return false;
+      if (fruitless == kHelpSearchesMax || !WorthTrying(now)) return false;
+      const absl::optional<Window> window = Choose(pages, kHelpCostPercentMax, now);
+      if (!window.has_value()) {
+        ++fruitless;
+        continue;
+      }
+      Enter(*window);
+    }
+    if (state_ == State::kMoving && !Move(left, now)) return false;
+    if (state_ != State::kWaiting) continue;
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  return space_.LargestFreeRun() >= pages;
+}
+
+absl::optional<uint64_t> Compactor::MakeSpan(uint64_t bytes, absl::Time now) {
+  if (bytes > kChunkBytesMax || !writer_.CasVersionsLeft(kVersionsKept)) return absl::nullopt;
+  const absl::optional<ItemSpace::Span> span = space_.FindSpan(bytes, now);
+  if (!span.has_value()) return absl::nullopt;
+  for (const uint64_t item : span->used) {
+    if (IsBeingWritten(writer_.Header(item).version)) return absl::nullopt;
+  }
+  space_.HoldSpan(*span);
+  for (const uint64_t from : span->used) {
+    if (IsDead(from)) continue;
+    const uint64_t item_bytes = items_.At(from).bytes;
+    const absl::optional<uint64_t> to = space_.AllocateForMove(item_bytes, Fit::kAny);
+    if (!to.has_value()) return space_.DropSpan(*span), absl::nullopt;
+    ItemCopy copy(writer_, from, *to, item_bytes);
+    while (!copy.complete()) copy.Continue(item_bytes);
+    ++stats_.moved_items;
+    stats_.moved_bytes += item_bytes;
+    replace_(from, copy.Finish(), now);
+  }
+  space_.EndGrace(now);
+  return space_.TakeSpan(*span);
+}
+
+bool Compactor::CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const {
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  uint64_t begin = space_.pages_begin();
+  uint64_t free_before = space_.PagesLeft();  // the middle of the region
+  for (const uint64_t item : pinned) {
+    const ItemSpace::Extent extent = space_.ExtentAt(item);
+    if (extent.begin > begin && (extent.begin - begin) / kPageBytes + free_before >= pages)
+      return true;
+    begin = extent.end();
+    free_before = 0;
+  }
+  return (space_.pages_end() - begin) / kPageBytes + free_before >= pages;
+}
+
+bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
+                      absl::Time now) {
+  if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
+  const uint64_t pages = ItemSpace::PagesFor(bytes);
+  // A window of another write, or an abandoned one.
+  if (state_ != State::kIdle && (now >= cleared_until_ || window_.pages() < pages)) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  if (state_ == State::kIdle) {
+    if (space_.LargestFreeRun() >= pages) return true;
+    const absl::optional<Window> window = ChooseToClear(pages, pinned);
+    if (!window.has_value()) return false;
+    Enter(*window);
+  }
+  cleared_until_ = now + kClearAwaitedMax();
+  evictor_ = &evictor;
+  CompactionBound left{kClearItemsMax, kHelpBytesMax};
+  if (state_ == State::kMoving) Move(left, now);
+  evictor_ = nullptr;
+  if (state_ == State::kWaiting) {
+    space_.EndGrace(now);
+    Leave(WindowIsFree(), now);
+  }
+  return state_ == State::kIdle && space_.LargestFreeRun() >= pages;
+}
+
+// --- Choice of a window ----------------------------------------------------
+
+namespace {
+
+// Neighbouring extents, and the cost of emptying them.
+class Candidate {
+ public:
+  explicit Candidate(const ItemSpace& space) : space_(space) {}
+
+  void Add(const ItemSpace::Extent& extent) {
+    extents_.push_back(extent);
+    Count(extent, +1);
+  }
+  void RemoveFirst() { Count(extents_[first_++], -1); }
+  uint64_t begin() const { return extents_[first_].begin; }
+  uint64_t end() const { return extents_.back().end(); }
+  uint64_t pages() const { return pages_; }
+  uint64_t pages_without_first() const { return pages_ - extents_[first_].pages; }
+  uint64_t cost_bytes() const { return cost_bytes_; }
+  // Whether its items fit into slabs of their classes, and into free runs elsewhere.
+  bool FitsElsewhere(const std::vector<std::pair<uint64_t, uint64_t>>& free_runs) const {
+    uint64_t longest = 0, sum = space_.PagesLeft();
+    for (const auto& [offset, run_pages] : free_runs) {
+      if (offset >= begin() && offset < end()) continue;
+      longest = std::max(longest, run_pages);
+      sum += run_pages;
+    }
+    return run_pages_ + slab_pages_ <= sum &&
+           LongestNeeded() <= std::max(longest, space_.PagesLeft());
+  }
+
+ private:
+  struct OfClass {
+    uint64_t used = 0;
+    uint64_t free = 0;
+    uint64_t pages = 0;
+  };
+
+  void Count(const ItemSpace::Extent& extent, int64_t sign) {
+    pages_ += sign * extent.pages;
+    cost_bytes_ += sign * extent.used_bytes;
+    if (extent.kind == ItemSpace::Extent::Kind::kRun) run_pages_ += sign * extent.pages;
+    if (extent.kind != ItemSpace::Extent::Kind::kSlab) return;
+    OfClass& of = classes_[extent.length_class];
+    of.used += sign * extent.used_chunks;
+    of.free += sign * extent.free_chunks;
+    const uint64_t free_elsewhere = space_.FreeChunks(extent.length_class) - of.free;
+    const uint64_t lacking = of.used > free_elsewhere ? of.used - free_elsewhere : 0;
+    slab_pages_ -= of.pages;
+    of.pages = (lacking * ReadLengthOf(extent.length_class) + kPageBytes - 1) / kPageBytes;
+    if (lacking > 0) of.pages = std::max(of.pages, ItemSpace::FewestSlabPages(extent.length_class));
+    slab_pages_ += of.pages;
+  }
+  // The longest free run that it needs.
+  uint64_t LongestNeeded() const {
+    uint64_t longest = 0;
+    for (size_t i = first_; i < extents_.size(); ++i) {
+      const ItemSpace::Extent& extent = extents_[i];
+      if (extent.kind == ItemSpace::Extent::Kind::kRun) longest = std::max(longest, extent.pages);
+      if (extent.kind == ItemSpace::Extent::Kind::kSlab &&
+          classes_[extent.length_class].pages > 0) {
+        longest = std::max(longest, ItemSpace::FewestSlabPages(extent.length_class));
+      }
+    }
+    return longest;
+  }
+
+  const ItemSpace& space_;
+  std::vector<ItemSpace::Extent> extents_;
+  size_t first_ = 0;  // extents before this were removed
+  uint64_t pages_ = 0;
+  uint64_t cost_bytes_ = 0;
+  uint64_t run_pages_ = 0;   // free runs that its runs need
+  uint64_t slab_pages_ = 0;  // likewise, new slabs for its chunks
+  std::array<OfClass, ItemSpace::kClasses> classes_{};
+};
+
+}  // namespace
+
+// Among the windows of `pages` pages in the next part of item space, the one with the fewest bytes
+// to move.
+absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
+                                                    absl::Time now) {
+  const uint64_t end = space_.pages_end();
+  if (cursor_ < space_.pages_begin() || cursor_ >= end) cursor_ = space_.pages_begin();
+  if (cursor_ >= end) return absl::nullopt;
+  const std::vector<std::pair<uint64_t, uint64_t>> free_runs =
+      space_.LongestFreeRuns(kFreeRunsSeenMax);
+  Candidate candidate(space_);
+  absl::optional<Window> best;
+  // A long window has more extents: up to 128 Ki, some milliseconds, for a GiB.
+  const uint64_t extents_max = kExtentsSeenMax + pages / 2;
+  uint64_t at = space_.ExtentAt(cursor_).begin;
+  for (uint64_t i = 0; i < extents_max && at < end; ++i) {
+    const ItemSpace::Extent extent = space_.ExtentAt(at);
+    at = extent.end();
+    candidate.Add(extent);
+    while (candidate.pages_without_first() >= pages) candidate.RemoveFirst();
+    const uint64_t cost_bytes = candidate.cost_bytes();
+    if (candidate.pages() < pages || cost_bytes == 0) continue;
+    if (cost_bytes * 100 > candidate.pages() * kPageBytes * cost_percent_max) continue;
+    if (best.has_value() && cost_bytes >= best->cost_bytes) continue;
+    if (candidate.FitsElsewhere(free_runs)) best = Window{candidate.begin(), at, cost_bytes};
+  }
+  fruitless_pages_ += (at - cursor_) / kPageBytes;
+  cursor_ = at;
+  if (best.has_value()) fruitless_pages_ = 0;
+  if (fruitless_pages_ > (end - space_.pages_begin()) / kPageBytes) Rest(now);
+  return best;
+}
+
+// Among the windows between pinned items, the one with the fewest bytes in use. The search covers
+// some thousand extents.
+absl::optional<Compactor::Window> Compactor::ChooseToClear(
+    uint64_t pages, absl::Span<const uint64_t> pinned) const {
+  if (space_.pages_begin() >= space_.pages_end()) return absl::nullopt;
+  uint64_t extents_left = kExtentsSeenMax + pages;
+  absl::optional<Window> best;
+  const auto consider = [&](const Window& window) {
+    if (!best.has_value() || window.cost_bytes < best->cost_bytes) best = window;
+  };
+  const auto look = [&](uint64_t begin, uint64_t end) {
+    // The free middle of the region joins the lowest run.
+    const uint64_t left = space_.PagesLeft();
+    if (begin == space_.pages_begin() && left > 0 && left < pages &&
+        begin + (pages - left) * kPageBytes <= end) {
+      Window lowest{begin, begin, 0};
+      while (lowest.pages() < pages - left) {
+        const ItemSpace::Extent extent = space_.ExtentAt(lowest.end);
+        lowest.end = extent.end();
+        lowest.cost_bytes += extent.used_bytes;
+      }
+      consider(lowest);
+    }
+    if (end - begin >= pages * kPageBytes) consider(ChooseIn(begin, end, pages, extents_left));
+  };
+  uint64_t begin = space_.pages_begin();
+  for (const uint64_t item : pinned) {
+    const ItemSpace::Extent extent = space_.ExtentAt(item);
+    if (extent.begin > begin) look(begin, extent.begin);
+    begin = extent.end();
+  }
+  if (begin < space_.pages_end()) look(begin, space_.pages_end());
+  return best;
+}
+
+// REQUIRES: a window exists, and extents begin and end there. The first window is found for any
+// `extents_left`.
+Compactor::Window Compactor::ChooseIn(uint64_t begin, uint64_t end, uint64_t pages,
+                                      uint64_t& extents_left) const {
+  absl::optional<Window> best;
+  uint64_t first = begin;
+  uint64_t used_bytes = 0;
+  for (uint64_t at = begin; at < end && (extents_left > 0 || !best.has_value());) {
+    const ItemSpace::Extent extent = space_.ExtentAt(at);
+    extents_left -= std::min<uint64_t>(extents_left, 1);
+    at = extent.end();
+    used_bytes += extent.used_bytes;
+    for (;;) {
+      const ItemSpace::Extent lowest = space_.ExtentAt(first);
+      if (at - lowest.end() < pages * kPageBytes) break;
+      used_bytes -= lowest.used_bytes;
+      first = lowest.end();
+    }
+    if (at - first < pages * kPageBytes) continue;
+    if (!best.has_value() || used_bytes < best->cost_bytes) best = Window{first, at, used_bytes};
+  }
+  return *best;
+}
+
+// --- Moves -----------------------------------------------------------------
+
+void Compactor::Enter(const Window& window) {
+  space_.Close(window.begin, window.end);
+  window_ = window;
+  next_ = window.begin;
+  state_ = State::kMoving;
+}
+
+void Compactor::Leave(bool emptied, absl::Time now) {
+  if (copy_.has_value()) items_.Discard(copy_->to());
+  copy_.reset();
+  space_.Open();
+  state_ = State::kIdle;
+  cleared_until_ = absl::InfinitePast();
+  if (emptied) {
+    ++stats_.windows_emptied;
+    resting_ = false;
+    given_up_in_a_row_ = 0;
+  } else {
+    ++stats_.windows_given_up;
+    if (++given_up_in_a_row_ >= kGivenUpMax) Rest(now);
+  }
+}
+
+bool Compactor::WindowIsFree() const {
+  return !space_.NextItem(window_.begin, window_.end).has_value();
+}
+
+bool Compactor::Move(CompactionBound& left, absl::Time now) {
+  while (left.items > 0 && left.bytes > 0) {
+    if (copy_.has_value()) {
+      if (!Copy(left, now)) return false;
+      continue;
+    }
+    const absl::optional<uint64_t> from = space_.NextItem(next_, window_.end);
+    if (!from.has_value()) {
+      state_ = State::kWaiting;
+      waiting_until_ = now + kWaitingMax();
+      return true;
+    }
+    next_ = *from + 1;
+    --left.items;
+    if (!MoveOne(*from, left, now)) {
+      Leave(false, now);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Returns false if the item cannot be moved.
+bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
+  const RecordHeader header = writer_.Header(from);
+  if (IsBeingWritten(header.version) || space_.IsLeased(from, now)) return false;
+  if (ItemTag::Unpack(header.tag).state == ItemState::kDead)
+    return true;  // waits for its grace period
+  const uint64_t bytes = items_.At(from).bytes;
+  absl::optional<uint64_t> to = space_.AllocateForMove(bytes, Fit::kLoose);
+  if (!to.has_value() && evictor_ != nullptr) {
+    evictor_->some(bytes);
+    if (IsDead(from)) return true;
+    space_.EndGrace(now);
+    to = space_.AllocateForMove(bytes);
+    if (!to.has_value()) return evictor_->one(from);
+  }
+  if (!to.has_value()) return false;
+  copy_.emplace(writer_, from, *to, bytes);
+  return Copy(left, now), true;
+}
+
+bool Compactor::IsDead(uint64_t item) const {
+  return ItemTag::Unpack(writer_.Header(item).tag).state == ItemState::kDead;
+}
+
+// Continues the copy under way, and replaces the item when the copy is complete. Returns false
+// while it is not.
+bool Compactor::Copy(CompactionBound& left, absl::Time now) {
+  if (!copy_->unchanged() || space_.IsLeased(copy_->from(), now)) {
+    items_.Discard(copy_->to());
+    copy_.reset();
+    return true;
+  }
+  left.bytes -= std::min(left.bytes, copy_->Continue(left.bytes));
+  if (!copy_->complete()) return false;
+  const uint64_t from = copy_->from();
+  ++stats_.moved_items;
+  stats_.moved_bytes += copy_->bytes();
+  const Sealing sealing = copy_->Finish();
+  copy_.reset();
+  replace_(from, sealing, now);
+  return true;
+}
+
+}  // namespace osprey::index

@@ -1,0 +1,235 @@
+// The allocator of items, over the upper part of the region, with its state in private memory. It
+// never writes to the region. So free and dead space keeps its last bytes until an item is written
+// there (W1: versions never restart, whatever the space held).
+//
+//   up to 8 KiB    chunks of a size class (the READ-length classes of layout.h) in slabs of 16 to
+//                  64 KiB with a bitmap, or smaller where no run is as long; an empty slab's pages
+//                  are free for anything
+//   above          runs of 4 KiB pages, best fit, free neighbours joined
+//
+// A dead item's space waits before it is used again (W4), so that readers that were just sent there
+// find it dead, not torn. Correctness does not depend on the wait: if memory is short, the oldest
+// waits less. Only a lease guarantees the wait.
+//
+//   Allocate --> in use --Retire--> waiting --grace, or lack of memory--> free
+//                  |                   +------ leased: until the lease ends ---^
+//                  +--Release (no reader was ever sent there)------------------^
+//
+// It does not move items, but it supports the compactor (compactor.h). It lists what each page
+// holds. It closes a range, so that nothing new is allocated there while its items move out.
+
+#ifndef OSPREY_INDEX_SPACE_ITEM_SPACE_H_
+#define OSPREY_INDEX_SPACE_ITEM_SPACE_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "index/layout/layout.h"
+#include "index/space/page_runs.h"
+#include "index/space/region_space.h"
+
+namespace osprey::index {
+
+// The largest chunk of a slab. Above it, rounding up to pages costs no more than a slab of few
+// chunks.
+inline constexpr uint64_t kChunkBytesMax = 8192;
+
+// How much larger than needed a chunk may be if the right class has none: not at all; twice; any
+// chunk, or pages of its own.
+enum class Fit { kTight, kLoose, kAny };
+
+// Not thread-safe. Offsets are from the start of the region, and multiples of 16.
+class ItemSpace {
+ public:
+  // `space` must outlive this, and only this may take pages from it.
+  ItemSpace(RegionSpace& space, absl::Duration grace);
+  ItemSpace(const ItemSpace&) = delete;
+  ItemSpace& operator=(const ItemSpace&) = delete;
+
+  // Allocates space for `bytes` (1 … kItemBytesMax); nullopt if there is none, even after freeing
+  // all that waits.
+  absl::optional<uint64_t> Allocate(uint64_t bytes, absl::Time now, Fit fit = Fit::kLoose);
+  // Allocates space for an item that moves. Nothing that waits is freed for it.
+  absl::optional<uint64_t> AllocateForMove(uint64_t bytes, Fit fit = Fit::kTight);
+  // Allocates a run of free pages, for any use.
+  absl::optional<uint64_t> TakeRun(uint64_t pages);
+  // Bytes that may be used at `offset`. REQUIRES, as all below: `offset` is in use.
+  uint64_t CapacityOf(uint64_t offset) const;
+  // Frees space that no reader was ever sent to.
+  void Release(uint64_t offset);
+  // Frees the space of a dead item after its grace period.
+  void Retire(uint64_t offset, absl::Time now);
+
+  // Keeps the space at `offset` from reuse until `until`, even if it is retired.
+  void Lease(uint64_t offset, absl::Time until);
+
+  bool IsLeased(uint64_t offset, absl::Time now) const;
+  // All leased offsets, in any order.
+  std::vector<uint64_t> Leased(absl::Time now) const;
+  // Entries kept for leases: at most one for each place, however often it is renewed.
+  size_t leases() const { return lease_order_.size(); }
+  // Frees all that waits and is not leased, as lack of memory does.
+  void EndGrace(absl::Time now);
+  // Whether FreeDue has work.
+  bool IsDue(absl::Time now) const {
+    return (!waiting_.empty() && waiting_.front().until <= now) ||
+           (!lease_order_.empty() && lease_order_.front().until <= now);
+  }
+  // Frees a few items whose grace period has ended, as each Allocate does. True if there was one.
+  bool FreeDue(absl::Time now);
+
+  // --- For the compactor.
+
+  static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
+
+  // A slab, a run of a large item, or a free run.
+  struct Extent {
+    enum class Kind { kFree, kSlab, kRun };
+    Kind kind = Kind::kFree;
+    uint64_t begin = 0;
+    uint64_t pages = 0;
+    uint64_t used_bytes = 0;  // in use or waiting
+    // Slabs only:
+    uint32_t length_class = 0;
+    uint32_t used_chunks = 0;
+    uint32_t free_chunks = 0;  // that are usable
+    uint64_t end() const { return begin + pages * kPageBytes; }
+  };
+  // The extent that contains `offset`. REQUIRES: pages_begin() <= offset < pages_end().
+  Extent ExtentAt(uint64_t offset) const;
+  // The first item (in use or waiting) that starts at or above `from`, and below `end`.
+  absl::optional<uint64_t> NextItem(uint64_t from, uint64_t end) const;
+
+  // Neighbouring chunks of one slab that together hold an item of up to kChunkBytesMax. This is the
+  // last resort, when all free chunks are too short.
+  struct Span {
+    uint64_t begin = 0;
+    uint64_t chunk_bytes = 0;
+    std::vector<uint64_t> free;  // offsets of its chunks
+    std::vector<uint64_t> used;
+  };
+  // Of the spans in some slabs, one with the fewest used chunks whose items fit elsewhere.
+  absl::optional<Span> FindSpan(uint64_t bytes, absl::Time now) const;
+  // Keeps the span's free chunks from being allocated until the span is taken or dropped.
+  void HoldSpan(const Span& span);
+  // Makes the span one item's space. Nullopt, and the span is dropped, if some chunk is still in
+  // use. REQUIRES: it is held.
+  absl::optional<uint64_t> TakeSpan(const Span& span);
+  void DropSpan(const Span& span);
+
+  // Closes the range from `begin` to `end`: nothing is allocated there until Open. Extents must
+  // begin and end at both. One range at a time.
+  void Close(uint64_t begin, uint64_t end);
+  void Open();
+  bool IsClosed(uint64_t offset) const { return pages_.IsClosed(offset); }
+
+  uint64_t pages_begin() const { return pages_.begin(); }
+  uint64_t pages_end() const { return pages_.end(); }
+  // Pages that one more slab or run for `bytes` takes.
+  static uint64_t PagesFor(uint64_t bytes);
+  // The smallest number of pages of a slab.
+  static uint64_t FewestSlabPages(uint32_t length_class);
+  // Free chunks of the class in all slabs that are not closed.
+  uint64_t FreeChunks(uint32_t length_class) const { return free_chunks_[length_class]; }
+  // The longest free runs, longest first, as (offset, pages). At most `count`.
+  std::vector<std::pair<uint64_t, uint64_t>> LongestFreeRuns(size_t count) const {
+    return pages_.LongestRuns(count);
+  }
+  // Pages of the longest usable free run, or of the free middle of the region.
+  uint64_t LargestFreeRun() const { return std::max(pages_.largest_run(), pages_.border_run()); }
+  uint64_t PagesLeft() const { return pages_.pages_left(); }  // in the middle of the region
+  uint64_t FreePages() const { return pages_.free_pages() + pages_.pages_left(); }
+  // All free bytes: in slabs, in runs, and in the middle of the region.
+  uint64_t FreeBytes() const;
+
+  // Whether an item may be at `offset`: the start of a chunk or a run, in use or waiting.
+  bool IsAllocated(uint64_t offset) const;
+
+  struct Stats {
+    uint64_t used_bytes = 0;     // in use, rounding included
+    uint64_t waiting_bytes = 0;  // retired, not yet free
+    uint64_t page_bytes = 0;     // taken from the region, free parts included
+    uint64_t slabs = 0;
+    uint64_t free_page_bytes = 0;  // in free runs
+    uint64_t free_runs = 0;
+  };
+  Stats stats() const;
+
+ private:
+  // The smallest chunks (48 B) in 16 KiB.
+  static constexpr uint32_t kSlabChunksMax = 384;
+  static constexpr uint32_t kSlabWords = kSlabChunksMax / 64;
+  static constexpr uint32_t kLargeOwner = uint32_t{1}
+                                          << 31;  // other owners are 1 + the slab's number
+
+  struct Slab {
+    uint64_t offset = 0;
+    uint16_t length_class = 0;
+    uint16_t pages = 0;
+    uint16_t chunks = 0;
+    uint16_t free_chunks = 0;
+    bool closed = false;             // not in partial_
+    uint64_t free[kSlabWords] = {};  // a bit per chunk
+  };
+  struct Waiting {
+    uint64_t offset;
+    absl::Time until;
+  };
+
+  absl::optional<uint64_t> TryAllocate(uint64_t bytes, Fit fit);
+  absl::optional<uint64_t> TakeFree(uint64_t bytes, Fit fit);
+  absl::optional<uint64_t> TryChunk(uint32_t length_class);
+  absl::optional<uint64_t> TryLargerChunk(uint32_t length_class, uint64_t bytes_max);
+  absl::optional<uint64_t> TryRun(uint64_t bytes);
+  bool AddSlab(uint32_t length_class);
+  uint64_t TakeChunk(uint32_t slab_number);
+  void TakeChunkAt(uint64_t offset);
+  bool IsFreeChunk(uint64_t offset) const;
+  absl::optional<Span> FindSpanIn(const Slab& slab, uint64_t chunks, absl::Time now) const;
+  // The end of the item of several chunks that covers `offset`; 0 if there is none.
+  uint64_t EndOfSpanAt(uint64_t offset) const;
+  void FreeChunk(uint64_t offset, uint32_t slab_number);
+  void SetSlabClosed(uint32_t slab_number, bool closed);
+  template <typename Function>
+  void ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function);
+
+  void Free(uint64_t offset);
+  void FreeSpan(uint64_t offset, uint32_t slab_number);
+  bool FreeOldest(absl::Time now);
+
+  PageRuns pages_;
+  absl::Duration grace_;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> unused_slabs_;  // numbers
+  // Slabs with a free chunk, as offsets. The highest is used first, so that slabs next to the free
+  // middle of the region become empty.
+  std::array<absl::btree_set<uint64_t>, kClasses> partial_;
+  std::array<uint64_t, kClasses> free_chunks_{};  // in the slabs of partial_
+  uint64_t free_chunk_bytes_ = 0;                 // likewise, of all classes
+  absl::btree_map<uint64_t, uint64_t> runs_;      // large items: pages
+  absl::btree_map<uint64_t, uint64_t> spans_;     // items of several chunks: bytes
+  uint64_t closed_begin_ = 0;
+  uint64_t closed_end_ = 0;
+
+  std::deque<Waiting> waiting_;  // oldest first
+  absl::flat_hash_map<uint64_t, absl::Time> leases_;
+  std::deque<Waiting> lease_order_;  // each lease once, in the order of its end when last seen
+  absl::flat_hash_set<uint64_t> leased_dead_;  // past their grace period, but leased
+
+  uint64_t allocated_bytes_ = 0;  // in use and waiting
+  uint64_t waiting_bytes_ = 0;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_SPACE_ITEM_SPACE_H_

@@ -1,0 +1,193 @@
+// The writer's access to its own lines. They are well-formed, so it steps from head to head and
+// compares keys by whole words. (Readers use line.h, which checks each word of a line.)
+
+#ifndef OSPREY_INDEX_WRITER_LINE_VIEW_H_
+#define OSPREY_INDEX_WRITER_LINE_VIEW_H_
+
+#include <emmintrin.h>
+
+#include <bit>
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/string_view.h"
+#include "index/layout/layout.h"
+#include "index/layout/line.h"
+#include "index/space/region_writer.h"
+
+namespace osprey::index {
+
+// The line at `offset` of the writer's own region.
+inline const Line& LineAt(const RegionWriter& writer, uint64_t offset) {
+  return *reinterpret_cast<const Line*>(writer.Bytes(offset, kLineBytes).data());
+}
+
+// The window at `home`: two lines.
+inline const Line* WindowAt(const RegionWriter& writer, uint64_t home) {
+  return reinterpret_cast<const Line*>(writer.Bytes(home, kWindowBytes).data());
+}
+
+// The words of the entry that begins with `head`, of a slot or an inline item.
+constexpr uint32_t EntryWords(uint64_t head) {
+  return KindOf(head) == WordKind::kInline ? InlineHead::Unpack(head).words() : 1;
+}
+
+// The words of a line that keys use, without the link's.
+inline uint32_t UsedWords(const Line& line) {
+  uint32_t used = 0;
+  while (used < kLineWordsUsable && line.words[used] != 0) used += EntryWords(line.words[used]);
+  assert(used <= kLineWordsUsable);
+  return used;
+}
+
+// The bytes that a line's checksum covers.
+inline ByteSpan WordBytesOf(const Line& line) {
+  return {reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)};
+}
+
+// The offset of the next line of the chain; 0: none.
+inline uint64_t LinkOf(const Line& line) {
+  return line.words[kLinkWord] == 0 ? 0 : LinkOffset(line.words[kLinkWord]);
+}
+
+inline LineEntry EntryAt(const Line& line, uint32_t at) {
+  LineEntry entry;
+  entry.head = line.words[at];
+  entry.kind = KindOf(entry.head);
+  entry.at = at;
+  entry.words = EntryWords(entry.head);
+  if (entry.kind != WordKind::kInline) return entry;
+  const InlineHead head = InlineHead::Unpack(entry.head);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&line.words[at + 1]);
+  entry.key = {reinterpret_cast<const char*>(bytes), head.key_length};
+  entry.value = {bytes + head.key_length, head.value_length};
+  return entry;
+}
+
+// Compares all words of a line at once, with SSE2, which every x86-64 has. It executes the same
+// instructions wherever a key is, so no branch depends on that.
+class SlotSearch {
+ public:
+  SlotSearch(const Line& line, uint32_t fingerprint) {
+    const __m128i a = UpperHalves(line, 0);
+    const __m128i b = UpperHalves(line, 1);
+    const __m128i c = UpperHalves(line, 2);
+    const __m128i d = UpperHalves(line, 3);
+    // Kind and fingerprint are the bits of an upper half above its 14 low ones.
+    const __m128i wanted = _mm_set1_epi32(static_cast<int>(1u << 16 | fingerprint));
+    const auto is_slot = [&](__m128i upper) {
+      return _mm_cmpeq_epi32(_mm_srli_epi32(upper, 14), wanted);
+    };
+    slots_ = SignsOf(is_slot(a), is_slot(b), is_slot(c), is_slot(d));
+    const auto is_inline = [](__m128i upper) {
+      return _mm_and_si128(upper, _mm_slli_epi32(upper, 1));
+    };
+    inline_heads_ = SignsOf(is_inline(a), is_inline(b), is_inline(c), is_inline(d));
+  }
+
+  // The words that look like a slot of that fingerprint, one bit each. They are slots, unless
+  // MayHoldInline.
+  uint32_t slots() const { return slots_; }
+  // Whether some word looks like the head of an inline item. Then other words may be its key and
+  // value.
+  bool MayHoldInline() const { return inline_heads_ != 0; }
+
+ private:
+  static constexpr uint32_t kHeaderWords = sizeof(RecordHeader) / kWordBytes;
+  static_assert(kHeaderWords + kLineWords == 16 && sizeof(Line) == 8 * sizeof(__m128i));
+  static_assert(Slot{0, 0, 65535}.Pack() >> (32 + 14) == (1u << 16 | 65535));
+  static_assert(InlineHead{}.Pack() >> 62 == 3);
+
+  // The upper halves of four words of the line, header included.
+  static __m128i UpperHalves(const Line& line, uint32_t quarter) {
+    const auto* const pairs = reinterpret_cast<const __m128i*>(&line) + size_t{2} * quarter;
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(pairs)),
+                                           _mm_castsi128_ps(_mm_load_si128(pairs + 1)),
+                                           _MM_SHUFFLE(3, 1, 3, 1)));
+  }
+  // One bit for each word of the line, without the header.
+  static uint32_t SignsOf(__m128i a, __m128i b, __m128i c, __m128i d) {
+    const __m128i all = _mm_packs_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d));
+    return static_cast<uint32_t>(_mm_movemask_epi8(all)) >> kHeaderWords;
+  }
+
+  uint32_t slots_;
+  uint32_t inline_heads_;
+};
+
+// The pattern of a key's entry. Two comparisons exclude nearly all other entries.
+class EntryPattern {
+ public:
+  // `key` must outlive this. An empty key matches no inline item.
+  EntryPattern(absl::string_view key, uint32_t fingerprint)
+      : key_(key),
+        fingerprint_(fingerprint),
+        slot_front_(Slot{0, 0, fingerprint}.Pack() >> kFingerprintShift),
+        inline_front_(!key.empty() && key.size() <= kKeyBytesMaxInline
+                          ? InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack() >>
+                                kKeyLengthShift
+                          : 0) {
+    if (key.size() >= kWordBytes) {
+      std::memcpy(&first_word_, key.data(), kWordBytes);
+    } else {
+      if (!key.empty()) std::memcpy(&first_word_, key.data(), key.size());
+      first_mask_ = (uint64_t{1} << 8 * key.size()) - 1;
+    }
+  }
+
+  // The index of the key's entry in `line`; kLineWords: none. `is_its_item(head)` returns whether
+  // the item of a slot with the key's fingerprint is the key's own.
+  template <typename IsItsItem>
+  uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
+    if (KindOf(line.words[0]) == WordKind::kInline) return FindByHeads(line, is_its_item);
+    const SlotSearch search(line, fingerprint_);
+    if (search.MayHoldInline()) return FindByHeads(line, is_its_item);
+    for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
+      const auto at = static_cast<uint32_t>(std::countr_zero(slots));
+      if (is_its_item(line.words[at])) return at;
+    }
+    return kLineWords;
+  }
+
+ private:
+  // The bits of a head from these on hold its kind, and the fingerprint or the key's length.
+  static constexpr int kFingerprintShift = 46;
+  static constexpr int kKeyLengthShift = 55;
+  static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
+  static_assert(Slot{0, 0, 65535}.Pack() >> kFingerprintShift == (1u << 16 | 65535));
+  static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
+
+  template <typename IsItsItem>
+  uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
+    for (uint32_t at = 0; at < kLineWordsUsable;) {
+      const uint64_t head = line.words[at];
+      if (head == 0) break;  // no gaps: the rest is empty
+      if (KindOf(head) == WordKind::kInline) {
+        if (head >> kKeyLengthShift == inline_front_ && HoldsKey(&line.words[at + 1])) return at;
+        at += InlineHead::Unpack(head).words();
+      } else {
+        if (head >> kFingerprintShift == slot_front_ && is_its_item(head)) return at;
+        ++at;
+      }
+    }
+    return kLineWords;
+  }
+
+  bool HoldsKey(const uint64_t* words) const {
+    if ((words[0] & first_mask_) != first_word_) return false;
+    return key_.size() <= kWordBytes ||
+           std::memcmp(words + 1, key_.data() + kWordBytes, key_.size() - kWordBytes) == 0;
+  }
+
+  absl::string_view key_;
+  uint32_t fingerprint_;
+  uint64_t slot_front_;
+  uint64_t inline_front_;  // 0, which no inline item has, if the key is too long or empty
+  uint64_t first_word_ = 0;
+  uint64_t first_mask_ = ~uint64_t{0};
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_WRITER_LINE_VIEW_H_

@@ -1,0 +1,251 @@
+// One thread's shm connections. What goes over a connection's socket is in rdma/shm/socket.h, what
+// through its rings in rdma/shm/ring.h.
+//
+// Life of a connection:
+//
+//   server                                          client
+//   kGreeting   accepted, nothing heard yet         kConnecting  connect data sent
+//      | connect data                                  | accepted
+//   kRequested  kConnectRequest queued                 |           (may HandOver: there kRequested)
+//      | Accept                                        |
+//   kConnected  kConnected queued  <-----------------> kConnected
+//      | the peer's socket hangs up
+//   kDraining   frames published before are delivered
+//      |
+//   kEnded      kDisconnected queued; the entry goes when it is delivered
+//
+// From every state a breach of the rules, Reject or Disconnect leads to kEnded at once; kGreeting,
+// of which the user does not know, just goes.
+
+#ifndef OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
+#define OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/handshake.h"
+#include "rdma/inbox.h"
+#include "rdma/shm/domain.h"
+#include "rdma/shm/event_queue.h"
+#include "rdma/shm/listener.h"
+#include "rdma/shm/mapping.h"
+#include "rdma/shm/peer_fd.h"
+#include "rdma/shm/peer_ledger.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/slow_closer.h"
+#include "rdma/shm/socket.h"
+#include "rdma/shm/unread_rings.h"
+#include "rdma/transport.h"
+#include "rdma/unique_fd.h"
+
+namespace osprey::rdma {
+
+// Memory of this process that peers may be given. The descriptor belongs to its HostMemory.
+class ShmMemory : public Memory {
+ public:
+  ShmMemory(std::byte* data, size_t size, int fd, Access access);
+
+  int fd() const { return fd_; }
+  Access access() const { return access_; }
+  // Never used again within the process, unlike addresses.
+  uint64_t serial() const { return serial_; }
+
+ private:
+  int fd_;
+  Access access_;
+  uint64_t serial_;
+};
+
+// Memory that the peer exposed. A client's is read through its descriptor: its holes stay holes,
+// where loads from a mapping would make the kernel allocate their pages and charge the server for
+// them. A server's is mapped, which is faster.
+struct ShmPeerMemory {
+  uint32_t key = 0;
+  uint64_t length = 0;
+  PeerFd fd;        // a server's: until Attach
+  Mapping mapping;  // a server's: from Attach on
+  bool attached = false;
+};
+
+// Memory that we exposed.
+struct ShmExposed {
+  uint64_t serial = 0;  // of the ShmMemory
+  RemoteMemory remote;
+  bool withdrawn = false;  // the peer is still to be told: its socket was full
+};
+
+// A connection that asks, on its way from one Transport to another.
+struct ShmHandedOver {
+  PeerFd socket;
+  bool takes_descriptors = true;
+  std::shared_ptr<const ShmLife> life;
+  std::string uri;
+  std::string source;
+  ConnectData theirs;
+  uint32_t exposed_max = 0;
+};
+
+struct ShmConnection {
+  enum class State { kGreeting, kRequested, kConnecting, kConnected, kDraining, kEnded };
+
+  ConnectionId id = ConnectionId::kNone;
+  State state = State::kGreeting;
+  PeerFd socket;
+  // Whether descriptors may lie in the socket, so that its close may block.
+  bool takes_descriptors = true;
+  // Server only: the peer may not have received descriptors that it was sent.
+  bool descriptors_unread = false;
+  std::shared_ptr<const ShmLife> life;  // server only
+  std::string uri;     // names the peer: the address connected to, or the client's process
+  std::string source;  // server only: the client's user
+  ConnectData theirs;
+  Mapping rings;
+  RingProducer out;
+  RingConsumer in;
+  ConnectionLimits limits;
+  Mapping page;        // client only: the server's incarnation page
+  uint32_t alive = 0;  // that page's word when the connection was made
+  std::vector<ShmPeerMemory> peer_memories;
+  bool attached_once = false;  // one of these: the peer may expose more
+  std::vector<ShmExposed> exposed;
+  uint32_t exposed_max = 0;       // of these, as the peer said
+  uint32_t last_exposed_key = 0;  // keys are not used again
+  uint32_t reads_in_flight = 0;
+  // REQUIRES: kConnected has been reached.
+  bool is_server() const { return !page.mapped(); }
+
+  bool announced = false;  // kConnected was delivered
+  bool bye = false;        // the peer took its leave before it hung up
+};
+
+class ShmTransport : public Transport {
+ public:
+  // Errors: RESOURCE_EXHAUSTED (no descriptors), INVALID_ARGUMENT (options out of range).
+  static absl::StatusOr<std::unique_ptr<Transport>> Create(const ShmDomainOptions& domain,
+                                                           const TransportOptions& options,
+                                                           std::shared_ptr<SlowCloser> closer,
+                                                           std::shared_ptr<ShmPeerLedger> ledger);
+  ~ShmTransport() override;
+
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
+  absl::Status Accept(ConnectionId id) override;
+  void Reject(ConnectionId id, RejectReason reason) override;
+  absl::Status HandOver(ConnectionId id, Transport& other) override;
+  absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override {
+    return Expose(id, memory);
+  }
+  void Withdraw(ConnectionId id, const Memory& memory) override;
+  absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
+  absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                         uint64_t cookie) override;
+  Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
+  absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
+  size_t ReadRoom(ConnectionId id) const override;
+  absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
+  size_t SendRoom(ConnectionId id) const override;
+  void Disconnect(ConnectionId id) override;
+  size_t Poll(absl::Span<Event> events) override;
+  bool Arm() override;
+  int fd() const override { return epoll_.get(); }
+  ConnectionLimits limits(ConnectionId id) const override;
+  std::string Describe(ConnectionId id) const override;
+  Resources resources() const override;
+
+ private:
+  using State = ShmConnection::State;
+
+  // Marks the epoll entry of a listener; the low bits are its index. No connection's id has it.
+  static constexpr uint64_t kListenerTag = uint64_t{1} << 63;
+  // Marks that of handed_over_.
+  static constexpr uint64_t kHandedOverTag = uint64_t{1} << 62;
+
+  ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
+               std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
+
+  // The connection of that id, or null.
+  ShmConnection* Find(ConnectionId id) const;
+  // A connection with an id of its own; null, and `socket` stays the caller's, when the table is
+  // full.
+  ShmConnection* Add(State state, PeerFd&& socket);
+  void Erase(ShmConnection* connection);
+  // Adds the socket to the epoll set.
+  bool Watch(ShmConnection* connection);
+  // Unmaps the rings, and gives their pages back but for frames that the peer is still to read.
+  void EndRings(ShmConnection* connection, bool peer_reads_on);
+  // Hangs up, and closes the socket without waiting for that. One whose peer has descriptors to
+  // receive goes to ledger_.
+  void CloseSocket(ShmConnection* connection);
+  // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
+  void End(ShmConnection* connection, absl::Status status);
+  void Queue(Event::Kind kind, const ShmConnection& connection,
+             absl::Status status = absl::OkStatus());
+
+  // Set-up: transport_setup.cc.
+  ConnectData Offer() const;
+  void SendRejection(int socket, RejectReason reason) const;
+  void QueueRequest(const ShmConnection& connection);
+  absl::Status StartConnect(ShmConnection* connection, const std::string& path, uint32_t affinity);
+  absl::Status SendAcceptance(ShmConnection* connection);
+  void SetRings(ShmConnection* connection, Mapping rings, bool server);
+  void TakeNewcomers(size_t listener);
+  bool TakeNewcomer(size_t listener);
+  void RefuseForLackOfDescriptors(const ShmListener& listener);
+  void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
+  void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
+  absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
+
+  // transport_migration.cc.
+  void TakeHandedOver();
+
+  // What comes over sockets: transport_sockets.cc.
+  void CheckSockets();
+  void ReadSocket(ShmConnection* connection);
+  void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
+  void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
+  void HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received);
+  void SendWithdrawals(ShmConnection* connection);
+  void HandleHangUp(ShmConnection* connection);
+
+  // Hot path: shm_transport.cc.
+  bool SocketsAreDue();
+  size_t DeliverQueued(absl::Span<Event> events, size_t count);
+  size_t DeliverFrames(absl::Span<Event> events, size_t count);
+  size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
+  std::byte* NextFrameBuffer();
+  void Wake(const ShmConnection& connection);
+  void SendDueWakes();
+
+  const ShmDomainOptions domain_;
+  const TransportOptions options_;
+  const std::shared_ptr<SlowCloser> closer_;
+  const std::shared_ptr<ShmPeerLedger> ledger_;
+  UniqueFd epoll_;
+  // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
+  UniqueFd spare_;
+  std::vector<std::unique_ptr<ShmListener>> listeners_;
+  std::unique_ptr<Inbox<ShmHandedOver>> handed_over_;  // what other Transports gave us
+  // By the low bits of their ids; free entries are null and listed in free_.
+  std::vector<std::unique_ptr<ShmConnection>> connections_;
+  std::vector<uint32_t> free_;
+  std::vector<ConnectionId> greeting_;     // accepted and silent, oldest first
+  std::vector<ShmConnection*> receiving_;  // kConnected and kDraining: whose rings are looked at
+  size_t receive_next_ = 0;                // where the next Poll begins in receiving_
+  size_t connecting_ = 0;                  // connections in kConnecting and kRequested
+  std::vector<ConnectionId> wakes_due_;    // to peers who sleep: the kernel did not take them yet
+  UnreadRings unread_rings_;               // of connections that we ended
+  EventQueue queue_;
+  std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;
+  size_t frame_buffers_used_ = 0;
+  uint32_t polls_since_sockets_ = 0;
+  bool sockets_due_ = false;
+};
+
+}  // namespace osprey::rdma
+
+#endif  // OSPREY_RDMA_SHM_SHM_TRANSPORT_H_

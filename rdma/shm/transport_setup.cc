@@ -1,0 +1,530 @@
+// The part of ShmTransport that makes and ends connections.
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/address.h"
+#include "rdma/errors.h"
+#include "rdma/shm/server_user.h"
+#include "rdma/shm/shm_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+// An id is a serial number, unique in the process, over the index in the table of connections.
+constexpr int kIndexBits = 16;
+constexpr size_t kConnectionsMax = size_t{1} << kIndexBits;
+// Clients that connected and said nothing: one more, and the oldest goes. An honest one speaks
+// before it is even accepted.
+constexpr size_t kGreetingMax = 64;
+// Newcomers taken in one look at a listener; what is left keeps the epoll descriptor readable.
+constexpr int kNewcomersMax = 16;
+
+// Of options: a frame is staged in buffers of that size.
+constexpr uint32_t kFrameBytesMax = 1 << 20;
+
+std::atomic<uint64_t> next_memory_serial{1};
+std::atomic<uint64_t> next_connection_serial{1};
+
+struct RingShapes {
+  RingShape to_server;
+  RingShape to_client;
+  size_t bytes() const { return to_server.bytes() + to_client.bytes(); }
+};
+
+// Both ends compute this from what both have said.
+RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
+  const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
+  return {{std::min(server.receive_credits, kShmCreditsMax), frame},
+          {std::min(client.receive_credits, kShmCreditsMax), frame}};
+}
+
+// What the peer said, within our own bound.
+uint32_t ExposedMax(const ShmPacket& connect) {
+  return connect.key == 0 ? kShmMemoriesMax : std::min(connect.key, kShmMemoriesMax);
+}
+
+absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
+  struct stat info;
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return NoListenerError(uri);
+    case ECONNREFUSED:
+      if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+        return NotOspreyError(absl::StrCat(path, " is not a socket"));
+      }
+      return NoListenerError(uri);
+    case EPROTOTYPE:
+      return NotOspreyError(absl::StrCat("the socket at ", path, " is of another type"));
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(
+          absl::StrCat("this user may not connect to ", uri,
+                       "; run as the server's user, or have the socket's mode changed"));
+    case EAGAIN:
+      return UnreachableError(uri, "too many clients wait for an answer already");
+    default:
+      return UnreachableError(uri, std::strerror(error));
+  }
+}
+
+}  // namespace
+
+ShmMemory::ShmMemory(std::byte* data, size_t size, int fd, Access access)
+    : Memory(data, size), fd_(fd), access_(access), serial_(next_memory_serial.fetch_add(1)) {}
+
+ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
+                           std::shared_ptr<SlowCloser> closer,
+                           std::shared_ptr<ShmPeerLedger> ledger)
+    : domain_(domain), options_(options), closer_(std::move(closer)), ledger_(std::move(ledger)) {}
+
+ShmTransport::~ShmTransport() {
+  for (const std::unique_ptr<ShmConnection>& connection : connections_) {
+    if (connection == nullptr) continue;
+    connection->descriptors_unread = false;  // there may be no Transport left to look after it
+    CloseSocket(connection.get());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
+    const ShmDomainOptions& domain, const TransportOptions& options,
+    std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger) {
+  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
+                                                   "; it may be 2 to ", kShmCreditsMax));
+  }
+  if (options.frame_bytes_max == 0 || options.frame_bytes_max > kFrameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("frame_bytes_max is ", options.frame_bytes_max,
+                                                   "; it may be 1 to ", kFrameBytesMax));
+  }
+  if (options.reads_in_flight_max == 0)
+    return absl::InvalidArgumentError("reads_in_flight_max is 0");
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(domain, options, std::move(closer), std::move(ledger)));
+  transport->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!transport->epoll_.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
+                                                     "; close connections, or raise ulimit -n"));
+  }
+  absl::StatusOr<std::unique_ptr<Inbox<ShmHandedOver>>> inbox =
+      Inbox<ShmHandedOver>::Create(kHandedOverMax);
+  if (!inbox.ok()) return inbox.status();
+  transport->handed_over_ = *std::move(inbox);
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kHandedOverTag;
+  const int fd = transport->handed_over_->fd();
+  if (epoll_ctl(transport->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  return transport;
+}
+
+ShmConnection* ShmTransport::Find(ConnectionId id) const {
+  const size_t index = static_cast<uint64_t>(id) % kConnectionsMax;
+  if (index >= connections_.size()) return nullptr;
+  ShmConnection* connection = connections_[index].get();
+  return connection != nullptr && connection->id == id ? connection : nullptr;
+}
+
+ShmConnection* ShmTransport::Add(State state, PeerFd&& socket) {
+  if (free_.empty()) {
+    if (connections_.size() == kConnectionsMax) return nullptr;
+    free_.push_back(static_cast<uint32_t>(connections_.size()));
+    connections_.emplace_back();
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  connections_[index] = std::make_unique<ShmConnection>();
+  ShmConnection* connection = connections_[index].get();
+  connection->id = ConnectionId{next_connection_serial.fetch_add(1) << kIndexBits | index};
+  connection->state = state;
+  connection->socket = std::move(socket);
+  return connection;
+}
+
+void ShmTransport::Erase(ShmConnection* connection) {
+  CloseSocket(connection);
+  const uint64_t index = static_cast<uint64_t>(connection->id) % kConnectionsMax;
+  connections_[index].reset();
+  free_.push_back(static_cast<uint32_t>(index));
+}
+
+bool ShmTransport::Watch(ShmConnection* connection) {
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = static_cast<uint64_t>(connection->id);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
+}
+
+void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
+  queue_.Add(kind, connection.id).event.status = std::move(status);
+}
+
+// The close may be long in coming, so the connection is shut down and leaves the epoll set first.
+void ShmTransport::CloseSocket(ShmConnection* connection) {
+  if (!connection->socket.valid()) return;
+  const int fd = connection->socket.get();
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  (void)shutdown(fd, SHUT_RDWR);
+  if (connection->descriptors_unread && !HasReceivedAll(fd)) {
+    ledger_->Keep(std::move(connection->socket));
+  } else if (connection->takes_descriptors) {
+    connection->socket.reset();
+  } else {
+    close(connection->socket.release());
+  }
+}
+
+void ShmTransport::End(ShmConnection* connection, absl::Status status) {
+  assert(connection->state != State::kEnded && connection->state != State::kGreeting);
+  if (connection->state == State::kConnecting) --connecting_;
+  const auto receiving = std::find(receiving_.begin(), receiving_.end(), connection);
+  if (receiving != receiving_.end()) {
+    *receiving = receiving_.back();
+    receiving_.pop_back();
+  }
+  // READs are copied when they are posted: none can land after this.
+  EndRings(connection, /*peer_reads_on=*/status.ok() && connection->socket.valid());
+  CloseSocket(connection);
+  connection->page = Mapping();
+  connection->peer_memories.clear();
+  connection->exposed.clear();
+  connection->state = State::kEnded;
+  Queue(Event::Kind::kDisconnected, *connection, std::move(status));
+}
+
+// The client's pages are given back with the server's: it made the file.
+void ShmTransport::EndRings(ShmConnection* connection, bool peer_reads_on) {
+  Mapping rings = std::move(connection->rings);
+  if (!rings.mapped() || !connection->is_server()) return;
+  if (!peer_reads_on) return ReleasePages(rings, 0, rings.size());
+  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  unread_rings_.Keep(std::move(rings), shapes.to_server.bytes(), connection->out);
+}
+
+ConnectData ShmTransport::Offer() const {
+  ConnectData data;
+  data.version = domain_.protocol_version;
+  data.receive_credits = options_.receive_credits;
+  data.frame_bytes_max = options_.frame_bytes_max;
+  data.reads_in_flight_max = options_.reads_in_flight_max;
+  return data;
+}
+
+void ShmTransport::SendRejection(int socket, RejectReason reason) const {
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.connect.reason = static_cast<uint16_t>(reason);
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  (void)SendPacket(socket, packet);  // a client that is gone needs no answer
+}
+
+// --- The server's side.
+
+absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t incarnation) {
+  const absl::StatusOr<Address> address = ParseAddress(uri);
+  if (!address.ok()) return address.status();
+  if (address->scheme != Address::Scheme::kShm) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
+  }
+  // Clients have other working directories.
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(address->path, error).string();
+  if (error)
+    return absl::NotFoundError(absl::StrCat("the working directory is gone: ", error.message()));
+  absl::StatusOr<std::unique_ptr<ShmListener>> listener =
+      ShmListener::Open(path, incarnation, domain_.socket_mode);
+  if (!listener.ok()) return listener.status();
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kListenerTag | listeners_.size();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*listener)->socket(), &event) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  }
+  listeners_.push_back(*std::move(listener));
+  return absl::StrCat("shm://", path);
+}
+
+void ShmTransport::TakeNewcomers(size_t listener) {
+  int taken = 0;
+  while (taken < kNewcomersMax && TakeNewcomer(listener)) ++taken;
+  if (taken == kNewcomersMax) sockets_due_ = true;
+}
+
+bool ShmTransport::TakeNewcomer(size_t listener) {
+  const int listening = listeners_[listener]->socket();
+  const int fd = accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) {
+    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors(*listeners_[listener]);
+    return false;
+  }
+  const ucred peer = PeerOf(fd);
+  PeerFd socket(fd, closer_->LaneOf(peer.uid));
+  if (greeting_.size() == kGreetingMax) {
+    Erase(Find(greeting_.front()));
+    greeting_.erase(greeting_.begin());
+  }
+  ShmConnection* connection = Add(State::kGreeting, std::move(socket));
+  if (connection == nullptr) {
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    return true;
+  }
+  connection->takes_descriptors = listeners_[listener]->newcomers_take_descriptors();
+  connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
+  connection->source = absl::StrCat("uid=", peer.uid);
+  connection->life = listeners_[listener]->life();
+  if (!Watch(connection)) {
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    Erase(connection);
+    return true;
+  }
+  greeting_.push_back(connection->id);
+  ReadSocket(connection);  // an honest client has spoken already
+  return true;
+}
+
+void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
+  spare_.reset();
+  ShmConnection refused;
+  const int fd = accept4(listener.socket(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) {
+    refused.socket = PeerFd(fd, closer_->LaneOf(PeerOf(fd).uid));
+    refused.takes_descriptors = listener.newcomers_take_descriptors();
+    SendRejection(fd, RejectReason::kTooManyConnections);
+    CloseSocket(&refused);
+  }
+  // The lane may not have closed it yet. Then there is none to spare until the next time.
+  spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
+  std::erase(greeting_, connection->id);
+  const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 || !received.taken() ||
+      received.fd_count != 0 ||
+      received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
+    if (ReasonOf(data.status()) == Reason::kVersionMismatch) {
+      SendRejection(connection->socket.get(), RejectReason::kVersionMismatch);
+    }
+    Erase(connection);
+    return;
+  }
+  connection->theirs = *data;
+  connection->exposed_max = ExposedMax(received.packet);
+  connection->state = State::kRequested;
+  QueueRequest(*connection);
+}
+
+void ShmTransport::QueueRequest(const ShmConnection& connection) {
+  Event& request = queue_.Add(Event::Kind::kConnectRequest, connection.id).event;
+  request.text = connection.uri;
+  request.source = connection.source;
+  request.affinity = connection.theirs.affinity;
+  if (connection.socket.lane()->full()) {
+    request.status = absl::ResourceExhaustedError(absl::StrCat(
+        CloserLane::kWaitingMax, " descriptors that this user's processes sent wait to be closed"));
+  } else if (const uid_t uid = PeerOf(connection.socket.get()).uid; ledger_->IsFull(uid)) {
+    request.status = absl::ResourceExhaustedError(absl::StrCat(
+        ledger_->KeptOf(uid), " connections of this user have ended with unread descriptors"));
+  }
+}
+
+absl::Status ShmTransport::Accept(ConnectionId id) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state == State::kEnded) {
+    return absl::UnavailableError("the client is gone already");
+  }
+  if (connection->state != State::kRequested) {
+    return absl::FailedPreconditionError("only a connection that is requested can be accepted");
+  }
+  absl::Status status = SendAcceptance(connection);
+  if (!status.ok()) {
+    End(connection, status);
+    return status;
+  }
+  Queue(Event::Kind::kConnected, *connection);
+  return absl::OkStatus();
+}
+
+absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
+  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  absl::StatusOr<SealedFile> rings =
+      CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
+  if (!rings.ok()) {
+    SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+    return rings.status();
+  }
+  if (!connection->takes_descriptors)
+    connection->takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  packet.key = domain_.peer_memories_max;
+  packet.incarnation = connection->life->incarnation;
+  const int fds[] = {rings->fd.get(), connection->life->page.get()};
+  if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
+    if (error == ETOOMANYREFS) {
+      SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
+      return absl::ResourceExhaustedError(
+          "this server's user has too many descriptors in flight, which their receivers have not "
+          "received; raise RLIMIT_NOFILE, or end those processes");
+    }
+    return absl::UnavailableError(
+        absl::StrCat("the client cannot be answered: ", std::strerror(error)));
+  }
+  connection->descriptors_unread = true;
+  connection->life.reset();
+  SetRings(connection, std::move(rings->mapping), /*server=*/true);
+  return absl::OkStatus();
+}
+
+void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state != State::kRequested) return;
+  SendRejection(connection->socket.get(), reason);
+  End(connection, absl::OkStatus());
+}
+
+// --- The client's side.
+
+absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32_t affinity) {
+  const absl::StatusOr<Address> address = ParseAddress(uri);
+  if (!address.ok()) return address.status();
+  if (address->scheme != Address::Scheme::kShm) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
+  }
+  if (absl::Status status = SocketAddress(address->path).status(); !status.ok()) return status;
+  ShmConnection* connection = Add(State::kConnecting, PeerFd());
+  if (connection == nullptr)
+    return absl::ResourceExhaustedError("this transport has 65536 connections already");
+  ++connecting_;
+  connection->uri = std::string(uri);
+  if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
+    End(connection, std::move(status));
+  }
+  return connection->id;
+}
+
+absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::string& path,
+                                        uint32_t affinity) {
+  absl::StatusOr<UniqueFd> socket = NewSocket();
+  if (!socket.ok()) return socket.status();
+  const int fd = socket->get();
+  int error = ConnectSocket(fd, *SocketAddress(path));
+  if (error != 0) return ConnectError(connection->uri, path, error);
+  const uid_t server = PeerOf(fd).uid;
+  connection->socket = PeerFd(socket->release(), closer_->LaneOf(server));
+  if (!domain_.any_server_user) {
+    if (absl::Status status = CheckServerUser(path, server, geteuid()); !status.ok()) return status;
+  }
+  ShmPacket packet;
+  packet.connect = Offer();
+  packet.connect.affinity = affinity;
+  packet.key = domain_.peer_memories_max;
+  packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
+  // Goes into the socket's queue: the server need not have accepted it yet.
+  error = SendPacket(fd, packet);
+  if (error == 0 && !Watch(connection)) error = errno;
+  return error == 0 ? absl::OkStatus() : UnreachableError(connection->uri, std::strerror(error));
+}
+
+void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
+  const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  if (!data.ok()) return End(connection, data.status());
+  if (data->reason != 0) return End(connection, RejectionError(*data, connection->uri));
+  connection->theirs = *data;
+  connection->exposed_max = ExposedMax(received.packet);
+  if (absl::Status status = TakeAcceptance(connection, received); !status.ok()) {
+    return End(connection, std::move(status));
+  }
+  Queue(Event::Kind::kConnected, *connection);
+}
+
+absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
+  if (received.fds_foreign)
+    return NotOspreyError("its acceptance brings descriptors that are no memory");
+  if (received.fds_lost) {
+    return absl::ResourceExhaustedError(
+        "no descriptor is left for what the server sent; raise ulimit -n");
+  }
+  if (received.bytes != sizeof(ShmPacket) || received.fd_count != 2) {
+    return NotOspreyError("its acceptance brings no rings");
+  }
+  const RingShapes shapes = ShapesOf(connection->theirs, Offer());
+  absl::StatusOr<Mapping> rings =
+      MapSealed(received.fds[0].get(), shapes.bytes(), MapAccess::kReadWrite);
+  if (!rings.ok()) return rings.status();
+  absl::StatusOr<Mapping> page =
+      MapSealed(received.fds[1].get(), kIncarnationPageBytes, MapAccess::kRead);
+  if (!page.ok()) return page.status();
+  connection->page = *std::move(page);
+  // The mappings keep both files, so that nothing blocks.
+  for (PeerFd& fd : received.fds) close(fd.release());
+  connection->alive = LoadAlive(connection->page);
+  if (!IsPageOf(connection->page, received.packet.incarnation))
+    return NotOspreyError("its acceptance brings the page of another server");
+  if (!RobustFutex::IsHeld(connection->alive))
+    return PeerGoneError("the server's process has ended");
+  SetRings(connection, *std::move(rings), /*server=*/false);
+  return absl::OkStatus();
+}
+
+// --- Both sides.
+
+void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool server) {
+  const RingShapes shapes =
+      server ? ShapesOf(Offer(), connection->theirs) : ShapesOf(connection->theirs, Offer());
+  std::byte* const to_server = rings.data();
+  std::byte* const to_client = rings.data() + shapes.to_server.bytes();
+  connection->rings = std::move(rings);
+  connection->in = server ? RingConsumer(to_server, shapes.to_server)
+                          : RingConsumer(to_client, shapes.to_client);
+  connection->out = server ? RingProducer(to_client, shapes.to_client)
+                           : RingProducer(to_server, shapes.to_server);
+  connection->limits.frame_bytes_max = shapes.to_server.frame_bytes_max;
+  connection->limits.send_credits_max =
+      static_cast<uint16_t>(server ? shapes.to_client.slots : shapes.to_server.slots);
+  connection->limits.reads_in_flight_max = options_.reads_in_flight_max;
+  connection->limits.read_depth = options_.reads_in_flight_max;
+  connection->limits.read_bytes_max = std::numeric_limits<uint32_t>::max();
+  if (connection->state == State::kConnecting) --connecting_;
+  connection->state = State::kConnected;
+  receiving_.push_back(connection);
+}
+
+void ShmTransport::Disconnect(ConnectionId id) {
+  ShmConnection* connection = Find(id);
+  if (connection == nullptr || connection->state == State::kEnded) return;
+  // To a client that was not answered yet the end of the socket is the answer.
+  if (connection->state == State::kConnecting || connection->state == State::kConnected) {
+    // The farewell is no descriptor.
+    if (HasReceivedAll(connection->socket.get())) connection->descriptors_unread = false;
+    ShmPacket packet;
+    packet.kind = static_cast<uint32_t>(PacketKind::kBye);
+    (void)SendPacket(connection->socket.get(),
+                     packet);  // unheard, the end looks like a death: no harm
+  }
+  End(connection, absl::OkStatus());
+}
+
+}  // namespace osprey::rdma

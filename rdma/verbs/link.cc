@@ -1,0 +1,387 @@
+#include "rdma/verbs/link.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+
+namespace osprey::rdma {
+namespace {
+
+// Frames start on cache lines of their own, so that the device and the CPU do not contend for one.
+constexpr size_t kCacheLineBytes = 64;
+// Send slots that data frames do not use, so that credits can always be returned.
+constexpr uint32_t kControlSlots = 2;
+// Work requests of the send queue besides READs and slots: the goodbye and the sentinel.
+constexpr uint32_t kLastWords = 2;
+
+// READs whose work requests are built on the stack: a GET's one or two.
+constexpr size_t kFewReads = 2;
+
+size_t Stride(uint32_t frame_bytes_max) {
+  return (sizeof(FrameEnvelope) + frame_bytes_max + kCacheLineBytes - 1) / kCacheLineBytes *
+         kCacheLineBytes;
+}
+
+// Signals at every quarter of the credits, so that completions are few and few slots wait for one.
+// At most at half of the slots: otherwise all could wait for a signal that never comes.
+uint32_t SignalEvery(uint32_t credits) { return std::max(1U, credits / 4); }
+
+// When all frames have arrived, at most SignalEvery - 1 slots still wait for a signalled
+// completion. The others must suffice for all credits.
+uint32_t SendSlots(uint32_t credits) { return credits + SignalEvery(credits) + kControlSlots; }
+
+absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port) {
+  ibv_port_attr attributes = {};
+  if (int error = ibv_query_port(device.context, port, &attributes))
+    return VerbsError("ibv_query_port", error);
+  return attributes.max_msg_sz;
+}
+
+}  // namespace
+
+Link::Link(const VerbsDevice& device, const Options& options)
+    : device_(device),
+      device_index_(device.index),
+      options_(options),
+      receives_(options.receive_credits + kControlReceives),
+      batches_(std::bit_ceil(size_t{options.reads_in_flight_max})) {}
+
+Link::~Link() = default;
+
+absl::StatusOr<std::unique_ptr<Link>> Link::Create(DeviceCompletions& completions,
+                                                   const Options& options) {
+  std::unique_ptr<Link> link(new Link(completions.device(), options));
+  const QueuePairShape shape = link->Shape();
+  absl::StatusOr<CompletionRoom> room = completions.Reserve(shape.sends + shape.receives);
+  if (!room.ok()) return room.status();
+  link->completions_ = *std::move(room);
+  return link;
+}
+
+QueuePairShape Link::Shape() const {
+  return {
+      .sends = options_.reads_in_flight_max + SendSlots(options_.send_credits_max) + kLastWords,
+      .receives = receives_,
+  };
+}
+
+absl::Status Link::Make(rdma_cm_id* id) {
+  absl::StatusOr<NewQueuePair> made = CreateQueuePair(device_, completions_.queue(), Shape());
+  if (!made.ok()) return made.status();
+  queue_pair_ = std::move(made->queue_pair);
+  inline_bytes_max_ = made->inline_bytes_max;
+  if (absl::Status status = MoveToInit(queue_pair(), id); !status.ok()) return status;
+  return PrepareReceives();
+}
+
+absl::Status Link::Start(rdma_cm_id* id, const ConnectData& peer, const ReadDepth& depth) {
+  const absl::StatusOr<uint32_t> message_bytes_max = MessageBytesMax(device_, id->port_num);
+  if (!message_bytes_max.ok()) return message_bytes_max.status();
+  limits_.read_bytes_max = *message_bytes_max;
+  limits_.frame_bytes_max = std::min(options_.frame_bytes_max, peer.frame_bytes_max);
+  limits_.send_credits_max = std::min(options_.send_credits_max, peer.receive_credits);
+  limits_.read_depth = depth.initiator;
+  // A peer that grants no depth serves no READs at all.
+  limits_.reads_in_flight_max = depth.initiator == 0 ? 0 : options_.reads_in_flight_max;
+  if (absl::Status status = AllocateSends(); !status.ok()) return status;
+  return MoveToReady(queue_pair(), id, depth);
+}
+
+// ---- Receives ---------------------------------------------------------------------------------
+
+absl::Status Link::PrepareReceives() {
+  receive_stride_ = Stride(options_.frame_bytes_max);
+  absl::StatusOr<VerbsBuffer> buffer = VerbsBuffer::Allocate(device_, receives_ * receive_stride_);
+  if (!buffer.ok()) return buffer.status();
+  receive_buffer_ = *std::move(buffer);
+  for (uint32_t i = 0; i < receives_; i++) {
+    if (absl::Status status = PostReceive(static_cast<uint16_t>(i)); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Link::PostReceive(uint16_t index) {
+  ibv_sge segment = {};
+  segment.addr = reinterpret_cast<uintptr_t>(receive_buffer_.data() + index * receive_stride_);
+  segment.length = static_cast<uint32_t>(sizeof(FrameEnvelope) + options_.frame_bytes_max);
+  segment.lkey = receive_buffer_.local_key();
+  ibv_recv_wr request = {};
+  request.wr_id = Work(WorkKind::kReceive, index);
+  request.sg_list = &segment;
+  request.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  if (int error = ibv_post_recv(queue_pair(), &request, &bad))
+    return VerbsError("ibv_post_recv", error);
+  receives_posted_++;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) {
+  receives_posted_--;
+  const Bytes message(receive_buffer_.data() + index * receive_stride_, bytes);
+  const absl::StatusOr<FrameEnvelope> envelope = ParseEnvelope(message, limits_.frame_bytes_max);
+  if (!envelope.ok()) return envelope.status();
+  if (envelope->credits > limits_.send_credits_max - send_credits_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("malformed message from the peer: it gives back ", envelope->credits,
+                     " credits, more than were used"));
+  }
+  if (envelope->flags == 0) {
+    send_credits_ += envelope->credits;
+    return Received{message.subspan(sizeof(FrameEnvelope)), false};
+  }
+  // The receive first, then the credits: the bound on control frames depends on this order
+  // (frame.h).
+  if (!draining_) {
+    if (absl::Status status = PostReceive(index); !status.ok()) return status;
+  }
+  send_credits_ += envelope->credits;
+  return Received{Bytes(), envelope->flags == kEnvelopeGoodbye};
+}
+
+void Link::ReleaseFrame(uint16_t index) {
+  if (draining_) return;
+  // It fails only on a broken queue pair, which completions report.
+  if (!PostReceive(index).ok()) return;
+  credits_owed_++;
+  GiveCreditsBack();
+}
+
+void Link::GiveCreditsBack() {
+  if (credits_owed_ < CreditsOwedMax(options_.receive_credits)) return;
+  // Without a slot, OnSent tries again when slots become free.
+  if (sends_posted_ - sends_done_ >= send_slots_) return;
+  (void)PostFrame(kEnvelopeCreditsOnly, {}, 0);
+}
+
+// ---- Sends ------------------------------------------------------------------------------------
+
+absl::Status Link::AllocateSends() {
+  send_credits_ = limits_.send_credits_max;
+  send_slots_ = SendSlots(limits_.send_credits_max);
+  signal_every_ = SignalEvery(limits_.send_credits_max);
+  send_stride_ = Stride(limits_.frame_bytes_max);
+  absl::StatusOr<VerbsBuffer> buffer =
+      VerbsBuffer::Allocate(device_, (send_slots_ + 1) * send_stride_);
+  if (!buffer.ok()) return buffer.status();
+  send_buffer_ = *std::move(buffer);
+  return absl::OkStatus();
+}
+
+std::byte* Link::send_slot(uint64_t number) const {
+  return send_buffer_.data() + (number % send_slots_) * send_stride_;
+}
+
+size_t Link::SendRoom() const {
+  const uint64_t free_slots = send_slots_ - (sends_posted_ - sends_done_);
+  if (draining_ || free_slots <= kControlSlots) return 0;
+  return std::min<size_t>(send_credits_, free_slots - kControlSlots);
+}
+
+absl::Status Link::Send(absl::Span<const Bytes> pieces) {
+  size_t length = 0;
+  for (const Bytes& piece : pieces) length += piece.size();
+  if (length == 0 || length > limits_.frame_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame of ", length, " bytes; it must have from 1 to ", limits_.frame_bytes_max));
+  }
+  if (SendRoom() == 0) {
+    return absl::ResourceExhaustedError(
+        "no credit to send another frame; poll until the peer gives some back");
+  }
+  absl::Status status = PostFrame(0, pieces, static_cast<uint32_t>(length));
+  if (status.ok()) send_credits_--;
+  return status;
+}
+
+absl::Status Link::PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint32_t length) {
+  std::byte* const slot = send_slot(sends_posted_);
+  const FrameEnvelope envelope = {.credits = static_cast<uint16_t>(credits_owed_),
+                                  .flags = flags,
+                                  .reserved = 0,
+                                  .length = length};
+  std::memcpy(slot, &envelope, sizeof(envelope));
+  std::byte* end = slot + sizeof(envelope);
+  for (const Bytes& piece : pieces) {
+    if (piece.empty()) continue;  // memcpy from a null pointer is undefined, even for 0 bytes
+    std::memcpy(end, piece.data(), piece.size());
+    end += piece.size();
+  }
+  const bool signalled = unsignalled_ + 1 >= signal_every_;
+  absl::Status status = PostSend(slot, static_cast<uint32_t>(end - slot),
+                                 Work(WorkKind::kSend, sends_posted_), signalled);
+  if (!status.ok()) return status;
+  sends_posted_++;
+  unsignalled_ = signalled ? 0 : unsignalled_ + 1;
+  credits_owed_ = 0;
+  return status;
+}
+
+absl::Status Link::PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, bool signalled) {
+  ibv_sge segment = {};
+  segment.addr = reinterpret_cast<uintptr_t>(slot);
+  segment.length = bytes;
+  segment.lkey = send_buffer_.local_key();
+  ibv_send_wr request = {};
+  request.wr_id = wr_id;
+  request.sg_list = &segment;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = 0;
+  if (signalled) request.send_flags |= IBV_SEND_SIGNALED;
+  if (bytes <= inline_bytes_max_) request.send_flags |= IBV_SEND_INLINE;
+  ibv_send_wr* bad = nullptr;
+  if (int error = ibv_post_send(queue_pair(), &request, &bad))
+    return VerbsError("ibv_post_send of a SEND", error);
+  return absl::OkStatus();
+}
+
+void Link::SendGoodbye() {
+  std::byte* const slot = send_buffer_.data() + send_slots_ * send_stride_;
+  const FrameEnvelope envelope = {
+      .credits = 0, .flags = kEnvelopeGoodbye, .reserved = 0, .length = 0};
+  std::memcpy(slot, &envelope, sizeof(envelope));
+  // If it cannot be posted, the goodbye's time bound ends the wait.
+  (void)PostSend(slot, sizeof(envelope), Work(WorkKind::kGoodbye, 0), /*signalled=*/true);
+}
+
+void Link::OnSent(uint16_t index) {
+  // The low bits of the number suffice, as fewer sends than that are in flight.
+  const uint16_t ahead = static_cast<uint16_t>(index - static_cast<uint16_t>(sends_done_));
+  assert(ahead < sends_posted_ - sends_done_);
+  sends_done_ += ahead + 1U;
+  if (!draining_) GiveCreditsBack();
+}
+
+// ---- READs ------------------------------------------------------------------------------------
+
+absl::StatusOr<RemoteMemory> Link::Expose(const VerbsMemory& memory) {
+  absl::StatusOr<RemoteMemory> remote = Announce(memory);
+  if (remote.ok() && !remote_read_granted_) {
+    if (absl::Status status = GrantRemoteRead(queue_pair()); !status.ok()) return status;
+    remote_read_granted_ = true;
+  }
+  return remote;
+}
+
+absl::StatusOr<RemoteMemory> Link::Announce(const VerbsMemory& memory) const {
+  if (memory.access() != Access::kRemoteRead) {
+    return absl::InvalidArgumentError(
+        "memory that was registered for local use only cannot be exposed");
+  }
+  return RemoteMemory{reinterpret_cast<uintptr_t>(memory.data()), memory.size(),
+                      memory.remote_key(device_index_)};
+}
+
+absl::Status Link::CheckRead(const ReadRequest& read) const {
+  if (read.segment_count < 1 || read.segment_count > kSegmentsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a READ into ", read.segment_count, " segments; it takes 1 or 2"));
+  }
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < read.segment_count; i++) bytes += read.segments[i].length;
+  if (bytes > limits_.read_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a READ of ", bytes, " bytes; the device's longest is ", limits_.read_bytes_max));
+  }
+  return absl::OkStatus();
+}
+
+void Link::BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests,
+                      ibv_sge* segments_of) const {
+  const uint64_t wr_id = Work(WorkKind::kRead, batches_end_);
+  for (size_t i = 0; i < reads.size(); i++) {
+    const ReadRequest& read = reads[i];
+    ibv_sge* const segments = &segments_of[i * kSegmentsMax];
+    for (uint32_t s = 0; s < read.segment_count; s++) {
+      const LocalSegment& local = read.segments[s];
+      // Only memory made by a Domain of this transport is passed to it.
+      const VerbsMemory& memory = static_cast<const VerbsMemory&>(*local.memory);
+      assert(local.data >= memory.data() &&
+             local.data + local.length <= memory.data() + memory.size());
+      segments[s] = {reinterpret_cast<uintptr_t>(local.data), local.length,
+                     memory.local_key(device_index_)};
+    }
+    ibv_send_wr& request = requests[i];
+    // Sets every field that a READ needs; the others stay zero from the beginning.
+    request.wr_id = wr_id;
+    request.next = &request + 1;
+    request.sg_list = segments;
+    request.num_sge = static_cast<int>(read.segment_count);
+    request.opcode = IBV_WR_RDMA_READ;
+    request.send_flags = 0;
+    request.wr.rdma.remote_addr = read.remote_address;
+    request.wr.rdma.rkey = read.remote_key;
+  }
+  ibv_send_wr& last = requests[reads.size() - 1];
+  last.next = nullptr;
+  last.wr_id = Work(WorkKind::kReadLast, batches_end_);
+  last.send_flags = IBV_SEND_SIGNALED;
+}
+
+absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cookie,
+                             ReadChain& chain) {
+  if (reads.empty()) return absl::InvalidArgumentError("a batch without READs");
+  if (reads.size() > ReadRoom()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no room for ", reads.size(), " READs: ", reads_in_flight_, " of ",
+                     limits_.reads_in_flight_max, " are in flight"));
+  }
+  for (const ReadRequest& read : reads) {
+    if (absl::Status status = CheckRead(read); !status.ok()) return status;
+  }
+  // A few are built on the stack, which is in the cache in any case.
+  ibv_send_wr few_requests[kFewReads] = {};
+  ibv_sge few_segments[kFewReads * kSegmentsMax];
+  const bool few = reads.size() <= kFewReads;
+  ibv_send_wr* const first = few ? few_requests : chain.requests.data();
+  BuildChain(reads, first, few ? few_segments : chain.segments.data());
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(queue_pair(), first, &bad);
+  if (error != 0 && bad == first) return VerbsError("ibv_post_send of READs", error);
+  batches_[batches_end_ & (batches_.size() - 1)] = {cookie, static_cast<uint32_t>(reads.size())};
+  batches_end_++;
+  reads_in_flight_ += static_cast<uint32_t>(reads.size());
+  // Part of the chain is under way, without its signalled part. Only breaking the queue pair shows
+  // when it has ended.
+  if (error != 0) MoveToError(queue_pair());
+  return absl::OkStatus();
+}
+
+uint64_t Link::PopBatch() {
+  assert(has_batches());
+  const Batch& batch = batches_[batches_begin_ & (batches_.size() - 1)];
+  batches_begin_++;
+  reads_in_flight_ -= batch.reads;
+  return batch.cookie;
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+void Link::StopPosting() {
+  assert(!draining_);
+  draining_ = true;
+}
+
+void Link::Flush() const {
+  MoveToError(queue_pair());
+  ibv_send_wr request = {};
+  request.wr_id = Work(WorkKind::kSentinel, 0);
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  // Some devices accept no request once broken. Then only the Transport's time bound applies.
+  (void)ibv_post_send(queue_pair(), &request, &bad);
+}
+
+void Link::OnDrained(WorkKind kind) {
+  if (kind == WorkKind::kReceive) receives_posted_--;
+  if (kind == WorkKind::kSentinel) sentinel_seen_ = true;
+}
+
+}  // namespace osprey::rdma

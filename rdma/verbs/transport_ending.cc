@@ -1,0 +1,146 @@
+// How connections of a VerbsTransport end. connection.h draws the states and transitions.
+
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "rdma/verbs/verbs_transport.h"
+
+namespace osprey::rdma {
+namespace {
+
+using State = ConnectionState;
+
+// The longest wait of a goodbye for READs before it and for the peer's acknowledgement. It takes
+// microseconds, or tens of milliseconds on an overloaded machine. A longer wait has no use if the
+// peer does not answer.
+constexpr std::chrono::milliseconds kGoodbyeMax(100);
+// The longest flush of a broken queue pair. It takes microseconds; destroying it ends the wait in
+// any case.
+constexpr std::chrono::milliseconds kDrainMax(200);
+
+}  // namespace
+
+void VerbsTransport::SetState(VerbsConnection& connection, ConnectionState state) {
+  const auto waits = [](State s) {
+    return s == State::kResolvingAddress || s == State::kResolvingRoute ||
+           s == State::kConnecting || s == State::kBuilding || s == State::kAccepting ||
+           s == State::kBreaking || s == State::kDestroying;
+  };
+  connecting_ -= waits(connection.state);
+  connection.state = state;
+  connecting_ += waits(connection.state);
+}
+
+void VerbsTransport::Disconnect(ConnectionId id) {
+  VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr) return;
+  connection->ended_by_us = true;
+  if (connection->state == State::kConnected) return StartGoodbye(*connection);
+  if (connection->state != State::kSayingGoodbye) Break(*connection, absl::OkStatus());
+}
+
+void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
+  switch (connection.state) {
+    case State::kResolvingAddress:
+    case State::kResolvingRoute:
+    case State::kConnecting:
+    case State::kRequested:
+    case State::kAccepting:
+      // No READ was posted yet. Destroying the id rejects the peer. The rejection is sent now, as
+      // the id may have to wait for others. It fails if Reject was first, which does no harm.
+      if (connection.state == State::kRequested)
+        (void)rdma_reject(connection.cm_id.get(), nullptr, 0);
+      connection.end_status = std::move(status);
+      return Destroy(connection);
+    case State::kBuilding:
+      if (!connection.given_up) connection.end_status = std::move(status);
+      connection.given_up = true;
+      return;
+    case State::kConnected:
+    case State::kSayingGoodbye:
+      connection.end_status = connection.ended_by_us ? absl::OkStatus() : std::move(status);
+      return StartBreaking(connection);
+    case State::kBreaking:
+    case State::kDraining:
+    case State::kDestroying:
+    case State::kEnded:
+      return;
+  }
+}
+
+void VerbsTransport::StartGoodbye(VerbsConnection& connection) {
+  connection.link->SendGoodbye();
+  connection.bound = std::chrono::steady_clock::now() + kGoodbyeMax;
+  SetState(connection, State::kSayingGoodbye);
+  ending_.push_back(connection.id);
+}
+
+void VerbsTransport::StartBreaking(VerbsConnection& connection) {
+  connection.link->StopPosting();
+  SetState(connection, State::kBreaking);
+  slow_calls_->Add(
+      SlowCalls::kEnd,
+      [link = connection.link.get(), id = connection.cm_id.get()] {
+        link->Flush();
+        (void)rdma_disconnect(id);  // fails if the peer was first, which does no harm
+      },
+      [this, id = connection.id] { StartDrain(*connections_.Find(id)); });
+}
+
+void VerbsTransport::StartDrain(VerbsConnection& connection) {
+  connection.bound = std::chrono::steady_clock::now() + kDrainMax;
+  SetState(connection, State::kDraining);
+  ending_.push_back(connection.id);
+}
+
+void VerbsTransport::FinishEnding(bool seen_all) {
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  // True if this one has left ending_.
+  const auto finish = [&](ConnectionId id) {
+    VerbsConnection& connection = *connections_.Find(id);
+    // The bound limits the device and the peer, so it does not apply while completions wait for
+    // this thread.
+    const bool late = seen_all && now >= connection.bound;
+    if (connection.state == State::kSayingGoodbye) {
+      if (late) StartBreaking(connection);
+      return late;
+    }
+    if (connection.state != State::kDraining) return true;  // it broke after its goodbye
+    if (!connection.link->drained() && !late) return false;
+    Destroy(connection);
+    return true;
+  };
+  ending_.erase(std::remove_if(ending_.begin(), ending_.end(), finish), ending_.end());
+}
+
+void VerbsTransport::Destroy(VerbsConnection& connection) {
+  QueuePair queue_pair;
+  if (connection.link != nullptr) queue_pair = connection.link->TakeQueuePair();
+  if (queue_pair == nullptr) return End(connection);
+  SetState(connection, State::kDestroying);
+  slow_calls_->Add(
+      SlowCalls::kEnd, [queue_pair = std::move(queue_pair)]() mutable { queue_pair.reset(); },
+      [this, id = connection.id] { End(*connections_.Find(id)); });
+}
+
+// No READ can land any more.
+void VerbsTransport::End(VerbsConnection& connection) {
+  const absl::Status unread =
+      connection.end_status.ok()
+          ? absl::CancelledError("the connection ended before these READs were done")
+          : connection.end_status;
+  while (connection.link != nullptr && connection.link->has_batches()) {
+    batches_in_flight_--;
+    Queue(Event::Kind::kReadsDone, connection.id, unread);
+    pending_.back().event.cookie = connection.link->PopBatch();
+  }
+  // The kernel may take long.
+  reaper_->HandOver(std::move(connection.cm_id));
+  SetState(connection, State::kEnded);
+  Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
+}
+
+}  // namespace osprey::rdma

@@ -1,0 +1,511 @@
+#include "rdma/verbs/verbs_transport.h"
+
+#include <sys/epoll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "rdma/errors.h"
+
+namespace osprey::rdma {
+namespace {
+
+using State = ConnectionState;
+
+// Completions handled in one Poll, so that a flood of frames without events (credits) cannot
+// prolong it.
+constexpr int kCompletionsPerTurn = 256;
+// Further checks by a Poll that finds nothing while READs are in flight. Returning to the caller
+// and calling again takes as long as several checks. On average, a finished READ would wait for
+// half of that. Some 0.3 us in all.
+constexpr int kReadSpins = 16;
+// Polls per reading of the coarse clock, while READs are in flight.
+constexpr uint32_t kPollsPerClock = 8;
+// Descriptors that epoll reports at once: more than exist on a machine with up to 15 devices.
+constexpr int kReadyMax = 32;
+
+absl::Status NotConnected() { return absl::UnavailableError("this connection is not up"); }
+
+// The effect of a failed work request on the connection.
+absl::Status WorkError(const VerbsConnection& connection, ibv_wc_status status) {
+  const auto text = [&](absl::string_view what) {
+    return absl::StrCat(what, " (", ibv_wc_status_str(status), ", ", connection.peer, ")");
+  };
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return PeerGoneError(
+          text(absl::StrCat("the peer does not answer, after ", kRetries, " retries")));
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return PeerGoneError(text("the peer has no receive posted"));
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+      return PeerGoneError(text("the peer, or the device, ended it"));
+    case IBV_WC_REM_ACCESS_ERR:
+      return absl::PermissionDeniedError(text("the peer does not let us READ there"));
+    case IBV_WC_REM_INV_REQ_ERR:
+      return absl::InvalidArgumentError(text("the peer's device refused a request"));
+    default:
+      return absl::InternalError(text("a work request failed"));
+  }
+}
+
+// A few nanoseconds, no system call, and no reading of the hardware's clock.
+int64_t CoarseTick() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<VerbsTransport>> VerbsTransport::Create(
+    VerbsShared& shared, const TransportOptions& options) {
+  if (options.receive_credits < kReceiveCreditsMin || options.frame_bytes_max == 0 ||
+      options.reads_in_flight_max == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a transport needs at least ", kReceiveCreditsMin, " receive credits (",
+        options.receive_credits, " given), 1 byte to a frame (", options.frame_bytes_max,
+        ") and 1 READ in flight (", options.reads_in_flight_max, ")"));
+  }
+  TransportOptions clamped = options;
+  clamped.receive_credits = std::min(options.receive_credits, kReceiveCreditsMax);
+  std::unique_ptr<VerbsTransport> transport(new VerbsTransport(shared, clamped));
+  if (absl::Status status = transport->Initialize(); !status.ok()) return status;
+  return transport;
+}
+
+absl::Status VerbsTransport::Initialize() {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return VerbsError("epoll_create1", errno);
+  absl::StatusOr<EventChannel> channel = CreateEventChannel();
+  if (!channel.ok()) return channel.status();
+  reaper_ = std::make_unique<CmReaper>(*std::move(channel));
+  if (absl::Status status = Watch(reaper_->channel()->fd, {Source::Kind::kCm}); !status.ok())
+    return status;
+
+  absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create();
+  if (!inbox.ok()) return inbox.status();
+  inbox_ = *std::move(inbox);
+  shared_.async.Subscribe(inbox_.get());
+  if (absl::Status status = Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
+    return status;
+
+  absl::StatusOr<std::unique_ptr<Inbox<VerbsHandedOver>>> handed_over =
+      Inbox<VerbsHandedOver>::Create(kHandedOverMax);
+  if (!handed_over.ok()) return handed_over.status();
+  handed_over_ = *std::move(handed_over);
+  if (absl::Status status = Watch(handed_over_->fd(), {Source::Kind::kHandedOver}); !status.ok())
+    return status;
+
+  absl::StatusOr<std::unique_ptr<SlowCalls>> slow_calls = SlowCalls::Create();
+  if (!slow_calls.ok()) return slow_calls.status();
+  slow_calls_ = *std::move(slow_calls);
+  if (absl::Status status = Watch(slow_calls_->fd(), {Source::Kind::kSlowCalls}); !status.ok())
+    return status;
+
+  for (const VerbsDevice& device : shared_.devices->all()) {
+    absl::StatusOr<std::unique_ptr<DeviceCompletions>> completions =
+        DeviceCompletions::Create(device);
+    if (!completions.ok()) return completions.status();
+    completions_.push_back(*std::move(completions));
+    absl::Status status =
+        Watch(device.context->async_fd, {Source::Kind::kDeviceEvents, device.index});
+    if (status.ok())
+      status = Watch(completions_.back()->fd(), {Source::Kind::kCompletions, device.index});
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsTransport::Watch(int fd, Source source) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = sources_.size();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return VerbsError("epoll_ctl", errno);
+  source.fd = fd;
+  sources_.push_back(source);
+  return absl::OkStatus();
+}
+
+void VerbsTransport::HoldRequests(bool hold) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.kind != Source::Kind::kCm && source.kind != Source::Kind::kHandedOver) continue;
+    epoll_event event = {};
+    if (!hold) event.events = EPOLLIN;
+    event.data.u64 = i;
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, source.fd, &event);  // needs no memory
+  }
+}
+
+VerbsTransport::~VerbsTransport() {
+  // Links that another thread holds are returned first, or destroyed.
+  slow_calls_.reset();
+  // Their ids are of our channel. They were never accepted, so the kernel repeats no message on
+  // their behalf.
+  if (handed_over_ != nullptr) handed_over_->Take();
+  if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
+  connections_.ForEach([&](VerbsConnection& connection) {
+    if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
+      MoveToError(connection.link->queue_pair());
+      (void)rdma_disconnect(connection.cm_id.get());  // notifies the peer
+      connection.link->TakeQueuePair().reset();       // ends posted work
+    }
+    reaper_->HandOver(std::move(connection.cm_id));
+  });
+  // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
+  // them, nor for requests that were never accepted, so it does not wait.
+}
+
+// ---- Connections that are up ------------------------------------------------------------------
+
+VerbsConnection* VerbsTransport::FindConnected(ConnectionId id) const {
+  VerbsConnection* const connection = connections_.Find(id);
+  return connection != nullptr && connection->state == State::kConnected ? connection : nullptr;
+}
+
+absl::StatusOr<RemoteMemory> VerbsTransport::Expose(ConnectionId id, const Memory& memory) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  // Only memory made by a Domain of this transport is passed to it.
+  return connection->link->Expose(static_cast<const VerbsMemory&>(memory));
+}
+
+absl::StatusOr<RemoteMemory> VerbsTransport::Announce(ConnectionId id, const Memory& memory) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  return connection->link->Announce(static_cast<const VerbsMemory&>(memory));
+}
+
+// An rkey belongs to the Memory, not to the connection: it ends with the Memory.
+void VerbsTransport::Withdraw(ConnectionId id, const Memory& memory) {
+  (void)id;
+  (void)memory;
+}
+
+absl::Status VerbsTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
+  (void)remote;  // only a READ shows whether the peer permits it
+  return FindConnected(id) == nullptr ? NotConnected() : absl::OkStatus();
+}
+
+absl::Status VerbsTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
+                                       uint64_t cookie) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  absl::Status status = connection->link->PostReads(reads, cookie, chain_);
+  if (status.ok()) batches_in_flight_++;
+  return status;
+}
+
+size_t VerbsTransport::ReadRoom(ConnectionId id) const {
+  const VerbsConnection* const connection = FindConnected(id);
+  return connection == nullptr ? 0 : connection->link->ReadRoom();
+}
+
+absl::Status VerbsTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces) {
+  VerbsConnection* const connection = FindConnected(id);
+  if (connection == nullptr) return NotConnected();
+  return connection->link->Send(pieces);
+}
+
+size_t VerbsTransport::SendRoom(ConnectionId id) const {
+  const VerbsConnection* const connection = FindConnected(id);
+  return connection == nullptr ? 0 : connection->link->SendRoom();
+}
+
+ConnectionLimits VerbsTransport::limits(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  return connection == nullptr || connection->link == nullptr ? ConnectionLimits()
+                                                              : connection->link->limits();
+}
+
+ibv_qp* VerbsTransport::queue_pair(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  return connection == nullptr || connection->link == nullptr ? nullptr
+                                                              : connection->link->queue_pair();
+}
+
+std::string VerbsTransport::Describe(ConnectionId id) const {
+  const VerbsConnection* const connection = connections_.Find(id);
+  if (connection == nullptr || connection->link == nullptr || connection->cm_id == nullptr) {
+    return "transport=verbs device=none";
+  }
+  const Link& link = *connection->link;
+  ibv_port_attr port = {};
+  (void)ibv_query_port(link.device().context, connection->cm_id->port_num, &port);
+  return absl::StrCat("transport=verbs device=", link.device().name,
+                      " port=", connection->cm_id->port_num, " mtu=", 128 << port.active_mtu,
+                      " read_depth=", link.limits().read_depth,
+                      " inline=", link.inline_bytes_max());
+}
+
+Transport::Resources VerbsTransport::resources() const {
+  Resources resources;
+  resources.connections = connections_.size();
+  connections_.ForEach([&](const VerbsConnection& connection) {
+    const bool elsewhere =
+        connection.state == State::kBuilding || connection.state == State::kDestroying;
+    if (elsewhere || (connection.link != nullptr && connection.link->queue_pair() != nullptr))
+      resources.queue_pairs++;
+  });
+  return resources;
+}
+
+// ---- Progress ---------------------------------------------------------------------------------
+
+size_t VerbsTransport::Poll(absl::Span<Event> events) {
+  Output output{events};
+  if (!delivered_ends_.empty()) FreeEnded();
+  if (!delivered_frames_.empty()) ReleaseFrames();
+  if (MustLookAround()) LookAround();
+  if (!pending_.empty()) DeliverPending(output);
+  bool seen_all = PollCompletions(output);
+  for (int spin = 0; spin < kReadSpins && output.count == 0 && batches_in_flight_ > 0; spin++) {
+    seen_all = PollCompletions(output);
+  }
+  if (!ending_.empty()) FinishEnding(seen_all);
+  if (!pending_.empty()) DeliverPending(output);
+  return output.count;
+}
+
+void VerbsTransport::ReleaseFrames() {
+  for (const DeliveredFrame& frame : delivered_frames_) {
+    VerbsConnection* const connection = connections_.Find(frame.connection);
+    if (connection != nullptr && connection->link->queue_pair() != nullptr)
+      connection->link->ReleaseFrame(frame.receive);
+  }
+  delivered_frames_.clear();
+}
+
+void VerbsTransport::FreeEnded() {
+  for (std::unique_ptr<VerbsConnection>& connection : delivered_ends_) {
+    if (connection->link == nullptr) continue;
+    connection->link->LeaveCompletions();
+    slow_calls_->Add(
+        SlowCalls::kFree, [link = std::move(connection->link)]() mutable { link.reset(); }, [] {});
+  }
+  delivered_ends_.clear();
+}
+
+bool VerbsTransport::MustLookAround() {
+  if (!look_around_ && connecting_ == 0) {
+    // A caller that waits for a READ polls again at once, so only some of the Polls read even that
+    // clock.
+    if (batches_in_flight_ > 0 && ++polls_unclocked_ % kPollsPerClock != 0) return false;
+    if (CoarseTick() == coarse_tick_) return false;
+  }
+  look_around_ = false;
+  coarse_tick_ = CoarseTick();
+  return true;
+}
+
+void VerbsTransport::LookAround() {
+  epoll_event ready[kReadyMax];
+  const int count = epoll_wait(epoll_.get(), ready, kReadyMax, 0);
+  for (int i = 0; i < count; i++) {
+    const Source& source = sources_[ready[i].data.u64];
+    switch (source.kind) {
+      case Source::Kind::kCm:
+        ReadCmEvent();
+        break;
+      case Source::Kind::kInbox:
+        for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
+        break;
+      case Source::Kind::kHandedOver:
+        // Takes one, which will be accepted, as with CM events.
+        TakeHandedOver(1);
+        look_around_ = true;
+        break;
+      case Source::Kind::kSlowCalls:
+        slow_calls_->Finish();
+        look_around_ = true;
+        break;
+      case Source::Kind::kDeviceEvents:
+        // Distributes to all inboxes, our own too, which is read at the next look around.
+        shared_.async.Collect(shared_.devices->all()[source.device].context);
+        look_around_ = true;
+        break;
+      case Source::Kind::kCompletions:
+        completions_[source.device]->ReadEvents();
+        break;
+    }
+  }
+}
+
+bool VerbsTransport::PollCompletions(Output& output) {
+  int budget = kCompletionsPerTurn;
+  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+    for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
+      // A completion makes at most one event directly, but may add some to pending_ too.
+      for (;;) {
+        if (output.full() || !pending_.empty() || budget-- == 0) return false;
+        const ibv_wc* const completion = queue->Next();
+        if (completion == nullptr) break;
+        OnCompletion(*completion, output);
+        if (!pending_.empty()) DeliverPending(output);
+      }
+    }
+  }
+  return true;
+}
+
+void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
+  const WorkId work = WorkId::Unpack(completion.wr_id);
+  VerbsConnection* const connection = connections_.FindByTag(work.tag);
+  // A late completion, of a connection whose drain took too long.
+  if (connection == nullptr || connection->link == nullptr) return;
+  Link& link = *connection->link;
+  if (link.queue_pair() == nullptr) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    Break(*connection, WorkError(*connection, completion.status));
+    if (link.draining()) link.OnDrained(work.kind);
+    return;
+  }
+  switch (work.kind) {
+    case WorkKind::kReadLast:
+      batches_in_flight_--;
+      Emit(output, Event::Kind::kReadsDone, connection->id, link.PopBatch(), Bytes(), 0);
+      return;
+    case WorkKind::kReceive:
+      OnFrame(*connection, work.index, completion.byte_len, output);
+      return;
+    case WorkKind::kSend:
+      link.OnSent(work.index);
+      return;
+    case WorkKind::kGoodbye:
+      Break(*connection, absl::OkStatus());
+      return;
+    case WorkKind::kSentinel:
+      link.OnDrained(work.kind);
+      return;
+    case WorkKind::kRead:
+      return;  // not signalled
+  }
+}
+
+void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes,
+                             Output& output) {
+  const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
+  if (!received.ok()) return Break(connection, received.status());
+  if (received->goodbye) {
+    // The connection's loss may have been noticed before. The goodbye shows that the peer intended
+    // it.
+    connection.end_status = absl::OkStatus();
+    return Break(connection, absl::OkStatus());
+  }
+  // The first frame may overtake the CM's own message. rdma_notify is not called: without it the CM
+  // repeats its question until that message comes. With it, the CM fails to stop repeating if the
+  // connection ends before its worker ran (cm_establish_handler). The id then cannot be destroyed
+  // for 69 s.
+  if (connection.state == State::kAccepting) BecomeConnected(connection);
+  if (received->frame.empty()) return;
+  // A caller that has disconnected expects no more frames. After a disconnect by the peer, its last
+  // frames are delivered.
+  if (connection.ended_by_us) return;
+  Emit(output, Event::Kind::kReceived, connection.id, 0, received->frame, receive);
+}
+
+void VerbsTransport::Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie,
+                          Bytes frame, uint16_t receive) {
+  if (output.full() || !pending_.empty()) {
+    Queue(kind, id);
+    pending_.back().event.cookie = cookie;
+    pending_.back().event.frame = frame;
+    pending_.back().receive = receive;
+    return;
+  }
+  Event& event = output.events[output.count++];
+  event.kind = kind;
+  event.connection = id;
+  event.cookie = cookie;
+  event.frame = frame;
+  event.status = absl::OkStatus();
+  event.text.clear();
+  event.affinity = 0;
+  event.source.clear();
+  if (kind == Event::Kind::kReceived) delivered_frames_.push_back({id, receive});
+}
+
+void VerbsTransport::Queue(Event::Kind kind, ConnectionId id, absl::Status status) {
+  Pending& pending = pending_.emplace_back();
+  pending.event.kind = kind;
+  pending.event.connection = id;
+  pending.event.status = std::move(status);
+}
+
+void VerbsTransport::DeliverPending(Output& output) {
+  while (!pending_.empty() && !output.full()) {
+    Event& event = output.events[output.count++];
+    event = std::move(pending_.front().event);
+    if (event.kind == Event::Kind::kReceived)
+      delivered_frames_.push_back({event.connection, pending_.front().receive});
+    // The frames delivered before it must stay valid until the next Poll.
+    if (event.kind == Event::Kind::kDisconnected)
+      delivered_ends_.push_back(connections_.Remove(event.connection));
+    pending_.pop_front();
+  }
+}
+
+bool VerbsTransport::Arm() {
+  // Only Poll posts delivered frames again, and a peer may be waiting for their credits.
+  if (!pending_.empty() || !delivered_frames_.empty() || !ending_.empty()) return false;
+  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+    for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
+      if (!queue->Arm()) return false;
+    }
+  }
+  look_around_ = true;
+  return true;
+}
+
+// ---- Asynchronous events ----------------------------------------------------------------------
+
+void VerbsTransport::OnNotice(const DeviceNotice& notice) {
+  VerbsConnection* connection = nullptr;
+  connections_.ForEach([&](VerbsConnection& candidate) {
+    if (candidate.link == nullptr || candidate.link->queue_pair() == nullptr) return;
+    const bool same = candidate.link->device().context == notice.device &&
+                      candidate.link->queue_pair()->qp_num == notice.queue_pair;
+    if (same) connection = &candidate;
+  });
+  switch (notice.type) {
+    case IBV_EVENT_DEVICE_FATAL:
+      return OnDeviceLost();
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+      if (connection != nullptr) {
+        Break(*connection,
+              PeerGoneError(absl::StrCat("its queue pair failed (", ibv_event_type_str(notice.type),
+                                         ", ", connection->peer, ")")));
+      }
+      return;
+    case IBV_EVENT_CQ_ERR:
+      // Impossible, as room is reserved. Treats all connections of the device as broken.
+      connections_.ForEach([&](VerbsConnection& candidate) {
+        if (candidate.link == nullptr || candidate.link->device().context != notice.device) return;
+        Break(candidate, absl::InternalError("a completion queue overran"));
+      });
+      return;
+    default:
+      // OnFrame does what COMM_EST would. Connections over a port that goes down end by their own
+      // timers, unless it comes back before. The rest (LIDs, GIDs, subnet managers, shared receive
+      // queues) does not affect connections that are up.
+      return;
+  }
+}
+
+void VerbsTransport::OnDeviceLost() {
+  if (device_lost_) return;
+  device_lost_ = true;
+  Queue(Event::Kind::kDeviceLost, ConnectionId::kNone,
+        absl::UnavailableError("an RDMA device is being removed, or has failed"));
+}
+
+}  // namespace osprey::rdma

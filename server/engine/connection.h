@@ -1,0 +1,332 @@
+// One client's connection: from its connect request to its last event.
+//
+//   kAccepting
+//       | connected
+//   kAwaitingHello ---- Hello, where there is a key: Challenge ----> kAwaitingResponse
+//       | Hello, where there is none                                   | the right response
+//       |<-------------------------------------------------------------+
+//       |------ its session has an owner ------> kAwaitingFence
+//       | new session or one without owner           | the owner's end
+//       v                                            |
+//   kEstablished <-----------------------------------+
+//       | stop
+//   kDraining
+//       | all answered: Goodbye
+//   kLeaving
+//       | kGoodbyeGrace
+//   kClosing
+//       | kDisconnected (may come in any state): the session is kept for kSessionKept
+//   (gone)
+//
+//   To kClosing at once: from any state on a malformed frame, silence, replies that the client does
+//   not receive, or when a newer connection claims the session; before kEstablished also on stop, on
+//   a wrong response, or when no Hello (response, owner's end) comes in time.
+//
+// Before kEstablished the client has not proved the key. It has received no information on the
+// region and may READ nothing, and nothing of its memory was mapped or READ.
+//
+// Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "rdma/authentication.h"
+#include "rdma/transport.h"
+#include "rdma/wire/protocol.h"
+#include "server/engine/partition_batch.h"
+#include "server/engine/reply_queue.h"
+#include "server/engine/timer_queue.h"
+#include "server/requests/long_append.h"
+#include "server/requests/rendezvous.h"
+#include "server/requests/requests.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+#include "server/stats/admission.h"
+#include "server/stats/client_gets.h"
+#include "server/stats/stats.h"
+
+namespace osprey::server {
+
+// From the connect request to the Welcome, a challenge included. A correct client needs some round
+// trips, and once, when it resumes, the end of its old connection. A silent or unauthenticated
+// client occupies a place no longer than this.
+inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
+// After this long without input from a peer, the server READs its liveness word.
+inline constexpr absl::Duration kSilenceMax() { return absl::Seconds(1); }
+// The connection is closed if that READ takes longer. A retransmission or two fit in, and a dead
+// host is detected within 4 s.
+inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
+// A client with a key lets the server READ its liveness word only after the Welcome, which has the
+// proof. Such a client abandons a connection attempt after 3 s; until then the server sends no
+// liveness READ.
+inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
+// The longest that a reply may wait for the client to receive earlier ones. Credits are granted so
+// that it need not wait at all, but may be returned in batches.
+inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
+// From Goodbye to Disconnect: requests that were in flight are refused as not applied.
+inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100); }
+
+// Space reserved for values of one connection while they are READ. A longer value is READ alone. So
+// clients that are slow, or give false lengths, hold little of the region.
+inline constexpr uint64_t kReservedBytesMax = 8 << 20;
+
+// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
+// full Batches of small writes, or one part of a flush. Further requests wait.
+inline constexpr uint64_t kTurnCostMax = 256;
+// The same for a connection that is the only one to send much, while others send little: those wait
+// for two such turns at most. If several send much, the others wait for all of them in any case.
+// Short turns would then cost a tenth of the writes, and a quarter with two pollers.
+inline constexpr uint64_t kTurnCostBesideOthersMax = 32;
+// A connection with this cost in a turn counts as sending much.
+inline constexpr uint64_t kGreedyCost = kTurnCostBesideOthersMax;
+// Frames that may wait for a turn.
+inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
+
+inline constexpr uint64_t kLivenessBytes = 8;
+
+// State that the connections of an engine share. Outlives them.
+struct Shared {
+  uint64_t incarnation = 0;
+  uint64_t value_bytes_max = 0;
+  TableAccess& tables;
+  Sessions& sessions;
+  Counters& counters;
+  // Requests that are executed together …
+  Gather& gather;
+  // The text of STATS for this connection.
+  std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
+  // For people; may be empty.
+  std::function<void(absl::string_view)> log;
+  // Counts the engine's turns.
+  uint64_t turn = 0;
+  // The cost limit of each connection in this turn, and the number that have sent much in it.
+  uint64_t turn_cost_max = kTurnCostMax;
+  uint32_t greedy = 0;
+  // The frames of the Batch in execution. A member to reuse its memory.
+  std::vector<rdma::FrameBytes> batch = {};
+  // Likewise the access hints for one partition.
+  std::vector<uint64_t> hints = {};
+  // Null: no authentication.
+  rdma::AuthKey::Pointer key = nullptr;
+  // … and the function that executes them. Never empty.
+  std::function<void(absl::Time now)> execute_gathered = nullptr;
+  // Null: clients need not report their GETs.
+  ClientGets* client_gets = nullptr;
+  // 64 random bits. REQUIRES: not empty where there is a key.
+  std::function<uint64_t()> random = nullptr;
+};
+
+// The place of a connection: one transport, and the memory registered for it.
+struct Port {
+  rdma::Transport& transport;
+  const rdma::Memory& region;   // the tables; exposed with the Welcome
+  const rdma::Memory& scratch;  // the target of all liveness READs, kLivenessBytes; never read
+};
+
+// An input of a connection's state machine.
+struct Input {
+  enum class Kind {
+    kConnected,
+    kFrame,
+    kFenced,  // the old connection of our session is gone
+    kStop,    // the server is about to end
+    kTime,    // deadline() has come
+  };
+  Kind kind = Kind::kTime;
+  rdma::Bytes frame;  // kFrame
+};
+
+class Connection {
+ public:
+  enum class State {
+    kAccepting,
+    kAwaitingHello,
+    kAwaitingResponse,
+    kAwaitingFence,
+    kEstablished,
+    kDraining,
+    kLeaving,
+    kClosing
+  };
+
+  // `ticket` is held until the connection is gone completely.
+  Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
+             Admission::Ticket ticket, absl::Time now);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void Handle(const Input& input, absl::Time now);
+  // A READ ended.
+  void HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now);
+  // The last event. Releases the session; returns the connection that waited for it and owns it
+  // now, if any.
+  Connection* HandleDisconnected(const absl::Status& status, absl::Time now);
+  // Ends without kDisconnected. REQUIRES: the transport is gone, and its engine is about to be
+  // destroyed, though not the tables.
+  void Abandon();
+
+  // Disconnects, and counts the reason. No further request of this client is executed. Under the
+  // lock of a table (locked_) it does only that; the rest happens when the table is unlocked.
+  void Close(CloseReason reason, absl::string_view detail);
+
+  // When Handle(kTime) is due.
+  absl::Time deadline() const;
+  // Belongs to its engine.
+  Alarm& alarm() { return alarm_; }
+  // Replies wait for credits, whose return is no event: Handle(kTime) is due in each turn.
+  bool blocked() const { return !outbox_.empty(); }
+  // True if Work, a bounded step, is due in each turn. Either requests wait for a turn of their own
+  // (not for the client), or a long write is in progress: it may wait for space to be freed.
+  bool busy() const {
+    return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
+  }
+  void Work(absl::Time now);
+
+  // Executes one of its gathered requests, whose table is held (TableAccess::Hold): its reply waits
+  // until EndGathered. Returns its cost (kCostPerHold).
+  uint64_t ExecuteGathered(const Gather::Request& request, absl::Time now);
+  bool gathered() const { return gathered_ > 0; }
+  // Its gathered requests have all been executed.
+  void EndGathered(absl::Time now);
+  State state() const { return state_; }
+
+ private:
+  // One for each state.
+  void InAccepting(const Input& input, absl::Time now);
+  void InAwaitingHello(const Input& input, absl::Time now);
+  void InAwaitingResponse(const Input& input, absl::Time now);
+  void InAwaitingFence(const Input& input, absl::Time now);
+  void InEstablished(const Input& input, absl::Time now);
+  void InDraining(const Input& input, absl::Time now);
+  void InLeaving(const Input& input, absl::Time now);
+
+  // connection_hello.cc: the way to kEstablished
+  void TakeHello(rdma::FrameBytes frame, absl::Time now);
+  void SendChallenge(const rdma::HelloBody& hello, absl::Time now);
+  void TakeResponse(rdma::FrameBytes frame, absl::Time now);
+  void Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now);
+  void Proceed(const rdma::HelloBody& hello, absl::Time now);
+  void Claim(Session& session, absl::Time now);
+  void Welcome(bool resumed, absl::Time now);
+
+  // connection_requests.cc
+  void TakeFrame(rdma::FrameBytes frame, absl::Time now);
+  void TakeBatch(rdma::FrameBytes frame, absl::Time now);
+  void MalformedFrame(absl::string_view detail, absl::Time now);
+  void TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  Answer Put(const rdma::PutRequest& request, absl::Time now);
+  void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
+  void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeGoodbye(rdma::FrameBytes frame);
+  void StepAppend(absl::Time now);
+
+  // connection_turns.cc
+  void EnterTurn();
+  bool TurnIsOver();
+  void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void Defer(rdma::FrameBytes frame, absl::Time now);
+  void Keep(rdma::FrameBytes frame);
+  void WorkOffBacklog(absl::Time now);
+
+  size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
+  bool Settled(uint64_t sequence, absl::Time now);
+  bool Refused(uint64_t sequence, absl::Time now);
+  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+
+  // connection_rendezvous.cc
+  void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
+  void AdvanceRendezvous(absl::Time now);
+  void StepRendezvous(absl::Time now);
+  Answer FinishRendezvous(Rendezvous& rendezvous, absl::Time now);
+  bool PostReads(Rendezvous& rendezvous);
+  void LivenessReadDone(const absl::Status& status, absl::Time now);
+
+  // Sending. Replies wait in outbox_ for credits, and for the end of the Batch that they answer.
+  uint64_t ServerTimeNs() const;
+  void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
+  void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
+  void FlushOutbox(absl::Time now);
+  absl::Status SendSlice(const Outbox::Slice& slice);
+  absl::Status Send(absl::Span<const rdma::Bytes> pieces);
+  size_t ReplyDataMax() const;
+
+  void FinishClosing();
+  void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
+  void CheckLiveness(absl::Time now);  // connection_rendezvous.cc
+  void LeaveWhenAnswered(absl::Time now);
+  void Log(absl::string_view what) const;
+
+  Shared& shared_;
+  const Port port_;
+  const rdma::ConnectionId id_;
+  const std::string peer_;
+  Admission::Ticket ticket_;
+  Alarm alarm_;
+
+  State state_ = State::kAccepting;
+  absl::Time hello_deadline_;
+  ReportLimit report_limit_;
+  // From Challenge to Welcome: what the proofs are over.
+  struct Exchange {
+    rdma::HelloBody hello;
+    rdma::Nonces nonces;
+  };
+  std::unique_ptr<Exchange> exchange_;
+  absl::Time heard_;  // when the last input came
+  absl::Time leaving_since_ = absl::InfiniteFuture();
+
+  rdma::ConnectionLimits limits_;
+  Session* session_ = nullptr;  // owned by this connection
+  Session* claimed_ = nullptr;  // awaited from its owner
+
+  rdma::WireMemory liveness_;
+  bool liveness_reading_ = false;
+  absl::Time liveness_since_ = absl::InfinitePast();
+
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
+  std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is in progress
+  uint64_t rendezvous_numbers_ = 0;                      // the last one assigned
+  // The next rendezvous waits for space for its value. It is tried again in the next turn, or at
+  // room_retry_at_.
+  bool awaits_room_ = false;
+  absl::Time room_retry_at_ = absl::InfiniteFuture();
+  uint64_t turn_ = 0;                // for which spent_ counts
+  uint64_t spent_ = 0;               // of Shared::turn_cost_max
+  uint64_t greedy_turn_ = 0;         // the last in which it sent much
+  size_t gathered_ = 0;              // requests in shared_.gather
+  uint64_t gathered_cost_ = 0;       // of these
+  std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
+  Outbox outbox_;
+  bool in_batch_ = false;  // more replies are about to follow
+  bool locked_ = false;    // our request is being executed while its table is held
+  const index::KeyHash* known_hash_ = nullptr;  // of that request's key
+  bool close_unfinished_ = false;
+  std::string close_log_;  // the log line of the end
+  absl::Time blocked_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_H_

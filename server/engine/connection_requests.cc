@@ -1,0 +1,305 @@
+// The requests of an established connection.
+
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "index/layout/access_hint.h"
+#include "index/layout/test_hooks.h"
+#include "rdma/wire/batch.h"
+#include "server/engine/connection.h"
+
+namespace osprey::server {
+
+void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return MalformedFrame(header.status().message(), now);
+  if (header->session != session_->id)
+    return MalformedFrame("session is not this connection's", now);
+  if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
+  Take(*header, frame, now);
+}
+
+// Earlier requests are executed first.
+void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
+  shared_.execute_gathered(now);
+  Malformed(detail);
+}
+
+// Executes the frames one by one, in order; their replies leave together. A malformed frame ends
+// the connection when its turn comes, as it would alone.
+void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
+  std::vector<rdma::FrameBytes>& frames = shared_.batch;
+  if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
+    return MalformedFrame(status.message(), now);
+  ++shared_.counters.batches;
+  shared_.counters.batched_requests += frames.size();
+  in_batch_ = true;
+  for (rdma::FrameBytes request : frames) {
+    Take(rdma::ParseHeader(request).value(), request, now);
+    if (state_ == State::kClosing) break;
+  }
+  in_batch_ = false;
+  FlushOutbox(now);
+}
+
+void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                             absl::Time now) {
+  switch (static_cast<rdma::Opcode>(header.opcode)) {
+    case rdma::Opcode::kPut:
+      return TakePut(header, frame, now);
+    case rdma::Opcode::kDelete:
+      return TakeDelete(header, frame, now);
+    case rdma::Opcode::kIncrement:
+      return TakeIncrement(header, frame, now);
+    case rdma::Opcode::kAppend:
+      return TakeAppend(header, frame, now);
+    case rdma::Opcode::kFlush:
+      return TakeFlush(header, frame, now);
+    case rdma::Opcode::kGet:
+      return TakeGet(header, frame, now);
+    case rdma::Opcode::kExpire:
+      return TakeExpire(header, frame, now);
+    case rdma::Opcode::kTouch:
+      return TakeTouch(header, frame, now);
+    case rdma::Opcode::kPing:
+    case rdma::Opcode::kStats:
+      return TakeQuestion(header, frame, now);
+    case rdma::Opcode::kHints:
+      return TakeHints(header, frame);
+    case rdma::Opcode::kReport:
+      return TakeReport(header, frame, now);
+    case rdma::Opcode::kGoodbye:
+      return TakeGoodbye(frame);
+    case rdma::Opcode::kBatch:
+    case rdma::Opcode::kHello:
+    case rdma::Opcode::kChallenge:
+    case rdma::Opcode::kResponse:
+    case rdma::Opcode::kRefused:
+    case rdma::Opcode::kWelcome:
+    case rdma::Opcode::kReply:
+      return Malformed(
+          absl::StrCat("opcode ", header.opcode, " is none that an established client sends"));
+  }
+}
+
+void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::PutRequest> request = rdma::ParsePut(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.puts;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
+  const bool unconditional = request->body.condition == 0;
+  if (unconditional && index::Seeded(index::SeededBug::kAckBeforePublish)) {
+    AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
+    FlushOutbox(now);
+    (void)Put(*request, now);
+    return;
+  }
+  AnswerWrite(header.sequence, Put(*request, now), now);
+}
+
+// The value came in the frame.
+Answer Connection::Put(const rdma::PutRequest& request, absl::Time now) {
+  const index::KeyHash hash =
+      known_hash_ != nullptr ? *known_hash_ : shared_.tables.HashOf(request.key);
+  const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(hash));
+  return ExecutePut(*table, request, hash, shared_.value_bytes_max, now);
+}
+
+void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::DeleteRequest> request = rdma::ParseDelete(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.deletes;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteDelete(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
+}
+
+void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                               absl::Time now) {
+  const absl::StatusOr<rdma::IncrementRequest> request = rdma::ParseIncrement(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.increments;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteIncrement(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
+}
+
+void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::AppendRequest> request = rdma::ParseAppend(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.appends;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const absl::optional<Answer> answer =
+      ExecuteAppend(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
+  if (answer.has_value()) return AnswerWrite(header.sequence, *answer, now);
+  if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
+  ++shared_.counters.long_appends;
+  appends_.push_back(std::make_unique<LongAppend>(*request, header.sequence));
+}
+
+void Connection::StepAppend(absl::Time now) {
+  const absl::optional<Answer> answer =
+      appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
+  if (!answer.has_value()) return;
+  const uint64_t sequence = appends_.front()->sequence();
+  appends_.pop_front();
+  AnswerWrite(sequence, *answer, now);
+  LeaveWhenAnswered(now);
+}
+
+// A part of a flush is a write like others: a repeated request returns the same number of keys.
+void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                           absl::Time now) {
+  const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.flushes;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteFlush(shared_.tables, *request, now);
+  shared_.counters.keys_flushed += answer.body.value_length;
+  AnswerWrite(header.sequence, answer, now);
+}
+
+void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::ExpireRequest> request = rdma::ParseExpire(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.expires;
+  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteExpire(*shared_.tables.For(request->key), *request, now);
+  AnswerWrite(header.sequence, answer, now);
+}
+
+// Like a read: repeated, it counts as one more use of the key.
+void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                           absl::Time now) {
+  const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.touches;
+  if (Refused(header.sequence, now)) return;
+  const Answer answer = ExecuteTouch(*shared_.tables.For(request->key), *request);
+  Reply(header.sequence, answer, now);
+}
+
+// Reads may be repeated freely: the result is not stored.
+void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::GetRequest> request = rdma::ParseGet(frame);
+  if (!request.ok()) return Malformed(request.status().message());
+  ++shared_.counters.gets;
+  if (Refused(header.sequence, now)) return;
+  const bool was_locked = std::exchange(locked_, true);
+  {
+    // Held until the value has been copied into the reply.
+    const LockedTable table = shared_.tables.For(request->key);
+    Reply(header.sequence, ExecuteGet(*table, *request, ReplyDataMax(), now), now);
+  }
+  locked_ = was_locked;
+  FinishClosing();
+}
+
+void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                              absl::Time now) {
+  if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
+    return Malformed(status.message());
+  const bool ping = header.opcode == static_cast<uint8_t>(rdma::Opcode::kPing);
+  ++(ping ? shared_.counters.pings : shared_.counters.stats);
+  if (Refused(header.sequence, now)) return;
+  const std::string text = ping ? "" : shared_.stats_text(port_.transport.Describe(id_), now);
+  Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
+}
+
+// Recent READs of the client. They affect only the choice of keys to evict. So a client may send
+// any hints at any time.
+void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
+  const absl::StatusOr<rdma::HintsMessage> message = rdma::ParseHints(frame);
+  if (!message.ok()) return Malformed(message.status().message());
+  if (header.sequence != 0) return Malformed("hints have a sequence, though nothing answers them");
+  ++shared_.counters.hint_frames;
+  if (!shared_.tables.evicts()) return;
+  const auto hint = [&](uint32_t i) {
+    uint64_t word;
+    std::memcpy(&word, message->words.data() + i * sizeof(word), sizeof(word));
+    return word;
+  };
+  uint64_t partitions = 0;  // the hints' partitions, a bit each
+  for (uint32_t i = 0; i < message->count; ++i) {
+    const uint32_t partition = index::AccessHint::Unpack(hint(i)).partition;
+    if (partition < shared_.tables.partitions()) partitions |= uint64_t{1} << partition;
+  }
+  for (; partitions != 0; partitions &= partitions - 1) {
+    const auto partition = static_cast<uint32_t>(std::countr_zero(partitions));
+    shared_.hints.clear();
+    for (uint32_t i = 0; i < message->count; ++i) {
+      if (index::AccessHint::Unpack(hint(i)).partition == partition)
+        shared_.hints.push_back(hint(i));
+    }
+    shared_.tables.At(partition)->TakeHints(shared_.hints);
+  }
+}
+
+// Likewise; affects only metrics.
+void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                            absl::Time now) {
+  const absl::StatusOr<rdma::ReportBody> report = rdma::ParseReport(frame);
+  if (!report.ok()) return Malformed(report.status().message());
+  if (header.sequence != 0) return Malformed("a report has a sequence, though nothing answers it");
+  ++shared_.counters.report_frames;
+  if (shared_.client_gets != nullptr) shared_.client_gets->Add(report_limit_.Cut(*report, now));
+}
+
+// The client leaves for good: its session will not be resumed.
+void Connection::TakeGoodbye(rdma::FrameBytes frame) {
+  if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
+    return Malformed(status.message());
+  shared_.sessions.Forget(*std::exchange(session_, nullptr));
+  Close(CloseReason::kPeer, "goodbye");
+}
+
+// True if a write is over already: its result is stored, or no longer stored, or the client
+// violates the rules.
+bool Connection::Settled(uint64_t sequence, absl::Time now) {
+  const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
+  if (absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it)) {
+    Malformed("sequence is that of a write that is under way");
+    return true;
+  }
+  switch (session_->results.SeenOf(sequence)) {
+    case ResultWindow::Seen::kNew:
+      return false;
+    case ResultWindow::Seen::kAnswered:
+      ++shared_.counters.writes_repeated;
+      Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
+      return true;
+    case ResultWindow::Seen::kForgotten:
+      ++shared_.counters.writes_forgotten;
+      Reply(sequence,
+            AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
+                     rdma::WireReason::kForgotten),
+            now);
+      return true;
+  }
+  return false;
+}
+
+// True if the server is about to end and starts no new work.
+bool Connection::Refused(uint64_t sequence, absl::Time now) {
+  if (state_ == State::kEstablished) return false;
+  Reply(sequence,
+        AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
+                 rdma::WireReason::kShuttingDown),
+        now);
+  return true;
+}
+
+void Connection::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
+  session_->results.Remember(sequence, ResultOf(answer));
+  Reply(sequence, answer, now);
+}
+
+}  // namespace osprey::server

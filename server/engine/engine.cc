@@ -1,0 +1,355 @@
+#include "server/engine/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+
+namespace osprey::server {
+
+using rdma::Event;
+using rdma::RejectReason;
+
+namespace {
+
+std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
+  AdmissionLimits limits;
+  limits.connections_max = options.connections_max;
+  limits.has_strangers = options.key != nullptr;
+  return std::make_unique<Admission>(limits);
+}
+
+// The generator of session ids.
+std::function<uint64_t()> SessionIds(const EngineOptions& options) {
+  if (options.pollers == nullptr) return options.random;
+  return
+      [random = options.random, poller = options.poller] { return SessionIdOf(random(), poller); };
+}
+
+}  // namespace
+
+Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
+               absl::Time now)
+    : options_(options),
+      started_(now),
+      tables_(tables),
+      access_(tables),
+      own_partitions_(OwnPartitions()),
+      sweep_at_(tables.partitions(), absl::InfiniteFuture()),
+      own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
+      admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
+      // Twice the connections: each may have left a session for its client to resume.
+      sessions_(2 * options.connections_max, SessionIds(options)),
+      shared_{options.incarnation,
+              options.value_bytes_max,
+              access_,
+              sessions_,
+              counters_,
+              gather_,
+              [this](const std::string& transport, absl::Time at) { return Stats(transport, at); },
+              options.log},
+      ports_(std::move(ports)),
+      events_(kEventsPerTurn),
+      next_timer_(absl::InfiniteFuture()) {
+  shared_.execute_gathered = [this](absl::Time at) { ExecuteGathered(at); };
+  shared_.key = options.key;
+  shared_.random = options.random;
+  shared_.client_gets = options.client_gets;
+  assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
+  for (const EnginePort& port : ports_) {
+    assert(port.scratch->size() >= kLivenessBytes);
+    states_.push_back(std::make_unique<PortState>(
+        PortState{{*port.transport, *port.region, *port.scratch}, {}, port.by_poller}));
+  }
+}
+
+Engine::~Engine() {
+  ports_.clear();  // from here on no READ can land
+  ForEachConnection([](Connection& connection) { connection.Abandon(); });
+}
+
+absl::StatusOr<std::string> Engine::Listen(size_t port_index, absl::string_view uri) {
+  assert(port_index < ports_.size());
+  return ports_[port_index].transport->Listen(uri, options_.incarnation);
+}
+
+size_t Engine::connections() const {
+  size_t count = 0;
+  for (const auto& state : states_) count += state->connections.size();
+  return count;
+}
+
+template <typename Function>
+void Engine::ForEachConnection(Function&& function) {
+  for (const auto& state : states_) {
+    for (const auto& [id, connection] : state->connections) function(*connection);
+  }
+}
+
+bool Engine::Poll(absl::Time now) {
+  ++shared_.turn;
+  const bool one_is_greedy = shared_.greedy == 1 && connections() > 1;
+  shared_.turn_cost_max = one_is_greedy ? kTurnCostBesideOthersMax : kTurnCostMax;
+  shared_.greedy = 0;
+  bool worked = false;
+  for (const auto& state : states_) {
+    const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
+    for (size_t i = 0; i < count; ++i) {
+      // A connection's requests are executed before its other events.
+      if (events_[i].kind != Event::Kind::kReceived) ExecuteGathered(now);
+      Handle(*state, events_[i], now);
+      GrowBetween(now);
+    }
+    ExecuteGathered(now);  // while the transport still has the frames
+    worked |= count > 0;
+  }
+  if (!blocked_.empty()) RetryBlocked(now);
+  worked |= RunAlarms(now);
+  const bool timers = now >= next_timer_;
+  if (timers) RunTimers(now);
+  worked |= Work(now);
+  worked |= TendTables(now);
+  // Sessions also end by time alone.
+  if ((worked || timers) && options_.pollers != nullptr)
+    options_.pollers->Report(options_.poller, Report());
+  return worked;
+}
+
+// One step for one connection, in turn: many long writes of a connection delay it alone. True while
+// there is more work.
+bool Engine::Work(absl::Time now) {
+  if (busy_.empty()) return false;
+  Connection& connection = *busy_.front();
+  busy_.pop_front();
+  if (connection.busy()) connection.Work(now);
+  Touched(connection);
+  return true;
+}
+
+void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
+  if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
+  if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
+  if (event.kind == Event::Kind::kDeviceLost) {
+    failure_ = absl::UnavailableError(
+        "the RDMA device is being removed, or has failed; start kvserver again when it is back (it "
+        "will be empty)");
+    return;
+  }
+  auto it = state.connections.find(event.connection);
+  if (it == state.connections.end()) return;  // it was rejected
+  Connection& connection = *it->second;
+  switch (event.kind) {
+    case Event::Kind::kConnected:
+      connection.Handle({Input::Kind::kConnected, {}}, now);
+      break;
+    case Event::Kind::kReceived:
+      counters_.received_bytes += event.frame.size();
+      connection.Handle({Input::Kind::kFrame, event.frame}, now);
+      break;
+    case Event::Kind::kReadsDone:
+      connection.HandleReadsDone(event.cookie, event.status, now);
+      break;
+    case Event::Kind::kConnectRequest:
+    case Event::Kind::kDisconnected:
+    case Event::Kind::kDeviceLost:
+      break;  // above
+  }
+  // Otherwise after its requests have been executed (ExecuteGathered).
+  if (!connection.gathered()) Touched(connection);
+}
+
+// True if another poller takes the connection. Only the first poller listens; the others' connect
+// requests come from it.
+bool Engine::HandOver(PortState& state, const Event& event) {
+  if (options_.pollers == nullptr || options_.poller != 0) return false;
+  const uint32_t chosen = options_.pollers->Choose(event.affinity);
+  if (chosen != 0) {
+    const absl::Status status =
+        state.port.transport.HandOver(event.connection, *state.by_poller[chosen]);
+    if (absl::IsUnavailable(status)) return true;  // the peer is gone
+    // Otherwise that poller has too many connections on their way: keep this one.
+    if (status.ok()) options_.pollers->Given(chosen);
+    if (status.ok()) return true;
+  }
+  options_.pollers->Given(0);
+  return false;
+}
+
+// Refuses a peer whose source holds too many descriptors.
+void Engine::Refuse(PortState& state, const Event& event) {
+  ++counters_.connections_rejected;
+  admission_.CountRefusedForDescriptors();
+  if (options_.log) {
+    options_.log(absl::StrCat("client ", event.text, " was refused: ", event.status.message(),
+                              "; end the processes of this user that cause it"));
+  }
+  state.port.transport.Reject(event.connection, RejectReason::kSourceHoldsDescriptors);
+}
+
+// Allocates nothing for a peer that is refused.
+void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
+  const bool stopping = stopped_at_ != absl::InfiniteFuture();
+  if (!stopping && HandOver(state, event)) return;
+  ++requests_taken_;
+  if (!stopping && !event.status.ok()) return Refuse(state, event);
+  Admission::Answer admitted;
+  admitted.refusal = RejectReason::kShuttingDown;
+  if (!stopping) admitted = admission_.Ask(event.source);
+  if (!admitted.ticket.valid()) {
+    ++counters_.connections_rejected;
+    return state.port.transport.Reject(event.connection, admitted.refusal);
+  }
+  if (const absl::Status status = state.port.transport.Accept(event.connection); !status.ok()) {
+    // The peer is gone, and kDisconnected reports it, or a resource is used up.
+    if (absl::IsResourceExhausted(status) && options_.log)
+      options_.log(absl::StrCat("client ", event.text, " cannot be accepted: ", status.message()));
+    return;
+  }
+  ++counters_.connections_accepted;
+  auto connection = std::make_unique<Connection>(shared_, state.port, event.connection, event.text,
+                                                 std::move(admitted.ticket), now);
+  Touched(*connection);
+  state.connections.emplace(event.connection, std::move(connection));
+}
+
+void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time now) {
+  auto it = state.connections.find(event.connection);
+  if (it == state.connections.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(it->second);
+  state.connections.erase(it);
+  alarms_.Remove(*connection);
+  blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
+  busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
+  // May resume the connection that waits for its session, which may belong to any port.
+  Connection* resumed = connection->HandleDisconnected(event.status, now);
+  if (resumed != nullptr) Touched(*resumed);
+  next_timer_ = std::min(next_timer_, now + kSessionKept());
+  if (stopped_at_ != absl::InfiniteFuture()) AdvanceStop(now);
+}
+
+// Called after an event of the connection: its deadline may be earlier now.
+void Engine::Touched(Connection& connection) {
+  alarms_.Set(connection, connection.deadline());
+  Enlist(connection);
+}
+
+void Engine::Enlist(Connection& connection) {
+  if (connection.blocked() && !absl::c_linear_search(blocked_, &connection))
+    blocked_.push_back(&connection);
+  if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
+}
+
+void Engine::RetryBlocked(absl::Time now) {
+  for (Connection* connection : blocked_) {
+    connection->Handle({Input::Kind::kTime, {}}, now);
+    alarms_.Set(*connection, connection->deadline());
+  }
+  blocked_.erase(
+      std::remove_if(blocked_.begin(), blocked_.end(), [](Connection* c) { return !c->blocked(); }),
+      blocked_.end());
+  if (!blocked_.empty()) next_timer_ = std::min(next_timer_, now + kBlockedStep());
+}
+
+// True if more are due.
+bool Engine::RunAlarms(absl::Time now) {
+  for (int count = 0; count < kAlarmsPerTurn; ++count) {
+    Connection* const connection = alarms_.TakeDue(now);
+    if (connection == nullptr) return false;
+    if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
+    // If it is still due, then with the next step: there was no work for it.
+    alarms_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
+    Enlist(*connection);
+    next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
+  }
+  return alarms_.next() <= now;
+}
+
+void Engine::RunTimers(absl::Time now) {
+  timers_ran_at_ = now;
+  absl::Time next = absl::InfiniteFuture();
+  // Tables without requests may need maintenance by time, too: dead space to be freed.
+  untended_ |= own_partitions_;
+  // If this engine gave a key its expiry, this engine's timer covers it, in any partition.
+  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
+    if (now < sweep_at_[i]) {
+      next = std::min(next, sweep_at_[i]);
+    } else {
+      untended_ |= uint64_t{1} << i;  // its maintenance sets the next time
+    }
+  }
+  sessions_.Expire(now);
+  next = std::min(next, sessions_.next_expiry());
+  if (stopped_at_ != absl::InfiniteFuture()) {
+    AdvanceStop(now);
+    if (!done_) next = now;  // continue the stop at each step
+  }
+  next_timer_ = std::max(next, now + kTimerStep());
+  if (!blocked_.empty()) next_timer_ = now + kBlockedStep();
+}
+
+void Engine::Stop(absl::Time now) {
+  if (stopped_at_ != absl::InfiniteFuture()) return;
+  stopped_at_ = now;
+  ForEachConnection([this, now](Connection& connection) {
+    connection.Handle({Input::Kind::kStop, {}}, now);
+    Touched(connection);
+  });
+  next_timer_ = now + kTimerStep();
+  AdvanceStop(now);
+}
+
+void Engine::AdvanceStop(absl::Time now) {
+  if (now >= stopped_at_ + kDrainMax()) {
+    ForEachConnection([](Connection& connection) {
+      connection.Close(CloseReason::kStopping, "the server ends");
+    });
+  }
+  done_ = done_ || connections() == 0 || now >= stopped_at_ + kStopMax();
+}
+
+bool Engine::Arm() {
+  bool idle = true;
+  for (const EnginePort& port : ports_) idle &= port.transport->Arm();
+  return idle;
+}
+
+std::vector<int> Engine::fds() const {
+  std::vector<int> fds;
+  for (const EnginePort& port : ports_) fds.push_back(port.transport->fd());
+  return fds;
+}
+
+PollerReport Engine::Report() const {
+  return {counters_, connections(), sessions_.size(), sessions_.kept(), requests_taken_};
+}
+
+std::string Engine::Stats(const std::string& transport, absl::Time now) const {
+  StatsInput input;
+  input.transport = transport;
+  input.poll_mode = options_.poll_mode;
+  input.evict_mode = tables_.evicts() ? "clock" : "none";
+  input.uptime = now - started_;
+  if (options_.process_cpu) input.process_cpu = options_.process_cpu();
+  input.incarnation = options_.incarnation;
+  PollerReport report = Report();
+  if (options_.pollers != nullptr) {
+    report.Add(options_.pollers->SumOfOthers(options_.poller));
+    input.pollers = options_.pollers->count();
+  }
+  input.partitions = tables_.partitions();
+  input.connections = report.connections;
+  input.connections_max = options_.connections_max;
+  input.has_key = options_.key != nullptr;
+  input.strangers = admission_.strangers();
+  input.refusals = admission_.refusals();
+  input.sessions = report.sessions;
+  input.sessions_kept = report.sessions_kept;
+  input.value_bytes_max = options_.value_bytes_max;
+  if (options_.client_gets != nullptr) input.client_gets = options_.client_gets->Counts();
+  input.table = tables_.stats();
+  input.counters = report.counters;
+  return StatsText(input);
+}
+
+}  // namespace osprey::server

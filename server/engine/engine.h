@@ -1,0 +1,234 @@
+// The server as a state machine without clock, sleep or thread: each call advances it to the given
+// time.
+//
+//   Engine::Poll(now)
+//     |
+//     |-- each port: Transport::Poll, at most kEventsPerTurn events
+//     |     kConnectRequest  -> below the limits? a Connection : Reject
+//     |     kReceived        -> Connection: Hello; or a request: gathered with others (partition_batch.h),
+//     |                         or executed at once, after those
+//     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
+//     |     kDisconnected    -> its session is kept; the Connection ends
+//     |   then the gathered requests are executed, partition by partition, and answered
+//     |
+//     |-- connections whose replies wait for credits: try again
+//     |-- long appends: one step of one of them
+//     |-- for each table that was used and needs it, and with the timers for all: a step of growth
+//     |   (one more in between after kWritesPerGrowStep writes), of a sweep, of eviction, of
+//     |   compaction
+//     |
+//     |-- connections whose timer is due, kAlarmsPerTurn at most: silence, Hello in time
+//     '-- timers that are due: sessions kept long enough, sweeps, the end
+//
+// One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair, because
+// credits bound a connection's frames in flight, and the transport serves connections in turn.
+//
+//   Engine engine(tables, std::move(ports), options, Now());
+//   engine.Listen("rdma://0.0.0.0:7411");
+//   while (!engine.done()) {
+//     if (engine.Poll(Now())) continue;  // there was work: poll again
+//     if (engine.Arm()) poll(engine.fds(), until engine.next_timer());  // sleep
+//   }
+//
+// A server may have several engines, each on its own thread (pollers.h).
+//
+// Thread rule: one thread each.
+
+#ifndef OSPREY_SERVER_ENGINE_ENGINE_H_
+#define OSPREY_SERVER_ENGINE_ENGINE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "rdma/authentication.h"
+#include "rdma/transport.h"
+#include "server/engine/connection.h"
+#include "server/engine/partition_batch.h"
+#include "server/engine/pollers.h"
+#include "server/engine/timer_queue.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+#include "server/stats/admission.h"
+#include "server/stats/client_gets.h"
+#include "server/stats/stats.h"
+
+namespace osprey::server {
+
+// The limit of events from a transport in one turn: enough to amortise the poll, few enough that a
+// turn takes some 100 us (a few ms if each is a full Batch).
+inline constexpr size_t kEventsPerTurn = 64;
+// A table grows by one step (some 100 us) a turn, and by one more after this many writes in a turn.
+// While all segments split, about one must split for every 200 new keys.
+inline constexpr uint64_t kWritesPerGrowStep = 128;
+// The limit for the cost of gathered requests under one hold of a partition's lock, in the units of
+// kTurnCostMax: 64 small ones (some 10 us), or one expensive request.
+inline constexpr uint64_t kCostPerHold = 64;
+// The limit of tables with steps in one turn, counting those that need more afterwards.
+inline constexpr int kTendedPerTurn = 2;
+// Timers run at this interval at most, and connections' deadlines are multiples of it: they need no
+// higher precision.
+inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
+// The limit of due connections that are handled in a turn. After a moment of silence all
+// connections may be due at once, for a heartbeat READ each. Thousands of those would take long.
+inline constexpr int kAlarmsPerTurn = 4;
+// The poll interval while replies wait for credits, which come without an event.
+inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
+// The time from Stop in which pending answers may be sent; then connections are closed.
+inline constexpr absl::Duration kDrainMax() { return absl::Seconds(2); }
+// … and in which the engine is done, even if a transport still holds connections.
+inline constexpr absl::Duration kStopMax() { return absl::Seconds(3); }
+
+struct EngineOptions {
+  uint64_t incarnation = 0;  // random, not 0; that of the tables
+  size_t connections_max = 1024;
+  // Shared by all engines of a server, and must outlive them. Null: the engine has its own, with
+  // connections_max and no other limit.
+  Admission* admission = nullptr;
+  // Null: clients need not authenticate.
+  rdma::AuthKey::Pointer key = nullptr;
+  uint64_t value_bytes_max = uint64_t{1} << 20;
+  std::string poll_mode = "none";  // for STATS
+  // Returns 64 random bits for session ids and challenges. Required.
+  std::function<uint64_t()> random;
+  // CPU time of the process, for STATS; may be empty.
+  std::function<absl::Duration()> process_cpu;
+  // Takes a log line about a client that misbehaved or vanished; may be empty.
+  std::function<void(absl::string_view)> log;
+  // With several engines: their shared state, and this engine's number. Must outlive it.
+  Pollers* pollers = nullptr;
+  uint32_t poller = 0;
+  // Sums clients' reports of their GETs. Shared by all engines of a server, and must outlive them.
+  // Null: clients send no reports.
+  ClientGets* client_gets = nullptr;
+};
+
+// A transport with its registered memory, which must outlive the engine.
+struct EnginePort {
+  std::unique_ptr<rdma::Transport> transport;
+  const rdma::Memory* region = nullptr;   // the tables' bytes, Access::kRemoteRead
+  const rdma::Memory* scratch = nullptr;  // kLivenessBytes, Access::kLocal
+  // With several engines: their transports of the same domain, by poller. They outlive all use of
+  // this one.
+  std::vector<rdma::Transport*> by_poller = {};
+};
+
+class Engine {
+ public:
+  // Owns the transports; `tables` outlive it. `now` is the start of its time.
+  Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOptions& options,
+         absl::Time now);
+  // Breaks the remaining connections.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Accepts clients at `uri` on port `port_index`; returns the URI for clients. Errors: those of
+  // Transport::Listen.
+  absl::StatusOr<std::string> Listen(size_t port_index, absl::string_view uri);
+
+  // One turn. True if there was work: there may be more. `now` never decreases.
+  bool Poll(absl::Time now);
+
+  // Before a sleep: false if there is work now. Otherwise each of fds() that becomes readable
+  // requires a Poll.
+  bool Arm();
+  std::vector<int> fds() const;
+  // The time of the next Poll, even without a readable descriptor.
+  absl::Time next_timer() const { return std::min(next_timer_, alarms_.next()); }
+
+  // Begins to stop: answers pending requests, refuses new ones, sends Goodbye, disconnects.
+  void Stop(absl::Time now);
+  // No work is left. By Stop + kStopMax at the latest.
+  bool done() const { return done_; }
+  // Not OK after the loss of a device: stop and end.
+  const absl::Status& failure() const { return failure_; }
+
+  const Counters& counters() const { return counters_; }
+  size_t connections() const;
+  size_t sessions() const { return sessions_.size(); }
+
+ private:
+  using Connections =
+      absl::btree_map<rdma::ConnectionId, std::unique_ptr<Connection>>;  // ordered: replayable
+
+  struct PortState {
+    Port port;
+    Connections connections;
+    std::vector<rdma::Transport*> by_poller;
+  };
+
+  void Handle(PortState& state, const rdma::Event& event, absl::Time now);
+  void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
+  void Refuse(PortState& state, const rdma::Event& event);
+  bool HandOver(PortState& state, const rdma::Event& event);
+  void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
+  void Touched(Connection& connection);
+  void Enlist(Connection& connection);
+  void RetryBlocked(absl::Time now);
+  bool Work(absl::Time now);
+  // engine_tables.cc
+  void ExecuteGathered(absl::Time now);
+  bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
+  void PrefetchItems(const Gather::Request& first);
+  bool TendTables(absl::Time now);
+  bool TendTable(uint32_t partition, absl::Time now);
+  uint64_t OwnPartitions() const;
+  uint32_t NextUntended();
+  void AwaitSweep(uint32_t partition, absl::Time now);
+  void TakeTouched();
+  void GrowBetween(absl::Time now);
+  bool RunAlarms(absl::Time now);
+  void RunTimers(absl::Time now);
+  void AdvanceStop(absl::Time now);
+  template <typename Function>
+  void ForEachConnection(Function&& function);
+  PollerReport Report() const;
+  std::string Stats(const std::string& transport, absl::Time now) const;
+
+  const EngineOptions options_;
+  const absl::Time started_;
+  Tables& tables_;
+  TableAccess access_;
+  const uint64_t own_partitions_;
+  // By partition: when a sweep of expired keys is due; InfiniteFuture: by another poller.
+  std::vector<absl::Time> sweep_at_;
+  uint64_t untended_ = 0;     // partitions that may need growth or compaction, a bit each
+  uint64_t used_ = 0;         // likewise, those that were used here since sweep_at_ was set
+  uint32_t tended_last_ = 0;  // a partition: the next one is first in turn
+  const std::unique_ptr<Admission> own_admission_;  // unless it is shared
+  Admission& admission_;
+  Counters counters_;
+  uint64_t grown_at_ = 0;        // writes until the last step of growth between events
+  uint64_t requests_taken_ = 0;  // connect requests that were handled
+  Sessions sessions_;
+  Gather gather_;
+  Shared shared_;
+  // Connections hold spans of the table in which READs may land: destroy the transports first.
+  std::vector<std::unique_ptr<PortState>> states_;
+  std::vector<EnginePort> ports_;
+
+  std::vector<rdma::Event> events_;
+  std::vector<Connection*> blocked_;  // their replies wait for credits
+  std::deque<Connection*> busy_;      // their long writes continue, in turn
+  Alarms<Connection> alarms_{kTimerStep()};
+  absl::Time next_timer_;
+  absl::Time timers_ran_at_ = absl::InfinitePast();
+  absl::Time stopped_at_ = absl::InfiniteFuture();
+  bool done_ = false;
+  absl::Status failure_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_ENGINE_H_

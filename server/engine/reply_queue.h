@@ -1,0 +1,48 @@
+// Replies that cannot be sent yet: the client has no credit left for them, or more are about to
+// follow. They leave in order; each frame takes as many as fit (a Batch).
+//
+// The frames are adjacent, as in a Batch, so that many of them are sent with one copy. Pure memory.
+// Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
+#define OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "rdma/wire/protocol.h"
+
+namespace osprey::server {
+
+class Outbox {
+ public:
+  // Appends one whole frame, whose pieces are copied.
+  void Append(absl::Span<const rdma::FrameBytes> pieces);
+
+  // The frames that fit one frame of at most `bytes_max` bytes: `count` of the first ones. For a
+  // `count` above one a Batch header goes before them, for which `bytes_max` has space. A frame
+  // without a sequence (Goodbye) goes alone. Valid until the next call on this. REQUIRES: !empty(),
+  // and no frame is longer than `bytes_max`.
+  struct Slice {
+    rdma::FrameBytes bytes;
+    size_t count = 0;
+  };
+  Slice Next(size_t bytes_max) const;
+  // Removes frames that were sent.
+  void Drop(const Slice& slice);
+  void Clear();
+
+  bool empty() const { return frames_ == 0; }
+  size_t frames() const { return frames_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  size_t first_ = 0;  // where the first frame starts
+  size_t frames_ = 0;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_

@@ -1,0 +1,59 @@
+#include "server/host_limits.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tools/common/size_flag.h"
+
+namespace osprey::server {
+namespace {
+
+rlimit Descriptors() {
+  rlimit limit = {};
+  // It fails for no limit that exists.
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit;
+}
+
+}  // namespace
+
+Machine ThisMachine() {
+  Machine machine;
+  machine.memory_bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  machine.descriptors_max = Descriptors().rlim_max;
+  return machine;
+}
+
+absl::Status CheckMachine(const Config& config, const Machine& machine) {
+  if (config.memory_bytes > machine.memory_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--memory: ", FormatSize(config.memory_bytes), " is more than this machine has, ",
+        machine.memory_bytes >> 20, "MiB in all; write less"));
+  }
+  if (DescriptorsFor(config) > machine.descriptors_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--connections-max: for ", config.connections_max, " the process must be able to have ",
+        DescriptorsFor(config), " files open, and it may have ", machine.descriptors_max,
+        " (ulimit -Hn); raise that, or write less"));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t MemoriesPerClient(const Config& config, const Machine& machine) {
+  const uint64_t spare = machine.descriptors_max - DescriptorsFor(config);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(kMemoriesLeast + spare / config.connections_max, UINT32_MAX));
+}
+
+void AllowDescriptors() {
+  rlimit limit = Descriptors();
+  // Up to the hard limit every process may.
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace osprey::server

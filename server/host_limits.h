@@ -1,0 +1,56 @@
+// What the machine, and the process's limits on it, allow: a configuration that asks for more is
+// refused at start, before anything is allocated, instead of failing when it is used.
+//
+// Thread rule: before other threads start.
+
+#ifndef OSPREY_SERVER_HOST_LIMITS_H_
+#define OSPREY_SERVER_HOST_LIMITS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "server/config.h"
+
+namespace osprey::server {
+
+struct Machine {
+  uint64_t memory_bytes = 0;     // in all, used or not
+  uint64_t descriptors_max = 0;  // that a process like this one may have open (RLIMIT_NOFILE, hard)
+};
+
+Machine ThisMachine();
+
+// Descriptors beside those of connections: listeners, devices, memory, logs, metrics. Over shm also
+// 64 sockets of clients that have not spoken yet, and 64 that wait for their peers to receive
+// descriptors (rdma/shm/peer_ledger.h).
+inline constexpr uint64_t kOtherDescriptors = 256;
+// Of --metrics: connections, and what its thread waits for (monitoring/http_server.h).
+inline constexpr uint64_t kMetricsDescriptors = 264;
+// Of each poller but the first: what its transports wait for.
+inline constexpr uint64_t kPollerDescriptors = 16;
+// Over shm each connection has a socket and the memories that its client has exposed: its liveness
+// word, and at least one in which its long values lie.
+inline constexpr uint64_t kMemoriesLeast = 2;
+inline constexpr uint64_t kConnectionDescriptors = 1 + kMemoriesLeast;
+// What a process needs for all of its connections at their least.
+inline uint64_t DescriptorsFor(const Config& config) {
+  return config.connections_max * kConnectionDescriptors + kOtherDescriptors +
+         (config.pollers - 1) * kPollerDescriptors +
+         (config.metrics.has_value() ? kMetricsDescriptors : 0);
+}
+
+// Memories that each client over shm may have exposed at a time. With so many, all connections
+// together have descriptors enough. At least kMemoriesLeast: a client whose values lie in more
+// memories exposes them in turn. The transport has a bound of its own.
+// REQUIRES: CheckMachine has passed.
+uint32_t MemoriesPerClient(const Config& config, const Machine& machine);
+
+// Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the fix.
+absl::Status CheckMachine(const Config& config, const Machine& machine);
+
+// Lets this process have open as many descriptors as it may.
+void AllowDescriptors();
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_HOST_LIMITS_H_

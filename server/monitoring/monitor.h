@@ -1,0 +1,61 @@
+// Looks at a running server from beside its pollers, for the metrics: what each of them reported at
+// the end of its last turn (pollers.h), its pulse, and the tables. It waits for no poller: a
+// partition whose lock is not to be had for some milliseconds is told as it was the last time.
+
+#ifndef OSPREY_SERVER_MONITORING_MONITOR_H_
+#define OSPREY_SERVER_MONITORING_MONITOR_H_
+
+#include <mutex>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/engine/pollers.h"
+#include "server/monitoring/poller_heartbeat.h"
+#include "server/requests/tables.h"
+#include "server/stats/admission.h"
+#include "server/stats/stats.h"
+
+namespace osprey::server {
+
+struct PollerFigures {
+  Pulse::Reading pulse;
+  size_t connections = 0;
+};
+
+// All that the metrics tell.
+struct MonitorReading {
+  StatsInput stats;
+  std::vector<PollerFigures> pollers;
+};
+
+// Thread-safe.
+class Monitor {
+ public:
+  // How long one Read waits for locks, in all.
+  static constexpr absl::Duration kLockWaitMax() { return absl::Milliseconds(20); }
+
+  // All must outlive this; a pulse for each of `pollers`. Of `fixed`, what never changes is used.
+  Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
+          const ClientGets& client_gets, absl::Span<const Pulse> pulses, StatsInput fixed);
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  MonitorReading Read(absl::Time now);
+
+ private:
+  index::Table::Stats ReadTables();
+
+  Tables& tables_;
+  const Admission& admission_;
+  const Pollers& pollers_;
+  const ClientGets& client_gets_;
+  const absl::Span<const Pulse> pulses_;
+  const StatsInput fixed_;
+  std::mutex mutex_;
+  std::vector<index::Table::Stats> last_;  // by partition, under the mutex
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_MONITORING_MONITOR_H_

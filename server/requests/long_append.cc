@@ -1,0 +1,74 @@
+#include "server/requests/long_append.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace osprey::server {
+
+LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
+    : body_(request.body),
+      key_(request.key.data(), request.key.size()),
+      addition_(reinterpret_cast<const char*>(request.value.data()), request.value.size()),
+      sequence_(sequence) {}
+
+absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
+                                        absl::Time now) {
+  const LockedTable table = tables.For(key_);
+  // Again in each step: compaction may move the value.
+  const absl::StatusOr<index::Table::View> present = table->Find(key_);
+  if (!present.ok() || present->version != version_) {
+    if (space_.valid()) space_.Take(table).Abort();
+    version_ = 0;
+    // The value may have become short, or the condition may refuse it now.
+    absl::optional<Answer> answer =
+        ExecuteAppend(*table, {body_, key_, AsFrameBytes(addition_)}, value_bytes_max, now);
+    if (answer.has_value()) return answer;
+    return Begin(tables, table, *present, now);
+  }
+  const uint64_t bytes = std::min(kAppendStepBytes, present->value.size() - copied_);
+  if (bytes > 0) {
+    std::memcpy(space_.value().data() + copied_, present->value.data() + copied_, bytes);
+    space_.Hash(bytes);
+    copied_ += bytes;
+  }
+  if (copied_ < present->value.size()) return absl::nullopt;
+  Answer answer = Finish(table, now);
+  if (ExpiredMeanwhile(answer, body_.condition)) return absl::nullopt;  // the next step starts over
+  return answer;
+}
+
+absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,
+                                         const index::Table::View& present, absl::Time now) {
+  if (now < room_awaited_.retry_at()) return absl::nullopt;
+  if (++attempts_ > kAppendAttemptsMax) {
+    return AnswerOf(absl::StatusCode::kAborted,
+                    "the value was written again and again while it was copied; not applied");
+  }
+  const uint64_t version = present.version;
+  const uint64_t length = present.value.size() + addition_.size();
+  absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, length, now);
+  if (!reservation.ok()) {
+    if (!room_awaited_.IsWorthIt(reservation.status(), *table, key_, length, now))
+      return AnswerOf(index::WriteResult{reservation.status()});
+    --attempts_;
+    return absl::nullopt;
+  }
+  space_ = TableSpace(tables, table.partition(), *std::move(reservation));
+  version_ = version;
+  copied_ = 0;
+  return absl::nullopt;
+}
+
+Answer LongAppend::Finish(const LockedTable& table, absl::Time now) {
+  const uint64_t length = space_.value().size();
+  if (!addition_.empty())
+    std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
+  Answer answer =
+      AnswerOf(table->Publish(space_.Take(table), {index::Condition::Kind::kVersionIs, version_},
+                              now, index::Lifetime::Kept()));
+  if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
+  return answer;
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,63 @@
+// APPEND to a long value. It is copied to a longer place piece by piece, a step in each turn, so
+// that the server answers other clients meanwhile.
+//
+//   Step: Find ──> still the version of the start? ──no──> Reserve a longer place, start over
+//                        | yes
+//                        v
+//                  copy and hash the next piece; all? ──> the appended bytes, Publish if the
+//                                                         version is still the same
+//
+// No client sees it before it is published. It may be dropped at any time: no READ lands in its
+// place. Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_REQUESTS_LONG_APPEND_H_
+#define OSPREY_SERVER_REQUESTS_LONG_APPEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "index/writer/table.h"
+#include "rdma/wire/protocol.h"
+#include "server/requests/requests.h"
+
+namespace osprey::server {
+
+// Bytes copied and hashed in one step: some 50 us.
+inline constexpr uint64_t kAppendStepBytes = 256 << 10;
+// The limit of restarts because the value was written meanwhile. To write a long value a client
+// must send it, which takes longer than this copy, so the limit is not reached.
+inline constexpr int kAppendAttemptsMax = 100;
+
+class LongAppend {
+ public:
+  LongAppend(const rdma::AppendRequest& request, uint64_t sequence);
+  LongAppend(const LongAppend&) = delete;
+  LongAppend& operator=(const LongAppend&) = delete;
+
+  // The answer, if this was the last step.
+  absl::optional<Answer> Step(TableAccess& tables, uint64_t value_bytes_max, absl::Time now);
+
+  uint64_t sequence() const { return sequence_; }
+
+ private:
+  absl::optional<Answer> Begin(TableAccess& tables, const LockedTable& table,
+                               const index::Table::View& present, absl::Time now);
+  Answer Finish(const LockedTable& table, absl::Time now);
+
+  const rdma::AppendBody body_;
+  const std::string key_;
+  const std::string addition_;
+  const uint64_t sequence_;
+  int attempts_ = 0;
+  uint64_t version_ = 0;  // of the value under copy
+  uint64_t copied_ = 0;   // bytes of it
+  TableSpace space_;
+  RoomAwaited room_awaited_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_REQUESTS_LONG_APPEND_H_

@@ -1,0 +1,388 @@
+#include "server/requests/requests.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "server/requests/decimal_int.h"
+
+namespace osprey::server {
+namespace {
+
+using rdma::WireReason;
+
+absl::string_view TextOf(rdma::FrameBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+WireReason ReasonOf(const absl::Status& refusal) {
+  switch (refusal.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+      return WireReason::kWrongVersion;
+    case absl::StatusCode::kResourceExhausted:
+      if (index::IsVersionsUsedUp(refusal)) return WireReason::kVersionsUsedUp;
+      return index::IsChainFull(refusal) ? WireReason::kChainFull : WireReason::kServerFull;
+    default:
+      return WireReason::kNone;
+  }
+}
+
+absl::string_view ShortText(const Result& result) {
+  switch (result.reason) {
+    case WireReason::kNone:
+      break;
+    case WireReason::kValueTooLong:
+      return "the value is longer than this server takes";
+    case WireReason::kWrongVersion:
+      return "the key has another version";
+    case WireReason::kNotANumber:
+      return "the value is no decimal number of 64 bits";
+    case WireReason::kOverflow:
+      return "the sum does not fit into 64 bits";
+    case WireReason::kServerFull:
+      return "the server's memory is full; nothing was changed";
+    case WireReason::kChainFull:
+      return "too many keys share this key's line of the index; nothing was changed";
+    case WireReason::kValueChanged:
+      return "the value changed while it was fetched; nothing was written";
+    case WireReason::kVersionsUsedUp:
+      return "the server has used up its versions; restart it to write again";
+    case WireReason::kForgotten:
+    case WireReason::kShuttingDown:
+    case WireReason::kAuthenticationFailed:
+    case WireReason::kAuthenticationRequired:
+      break;  // never remembered
+  }
+  switch (result.code) {
+    case absl::StatusCode::kOk:
+      return "";
+    case absl::StatusCode::kNotFound:
+      return "no such key";
+    case absl::StatusCode::kAlreadyExists:
+      return "the key exists";
+    default:
+      return "refused";
+  }
+}
+
+// The condition as it was when the value was looked at, so that what is computed from it is written
+// over it and nothing else.
+index::Condition ConditionOn(const absl::StatusOr<index::Table::View>& present) {
+  if (!present.ok()) return {index::Condition::Kind::kAbsent, 0};
+  return {index::Condition::Kind::kVersionIs, present->version};
+}
+
+// Whether a write with this condition may go on from `present`. Those that read before they write
+// ask here; their write itself then needs no other condition.
+absl::optional<Answer> RefuseFrom(const absl::StatusOr<index::Table::View>& present,
+                                  uint8_t wire_condition, uint64_t version) {
+  if (ConditionOf(wire_condition, version).kind != index::Condition::Kind::kVersionIs)
+    return absl::nullopt;
+  if (!present.ok()) return AnswerOf(absl::StatusCode::kNotFound, "no such key");
+  if (present->version == version) return absl::nullopt;
+  Answer answer =
+      AnswerOf(absl::StatusCode::kFailedPrecondition,
+               absl::StrCat("the key's version is ", present->version, ", not ", version),
+               WireReason::kWrongVersion);
+  answer.body.version = present->version;
+  return answer;
+}
+
+// With what is there now.
+Answer Refusal(absl::StatusCode code, absl::string_view text, WireReason reason,
+               const index::Table::View& present) {
+  Answer answer = AnswerOf(code, text, reason);
+  answer.body.version = present.version;
+  return answer;
+}
+
+}  // namespace
+
+bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition) {
+  return answer.code() == absl::StatusCode::kNotFound &&
+         static_cast<rdma::WireCondition>(wire_condition) == rdma::WireCondition::kNone;
+}
+
+rdma::FrameBytes Answer::data() const { return value.empty() ? AsFrameBytes(text) : value; }
+
+Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
+  Answer answer;
+  answer.body.status = static_cast<uint32_t>(code);
+  answer.body.reason = static_cast<uint32_t>(reason);
+  answer.text = std::string(text);
+  return answer;
+}
+
+Answer AnswerOf(const index::WriteResult& result) {
+  Answer answer;
+  if (!result.status.ok())
+    answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
+  answer.body.version = result.version;
+  answer.body.slot = result.slot;
+  return answer;
+}
+
+Answer AnswerOfNumber(int64_t number, uint64_t version) {
+  Answer answer = AnswerOf(absl::StatusCode::kOk, absl::StrCat(number));
+  answer.has_number = true;
+  answer.number = number;
+  answer.body.version = version;
+  answer.body.value_length = answer.text.size();
+  return answer;
+}
+
+Result ResultOf(const Answer& answer) {
+  Result result;
+  result.code = answer.code();
+  result.version = answer.body.version;
+  result.slot = answer.body.slot;
+  result.value_length = answer.body.value_length;
+  result.number = answer.number;
+  result.has_number = answer.has_number;
+  result.expiry = answer.body.expiry;
+  result.reason = answer.reason();
+  return result;
+}
+
+Answer AnswerOf(const Result& result) {
+  Answer answer = result.has_number ? AnswerOfNumber(result.number, result.version)
+                                    : AnswerOf(result.code, ShortText(result), result.reason);
+  answer.body.version = result.version;
+  answer.body.slot = result.slot;
+  answer.body.value_length = result.value_length;
+  answer.body.expiry = result.expiry;
+  return answer;
+}
+
+index::Lifetime LifetimeOf(uint64_t ttl_ns) {
+  if (ttl_ns == 0) return index::Lifetime::Forever();
+  // 292 years are as good as any more.
+  return index::Lifetime::For(absl::Nanoseconds(std::min<uint64_t>(ttl_ns, INT64_MAX)));
+}
+
+index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
+  switch (static_cast<rdma::WireCondition>(wire_condition)) {
+    case rdma::WireCondition::kNone:
+      return {index::Condition::Kind::kNone, 0};
+    case rdma::WireCondition::kAbsent:
+      return {index::Condition::Kind::kAbsent, 0};
+    case rdma::WireCondition::kVersionIs:
+      return {index::Condition::Kind::kVersionIs, version};
+  }
+  return {};
+}
+
+Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
+  return AnswerOf(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat("a value of ", value_length, " bytes is longer than this server takes (",
+                   value_bytes_max, "; kvserver --value-max raises it)"),
+      WireReason::kValueTooLong);
+}
+
+Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, index::KeyHash hash,
+                  uint64_t value_bytes_max, absl::Time now) {
+  if (request.value.size() > value_bytes_max)
+    return ValueTooLong(request.value.size(), value_bytes_max);
+  return AnswerOf(table.Put({request.key, hash}, request.value,
+                            ConditionOf(request.body.condition, request.body.condition_version),
+                            now, LifetimeOf(request.body.ttl_ns)));
+}
+
+Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now) {
+  return AnswerOf(table.Delete(
+      request.key, ConditionOf(request.body.condition, request.body.condition_version), now));
+}
+
+Answer ExecuteExpire(index::Table& table, const rdma::ExpireRequest& request, absl::Time now) {
+  const index::WriteResult result =
+      table.Expire(request.key, ConditionOf(request.body.condition, request.body.condition_version),
+                   LifetimeOf(request.body.ttl_ns), now);
+  Answer answer = AnswerOf(result);
+  answer.body.expiry = result.expiry_ns;
+  return answer;
+}
+
+namespace {
+
+Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request, absl::Time now) {
+  const rdma::IncrementBody& body = request.body;
+  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
+    return *std::move(refusal);
+  int64_t number = 0;
+  if (present.ok()) {
+    const absl::string_view text = TextOf(present->value);
+    const absl::optional<int64_t> parsed = ParseNumber(text);
+    if (!parsed.has_value()) {
+      constexpr size_t kShownBytesMax = 32;
+      return Refusal(absl::StatusCode::kFailedPrecondition,
+                     absl::StrCat("the value is no decimal number of 64 bits but '",
+                                  absl::CHexEscape(text.substr(0, kShownBytesMax)),
+                                  text.size() > kShownBytesMax ? "..." : "",
+                                  "'; put a number such as 0 first"),
+                     WireReason::kNotANumber, *present);
+    }
+    number = *parsed;
+  }
+  const absl::optional<int64_t> sum = Sum(number, body.by);
+  if (!sum.has_value()) {
+    const std::string text =
+        absl::StrCat(number, " and ", body.by, " have a sum that does not fit into 64 bits");
+    return present.ok()
+               ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
+               : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow);
+  }
+  const std::string text = absl::StrCat(*sum);
+  const index::WriteResult result = table.Put(request.key, AsFrameBytes(text), ConditionOn(present),
+                                              now, index::Lifetime::Kept());
+  if (!result.status.ok()) return AnswerOf(result);
+  Answer answer = AnswerOfNumber(*sum, result.version);
+  answer.body.slot = result.slot;
+  return answer;
+}
+
+absl::optional<Answer> AppendOnce(index::Table& table, const rdma::AppendRequest& request,
+                                  uint64_t value_bytes_max, absl::Time now) {
+  const rdma::AppendBody& body = request.body;
+  absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
+    return refusal;
+  const uint64_t old_length = present.ok() ? present->value.size() : 0;
+  const uint64_t length = old_length + request.value.size();
+  if (length > value_bytes_max) return ValueTooLong(length, value_bytes_max);
+  if (length > kAppendAtOnceBytesMax) return absl::nullopt;
+  // A copy, since the table moves what it has while it makes room.
+  std::string value;
+  value.reserve(length);
+  if (present.ok()) value.append(TextOf(present->value).data(), old_length);
+  value.append(TextOf(request.value).data(), request.value.size());
+  Answer answer = AnswerOf(table.Put(request.key, AsFrameBytes(value), ConditionOn(present), now,
+                                     index::Lifetime::Kept()));
+  if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
+  return answer;
+}
+
+}  // namespace
+
+Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request,
+                        absl::Time now) {
+  Answer answer = IncrementOnce(table, request, now);
+  if (!ExpiredMeanwhile(answer, request.body.condition)) return answer;
+  return IncrementOnce(table, request, now);
+}
+
+absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
+                                     uint64_t value_bytes_max, absl::Time now) {
+  absl::optional<Answer> answer = AppendOnce(table, request, value_bytes_max, now);
+  if (!answer.has_value() || !ExpiredMeanwhile(*answer, request.body.condition)) return answer;
+  return AppendOnce(table, request, value_bytes_max, now);
+}
+
+// The client's cursor: the table's own, which has 41 bits, and the table's number.
+Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now) {
+  constexpr int kPartitionShift = 56;
+  constexpr uint64_t kCursorMask = (uint64_t{1} << kPartitionShift) - 1;
+  Answer answer;
+  answer.body.version = request.version_bound != 0 ? request.version_bound : tables.CloseVersions();
+  if (answer.body.version == 0) return answer;  // nothing was ever written
+  const uint64_t partition = request.cursor >> kPartitionShift;
+  if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
+  const absl::StatusOr<index::Table::FlushResult> result =
+      tables.At(static_cast<uint32_t>(partition))
+          ->FlushStep(request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
+  if (!result.ok()) return AnswerOf(index::WriteResult{result.status()});
+  answer.body.value_length = result->deleted;
+  if (result->cursor != 0) {
+    answer.body.slot = partition << kPartitionShift | result->cursor;
+  } else if (partition + 1 < tables.partitions()) {
+    answer.body.slot = (partition + 1) << kPartitionShift;
+  }
+  return answer;
+}
+
+Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
+                  absl::Time now) {
+  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
+  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  if (table.evicts()) table.Touch(request.key);
+  Answer answer;
+  answer.body.version = view->version;
+  answer.body.slot = view->slot;
+  answer.body.expiry = view->expiry_ns;
+  answer.body.value_length = view->value.size();
+  if (request.body.want_value == 0) return answer;
+  if (view->value.size() <= data_bytes_max) {
+    answer.value = view->value;
+    return answer;
+  }
+  const absl::Duration lease = LeaseOf(view->value.size());
+  table.Lease(view->slot, LeaseEnd(lease, now));
+  answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(lease));
+  return answer;
+}
+
+Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request) {
+  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
+  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  table.Touch(request.key);
+  Answer answer;
+  answer.body.version = view->version;
+  answer.body.expiry = view->expiry_ns;
+  return answer;
+}
+
+absl::string_view GatheredBy(rdma::FrameBytes frame) {
+  const auto key = [](const auto& request) {
+    return request.ok() ? request->key : absl::string_view();
+  };
+  rdma::FrameHeader header;
+  assert(frame.size() >= sizeof(header));
+  std::memcpy(&header, frame.data(), sizeof(header));
+  switch (static_cast<rdma::Opcode>(header.opcode)) {
+    case rdma::Opcode::kPut: {
+      const absl::StatusOr<rdma::PutRequest> put = rdma::ParsePut(frame);
+      return put.ok() && put->body.rendezvous == 0 ? put->key : absl::string_view();
+    }
+    case rdma::Opcode::kDelete:
+      return key(rdma::ParseDelete(frame));
+    case rdma::Opcode::kIncrement:
+      return key(rdma::ParseIncrement(frame));
+    case rdma::Opcode::kAppend:
+      return key(rdma::ParseAppend(frame));
+    case rdma::Opcode::kGet:
+      return key(rdma::ParseGet(frame));
+    case rdma::Opcode::kExpire:
+      return key(rdma::ParseExpire(frame));
+    case rdma::Opcode::kTouch:
+      return key(rdma::ParseTouch(frame));
+    default:
+      return {};
+  }
+}
+
+bool RoomAwaited::IsWorthIt(const absl::Status& refusal, const index::Table& table,
+                            absl::string_view key, uint64_t value_length, absl::Time now) {
+  if (!absl::IsResourceExhausted(refusal) || index::IsVersionsUsedUp(refusal) ||
+      index::IsChainFull(refusal))
+    return false;
+  since_ = std::min(since_, now);
+  const bool evicting = std::exchange(evictions_, table.evictions()) != table.evictions();
+  retry_at_ = evicting ? now : now + kRoomRetry();
+  const absl::Duration most = table.evicts() ? kRoomAwaitedMax() : kRoomAwaitedToMoveMax();
+  return now < since_ + most && table.MayMakeRoom(key, value_length);
+}
+
+absl::Duration LeaseOf(uint64_t value_length) {
+  return kGetLease() + absl::Seconds(1) * (static_cast<double>(value_length) /
+                                           static_cast<double>(kGetLeaseBytesPerSecond));
+}
+
+absl::Time LeaseEnd(absl::Duration lease, absl::Time now) {
+  return absl::UnixEpoch() + absl::Ceil(now + lease - absl::UnixEpoch(), kGetLeaseStep());
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,138 @@
+#include "server/requests/tables.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "index/layout/hash.h"
+
+namespace osprey::server {
+namespace {
+
+// The share of a partition that is reserved for updates by rendezvous, if nothing is evicted.
+constexpr uint64_t kUpdateRoomShareInverse = 64;
+constexpr uint64_t kUpdateRoomBytesMax = 16 << 20;
+
+// Some microseconds: most requests take less. A step of growth takes some 100 us, and a thread that
+// waits for it should sleep.
+constexpr int kLockSpins = 200;
+constexpr int kPausesMax = 8;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+void PartitionLock::lock() {
+  int pauses = 1;
+  for (int i = 0; i < kLockSpins; ++i) {
+    if (try_lock()) return;
+    for (int pause = 0; pause < pauses; ++pause) Pause();
+    pauses = std::min(2 * pauses, kPausesMax);
+  }
+  // Acquire, with unlock's release.
+  while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) word_.wait(kAwaited);
+}
+
+Tables::Tables(uint32_t partitions, const index::TableOptions& options)
+    : hash_seed_(options.hash_seed),
+      evicts_(options.evict),
+      clock_(options.clock),
+      counter_(options.cas_version.value_or(index::FirstCasVersion(options.incarnation)),
+               partitions) {}
+
+absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,
+                                                       uint32_t partitions,
+                                                       const index::TableOptions& options) {
+  assert(index::IsPartitionCount(partitions) && options.cas_counter == nullptr);
+  std::unique_ptr<Tables> tables(new Tables(partitions, options));
+  for (uint32_t i = 0; i < partitions; ++i) {
+    const index::PartitionSpan span = index::SpanOfPartition(region.size(), partitions, i);
+    index::TableOptions own = options;
+    own.incarnation = index::IncarnationOfPartition(options.incarnation, i);
+    own.cas_counter = &tables->counter_;
+    own.update_room_bytes = std::min(span.bytes / kUpdateRoomShareInverse, kUpdateRoomBytesMax);
+    absl::StatusOr<std::unique_ptr<index::Table>> table =
+        index::Table::Create(region.subspan(span.offset, span.bytes), own);
+    if (!table.ok()) return table.status();
+    tables->parts_.push_back(*std::move(table));
+  }
+  return tables;
+}
+
+LockedTable Tables::Lock(uint32_t partition) {
+  assert(partition < partitions());
+  index::Table& table = *parts_[partition];
+  PartitionLock(table.lock_word()).lock();
+  return LockedTable(table, partition, /*owns=*/true);
+}
+
+LockedTable Tables::TryLock(uint32_t partition) {
+  assert(partition < partitions());
+  index::Table& table = *parts_[partition];
+  if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
+  return LockedTable(table, partition, /*owns=*/true);
+}
+
+index::Table::Stats Tables::stats() {
+  std::vector<index::Table::Stats> parts;
+  for (uint32_t i = 0; i < partitions(); ++i) parts.push_back(Lock(i)->stats());
+  return Sum(parts);
+}
+
+index::Table::Stats Tables::Sum(absl::Span<const index::Table::Stats> parts) {
+  index::Table::Stats sum;
+  double loaded = 0;  // segments' worth of occupied words
+  for (const index::Table::Stats& one : parts) {
+    sum.Add(one);
+    loaded += one.load_factor * static_cast<double>(one.segments);
+  }
+  if (sum.segments > 0) sum.load_factor = loaded / static_cast<double>(sum.segments);
+  return sum;
+}
+
+LockedTable TableAccess::At(uint32_t partition) {
+  touched_ |= uint64_t{1} << partition;
+  assert(!held_.held() || held_.partition() == partition);
+  LockedTable table =
+      held_.held() ? LockedTable(*held_, partition, /*owns=*/false) : tables_.Lock(partition);
+  table.AccountTo(effort_);
+  return table;
+}
+
+bool TableAccess::Hold(uint32_t partition, bool wait) {
+  assert(!held_.held());
+  held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
+  return held_.held();
+}
+
+void TableAccess::LetGo(bool wants_nothing) {
+  assert(held_.held());
+  if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
+  held_ = LockedTable();
+}
+
+TableSpace& TableSpace::operator=(TableSpace&& other) noexcept {
+  if (this == &other) return *this;
+  Drop();
+  access_ = other.access_;
+  partition_ = other.partition_;
+  reservation_ = std::move(other.reservation_);
+  return *this;
+}
+
+index::Reservation TableSpace::Take(const LockedTable& table) {
+  assert(valid() && table.held() && table.partition() == partition_);
+  (void)table;
+  return std::move(reservation_);
+}
+
+void TableSpace::Drop() {
+  if (!valid()) return;
+  const LockedTable table = access_->At(partition_);
+  reservation_.Abort();
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,241 @@
+// The tables of a server, one for each partition of its region (index/layout/partitions.h), and the locks
+// for their use by several threads.
+//
+//   Tables                       one for the server; thread-safe
+//     partition 0: lock, Table
+//     partition 1: lock, Table
+//     …
+//   TableAccess                  one for each engine: its access to the tables
+//   LockedTable                  a table while its lock is held
+//   TableSpace                   a span reserved in one of them
+//
+//   LockedTable table = access.For(key);
+//   table->Put(key, value, {}, now);
+//
+// Rules: a thread holds one lock at a time, for requests of kCostPerHold together (engine.h) or one
+// bounded step, and does not sleep meanwhile. Readers of the region need no lock.
+
+#ifndef OSPREY_SERVER_REQUESTS_TABLES_H_
+#define OSPREY_SERVER_REQUESTS_TABLES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "index/layout/partitions.h"
+#include "index/space/region_writer.h"
+#include "index/writer/table.h"
+
+namespace osprey::server {
+
+// A lock that is mostly free, or free again within some microseconds: it spins for about that time
+// and then sleeps. Its state is a word of the table (Table::lock_word).
+class PartitionLock {
+ public:
+  explicit PartitionLock(std::atomic<uint32_t>& word) : word_(word) {}
+
+  void lock();
+  bool try_lock() {
+    // Loads first: a failed exchange would take the cache line from the lock's holder. Acquire,
+    // with unlock's release.
+    uint32_t free = kFree;
+    return word_.load(std::memory_order_relaxed) == kFree &&
+           word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire,
+                                         std::memory_order_relaxed);
+  }
+  void unlock() {
+    if (word_.exchange(kFree, std::memory_order_release) == kAwaited) word_.notify_one();
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kHeld = 1;
+  static constexpr uint32_t kAwaited = 2;  // held, and a thread may sleep until it is free
+
+  std::atomic<uint32_t>& word_;
+};
+
+// A table under its lock while this lives. Move-only; empty after a move.
+class LockedTable {
+ public:
+  LockedTable() = default;
+  // This thread holds the table's lock. The destructor releases it if this `owns` it; otherwise the
+  // holder releases it later.
+  LockedTable(index::Table& table, uint32_t partition, bool owns)
+      : owns_(owns), table_(&table), partition_(partition) {}
+  ~LockedTable() { Release(); }
+  LockedTable(LockedTable&& other) noexcept { *this = std::move(other); }
+  LockedTable& operator=(LockedTable&& other) noexcept {
+    if (this == &other) return *this;
+    Release();
+    owns_ = other.owns_;
+    table_ = std::exchange(other.table_, nullptr);
+    partition_ = other.partition_;
+    account_ = std::exchange(other.account_, nullptr);
+    effort_before_ = other.effort_before_;
+    return *this;
+  }
+
+  index::Table& operator*() const { return *table_; }
+  index::Table* operator->() const { return table_; }
+  uint32_t partition() const { return partition_; }
+  bool held() const { return table_ != nullptr; }
+  // Adds the work of the table until this ends (Table::effort) to `account`, which must outlive
+  // this.
+  void AccountTo(uint64_t& account) {
+    account_ = &account;
+    effort_before_ = table_->effort();
+  }
+
+ private:
+  void Release() {
+    if (table_ == nullptr) return;
+    if (account_ != nullptr) *account_ += table_->effort() - effort_before_;
+    if (owns_) PartitionLock(table_->lock_word()).unlock();
+    account_ = nullptr;
+    table_ = nullptr;
+  }
+
+  bool owns_ = false;
+  index::Table* table_ = nullptr;
+  uint32_t partition_ = 0;
+  uint64_t* account_ = nullptr;
+  uint64_t effort_before_ = 0;
+};
+
+// Thread-safe.
+class Tables {
+ public:
+  // Lays out `partitions` empty tables in `region` (zeroed, 4 KiB aligned), which must outlive
+  // this. `options` apply to all: incarnation and cas_version are the server's, and cas_counter is
+  // null. All threads that use the tables read the clock. REQUIRES:
+  // index::IsPartitionCount(partitions). Errors: those of Table::Create, for one partition.
+  static absl::StatusOr<std::unique_ptr<Tables>> Create(absl::Span<std::byte> region,
+                                                        uint32_t partitions,
+                                                        const index::TableOptions& options);
+  Tables(const Tables&) = delete;
+  Tables& operator=(const Tables&) = delete;
+
+  uint32_t partitions() const { return static_cast<uint32_t>(parts_.size()); }
+  index::KeyHash HashOf(absl::string_view key) const { return index::HashKey(key, hash_seed_); }
+  uint32_t PartitionOf(absl::string_view key) const { return PartitionOf(HashOf(key)); }
+  uint32_t PartitionOf(index::KeyHash hash) const { return index::PartitionOf(hash, partitions()); }
+  // Whether cold keys are evicted when memory is full.
+  bool evicts() const { return evicts_; }
+  // As Table::Prefetch, without a lock.
+  void Prefetch(uint32_t partition, index::KeyHash hash) const {
+    parts_[partition]->Prefetch(hash);
+  }
+  // Prefetches the lock and the data that each write of a partition changes, before its lock.
+  void PrefetchHot(uint32_t partition) const { parts_[partition]->PrefetchHot(); }
+  // Waits until the lock is free. REQUIRES: this thread holds none.
+  LockedTable Lock(uint32_t partition);
+  // Does not wait: holds nothing if another thread holds the lock.
+  LockedTable TryLock(uint32_t partition);
+
+  // The clock of `options`, by which keys expire.
+  absl::Time ServerTime() const { return clock_(); }
+
+  // A bound for a flush (index::CasCounter::Close). Earlier writes have a version up to it, and
+  // later ones a higher one.
+  uint64_t CloseVersions() { return counter_.Close(); }
+  // The statistics of all tables, as by Sum. It locks one after the other: concurrent writes may be
+  // included or not.
+  index::Table::Stats stats();
+  // Sums of several tables; the deepest directory; the load factor of all their segments.
+  static index::Table::Stats Sum(absl::Span<const index::Table::Stats> parts);
+
+ private:
+  Tables(uint32_t partitions, const index::TableOptions& options);
+
+  const uint64_t hash_seed_;
+  const bool evicts_;
+  const std::function<absl::Time()> clock_;
+  index::CasCounter counter_;
+  std::vector<std::unique_ptr<index::Table>> parts_;
+};
+
+// One engine's access to the tables. It records the tables that the engine used, because those may
+// need growth or compaction. Thread rule: the engine's thread.
+class TableAccess {
+ public:
+  explicit TableAccess(Tables& tables) : tables_(tables) {}
+
+  uint32_t partitions() const { return tables_.partitions(); }
+  bool evicts() const { return tables_.evicts(); }
+  uint64_t CloseVersions() { return tables_.CloseVersions(); }
+  absl::Time ServerTime() const { return tables_.ServerTime(); }
+  index::KeyHash HashOf(absl::string_view key) const { return tables_.HashOf(key); }
+  uint32_t PartitionOf(index::KeyHash hash) const { return tables_.PartitionOf(hash); }
+  LockedTable At(uint32_t partition);
+  void Prefetch(uint32_t partition, index::KeyHash hash) const {
+    tables_.Prefetch(partition, hash);
+  }
+  void PrefetchHot(uint32_t partition) const { tables_.PrefetchHot(partition); }
+  // The table of `key`, present or not.
+  LockedTable For(absl::string_view key) {
+    return At(partitions() == 1 ? 0 : tables_.PartitionOf(key));
+  }
+
+  // Holds a partition's lock across calls of At, until LetGo. All these calls must be for that
+  // partition. False: another thread holds it and `wait` is false; nothing is held then. REQUIRES:
+  // nothing is held.
+  bool Hold(uint32_t partition, bool wait);
+  // REQUIRES: Hold returned true.
+  index::Table& held() { return *held_; }
+  // `wants_nothing`: the table needs no maintenance (TakeTouched).
+  void LetGo(bool wants_nothing);
+
+  // The partitions used since the last call, a bit each.
+  uint64_t TakeTouched() { return std::exchange(touched_, 0); }
+  // The extra work of the tables for this engine's requests since the last call, in microseconds or
+  // so.
+  uint64_t TakeEffort() { return std::exchange(effort_, 0); }
+
+ private:
+  static_assert(index::kPartitionsMax <= 64);
+
+  Tables& tables_;
+  LockedTable held_;
+  uint64_t touched_ = 0;
+  uint64_t effort_ = 0;
+};
+
+// A Reservation that can be dropped at any time: it takes the lock for that itself. Move-only. Must
+// not outlive the access. Thread rule: the engine's thread.
+class TableSpace {
+ public:
+  TableSpace() = default;
+  TableSpace(TableAccess& access, uint32_t partition, index::Reservation reservation)
+      : access_(&access), partition_(partition), reservation_(std::move(reservation)) {}
+  TableSpace(TableSpace&& other) noexcept = default;
+  TableSpace& operator=(TableSpace&& other) noexcept;
+  ~TableSpace() { Drop(); }
+
+  bool valid() const { return reservation_.valid(); }
+  // Not shared until it is published: filling and hashing need no lock.
+  absl::Span<std::byte> value() const { return reservation_.value(); }
+  void Hash(uint64_t bytes) { reservation_.Hash(bytes); }
+
+  // To publish or abort it. REQUIRES: valid(), and `table`, its own, is held until then.
+  index::Reservation Take(const LockedTable& table);
+  // Frees the span. REQUIRES: this thread holds no lock.
+  void Drop();
+
+ private:
+  TableAccess* access_ = nullptr;
+  uint32_t partition_ = 0;
+  index::Reservation reservation_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_REQUESTS_TABLES_H_

@@ -1,0 +1,347 @@
+#include "server/stats/metric_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace osprey::server {
+namespace {
+
+using Kind = Figure::Kind;
+using Table = index::Table::Stats;
+
+// --- The functions for the values
+
+template <uint64_t Counters::*kField>
+uint64_t Counted(const StatsInput& input, size_t) {
+  return input.counters.*kField;
+}
+
+template <uint64_t Table::*kField>
+uint64_t OfTable(const StatsInput& input, size_t) {
+  return input.table.*kField;
+}
+
+template <auto kField>
+uint64_t OfServer(const StatsInput& input, size_t) {
+  return static_cast<uint64_t>(input.*kField);
+}
+
+template <uint64_t Admission::Refusals::*kField>
+uint64_t Refused(const StatsInput& input, size_t) {
+  return input.refusals.*kField;
+}
+
+uint64_t ClosedFor(const StatsInput& input, size_t reason) {
+  return input.counters.connections_closed[reason];
+}
+
+template <uint64_t ClientGetCounts::*kField>
+uint64_t Reported(const StatsInput& input, size_t) {
+  return input.client_gets.*kField;
+}
+
+uint64_t AnsweredWith(const StatsInput& input, size_t code) { return input.counters.answers[code]; }
+
+double LoadFactor(const StatsInput& input, size_t) { return input.table.load_factor; }
+
+// Pings and requests for statistics come from tools, so they are excluded.
+uint64_t Requests(const StatsInput& input, size_t) {
+  const Counters& counters = input.counters;
+  return counters.puts + counters.deletes + counters.increments + counters.appends + counters.gets +
+         counters.flushes + counters.expires + counters.touches;
+}
+
+// Tables are read at different times: no difference may fall below 0.
+uint64_t ItemsFree(const StatsInput& input, size_t) {
+  const Table& table = input.table;
+  const uint64_t used = table.item_bytes + table.quarantine_bytes;
+  return table.item_space_bytes - std::min(used, table.item_space_bytes);
+}
+
+uint64_t Unused(const StatsInput& input, size_t) {
+  const Table& table = input.table;
+  const uint64_t taken = table.index_bytes + table.item_space_bytes;
+  return table.region_bytes - std::min(taken, table.region_bytes);
+}
+
+// --- The table
+
+constexpr char kMemoryHelp[] =
+    "Bytes of the table's memory by use; together they are --memory, but for rounding.";
+constexpr char kRequestsHelp[] =
+    "Requests executed or refused, by kind. A get is one by message, a reader's last resort: the "
+    "server does not see READs.";
+constexpr char kRejectedHelp[] = "Connections refused since a bound was reached, by which one.";
+constexpr char kClosedHelp[] = "Connections that have ended, by the reason.";
+constexpr char kClientGetsHelp[] =
+    "GETs that clients made, as they report them, by what they ended with.";
+constexpr char kAnswersHelp[] = "Answers given to requests, by status.";
+
+using Count = uint64_t (*)(const StatsInput&, size_t);
+
+Figure Of(Kind kind, const char* stat, const char* metric, const char* help, Count count) {
+  Figure figure;
+  figure.kind = kind;
+  figure.stat = stat;
+  figure.metric = metric;
+  figure.help = help;
+  figure.count = count;
+  return figure;
+}
+
+Figure Counter(const char* stat, const char* metric, const char* help, Count count) {
+  return Of(Kind::kCounter, stat, metric, help, count);
+}
+
+Figure Gauge(const char* stat, const char* metric, const char* help, Count count) {
+  return Of(Kind::kGauge, stat, metric, help, count);
+}
+
+Figure Labelled(Figure figure, const char* label, std::string value) {
+  figure.label = label;
+  figure.label_value = std::move(value);
+  return figure;
+}
+
+Figure Memory(const char* stat, const char* use, Count count) {
+  return Labelled(Gauge(stat, "memory_bytes", kMemoryHelp, count), "use", use);
+}
+
+// Omitted if clients send no reports.
+Figure OfClients(const char* stat, const char* metric, const char* help, Count count) {
+  Figure figure = Counter(stat, metric, help, count);
+  figure.unless_zero = true;
+  return figure;
+}
+
+Figure ClientGet(const char* stat, const char* result, Count count) {
+  return Labelled(OfClients(stat, "client_gets_total", kClientGetsHelp, count), "result", result);
+}
+
+Figure Request(const char* kind, Count count) {
+  Figure figure = Counter("", "requests_total", kRequestsHelp, count);
+  figure.stat = absl::StrCat("requests_", kind);
+  return Labelled(std::move(figure), "kind", kind);
+}
+
+Figure Rejected(const char* stat, const char* bound, Count count) {
+  return Labelled(Counter(stat, "connections_refused_total", kRejectedHelp, count), "bound", bound);
+}
+
+void AddTable(std::vector<Figure>& figures) {
+  Figure load = Gauge("load_factor", "load_factor",
+                      "Occupied words over all words of the index's segments.", nullptr);
+  load.ratio = LoadFactor;
+  figures.insert(
+      figures.end(),
+      {Gauge("keys", "items", "Keys stored.", OfTable<&Table::keys>),
+       Gauge("keys_inline", "items_inline", "Of the keys, those that lie in the index itself.",
+             OfTable<&Table::inline_keys>),
+       Gauge("keys_expiring", "items_expiring", "Of the keys, those that have a time to live.",
+             OfTable<&Table::expiring_keys>),
+       Counter("expiries", "expiries_total", "Keys ended because their time was up.",
+               OfTable<&Table::expiries>),
+       Gauge("key_bytes", "key_bytes", "Bytes of all keys stored.", OfTable<&Table::key_bytes>),
+       Gauge("value_bytes", "value_bytes", "Bytes of all values stored.",
+             OfTable<&Table::value_bytes>),
+       Gauge("region_bytes", "memory_size_bytes", "Bytes of the table's memory in all (--memory).",
+             OfTable<&Table::region_bytes>),
+       Memory("index_bytes", "index", OfTable<&Table::index_bytes>),
+       Memory("item_bytes", "items_live", OfTable<&Table::item_bytes>),
+       Gauge("item_space_bytes", "", "", OfTable<&Table::item_space_bytes>),
+       Memory("quarantine_bytes", "items_dead", OfTable<&Table::quarantine_bytes>),
+       Memory("", "items_free", ItemsFree),
+       Memory("", "free", Unused),
+       Gauge("segments", "index_segments", "Segments of the index.", OfTable<&Table::segments>),
+       Gauge("directory_depth", "index_directory_depth", "Depth of the deepest directory.",
+             OfTable<&Table::directory_depth>),
+       Counter("splits", "index_splits_total", "Segments of the index that were split.",
+               OfTable<&Table::splits>),
+       Gauge("overflow_lines", "index_overflow_lines",
+             "Lines of the index that hold what found no room in its window.",
+             OfTable<&Table::overflow_lines>),
+       Counter("index_chains_full", "index_chains_full_total",
+               "Writes refused since too many keys share a line of the index.",
+               OfTable<&Table::chains_full>),
+       Counter("compaction_items", "compaction_items_total", "Items that compaction moved.",
+               OfTable<&Table::compaction_items>),
+       Counter("compaction_bytes", "compaction_bytes_total", "Bytes that compaction moved.",
+               OfTable<&Table::compaction_bytes>),
+       Counter("compaction_windows", "compaction_windows_total",
+               "Windows of the item space that compaction emptied.",
+               OfTable<&Table::compaction_windows>),
+       Counter("compaction_windows_given_up", "compaction_windows_given_up_total",
+               "Windows of the item space that compaction could not empty.",
+               OfTable<&Table::compaction_windows_given_up>),
+       Counter("evictions", "evictions_total", "Keys evicted to make room.",
+               OfTable<&Table::evictions>),
+       Counter("evicted_bytes", "evicted_bytes_total", "Bytes of keys and values evicted.",
+               OfTable<&Table::evicted_bytes>),
+       Counter("hints", "hints_total", "Hits that clients told of, for the sake of eviction.",
+               OfTable<&Table::hints>),
+       Counter("hints_unmatched", "hints_unmatched_total",
+               "Of the hints, those whose key was not there any more.",
+               OfTable<&Table::hints_unmatched>),
+       load,
+       Gauge("cas_version", "", "", OfTable<&Table::cas_version>)});
+}
+
+void AddRequests(std::vector<Figure>& figures) {
+  figures.insert(
+      figures.end(),
+      {Counter("requests", "", "", Requests),
+       Request("put", Counted<&Counters::puts>),
+       Request("delete", Counted<&Counters::deletes>),
+       Request("increment", Counted<&Counters::increments>),
+       Request("append", Counted<&Counters::appends>),
+       Request("get", Counted<&Counters::gets>),
+       Request("flush", Counted<&Counters::flushes>),
+       Request("expire", Counted<&Counters::expires>),
+       Request("touch", Counted<&Counters::touches>),
+       Request("ping", Counted<&Counters::pings>),
+       Request("stats", Counted<&Counters::stats>),
+       Counter("batches", "request_batches_total", "Frames that held several requests.",
+               Counted<&Counters::batches>),
+       Counter("batched_requests", "batched_requests_total",
+               "Of the requests, those that came in a frame with others.",
+               Counted<&Counters::batched_requests>),
+       Counter("reply_batches", "reply_batches_total", "Frames that held several replies.",
+               Counted<&Counters::reply_batches>),
+       Counter("keys_flushed", "flushed_keys_total", "Keys deleted by flushes.",
+               Counted<&Counters::keys_flushed>),
+       Counter("requests_deferred", "requests_deferred_total",
+               "Requests put off to a later turn, since their client had had its share of one.",
+               Counted<&Counters::requests_deferred>),
+       Counter("writes_repeated", "writes_repeated_total",
+               "Writes sent again and answered from memory, not applied again.",
+               Counted<&Counters::writes_repeated>),
+       Counter("writes_forgotten", "writes_forgotten_total",
+               "Writes sent again too late for the server to remember them.",
+               Counted<&Counters::writes_forgotten>),
+       Counter("long_appends", "long_appends_total", "Appends that were not done at once.",
+               Counted<&Counters::long_appends>),
+       Counter("rendezvous", "rendezvous_total", "Values that the server READ from clients.",
+               Counted<&Counters::rendezvous>),
+       Counter("rendezvous_reads", "rendezvous_reads_total", "READs made for those.",
+               Counted<&Counters::rendezvous_reads>),
+       Counter("rendezvous_bytes", "rendezvous_bytes_total", "Bytes of those that were published.",
+               Counted<&Counters::rendezvous_bytes>),
+       Counter("rendezvous_aborted", "rendezvous_aborted_total",
+               "Values that did not come whole, since the connection ended.",
+               Counted<&Counters::rendezvous_aborted>),
+       Counter("liveness_reads", "heartbeats_total",
+               "READs that asked a silent client for a sign of life.",
+               Counted<&Counters::liveness_reads>),
+       Counter("hint_frames", "hint_messages_total", "Messages that held hints.",
+               Counted<&Counters::hint_frames>),
+       Counter("report_frames", "report_messages_total",
+               "Messages in which clients told how their GETs go.",
+               Counted<&Counters::report_frames>),
+       Counter("received_bytes", "received_bytes_total",
+               "Bytes of frames from clients. Values that are READ are not in them.",
+               Counted<&Counters::received_bytes>),
+       Counter("sent_bytes", "sent_bytes_total",
+               "Bytes of frames to clients. What they READ is not in them.",
+               Counted<&Counters::sent_bytes>)});
+}
+
+void AddConnections(std::vector<Figure>& figures) {
+  figures.insert(
+      figures.end(),
+      {Gauge("connections", "connections", "Connections there are.",
+             OfServer<&StatsInput::connections>),
+       Gauge("connections_max", "connections_max", "Connections there may be (--connections-max).",
+             OfServer<&StatsInput::connections_max>),
+       Counter("connections_accepted", "connections_accepted_total", "Connections accepted.",
+               Counted<&Counters::connections_accepted>),
+       Counter("connections_rejected", "connections_rejected_total",
+               "Connections refused, for whatever reason.",
+               Counted<&Counters::connections_rejected>),
+       Rejected("connections_rejected_full", "all", Refused<&Admission::Refusals::in_all>),
+       Rejected("connections_rejected_per_address", "per_address",
+                Refused<&Admission::Refusals::per_source>),
+       Rejected("connections_rejected_unauthenticated", "unauthenticated",
+                Refused<&Admission::Refusals::strangers>),
+       Rejected("connections_rejected_descriptors", "descriptors",
+                Refused<&Admission::Refusals::descriptors>),
+       Gauge("connections_unauthenticated", "connections_unauthenticated",
+             "Of the connections, those that have not proved yet that they have the key.",
+             OfServer<&StatsInput::strangers>),
+       Counter("authentication_failures", "authentication_failures_total",
+               "Connections closed because they did not prove that they have the key.",
+               Counted<&Counters::authentication_failures>)});
+  for (size_t reason = 0; reason < kCloseReasons; ++reason) {
+    const std::string name(NameOf(static_cast<CloseReason>(reason)));
+    Figure figure =
+        Labelled(Counter("", "connections_closed_total", kClosedHelp, ClosedFor), "reason", name);
+    figure.stat = absl::StrCat("connections_closed_", name);
+    figure.index = reason;
+    figures.push_back(std::move(figure));
+  }
+  figures.insert(
+      figures.end(),
+      {Gauge("sessions", "sessions", "Sessions remembered.", OfServer<&StatsInput::sessions>),
+       Gauge("sessions_kept", "sessions_kept",
+             "Of the sessions, those whose client has gone and may come back.",
+             OfServer<&StatsInput::sessions_kept>),
+       Counter("sessions_created", "sessions_created_total", "Sessions begun.",
+               Counted<&Counters::sessions_created>),
+       Counter("sessions_resumed", "sessions_resumed_total", "Sessions that a client came back to.",
+               Counted<&Counters::sessions_resumed>),
+       Counter("sessions_refused", "sessions_refused_total",
+               "Sessions that a client came back to and that are not known (any more).",
+               Counted<&Counters::sessions_refused>)});
+}
+
+void AddClients(std::vector<Figure>& figures) {
+  using Gets = ClientGetCounts;
+  figures.insert(
+      figures.end(),
+      {ClientGet("client_get_hits", "hit", Reported<&Gets::hits>),
+       ClientGet("client_get_misses", "miss", Reported<&Gets::misses>),
+       ClientGet("client_get_failures", "failure", Reported<&Gets::failures>),
+       OfClients("client_reads", "client_reads_total", "READs that clients made for those GETs.",
+                 Reported<&Gets::reads>),
+       OfClients("client_read_bytes", "client_read_bytes_total",
+                 "Bytes that those READs asked for.", Reported<&Gets::read_bytes>),
+       OfClients("client_torn_reads", "client_torn_reads_total",
+                 "Records that clients READ while they were being written, and READ again.",
+                 Reported<&Gets::torn>),
+       OfClients("client_rpc_gets", "client_rpc_gets_total",
+                 "Of those GETs, those that had to ask the server, as the last resort.",
+                 Reported<&Gets::rpc_gets>)});
+}
+
+void AddAnswers(std::vector<Figure>& figures) {
+  for (size_t code = 0; code < kStatusCodes; ++code) {
+    const std::string name =
+        absl::AsciiStrToLower(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
+    Figure figure =
+        Labelled(Counter("", "answers_total", kAnswersHelp, AnsweredWith), "status", name);
+    figure.stat = absl::StrCat("answers_", name);
+    figure.unless_zero = true;
+    figure.index = code;
+    figures.push_back(std::move(figure));
+  }
+}
+
+}  // namespace
+
+const std::vector<Figure>& Figures() {
+  static const auto* const figures = [] {
+    auto* const all = new std::vector<Figure>;
+    AddTable(*all);
+    AddRequests(*all);
+    AddConnections(*all);
+    AddClients(*all);
+    AddAnswers(*all);
+    return all;
+  }();
+  return *figures;
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,72 @@
+#include "server/stats/stats.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "server/stats/metric_table.h"
+
+namespace osprey::server {
+namespace {
+
+void Line(std::string& text, absl::string_view name, uint64_t value) {
+  absl::StrAppend(&text, name, "=", value, "\n");
+}
+
+// Splits "transport=verbs device=rxe0" into lines; words without = are dropped.
+void TransportLines(std::string& text, absl::string_view description) {
+  for (absl::string_view word : absl::StrSplit(description, ' ', absl::SkipEmpty())) {
+    if (word.find('=') != absl::string_view::npos) absl::StrAppend(&text, word, "\n");
+  }
+}
+
+}  // namespace
+
+absl::string_view NameOf(CloseReason reason) {
+  switch (reason) {
+    case CloseReason::kPeer:
+      return "peer";
+    case CloseReason::kMalformed:
+      return "malformed";
+    case CloseReason::kHelloTimeout:
+      return "hello_timeout";
+    case CloseReason::kSilent:
+      return "silent";
+    case CloseReason::kBlocked:
+      return "blocked";
+    case CloseReason::kSuperseded:
+      return "superseded";
+    case CloseReason::kStopping:
+      return "stopping";
+    case CloseReason::kUnauthenticated:
+      return "unauthenticated";
+    case CloseReason::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+std::string StatsText(const StatsInput& input) {
+  std::string text;
+  TransportLines(text, input.transport);
+  absl::StrAppend(&text, "poll=", input.poll_mode, "\n");
+  Line(text, "pollers", input.pollers);
+  Line(text, "partitions", input.partitions);
+  absl::StrAppend(&text, "evict=", input.evict_mode, "\n");
+  absl::StrAppendFormat(&text, "incarnation=%016x\n", input.incarnation);
+  absl::StrAppendFormat(&text, "uptime_seconds=%.3f\n", absl::ToDoubleSeconds(input.uptime));
+  Line(text, "process_cpu_us", static_cast<uint64_t>(absl::ToInt64Microseconds(input.process_cpu)));
+  Line(text, "value_bytes_max", input.value_bytes_max);
+  absl::StrAppend(&text, "authentication=", input.has_key ? "key" : "none", "\n");
+  for (const Figure& figure : Figures()) {
+    if (figure.stat.empty()) continue;
+    if (figure.ratio != nullptr) {
+      absl::StrAppendFormat(&text, "%s=%.4f\n", figure.stat, figure.ratio(input, figure.index));
+      continue;
+    }
+    const uint64_t count = figure.count(input, figure.index);
+    if (count != 0 || !figure.unless_zero) Line(text, figure.stat, count);
+  }
+  return text;
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,192 @@
+// The public client: options, errors of connecting, closing, and that a GET allocates nothing. Over
+// shared memory.
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/subprocess.h"
+
+namespace {
+// Counted over the whole program; read on one thread.
+uint64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace osprey {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ClientApiTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(
+        absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"), {"--value-max=1MiB"});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+  static std::unique_ptr<Client> Connect(const Options& options = {}) {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_->uri(), options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  static std::string Text(const absl::Status& status) { return std::string(status.message()); }
+  static inline std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(ClientApiTest, OptionsOutOfRangeAreRefusedByName) {
+  const auto refusal = [](auto change) {
+    Options options;
+    change(options);
+    const absl::Status status = Client::Connect(server_->uri(), options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return Text(status);
+  };
+  EXPECT_THAT(refusal([](Options& o) { o.deadline = absl::Seconds(61); }),
+              HasSubstr("Options::deadline"));
+  EXPECT_THAT(refusal([](Options& o) { o.deadline = -absl::Seconds(1); }),
+              HasSubstr("Options::deadline"));
+  EXPECT_THAT(refusal([](Options& o) { o.deadline = absl::InfiniteDuration(); }), HasSubstr("1m"));
+  EXPECT_THAT(refusal([](Options& o) { o.connect_timeout = absl::ZeroDuration(); }),
+              HasSubstr("Options::connect_timeout"));
+  EXPECT_THAT(refusal([](Options& o) { o.spin = -absl::Seconds(1); }), HasSubstr("Options::spin"));
+  EXPECT_THAT(refusal([](Options& o) { o.operations_max = 0; }),
+              HasSubstr("Options::operations_max"));
+  EXPECT_THAT(refusal([](Options& o) { o.backoff_first = absl::Seconds(2); }),
+              HasSubstr("Options::backoff_first"));
+  EXPECT_THAT(refusal([](Options& o) { o.buffer_bytes_max = 1 << 20; }),
+              HasSubstr("Options::buffer_bytes_max"));
+}
+
+TEST_F(ClientApiTest, AddressesThatCannotBeMeantFailAtOnce) {
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect("http://server").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect("").status()));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+}
+
+TEST_F(ClientApiTest, WithoutAServerItTriesUntilTheTimeoutAndSaysWhatIsWrong) {
+  Options options;
+  options.connect_timeout = absl::Milliseconds(300);
+  const std::string uri = absl::StrCat("shm://", NewTemporaryDirectory(), "/nobody");
+  const absl::Time start = absl::Now();
+  const absl::Status status = Client::Connect(uri, options).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(Text(status), HasSubstr("nobody"));
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(290));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+}
+
+TEST_F(ClientApiTest, BadArgumentsAreRefusedByEveryOperation) {
+  std::unique_ptr<Client> client = Connect();
+  WriteOptions late;
+  late.deadline = absl::Seconds(61);
+  const auto invalid = [](const absl::Status& status) { return absl::IsInvalidArgument(status); };
+  EXPECT_TRUE(invalid(client->Get("k", absl::Seconds(61)).status()));
+  EXPECT_TRUE(invalid(client->Get("").status()));
+  EXPECT_TRUE(invalid(client->Exists("").status()));
+  EXPECT_TRUE(invalid(client->Exists("k", -absl::Seconds(1)).status()));
+  EXPECT_TRUE(invalid(client->Put("k", "v", late).status()));
+  EXPECT_TRUE(invalid(client->Put(std::string(4097, 'k'), "v").status()));
+  EXPECT_TRUE(invalid(client->Put("k", std::string((1 << 20) + 1, 'v')).status()));
+  EXPECT_TRUE(invalid(client->Delete("").status()));
+  WriteOptions absent;
+  absent.if_absent = true;
+  EXPECT_TRUE(invalid(client->Delete("k", absent).status()));
+  EXPECT_TRUE(invalid(client->Ping(absl::Seconds(61)).status()));
+  EXPECT_TRUE(invalid(client->ServerStats(absl::Seconds(61)).status()));
+  EXPECT_EQ(client->in_flight(), 0);
+  EXPECT_TRUE(client->Put("k", "v").ok());
+}
+
+TEST_F(ClientApiTest, AGetAllocatesNothingOnceWarm) {
+  std::unique_ptr<Client> client = Connect();
+  const std::string text(400, 't');
+  ASSERT_TRUE(client->Put("inline", "short").ok());
+  ASSERT_TRUE(client->Put("item", text).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(client->Get("item").ok());
+  uint64_t before = allocations;
+  // The value fits a string's own storage.
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(client->Get("inline")->bytes.size(), 5u);
+  EXPECT_EQ(allocations - before, 0u);
+  before = allocations;
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(client->Get("item")->bytes.size(), 400u);
+  EXPECT_EQ(allocations - before, 1000u);  // the strings that are returned
+}
+
+TEST_F(ClientApiTest, NorDoColdAndAsynchronousGetsExistsAndSmallWrites) {
+  Options options;
+  options.slot_cache_bytes = 0;
+  std::unique_ptr<Client> cold = Connect(options), client = Connect();
+  ASSERT_TRUE(client->Put("item", std::string(400, 't')).ok());
+  const auto gets_of = [](Client& c, int times) {
+    int found = 0;
+    for (int i = 0; i < times; ++i) {
+      for (int k = 0; k < 32; ++k) {
+        ASSERT_TRUE(c.StartExists("item", [&](absl::StatusOr<bool> there) {
+                       found += there.value() ? 1 : 0;
+                     }).ok());
+      }
+      while (c.in_flight() > 0) c.Wait(absl::Seconds(1));
+    }
+    ASSERT_EQ(found, 32 * times);
+  };
+  const auto writes_of = [](Client& c, int times) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_TRUE(c.Put("small", "value").ok());
+      ASSERT_TRUE(c.Increment("count").ok());
+      ASSERT_TRUE(c.Exists("small").value());
+      for (int k = 0; k < 32; ++k) {
+        ASSERT_TRUE(c.StartPut("small", "other", {}, [](auto put) { ASSERT_TRUE(put.ok()); }).ok());
+      }
+      while (c.in_flight() > 0) c.Wait(absl::Seconds(1));
+    }
+  };
+  gets_of(*cold, 10), gets_of(*client, 10), writes_of(*client, 10);
+  const uint64_t before = allocations;
+  gets_of(*cold, 10), gets_of(*client, 10), writes_of(*client, 10);
+  EXPECT_EQ(allocations - before, 0u);
+}
+
+TEST_F(ClientApiTest, WaitReturnsWhenNothingIsInFlightAndAtItsTimeout) {
+  std::unique_ptr<Client> client = Connect();
+  EXPECT_EQ(client->Wait(absl::Seconds(10)), 0);
+  int answers = 0;
+  ASSERT_TRUE(client->StartGet("nobody", [&](absl::StatusOr<Value>) { ++answers; }).ok());
+  EXPECT_EQ(client->in_flight(), 1);
+  EXPECT_EQ(client->Wait(absl::Seconds(10)), 1);
+  EXPECT_EQ(answers, 1);
+}
+
+TEST_F(ClientApiTest, DestroyingItCancelsWhatIsInFlight) {
+  std::unique_ptr<Client> client = Connect();
+  absl::Status get, put;
+  ASSERT_TRUE(
+      client->StartGet("k", [&](absl::StatusOr<Value> value) { get = value.status(); }).ok());
+  ASSERT_TRUE(client
+                  ->StartPut("k", "v", {},
+                             [&](absl::StatusOr<uint64_t> version) { put = version.status(); })
+                  .ok());
+  client.reset();
+  EXPECT_TRUE(absl::IsCancelled(get)) << get;
+  EXPECT_TRUE(absl::IsCancelled(put)) << put;
+  EXPECT_THAT(Text(put), HasSubstr("not applied"));
+}
+
+}  // namespace
+}  // namespace osprey

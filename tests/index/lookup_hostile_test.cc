@@ -1,0 +1,322 @@
+// The reader and its map, in a region that no table would write.
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/layout/record.h"
+#include "index/layout/test_hooks.h"
+#include "index/reader/lookup.h"
+#include "index/writer/line_editor.h"
+#include "index/writer/table.h"
+#include "tests/index/index_test_util.h"
+#include "tests/index/lookup_fixture.h"
+#include "tests/support/allocation_count.h"
+
+namespace osprey::index {
+namespace {
+
+// --- Hostile bytes ---------------------------------------------------------
+
+// Any words, under valid checksums: a lookup ends, with a bounded number of READs, all inside the
+// region.
+TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
+  std::mt19937_64 random(7);
+  const std::vector<std::string> keys = KeysOfHome(30, 20, false);
+  for (const std::string& key : keys) Put(key, std::string(random() % 300, 'v'));
+  const std::vector<std::byte> good = ReadRegion(memory_.data(), HomeLineOf(keys[0]), kWindowBytes);
+  uint64_t kinds[5] = {};
+  for (int round = 0; round < 20000; ++round) {
+    const std::string& key = keys[random() % keys.size()];
+    const uint32_t fingerprint = HashKey(key, kTestSeed).fingerprint();
+    for (const uint64_t line : {HomeLineOf(key), HomeLineOf(key) + kLineBytes}) {
+      Rewrite(line, [&](Line& l) {
+        std::memcpy(&l, good.data() + (line - HomeLineOf(key)), sizeof(l));
+        for (uint64_t i = random() % 3; i > 0; --i) {
+          uint64_t& word = l.words[random() % kLineWords];
+          const uint64_t offset = random() % 3 == 0 ? random() : random() % kBytes;
+          switch (random() % 5) {
+            case 0:
+              word = random();
+              break;
+            case 1:
+              word = Slot{offset & kOffsetMask, static_cast<uint32_t>(random() % 256), fingerprint}
+                         .Pack();
+              break;
+            case 2:
+              l.words[kLinkWord] = PackLink(HomeLineOf(keys[random() % keys.size()]));
+              break;
+            case 3:
+              word = InlineHead{static_cast<uint32_t>(random() % 128),
+                                static_cast<uint32_t>(random() % 128), 1}
+                         .Pack();
+              break;
+            case 4:
+              l.words[kLinkWord] = PackLink(offset & kOffsetMask);
+              break;
+          }
+        }
+      });
+    }
+    LookupOptions options;
+    if (random() % 2 == 0) options.whole_read_bytes_max = random() % 400;
+    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0, options);
+    Lookup::Step step = lookup.Start();
+    std::vector<std::byte> bytes;
+    uint32_t reads = 0;
+    while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
+      if (step.kind == Lookup::Kind::kReadValue) {
+        ++kinds[static_cast<int>(step.kind)];
+        ASSERT_LE(step.value_length, kBytes);
+        ASSERT_LE(step.offset, kBytes - step.value_length);
+        bytes.assign(memory_.data() + step.offset,
+                     memory_.data() + step.offset + step.value_length);
+        lookup.TakeValue(bytes);
+        step = lookup.FinishValue();
+        continue;
+      }
+      ASSERT_LT(reads++, static_cast<uint32_t>(kReadsMax));
+      ASSERT_LE(step.length, kLookupReadBytesMax);
+      ASSERT_LE(step.length, kBytes);
+      ASSERT_LE(step.offset, kBytes - step.length);
+      bytes = Copy(step);
+      step = lookup.Resume(bytes);
+    }
+    ++kinds[static_cast<int>(step.kind)];
+    if (step.kind == Lookup::Kind::kHit && !step.value.empty()) {
+      ASSERT_GE(step.value.data(), bytes.data());
+      ASSERT_LE(step.value.data() + step.value.size(), bytes.data() + bytes.size());
+    }
+  }
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kAskServer)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kMiss)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kHit)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kReadValue)], 100u);
+}
+
+TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
+  Rewrite(HomeLineOf("key"), [&](Line& l) { l.words[kLinkWord] = PackLink(HomeLineOf("key")); });
+  const GetResult got = Get(map_, memory_.data(), "key");
+  EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
+  EXPECT_EQ(got.counters.reads, 1u + kChainLinesMax);
+}
+
+TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
+  const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
+  for (const uint64_t offset :
+       {uint64_t{0}, uint64_t{4096}, kBytes - 16, kBytes, kRegionBytesMax - 16}) {
+    Rewrite(HomeLineOf("key"), [&](Line& l) {
+      l.words[0] = Slot{offset, 10, fingerprint, false}.Pack();
+    });
+    const GetResult got = Get(map_, memory_.data(), "key");
+    EXPECT_EQ(got.kind, Lookup::Kind::kAskServer) << offset;
+    EXPECT_EQ(got.counters.reads, 1u);
+  }
+  // At the region's end a READ is shortened to the region.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
+  });
+  Lookup lookup(map_, "key", 0);
+  const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
+  EXPECT_EQ(step.kind, Lookup::Kind::kRead);
+  EXPECT_EQ(step.length, 32u);
+  // Longer than any single READ of a lookup.
+  Rewrite(HomeLineOf("key"), [&](Line& l) {
+    l.words[0] = Slot{UnitsOffset(kBytes), 255, fingerprint}.Pack();
+  });
+  RegionMap large_map(kTestIncarnation, kBytes);
+  FillMap(large_map, memory_.data());
+  EXPECT_NE(Get(large_map, memory_.data(), "key").kind, Lookup::Kind::kHit);
+}
+
+// --- The map ---------------------------------------------------------------
+
+class RegionMapTest : public LookupTest {
+ protected:
+  absl::Status ApplyHeader(const std::function<void(RegionHeader&)>& edit) {
+    RegionHeader header = StructAt<RegionHeader>(0);
+    edit(header);
+    // Under the incarnation in its header.
+    RegionWriter writer(memory_.span(), header.incarnation, writer_.cas_version() + 1);
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
+    writer.WriteRecord(0, writer.NextRecordVersion(0), header.record.tag,
+                       bytes.subspan(sizeof(RecordHeader)));
+    RegionMap map(kTestIncarnation, kBytes);
+    const absl::Status status = map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader)));
+    EXPECT_EQ(map.NextRead().offset, status.ok() ? 4096u : 0u);
+    return status;
+  }
+};
+
+TEST_F(RegionMapTest, HeaderThatCannotBeIsRefusedByName) {
+  EXPECT_TRUE(ApplyHeader([](RegionHeader&) {}).ok());
+  const std::pair<const char*, std::function<void(RegionHeader&)>> cases[] = {
+      {"magic", [](RegionHeader& h) { ++h.magic; }},
+      {"layout_version", [](RegionHeader& h) { ++h.layout_version; }},
+      {"incarnation", [](RegionHeader& h) { ++h.incarnation; }},
+      {"region_bytes", [](RegionHeader& h) { h.region_bytes += 4096; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 26; }},
+      {"directory_depth", [](RegionHeader& h) { h.directory_depth = 0xffffffff; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset = kBytes; }},
+      {"units_offset", [](RegionHeader& h) { h.units_offset += 1; }},
+  };
+  const RegionHeader good = StructAt<RegionHeader>(0);
+  for (const auto& [field, edit] : cases) {
+    const absl::Status status = ApplyHeader(edit);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << field;
+    EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
+    SealStruct(0, good);
+  }
+}
+
+TEST_F(RegionMapTest, TornHeaderAndPagesAreReadAgainAndBounded) {
+  RegionMap map(kTestIncarnation, kBytes);
+  std::vector<std::byte> header = ReadRegion(memory_.data(), 0, sizeof(RegionHeader));
+  header[20] ^= std::byte{1};
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(map.Apply(header).ok());
+  EXPECT_FALSE(map.ready());
+  EXPECT_EQ(map.NextRead().offset, 0u);
+  EXPECT_TRUE(map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader))).ok());
+  absl::Status status;
+  int attempts = 0;
+  while (status.ok() && attempts < 1000) {
+    status = map.Apply(std::vector<std::byte>(kDirectoryPageBytes));
+    ++attempts;
+  }
+  EXPECT_EQ(attempts, kMapAttemptsMax - 10);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+}
+
+// --- What a map allocates --------------------------------------------------
+
+// A server's READs of a region of 64 GiB, whose header claims a directory of 64 MiB.
+class ClaimingServer {
+ public:
+  static constexpr uint64_t kClaimedBytes = uint64_t{64} << 30;
+  static constexpr uint32_t kSegmentDepth = 0;
+
+  std::vector<std::byte> Header(uint32_t depth) {
+    RegionHeader header = {};
+    header.magic = kRegionMagic;
+    header.layout_version = kLayoutVersion;
+    header.directory_depth = depth;
+    header.incarnation = kTestIncarnation;
+    header.region_bytes = kClaimedBytes;
+    header.units_offset = UnitsOffset(kClaimedBytes);
+    return Sealed(header, kRegionHeaderTag, 0);
+  }
+  // All of its entries name one segment, under `generation`.
+  std::vector<std::byte> Page(uint64_t offset, uint32_t generation) {
+    DirectoryPage page = {};
+    for (uint64_t& entry : page.entries)
+      entry = DirectoryEntry{0, kSegmentDepth, generation}.Pack();
+    return Sealed(page, kDirectoryPageTag, offset);
+  }
+  // Of two lines, both empty.
+  std::vector<std::byte> Window(uint64_t offset, uint32_t generation) {
+    std::vector<std::byte> both;
+    for (const uint64_t at : {offset, offset + kLineBytes}) {
+      const std::vector<std::byte> line = Sealed(Line{}, generation, at);
+      both.insert(both.end(), line.begin(), line.end());
+    }
+    return both;
+  }
+
+ private:
+  template <typename T>
+  static std::vector<std::byte> Sealed(T record, uint32_t tag, uint64_t offset) {
+    record.record.version = 2;
+    record.record.tag = tag;
+    std::vector<std::byte> bytes(sizeof(T));
+    std::memcpy(bytes.data(), &record, sizeof(T));
+    record.record.checksum =
+        RecordChecksum(HashBytes(ByteSpan(bytes).subspan(sizeof(RecordHeader))),
+                       record.record.version, tag, {offset, kTestIncarnation});
+    std::memcpy(bytes.data(), &record, sizeof(T));
+    return bytes;
+  }
+};
+
+constexpr uint64_t kBytesPerPageMax = 2 * kDirectoryPageBytes;
+// For pages far from each other: the vector of chunks, and all that it was before it grew.
+constexpr uint64_t kChunkListBytesMax = 4 * 24 * (uint64_t{1} << 23) / 512;
+
+TEST(RegionMapMemoryTest, HeaderAllocatesNothingAndPagesWhatTheyBring) {
+  ClaimingServer server;
+  const uint32_t depth = DirectoryDepthLimit(ClaimingServer::kClaimedBytes);
+  ASSERT_EQ(depth, 23u);
+  const std::vector<std::byte> header = server.Header(depth);
+  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  const uint64_t before = AllocatedBytesSoFar();
+  ASSERT_TRUE(map.Apply(header).ok());
+  EXPECT_EQ(AllocatedBytesSoFar() - before, 0u);
+  constexpr uint64_t kPages = 100;
+  uint64_t of_the_map = 0;
+  for (uint64_t i = 0; i < kPages; ++i) {
+    const std::vector<std::byte> page = server.Page(map.NextRead().offset, 1);
+    const std::vector<std::byte> torn(kDirectoryPageBytes);
+    const uint64_t before_page = AllocatedBytesSoFar();
+    if (i < 10) {
+      ASSERT_TRUE(map.Apply(torn).ok());
+      EXPECT_EQ(AllocatedBytesSoFar() - before_page, 0u);
+    }
+    ASSERT_TRUE(map.Apply(page).ok());
+    of_the_map += AllocatedBytesSoFar() - before_page;
+  }
+  EXPECT_LE(of_the_map, kPages * kBytesPerPageMax + 2 * 2 * 24 * kPages);
+  EXPECT_FALSE(map.ready());
+}
+
+TEST(RegionMapMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
+  ClaimingServer server;
+  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  ASSERT_TRUE(map.Apply(server.Header(0)).ok());
+  ASSERT_TRUE(map.Apply(server.Page(map.NextRead().offset, 1)).ok());
+  ASSERT_TRUE(map.ready());
+  const uint32_t depth = DirectoryDepthLimit(ClaimingServer::kClaimedBytes);
+  uint64_t of_the_map = 0;
+  constexpr int kKeys = 20;
+  for (int i = 0; i < kKeys; ++i) {
+    Lookup lookup(map, absl::StrCat("key ", i), 0);
+    Lookup::Step step = lookup.Start();
+    std::vector<std::byte> bytes;
+    while (step.kind == Lookup::Kind::kRead) {
+      // Segments are always those of the next generation, so that the lookup refreshes the map.
+      const uint32_t generation = 2 + static_cast<uint32_t>(i);
+      if (step.length == sizeof(RegionHeader)) {
+        bytes = server.Header(depth);
+      } else if (step.length == kDirectoryPageBytes) {
+        bytes = server.Page(step.offset, generation);
+      } else {
+        bytes = server.Window(step.offset, generation);
+      }
+      const uint64_t before = AllocatedBytesSoFar();
+      step = lookup.Resume(bytes);
+      of_the_map += AllocatedBytesSoFar() - before;
+    }
+    EXPECT_EQ(step.kind, Lookup::Kind::kMiss) << i;
+    EXPECT_EQ(map.depth(), depth);
+  }
+  EXPECT_LE(of_the_map, kKeys * kBytesPerPageMax + kChunkListBytesMax);
+}
+
+TEST_F(RegionMapTest, EntryThatLeadsOutsideAsksTheServer) {
+  DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+  const uint64_t good = page.entries[0];
+  const uint64_t outside = DirectoryEntry{1000, 0, DirectoryEntry::Unpack(good).generation}.Pack();
+  for (const uint64_t entry : {uint64_t{0}, outside, ~uint64_t{0}}) {
+    page.entries[0] = entry;
+    SealStruct(kDirectoryOffset, page);
+    RegionMap map(kTestIncarnation, kBytes);
+    FillMap(map, memory_.data());
+    EXPECT_EQ(Get(map, memory_.data(), "key").kind, Lookup::Kind::kAskServer);
+  }
+}
+
+}  // namespace
+}  // namespace osprey::index

@@ -1,0 +1,91 @@
+#include "rdma/address.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace osprey::rdma {
+namespace {
+
+TEST(AddressTest, AHostHasTheDefaultPort) {
+  const absl::StatusOr<Address> address = ParseAddress("rdma://db7.example.org");
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(address->scheme, Address::Scheme::kRdma);
+  EXPECT_EQ(address->host, "db7.example.org");
+  EXPECT_EQ(address->port, 7411);
+  EXPECT_EQ(address->ToString(), "rdma://db7.example.org:7411");
+}
+
+TEST(AddressTest, APortIsTakenFromZeroToTheLast) {
+  EXPECT_EQ(ParseAddress("rdma://10.0.0.7:0").value().port, 0);
+  EXPECT_EQ(ParseAddress("rdma://10.0.0.7:65535").value().port, 65535);
+  EXPECT_EQ(ParseAddress("rdma://10.0.0.7:65535").value().ToString(), "rdma://10.0.0.7:65535");
+}
+
+TEST(AddressTest, Ipv6StandsInBracketsWithOrWithoutAPort) {
+  const absl::StatusOr<Address> with = ParseAddress("rdma://[fd00::7]:9");
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ(with->host, "fd00::7");
+  EXPECT_EQ(with->port, 9);
+  EXPECT_EQ(with->ToString(), "rdma://[fd00::7]:9");
+  EXPECT_EQ(ParseAddress("rdma://[fe80::1%eth0]").value().host, "fe80::1%eth0");
+  EXPECT_EQ(ParseAddress("rdma://[::1]").value().port, 7411);
+}
+
+TEST(AddressTest, AShmPathIsTakenAsItIs) {
+  EXPECT_EQ(ParseAddress("shm:///run/osprey.sock").value().path, "/run/osprey.sock");
+  EXPECT_EQ(ParseAddress("shm://a b:c.sock").value().path, "a b:c.sock");
+  EXPECT_EQ(ParseAddress("shm:///x").value().ToString(), "shm:///x");
+}
+
+TEST(AddressTest, WhatToStringWritesParsesToTheSame) {
+  for (const std::string uri : {"rdma://a:1", "rdma://[::1]:2", "shm://p", "shm:///p/q"}) {
+    EXPECT_EQ(ParseAddress(uri).value().ToString(), uri);
+  }
+}
+
+TEST(AddressTest, EveryRefusalQuotesTheAddressSaysWhyAndShowsARightOne) {
+  struct Case {
+    std::string uri;
+    std::string why;
+  };
+  const std::vector<Case> cases = {
+      {"", "neither rdma:// nor shm://"},
+      {"10.0.0.7:7411", "neither rdma:// nor shm://"},
+      {"tcp://10.0.0.7", "neither rdma:// nor shm://"},
+      {"RDMA://10.0.0.7", "neither rdma:// nor shm://"},
+      {"rdma://", "the host is missing"},
+      {"rdma://:7411", "the host is missing"},
+      {"rdma://a b", "neither a name nor an IP address"},
+      {"rdma://a/b", "neither a name nor an IP address"},
+      {"rdma://" + std::string(254, 'a'), "neither a name nor an IP address"},
+      {"rdma://host:", "not a number from 0 to 65535"},
+      {"rdma://host:65536", "not a number from 0 to 65535"},
+      {"rdma://host:-1", "not a number from 0 to 65535"},
+      {"rdma://host:+1", "not a number from 0 to 65535"},
+      {"rdma://host: 1", "not a number from 0 to 65535"},
+      {"rdma://host:1/", "not a number from 0 to 65535"},
+      {"rdma://host:99999999999", "not a number from 0 to 65535"},
+      {"rdma://fd00::7", "written in [ ]"},
+      {"rdma://[fd00::7", "closing ]"},
+      {"rdma://[fd00::7]7411", ":PORT or nothing"},
+      {"rdma://[10.0.0.7]:1", "not an IPv6 address"},
+      {"rdma://[]:1", "not an IPv6 address"},
+      {"shm://", "path of the socket is missing"},
+      {std::string("shm:///a\0b", 10), "NUL"},
+  };
+  for (const Case& c : cases) {
+    const absl::StatusOr<Address> address = ParseAddress(c.uri);
+    ASSERT_FALSE(address.ok()) << c.uri;
+    EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument) << c.uri;
+    const std::string message(address.status().message());
+    EXPECT_NE(message.find(c.why), std::string::npos) << message;
+    EXPECT_NE(message.find("rdma://10.0.0.7:7411"), std::string::npos) << message;
+  }
+  EXPECT_NE(std::string(ParseAddress("rdma://a b").status().message()).find("\"rdma://a b\""),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace osprey::rdma

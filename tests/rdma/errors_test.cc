@@ -1,0 +1,89 @@
+#include "rdma/errors.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace osprey::rdma {
+namespace {
+
+struct ErrorCase {
+  absl::Status status;
+  Reason reason;
+  absl::StatusCode code;
+  std::string thing;  // the thing that the message must name
+  std::string fix;    // the command or change that helps
+};
+
+std::vector<ErrorCase> Cases() {
+  using Code = absl::StatusCode;
+  return {
+      {NoDeviceError(), Reason::kNoDevice, Code::kFailedPrecondition, "no RDMA device",
+       "rdma link add"},
+      {NotRdmaAddressError("127.0.0.1", {"10.0.0.7", "fd00::7"}), Reason::kNotRdmaAddress,
+       Code::kInvalidArgument, "127.0.0.1 does not belong", "10.0.0.7, fd00::7"},
+      {NotRdmaAddressError("1.2.3.4", {}), Reason::kNotRdmaAddress, Code::kInvalidArgument,
+       "1.2.3.4", "ip address add"},
+      {MemlockTooLowError(4u << 20, 8192), Reason::kMemlockTooLow, Code::kResourceExhausted,
+       "8192 bytes", "ulimit -l 4096"},
+      {NoListenerError("shm:///x"), Reason::kNoListener, Code::kUnavailable, "shm:///x",
+       "start kvserver"},
+      {RefusedError("shm:///x"), Reason::kRefused, Code::kResourceExhausted, "shm:///x",
+       "raise kvserver --connections-max"},
+      {ShuttingDownError("shm:///x"), Reason::kShuttingDown, Code::kUnavailable, "shm:///x",
+       "connect again"},
+      {UnreachableError("rdma://h:1", "no route"), Reason::kUnreachable, Code::kUnavailable,
+       "rdma://h:1: no route", "check the address"},
+      {VersionMismatchError(1, 2), Reason::kVersionMismatch, Code::kFailedPrecondition, "version 1",
+       "install the same release"},
+      {NotOspreyError("it said hello"), Reason::kNotOsprey, Code::kInvalidArgument, "it said hello",
+       "correct the address"},
+      {TimeoutError("connecting", "rdma://h:1"), Reason::kTimeout, Code::kDeadlineExceeded,
+       "rdma://h:1 in time while connecting", "allow more time"},
+      {PeerGoneError("the peer died"), Reason::kPeerGone, Code::kUnavailable, "the peer died",
+       "connect again"},
+      {BrokeRulesError("it sent nonsense"), Reason::kBrokeRules, Code::kUnavailable,
+       "it sent nonsense", "install the same release"},
+      {TooManyExposedError(16), Reason::kTooManyExposed, Code::kResourceExhausted,
+       "takes 16 memories", "withdraw another"},
+      {AddressInUseError("shm:///x"), Reason::kAddressInUse, Code::kAlreadyExists, "shm:///x",
+       "stop that one"},
+  };
+}
+
+TEST(RdmaErrorsTest, ErrorsCarryCodeReasonObjectAndFix) {
+  std::set<Reason> seen;
+  for (const ErrorCase& c : Cases()) {
+    EXPECT_EQ(ReasonOf(c.status), c.reason) << c.status;
+    EXPECT_EQ(c.status.code(), c.code) << c.status;
+    const std::string message(c.status.message());
+    EXPECT_NE(message.find(c.thing), std::string::npos) << message;
+    EXPECT_NE(message.find(c.fix), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    seen.insert(c.reason);
+  }
+  EXPECT_EQ(seen.size(), static_cast<size_t>(Reason::kAddressInUse));  // all but kOther
+}
+
+TEST(RdmaErrorsTest, TheReasonSurvivesANewMessage) {
+  const absl::Status inner = RefusedError("shm:///x");
+  absl::Status outer(inner.code(), "connect failed");
+  inner.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { outer.SetPayload(url, payload); });
+  EXPECT_EQ(ReasonOf(outer), Reason::kRefused);
+}
+
+TEST(RdmaErrorsTest, OtherStatusesHaveNoReason) {
+  EXPECT_EQ(ReasonOf(absl::OkStatus()), Reason::kOther);
+  EXPECT_EQ(ReasonOf(absl::UnavailableError("gone")), Reason::kOther);
+  absl::Status forged = absl::UnavailableError("gone");
+  forged.SetPayload("osprey/rdma.Reason", absl::Cord("99"));
+  EXPECT_EQ(ReasonOf(forged), Reason::kOther);
+  forged.SetPayload("osprey/rdma.Reason", absl::Cord("x"));
+  EXPECT_EQ(ReasonOf(forged), Reason::kOther);
+}
+
+}  // namespace
+}  // namespace osprey::rdma

@@ -1,0 +1,121 @@
+#include "rdma/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "rdma/errors.h"
+
+namespace osprey::rdma {
+namespace {
+
+// The fixed wire format of a handshake: both ends may be of different builds.
+constexpr std::array<unsigned char, 24> kGolden = {
+    'O',  'S',  'P', 'R',  // magic
+    5,    0,               // version
+    24,   0,               // length
+    0,    0,               // reason
+    32,   0,               // receive credits
+    0x00, 0x20, 0,   0,    // longest frame: 8192
+    128,  0,    0,   0,    // READs in flight
+    0xAF, 0,    0,   1,    // affinity
+};
+
+ConnectData Offer() {
+  ConnectData data;
+  data.receive_credits = 32;
+  data.frame_bytes_max = 8192;
+  data.reads_in_flight_max = 128;
+  data.affinity = 0x010000AF;
+  return data;
+}
+
+Bytes BytesOf(const ConnectData& data) {
+  return {reinterpret_cast<const std::byte*>(&data), sizeof(data)};
+}
+
+TEST(HandshakeTest, ConnectDataHasItsGoldenBytes) {
+  const ConnectData data = Offer();
+  EXPECT_EQ(std::memcmp(&data, kGolden.data(), sizeof(data)), 0);
+}
+
+TEST(HandshakeTest, GoldenBytesParseToTheirFields) {
+  const Bytes bytes(reinterpret_cast<const std::byte*>(kGolden.data()), kGolden.size());
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->receive_credits, 32);
+  EXPECT_EQ(data->frame_bytes_max, 8192u);
+  EXPECT_EQ(data->reads_in_flight_max, 128u);
+  EXPECT_EQ(data->reason, 0);
+}
+
+TEST(HandshakeTest, PaddingAndWhatALaterSideAppendsAreIgnored) {
+  std::array<std::byte, 56> padded{};  // as rdma_cm delivers it
+  std::memcpy(padded.data(), kGolden.data(), kGolden.size());
+  EXPECT_TRUE(ParseConnectData(Bytes(padded)).ok());
+  padded[6] = std::byte{40};
+  padded[30] = std::byte{7};
+  EXPECT_TRUE(ParseConnectData(Bytes(padded)).ok());
+}
+
+TEST(HandshakeTest, EveryTruncationIsRefused) {
+  const ConnectData data = Offer();
+  for (size_t length = 0; length < sizeof(data); ++length) {
+    const absl::StatusOr<ConnectData> parsed = ParseConnectData(BytesOf(data).subspan(0, length));
+    EXPECT_EQ(ReasonOf(parsed.status()), Reason::kNotOsprey) << length;
+  }
+}
+
+TEST(HandshakeTest, ForeignProtocolDiffersFromAnotherVersion) {
+  ConnectData stranger = Offer();
+  stranger.magic ^= 1;
+  stranger.version = 9;
+  EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(stranger)).status()), Reason::kNotOsprey);
+
+  ConnectData later = Offer();
+  later.version = 9;
+  later.length = 8;  // with another version, no byte after the version is read
+  const absl::Status status = ParseConnectData(BytesOf(later)).status();
+  EXPECT_EQ(ReasonOf(status), Reason::kVersionMismatch);
+  EXPECT_NE(status.message().find("version 5 and its peer version 9"), absl::string_view::npos)
+      << status;
+  EXPECT_TRUE(ParseConnectData(BytesOf(Offer()), kProtocolVersion).ok());
+  EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(Offer()), kProtocolVersion + 1).status()),
+            Reason::kVersionMismatch);
+}
+
+TEST(HandshakeTest, ValuesThatCannotBeAreRefused) {
+  ConnectData longer = Offer();
+  longer.length = 25;
+  ConnectData shorter = Offer();
+  shorter.length = 23;
+  ConnectData one_credit = Offer();
+  one_credit.receive_credits = 1;
+  ConnectData no_frame = Offer();
+  no_frame.frame_bytes_max = 0;
+  for (const ConnectData& data : {longer, shorter, one_credit, no_frame}) {
+    EXPECT_EQ(ReasonOf(ParseConnectData(BytesOf(data)).status()), Reason::kNotOsprey);
+  }
+}
+
+TEST(HandshakeTest, ARejectionNeedsNoLimitsAndKeepsItsReason) {
+  ConnectData rejection;
+  rejection.reason = static_cast<uint16_t>(RejectReason::kTooManyConnections);
+  const absl::StatusOr<ConnectData> parsed = ParseConnectData(BytesOf(rejection));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(ReasonOf(RejectionError(*parsed, "shm:///x")), Reason::kRefused);
+  rejection.reason = static_cast<uint16_t>(RejectReason::kShuttingDown);
+  EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kShuttingDown);
+  for (const RejectReason reason :
+       {RejectReason::kTooManyFromSource, RejectReason::kTooManyStrangers,
+        RejectReason::kSourceHoldsDescriptors}) {
+    rejection.reason = static_cast<uint16_t>(reason);
+    EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kRefused);
+  }
+  rejection.reason = 77;
+  EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kNotOsprey);
+}
+
+}  // namespace
+}  // namespace osprey::rdma

@@ -1,0 +1,32 @@
+#!/bin/bash
+# tools/test.d/guard: what hangs is ended, however long what works takes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+
+failed=0
+
+# expect SENTENCE STATUS OUTPUT_PATTERN GUARD_ARGUMENT...
+expect() {
+  local sentence=$1 wanted_status=$2 wanted_output=$3 output status=0
+  shift 3
+  output=$(timeout 60 tools/test.d/guard "$@" 2> /dev/null) || status=$?
+  # shellcheck disable=SC2053  # a pattern
+  if [[ $status -eq $wanted_status && $output == $wanted_output ]]; then
+    echo "ok - $sentence"
+  else
+    echo "not ok - $sentence"
+    echo "status $status instead of $wanted_status, output: $output"
+    failed=1
+  fi
+}
+
+expect "a command's output and status pass through" 3 $'out\nerr' 30 sh -c 'echo out; echo err >&2; exit 3'
+expect "a command that writes now and then is not ended" 0 $'a\na\na' 2 sh -c 'for i in 1 2 3; do sleep 1; echo a; done'
+expect "a command that writes nothing is ended, with what it started" 124 $'a\nguard: ended after 1 s*' \
+  1 sh -c 'echo a; sleep 300 & wait'
+expect "a command that ignores SIGTERM is ended" 124 'guard: ended after 1 s*' 1 sh -c 'trap "" TERM; while :; do sleep 1; done'
+expect "a signal's number is told" 137 '' 30 sh -c 'kill -KILL $$'
+expect "what a command leaves running does not hold it up" 0 'done' 30 sh -c 'sleep 20 & echo done'
+expect "a limit that is no number is a usage error" 2 '' soon true
+
+exit $failed

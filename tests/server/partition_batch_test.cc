@@ -1,0 +1,74 @@
+// Requests that wait for each other.
+
+#include "server/engine/partition_batch.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace osprey::server {
+namespace {
+
+// Connections reduced to addresses.
+Connection* const kOne = reinterpret_cast<Connection*>(64);
+Connection* const kOther = reinterpret_cast<Connection*>(128);
+
+void Add(Gather& gather, uint64_t sequence, uint32_t partition, Connection* connection = kOne) {
+  Gather::Request request;
+  request.connection = connection;
+  request.header.sequence = sequence;
+  gather.Add(request, partition);
+}
+
+std::vector<uint64_t> SequencesOf(const Gather& gather, uint32_t partition) {
+  std::vector<uint64_t> sequences;
+  for (const Gather::Request* request = gather.First(partition); request != nullptr;
+       request = gather.Next(*request)) {
+    sequences.push_back(request->header.sequence);
+  }
+  return sequences;
+}
+
+TEST(GatherTest, RequestsOfAPartitionStayInTheirOrder) {
+  Gather gather;
+  EXPECT_TRUE(gather.empty());
+  EXPECT_EQ(gather.partitions(), 0u);
+  EXPECT_EQ(gather.First(5), nullptr);
+  Add(gather, 1, 5);
+  Add(gather, 2, 63);
+  Add(gather, 3, 5, kOther);
+  Add(gather, 4, 0);
+  Add(gather, 5, 5);
+  EXPECT_EQ(gather.partitions(), uint64_t{1} << 63 | uint64_t{1} << 5 | 1);
+  EXPECT_EQ(SequencesOf(gather, 5), (std::vector<uint64_t>{1, 3, 5}));
+  EXPECT_EQ(SequencesOf(gather, 63), (std::vector<uint64_t>{2}));
+  EXPECT_EQ(SequencesOf(gather, 0), (std::vector<uint64_t>{4}));
+  EXPECT_TRUE(SequencesOf(gather, 1).empty());
+  EXPECT_EQ(gather.Next(*gather.First(5))->connection, kOther);
+}
+
+TEST(GatherTest, NothingIsLeftAfterClear) {
+  Gather gather;
+  Add(gather, 1, 5);
+  gather.AddConnection(*kOne);
+  gather.Clear();
+  EXPECT_TRUE(gather.empty());
+  EXPECT_TRUE(gather.connections().empty());
+  EXPECT_TRUE(SequencesOf(gather, 5).empty());
+  Add(gather, 2, 5);
+  EXPECT_EQ(SequencesOf(gather, 5), (std::vector<uint64_t>{2}));
+}
+
+TEST(GatherTest, ItIsFullWhenItSaysSo) {
+  Gather gather;
+  for (size_t i = 0; i < kGatheredMax; ++i) {
+    ASSERT_FALSE(gather.full());
+    Add(gather, i + 1, i % 3);
+  }
+  EXPECT_TRUE(gather.full());
+  EXPECT_EQ(SequencesOf(gather, 0).size(), (kGatheredMax + 2) / 3);
+}
+
+}  // namespace
+}  // namespace osprey::server

@@ -1,0 +1,510 @@
+#include "tests/simulation/world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey {
+namespace {
+
+// The largest rate difference of the raw clocks of two machines: 1000 ppm (client/common/server_clock.h).
+constexpr int64_t kDriftPpmMax = 990;
+// Slewed clocks run off by 5 to 10 %, as with adjtimex and time daemons.
+constexpr int64_t kSlewPpmMin = 50'000;
+constexpr int64_t kSlewPpmMax = 100'000;
+constexpr int64_t kTickNs = 1'000'000;
+
+int64_t DrawSlew(Dice& dice) {
+  const auto ppm = static_cast<int64_t>(dice.Below(kSlewPpmMax - kSlewPpmMin + 1)) + kSlewPpmMin;
+  return dice.Chance(50) ? ppm : -ppm;
+}
+
+// The time of a clock that is faster by this rate than one that shows `now`.
+int64_t Faster(int64_t now, int64_t ppm) { return now + now * ppm / 1'000'000; }
+
+constexpr char kUri[] = "rdma://server:7411";
+constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
+
+}  // namespace
+
+World::World(const Plan& plan, Dice& dice, SimulationReport& report)
+    : plan_(plan), dice_(dice), report_(report) {
+  fake::NetworkOptions network;
+  network.seed = dice_.Next();
+  network.read_piece_bytes = plan_.piece_bytes;
+  network.shuffle_pieces = plan_.shuffle_pieces;
+  network.read_bytes_max = plan_.read_bytes_max;
+  network.replays_per_10k = plan_.replays_per_10k;
+  network.has_views = plan_.has_views;
+  network_ = std::make_unique<fake::Network>(network);
+  network_->before_piece = [this](absl::Span<const std::byte>) { BeforePiece(); };
+  switch (plan_.piece_bytes) {
+    case 0:
+      ++report_.whole;
+      break;
+    case 1:
+      ++report_.of_1;
+      break;
+    case 8:
+      ++report_.of_8;
+      break;
+    case 16:
+      ++report_.of_16;
+      break;
+    default:
+      ++report_.of_64;
+  }
+  if (plan_.needs_key) key_ = rdma::AuthKey::FromBytes(kKeyBytes).value();
+  pieces_until_ = dice_.Gap(plan_.pieces_per_10k);
+  stalls_until_ = dice_.Gap(plan_.stalls_per_10k);
+  stores_until_ = dice_.Gap(plan_.stores_per_10k);
+  first_words_until_ = dice_.Gap(plan_.first_words_per_10k);
+#ifdef OSPREY_INDEX_TEST_HOOKS
+  index::store_observer = this;
+  index::compaction_forced = plan_.moves;
+  index::compaction_bytes_max = plan_.moves_bytes;
+  index::whole_read_bytes_max = plan_.whole_read_bytes_max;
+#endif
+}
+
+World::~World() {
+  for (const auto& client : clients_) client->engine.reset();
+#ifdef OSPREY_INDEX_TEST_HOOKS
+  index::store_observer = nullptr;
+  index::compaction_forced = false;
+  index::compaction_bytes_max = 0;
+  index::whole_read_bytes_max = 0;
+#endif
+}
+
+void World::Populate(Actor& actor) {
+  actor_ = &actor;
+  Dice slews(Dice(dice_).Next());  // (other dice: so that the rest is what it would be without)
+  server_slew_ppm_ = DrawSlew(slews);
+  StartServer();
+  for (int i = 0; i < plan_.clients; ++i) {
+    auto client = std::make_unique<SimulatedClient>();
+    client->number = i;
+    client->depth = 1 + static_cast<int>(dice_.Below(static_cast<uint64_t>(plan_.depth_max)));
+    client->clock_offset = absl::Seconds(static_cast<int64_t>(dice_.Below(7200)) - 3600);
+    client->clock_ppm = static_cast<int64_t>(dice_.Below(2 * kDriftPpmMax)) - kDriftPpmMax;
+    client->slew_ppm = DrawSlew(slews);
+    StartClient(*client);
+    clients_.push_back(std::move(client));
+  }
+  populated_ = true;
+}
+
+absl::Time World::ServerTime() {
+  int64_t now = Tick();
+  if (index::Seeded(index::SeededBug::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
+  return absl::FromUnixNanos(now) + absl::Hours(400000);
+}
+
+absl::Time World::ClientTime(const SimulatedClient& client) {
+  int64_t now = Faster(Tick(), client.clock_ppm);
+  if (index::Seeded(index::SeededBug::kClientClockSlewed)) now = Faster(now, client.slew_ppm);
+  return absl::FromUnixNanos(now) + client.clock_offset;
+}
+
+// As client::CoarseClock.
+absl::Time World::CoarseClientTime(SimulatedClient& client) {
+  const int64_t monotonic = Faster(Faster(now_, client.clock_ppm), client.slew_ppm);
+  if (const int64_t tick = monotonic / kTickNs; tick != client.tick) {
+    client.tick = tick;
+    client.coarse_time = ClientTime(client);
+  }
+  return client.coarse_time;
+}
+
+// --- Processes -----------------------------------------------------------------------------------
+
+void World::StartServer() {
+  ++report_.server_starts;
+  auto server = std::make_unique<Server>();
+  ++lives_;
+  server->incarnation = 0xABC000 + lives_;
+  server->domain = network_->NewDomain("server");
+  server->region =
+      server->domain->Allocate(plan_.region_bytes * plan_.partitions, rdma::Access::kRemoteRead)
+          .value();
+  server->scratch = server->domain->Allocate(server::kLivenessBytes, rdma::Access::kLocal).value();
+  index::TableOptions table;
+  table.incarnation = server->incarnation;
+  table.hash_seed = kSimulatedHashSeed + (plan_.seed_of_each_life ? lives_ : 0);
+  table.reuse_grace = absl::Milliseconds(
+      static_cast<int64_t>(dice_.Below(static_cast<uint64_t>(plan_.grace_ms_max) + 1)));
+  table.clock = [this] { return ServerTime(); };
+  table.split_percent = plan_.split_percent;
+  table.small_items_percent = plan_.split_percent == 0 ? index::kSmallItemsPercent : 100;
+  table.evict = plan_.evicts;
+  server->tables = server::Tables::Create({server->region->data(), server->region->size()},
+                                          plan_.partitions, table)
+                       .value();
+  server::EngineOptions options;
+  options.incarnation = server->incarnation;
+  options.connections_max = 64;
+  options.value_bytes_max = 64 << 10;
+  options.key = key_;
+  options.random = [this] { return dice_.Next() | 1; };
+  if (plan_.pollers > 1) {
+    server->pollers = std::make_unique<server::Pollers>(plan_.pollers);
+    options.pollers = server->pollers.get();
+  }
+  std::vector<std::unique_ptr<rdma::Transport>> transports;
+  std::vector<rdma::Transport*> by_poller;
+  for (uint32_t i = 0; i < plan_.pollers; ++i) {
+    transports.push_back(server->domain->NewTransport({}).value());
+    by_poller.push_back(transports.back().get());
+  }
+  for (uint32_t i = 0; i < plan_.pollers; ++i) {
+    std::vector<server::EnginePort> ports;
+    ports.push_back(
+        {std::move(transports[i]), server->region.get(), server->scratch.get(), by_poller});
+    options.poller = i;
+    server->engines.push_back(
+        std::make_unique<server::Engine>(*server->tables, std::move(ports), options, ServerTime()));
+  }
+  server_ = std::move(server);
+  if (!server_->engines[0]->Listen(0, kUri).ok()) wrong_ = "the server cannot listen";
+  if (haunted_ != rdma::ConnectionId::kNone) network_->Haunt(haunted_, *server_->region);
+  haunted_ = rdma::ConnectionId::kNone;
+}
+
+// As kill -9: no peer is notified.
+void World::KillServer() {
+  const index::Table::Stats stats = server_->tables->stats();
+  report_.splits += stats.splits;
+  report_.chained += stats.chained_inserts;
+  report_.expired += stats.expiries;
+  report_.moved += stats.compaction_items;
+  report_.evicted += stats.evictions;
+  if (plan_.haunts && !calm_ && dice_.Chance(70)) {
+    SimulatedClient& client = *clients_[0];
+    haunted_ = client.engine->connection().id();
+    network_->Cut(haunted_);
+  }
+  server_.reset();
+  server_asleep_until_ = 0;
+}
+
+void World::StartClient(SimulatedClient& client) {
+  client.domain = network_->NewDomain(absl::StrCat("client", client.number));
+  client::EngineOptions options;
+  options.connection.uri = kUri;
+  options.connection.seed = dice_.Next();
+  options.connection.key = key_;
+  options.connection.backoff_first = absl::Microseconds(static_cast<int64_t>(plan_.backoff_us));
+  options.connection.backoff_last = 100 * options.connection.backoff_first;
+  options.connection.nonce = [this] {
+    rdma::Nonce nonce{};
+    for (std::byte& byte : nonce) byte = static_cast<std::byte>(dice_.Next());
+    return nonce;
+  };
+  options.clock = [this, &client] { return ClientTime(client); };
+  options.coarse_clock = [this, &client] { return CoarseClientTime(client); };
+  options.slot_cache_bytes = dice_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
+  options.eager_bytes_max = dice_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
+  client.engine =
+      client::Engine::Create(*client.domain, client.domain->NewTransport({}).value(), options)
+          .value();
+  client.closing = client.device_lost = false;
+}
+
+// One of the pollers. (Never two nested turns: the outer one may hold a lock.)
+void World::PollServer() {
+  if (server_ == nullptr || server_->polling || now_ < server_asleep_until_) return;
+  server_->polling = true;
+  const size_t count = server_->engines.size();
+  server_->engines[count == 1 ? 0 : dice_.Below(count)]->Poll(ServerTime());
+  server_->polling = false;
+  actor_->ServerTurnEnded();
+}
+
+void World::PollClient(SimulatedClient& client) {
+  if (client.engine == nullptr || client.polling || now_ < client.asleep_until) return;
+  client.polling = true;
+  client.previous_poll_began = std::exchange(client.poll_began, now_);
+  client.engine->Poll(ClientTime(client));
+  client.polling = false;
+  actor_->HadTurn(client);
+}
+
+// --- Turns ---------------------------------------------------------------------------------------
+
+SimulatedClient& World::ChooseClient() {
+  SimulatedClient& client = *clients_[dice_.Below(clients_.size())];
+  if (client.number != 0 || plan_.slow_factor == 1 || calm_) return client;
+  if (client.turns_until_due == 0) {
+    client.turns_until_due = static_cast<uint32_t>(dice_.Below(2 * plan_.slow_factor));
+    return client;
+  }
+  --client.turns_until_due;
+  return *clients_[1 + dice_.Below(clients_.size() - 1)];
+}
+
+void World::TakeTurn(SimulatedClient& client) {
+  if (!client.polling && !client.closing && now_ >= client.asleep_until) {
+    // (Operations that it starts may READ at once, and others run meanwhile.)
+    client.polling = true;
+    actor_->MayStart(client);
+    client.polling = false;
+  }
+  PollClient(client);
+}
+
+void World::BeforePiece() {
+  if (IsTime(stalls_until_, plan_.stalls_per_10k)) return Stall();
+  if (IsTime(pieces_until_, plan_.pieces_per_10k)) LetOthersGoOn();
+}
+
+// Within another party's step.
+void World::LetOthersGoOn() {
+  if (depth_ >= 2 || calm_ || !populated_) return;
+  ++depth_;
+  if (dice_.Chance(plan_.nested_server_percent)) PollServer();
+  // Enough for whole operations, one after the other, between two stores.
+  const uint64_t turns_max = dice_.Chance(plan_.long_nest_percent) ? 30 : 8;
+  for (uint64_t turns = 1 + dice_.Below(turns_max); turns > 0; --turns) {
+    if (plan_.nested_ns_max > 1) now_ += static_cast<int64_t>(dice_.Below(plan_.nested_ns_max));
+    TakeTurn(ChooseClient());
+    Tick();
+  }
+  --depth_;
+}
+
+// A READ waits long between two of its pieces, as if its second half were retransmitted. The world
+// continues, and the server may die and come back.
+void World::Stall() {
+  if (depth_ >= 1 || calm_) return;
+  ++depth_;
+  ++report_.stalls;
+  for (uint64_t turns = 1 + dice_.Below(plan_.stall_turns_max); turns > 0; --turns) {
+    PassTime();
+    if (server_ == nullptr || !server_->polling) {
+      if (dice_.Below(1000) < plan_.faults_per_mille) Fault();
+      ReviveServer();
+    }
+    if (dice_.Chance(60)) PollServer();
+    TakeTurn(ChooseClient());
+  }
+  --depth_;
+}
+
+void World::PassTime() {
+  const uint64_t kind = dice_.Below(1000);
+  if (kind < 900) {
+    now_ += 1 + static_cast<int64_t>(dice_.Below(plan_.step_ns_max));
+  } else if (kind < 995 || calm_) {
+    now_ += static_cast<int64_t>(dice_.Below(plan_.rare_step_ns_max));
+  } else {
+    now_ +=
+        static_cast<int64_t>(dice_.Below(kind == 999 ? 20 * plan_.jump_ns_max : plan_.jump_ns_max));
+  }
+}
+
+void World::ReviveServer() {
+  if (server_ != nullptr || now_ < server_back_at_) return;
+  StartServer();
+  actor_->AllLost(server_back_at_);
+}
+
+void World::Step() {
+  PassTime();
+  if (!calm_ && dice_.Below(1000) < plan_.faults_per_mille) Fault();
+  if (!held_.empty()) ReleaseFrames(now_);
+  ReviveServer();
+  if (dice_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
+  if (server_ != nullptr && !server_->engines[0]->failure().ok()) EndServer();
+  SimulatedClient& client = ChooseClient();
+  // As an application does after such an answer.
+  if (client.device_lost && !client.closing && !client.polling) {
+    client.closing = true;
+    client.engine->Close();
+  }
+  if (!client.closing) return TakeTurn(client);
+  PollClient(client);
+  if (!client.engine->closed()) return;
+  Count(client);
+  actor_->ClientEnded(client);
+  client.engine.reset();
+  client.domain.reset();
+  ++report_.clients_restarted;
+  StartClient(client);
+}
+
+// --- Faults --------------------------------------------------------------------------------------
+
+void World::Fault() {
+  SimulatedClient& client = *clients_[dice_.Below(clients_.size())];
+  const rdma::ConnectionId id = client.engine->connection().id();
+  if (plan_.deaths_percent != 0 && server_ != nullptr && dice_.Chance(plan_.deaths_percent))
+    return EndServer();
+  const bool connected = client.engine->connection().ready();
+  switch (dice_.Below(13)) {
+    case 0:
+    case 1:
+    case 2:
+      report_.broken += connected;
+      return network_->Break(id, dice_.Chance(50));
+    case 3:
+      report_.cut += connected;
+      return network_->Cut(id);
+    case 4:
+      report_.reads_held += connected;
+      return network_->HoldReads(id, true);
+    case 5:
+      return network_->HoldReads(id, false);
+    case 6:
+      report_.reads_failed += connected;
+      return network_->FailNextReads(id, absl::UnavailableError("a READ failed"));
+    case 7:
+      client.asleep_until = now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(3000));
+      return;
+    case 8:
+      if (!plan_.clients_die || client.closing || client.polling) return;
+      client.closing = true;
+      return client.engine->Close();
+    case 9:
+      return HoldFrames();
+    case 10:
+      ++report_.naps;
+      server_asleep_until_ =
+          now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(dice_.Chance(10) ? 4000 : 100));
+      return;
+    case 11:
+      return LoseDevice(client);
+    default:
+      if (plan_.server_dies && server_ != nullptr) EndServer();
+  }
+}
+
+void World::EndServer() {
+  KillServer();
+  server_back_at_ = now_ + static_cast<int64_t>(dice_.Below(1'000'000 * plan_.back_ms_max));
+}
+
+// Faults affect some connections to the server, or some to the client.
+void World::HoldFrames() {
+  for (const auto& client : clients_) {
+    rdma::ConnectionId id = client->engine->connection().id();
+    if (dice_.Chance(50)) id = network_->Peer(id);
+    if (dice_.Chance(30)) continue;
+    network_->HoldFrames(id, true);
+    held_.emplace_back(now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(100)), id);
+  }
+}
+
+void World::ReleaseFrames(int64_t held_until) {
+  const auto released = std::partition(held_.begin(), held_.end(),
+                                       [&](const auto& held) { return held.first > held_until; });
+  for (auto held = released; held != held_.end(); ++held) network_->HoldFrames(held->second, false);
+  held_.erase(released, held_.end());
+}
+
+// A server ends when it notices this, and so does the process of a client.
+void World::LoseDevice(SimulatedClient& client) {
+  if (plan_.server_dies && server_ != nullptr && dice_.Chance(30)) {
+    ++report_.devices_lost;
+    return network_->LoseDevice("server");
+  }
+  if (!plan_.clients_die || client.closing) return;
+  ++report_.devices_lost;
+  client.device_lost = true;
+  network_->LoseDevice(absl::StrCat("client", client.number));
+}
+
+void World::CalmDown() {
+  calm_ = true;
+  server_asleep_until_ = 0;
+  ReleaseFrames(INT64_MAX);
+  for (const auto& client : clients_) {
+    client->asleep_until = std::min(client->asleep_until, now_);
+    network_->HoldReads(client->engine->connection().id(), false);
+  }
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void World::Count(const SimulatedClient& client) {
+  const Counters& counters = client.engine->counters();
+  report_.gets += counters.gets;
+  report_.torn += counters.torn;
+  report_.retries += counters.retries;
+  report_.stale_hints += counters.stale_hints;
+  report_.rpc_gets += counters.rpc_gets;
+  report_.connects += counters.connects;
+}
+
+std::string World::End(bool table_is_empty) {
+  calm_ = true;
+  server_asleep_until_ = 0;
+  ReleaseFrames(INT64_MAX);
+  report_.haunted_reads += network_->haunted_reads();
+  report_.replayed_reads += network_->replayed_reads();
+  report_.changed_pieces += network_->changed_pieces();
+  report_.held_frames += network_->held_frames();
+#ifdef OSPREY_INDEX_TEST_HOOKS
+  index::compaction_forced = false;
+#endif
+  for (const auto& client : clients_) {
+    client->asleep_until = 0;
+    if (!client->closing) client->engine->Close();
+    for (int i = 0; i < 10000 && !client->engine->closed(); ++i) {
+      now_ += 10'000'000;
+      PollServer();
+      PollClient(*client);
+    }
+    if (!client->engine->closed()) return "a client does not close";
+    Count(*client);
+    actor_->ClientEnded(*client);
+    client->engine.reset();
+  }
+  ReviveServer();
+  if (server_ == nullptr) return "";
+  const std::string left_over = LeftOver(table_is_empty);
+  KillServer();
+  return left_over;
+}
+
+// State that must be gone after the time for which sessions are kept.
+std::string World::LeftOver(bool table_is_empty) {
+  constexpr int kTurns = 400;
+  const int64_t step = absl::ToInt64Nanoseconds(server::kSessionKept()) * 3 / kTurns;
+  for (int i = 0; i < kTurns; ++i) {
+    now_ += step;
+    for (const auto& engine : server_->engines) engine->Poll(ServerTime());
+  }
+  actor_->ServerTurnEnded();
+  std::string text;
+  // No client's timer runs any more, so the table does not free its last dead items. (Compaction
+  // may leave some of its last moves.)
+  for (uint32_t i = 0; i < plan_.partitions; ++i) {
+    const server::LockedTable table = server_->tables->Lock(i);
+    uint64_t least = UINT64_MAX;
+    for (int turn = 0; turn < 1000 && least > 0; ++turn) {
+      now_ += 10'000'000;
+      table->CompactStep(ServerTime());
+      least = std::min(least, table->stats().quarantine_bytes);
+    }
+    if (least != 0) absl::StrAppend(&text, least, " dead bytes are left; ");
+  }
+  for (const auto& engine : server_->engines) {
+    if (engine->connections() != 0)
+      absl::StrAppend(&text, engine->connections(), " connections are left; ");
+    if (engine->sessions() != 0) absl::StrAppend(&text, engine->sessions(), " sessions are left; ");
+  }
+  if (network_->connections() != 0)
+    absl::StrAppend(&text, network_->connections(), " ends of connections are left; ");
+  const index::Table::Stats stats = server_->tables->stats();
+  if (stats.expiring_keys != 0)
+    absl::StrAppend(&text, stats.expiring_keys, " keys that have expired are left; ");
+  if (table_is_empty && (stats.keys != 0 || stats.item_bytes != 0 || stats.value_bytes != 0))
+    absl::StrAppend(&text, stats.keys, " keys, ", stats.item_bytes, " bytes of items are left; ");
+  if (table_is_empty && stats.overflow_lines != 0)
+    absl::StrAppend(&text, stats.overflow_lines, " overflow lines are left; ");
+  return text;
+}
+
+}  // namespace osprey

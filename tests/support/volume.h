@@ -1,0 +1,20 @@
+// The part of a test's rounds that runs.
+
+#ifndef OSPREY_TESTS_SUPPORT_VOLUME_H_
+#define OSPREY_TESTS_SUPPORT_VOLUME_H_
+
+#include "absl/base/config.h"
+
+namespace osprey {
+
+// Under the address sanitizer a test takes several times as long, and a part of the rounds suffices
+// to find errors. The build that ships runs all of them.
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER)
+inline constexpr int kVolumeParts = 4;
+#else
+inline constexpr int kVolumeParts = 1;
+#endif
+
+}  // namespace osprey
+
+#endif  // OSPREY_TESTS_SUPPORT_VOLUME_H_

@@ -1,0 +1,17 @@
+// The targets of READs per GET, in a small table. reads_benchmark prints the same for a large one.
+
+#include "gtest/gtest.h"
+#include "tests/support/reads_count.h"
+
+namespace osprey {
+namespace {
+
+TEST(ReadsPerGet, KeepWithinTheirTargetsWhileATableGrows) {
+  for (const ReadsRow& row : CountReads({})) {
+    if (!row.is_count) continue;
+    EXPECT_LE(row.value, row.target) << row.name << ", in " << row.unit;
+  }
+}
+
+}  // namespace
+}  // namespace osprey

@@ -1,0 +1,361 @@
+// The table of kvcli's commands.
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/run.h"
+#include "tools/common/spelling.h"
+
+namespace osprey {
+namespace {
+
+constexpr Command kCommands[] = {
+    {.name = "put",
+     .arguments = "KEY VALUE",
+     .summary =
+         "store VALUE, with --ttl=SECONDS for so long; with --if-absent or --if-version=N only "
+         "then",
+     .example = "put planet saturn --ttl=3600",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfAbsent | kIfVersion | kTtl | kLiteral,
+     .check = CheckPut,
+     .run = RunPut},
+    {.name = "get",
+     .arguments = "KEY",
+     .summary = "print the value; piped, exactly its bytes",
+     .example = "get planet",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunGet},
+    {.name = "del",
+     .arguments = "KEY…",
+     .summary = "delete; with --if-version=N only that version of one key",
+     .example = "del planet moon",
+     .arguments_min = 1,
+     .arguments_max = kAnyNumber,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .check = nullptr,
+     .run = RunDelete},
+    {.name = "exists",
+     .arguments = "KEY",
+     .summary = "print yes or no; no is exit status 1",
+     .example = "exists planet",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunExists},
+    {.name = "incr",
+     .arguments = "KEY [N]",
+     .summary = "add N (1; may be negative) to a decimal number; an absent key counts as 0",
+     .example = "incr visits 5",
+     .arguments_min = 1,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .check = CheckIncrement,
+     .run = RunIncrement},
+    {.name = "append",
+     .arguments = "KEY VALUE",
+     .summary = "write VALUE behind what is there; an absent key counts as empty",
+     .example = "append log 'one more line'",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion | kLiteral,
+     .check = CheckPut,
+     .run = RunAppend},
+    {.name = "expire",
+     .arguments = "KEY SECONDS",
+     .summary = "let a key that is there live for so long from now on",
+     .example = "expire planet 60",
+     .arguments_min = 2,
+     .arguments_max = 2,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .check = CheckExpire,
+     .run = RunExpire},
+    {.name = "persist",
+     .arguments = "KEY",
+     .summary = "let a key that is there live until it is deleted",
+     .example = "persist planet",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kIfVersion,
+     .check = nullptr,
+     .run = RunPersist},
+    {.name = "ttl",
+     .arguments = "KEY",
+     .summary = "print how many seconds the key has left to live, or none: until it is deleted",
+     .example = "ttl planet",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunTtl},
+    {.name = "touch",
+     .arguments = "KEY",
+     .summary = "count as a use of the key, for a server that evicts what is not used",
+     .example = "touch planet",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunTouch},
+    {.name = "mget",
+     .arguments = "KEY…",
+     .summary = "print keys and values that are there: piped, KEY, tab, VALUE, in C escapes",
+     .example = "mget planet moon",
+     .arguments_min = 1,
+     .arguments_max = kAnyNumber,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunMultiGet},
+    {.name = "mput",
+     .arguments = "KEY VALUE…",
+     .summary = "store several; prints their versions, a line each",
+     .example = "mput planet saturn moon titan",
+     .arguments_min = 2,
+     .arguments_max = kAnyNumber,
+     .needs_server = true,
+     .flags = kIfAbsent | kTtl | kLiteral,
+     .check = CheckMultiPut,
+     .run = RunMultiPut},
+    {.name = "scan",
+     .arguments = "",
+     .summary =
+         "print all keys, in no order, in C escapes: --prefix=P --values --limit=N --cursor=C",
+     .example = "scan --prefix=user/ --values",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kPrefix | kLimit | kCursor | kValues,
+     .check = nullptr,
+     .run = RunScan},
+    {.name = "count",
+     .arguments = "",
+     .summary = "how many keys there are; with --prefix=P that start so",
+     .example = "count --prefix=user/",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kPrefix,
+     .check = nullptr,
+     .run = RunCount},
+    {.name = "bigkeys",
+     .arguments = "",
+     .summary =
+         "the longest values and keys, and how much is stored in which way: --top=N --prefix=P",
+     .example = "bigkeys --top=5",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kPrefix | kTop,
+     .check = nullptr,
+     .run = RunBigKeys},
+    {.name = "export",
+     .arguments = "FILE|-",
+     .summary =
+         "write all keys, values and times to live to FILE: --format=jsonl|csv|binary --prefix=P; "
+         "--resume goes on with one that was interrupted",
+     .example = "export backup.jsonl",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kFormat | kPrefix | kResume,
+     .check = CheckExport,
+     .run = RunExport},
+    {.name = "import",
+     .arguments = "FILE|-",
+     .summary = "store all records of FILE: --format=jsonl|csv|binary; with --if-absent only keys "
+                "that are "
+                "not there; without the first N: --skip=N",
+     .example = "import backup.jsonl",
+     .arguments_min = 1,
+     .arguments_max = 1,
+     .needs_server = true,
+     .flags = kFormat | kIfAbsent | kSkip,
+     .check = CheckImport,
+     .run = RunImport},
+    {.name = "flush",
+     .arguments = "",
+     .summary = "delete every key that is there now; prints how many. On a terminal it asks first",
+     .example = "flush --yes",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kYes,
+     .check = nullptr,
+     .run = RunFlush},
+    {.name = "ping",
+     .arguments = "",
+     .summary = "the time of one message there and back",
+     .example = "ping -r 5 -i 1",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunPing},
+    {.name = "stats",
+     .arguments = "",
+     .summary = "the connection's transport and device, and the server's counters",
+     .example = "stats --json",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunStats},
+    {.name = "latency",
+     .arguments = "",
+     .summary = "measure GETs, PUTs, pings and bare READs for --duration=SECONDS (5) or --count=N "
+                "of each, "
+                "with values of --size=N bytes (64)",
+     .example = "latency --duration=10",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kSize | kSamples | kDuration,
+     .check = CheckLatency,
+     .run = RunLatency},
+    {.name = "stat",
+     .arguments = "",
+     .summary = "a line a second of what the server does: -i SECONDS, -r N lines (kvcli --stat). "
+                "get/s is what clients report to a kvserver with --metrics, else -",
+     .example = "stat -i 2 -r 10",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = true,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunStat,
+     .repeats_itself = true},
+    {.name = "doctor",
+     .arguments = "",
+     .summary = "whether RDMA works here, and what repairs it; --peer=URI: how a server answers; "
+                "--self-test: move bytes by every layer",
+     .example = "doctor --memory=4GiB",
+     .arguments_min = 0,
+     .arguments_max = 0,
+     .needs_server = false,
+     .flags = kPeer | kMemory | kSelfTest | kBind | kDevice | kIbPort | kGidIndex,
+     .check = nullptr,
+     .run = RunDoctor},
+    {.name = "help",
+     .arguments = "[COMMAND]",
+     .summary = "this text",
+     .example = "help put",
+     .arguments_min = 0,
+     .arguments_max = 1,
+     .needs_server = false,
+     .flags = kNoFlags,
+     .check = nullptr,
+     .run = RunHelp},
+};
+
+constexpr FlagName kFlagNames[] = {
+    {kIfAbsent, "--if-absent", ""},
+    {kIfVersion, "--if-version", "N"},
+    {kTtl, "--ttl", "SECONDS"},
+    {kLiteral, "--literal", ""},
+    {kPrefix, "--prefix", "P"},
+    {kLimit, "--limit", "N"},
+    {kCursor, "--cursor", "C"},
+    {kValues, "--values", ""},
+    {kTop, "--top", "N"},
+    {kFormat, "--format", "csv|jsonl|binary"},
+    {kResume, "--resume", ""},
+    {kSkip, "--skip", "N"},
+    {kYes, "--yes", ""},
+    {kSize, "--size", "N"},
+    {kSamples, "--count", "N"},
+    {kDuration, "--duration", "SECONDS"},
+    {kPeer, "--peer", "URI"},
+    {kMemory, "--memory", "SIZE"},
+    {kSelfTest, "--self-test", "serve|HOST[:PORT]"},
+    {kBind, "--bind", "HOST[:PORT]"},
+    {kDevice, "--device", "NAME"},
+    {kIbPort, "--ib-port", "N"},
+    {kGidIndex, "--gid-index", "N"},
+};
+
+// Names of commands elsewhere, above all in redis-cli, and the equivalent here.
+constexpr struct {
+  const char* name;
+  const char* here;
+} kElsewhere[] = {
+    {"set", "put KEY VALUE"},
+    {"setnx", "put KEY VALUE --if-absent"},
+    {"setex", "put KEY VALUE --ttl=SECONDS"},
+    {"psetex", "put KEY VALUE --ttl=SECONDS"},
+    {"add", "put KEY VALUE --if-absent"},
+    {"mset", "mput KEY VALUE…"},
+    {"delete", "del KEY…"},
+    {"unlink", "del KEY…"},
+    {"incrby", "incr KEY N"},
+    {"decr", "incr KEY -1"},
+    {"decrby", "incr KEY -N"},
+    {"pexpire", "expire KEY SECONDS"},
+    {"pttl", "ttl KEY"},
+    {"strlen", "get KEY --json"},
+    {"keys", "scan --prefix=P"},
+    {"dbsize", "count"},
+    {"flushall", "flush"},
+    {"flushdb", "flush"},
+    {"info", "stats"},
+    {"monitor", "stat"},
+    {"save", "export FILE"},
+    {"bgsave", "export FILE"},
+    {"auth", "--auth-key-file=FILE"},
+    {"version", "--version"},
+};
+
+// The command that `name` probably means; "" if unknown.
+std::string HereInsteadOf(absl::string_view name) {
+  for (const auto& [elsewhere, here] : kElsewhere) {
+    if (absl::EqualsIgnoreCase(name, elsewhere)) return absl::StrCat("; here it is: kvcli ", here);
+  }
+  // `kvcli -h HOST`, as in redis-cli, or without a flag.
+  if (absl::EqualsIgnoreCase(name, "localhost") || name.find_first_of(".:") != name.npos)
+    return "; a server is named by --server=rdma://HOST or --server=shm://PATH";
+  std::vector<absl::string_view> names;
+  for (const Command& command : Commands()) names.emplace_back(command.name);
+  const std::string nearest = NearestName(absl::AsciiStrToLower(name), names);
+  return nearest.empty() ? "" : absl::StrCat("; is it ", nearest, "?");
+}
+
+}  // namespace
+
+absl::Span<const Command> Commands() { return kCommands; }
+
+absl::Span<const FlagName> FlagNames() { return kFlagNames; }
+
+const Command* FindCommand(absl::string_view name) {
+  for (const Command& command : Commands()) {
+    if (absl::EqualsIgnoreCase(name, command.name)) return &command;
+  }
+  return nullptr;
+}
+
+absl::Status NoSuchCommand(absl::string_view name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no command '", absl::Utf8SafeCHexEscape(name), "'", HereInsteadOf(name)));
+}
+
+}  // namespace osprey

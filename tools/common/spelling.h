@@ -1,0 +1,18 @@
+// Suggests corrections for unknown names.
+
+#ifndef OSPREY_TOOLS_COMMON_SPELLING_H_
+#define OSPREY_TOOLS_COMMON_SPELLING_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace osprey {
+
+// The one of `names` that is most similar to `name`; "" if none is. Thread rule: any.
+std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
+
+}  // namespace osprey
+
+#endif  // OSPREY_TOOLS_COMMON_SPELLING_H_
