@@ -91,7 +91,7 @@ class Client::Impl {
     client::Answer<T> answer;
     if (absl::Status status = start(answer.Callback()); !status.ok()) return status;
     const absl::Time now = client::Now();
-    engine_->Launch(now);
+    engine_->Submit(now);
     PollUntil([&] { return answer.done; }, absl::InfiniteFuture(), now);
     return std::move(answer.value);
   }

@@ -13,8 +13,8 @@ namespace osprey::rdma {
 // Starts `run(argument)` under a name of at most 15 characters, on a stack of `stack_bytes` (0: the
 // system's default). The thread blocks all signals, which belong to the threads that expect them.
 // False when the system has no thread to give.
-inline bool StartQuietThreadOnStack(size_t stack_bytes, const char* name, void* (*run)(void*),
-                                    void* argument, pthread_t& thread) {
+inline bool StartBackgroundThreadOnStack(size_t stack_bytes, const char* name, void* (*run)(void*),
+                                         void* argument, pthread_t& thread) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_attr_t attributes;
@@ -29,9 +29,9 @@ inline bool StartQuietThreadOnStack(size_t stack_bytes, const char* name, void* 
 }
 
 // The same on a stack of the default size.
-inline bool StartQuietThread(const char* name, void* (*run)(void*), void* argument,
-                             pthread_t& thread) {
-  return StartQuietThreadOnStack(0, name, run, argument, thread);
+inline bool StartBackgroundThread(const char* name, void* (*run)(void*), void* argument,
+                                  pthread_t& thread) {
+  return StartBackgroundThreadOnStack(0, name, run, argument, thread);
 }
 
 // The nice value of such a thread. When CPUs are scarce it gets a tenth of the CPU of its process's
@@ -41,7 +41,7 @@ inline constexpr int kQuietNiceness = 10;
 // Lowers the calling thread's priority, so that threads which answer clients run first. With a
 // spare CPU the thread runs at once all the same. Only a filter of system calls can refuse this,
 // and then the priority stays.
-inline void GiveWay() {
+inline void LowerPriority() {
   const id_t thread = static_cast<id_t>(gettid());
   (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + kQuietNiceness);
 }

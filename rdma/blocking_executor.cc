@@ -16,13 +16,13 @@ namespace osprey::rdma {
 namespace {
 
 struct Task {
-  SlowCalls::Kind kind = SlowCalls::kMake;
-  SlowCalls::Call call, after;
+  BlockingExecutor::Kind kind = BlockingExecutor::kMake;
+  BlockingExecutor::Call call, after;
 };
 
 }  // namespace
 
-struct SlowCalls::State {
+struct BlockingExecutor::State {
   std::unique_ptr<Inbox<Task>> done;
   pthread_t thread = {};
 
@@ -52,19 +52,19 @@ struct SlowCalls::State {
   }
 };
 
-absl::StatusOr<std::unique_ptr<SlowCalls>> SlowCalls::Create(Start start) {
+absl::StatusOr<std::unique_ptr<BlockingExecutor>> BlockingExecutor::Create(Start start) {
   absl::StatusOr<std::unique_ptr<Inbox<Task>>> done =
       Inbox<Task>::Create(std::numeric_limits<size_t>::max());
   if (!done.ok()) return done.status();
   auto state = std::make_unique<State>();
   state->done = *std::move(done);
-  return std::unique_ptr<SlowCalls>(new SlowCalls(std::move(state), start));
+  return std::unique_ptr<BlockingExecutor>(new BlockingExecutor(std::move(state), start));
 }
 
-SlowCalls::SlowCalls(std::unique_ptr<State> state, Start start)
+BlockingExecutor::BlockingExecutor(std::unique_ptr<State> state, Start start)
     : state_(std::move(state)), start_(start) {}
 
-SlowCalls::~SlowCalls() {
+BlockingExecutor::~BlockingExecutor() {
   if (!started_) return;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -74,9 +74,9 @@ SlowCalls::~SlowCalls() {
   pthread_join(state_->thread, nullptr);
 }
 
-int SlowCalls::fd() const { return state_->done->fd(); }
+int BlockingExecutor::fd() const { return state_->done->fd(); }
 
-void SlowCalls::Add(Kind kind, Call call, Call after) {
+void BlockingExecutor::Add(Kind kind, Call call, Call after) {
   Task task{kind, std::move(call), std::move(after)};
   ++waiting_[kind];
   if (!started_) started_ = start_("osprey-verbs", &Run, state_.get(), state_->thread);
@@ -86,15 +86,15 @@ void SlowCalls::Add(Kind kind, Call call, Call after) {
   state_->changed.notify_all();
 }
 
-void SlowCalls::Finish() {
+void BlockingExecutor::Finish() {
   for (Task& task : state_->done->Take()) {
     --waiting_[task.kind];
     task.after();
   }
 }
 
-void* SlowCalls::Run(void* argument) {
-  GiveWay();
+void* BlockingExecutor::Run(void* argument) {
+  LowerPriority();
   State& state = *static_cast<State*>(argument);
   std::unique_lock<std::mutex> lock(state.mutex);
   while (true) {

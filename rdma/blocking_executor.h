@@ -3,8 +3,8 @@
 // The kernel takes a millisecond to make, break or destroy a queue pair or to register its frames,
 // and many when CPUs are scarce. A thread that polls for many connections must not wait for that.
 // Otherwise 500 clients that reconnect at once would delay every write of all others. The CPU time
-// counts as well: the thread runs at lower priority (background_thread.h), so that connection churn does
-// not delay established clients.
+// counts as well: the thread runs at lower priority (background_thread.h), so that connection churn
+// does not delay established clients.
 
 #ifndef OSPREY_RDMA_BLOCKING_EXECUTOR_H_
 #define OSPREY_RDMA_BLOCKING_EXECUTOR_H_
@@ -21,7 +21,7 @@ namespace osprey::rdma {
 // Has at most one thread, started with the first call, which blocks signals. When the system has no
 // thread to give, the caller makes the calls at once. The methods belong to one thread, the
 // owner's.
-class SlowCalls {
+class BlockingExecutor {
  public:
   // Waiting calls are taken from the kinds in turns, so that neither new connections nor ending
   // ones delay the other.
@@ -29,13 +29,14 @@ class SlowCalls {
   using Call = absl::AnyInvocable<void()>;
 
   // `start` differs in tests only. Errors: RESOURCE_EXHAUSTED (no descriptors).
-  using Start = decltype(&StartQuietThread);
-  static absl::StatusOr<std::unique_ptr<SlowCalls>> Create(Start start = StartQuietThread);
+  using Start = decltype(&StartBackgroundThread);
+  static absl::StatusOr<std::unique_ptr<BlockingExecutor>> Create(
+      Start start = StartBackgroundThread);
   // Waits for the running call, if any. Waiting calls are dropped: destroyed at once, with all that
   // they own. So is every `after` that has not run.
-  ~SlowCalls();
-  SlowCalls(const SlowCalls&) = delete;
-  SlowCalls& operator=(const SlowCalls&) = delete;
+  ~BlockingExecutor();
+  BlockingExecutor(const BlockingExecutor&) = delete;
+  BlockingExecutor& operator=(const BlockingExecutor&) = delete;
 
   // Calls `call` on the other thread, the oldest of its kind first. A later Finish calls `after`,
   // which sees all effects of `call`. `call` is destroyed on the other thread.
@@ -52,7 +53,7 @@ class SlowCalls {
  private:
   struct State;  // shared with the thread
 
-  SlowCalls(std::unique_ptr<State> state, Start start);
+  BlockingExecutor(std::unique_ptr<State> state, Start start);
   static void* Run(void* state);
 
   const std::unique_ptr<State> state_;

@@ -84,7 +84,7 @@ absl::Status SourceRefusedError(absl::string_view uri) {
                            "--connections-per-address-max"));
 }
 
-absl::Status StrangersRefusedError(absl::string_view uri) {
+absl::Status UnauthenticatedRefusedError(absl::string_view uri) {
   return Make(absl::StatusCode::kResourceExhausted, Reason::kRefused,
               absl::StrCat("the server at ", uri,
                            " has too many connections that have not authenticated yet; try again"));

@@ -48,7 +48,7 @@ absl::Status NoListenerError(absl::string_view uri);
 // unauthenticated ones; or processes of our user hold up too many descriptors.
 absl::Status RefusedError(absl::string_view uri);
 absl::Status SourceRefusedError(absl::string_view uri);
-absl::Status StrangersRefusedError(absl::string_view uri);
+absl::Status UnauthenticatedRefusedError(absl::string_view uri);
 absl::Status DescriptorsRefusedError(absl::string_view uri);
 absl::Status ShuttingDownError(absl::string_view uri);
 absl::Status UnreachableError(absl::string_view uri, absl::string_view detail);

@@ -43,8 +43,8 @@ absl::Status RejectionError(const ConnectData& rejection, absl::string_view uri)
       return RefusedError(uri);
     case RejectReason::kTooManyFromSource:
       return SourceRefusedError(uri);
-    case RejectReason::kTooManyStrangers:
-      return StrangersRefusedError(uri);
+    case RejectReason::kTooManyUnauthenticated:
+      return UnauthenticatedRefusedError(uri);
     case RejectReason::kSourceHoldsDescriptors:
       return DescriptorsRefusedError(uri);
     case RejectReason::kShuttingDown:

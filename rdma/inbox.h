@@ -75,7 +75,7 @@ class Inbox {
 };
 
 // Connections handed over to one Transport and not taken yet. One more is refused.
-inline constexpr size_t kHandedOverMax = 1024;
+inline constexpr size_t kMigratedMax = 1024;
 
 }  // namespace osprey::rdma
 

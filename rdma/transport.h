@@ -18,7 +18,7 @@
 //   Connect(address) -> id                     Listen(address)
 //       |                                          |  kConnectRequest (id, peer)
 //       |                                      Accept(id), Reject(id, reason)
-//       |                                          | or HandOver(id, other)
+//       |                                          | or Migrate(id, other)
 //   kConnected                                 kConnected
 //       |<------------ Send / kReceived ---------->|
 //       |                                      Expose(id, memory) -> RemoteMemory, sent in a frame
@@ -88,8 +88,9 @@ class Memory {
 class HostMemory;  // rdma/host_memory.h
 class Transport;
 
-// A client has at most 128 unanswered requests (server/requests/sessions.h), and receives a Goodbye. The
-// memory of a ring is charged to the side that fills it, so it has no more slots than that.
+// A client has at most 128 unanswered requests (server/requests/sessions.h), and receives a
+// DisconnectNotice. The memory of a ring is charged to the side that fills it, so it has no more
+// slots than that.
 inline constexpr uint16_t kShmCreditsMax = 129;
 
 struct TransportOptions {
@@ -157,7 +158,7 @@ enum class RejectReason : uint16_t {
   kTooManyConnections = 2,
   kShuttingDown = 3,
   kTooManyFromSource = 4,       // its Event::source has too many connections
-  kTooManyStrangers = 5,        // too many peers have not proved yet that they have the key
+  kTooManyUnauthenticated = 5,  // too many peers have not proved yet that they have the key
   kSourceHoldsDescriptors = 6,  // details: Event::status of the kConnectRequest
 };
 
@@ -227,7 +228,7 @@ class Transport {
   // `other` is another Transport of the same Domain, and lives until the call returns. Errors,
   // after which the request is still here: UNAVAILABLE (the peer is gone, and kDisconnected
   // follows), RESOURCE_EXHAUSTED (too many are waiting there).
-  virtual absl::Status HandOver(ConnectionId id, Transport& other) = 0;
+  virtual absl::Status Migrate(ConnectionId id, Transport& other) = 0;
 
   // Lets this peer READ `memory` from now on. The result goes to the peer in a frame sent after
   // this call. The first Expose of a connection grants its queue pair remote reads; before it there

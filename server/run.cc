@@ -36,7 +36,7 @@ namespace {
 
 struct Runner {
   Engine* engine = nullptr;
-  Pulse* pulse = nullptr;
+  PollerHeartbeat* heartbeat = nullptr;
   PollMode mode = PollMode::kAdaptive;
   const std::function<absl::Time()>* now = nullptr;
   StopBell* bell = nullptr;
@@ -51,13 +51,13 @@ void Sleep(Engine& engine, const Runner& runner, bool stopping) {
   if (!stopping) waits.push_back({runner.bell->fd(), POLLIN, 0});
   for (int fd : engine.fds()) waits.push_back({fd, POLLIN, 0});
   if (engine.next_timer() == absl::InfiniteFuture()) {
-    runner.pulse->Sleeps(absl::InfiniteFuture());
+    runner.heartbeat->Sleeps(absl::InfiniteFuture());
     poll(waits.data(), waits.size(), -1);
     return;
   }
   const absl::Time now = (*runner.now)();
   const absl::Time until = SleepEnd(engine.next_timer(), now);
-  runner.pulse->Sleeps(until);
+  runner.heartbeat->Sleeps(until);
   const timespec timeout = absl::ToTimespec(until - now);
   ppoll(waits.data(), waits.size(), &timeout, nullptr);
 }
@@ -68,7 +68,7 @@ void RunOne(const Runner& runner) {
   bool busy = false;
   while (!engine.done()) {
     const absl::Time now = (*runner.now)();
-    runner.pulse->Turns(now, busy);
+    runner.heartbeat->Turns(now, busy);
     if (!engine.failure().ok()) runner.bell->Ring();
     if (!stopping && runner.bell->rung()) {
       stopping = true;
@@ -88,7 +88,7 @@ void RunOne(const Runner& runner) {
       case PollMode::kBusy:
         break;
       case PollMode::kAdaptive:
-        if (runner.pulse->Idle(now) >= kSpin()) Sleep(engine, runner, stopping);
+        if (runner.heartbeat->Idle(now) >= kSpin()) Sleep(engine, runner, stopping);
         break;
       case PollMode::kEvent:
         Sleep(engine, runner, stopping);
@@ -118,13 +118,13 @@ absl::Status Start(Runner& runner, size_t number) {
 
 }  // namespace
 
-absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<Pulse> pulses, PollMode mode,
-                        const std::function<absl::Time()>& now,
+absl::Status RunEngines(absl::Span<Engine* const> engines, absl::Span<PollerHeartbeat> heartbeats,
+                        PollMode mode, const std::function<absl::Time()>& now,
                         const std::function<void()>& started, StopBell& bell) {
-  assert(!engines.empty() && engines.size() == pulses.size());
+  assert(!engines.empty() && engines.size() == heartbeats.size());
   std::vector<Runner> runners;
   for (size_t i = 0; i < engines.size(); ++i)
-    runners.push_back({engines[i], &pulses[i], mode, &now, &bell, false, {}});
+    runners.push_back({engines[i], &heartbeats[i], mode, &now, &bell, false, {}});
   size_t threads = 1;
   absl::Status status;
   for (; threads < runners.size() && status.ok(); ++threads) {

@@ -108,10 +108,10 @@ struct Server {
   ClientLog client_log;
   std::unique_ptr<Pollers> pollers;
   ClientGets client_gets;
-  std::vector<Pulse> pulses;                     // by poller
+  std::vector<PollerHeartbeat> heartbeats;       // by poller
   std::vector<std::unique_ptr<Engine>> engines;  // by poller
   std::unique_ptr<Monitor> monitor;              // only with …
-  std::unique_ptr<HttpDoor> metrics;             // … this, which uses all above
+  std::unique_ptr<HttpServer> metrics;           // … this, which uses all above
 
   ~Server() {
     metrics.reset();
@@ -211,7 +211,7 @@ absl::Status MakeEngines(const Config& config, const Clock& clock, Server& serve
   AdmissionLimits limits;
   limits.connections_max = config.connections_max;
   limits.per_source_max = config.connections_per_address_max;
-  limits.has_strangers = config.auth_key != nullptr;
+  limits.requires_authentication = config.auth_key != nullptr;
   server.admission = std::make_unique<Admission>(limits);
   options.connections_max = config.connections_max;
   options.admission = server.admission.get();
@@ -257,7 +257,7 @@ HttpPage Healthz(const Server& server, absl::Time now) {
   HttpPage page;
   page.body = "ok\n";
   const absl::Status status = stop_bell->rung() ? absl::UnavailableError("the server is ending")
-                                                : CheckTurning(server.pulses, now);
+                                                : CheckTurning(server.heartbeats, now);
   if (status.ok()) return page;
   page.status = 503;
   page.body = absl::StrCat(status.message(), "\n");
@@ -284,8 +284,9 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
   fixed.poll_mode = NameOf(config.poll);
   fixed.evict_mode = NameOf(config.evict);
   fixed.connections_max = config.connections_max;
-  server.monitor = std::make_unique<Monitor>(*server.tables, *server.admission, *server.pollers,
-                                             server.client_gets, server.pulses, std::move(fixed));
+  server.monitor =
+      std::make_unique<Monitor>(*server.tables, *server.admission, *server.pollers,
+                                server.client_gets, server.heartbeats, std::move(fixed));
   const auto answer = [&server, &clock](absl::string_view path) {
     if (path == "/metrics") return MetricsPage(server, clock);
     if (path == "/healthz") return Healthz(server, clock.Now());
@@ -294,7 +295,7 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
     page.body = "there are /metrics and /healthz\n";
     return page;
   };
-  absl::StatusOr<std::unique_ptr<HttpDoor>> door = HttpDoor::Open(*config.metrics, answer);
+  absl::StatusOr<std::unique_ptr<HttpServer>> door = HttpServer::Open(*config.metrics, answer);
   if (!door.ok()) {
     const bool elsewhere = absl::IsUnavailable(door.status());
     return absl::Status(door.status().code(),
@@ -329,8 +330,8 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 }  // namespace
 
 ServeResult Serve(const Config& config) {
-  // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of addresses for each new
-  // thread, those that exist because of clients among them.
+  // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
+  // addresses for each new thread, those that exist because of clients among them.
   (void)mallopt(M_ARENA_MAX, static_cast<int>(config.pollers) + 1);
   if (absl::Status status = HandleSignals(); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
@@ -347,16 +348,16 @@ ServeResult Serve(const Config& config) {
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
-  server.pulses = std::vector<Pulse>(server.engines.size());
+  server.heartbeats = std::vector<PollerHeartbeat>(server.engines.size());
   if (absl::Status status = OpenMetrics(config, clock, server); !status.ok())
     return {ServeExit::kCannotListen, std::move(status)};
   std::vector<Engine*> engines;
   for (const std::unique_ptr<Engine>& engine : server.engines) engines.push_back(engine.get());
   const absl::StatusOr<std::unique_ptr<Watchdog>> watchdog = Watchdog::Start(
-      Watchdog::Patience(), [&] { return CheckTurning(server.pulses, clock.Now()); });
+      Watchdog::Patience(), [&] { return CheckTurning(server.heartbeats, clock.Now()); });
   if (!watchdog.ok()) return {ServeExit::kFailed, watchdog.status()};
   absl::Status status = RunEngines(
-      engines, absl::MakeSpan(server.pulses), config.poll, [&clock] { return clock.Now(); },
+      engines, absl::MakeSpan(server.heartbeats), config.poll, [&clock] { return clock.Now(); },
       [&] { Announce(config, server, *uris); }, *stop_bell);
   if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   Log("ended");

@@ -16,13 +16,13 @@ uint64_t FailuresOf(const Counters& counters) {
 
 }  // namespace
 
-void GetReport::Lasted(absl::Duration time) {
+void ClientGetStats::Lasted(absl::Duration time) {
   const auto ns = static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Nanoseconds(time), 0));
   ++timed_.latencies[rdma::LatencyBucketOf(ns)];
   timed_.latency_ns += ns;
 }
 
-rdma::ReportBody GetReport::Next() const {
+rdma::ReportBody ClientGetStats::Next() const {
   rdma::ReportBody body = timed_;
   body.hits = Fitting(counters_.hits - told_.hits);
   body.misses = Fitting(counters_.misses - told_.misses);
@@ -34,7 +34,7 @@ rdma::ReportBody GetReport::Next() const {
   return body;
 }
 
-void GetReport::Told(absl::Time now) {
+void ClientGetStats::Told(absl::Time now) {
   const rdma::ReportBody body = Next();
   told_.hits += body.hits;
   told_.misses += body.misses;
@@ -47,7 +47,7 @@ void GetReport::Told(absl::Time now) {
   due_ = now + kEvery();
 }
 
-void GetReport::Forget() {
+void ClientGetStats::Forget() {
   told_ = counters_;
   timed_ = {};
 }

@@ -1,10 +1,10 @@
-// Statistics of GETs for a server that requests them, since it does not see GETs: their outcomes
+// Statistics of GETs for a server that requests them, since it does not see GETs: their results
 // and costs, and the latency of a sample.
 //
 // Counters are kept in any case. This object remembers the reported values, and the next report has
 // the difference. A report that is lost with its connection is not repeated.
 //
-//   GetReport report(counters, seed);
+//   ClientGetStats report(counters, seed);
 //   report.set_on(welcome.wants_reports);
 //   if (report.TakesTime()) started = Now();  …  report.Lasted(Now() - started);
 //   if (report.IsDue(now)) { Send(report.Next()); report.Told(now); }
@@ -23,14 +23,14 @@
 
 namespace osprey::client {
 
-class GetReport {
+class ClientGetStats {
  public:
   // Two clock reads, of some 20 ns each, for one GET of this many.
   static constexpr uint32_t kStride = 64;
   static constexpr absl::Duration kEvery() { return absl::Seconds(1); }
 
   // `counters` must outlive this.
-  GetReport(const Counters& counters, uint64_t seed)
+  ClientGetStats(const Counters& counters, uint64_t seed)
       : counters_(counters), sample_(seed, kStride) {}
 
   // Off: nothing is timed or reported.

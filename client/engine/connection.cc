@@ -147,10 +147,10 @@ void Connection::Leave(absl::Time now) {
 void Connection::Close() {
   closing_ = true;
   if (state_ == State::kReady) {
-    // Goodbye lets the server drop the session. If it cannot be sent, the server drops the session
-    // after a while.
-    const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, terms_.session, 0);
-    (void)transport_.Send(id_, {goodbye.bytes()});
+    // DisconnectNotice lets the server drop the session. If it cannot be sent, the server drops the
+    // session after a while.
+    const rdma::EmptyMessage disconnect_notice(rdma::Opcode::kDisconnectNotice, terms_.session, 0);
+    (void)transport_.Send(id_, {disconnect_notice.bytes()});
   }
   if (id_ == rdma::ConnectionId::kNone) {
     state_ = State::kClosed;
@@ -161,7 +161,7 @@ void Connection::Close() {
 
 Connection::Change Connection::WhileConnecting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kConnected) return Change::kNone;
-  Heard(now);
+  NoteActivity(now);
   limits_ = transport_.limits(id_);
   if (limits_.frame_bytes_max == 0) return Change::kNone;  // already lost: kDisconnected follows
   if (absl::Status status = SayHello(now); !status.ok()) {
@@ -197,7 +197,7 @@ absl::Status Connection::SayHello(absl::Time now) {
 
 Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kReceived) return Change::kNone;
-  Heard(now);
+  NoteActivity(now);
   absl::StatusOr<bool> welcome = TakeGreeting(event.frame);
   if (!welcome.ok()) {
     Fail(welcome.status());
@@ -222,7 +222,7 @@ absl::StatusOr<bool> Connection::TakeGreeting(rdma::Bytes frame) {
       return true;
     case rdma::Opcode::kRefused:
       return TakeRefused(frame);
-    case rdma::Opcode::kGoodbye:
+    case rdma::Opcode::kDisconnectNotice:
       return rdma::ShuttingDownError(options_.uri);
     default:
       return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
@@ -335,14 +335,15 @@ absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
 
 Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kReceived) {
-    Fail(rdma::ShuttingDownError(options_.uri));  // without a request it can only be Goodbye
+    Fail(rdma::ShuttingDownError(
+        options_.uri));  // without a request it can only be DisconnectNotice
     return Change::kNone;
   }
   if (event.kind != Event::Kind::kReadsDone) return Change::kNone;
   absl::Status status = event.status;
   if (status.ok()) status = maps_->Apply({buffer_.data(), map_read_.length});
   if (status.ok() && maps_->ready()) {
-    Heard(now);
+    NoteActivity(now);
     state_ = State::kReady;
     ready_at_ = now;
     attempted_at_ = absl::InfiniteFuture();
@@ -364,7 +365,7 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
     absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
     if (!header.ok()) {
       Fail(BadServer(header.status().message()));
-    } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kGoodbye) {
+    } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kDisconnectNotice) {
       Fail(BadServer(absl::StrCat("unexpected opcode ", header->opcode)));
     } else {
       Leave(now);
@@ -372,7 +373,7 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
   } else if (event.kind == Event::Kind::kReadsDone) {
     probing_ = false;
     if (event.status.ok()) {
-      Heard(now);
+      NoteActivity(now);
     } else {
       Fail(event.status);
     }

@@ -1,7 +1,7 @@
 // The connection to one server. It connects, greets, reads the map, watches the server, and
 // reconnects after a loss.
 //
-//             kConnected          Welcome           last page           Goodbye
+//             kConnected          Welcome           last page           DisconnectNotice
 //   kConnecting -----> kGreeting -----> kMapping ----------> kReady -----------> kLeaving
 //     ^     |              |               |                    |                    |
 //     |     +--------------+---------------+------- Fail -------+--------------------+
@@ -22,7 +22,7 @@
 //   kDraining  The transport is disconnecting; READs posted before are still ending.
 //
 // Every input of the server is checked before it is used: Welcome here, replies in the engine, and
-// all that is READ in index::RegionMap, index::Lookup and index::Scan.
+// all that is READ in index::DirectoryCache, index::Lookup and index::Scan.
 //
 // Thread rule: one thread. No clock: time is an argument.
 
@@ -86,7 +86,8 @@ class Connection {
   static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
   // The client's own limit of requests without an answer, whatever a server allows.
   static constexpr uint32_t kRequestsMax = 4096;
-  // The word that the server READs to detect that the client is alive (rdma/wire/wire.h, HelloBody).
+  // The word that the server READs to detect that the client is alive (rdma/wire/wire.h,
+  // HelloBody).
   static constexpr uint64_t kLivenessBytes = 8;
   // The cookie of the READs that are posted here; the engine uses others.
   static constexpr uint64_t kCookie = 0;
@@ -115,10 +116,10 @@ class Connection {
              const Session& session, const ConnectionOptions& options);
 
   // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
-  // `Heard`.
+  // `NoteActivity`.
   Change Advance(const rdma::Event* event, absl::Time now);
   // Activity of the server.
-  void Heard(absl::Time now) {
+  void NoteActivity(absl::Time now) {
     heard_at_ = now;
     // The probing READ may be behind slow ones, whose completion answers its question.
     if (probing_ && state_ == State::kReady) timer_ = now + kSilenceMax();

@@ -49,7 +49,7 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
       value_buffers_(domain, rdma::Access::kRemoteRead, options.buffer_bytes_max),
       transport_(std::move(transport)),
       exposures_(*transport_, [this](const rdma::Memory& memory) { return MayBeRead(memory); }),
-      slot_cache_(options.slot_cache_bytes),
+      location_cache_(options.slot_cache_bytes),
       sampler_(options.connection.seed),
       report_(counters_, options.connection.seed),
       connection_(std::make_unique<Connection>(*transport_, *liveness_, read_buffers_, session_,
@@ -89,7 +89,7 @@ int Engine::Poll(absl::Time now) {
   return static_cast<int>(ended_ - before);
 }
 
-void Engine::Launch(absl::Time now) {
+void Engine::Submit(absl::Time now) {
   assert(!polling_ && "a callback may not call a blocking operation");
   if (connection_->ready()) SendAll(now);
 }
@@ -145,7 +145,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
   if (greeting && connection_->state() == Connection::State::kMapping) {
     server_clock_.Reset();
     const ServerTerms& terms = connection_->terms();
-    server_clock_.Heard(terms.asked_at, ReceivedBy(), terms.server_time);
+    server_clock_.NoteActivity(terms.asked_at, ReceivedBy(), terms.server_time);
   }
   switch (change) {
     case Connection::Change::kNone:
@@ -160,9 +160,9 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
 }
 
 void Engine::OnReadsDone(const rdma::Event& event, absl::Time now) {
-  if (event.status.ok()) connection_->Heard(now);
+  if (event.status.ok()) connection_->NoteActivity(now);
   const bool believe = event.status.ok() && connection_->answers_count();
-  if (GetGroups::Owns(event.cookie)) return OnGroupDone(event, believe, now);
+  if (GetBatches::Owns(event.cookie)) return OnGroupDone(event, believe, now);
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
     // An expired scan accepts no more READs.
@@ -220,7 +220,7 @@ void Engine::OnReady() {
 
 // Discards all that was learned about the old server.
 void Engine::OnAnotherServer() {
-  slot_cache_.Clear();
+  location_cache_.Clear();
   sampler_.Forget();
   report_.Forget();
   for (Operation* next = to_send_.first(); next != nullptr;) {
@@ -433,7 +433,7 @@ void Engine::RunCallbacks() {
       auto& get = static_cast<GetOperation&>(operation);
       if (late) get.Disbelieve(DeadlineError());
       free_gets_.push_back(&get);
-      if (get.begun_at() != absl::InfinitePast()) report_.Lasted(NowAnew() - get.begun_at());
+      if (get.begun_at() != absl::InfinitePast()) report_.Lasted(ReadClock() - get.begun_at());
       get.RunCallback();
     } else {
       auto& message = static_cast<MessageOperation&>(operation);
@@ -467,11 +467,11 @@ void Engine::ExpireOperations(absl::Time now) {
     return false;
   };
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (expired(*get)) EndSafely(*get, LateError(true));
+    if (expired(*get)) FailAfterDrain(*get, LateError(true));
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
     if (expired(*message))
-      EndSafely(*message, LateError(!message->ever_sent() || !message->is_write()));
+      FailAfterDrain(*message, LateError(!message->ever_sent() || !message->is_write()));
   }
   groups_.Expire(now, LateError(true), *this);
   scans_.Expire(now, LateError(true));
@@ -519,10 +519,10 @@ void Engine::Close() {
   assert(!polling_);
   closed_ = true;
   for (const std::unique_ptr<GetOperation>& get : gets_) {
-    if (get->active()) EndSafely(*get, ClosedError());
+    if (get->active()) FailAfterDrain(*get, ClosedError());
   }
   for (const std::unique_ptr<MessageOperation>& message : messages_) {
-    if (message->active()) EndSafely(*message, ClosedError());
+    if (message->active()) FailAfterDrain(*message, ClosedError());
   }
   groups_.Expire(absl::InfiniteFuture(), ClosedError(), *this);
   scans_.EndAll(ClosedError());

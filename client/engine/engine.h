@@ -9,7 +9,7 @@
 //                                long values: (chain) -> fetching_, until all pieces are there
 //                                 GET by message: to_send_ -> (session)
 //           read/shm_fast_path.h        blocking GETs over shm: at once, if one probe finds them
-//           read/get_batches.h         blocking GETs: (chain), and an operation if READs alone do not
+//           read/get_batches.h         blocking GETs: (chain), then an operation if need be
 //                                answer
 //   others  message_operation.h  to_send_ -> (session); to_resend_ after a reconnect
 //
@@ -66,7 +66,8 @@
 namespace osprey::client {
 
 // The limit for key and value of a PUT in its frame. A frame of the transport has 8192 bytes in
-// all. The server READs a longer value. Measured by tests/benchmarks/eager_benchmark, us a PUT, eager / by
+// all. The server READs a longer value. Measured by tests/benchmarks/eager_benchmark, us a PUT,
+// eager / by
 // rendezvous:
 //
 //   value bytes                      64         1024         8000
@@ -95,7 +96,7 @@ struct EngineOptions {
   std::function<absl::Time()> coarse_clock;
 };
 
-class Engine : private Exposer, private GetGroups::Owner {
+class Engine : private Exposer, private GetBatches::Owner {
  public:
   // The client sends hits beside requests once there are this many, which is worth a frame's
   // header, or after this time. It sends them alone at most this often.
@@ -118,11 +119,11 @@ class Engine : private Exposer, private GetGroups::Owner {
   // As in client.h, with the deadline as a point in Poll's time.
   absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
                         Client::GetCallback done);
-  // GETs of a caller that polls until they are answered (client/read/get_batches.h). Begins the first of
-  // `keys`, as many as the limits allow now, and returns their number. `answers` has a place for
-  // each key. Those that were not answered at once are added to `unanswered`, which counts down as
-  // they are. All arguments must outlive that; `now` may be a little old. REQUIRES: not inside
-  // Poll.
+  // GETs of a caller that polls until they are answered (client/read/get_batches.h). Begins the
+  // first of `keys`, as many as the limits allow now, and returns their number. `answers` has a
+  // place for each key. Those that were not answered at once are added to `unanswered`, which
+  // counts down as they are. All arguments must outlive that; `now` may be a little old. REQUIRES:
+  // not inside Poll.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
@@ -160,7 +161,7 @@ class Engine : private Exposer, private GetGroups::Owner {
 
   // Sends the operations that were just started; no callback runs. Poll does it as well, but takes
   // arrived events first: a caller that waits for this one operation would wait for those, too.
-  void Launch(absl::Time now);
+  void Submit(absl::Time now);
   // Makes progress, runs callbacks, returns their number. `now` never decreases.
   int Poll(absl::Time now);
   // For a caller whose GETs are all answered at once: whether Poll is due nevertheless, for the
@@ -245,19 +246,19 @@ class Engine : private Exposer, private GetGroups::Owner {
   absl::Time ReadsStuckSince() const;
   void AskTime(absl::Time now);
   void SendRequests(absl::Time now);
-  void GatherRequests();
+  void BatchRequests();
   bool GatherHits(absl::Time now);
   bool GatherReport(absl::Time now);
   void SendLastReport();
-  bool Gather(Operation& operation, uint64_t& next_sequence);
+  bool PartitionBatch(Operation& operation, uint64_t& next_sequence);
   void SentRequest(Operation& operation);
   void Watch(absl::Time now);
   void RunCallbacks();
-  absl::Time NowAnew() const { return options_.clock ? options_.clock() : polled_at_; }
+  absl::Time ReadClock() const { return options_.clock ? options_.clock() : polled_at_; }
 
-  void GoOn(const GroupedCall& call, const GroupedGet& grouped, std::unique_ptr<KeyLookup>& lookup,
-            const KeyLookup::Step& step) override;
-  void BeginAnew(const GroupedCall& call, const GroupedGet& grouped) override;
+  void Continue(const GroupedCall& call, const GroupedGet& grouped,
+                std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) override;
+  void Restart(const GroupedCall& call, const GroupedGet& grouped) override;
   void Answered(size_t count) override;
   void Timed(absl::Time begun_at) override;
   index::ServerTimeBounds ClockSince(absl::Time posted) override;
@@ -268,7 +269,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   void Withdraw(const rdma::Memory& memory) override;
   bool MayBeRead(const rdma::Memory& memory) const;
   bool IsInUserMemory(const Operation& operation) const;
-  void EndSafely(Operation& operation, const absl::Status& error);
+  void FailAfterDrain(Operation& operation, const absl::Status& error);
   void EndDrained();
 
   void ExpireOperations(absl::Time now);
@@ -291,15 +292,15 @@ class Engine : private Exposer, private GetGroups::Owner {
   std::unique_ptr<rdma::Transport> transport_;
   Session session_;
   Exposures exposures_;
-  SlotCache slot_cache_;
-  HitSampler sampler_;
-  GetContext context_{counters_, slot_cache_, sampler_};
+  LocationCache location_cache_;
+  AccessSampler sampler_;
+  GetContext context_{counters_, location_cache_, sampler_};
   absl::Time told_at_ = absl::InfinitePast();  // when the server was last sent hits
-  GetReport report_;
+  ClientGetStats report_;
   std::unique_ptr<Connection> connection_;
   ReadBatches batches_;
-  MappedGets mapped_;
-  GetGroups groups_;
+  ShmFastPath mapped_;
+  GetBatches groups_;
   ValueReads value_reads_;
   Scans scans_;
 
@@ -321,7 +322,7 @@ class Engine : private Exposer, private GetGroups::Owner {
   std::vector<absl::AnyInvocable<void()>> deferred_;
   std::vector<std::unique_ptr<GetOperation>> gets_;
   std::vector<GetOperation*> free_gets_;
-  std::array<GroupedGet, GetGroups::kGetsMax> starting_;  // within StartGets
+  std::array<GroupedGet, GetBatches::kGetsMax> starting_;  // within StartGets
   std::vector<std::unique_ptr<MessageOperation>> messages_;
   std::vector<MessageOperation*> free_messages_;
   int in_flight_ = 0;

@@ -1,5 +1,5 @@
-// The engine's side of blocking GETs (client/read/shm_fast_path.h, client/read/get_batches.h): their start, and
-// the operations for those that READs alone do not answer.
+// The engine's side of blocking GETs (client/read/shm_fast_path.h, client/read/get_batches.h):
+// their start, and the operations for those that READs alone do not answer.
 
 #include <algorithm>
 #include <cassert>
@@ -14,7 +14,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
   assert(!polling_ && "a callback may not call a blocking operation");
   if (closed_ || in_flight_ >= operations_max_) return 0;
   const size_t count = std::min(
-      {keys.size(), static_cast<size_t>(operations_max_ - in_flight_), GetGroups::kGetsMax});
+      {keys.size(), static_cast<size_t>(operations_max_ - in_flight_), GetBatches::kGetsMax});
   const bool ready = connection_->ready();
   const bool grouped = ready && groups_.HasRoom(ReadSource(), count);
   // The caller's own READs use up the limit, and will end.
@@ -25,7 +25,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
       answers[i] = std::move(status);
       continue;
     }
-    const absl::Time begun_at = report_.TakesTime() ? NowAnew() : absl::InfinitePast();
+    const absl::Time begun_at = report_.TakesTime() ? ReadClock() : absl::InfinitePast();
     starting_[begun++] = {keys[i], &answers[i], begun_at};
   }
   if (begun > 0 && ready) begun = AnswerMapped(ReadSource(), {starting_.data(), begun}, deadline);
@@ -38,7 +38,7 @@ size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusO
   if (grouped) {
     groups_.Begin(ReadSource(), connection_->maps(), call, all, std::max(now, polled_at_), *this);
   } else {
-    for (const GroupedGet& grouped_get : all) BeginAnew(call, grouped_get);
+    for (const GroupedGet& grouped_get : all) Restart(call, grouped_get);
   }
   return count;
 }
@@ -66,14 +66,14 @@ GetOperation& Engine::OperationOf(const GroupedCall& call, const GroupedGet& gro
   return get;
 }
 
-void Engine::GoOn(const GroupedCall& call, const GroupedGet& grouped,
-                  std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step) {
+void Engine::Continue(const GroupedCall& call, const GroupedGet& grouped,
+                      std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) {
   GetOperation& get = OperationOf(call, grouped);
   get.TakeOver(lookup, step, ItemReadBytesMax());
   Place(get, polled_at_);
 }
 
-void Engine::BeginAnew(const GroupedCall& call, const GroupedGet& grouped) {
+void Engine::Restart(const GroupedCall& call, const GroupedGet& grouped) {
   new_.PushBack(OperationOf(call, grouped));
 }
 
@@ -82,7 +82,7 @@ void Engine::Answered(size_t count) {
   ended_ += count;
 }
 
-void Engine::Timed(absl::Time begun_at) { report_.Lasted(NowAnew() - begun_at); }
+void Engine::Timed(absl::Time begun_at) { report_.Lasted(ReadClock() - begun_at); }
 
 index::ServerTimeBounds Engine::ClockSince(absl::Time posted) {
   clock_used_until_ = polled_at_ + ServerClock::kAgeMax();

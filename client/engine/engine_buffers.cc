@@ -70,7 +70,7 @@ bool Engine::IsInUserMemory(const Operation& operation) const {
 }
 
 // As End, but only after no READ can land in the user's memory any more.
-void Engine::EndSafely(Operation& operation, const absl::Status& error) {
+void Engine::FailAfterDrain(Operation& operation, const absl::Status& error) {
   if (!IsInUserMemory(operation)) return End(operation, error);
   operation.set_last_error(error);
   connection_->Fail(rdma::PeerGoneError("READs in memory of the user were late"));

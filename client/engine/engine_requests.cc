@@ -45,7 +45,7 @@ void Engine::AskTime(absl::Time now) {
 // Sends all that are ready, in as few frames as possible.
 void Engine::SendRequests(absl::Time now) {
   while (transport_->SendRoom(connection_->id()) > 0) {
-    GatherRequests();
+    BatchRequests();
     const bool tells = GatherHits(now);
     const bool reports = GatherReport(now);
     if (batch_->empty()) return;
@@ -66,7 +66,7 @@ void Engine::SendRequests(absl::Time now) {
 }
 
 // Builds the next frame: repeated requests come first, in their old order.
-void Engine::GatherRequests() {
+void Engine::BatchRequests() {
   batch_->Clear();
   gathered_.clear();
   uint64_t next_sequence = session_.next_sequence();
@@ -74,7 +74,7 @@ void Engine::GatherRequests() {
     for (Operation* next = queue->first(); next != nullptr;) {
       Operation& operation = *next;
       next = OperationQueue::Next(operation);
-      if (!Gather(operation, next_sequence)) return;
+      if (!PartitionBatch(operation, next_sequence)) return;
     }
   }
 }
@@ -82,7 +82,7 @@ void Engine::GatherRequests() {
 // Samples of hits go along with requests, if all of them fit. Without requests they go alone, but
 // rarely. Returns true if they are in the frame.
 bool Engine::GatherHits(absl::Time now) {
-  static_assert(HitSampler::kNotesMax <= rdma::kHintsMax);
+  static_assert(AccessSampler::kNotesMax <= rdma::kHintsMax);
   const absl::Span<const uint64_t> notes = sampler_.notes();
   const bool is_time = now - told_at_ >= kTellEvery();
   if (notes.empty() || (!is_time && (batch_->empty() || notes.size() < kToldTogether)))
@@ -108,10 +108,11 @@ bool Engine::GatherReport(absl::Time now) {
   return true;
 }
 
-// Sent before the Goodbye: otherwise a client that makes a few GETs alone would never report them.
+// Sent before the DisconnectNotice: otherwise a client that makes a few GETs alone would never
+// report them.
 void Engine::SendLastReport() {
   if (!connection_->ready() || !report_.HasNews()) return;
-  // (The Goodbye needs a credit as well.)
+  // (The DisconnectNotice needs a credit as well.)
   if (transport_->SendRoom(connection_->id()) < 2) return;
   const rdma::Message<rdma::ReportBody> message(rdma::Opcode::kReport, session_.id(), 0,
                                                 report_.Next(), 0);
@@ -120,7 +121,7 @@ void Engine::SendLastReport() {
 }
 
 // False: the frame or the session is full, or the connection has ended.
-bool Engine::Gather(Operation& operation, uint64_t& next_sequence) {
+bool Engine::PartitionBatch(Operation& operation, uint64_t& next_sequence) {
   const bool is_new = operation.sequence() == 0;
   if (is_new && next_sequence - session_.next_sequence() == session_.Room()) return false;
   const uint64_t sequence = is_new ? next_sequence : operation.sequence();
@@ -189,7 +190,7 @@ bool Engine::OnFrame(rdma::Bytes frame, absl::Time now) {
 }
 
 void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
-  connection_->Heard(now);
+  connection_->NoteActivity(now);
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok() || static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kReply) {
     return connection_->Fail(Hostile("a request in its Batch"));
@@ -201,8 +202,8 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
         Hostile(absl::StrCat("a reply to request ", header->sequence, " of session ",
                              header->session, ", which waits for none")));
   }
-  server_clock_.Heard(session_.SentAt(header->sequence), ReceivedBy(),
-                      absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
+  server_clock_.NoteActivity(session_.SentAt(header->sequence), ReceivedBy(),
+                             absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
   Operation* operation = session_.Waiting(header->sequence);
   session_.Remove(header->sequence);
   if (operation == nullptr) return;  // abandoned at its deadline
@@ -225,10 +226,10 @@ void Engine::OnReply(rdma::Bytes frame, absl::Time now) {
 // Caches the item's location from the reply to a write.
 void Engine::Learn(const MessageOperation& message, const rdma::Reply& reply) {
   if (!message.is_write() || reply.body.status != 0) return;
-  if (message.is_flush()) return slot_cache_.Clear();
+  if (message.is_flush()) return location_cache_.Clear();
   const PartitionMaps& maps = connection_->maps();
   const index::KeyHash hash = index::HashKey(message.key(), maps.hash_seed());
-  slot_cache_.Wrote({maps.Of(hash).HomeOf(hash), hash.fingerprint()}, reply.body.slot);
+  location_cache_.Wrote({maps.Of(hash).HomeOf(hash), hash.fingerprint()}, reply.body.slot);
 }
 
 // The server is about to end and has not applied it: send it on the next connection.

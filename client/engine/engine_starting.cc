@@ -55,7 +55,7 @@ void Engine::Started(Operation& operation) {
 }
 
 void Engine::Started(GetOperation& get) {
-  if (report_.TakesTime()) get.TakeTime(NowAnew());
+  if (report_.TakesTime()) get.TakeTime(ReadClock());
   new_.PushBack(get);
   Started(static_cast<Operation&>(get));
 }

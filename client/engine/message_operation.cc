@@ -158,7 +158,7 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     case rdma::Opcode::kResponse:
     case rdma::Opcode::kRefused:
     case rdma::Opcode::kWelcome:
-    case rdma::Opcode::kGoodbye:
+    case rdma::Opcode::kDisconnectNotice:
     case rdma::Opcode::kGet:
     case rdma::Opcode::kHints:
     case rdma::Opcode::kReport:

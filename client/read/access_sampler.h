@@ -4,7 +4,7 @@
 // goes out anyway. If none does for long, notes are thinned out instead of growing: they stay an
 // even sample of all hits since they were last taken.
 //
-//   HitSampler sampler(seed);
+//   AccessSampler sampler(seed);
 //   sampler.set_on(welcome.wants_hints);
 //   if (sampler.Hit()) sampler.Note(hint);       // at each hit
 //   Send(sampler.notes()); sampler.Clear();
@@ -22,15 +22,15 @@
 
 namespace osprey::client {
 
-class HitSampler {
+class AccessSampler {
  public:
-  // Chosen by tests/benchmarks/evict_benchmark: with 1 of 8 the hit ratio is 2 points above exact LRU's, at
-  // three bytes a miss; with 1 of 16 it is 1 point above.
+  // Chosen by tests/benchmarks/evict_benchmark: with 1 of 8 the hit ratio is 2 points above exact
+  // LRU's, at three bytes a miss; with 1 of 16 it is 1 point above.
   static constexpr uint32_t kStride = 8;
   static constexpr size_t kNotesMax = 512;
   static constexpr uint32_t kStrideMax = uint32_t{1} << 20;
 
-  explicit HitSampler(uint64_t seed, uint32_t stride = kStride)
+  explicit AccessSampler(uint64_t seed, uint32_t stride = kStride)
       : stride_least_(stride), sample_(seed, stride) {}
 
   // Off: nothing is noted.

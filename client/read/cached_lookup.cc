@@ -4,8 +4,8 @@
 
 namespace osprey::client {
 
-void KeyLookup::Prepare(PartitionMaps& maps, absl::string_view key,
-                        const index::LookupOptions& options) {
+void CachedLookup::Prepare(PartitionMaps& maps, absl::string_view key,
+                           const index::LookupOptions& options) {
   key_ = key;
   options_ = options;
   hash_ = index::HashKey(key, maps.hash_seed());
@@ -14,7 +14,7 @@ void KeyLookup::Prepare(PartitionMaps& maps, absl::string_view key,
   place_ = {window_.offset == 0 ? 0 : partition_->offset + window_.offset, hash_.fingerprint()};
 }
 
-KeyLookup::Step KeyLookup::Begin() {
+CachedLookup::Step CachedLookup::Begin() {
   hint_ = context_.cache.Find(place_);
   if (hint_ == 0 && window_.generation != 0) {
     Step step;
@@ -28,8 +28,8 @@ KeyLookup::Step KeyLookup::Begin() {
   return lookup_->Start(hint_);
 }
 
-KeyLookup::Step KeyLookup::BeginAt(uint64_t slot, absl::string_view key,
-                                   const index::LookupOptions& options) {
+CachedLookup::Step CachedLookup::BeginAt(uint64_t slot, absl::string_view key,
+                                         const index::LookupOptions& options) {
   hint_ = slot;
   key_ = key;
   options_ = options;
@@ -38,21 +38,21 @@ KeyLookup::Step KeyLookup::BeginAt(uint64_t slot, absl::string_view key,
   return lookup_->Start(slot);
 }
 
-index::Glance KeyLookup::Glance(index::ByteSpan bytes) {
-  assert(Glances());
-  index::Glance glance(bytes, window_, partition_->map.incarnation(), key_);
-  if (!glance.hit()) return glance;
-  for (const index::SlotSeen& seen : glance.slots_seen()) {
+index::InlineProbe CachedLookup::InlineProbe(index::ByteSpan bytes) {
+  assert(InlineProbes());
+  index::InlineProbe inline_probe(bytes, window_, partition_->map.incarnation(), key_);
+  if (!inline_probe.hit()) return inline_probe;
+  for (const index::SlotSeen& seen : inline_probe.slots_seen()) {
     context_.cache.Saw(partition_->offset + seen.line, seen.slot);
   }
   if (context_.sampler.Hit()) {
-    Sample({index::WordKind::kInline, hash_.fingerprint(), 0, glance.line()});
+    Sample({index::WordKind::kInline, hash_.fingerprint(), 0, inline_probe.line()});
   }
-  return glance;
+  return inline_probe;
 }
 
-KeyLookup::Step KeyLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time) {
-  if (Glances()) {
+CachedLookup::Step CachedLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time) {
+  if (InlineProbes()) {
     // The lookup requests the READ that has just been made.
     Open();
     [[maybe_unused]] const Step first = lookup_->Start(/*hint=*/0);
@@ -63,15 +63,15 @@ KeyLookup::Step KeyLookup::Resume(index::ByteSpan bytes, index::Lookup::TimeOfRe
   return step;
 }
 
-KeyLookup::Step KeyLookup::FinishValue() {
+CachedLookup::Step CachedLookup::FinishValue() {
   const Step step = lookup_->FinishValue();
   Learn(step);
   return step;
 }
 
 // Caches all slots of a READ, of this key and of its neighbours: each may save a READ later.
-void KeyLookup::Learn(const Step& step) {
-  SlotCache& cache = context_.cache;
+void CachedLookup::Learn(const Step& step) {
+  LocationCache& cache = context_.cache;
   const bool misled = lookup_->counters().stale_hints != 0;
   if (misled && hint_ != 0) cache.Failed(place_, hint_), hint_ = 0;
   for (const index::SlotSeen& seen : lookup_->slots_seen())
@@ -88,12 +88,12 @@ void KeyLookup::Learn(const Step& step) {
 }
 
 // `access`: still without the partition's number.
-void KeyLookup::Sample(index::AccessHint access) {
+void CachedLookup::Sample(index::AccessHint access) {
   access.partition = partition_->number;
   context_.sampler.Note(access.Pack());
 }
 
-void KeyLookup::Drop() {
+void CachedLookup::Drop() {
   if (!lookup_.has_value()) return;
   const index::LookupCounters& counters = lookup_->counters();
   context_.counters.torn += counters.torn;

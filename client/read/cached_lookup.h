@@ -1,7 +1,7 @@
 // The lookup of one key. It begins at the location that earlier GETs have cached, and its READs
 // update the cache for later ones.
 //
-//   KeyLookup lookup(context);
+//   CachedLookup lookup(context);
 //   lookup.Prepare(maps, key, options);              // sets the start
 //   step = lookup.Begin();                           // then as index::Lookup, until it is done
 //   step = lookup.Resume(bytes, time) …
@@ -34,15 +34,15 @@ namespace osprey::client {
 // Shared by all GETs of one client.
 struct GetContext {
   Counters& counters;
-  SlotCache& cache;
-  HitSampler& sampler;
+  LocationCache& cache;
+  AccessSampler& sampler;
 };
 
-class KeyLookup {
+class CachedLookup {
  public:
   using Step = index::Lookup::Step;
 
-  explicit KeyLookup(GetContext& context) : context_(context) {}
+  explicit CachedLookup(GetContext& context) : context_(context) {}
 
   // Takes the maps of the present connection. They and `key` must stay valid until Drop.
   void Prepare(PartitionMaps& maps, absl::string_view key, const index::LookupOptions& options);
@@ -60,8 +60,8 @@ class KeyLookup {
 
   // Instead of Resume for the first READ, if that is of the window. A hit ends the lookup. Any
   // other result has no effect, and Resume takes the same bytes.
-  bool Glances() const { return !lookup_.has_value(); }
-  index::Glance Glance(index::ByteSpan bytes);
+  bool InlineProbes() const { return !lookup_.has_value(); }
+  index::InlineProbe InlineProbe(index::ByteSpan bytes);
   // As index::Lookup's.
   Step Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time);
   void TakeValue(index::ByteSpan piece) { lookup_->TakeValue(piece); }
@@ -85,15 +85,15 @@ class KeyLookup {
   index::LookupOptions options_;
   index::KeyHash hash_;
   MappedPartition* partition_ = nullptr;
-  index::RegionMap::Window window_;
-  SlotCache::Place place_;
+  index::DirectoryCache::Window window_;
+  LocationCache::Place place_;
   uint64_t hint_ = 0;  // with which the lookup began
   // Empty during the first READ of the window, for which an inline probe usually suffices.
   std::optional<index::Lookup> lookup_;
 };
 
 // The rest of a hit's time to live when it was READ.
-inline absl::Duration TtlOf(const KeyLookup::Step& hit) {
+inline absl::Duration TtlOf(const CachedLookup::Step& hit) {
   return TtlOf(hit.expiry_ns, hit.landed_ns);
 }
 

@@ -20,22 +20,22 @@ std::string TextOf(index::ByteSpan bytes) {
 
 }  // namespace
 
-bool GetGroups::HasRoom(const ReadBatches::Source& source, size_t count) {
+bool GetBatches::HasRoom(const ReadBatches::Source& source, size_t count) {
   if (transport_.ReadRoom(source.connection) < count) return false;
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(groups_.size()));
     groups_.push_back(std::make_unique<Group>());
     for (Member& member : groups_.back()->members)
-      member.lookup = std::make_unique<KeyLookup>(context_);
+      member.lookup = std::make_unique<CachedLookup>(context_);
   }
   Buffer& buffer = groups_[free_.back()]->buffer;
   if (!buffer.valid()) buffer = buffers_.Take(kGetsMax * kReadBytesMax);
   return buffer.valid();
 }
 
-void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
-                      const GroupedCall& call, absl::Span<const GroupedGet> gets, absl::Time now,
-                      Owner& owner) {
+void GetBatches::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
+                       const GroupedCall& call, absl::Span<const GroupedGet> gets, absl::Time now,
+                       Owner& owner) {
   assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
   const uint32_t number = free_.back();
   free_.pop_back();
@@ -57,12 +57,12 @@ void GetGroups::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
 
 // For a lookup without an answer: another READ of the group, if that suffices and fits its buffer.
 // Otherwise an operation.
-void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& member,
-                       const KeyLookup::Step& step, Owner& owner) {
+void GetBatches::Follow(const ReadBatches::Source& source, Group& group, Member& member,
+                        const CachedLookup::Step& step, Owner& owner) {
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
                      step.length <= std::min(kReadBytesMax, source.read_bytes_max);
   if (!reads) {
-    owner.GoOn(group.call, member.get, member.lookup, step);
+    owner.Continue(group.call, member.get, member.lookup, step);
     member.get.answer = nullptr;
     return;
   }
@@ -70,8 +70,8 @@ void GetGroups::Follow(const ReadBatches::Source& source, Group& group, Member& 
   if (Member& place = group.members[group.reading++]; &place != &member) std::swap(place, member);
 }
 
-void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
-                     Owner& owner) {
+void GetBatches::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
+                      Owner& owner) {
   Group& group = *groups_[number];
   if (group.reading == 0) return Free(number);
   std::byte* const buffer = group.buffer.data();
@@ -91,7 +91,7 @@ void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::T
   const absl::Span<const rdma::ReadRequest> chain(chain_.data(), group.reading);
   // The connection has just ended.
   if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
-    BeginAnew(group, owner);
+    Restart(group, owner);
     return Free(number);
   }
   context_.counters.reads += group.reading;
@@ -100,15 +100,15 @@ void GetGroups::Post(const ReadBatches::Source& source, uint32_t number, absl::T
   if (outstanding_++ == 0) progress_at_ = now;
 }
 
-void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
-                     absl::Time now, Owner& owner) {
+void GetBatches::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
+                      absl::Time now, Owner& owner) {
   const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
   assert(number < groups_.size());
   --outstanding_;
   progress_at_ = now;
   Group& group = *groups_[number];
   if (!believe) {
-    BeginAnew(group, owner);
+    Restart(group, owner);
     return Free(number);
   }
   const auto clock = [&] { return owner.ClockSince(group.posted_at); };
@@ -117,14 +117,15 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
   for (size_t i = 0; i < landed; ++i) {
     Member& member = group.members[i];
     const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
-    if (member.lookup->Glances()) {
-      if (const index::Glance glance = member.lookup->Glance(bytes); glance.hit()) {
-        member.get.answer->emplace(
-            Value{TextOf(glance.value()), glance.cas_version(), absl::InfiniteDuration()});
+    if (member.lookup->InlineProbes()) {
+      if (const index::InlineProbe inline_probe = member.lookup->InlineProbe(bytes);
+          inline_probe.hit()) {
+        member.get.answer->emplace(Value{TextOf(inline_probe.value()), inline_probe.cas_version(),
+                                         absl::InfiniteDuration()});
         continue;
       }
     }
-    const KeyLookup::Step step = member.lookup->Resume(bytes, time);
+    const CachedLookup::Step step = member.lookup->Resume(bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
   }
   if (group.reading < landed) {
@@ -139,7 +140,7 @@ void GetGroups::Done(const ReadBatches::Source& source, uint64_t cookie, bool be
   Post(source, number, now, owner);
 }
 
-bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer) {
+bool GetBatches::Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& answer) {
   if (step.kind == index::Lookup::Kind::kMiss) {
     answer = AbsentError();
     return true;
@@ -150,7 +151,7 @@ bool GetGroups::Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answ
 }
 
 // Counts out the answered members, except those that an operation continues.
-void GetGroups::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
+void GetBatches::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
   size_t count = 0;
   size_t hits = 0;
   for (Member& member : answered) {
@@ -171,14 +172,14 @@ void GetGroups::CountOut(Group& group, absl::Span<Member> answered, Owner& owner
   owner.Answered(count);
 }
 
-void GetGroups::BeginAnew(Group& group, Owner& owner) {
+void GetBatches::Restart(Group& group, Owner& owner) {
   for (size_t reading = std::exchange(group.reading, 0), i = 0; i < reading; ++i) {
     group.members[i].lookup->Drop();
-    owner.BeginAnew(group.call, group.members[i].get);
+    owner.Restart(group.call, group.members[i].get);
   }
 }
 
-void GetGroups::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
+void GetBatches::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group->reading == 0 || now < group->call.deadline) continue;
     const absl::Span<Member> late(group->members.data(), std::exchange(group->reading, 0));
@@ -187,7 +188,7 @@ void GetGroups::Expire(absl::Time now, const absl::Status& error, Owner& owner) 
   }
 }
 
-absl::Time GetGroups::NextDeadline() const {
+absl::Time GetBatches::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group->reading > 0) next = std::min(next, group->call.deadline);
@@ -195,7 +196,7 @@ absl::Time GetGroups::NextDeadline() const {
   return next;
 }
 
-void GetGroups::ReleaseBuffers() {
+void GetBatches::ReleaseBuffers() {
   for (uint32_t number : free_) groups_[number]->buffer.Reset();
 }
 

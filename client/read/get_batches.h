@@ -52,13 +52,13 @@ struct GroupedCall {
   absl::Time deadline;
 };
 
-class GetGroups {
+class GetBatches {
  public:
   static constexpr size_t kGetsMax = 16;
   // Longer READs need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
-  GetGroups(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
+  GetBatches(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
       : transport_(transport), buffers_(buffers), context_(context) {}
 
   // What a group leaves to its owner. (No method begins or ends a group.)
@@ -66,10 +66,11 @@ class GetGroups {
    public:
     // An operation continues from that step. The group gets the operation's own, empty lookup in
     // exchange.
-    virtual void GoOn(const GroupedCall& call, const GroupedGet& get,
-                      std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step) = 0;
+    virtual void Continue(const GroupedCall& call, const GroupedGet& get,
+                          std::unique_ptr<CachedLookup>& lookup,
+                          const CachedLookup::Step& step) = 0;
     // An operation starts over: the connection is gone.
-    virtual void BeginAnew(const GroupedCall& call, const GroupedGet& get) = 0;
+    virtual void Restart(const GroupedCall& call, const GroupedGet& get) = 0;
     // This many have their answers, and are counted out; one timed GET is among them.
     virtual void Answered(size_t count) = 0;
     virtual void Timed(absl::Time begun_at) = 0;
@@ -109,7 +110,7 @@ class GetGroups {
 
   struct Member {
     GroupedGet get;
-    std::unique_ptr<KeyLookup> lookup;
+    std::unique_ptr<CachedLookup> lookup;
     index::ReadSpan read;   // in the region
     uint32_t lands_at = 0;  // in the group's buffer
   };
@@ -124,11 +125,11 @@ class GetGroups {
 
   void Free(uint32_t number) { free_.push_back(number); }
   void Follow(const ReadBatches::Source& source, Group& group, Member& member,
-              const KeyLookup::Step& step, Owner& owner);
+              const CachedLookup::Step& step, Owner& owner);
   void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
-  void BeginAnew(Group& group, Owner& owner);
+  void Restart(Group& group, Owner& owner);
   // Whether the step ends the lookup; then it sets `answer`.
-  static bool Answers(const KeyLookup::Step& step, absl::StatusOr<Value>& answer);
+  static bool Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& answer);
   void CountOut(Group& group, absl::Span<Member> answered, Owner& owner);
 
   rdma::Transport& transport_;

@@ -76,7 +76,7 @@ void GetOperation::Begin(uint64_t read_bytes_max) {
   Follow(lookup_->Begin());
 }
 
-void GetOperation::TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,
+void GetOperation::TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
                             uint64_t read_bytes_max) {
   assert(state_ == State::kNew && measured_bytes_ == 0);
   std::swap(lookup_, lookup);

@@ -51,7 +51,7 @@ class GetOperation final : public Operation {
   explicit GetOperation(GetContext& context)
       : Operation(Type::kGet),
         counters_(context.counters),
-        lookup_(std::make_unique<KeyLookup>(context)) {}
+        lookup_(std::make_unique<CachedLookup>(context)) {}
 
   // kDone -> `kNew`. Without `want_value` the answer's bytes stay empty.
   using Done = std::variant<Client::GetCallback, Client::ExistsCallback, Client::GetIntoCallback,
@@ -72,7 +72,7 @@ class GetOperation final : public Operation {
   void Prefetch() const;
   // `kNew` -> as Landed: continues a lookup of this key that a group began, at its last step. The
   // group gets the operation's own, empty lookup in exchange.
-  void TakeOver(std::unique_ptr<KeyLookup>& lookup, const KeyLookup::Step& step,
+  void TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
                 uint64_t read_bytes_max);
   // `kNew` -> kToRead (or kToAsk). READs are no longer than `read_bytes_max`, because no value is
   // longer.
@@ -153,7 +153,7 @@ class GetOperation final : public Operation {
   void Count();
 
   Counters& counters_;
-  std::unique_ptr<KeyLookup> lookup_;
+  std::unique_ptr<CachedLookup> lookup_;
   State state_ = State::kDone;
   bool want_value_ = true;
   uint32_t measured_bytes_ = 0;  // 0: a GET

@@ -18,7 +18,7 @@ uint64_t SecondOf(uint64_t home) { return home + index::kLineBytes; }
 
 }  // namespace
 
-SlotCache::SlotCache(uint64_t bytes_max) {
+LocationCache::LocationCache(uint64_t bytes_max) {
   if (bytes_max < kSetBytes) return;
   const uint64_t bytes = std::bit_floor(bytes_max);
   // Mapped, not allocated: unused pages take no memory.
@@ -31,25 +31,25 @@ SlotCache::SlotCache(uint64_t bytes_max) {
   set_count_ = bytes / kSetBytes;
 }
 
-SlotCache::~SlotCache() {
+LocationCache::~LocationCache() {
   if (on()) munmap(sets_, bytes());
 }
 
 // Returns the pages to the system; they then read as zeros, that is, empty.
-void SlotCache::Clear() {
+void LocationCache::Clear() {
   if (on() && madvise(sets_, bytes(), MADV_DONTNEED) != 0) std::memset(sets_, 0, bytes());
 }
 
 // Lines are 128 bytes apart and fingerprints dense. A multiplication by a large odd number (2^64
 // divided by the golden ratio) spreads every bit of both to the high ones.
-SlotCache::Set& SlotCache::SetOf(uint64_t line, uint32_t fingerprint) const {
+LocationCache::Set& LocationCache::SetOf(uint64_t line, uint32_t fingerprint) const {
   assert(on());
   const uint64_t mixed =
       (line / index::kLineBytes << 16 ^ fingerprint) * uint64_t{0x9E3779B97F4A7C15};
   return sets_[(mixed ^ mixed >> 32) * uint64_t{0x9E3779B97F4A7C15} >> 24 & (set_count_ - 1)];
 }
 
-uint64_t* SlotCache::Locate(Set& set, uint32_t fingerprint) {
+uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
   for (uint64_t& entry : set.ways) {
     if (StateOf(entry) == State::kEmpty) return nullptr;  // empty entries are behind all others
     if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;
@@ -57,13 +57,13 @@ uint64_t* SlotCache::Locate(Set& set, uint32_t fingerprint) {
   return nullptr;
 }
 
-void SlotCache::MoveToFront(Set& set, uint64_t* entry) {
+void LocationCache::MoveToFront(Set& set, uint64_t* entry) {
   const uint64_t moved = *entry;
   std::memmove(set.ways + 1, set.ways, static_cast<size_t>(entry - set.ways) * sizeof(uint64_t));
   set.ways[0] = moved;
 }
 
-void SlotCache::Erase(Set& set, uint32_t fingerprint) {
+void LocationCache::Erase(Set& set, uint32_t fingerprint) {
   uint64_t* const entry = Locate(set, fingerprint);
   if (entry == nullptr) return;
   uint64_t* const end = set.ways + kWays;
@@ -73,19 +73,19 @@ void SlotCache::Erase(Set& set, uint32_t fingerprint) {
 
 // `slot` is the item's present place. An entry with another place keeps its state, because the
 // state counts the moves of the key between two observations.
-void SlotCache::Note(uint64_t& entry, uint64_t slot) {
+void LocationCache::Note(uint64_t& entry, uint64_t slot) {
   State state = StateOf(entry);
   if (state == State::kFailing && SamePlace(entry, slot)) state = State::kFailedOnce;
   entry = WithState(slot, state);
 }
 
-void SlotCache::Prefetch(Place place) const {
+void LocationCache::Prefetch(Place place) const {
   if (!on() || place.home == 0) return;
   for (const uint64_t line : {place.home, SecondOf(place.home)})
     __builtin_prefetch(&SetOf(line, place.fingerprint));
 }
 
-uint64_t SlotCache::Find(Place place) const {
+uint64_t LocationCache::Find(Place place) const {
   if (!on() || place.home == 0) return 0;
   for (const uint64_t line : {place.home, SecondOf(place.home)}) {
     const uint64_t* const entry = Locate(SetOf(line, place.fingerprint), place.fingerprint);
@@ -96,7 +96,7 @@ uint64_t SlotCache::Find(Place place) const {
   return 0;
 }
 
-void SlotCache::Worked(Place place, uint64_t slot) {
+void LocationCache::Worked(Place place, uint64_t slot) {
   if (!on() || place.home == 0) return;
   for (const uint64_t line : {place.home, SecondOf(place.home)}) {
     Set& set = SetOf(line, place.fingerprint);
@@ -107,7 +107,7 @@ void SlotCache::Worked(Place place, uint64_t slot) {
   }
 }
 
-void SlotCache::Failed(Place place, uint64_t slot) {
+void LocationCache::Failed(Place place, uint64_t slot) {
   if (!on() || place.home == 0) return;
   for (const uint64_t line : {place.home, SecondOf(place.home)}) {
     uint64_t* const entry = Locate(SetOf(line, place.fingerprint), place.fingerprint);
@@ -117,7 +117,7 @@ void SlotCache::Failed(Place place, uint64_t slot) {
   }
 }
 
-void SlotCache::Saw(uint64_t line, uint64_t slot) {
+void LocationCache::Saw(uint64_t line, uint64_t slot) {
   if (!on()) return;
   const uint32_t fingerprint = index::Slot::Unpack(slot).fingerprint;
   Set& set = SetOf(line, fingerprint);
@@ -133,7 +133,7 @@ void SlotCache::Saw(uint64_t line, uint64_t slot) {
   }
 }
 
-void SlotCache::Used(Place place, uint64_t line, uint64_t slot) {
+void LocationCache::Used(Place place, uint64_t line, uint64_t slot) {
   if (!on() || place.home == 0) return;
   Set& set = SetOf(line, place.fingerprint);
   uint64_t* const entry = Locate(set, place.fingerprint);
@@ -144,7 +144,7 @@ void SlotCache::Used(Place place, uint64_t line, uint64_t slot) {
   if (&other_set != &set) Erase(other_set, place.fingerprint);
 }
 
-void SlotCache::Wrote(Place place, uint64_t slot) {
+void LocationCache::Wrote(Place place, uint64_t slot) {
   if (!on() || place.home == 0) return;
   bool known = false;
   for (const uint64_t line : {place.home, SecondOf(place.home)}) {

@@ -1,7 +1,7 @@
 // The location cache: the last known places of items. A hint from it saves a GET the READ of the
 // window.
 //
-//   SlotCache cache(16 << 20);
+//   LocationCache cache(16 << 20);
 //   hint = cache.Find({home, fingerprint});          // 0: none
 //   cache.Saw(line, slot);                           // a window held it, of any key
 //   cache.Used({home, fingerprint}, line, slot);     // and it led to this key
@@ -40,7 +40,7 @@
 
 namespace osprey::client {
 
-class SlotCache {
+class LocationCache {
  public:
   static constexpr size_t kWays = 8;
   static constexpr uint64_t kSetBytes = kWays * sizeof(uint64_t);
@@ -54,10 +54,10 @@ class SlotCache {
 
   // Uses the largest power of two of bytes up to `bytes_max`; below kSetBytes it stays empty. It
   // reserves the memory now and commits it as it is used.
-  explicit SlotCache(uint64_t bytes_max);
-  ~SlotCache();
-  SlotCache(const SlotCache&) = delete;
-  SlotCache& operator=(const SlotCache&) = delete;
+  explicit LocationCache(uint64_t bytes_max);
+  ~LocationCache();
+  LocationCache(const LocationCache&) = delete;
+  LocationCache& operator=(const LocationCache&) = delete;
 
   // Prefetches the cache lines for Find: the cache is larger than the CPU's. Several keys
   // prefetched at once cost as much as one.

@@ -12,13 +12,13 @@ PartitionMaps::PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32
     const index::PartitionSpan span = index::SpanOfPartition(region_bytes, partitions, i);
     partitions_.push_back(
         {i, span.offset,
-         index::RegionMap(index::IncarnationOfPartition(incarnation, i), span.bytes)});
+         index::DirectoryCache(index::IncarnationOfPartition(incarnation, i), span.bytes)});
   }
 }
 
 absl::Status PartitionMaps::Apply(index::ByteSpan bytes) {
   assert(!ready());
-  index::RegionMap& map = partitions_[next_].map;
+  index::DirectoryCache& map = partitions_[next_].map;
   if (absl::Status status = map.Apply(bytes); !status.ok()) {
     if (count() == 1) return status;
     return absl::DataLossError(absl::StrCat("partition ", next_, ": ", status.message()));

@@ -1,5 +1,5 @@
-// The client's copy of the directories of all partitions of a server's region (index/layout/partitions.h),
-// one index::RegionMap each. Every READ starts from them.
+// The client's copy of the directories of all partitions of a server's region
+// (index/layout/partitions.h), one index::DirectoryCache each. Every READ starts from them.
 //
 // Offsets in maps, lines and slots are from the start of their partition, those of READs from the
 // start of the region. The code that posts a READ adds MappedPartition::offset. No other code
@@ -23,9 +23,9 @@ namespace osprey::client {
 struct MappedPartition {
   uint32_t number;
   uint64_t offset;  // in the region
-  index::RegionMap map;
+  index::DirectoryCache map;
 
-  // The offset of the key's home line in the region; 0: not known (RegionMap::HomeOf).
+  // The offset of the key's home line in the region; 0: not known (DirectoryCache::HomeOf).
   uint64_t HomeOf(index::KeyHash hash) const {
     const uint64_t home = map.HomeOf(hash);
     return home == 0 ? 0 : offset + home;
@@ -40,13 +40,13 @@ struct MappedPartition {
 class PartitionMaps {
  public:
   // The values are those of the server's Welcome. REQUIRES: IsPartitionCount(partitions), and that
-  // each partition has space for a RegionMap's header and first page.
+  // each partition has space for a DirectoryCache's header and first page.
   PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32_t partitions);
 
   // True once all maps are.
   bool ready() const { return next_ == partitions_.size(); }
-  // The next READ while not ready(), from the start of the region; then its bytes, as in RegionMap.
-  // Errors: also DATA_LOSS if the partitions do not hash alike.
+  // The next READ while not ready(), from the start of the region; then its bytes, as in
+  // DirectoryCache. Errors: also DATA_LOSS if the partitions do not hash alike.
   index::ReadSpan NextRead() const { return partitions_[next_].NextRead(); }
   absl::Status Apply(index::ByteSpan bytes);
 

@@ -29,9 +29,9 @@ void Fetch(absl::Span<const std::byte* const> items) {
 
 }  // namespace
 
-size_t MappedGets::Answer(const ReadBatches::Source& source, rdma::Bytes region,
-                          PartitionMaps& maps, absl::Span<GroupedGet> gets, absl::Time deadline,
-                          GetGroups::Owner& owner) {
+size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region,
+                           PartitionMaps& maps, absl::Span<GroupedGet> gets, absl::Time deadline,
+                           GetBatches::Owner& owner) {
   assert(gets.size() <= kGetsMax);
   if (!buffer_.valid()) buffer_ = buffers_.Take(kGetsMax * kReadBytesMax);
   if (!buffer_.valid()) return gets.size();
@@ -42,13 +42,13 @@ size_t MappedGets::Answer(const ReadBatches::Source& source, rdma::Bytes region,
   size_t answered = 0;
   const std::byte* landed = buffer_.data();
   for (size_t i = 0; i < gets.size(); ++i) {
-    const index::Sighting& sighting = members_[i].sighting;
-    if (sighting.seen() && Judge(members_[i], landed, gets[i])) {
+    const index::MappedProbe& mapped_probe = members_[i].mapped_probe;
+    if (mapped_probe.seen() && Judge(members_[i], landed, gets[i])) {
       answered_[answered++] = gets[i];
     } else {
       gets[left++] = gets[i];
     }
-    landed += sighting.read().length;
+    landed += mapped_probe.read().length;
   }
   Counters& counters = context_.counters;
   counters.reads += reads;
@@ -64,8 +64,8 @@ size_t MappedGets::Answer(const ReadBatches::Source& source, rdma::Bytes region,
 }
 
 // Appends the READ of each GET to chain_, one behind the other in the buffer. Returns their number.
-size_t MappedGets::Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
-                        absl::Span<const GroupedGet> gets) {
+size_t ShmFastPath::Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+                         absl::Span<const GroupedGet> gets) {
   const bool fetches = gets.size() > 1;  // prefetching does not help a single GET
   std::array<const std::byte*, kGetsMax> windows;
   for (size_t i = 0; i < gets.size(); ++i) {
@@ -84,12 +84,12 @@ size_t MappedGets::Look(const ReadBatches::Source& source, rdma::Bytes region, P
   for (size_t i = 0; i < gets.size(); ++i) {
     Member& member = members_[i];
     assert(windows[i] + index::kWindowBytes <= region.data() + region.size());
-    if (!member.sighting.Look(windows[i], member.partition->map, member.window, member.hash,
-                              gets[i].key, kReadBytesMax))
+    if (!member.mapped_probe.Look(windows[i], member.partition->map, member.window, member.hash,
+                                  gets[i].key, kReadBytesMax))
       continue;
-    const index::ReadSpan& span = member.sighting.read();
+    const index::ReadSpan& span = member.mapped_probe.read();
     const uint64_t offset = member.partition->offset + span.offset;
-    if (member.sighting.is_item()) items[item_count++] = region.data() + offset;
+    if (member.mapped_probe.is_item()) items[item_count++] = region.data() + offset;
     rdma::ReadRequest& read = chain_[reads++];
     read.remote_address = source.region.address + offset;
     read.remote_key = source.region.key;
@@ -100,13 +100,13 @@ size_t MappedGets::Look(const ReadBatches::Source& source, rdma::Bytes region, P
   return reads;
 }
 
-bool MappedGets::Judge(const Member& member, const std::byte* landed, const GroupedGet& get) {
-  const index::ByteSpan bytes(landed, member.sighting.read().length);
-  const index::Sighting::Found found =
-      member.sighting.Judge(bytes, member.partition->map.incarnation(), get.key);
+bool ShmFastPath::Judge(const Member& member, const std::byte* landed, const GroupedGet& get) {
+  const index::ByteSpan bytes(landed, member.mapped_probe.read().length);
+  const index::MappedProbe::Found found =
+      member.mapped_probe.Judge(bytes, member.partition->map.incarnation(), get.key);
   if (!found.hit) return false;
   if (context_.sampler.Hit()) {
-    index::AccessHint access = member.sighting.access(member.hash);
+    index::AccessHint access = member.mapped_probe.access(member.hash);
     access.partition = member.partition->number;
     context_.sampler.Note(access.Pack());
   }

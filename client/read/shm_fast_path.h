@@ -32,20 +32,20 @@
 
 namespace osprey::client {
 
-class MappedGets {
+class ShmFastPath {
  public:
-  static constexpr size_t kGetsMax = GetGroups::kGetsMax;
+  static constexpr size_t kGetsMax = GetBatches::kGetsMax;
   // Longer items need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
-  MappedGets(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
+  ShmFastPath(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
       : transport_(transport), buffers_(buffers), context_(context) {}
 
   // Answers those of `gets` that it finds, and counts them. The others, of which nothing is known,
   // come first afterwards, in their order; returns their number. `region` is the View of
   // source.region. REQUIRES: at most kGetsMax.
   size_t Answer(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
-                absl::Span<GroupedGet> gets, absl::Time deadline, GetGroups::Owner& owner);
+                absl::Span<GroupedGet> gets, absl::Time deadline, GetBatches::Owner& owner);
   // Releases its buffer until the next Answer.
   void ReleaseBuffer() { buffer_.Reset(); }
 
@@ -53,8 +53,8 @@ class MappedGets {
   struct Member {
     index::KeyHash hash;
     const MappedPartition* partition = nullptr;
-    index::RegionMap::Window window;
-    index::Sighting sighting;
+    index::DirectoryCache::Window window;
+    index::MappedProbe mapped_probe;
   };
 
   size_t Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,

@@ -16,7 +16,7 @@ constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
 
 // A sum of bijections, each of one word. A change of one word alone changes the sum.
 uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
-  const bool without_cas = Seeded(SeededBug::kChecksumWithoutVersion);
+  const bool without_cas = IsMutant(Mutant::kChecksumWithoutVersion);
   const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
   const uint64_t words = Mix(header.length_word ^ kLengthWordSalt) ^ Mix(cas_word ^ kCasWordSalt);
   return RecordChecksum(words, header.record.version, header.record.tag, place);
@@ -45,11 +45,11 @@ ItemReading JudgeLonger(ByteSpan bytes, ItemTag tag, uint64_t needed, absl::stri
 ItemReading JudgeWhole(ByteSpan record, const ItemHeader& header, ItemTag tag,
                        absl::string_view key) {
   ItemReading reading;
-  if (tag.state != ItemState::kLive && !Seeded(SeededBug::kStateNotCompared)) {
+  if (tag.state != ItemState::kLive && !IsMutant(Mutant::kStateNotCompared)) {
     reading.verdict = ItemVerdict::kDead;
     return reading;
   }
-  if (KeyIn(record, tag) != key && !Seeded(SeededBug::kKeyNotCompared)) {
+  if (KeyIn(record, tag) != key && !IsMutant(Mutant::kKeyNotCompared)) {
     reading.verdict = ItemVerdict::kOther;
     return reading;
   }
@@ -97,7 +97,7 @@ ItemReading ReadItem(ByteSpan bytes, RecordPlace place, absl::string_view key) {
   const uint64_t needed = ItemBytes(tag.key_length, value_length);
   if (needed > bytes.size()) return JudgeLonger(bytes, tag, needed, key);
   const ByteSpan record = bytes.first(needed);
-  if (!Seeded(SeededBug::kNoItemChecksum) && !ItemIsWhole(record, place)) return {};
+  if (!IsMutant(Mutant::kNoItemChecksum) && !ItemIsWhole(record, place)) return {};
   return JudgeWhole(record, header, tag, key);
 }
 

@@ -15,9 +15,9 @@ constexpr uint64_t kHeaderFactor = 0x9e3779b97f4a7c15;
 // Each of the three terms is a bijection of its input, so a change of one term alone always changes
 // the sum.
 uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place) {
-  if (Seeded(SeededBug::kChecksumWithoutVersion)) version = 0;
-  if (Seeded(SeededBug::kChecksumWithoutOffset)) place.offset = 0;
-  if (Seeded(SeededBug::kChecksumWithoutIncarnation)) place.incarnation = 0;
+  if (IsMutant(Mutant::kChecksumWithoutVersion)) version = 0;
+  if (IsMutant(Mutant::kChecksumWithoutOffset)) place.offset = 0;
+  if (IsMutant(Mutant::kChecksumWithoutIncarnation)) place.incarnation = 0;
   const uint64_t header = uint64_t{tag} << 32 | version;
   return contents_hash ^ header * kHeaderFactor ^ Mix(place.offset ^ place.incarnation);
 }

@@ -2,8 +2,8 @@
 // constant and empty, and the compiler removes the calls.
 //
 // The libraries of this module are built twice (index/BUILD): `//index/writer`, and for tests
-// `//index/writer:writer_hooked`, with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer before every
-// store into the region, so that a test can run readers between any two stores of a write. On
+// `//index/writer:writer_hooked`, with OSPREY_INDEX_TEST_HOOKS. The latter calls an observer before
+// every store into the region, so that a test can run readers between any two stores of a write. On
 // demand it also makes the mistakes that the rules of index/README.md exclude, so that a test can
 // show that it detects them.
 
@@ -19,29 +19,29 @@ namespace osprey::index {
 
 class Table;
 
-// Each is one mistake, with the rule that it breaks. tests/simulation/mutation_test.cc runs them all in the
-// simulation. tests/index/index_mutants_test.cc runs most of them on the table alone.
-enum class SeededBug {
+// Each is one mistake, with the rule that it breaks. tests/simulation/mutation_test.cc runs them
+// all in the simulation. tests/index/index_mutants_test.cc runs most of them on the table alone.
+enum class Mutant {
   kNone,
   // Writers.
-  kNewItemLiveBeforeOldIsDead,  // W2
-  kNoDeadMarkOnUpdate,          // W2
-  kNoDeadMarkOnDelete,          // W2
-  kNoDeadMarkOnPromotion,       // W2
-  kSlotClearedBeforeDeadMark,   // W2, delete
-  kMoveInsideWindow,            // W3
-  kMoveFromWindowToChain,       // W3
-  kPullBackIntoSecondLine,      // W3
-  kChainSourceClearedFirst,     // W3
-  kMiddleOfChainUnlinked,       // W3: a line that is not the chain's last is unlinked and reused
-  kDirectoryBeforeCopy,         // W7: the directory names the halves while their lines are empty
-  kOldLinesNotPoisoned,         // W7
-  kGenerationKeptOnReuse,       // W7: a unit has the same generation in all its uses
-  kWriteDuringSplit,            // W7: between the copy and its publication
-  kNoDeadMarkOnMove,            // W2, compaction
-  kChangedItemMoved,            // W2, compaction: the copy is of the item before a write
-  kExpiryIgnored,               // R8, server: an expired key counts as present
-  kNoSecondLook,  // R8, server: a key's life is extended without the second clock read
+  kNewItemLiveBeforeOldIsDead,      // W2
+  kNoDeadMarkOnUpdate,              // W2
+  kNoDeadMarkOnDelete,              // W2
+  kNoDeadMarkOnPromotion,           // W2
+  kSlotClearedBeforeDeadMark,       // W2, delete
+  kMoveInsideWindow,                // W3
+  kMoveFromWindowToChain,           // W3
+  kMoveFromOverflowIntoSecondLine,  // W3
+  kChainSourceClearedFirst,         // W3
+  kMiddleOfChainUnlinked,  // W3: a line that is not the chain's last is unlinked and reused
+  kDirectoryBeforeCopy,    // W7: the directory names the halves while their lines are empty
+  kOldLinesNotPoisoned,    // W7
+  kGenerationKeptOnReuse,  // W7: a unit has the same generation in all its uses
+  kWriteDuringSplit,       // W7: between the copy and its publication
+  kNoDeadMarkOnMove,       // W2, compaction
+  kChangedItemMoved,       // W2, compaction: the copy is of the item before a write
+  kExpiryIgnored,          // R8, server: an expired key counts as present
+  kNoSecondLook,           // R8, server: a key's life is extended without the second clock read
   // Both sides: input that the checksum does not cover.
   kNoItemChecksum,
   // Neither the record's version nor an item's cas version, which would replace it.
@@ -52,7 +52,7 @@ enum class SeededBug {
   kDeadIsMiss,                  // R1
   kKeyNotCompared,              // validation
   kPiecesNotVerified,           // validation, of a value that is READ in pieces
-  kSightingBelieved,            // validation, of a line found by the mapped probe
+  kMappedProbeTrusted,          // validation, of a line found by the mapped probe
   kScanNotConfirmed,            // Scan: followed lines may have changed
   kStateNotCompared,            // validation
   kFingerprintNotConfirmed,     // R2
@@ -89,7 +89,7 @@ class StoreObserver {
 
 // Process-wide, for tests of one thread.
 inline StoreObserver* store_observer = nullptr;
-inline SeededBug seeded_bug = SeededBug::kNone;
+inline Mutant seeded_bug = Mutant::kNone;
 
 // Compaction continues even if no space is needed.
 inline bool compaction_forced = false;
@@ -117,7 +117,7 @@ inline uint32_t EvictionsForced() { return evictions_forced; }
 inline void ObserveEviction(absl::string_view key) {
   if (store_observer != nullptr) store_observer->BeforeEviction(key);
 }
-inline bool Seeded(SeededBug bug) { return seeded_bug == bug; }
+inline bool IsMutant(Mutant bug) { return seeded_bug == bug; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
 }
@@ -125,7 +125,7 @@ inline void ObserveFirstWord() {
   if (store_observer != nullptr) store_observer->BeforeFirstWord();
 }
 inline void ObserveCopiedHalves(Table& table) {
-  if (store_observer != nullptr && Seeded(SeededBug::kWriteDuringSplit)) {
+  if (store_observer != nullptr && IsMutant(Mutant::kWriteDuringSplit)) {
     store_observer->BetweenCopyAndPublish(table);
   }
 }
@@ -140,7 +140,7 @@ constexpr uint32_t EvictionsForced() { return 0; }
 constexpr uint64_t CompactionBytesMax(uint64_t shipped) { return shipped; }
 constexpr uint64_t WholeReadBytesMax(uint64_t shipped) { return shipped; }
 constexpr void ObserveEviction(absl::string_view) {}
-constexpr bool Seeded(SeededBug) { return false; }
+constexpr bool IsMutant(Mutant) { return false; }
 constexpr void ObserveStore() {}
 constexpr void ObserveFirstWord() {}
 constexpr void ObserveCopiedHalves(Table&) {}

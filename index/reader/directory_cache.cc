@@ -10,20 +10,22 @@
 
 namespace osprey::index {
 
-RegionMap::RegionMap(uint64_t incarnation, uint64_t region_bytes)
+DirectoryCache::DirectoryCache(uint64_t incarnation, uint64_t region_bytes)
     : incarnation_(incarnation), region_bytes_(region_bytes) {}
 
-ReadSpan RegionMap::PageSpan(uint32_t page) const {
+ReadSpan DirectoryCache::PageSpan(uint32_t page) const {
   return {kDirectoryOffset + page * kDirectoryPageBytes, kDirectoryPageBytes};
 }
 
-uint32_t RegionMap::PageOf(KeyHash hash) const {
+uint32_t DirectoryCache::PageOf(KeyHash hash) const {
   return hash.directory_index(depth_) / kDirectoryEntriesPerPage;
 }
 
-ReadSpan RegionMap::NextRead() const { return header_known_ ? PageSpan(next_page_) : HeaderSpan(); }
+ReadSpan DirectoryCache::NextRead() const {
+  return header_known_ ? PageSpan(next_page_) : HeaderSpan();
+}
 
-absl::Status RegionMap::Apply(ByteSpan bytes) {
+absl::Status DirectoryCache::Apply(ByteSpan bytes) {
   assert(!ready());
   const Taken taken = header_known_ ? TakePage(next_page_, bytes) : TakeHeader(bytes);
   switch (taken) {
@@ -42,7 +44,7 @@ absl::Status RegionMap::Apply(ByteSpan bytes) {
   return absl::InternalError("unreachable");
 }
 
-const char* RegionMap::ProblemOf(const RegionHeader& header) const {
+const char* DirectoryCache::ProblemOf(const RegionHeader& header) const {
   if (header.magic != kRegionMagic) return "magic";
   if (header.layout_version != kLayoutVersion) return "layout_version";
   if (header.incarnation != incarnation_) return "incarnation";
@@ -58,7 +60,7 @@ const char* RegionMap::ProblemOf(const RegionHeader& header) const {
   return nullptr;
 }
 
-RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
+DirectoryCache::Taken DirectoryCache::TakeHeader(ByteSpan bytes) {
   assert(bytes.size() == sizeof(RegionHeader));
   RegionHeader header;
   std::memcpy(&header, bytes.data(), sizeof(header));
@@ -85,7 +87,7 @@ RegionMap::Taken RegionMap::TakeHeader(ByteSpan bytes) {
 // since: it is right, or its generation shows that it is not. But a deeper entry cannot stand for
 // another: its segment serves only the keys of the lower half, and its lines have the right
 // generation. The segment of the other keys is not known then.
-uint64_t RegionMap::EntryOfLowerHalf(uint32_t index) const {
+uint64_t DirectoryCache::EntryOfLowerHalf(uint32_t index) const {
   while (index != 0) {
     const uint32_t top_bit = static_cast<uint32_t>(std::bit_width(index)) - 1;
     index -= 1u << top_bit;
@@ -97,7 +99,7 @@ uint64_t RegionMap::EntryOfLowerHalf(uint32_t index) const {
 }
 
 // The chunk of entry `index`, with room for all its entries of a directory as deep as the map.
-uint64_t* RegionMap::ChunkOf(uint64_t index) {
+uint64_t* DirectoryCache::ChunkOf(uint64_t index) {
   const uint64_t number = index / kEntriesPerChunk;
   if (number >= chunks_.size()) chunks_.resize(number + 1);
   const uint64_t behind = (uint64_t{1} << depth_) - number * kEntriesPerChunk;
@@ -105,7 +107,7 @@ uint64_t* RegionMap::ChunkOf(uint64_t index) {
   return chunks_[number].data();
 }
 
-RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
+DirectoryCache::Taken DirectoryCache::TakePage(uint32_t page, ByteSpan bytes) {
   assert(bytes.size() == kDirectoryPageBytes && page < DirectoryPages(depth_));
   const RecordPlace place{PageSpan(page).offset, incarnation_};
   if (HeaderOf(bytes).tag != kDirectoryPageTag || !RecordIsWhole(bytes, place)) return Taken::kTorn;
@@ -123,7 +125,7 @@ RegionMap::Taken RegionMap::TakePage(uint32_t page, ByteSpan bytes) {
   return Taken::kYes;
 }
 
-bool RegionMap::IsLine(uint64_t offset) const {
+bool DirectoryCache::IsLine(uint64_t offset) const {
   return Contains(offset, kLineBytes) && (offset - units_offset_) % kLineBytes == 0;
 }
 

@@ -27,10 +27,10 @@ inline constexpr int kMapAttemptsMax = 64;
 // Not thread-safe. Valid for one incarnation. Holds 8 bytes a directory entry (a segment of 32
 // KiB) of the pages that were READ and proved valid. A header allocates nothing, whatever depth it
 // claims; a page allocates 8 KiB at most, and 24 B for each 512 entries before it (3 MiB at most).
-class RegionMap {
+class DirectoryCache {
  public:
   // As the server's welcome tells: `region_bytes` is what may be READ, `incarnation` is not 0.
-  RegionMap(uint64_t incarnation, uint64_t region_bytes);
+  DirectoryCache(uint64_t incarnation, uint64_t region_bytes);
 
   // True once the header and every directory page have been read.
   bool ready() const { return ready_; }
@@ -64,7 +64,7 @@ class RegionMap {
  private:
   friend class Lookup;
   friend class Scan;
-  friend class Sighting;
+  friend class MappedProbe;
 
   enum class Taken { kYes, kTorn, kNonsense };
 

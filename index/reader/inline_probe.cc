@@ -5,8 +5,8 @@ namespace osprey::index {
 // A hit satisfies the conditions of Lookup::OnWindow, for the same reason (ARGUMENT.md). The line
 // that holds the key is whole and of the right generation, which suffices. Slots are returned only
 // if the line before it, which was searched first, is valid too.
-Glance::Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t incarnation,
-               absl::string_view key) {
+InlineProbe::InlineProbe(ByteSpan window_bytes, const DirectoryCache::Window& window,
+                         uint64_t incarnation, absl::string_view key) {
   const auto is_believed = [&](uint32_t number) {
     const ByteSpan line_bytes = window_bytes.subspan(number * kLineBytes, kLineBytes);
     return IsOfGeneration(line_bytes, number, window.generation) &&
@@ -28,7 +28,7 @@ Glance::Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t 
   }
 }
 
-bool Glance::Search(LineCursor& cursor, uint64_t line, absl::string_view key) {
+bool InlineProbe::Search(LineCursor& cursor, uint64_t line, absl::string_view key) {
   while (cursor.Next()) {
     if (cursor.HoldsInline(key)) return true;
     if (cursor.kind() == WordKind::kSlot) slots_seen_[slots_seen_count_++] = {line, cursor.head()};

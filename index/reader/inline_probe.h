@@ -2,8 +2,8 @@
 // finds no hit, a Lookup takes the same bytes.
 //
 //   bytes = READ(window.offset, kWindowBytes)
-//   Glance glance(bytes, window, incarnation, key);
-//   if (glance.hit()) … glance.value() …
+//   InlineProbe inline_probe(bytes, window, incarnation, key);
+//   if (inline_probe.hit()) … inline_probe.value() …
 //   else … lookup.Start(); step = lookup.Resume(bytes) …
 
 #ifndef OSPREY_INDEX_READER_INLINE_PROBE_H_
@@ -30,10 +30,10 @@ struct SlotSeen {
 };
 
 // Never reads outside `window_bytes`, a private copy of `window`, which must outlive this.
-class Glance {
+class InlineProbe {
  public:
-  Glance(ByteSpan window_bytes, const RegionMap::Window& window, uint64_t incarnation,
-         absl::string_view key);
+  InlineProbe(ByteSpan window_bytes, const DirectoryCache::Window& window, uint64_t incarnation,
+              absl::string_view key);
 
   // Whether the key is inline in the window; a Lookup would then return the same. False says
   // nothing about the key.
@@ -59,8 +59,8 @@ class Glance {
 // Whether line 0 or 1 of a window belongs to the segment of that window.
 inline bool IsOfGeneration(ByteSpan line_bytes, [[maybe_unused]] uint32_t number,
                            uint32_t generation) {
-  if (Seeded(SeededBug::kGenerationUnchecked)) return true;
-  if (Seeded(SeededBug::kGenerationOfOneLine) && number == 1) return true;
+  if (IsMutant(Mutant::kGenerationUnchecked)) return true;
+  if (IsMutant(Mutant::kGenerationOfOneLine) && number == 1) return true;
   return HeaderOf(line_bytes).tag == generation;
 }
 

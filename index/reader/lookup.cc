@@ -20,10 +20,11 @@ uint64_t LinkOf(ByteSpan line_bytes) {
 
 }  // namespace
 
-Lookup::Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options)
+Lookup::Lookup(DirectoryCache& map, absl::string_view key, uint64_t hint,
+               const LookupOptions& options)
     : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
 
-Lookup::Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+Lookup::Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, uint64_t hint,
                const LookupOptions& options)
     : Lookup(map, key, hash, map.WindowOf(hash), options) {
   hint_ = hint;
@@ -281,8 +282,8 @@ Lookup::Step Lookup::FinishValue() {
       ItemChecksum(value_hasher_->Digest(), head_, {offset_, map_.incarnation()});
   value_hasher_.reset();
   slots_seen_count_ = 0;
-  if (checksum != head_.record.checksum && !Seeded(SeededBug::kNoItemChecksum) &&
-      !Seeded(SeededBug::kPiecesNotVerified)) {
+  if (checksum != head_.record.checksum && !IsMutant(Mutant::kNoItemChecksum) &&
+      !IsMutant(Mutant::kPiecesNotVerified)) {
     return state_ == State::kHint ? TornHint() : TornItem();
   }
   ItemReading item;
@@ -375,7 +376,7 @@ Lookup::Step Lookup::NextCandidate() {
     return ReadSlot(State::kItem, candidates_[candidate_next_].slot);
   if (next_link_ == 0) return Conclude();
   if (searched_count_ == kSearchedMax) return AskServer();  // R4: longer than any chain of a writer
-  if (Seeded(SeededBug::kChainMissConfirmedTooEarly) && !confirmed_early_) {
+  if (IsMutant(Mutant::kChainMissConfirmedTooEarly) && !confirmed_early_) {
     return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
   }
   return Read(State::kChainLine, next_link_, kLineBytes);
@@ -390,14 +391,14 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
     case ItemVerdict::kDead:
       // Neither torn nor a miss: the key was written meanwhile, and its line leads to its present
       // place.
-      if (Seeded(SeededBug::kDeadIsMiss)) return Miss();
+      if (IsMutant(Mutant::kDeadIsMiss)) return Miss();
       return Restart();
     case ItemVerdict::kTorn:
       return TornItem();
     case ItemVerdict::kTooShort:
       return ReadMore(bytes, item.bytes_needed);
     case ItemVerdict::kOther:
-      searched_[candidate.line].doubtful = !Seeded(SeededBug::kFingerprintNotConfirmed);
+      searched_[candidate.line].doubtful = !IsMutant(Mutant::kFingerprintNotConfirmed);
       ++candidate_next_;
       return NextCandidate();
   }
@@ -427,7 +428,7 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
 // READs posted only now, after all others have completed, confirm that.
 Lookup::Step Lookup::Conclude() {
   if (confirmed_early_) return Miss();
-  bool followed = searched_count_ > 2 && !Seeded(SeededBug::kChainMissNotConfirmed);
+  bool followed = searched_count_ > 2 && !IsMutant(Mutant::kChainMissNotConfirmed);
   for (uint32_t i = 0; i < searched_count_; ++i) followed |= searched_[i].doubtful;
   if (!followed) return Miss();
   confirm_next_ = 2;
@@ -470,10 +471,10 @@ Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
   const ByteSpan second = bytes.subspan(kLineBytes);
   bool unchanged = IsUnchanged(searched_[0], bytes) &&
                    (!searched_[1].doubtful || IsUnchanged(searched_[1], second));
-  if (Seeded(SeededBug::kConfirmedBySlot) && searched_count_ == 2) {
+  if (IsMutant(Mutant::kConfirmedBySlot) && searched_count_ == 2) {
     unchanged = CandidatesAreStillIn(0, bytes) && CandidatesAreStillIn(1, second);
   }
-  if (unchanged && Seeded(SeededBug::kChainMissConfirmedTooEarly) && next_link_ != 0) {
+  if (unchanged && IsMutant(Mutant::kChainMissConfirmedTooEarly) && next_link_ != 0) {
     confirmed_early_ = true;
     return NextCandidate();
   }
@@ -489,17 +490,17 @@ Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
 Lookup::Step Lookup::Refresh() {
   if (++refreshes_ > kRefreshesMax) return AskServer();
   torn_in_a_row_ = 0;
-  const ReadSpan span = RegionMap::HeaderSpan();
+  const ReadSpan span = DirectoryCache::HeaderSpan();
   return Read(State::kHeader, span.offset, span.length);
 }
 
 Lookup::Step Lookup::OnHeader(ByteSpan bytes) {
   switch (map_.TakeHeader(bytes)) {
-    case RegionMap::Taken::kTorn:
+    case DirectoryCache::Taken::kTorn:
       return TornLine();
-    case RegionMap::Taken::kNonsense:
+    case DirectoryCache::Taken::kNonsense:
       return AskServer();
-    case RegionMap::Taken::kYes:
+    case DirectoryCache::Taken::kYes:
       break;
   }
   page_ = map_.PageOf(hash_);  // kept: other lookups may deepen the map while this page is READ
@@ -509,11 +510,11 @@ Lookup::Step Lookup::OnHeader(ByteSpan bytes) {
 
 Lookup::Step Lookup::OnPage(ByteSpan bytes) {
   switch (map_.TakePage(page_, bytes)) {
-    case RegionMap::Taken::kTorn:
+    case DirectoryCache::Taken::kTorn:
       return TornLine();
-    case RegionMap::Taken::kNonsense:
+    case DirectoryCache::Taken::kNonsense:
       return AskServer();
-    case RegionMap::Taken::kYes:
+    case DirectoryCache::Taken::kYes:
       break;
   }
   ++counters_.restarts;

@@ -4,7 +4,7 @@
 // takes a private copy of them, and interprets it. index/README.md has its rules (R1, R2 …) and why
 // the answer is linearizable.
 //
-//   RegionMap map(incarnation, region_bytes);            // once per connection
+//   DirectoryCache map(incarnation, region_bytes);            // once per connection
 //   … map.NextRead() / map.Apply(bytes) until map.ready()
 //   Lookup lookup(map, key, hint);
 //   Lookup::Step step = lookup.Start();
@@ -101,11 +101,12 @@ class Lookup {
 
   // `map` must be ready and outlive this; a lookup refreshes it if it is old. `key` must outlive
   // this. `hint` is a slot from an earlier hit or reply, or 0.
-  Lookup(RegionMap& map, absl::string_view key, uint64_t hint, const LookupOptions& options = {});
+  Lookup(DirectoryCache& map, absl::string_view key, uint64_t hint,
+         const LookupOptions& options = {});
   // For callers that have computed these already: `hash` is HashKey(key, map.hash_seed()), and
   // `window` is map.WindowOf(hash), now or earlier.
-  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, const RegionMap::Window& window,
-         const LookupOptions& options = {})
+  Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash,
+         const DirectoryCache::Window& window, const LookupOptions& options = {})
       : map_(map), key_(key), hash_(hash), options_(options), window_(window) {
     assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
   }
@@ -141,7 +142,7 @@ class Lookup {
   const LookupCounters& counters() const { return counters_; }
 
  private:
-  Lookup(RegionMap& map, absl::string_view key, KeyHash hash, uint64_t hint,
+  Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, uint64_t hint,
          const LookupOptions& options);
 
   // The purpose of the READ under way.
@@ -230,7 +231,7 @@ class Lookup {
   // Drops the slots seen in the last READ, which may be wrong.
   void Disbelieve() { slots_seen_count_ = 0; }
   bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
-  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // for a seeded bug
+  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // for a mutant
   Step NextCandidate();
   Step Conclude();
   Step ConfirmNext();
@@ -239,12 +240,12 @@ class Lookup {
   Step Restart();
   Step Refresh();
 
-  RegionMap& map_;
+  DirectoryCache& map_;
   absl::string_view key_;
   KeyHash hash_;
   uint64_t hint_ = 0;
   const LookupOptions options_;
-  RegionMap::Window window_;
+  DirectoryCache::Window window_;
 
   State state_ = State::kDone;
   uint64_t offset_ = 0;  // of the READ under way
@@ -252,7 +253,7 @@ class Lookup {
   int torn_in_a_row_ = 0;
   int restarts_ = 0;
   int refreshes_ = 0;
-  bool confirmed_early_ = false;  // for a seeded bug
+  bool confirmed_early_ = false;  // for a mutant
   bool lengthened_ = false;       // the READ under way is the longer one of an item
   bool head_only_ = false;        // the READ under way is of header and key of a long item
   // Bounds of the last READ, if requested; for a long item, of its head's READ.

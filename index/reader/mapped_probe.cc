@@ -29,9 +29,9 @@ struct KeyBegin {
 
 }  // namespace
 
-bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
-                    const RegionMap::Window& window, KeyHash hash, absl::string_view key,
-                    uint32_t read_bytes_max) {
+bool MappedProbe::Look(const std::byte* window_in_place, const DirectoryCache& map,
+                       const DirectoryCache::Window& window, KeyHash hash, absl::string_view key,
+                       uint32_t read_bytes_max) {
   assert(read_bytes_max >= kLineBytes);
   read_.length = 0;
   if (window.generation == kGenerationNone) return false;
@@ -61,7 +61,7 @@ bool Sighting::Look(const std::byte* window_in_place, const RegionMap& map,
 }
 
 // The slot comes from remote bytes. It is checked here, before the READ of its place.
-bool Sighting::SeeSlot(uint64_t word, const RegionMap& map, uint32_t read_bytes_max) {
+bool MappedProbe::SeeSlot(uint64_t word, const DirectoryCache& map, uint32_t read_bytes_max) {
   const Slot slot = Slot::Unpack(word);
   const uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));
   if (slot.has_expiry || length > read_bytes_max || !map.Contains(slot.offset, length))
@@ -69,7 +69,8 @@ bool Sighting::SeeSlot(uint64_t word, const RegionMap& map, uint32_t read_bytes_
   return See(slot.offset, length, /*is_item=*/true);
 }
 
-Sighting::Found Sighting::Judge(ByteSpan bytes, uint64_t incarnation, absl::string_view key) const {
+MappedProbe::Found MappedProbe::Judge(ByteSpan bytes, uint64_t incarnation,
+                                      absl::string_view key) const {
   assert(seen() && bytes.size() == read_.length);
   const RecordPlace place = {read_.offset, incarnation};
   if (is_item_) {
@@ -81,7 +82,7 @@ Sighting::Found Sighting::Judge(ByteSpan bytes, uint64_t incarnation, absl::stri
   while (cursor.Next()) {
     if (!cursor.HoldsInline(key)) continue;
     const bool believed = IsOfGeneration(bytes, line_, generation_) && RecordIsWhole(bytes, place);
-    if (!believed && !Seeded(SeededBug::kSightingBelieved)) return {};
+    if (!believed && !IsMutant(Mutant::kMappedProbeTrusted)) return {};
     return {true, cursor.value(), InlineHead::Unpack(cursor.head()).cas_version};
   }
   return {};

@@ -1,9 +1,9 @@
 // The mapped probe: for a reader that has the region mapped, finds the likely place of a key by
 // searching its window in place.
 //
-//   if (sighting.Look(window_in_place, map, window, hash, key, read_bytes_max)) {
-//     bytes = READ(sighting.read().offset, sighting.read().length);      // a private copy
-//     found = sighting.Judge(bytes, map.incarnation(), key);
+//   if (mapped_probe.Look(window_in_place, map, window, hash, key, read_bytes_max)) {
+//     bytes = READ(mapped_probe.read().offset, mapped_probe.read().length);      // a private copy
+//     found = mapped_probe.Judge(bytes, map.incarnation(), key);
 //     if (found.hit) … found.value …
 //   }
 //   … otherwise, a Lookup follows …
@@ -27,7 +27,7 @@
 
 namespace osprey::index {
 
-class Sighting {
+class MappedProbe {
  public:
   // The result of Judge. `value` is within the bytes judged.
   struct Found {
@@ -39,8 +39,9 @@ class Sighting {
   // Searches the kWindowBytes at `window_in_place`, which a writer may change meanwhile, and never
   // reads outside them. `window` is map.WindowOf(hash). Items whose READ is longer than
   // `read_bytes_max`, at least kLineBytes, are ignored. Returns seen(). May be called again.
-  bool Look(const std::byte* window_in_place, const RegionMap& map, const RegionMap::Window& window,
-            KeyHash hash, absl::string_view key, uint32_t read_bytes_max);
+  bool Look(const std::byte* window_in_place, const DirectoryCache& map,
+            const DirectoryCache::Window& window, KeyHash hash, absl::string_view key,
+            uint32_t read_bytes_max);
 
   bool seen() const { return read_.length != 0; }
   // The bytes to copy: a line or an item, within the region. REQUIRES for all that follows: seen().
@@ -60,7 +61,7 @@ class Sighting {
     is_item_ = is_item;
     return true;
   }
-  bool SeeSlot(uint64_t word, const RegionMap& map, uint32_t read_bytes_max);
+  bool SeeSlot(uint64_t word, const DirectoryCache& map, uint32_t read_bytes_max);
 
   ReadSpan read_;
   bool is_item_ = false;

@@ -32,7 +32,7 @@ constexpr uint64_t LowBits(uint64_t bits, uint32_t depth) {
 
 }  // namespace
 
-Scan::Scan(RegionMap& map, ScanCursor from, const ScanOptions& options)
+Scan::Scan(DirectoryCache& map, ScanCursor from, const ScanOptions& options)
     : map_(map), options_(options), cursor_(from) {
   assert(map.ready() && !from.at_end() && from.home < kHomesPerSegment);
 }
@@ -101,7 +101,7 @@ bool Scan::Take(const Purpose& purpose, ByteSpan bytes) {
         LineCopy& line = lines_[purpose.index + i];
         const bool unchanged =
             std::memcmp(bytes.data() + i * kLineBytes, &line.header, sizeof(line.header)) == 0;
-        if (line.followed && !unchanged && !Seeded(SeededBug::kScanNotConfirmed))
+        if (line.followed && !unchanged && !IsMutant(Mutant::kScanNotConfirmed))
           line.settled = false;
       }
       return true;
@@ -112,10 +112,10 @@ bool Scan::Take(const Purpose& purpose, ByteSpan bytes) {
       return true;
     }
     case Purpose::Kind::kMap: {
-      const RegionMap::Taken taken =
+      const DirectoryCache::Taken taken =
           page_known_ ? map_.TakePage(purpose.index, bytes) : map_.TakeHeader(bytes);
-      nonsense_ |= taken == RegionMap::Taken::kNonsense;
-      return taken == RegionMap::Taken::kYes;  // torn: READ from the header again
+      nonsense_ |= taken == DirectoryCache::Taken::kNonsense;
+      return taken == DirectoryCache::Taken::kYes;  // torn: READ from the header again
     }
   }
   return false;
@@ -174,7 +174,7 @@ Scan::Step Scan::EndPhase() {
 
 Scan::Step Scan::NextBlock() {
   if (cursor_.at_end() || count_ >= options_.entries_max) return Done();
-  const absl::optional<RegionMap::Segment> segment =
+  const absl::optional<DirectoryCache::Segment> segment =
       map_.SegmentOf(KeyHash{Reversed(cursor_.position)});
   if (!segment.has_value()) return Refresh();
   segment_ = segment->offset;
@@ -237,7 +237,7 @@ Scan::Step Scan::Refresh() {
   wanted_.clear();
   purposes_.clear();
   taken_ = 0;
-  Want(RegionMap::HeaderSpan(), {Purpose::Kind::kMap, 0, 1});
+  Want(DirectoryCache::HeaderSpan(), {Purpose::Kind::kMap, 0, 1});
   Step step = ReadMore();
   step.backoff = refreshes_ - 1;
   return step;

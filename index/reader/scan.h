@@ -97,7 +97,7 @@ class Scan {
   };
 
   // `map` must be ready and outlive this; it is refreshed if it is old. REQUIRES: !from.at_end().
-  Scan(RegionMap& map, ScanCursor from, const ScanOptions& options);
+  Scan(DirectoryCache& map, ScanCursor from, const ScanOptions& options);
 
   Step Start() { return NextBlock(); }
   // `time`: bounds of the server's clock during the step's READs. A key that may or may not have
@@ -185,7 +185,7 @@ class Scan {
   bool BelongsTo(const LineCopy& line, KeyHash hash) const;
   void CountEntries(const std::array<bool, kHomesPerSegment>& settled);
 
-  RegionMap& map_;
+  DirectoryCache& map_;
   const ScanOptions options_;
   ScanCursor cursor_;
   std::vector<ScanEntry> entries_;

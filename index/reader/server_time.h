@@ -33,9 +33,8 @@ enum class Life { kAlive, kExpired, kUnknown };
 // The state of an item with this expiry (0: none), at the instant at which it was current.
 constexpr Life LifeAt(uint64_t expiry_ns, const ServerTimeBounds& time) {
   if (expiry_ns == 0) return Life::kAlive;
-  if (Seeded(SeededBug::kPresentByEarliestTime) && time.earliest_ns < expiry_ns)
-    return Life::kAlive;
-  if (Seeded(SeededBug::kAbsentByLatestTime) && time.latest_ns >= expiry_ns) return Life::kExpired;
+  if (IsMutant(Mutant::kPresentByEarliestTime) && time.earliest_ns < expiry_ns) return Life::kAlive;
+  if (IsMutant(Mutant::kAbsentByLatestTime) && time.latest_ns >= expiry_ns) return Life::kExpired;
   if (time.earliest_ns >= expiry_ns) return Life::kExpired;
   return time.latest_ns < expiry_ns ? Life::kAlive : Life::kUnknown;
 }

@@ -20,7 +20,7 @@ ItemCopy::ItemCopy(RegionWriter& writer, uint64_t from, uint64_t to, uint64_t it
 
 // The version changes with every write at its place.
 bool ItemCopy::unchanged() const {
-  if (Seeded(SeededBug::kChangedItemMoved)) return true;
+  if (IsMutant(Mutant::kChangedItemMoved)) return true;
   const RecordHeader header = writer_->Header(from_);
   return std::memcmp(&header, &original_.record, sizeof(header)) == 0;
 }

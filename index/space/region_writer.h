@@ -37,7 +37,7 @@ namespace osprey::index {
 // clock may have been set back. So the start is as random as the incarnation. It lies in the lower
 // half of all versions, so that the upper half remains for writes.
 inline uint64_t FirstCasVersion(uint64_t incarnation) {
-  if (Seeded(SeededBug::kVersionsRepeat)) return 0;
+  if (IsMutant(Mutant::kVersionsRepeat)) return 0;
   return Mix(incarnation) & kCasVersionMax >> 1;
 }
 

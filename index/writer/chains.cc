@@ -54,7 +54,7 @@ bool Chains::Add(uint64_t home, uint64_t slot) {
   uint64_t last = home;
   uint32_t length = 0;
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
-    LineEditor line(writer_, lives_, at);
+    LineEditor line(writer_, clocks_, at);
     if (line.free() > 0) {
       line.AddSlot(slot);
       line.Publish();
@@ -67,8 +67,8 @@ bool Chains::Add(uint64_t home, uint64_t slot) {
   if (length == kChainLinesMax) return false;
   const absl::optional<uint64_t> offset = TakeLine();
   if (!offset.has_value()) return false;
-  LineEditor before(writer_, lives_, last);
-  LineEditor line = LineEditor::Empty(writer_, lives_, *offset, before.generation());
+  LineEditor before(writer_, clocks_, last);
+  LineEditor line = LineEditor::Empty(writer_, clocks_, *offset, before.generation());
   line.AddSlot(slot);
   line.Publish();
   before.SetLink(*offset);
@@ -115,8 +115,8 @@ uint64_t Chains::Build(absl::Span<const Key> keys, uint32_t generation) {
     const size_t count = (keys.size() - 1) % kLineWordsUsable + 1;
     const absl::optional<uint64_t> offset = TakeLine();
     assert(offset.has_value());
-    LineEditor line = LineEditor::Empty(writer_, lives_, *offset, generation);
-    for (const Key& key : keys.last(count)) line.AddSlot(key.slot, key.lives);
+    LineEditor line = LineEditor::Empty(writer_, clocks_, *offset, generation);
+    for (const Key& key : keys.last(count)) line.AddSlot(key.slot, key.clock);
     line.SetLink(next);
     line.Publish();
     next = *offset;
@@ -128,39 +128,39 @@ uint64_t Chains::Build(absl::Span<const Key> keys, uint32_t generation) {
 void Chains::Poison(uint64_t home) {
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0;) {
     const uint64_t next = LinkOf(LineAt(writer_, at));
-    LineEditor::Empty(writer_, lives_, at, kGenerationNone).Publish();
+    LineEditor::Empty(writer_, clocks_, at, kGenerationNone).Publish();
     FreeLine(at);
     at = next;
   }
 }
 
 // From the chain's last line, so that chains become shorter.
-uint32_t Chains::PullBack(uint64_t home) {
+uint32_t Chains::MoveFromOverflow(uint64_t home) {
   uint32_t moved = 0;
   for (uint32_t i = 0; i < kChainLinesMax && LinkOf(LineAt(writer_, home)) != 0; ++i) {
-    LineEditor to(writer_, lives_,
-                  Seeded(SeededBug::kPullBackIntoSecondLine) ? home + kLineBytes : home);
+    LineEditor to(writer_, clocks_,
+                  IsMutant(Mutant::kMoveFromOverflowIntoSecondLine) ? home + kLineBytes : home);
     if (to.free() == 0) break;
-    LineEditor from(writer_, lives_, LastOf(home));
+    LineEditor from(writer_, clocks_, LastOf(home));
     while (to.free() > 0 && from.used() > 0) {
       const uint64_t slot = from.line().words[from.used() - 1];
       to.AddSlot(slot, from.Remove(from.used() - 1, 1));
       ++moved;
     }
     // W3: destination before source. In between the slot is in both, and leads to the same item.
-    if (Seeded(SeededBug::kChainSourceClearedFirst)) from.Publish();
+    if (IsMutant(Mutant::kChainSourceClearedFirst)) from.Publish();
     to.Publish();
-    if (!Seeded(SeededBug::kChainSourceClearedFirst)) from.Publish();
+    if (!IsMutant(Mutant::kChainSourceClearedFirst)) from.Publish();
     Trim(home);
   }
   return moved;
 }
 
-// A seeded bug's.
+// For a mutant.
 void Chains::UnlinkFirstEmpty(const uint64_t* chain, uint32_t length) {
   for (uint32_t i = 1; i <= length; ++i) {
     if (UsedWords(LineAt(writer_, chain[i])) != 0) continue;
-    LineEditor before(writer_, lives_, chain[i - 1]);
+    LineEditor before(writer_, clocks_, chain[i - 1]);
     before.SetLink(LinkOf(LineAt(writer_, chain[i])));
     before.Publish();
     FreeLine(chain[i]);
@@ -174,11 +174,11 @@ void Chains::Trim(uint64_t home) {
   for (uint64_t at = LinkOf(LineAt(writer_, home)); at != 0; at = LinkOf(LineAt(writer_, at))) {
     chain[++length] = at;
   }
-  if (Seeded(SeededBug::kMiddleOfChainUnlinked)) return UnlinkFirstEmpty(chain, length);
+  if (IsMutant(Mutant::kMiddleOfChainUnlinked)) return UnlinkFirstEmpty(chain, length);
   uint32_t keep = length;
   while (keep > 0 && UsedWords(LineAt(writer_, chain[keep])) == 0) --keep;
   if (keep == length) return;
-  LineEditor last(writer_, lives_, chain[keep]);
+  LineEditor last(writer_, clocks_, chain[keep]);
   last.SetLink(0);
   last.Publish();
   for (uint32_t i = length; i > keep; --i) FreeLine(chain[i]);

@@ -33,15 +33,15 @@ namespace osprey::index {
 class Chains {
  public:
   // All must outlive this.
-  Chains(RegionWriter& writer, RegionSpace& space, LineLives& lives)
-      : writer_(writer), space_(space), lives_(lives) {}
+  Chains(RegionWriter& writer, RegionSpace& space, ClockCounters& clocks)
+      : writer_(writer), space_(space), clocks_(clocks) {}
 
   // Puts `slot` into the chain of `home`. False when the chain is at its longest and full, or there
   // is no room for another line; nothing has changed then.
   bool Add(uint64_t home, uint64_t slot);
 
   // Moves slots from the chain of `home` into it while it has room. Returns how many.
-  uint32_t PullBack(uint64_t home);
+  uint32_t MoveFromOverflow(uint64_t home);
 
   // After a slot was removed from the chain of `home`: frees the empty lines at its end.
   void Trim(uint64_t home);
@@ -55,10 +55,10 @@ class Chains {
   // --- For a segment that splits.
   // Makes sure of room for `lines` more lines. False when there is none.
   bool Reserve(uint64_t lines);
-  // A key of a chain: its slot, and its lives.
+  // A key of a chain: its slot, and its counter.
   struct Key {
     uint64_t slot = 0;
-    uint32_t lives = kLivesNew;
+    uint32_t clock = kClockNew;
   };
   // Writes a chain of `keys` and returns where it begins, for the link of a home of `generation`.
   // REQUIRES: Reserve made sure of it; 1 to kChainLinesMax lines.
@@ -85,7 +85,7 @@ class Chains {
 
   RegionWriter& writer_;
   RegionSpace& space_;
-  LineLives& lives_;
+  ClockCounters& clocks_;
   // By offset. The first with a free line is used first, so that others become empty, which makes
   // them free for segments: most chains live only shortly before their segments split.
   absl::btree_map<uint64_t, Unit> units_;

@@ -1,11 +1,11 @@
-// The CLOCK counters of all keys, called *lives* here. The CLOCK hand of eviction decrements them
+// The CLOCK counters of all keys. The CLOCK hand of eviction decrements them
 // (table_eviction.cc). They are private to the server; the region does not hold them.
 //
 // Four bits for each word of a line; one word for each line:
 //
 //   word of the line   0            1     2     3            4           …
 //                      slot         inline item (3 words)    slot
-//   lives              1 … 15       1…15  0     0            1 … 15
+//   counter            1 … 15       1…15  0     0            1 … 15
 //
 // A word at which no key begins has 0. A key keeps its counter while it moves within the index,
 // inline or not. The cost is 8 B for each line of 128 B, and nothing if eviction is off.
@@ -24,27 +24,27 @@
 namespace osprey::index {
 
 // Measured by tests/benchmarks/evict_benchmark; README.md gives the reasons.
-inline constexpr uint32_t kLivesMax = 15;
-inline constexpr uint32_t kLivesNew = 1;      // the next pass of the hand evicts the key
-inline constexpr uint32_t kLivesPerHint = 4;  // a hint stands for several unsampled hits
-inline constexpr uint32_t kLivesPerWrite = 1;
+inline constexpr uint32_t kClockMax = 15;
+inline constexpr uint32_t kClockNew = 1;      // the next pass of the hand evicts the key
+inline constexpr uint32_t kClockPerHint = 4;  // a hint stands for several unsampled hits
+inline constexpr uint32_t kClockPerWrite = 1;
 
 // The counters of one line's keys.
-class Lives {
+class LineClocks {
  public:
-  constexpr explicit Lives(uint64_t packed = 0) : packed_(packed) {}
+  constexpr explicit LineClocks(uint64_t packed = 0) : packed_(packed) {}
   constexpr uint64_t packed() const { return packed_; }
 
   constexpr uint32_t At(uint32_t word) const {
-    return static_cast<uint32_t>(packed_ >> 4 * word & kLivesMax);
+    return static_cast<uint32_t>(packed_ >> 4 * word & kClockMax);
   }
-  constexpr void Set(uint32_t word, uint32_t lives) {
-    packed_ &= ~(uint64_t{kLivesMax} << 4 * word);
-    packed_ |= uint64_t{lives} << 4 * word;
+  constexpr void Set(uint32_t word, uint32_t clock) {
+    packed_ &= ~(uint64_t{kClockMax} << 4 * word);
+    packed_ |= uint64_t{clock} << 4 * word;
   }
   // No effect on a word where no key begins.
-  constexpr void Add(uint32_t word, uint32_t lives) {
-    if (At(word) != 0) Set(word, std::min(At(word) + lives, kLivesMax));
+  constexpr void Add(uint32_t word, uint32_t clock) {
+    if (At(word) != 0) Set(word, std::min(At(word) + clock, kClockMax));
   }
   // Removes `words` words from `word` on; the counters after them move up.
   constexpr void Remove(uint32_t word, uint32_t words) {
@@ -52,15 +52,15 @@ class Lives {
     packed_ = below | packed_ >> 4 * (word + words) << 4 * word;
   }
   // Decrements each counter above 1.
-  constexpr void Age() { packed_ -= SeveralLives(); }
+  constexpr void Age() { packed_ -= AboveOne(); }
   // Whether some counter is 1.
-  constexpr bool AnyLast() const { return (packed_ & kOnes & ~SeveralLives()) != 0; }
+  constexpr bool AnyLast() const { return (packed_ & kOnes & ~AboveOne()) != 0; }
 
  private:
   static_assert(4 * kLineWords <= 64);
   static constexpr uint64_t kOnes = 0x1111'1111'1111'1111;
   // 1 in the place of each counter of 2 or more.
-  constexpr uint64_t SeveralLives() const {
+  constexpr uint64_t AboveOne() const {
     return (packed_ >> 1 | packed_ >> 2 | packed_ >> 3) & kOnes;
   }
 
@@ -68,26 +68,26 @@ class Lives {
 };
 
 // The counters of all lines.
-class LineLives {
+class ClockCounters {
  public:
   // Lines start at `units_offset`. With `on` false it stores nothing.
-  LineLives(uint64_t units_offset, bool on) : units_offset_(units_offset), on_(on) {}
+  ClockCounters(uint64_t units_offset, bool on) : units_offset_(units_offset), on_(on) {}
 
   bool on() const { return on_; }
-  Lives Of(uint64_t line_offset) const {
+  LineClocks Of(uint64_t line_offset) const {
     const uint64_t number = NumberOf(line_offset);
-    return number < lines_.size() ? lines_[number] : Lives();
+    return number < lines_.size() ? lines_[number] : LineClocks();
   }
-  void Set(uint64_t line_offset, Lives lives) {
+  void Set(uint64_t line_offset, LineClocks clocks) {
     if (!on_) return;
     const uint64_t number = NumberOf(line_offset);
     // Grows a unit at a time, as lines are added.
     if (number >= lines_.size()) lines_.resize((number / kLinesPerUnit + 1) * kLinesPerUnit);
-    lines_[number] = lives;
+    lines_[number] = clocks;
   }
-  void Add(uint64_t line_offset, uint32_t word, uint32_t lives) {
+  void Add(uint64_t line_offset, uint32_t word, uint32_t clock) {
     const uint64_t number = NumberOf(line_offset);
-    if (number < lines_.size()) lines_[number].Add(word, lives);
+    if (number < lines_.size()) lines_[number].Add(word, clock);
   }
   // Lines 0 … count - 1 are those of all units that were ever in use.
   uint64_t count() const { return lines_.size(); }
@@ -100,7 +100,7 @@ class LineLives {
 
   uint64_t units_offset_;
   bool on_;
-  std::vector<Lives> lines_;
+  std::vector<LineClocks> lines_;
 };
 
 }  // namespace osprey::index

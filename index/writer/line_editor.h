@@ -18,10 +18,10 @@ namespace osprey::index {
 // one's Publish.
 class LineEditor {
  public:
-  // Copies the line at `offset` and its CLOCK counters. `writer` and `lives` must outlive this.
-  LineEditor(RegionWriter& writer, LineLives& lives, uint64_t offset);
+  // Copies the line at `offset` and its CLOCK counters. `writer` and `clocks` must outlive this.
+  LineEditor(RegionWriter& writer, ClockCounters& clocks, uint64_t offset);
   // An empty line of `generation`, whatever the region holds at `offset`.
-  static LineEditor Empty(RegionWriter& writer, LineLives& lives, uint64_t offset,
+  static LineEditor Empty(RegionWriter& writer, ClockCounters& clocks, uint64_t offset,
                           uint32_t generation);
 
   uint64_t offset() const { return offset_; }
@@ -33,10 +33,10 @@ class LineEditor {
   uint64_t link() const { return LinkOf(line_); }
 
   // REQUIRES: free() >= 1.
-  void AddSlot(uint64_t slot, uint32_t lives = kLivesNew);
+  void AddSlot(uint64_t slot, uint32_t clock = kClockNew);
   // REQUIRES: free() >= InlineWords(key.size(), value.size()) <= kInlineWordsMax.
   void AddInline(absl::string_view key, ByteSpan value, uint64_t cas_version,
-                 uint32_t lives = kLivesNew);
+                 uint32_t clock = kClockNew);
   // Removes the key's `words` words from `at` on; the words after them move up. Returns the key's
   // CLOCK counter, for its replacement.
   uint32_t Remove(uint32_t at, uint32_t words);
@@ -49,14 +49,14 @@ class LineEditor {
   void Publish();
 
  private:
-  LineEditor(RegionWriter& writer, LineLives& all_lives, uint64_t offset, const Line& line,
-             Lives lives);
+  LineEditor(RegionWriter& writer, ClockCounters& all_lives, uint64_t offset, const Line& line,
+             LineClocks clocks);
 
   RegionWriter* writer_;
-  LineLives* all_lives_;
+  ClockCounters* all_clocks_;
   uint64_t offset_;
   Line line_;
-  Lives lives_;
+  LineClocks clocks_;
   uint32_t used_;
   uint32_t used_before_;
 };

@@ -33,7 +33,7 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
   entries_.clear();
   for (Half& half : halves_) {
     half.lines.assign(kLinesPerUnit, Line{});
-    half.lives.assign(kLinesPerUnit, Lives());
+    half.clocks.assign(kLinesPerUnit, LineClocks());
     half.used.assign(kLinesPerUnit, 0);
     half.chained.clear();
     half.keys = half.small_items = half.expiring = 0;
@@ -56,12 +56,12 @@ void SegmentSplit::Read(uint64_t segment, uint32_t depth) {
 }
 
 void SegmentSplit::Collect(uint64_t line_offset, uint32_t line, bool chained) {
-  const Lives lives = lives_.Of(line_offset);
+  const LineClocks clocks = clocks_.Of(line_offset);
   LineCursor cursor(LineAt(writer_, line_offset));
   while (cursor.Next()) {
     const LineEntry& entry = cursor.entry();
     const uint64_t at = line_offset + offsetof(Line, words) + entry.at * kWordBytes;
-    entries_.push_back({at, entry.words, lives.At(entry.at), line, chained});
+    entries_.push_back({at, entry.words, clocks.At(entry.at), line, chained});
   }
 }
 
@@ -94,13 +94,13 @@ void SegmentSplit::Place(const Entry& entry, Half& half) {
     assert(entry.words == 1);
     if (half.used[line] == kLineWordsUsable) ++line;
     if (half.used[line] == kLineWordsUsable) {
-      half.chained.push_back({entry.line, {writer_.Word(entry.words_at), entry.lives}});
+      half.chained.push_back({entry.line, {writer_.Word(entry.words_at), entry.clock}});
       return;
     }
   }
   uint32_t& used = half.used[line];
   assert(used + entry.words <= kLineWordsUsable);
-  half.lives[line].Set(used, entry.lives);
+  half.clocks[line].Set(used, entry.clock);
   for (uint32_t i = 0; i < entry.words; ++i) {
     half.lines[line].words[used++] = writer_.Word(entry.words_at + i * kWordBytes);
   }

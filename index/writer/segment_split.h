@@ -28,9 +28,9 @@ namespace osprey::index {
 class SegmentSplit {
  public:
   struct Half {
-    std::vector<Line> lines;     // kLinesPerUnit of them: words only, no links
-    std::vector<Lives> lives;    // of each
-    std::vector<uint32_t> used;  // words of each
+    std::vector<Line> lines;         // kLinesPerUnit of them: words only, no links
+    std::vector<LineClocks> clocks;  // of each
+    std::vector<uint32_t> used;      // words of each
     // Slots that did not fit into their window, by home.
     struct Chained {
       uint32_t home = 0;
@@ -57,9 +57,9 @@ class SegmentSplit {
   };
 
   // All must outlive this.
-  SegmentSplit(const RegionWriter& writer, const ItemStore& items, const LineLives& lives,
+  SegmentSplit(const RegionWriter& writer, const ItemStore& items, const ClockCounters& clocks,
                uint64_t hash_seed)
-      : writer_(writer), items_(items), lives_(lives), hash_seed_(hash_seed) {}
+      : writer_(writer), items_(items), clocks_(clocks), hash_seed_(hash_seed) {}
 
   // Reads the segment at `segment` and divides its keys by bit `depth` of their hashes.
   void Read(uint64_t segment, uint32_t depth);
@@ -71,7 +71,7 @@ class SegmentSplit {
   struct Entry {
     uint64_t words_at = 0;  // offset of its first word
     uint32_t words = 0;
-    uint32_t lives = 0;
+    uint32_t clock = 0;
     uint32_t line = 0;  // its number; of a chained one, its home's
     bool chained = false;
   };
@@ -81,7 +81,7 @@ class SegmentSplit {
 
   const RegionWriter& writer_;
   const ItemStore& items_;
-  const LineLives& lives_;
+  const ClockCounters& clocks_;
   uint64_t hash_seed_;
   Half halves_[2];
   std::vector<Entry> entries_;

@@ -59,10 +59,10 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
       space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
       items_(writer_, space_, options.reuse_grace),
       update_room_(writer_, items_.space(), options.evict ? 0 : options.update_room_bytes),
-      lives_(space_.units_offset(), options.evict),
-      chains_(writer_, space_, lives_),
+      clocks_(space_.units_offset(), options.evict),
+      chains_(writer_, space_, clocks_),
       directory_(writer_, options.hash_seed),
-      split_(writer_, items_, lives_, options.hash_seed),
+      split_(writer_, items_, clocks_, options.hash_seed),
       compactor_(writer_, items_,
                  [this](uint64_t from, const Sealing& sealing, absl::Time now) {
                    ReplaceCopied(from, sealing, now);
@@ -169,8 +169,8 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
     if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   }
   if (!BeginWrite(writer_)) return VersionsUsedUp();
-  if (at.found() && lives_.on()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
-  if (lines_in_vain_ != 0) lines_in_vain_ = 0;
+  if (at.found() && clocks_.on()) clocks_.Add(at.line, at.entry.at, kClockPerWrite);
+  if (lines_since_eviction_ != 0) lines_since_eviction_ = 0;
   if (MayRewriteInline(at, key, value, lifetime)) return RewriteInline(at, value);
   const uint64_t expiry_ns = ExpiryOf(lifetime, at);
   if (expiry_ns == 0 && MayBeInline(key, value) && !at.chained) {
@@ -259,23 +259,22 @@ WriteResult Table::NoPlaceAt(const Location& at) {
 // leads to the new one. The instant is the seal.
 void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing,
                             absl::Time now) {
-  const bool seal_first = Seeded(SeededBug::kNewItemLiveBeforeOldIsDead);
+  const bool seal_first = IsMutant(Mutant::kNewItemLiveBeforeOldIsDead);
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  LineEditor line(writer_, lives_, at.line);
+  LineEditor line(writer_, clocks_, at.line);
   line.AddSlot(slot, line.Remove(at.entry.at, at.entry.words));
   if (seal_first) items_.Seal(sealing);
   const bool is_move = kTestHooks && out_of_line &&
                        items_.At(sealing.offset).cas_version == items_.At(old_item).cas_version;
-  const bool spared =
-      Seeded(is_move ? SeededBug::kNoDeadMarkOnMove : SeededBug::kNoDeadMarkOnUpdate);
+  const bool spared = IsMutant(is_move ? Mutant::kNoDeadMarkOnMove : Mutant::kNoDeadMarkOnUpdate);
   if (out_of_line && !spared) items_.Kill(old_item);
   PublishLine(line, at.chained);
   if (!seal_first) items_.Seal(sealing);
   if (out_of_line) {
     items_.Retire(old_item, now);
   } else {
-    PullBack(at.line);  // a slot is shorter than the inline item was
+    MoveFromOverflow(at.line);  // a slot is shorter than the inline item was
   }
 }
 
@@ -298,7 +297,7 @@ bool Table::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
     ++segments_[UnitOf(home)].words;
     return true;
   }
-  LineEditor line(writer_, lives_, *room);
+  LineEditor line(writer_, clocks_, *room);
   line.AddSlot(slot);
   PublishLine(line);
   return true;
@@ -318,14 +317,14 @@ void Table::PutInline(const Location& at, uint64_t line_offset, absl::string_vie
   Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kInline, 0));
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
-  LineEditor line(writer_, lives_, line_offset);
-  const uint32_t lives = at.found() ? line.Remove(at.entry.at, at.entry.words) : kLivesNew;
-  line.AddInline(key, value, version, lives);
+  LineEditor line(writer_, clocks_, line_offset);
+  const uint32_t clock = at.found() ? line.Remove(at.entry.at, at.entry.words) : kClockNew;
+  line.AddInline(key, value, version, clock);
   // W2, item to inline: a cached location must not yield the old value any more.
-  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
+  if (out_of_line && !IsMutant(Mutant::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
   PublishLine(line);
   if (out_of_line) items_.Retire(old_item, now);
-  if (at.found() && words < at.entry.words) PullBack(line_offset);
+  if (at.found() && words < at.entry.words) MoveFromOverflow(line_offset);
 }
 
 // Whether the value fits exactly in the inline place of the present one. Inline keys have no
@@ -424,18 +423,18 @@ void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
   const bool out_of_line = at.out_of_line();
   const uint64_t old_item = out_of_line ? at.item() : 0;
   Recount(at, AccountOf(at), {});
-  LineEditor line(writer_, lives_, at.line);
+  LineEditor line(writer_, clocks_, at.line);
   line.Remove(at.entry.at, at.entry.words);
-  const bool line_first = Seeded(SeededBug::kSlotClearedBeforeDeadMark);
+  const bool line_first = IsMutant(Mutant::kSlotClearedBeforeDeadMark);
   if (line_first) PublishLine(line, at.chained);
-  if (out_of_line && !Seeded(SeededBug::kNoDeadMarkOnDelete)) items_.Kill(old_item);
+  if (out_of_line && !IsMutant(Mutant::kNoDeadMarkOnDelete)) items_.Kill(old_item);
   if (!line_first) PublishLine(line, at.chained);
   if (out_of_line) items_.Retire(old_item, now);
   if (at.chained) {
     --segments_[UnitOf(at.home)].words;
     chains_.Trim(at.home);
   } else {
-    PullBack(Seeded(SeededBug::kPullBackIntoSecondLine) ? at.home : at.line);
+    MoveFromOverflow(IsMutant(Mutant::kMoveFromOverflowIntoSecondLine) ? at.home : at.line);
     Promote(at.line, promotions_max, now);
   }
 }
@@ -506,7 +505,7 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const Location at = LocateLive(Hashed(items_.At(reservation.offset_).key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
-  if (at.found()) lives_.Add(at.line, at.entry.at, kLivesPerWrite);
+  if (at.found()) clocks_.Add(at.line, at.entry.at, kClockPerWrite);
   const uint64_t expiry_ns = ExpiryOf(lifetime, at);
   const StoredItem item = items_.At(reservation.offset_);
   if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&

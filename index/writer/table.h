@@ -459,8 +459,8 @@ class alignas(128) Table {
   absl::optional<uint64_t> RoomierLine(uint64_t home, uint32_t words) const;
   bool Demote(uint64_t home, absl::Time now);
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
-  void PullBack(uint64_t line_offset);
-  void MoveAsNobodyMay(absl::string_view key);  // seeded bugs
+  void MoveFromOverflow(uint64_t line_offset);
+  void MoveAsNobodyMay(absl::string_view key);  // mutants
   // Publishes the line and updates the account of words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
   // Removes the key, for any reason.
@@ -499,7 +499,7 @@ class alignas(128) Table {
 
   // Eviction.
   struct Victims {
-    uint32_t lives_max = 1;    // a key that has more stays
+    uint32_t clock_max = 1;    // a key that has more stays
     bool of_any_kind = false;  // if false, only keys whose eviction frees item space
     uint64_t time_ns = 0;      // by the server's clock: expired keys go first
     absl::string_view spared;  // stays, whatever its counter
@@ -532,7 +532,7 @@ class alignas(128) Table {
   bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
   void PromoteIn(DirectoryEntry entry, absl::Time now);
   void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry, uint64_t expires_from_ns);
-  void WriteEmptyHalf(DirectoryEntry entry);  // for a seeded bug
+  void WriteEmptyHalf(DirectoryEntry entry);  // for a mutant
   void Poison(DirectoryEntry old);
   bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, absl::Time now,
                  FlushResult& result, absl::Status& status);
@@ -542,7 +542,7 @@ class alignas(128) Table {
   RegionSpace space_;
   ItemStore items_;
   UpdateRoom update_room_;
-  LineLives lives_;
+  ClockCounters clocks_;
   Chains chains_;
   Directory directory_;
   SegmentSplit split_;
@@ -555,8 +555,8 @@ class alignas(128) Table {
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
   // Members that writes change follow.
   alignas(64) uint64_t occupied_words_ = 0;  // of segments' lines, without links
-  uint64_t hand_ = 0;                        // of eviction: a line, as LineLives numbers them
-  uint64_t lines_in_vain_ = 0;               // lines passed since the last eviction
+  uint64_t hand_ = 0;                        // of eviction: a line, as ClockCounters numbers them
+  uint64_t lines_since_eviction_ = 0;        // lines passed since the last eviction
   uint64_t lines_looked_ = 0;                // lines passed since the start
   uint64_t place_ = 0;        // in item space: where the next search for neighbours starts
   uint64_t flush_looks_ = 0;  // entries visited by flushes

@@ -1,8 +1,8 @@
 // Eviction: chooses the keys that are removed when memory is full.
 //
-// A CLOCK: the hand passes all lines in turn. It decrements the counters (clock_counters.h) above 1,
-// and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a delete
-// (W2); its item waits for its grace period and for leases, like any dead item (W4).
+// A CLOCK: the hand passes all lines in turn. It decrements the counters (clock_counters.h) above
+// 1, and evicts the keys whose counter is 1. Hints and writes raise counters. An eviction is a
+// delete (W2); its item waits for its grace period and for leases, like any dead item (W4).
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ constexpr uint64_t kLongBytes = 1 << 20;
 constexpr uint32_t kExtentsPerAttemptMax = 64;
 
 // After so many passes without an eviction, no key can be evicted until the next write.
-constexpr uint64_t kPassesInVainMax = kLivesMax + 1;
+constexpr uint64_t kPassesWithoutEvictionMax = kClockMax + 1;
 
 // A segment that cannot split is thinned out to below its split threshold.
 constexpr uint32_t kThinnedPercent = 93;
@@ -70,7 +70,7 @@ bool Table::EvictionWanted() const {
   const uint64_t reserve = ReserveBytes();
   const ItemSpace::Stats stats = space.stats();
   return space.FreeBytes() + stats.waiting_bytes < reserve && stats.used_bytes > reserve &&
-         lines_in_vain_ < kPassesInVainMax * lives_.count();
+         lines_since_eviction_ < kPassesWithoutEvictionMax * clocks_.count();
 }
 
 bool Table::EvictStep(absl::Time now) {
@@ -108,31 +108,31 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   victims.time_ns = counts_.expiring_keys > 0 ? ServerTimeNs() : 0;
   // After so many passes no counter is above 1, and after one more all keys were examined. With few
   // lines, that is soon.
-  const uint64_t all_lines = lives_.count();
-  lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kLivesMax * all_lines));
+  const uint64_t all_lines = clocks_.count();
+  lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kClockMax * all_lines));
   const uint64_t looks_max = lines_max + std::min<uint64_t>(lines_max, all_lines);
   for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < looks_max;) {
     // All counters are high, and the write cannot wait: takes a key with the lowest counter.
-    victims.lives_max = looked < lines_max || keys > 0 ? 1 : kLivesMax;
+    victims.clock_max = looked < lines_max || keys > 0 ? 1 : kClockMax;
     if (looked >= lines_max && keys > 0) break;
     if (hand_ >= all_lines) hand_ = 0;
-    const uint64_t line = lives_.OffsetOf(hand_);
-    Lives lives = lives_.Of(line);
-    if (lives.AnyLast() || victims.lives_max > 1) {
+    const uint64_t line = clocks_.OffsetOf(hand_);
+    LineClocks clocks = clocks_.Of(line);
+    if (clocks.AnyLast() || victims.clock_max > 1) {
       if (const absl::optional<Location> victim = VictimIn(line, victims, now)) {
         if (!writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) break;
         evicted_bytes += EvictKey(*victim, kPromotionsPerDelete, now);
         ++keys;
-        lines_in_vain_ = 0;
+        lines_since_eviction_ = 0;
         continue;  // another key may follow
       }
     }
-    lives.Age();
-    lives_.Set(line, lives);
+    clocks.Age();
+    clocks_.Set(line, clocks);
     ++hand_;
     ++looked;
     ++lines_looked_;
-    ++lines_in_vain_;
+    ++lines_since_eviction_;
   }
   return evicted_bytes;
 }
@@ -140,18 +140,18 @@ uint64_t Table::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
 // The evictable key of that line with the lowest counter.
 absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& victims,
                                                 absl::Time now) const {
-  const Lives lives = lives_.Of(line);
+  const LineClocks clocks = clocks_.Of(line);
   // Evicting an inline key frees item space only if a small item takes its place.
   bool has_small_item = false;
   for (LineCursor cursor(LineAt(writer_, line)); cursor.Next();) {
     has_small_item |= cursor.entry().kind == WordKind::kSlot &&
                       Slot::Unpack(cursor.entry().head).length_class <= kInlineItemClassMax;
   }
-  uint32_t fewest = victims.lives_max + 1;
+  uint32_t fewest = victims.clock_max + 1;
   LineEntry found;
   for (LineCursor cursor(LineAt(writer_, line)); cursor.Next();) {
     const LineEntry& entry = cursor.entry();
-    if (lives.At(entry.at) >= fewest) continue;
+    if (clocks.At(entry.at) >= fewest) continue;
     if (entry.kind == WordKind::kInline) {
       if ((!victims.of_any_kind && !has_small_item) || entry.key == victims.spared) continue;
     } else {
@@ -166,7 +166,7 @@ absl::optional<Table::Location> Table::VictimIn(uint64_t line, const Victims& vi
         break;
       }
     }
-    fewest = lives.At(entry.at);
+    fewest = clocks.At(entry.at);
     found = entry;
   }
   if (found.kind == WordKind::kEmpty) return absl::nullopt;
@@ -334,12 +334,12 @@ absl::optional<Table::Location> Table::LocateItem(uint64_t offset) const {
 // Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
 bool Table::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
   if (!options_.evict || !writer_.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
-  Victims victims{kLivesMax, true, 0, spared};
+  Victims victims{kClockMax, true, 0, spared};
   absl::optional<Location> best;
   const auto look = [&](uint64_t line) {
     absl::optional<Location> victim = VictimIn(line, victims, now);
     if (!victim.has_value()) return;
-    victims.lives_max = lives_.Of(line).At(victim->entry.at) - 1;
+    victims.clock_max = clocks_.Of(line).At(victim->entry.at) - 1;
     best = victim;
   };
   look(home);
@@ -375,7 +375,7 @@ bool Table::ThinOut(uint32_t unit, absl::Time now) {
   if (!options_.evict) return false;
   Segment& segment = segments_[unit];
   const Victims victims{1, true, 0, {}};
-  for (uint32_t looked = 0; !IsCalm(segment) && looked < kLivesMax * kLinesPerUnit; ++looked) {
+  for (uint32_t looked = 0; !IsCalm(segment) && looked < kClockMax * kLinesPerUnit; ++looked) {
     const uint64_t line = UnitOffset(unit) + segment.hand * kLineBytes;
     for (uint32_t i = 0; i < kLineWords && !IsCalm(segment); ++i) {
       const absl::optional<Location> victim = VictimIn(line, victims, now);
@@ -383,9 +383,9 @@ bool Table::ThinOut(uint32_t unit, absl::Time now) {
       EvictKey(*victim, kPromotionsPerDelete, now);
     }
     if (IsCalm(segment)) break;
-    Lives lives = lives_.Of(line);
-    lives.Age();
-    lives_.Set(line, lives);
+    LineClocks clocks = clocks_.Of(line);
+    clocks.Age();
+    clocks_.Set(line, clocks);
     ++segment.hand;
   }
   segment.wants_split = false;
@@ -403,7 +403,7 @@ bool Table::IsCalm(const Segment& segment) const {
 bool Table::Touch(absl::string_view key) {
   const Location at = Locate(key);
   if (!at.found() || HasExpired(CurrentOf(at).expiry_ns)) return false;
-  lives_.Add(at.line, at.entry.at, kLivesPerHint);
+  clocks_.Add(at.line, at.entry.at, kClockPerHint);
   return true;
 }
 
@@ -434,7 +434,7 @@ bool Table::TakeItemHint(uint64_t offset, uint32_t fingerprint) {
   if (!items_.space().IsAllocated(offset)) return false;
   const absl::optional<Location> at = LocateItem(offset);
   if (!at.has_value() || at->hash.fingerprint() != fingerprint) return false;
-  lives_.Add(at->line, at->entry.at, kLivesPerHint);
+  clocks_.Add(at->line, at->entry.at, kClockPerHint);
   return true;
 }
 
@@ -447,7 +447,7 @@ bool Table::TakeLineHint(uint64_t offset, uint32_t fingerprint) {
     const LineEntry& entry = cursor.entry();
     if (entry.kind != WordKind::kInline) continue;
     if (HashKey(entry.key, options_.hash_seed).fingerprint() != fingerprint) continue;
-    lives_.Add(offset, entry.at, kLivesPerHint);
+    clocks_.Add(offset, entry.at, kClockPerHint);
     return true;
   }
   return false;

@@ -35,7 +35,7 @@ uint64_t Table::ServerTimeNs() const {
 }
 
 bool Table::HasExpired(uint64_t expiry_ns) const {
-  if (expiry_ns == 0 || Seeded(SeededBug::kExpiryIgnored)) return false;
+  if (expiry_ns == 0 || IsMutant(Mutant::kExpiryIgnored)) return false;
   return ServerTimeNs() >= expiry_ns;
 }
 
@@ -90,7 +90,7 @@ bool Table::OutlivesTheWrite(const Location& at) {
 }
 
 bool Table::SecondLook(uint64_t expiry_ns) const {
-  return Seeded(SeededBug::kNoSecondLook) || !HasExpired(expiry_ns);
+  return IsMutant(Mutant::kNoSecondLook) || !HasExpired(expiry_ns);
 }
 
 WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
@@ -130,7 +130,7 @@ uint64_t Table::LeadTo(const Location& at, bool has_expiry) {
   Slot slot = Slot::Unpack(at.entry.head);
   if (slot.has_expiry == has_expiry) return at.entry.head;
   slot.has_expiry = has_expiry;
-  LineEditor line(writer_, lives_, at.line);
+  LineEditor line(writer_, clocks_, at.line);
   line.AddSlot(slot.Pack(), line.Remove(at.entry.at, 1));
   PublishLine(line, at.chained);
   return slot.Pack();

@@ -47,7 +47,7 @@ DirectoryEntry Table::NewSegment(uint32_t depth) {
   DirectoryEntry entry;
   entry.unit = UnitOf(*unit);
   entry.depth = depth;
-  entry.generation = Seeded(SeededBug::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
+  entry.generation = IsMutant(Mutant::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
   if (segments_.size() <= entry.unit) segments_.resize(entry.unit + 1);
   segments_[entry.unit] = {};
   ++segments_of_depth_[depth];
@@ -57,7 +57,7 @@ DirectoryEntry Table::NewSegment(uint32_t depth) {
 void Table::LayOut() {
   const DirectoryEntry only = NewSegment(0);
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
-    LineEditor::Empty(writer_, lives_, UnitOffset(only.unit) + i * kLineBytes, only.generation)
+    LineEditor::Empty(writer_, clocks_, UnitOffset(only.unit) + i * kLineBytes, only.generation)
         .Publish();
   }
   directory_.LayOut(only);
@@ -128,7 +128,7 @@ bool Table::Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now) {
   writer_.NextCasVersion();
   const DirectoryEntry low = NewSegment(old.depth + 1);
   const DirectoryEntry high = NewSegment(old.depth + 1);
-  if (Seeded(SeededBug::kDirectoryBeforeCopy)) {
+  if (IsMutant(Mutant::kDirectoryBeforeCopy)) {
     WriteEmptyHalf(low);
     WriteEmptyHalf(high);
     directory_.Split(hash_bits, low, high);
@@ -172,7 +172,7 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry,
     writer_.WriteRecord(
         offset, writer_.NextRecordVersion(offset), entry.generation,
         ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
-    lives_.Set(offset, half.lives[i]);
+    clocks_.Set(offset, half.clocks[i]);
   }
   occupied_words_ += half.words() - half.chained.size();
   Segment& counts = segments_[entry.unit];
@@ -189,7 +189,7 @@ void Table::WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry,
 
 void Table::WriteEmptyHalf(DirectoryEntry entry) {
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
-    LineEditor::Empty(writer_, lives_, UnitOffset(entry.unit) + i * kLineBytes, entry.generation)
+    LineEditor::Empty(writer_, clocks_, UnitOffset(entry.unit) + i * kLineBytes, entry.generation)
         .Publish();
   }
 }
@@ -199,9 +199,9 @@ void Table::Poison(DirectoryEntry old) {
   for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
     const uint64_t offset = UnitOffset(old.unit) + i * kLineBytes;
     occupied_words_ -= UsedWords(LineAt(writer_, offset));
-    if (Seeded(SeededBug::kOldLinesNotPoisoned)) continue;
+    if (IsMutant(Mutant::kOldLinesNotPoisoned)) continue;
     chains_.Poison(offset);
-    LineEditor::Empty(writer_, lives_, offset, kGenerationNone).Publish();
+    LineEditor::Empty(writer_, clocks_, offset, kGenerationNone).Publish();
   }
   segments_[old.unit] = {};
 }

@@ -27,9 +27,9 @@ bool Table::Demote(uint64_t home, absl::Time now) {
   items_.Fill(*item, longest.value);
   const Sealing sealing = items_.Finish(*item, InlineHead::Unpack(longest.head).cas_version, 0);
   const uint32_t fingerprint = HashKey(longest.key, options_.hash_seed).fingerprint();
-  LineEditor line(writer_, lives_, line_offset);
-  const uint32_t lives = line.Remove(longest.at, longest.words);
-  line.AddSlot(items_.SlotOf(*item, fingerprint), lives);
+  LineEditor line(writer_, clocks_, line_offset);
+  const uint32_t clock = line.Remove(longest.at, longest.words);
+  line.AddSlot(items_.SlotOf(*item, fingerprint), clock);
   PublishLine(line);
   items_.Seal(sealing);
   --counts_.inline_keys;
@@ -42,7 +42,7 @@ bool Table::Demote(uint64_t home, absl::Time now) {
 // Demote; W2 holds as for any item that becomes inline.
 void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
   for (int i = 0; i < items_max; ++i) {
-    LineEditor line(writer_, lives_, line_offset);
+    LineEditor line(writer_, clocks_, line_offset);
     LineCursor cursor(LineAt(writer_, line_offset));
     bool found = false;
     while (!found && cursor.Next()) {
@@ -56,9 +56,9 @@ void Table::Promote(uint64_t line_offset, int items_max, absl::Time now) {
     if (!found) return;
     const uint64_t offset = Slot::Unpack(cursor.entry().head).offset;
     const StoredItem item = items_.At(offset);
-    const uint32_t lives = line.Remove(cursor.entry().at, 1);
-    line.AddInline(item.key, item.value, item.cas_version, lives);
-    if (!Seeded(SeededBug::kNoDeadMarkOnPromotion)) items_.Kill(offset);
+    const uint32_t clock = line.Remove(cursor.entry().at, 1);
+    line.AddInline(item.key, item.value, item.cas_version, clock);
+    if (!IsMutant(Mutant::kNoDeadMarkOnPromotion)) items_.Kill(offset);
     PublishLine(line);
     items_.Retire(offset, now);
     ++counts_.inline_keys;
@@ -130,31 +130,31 @@ absl::optional<uint64_t> Table::BeginUpdate(absl::string_view key, uint64_t valu
 void Table::ReplaceCopied(uint64_t from, const Sealing& sealing, absl::Time now) {
   const Location at = Locate(items_.At(sealing.offset).key);
   if (!at.out_of_line() || at.item() != from) {
-    assert(kTestHooks && !Seeded(SeededBug::kNone));  // some mutants leave live items behind
-    if (!at.out_of_line() || !Seeded(SeededBug::kChangedItemMoved)) {
+    assert(kTestHooks && !IsMutant(Mutant::kNone));  // some mutants leave live items behind
+    if (!at.out_of_line() || !IsMutant(Mutant::kChangedItemMoved)) {
       return items_.Discard(sealing.offset);
     }
   }
   ReplaceWithItem(at, items_.SlotOf(sealing.offset, at.hash.fingerprint()), sealing, now);
 }
 
-void Table::PullBack(uint64_t line_offset) {
-  const uint32_t moved = chains_.PullBack(line_offset);
+void Table::MoveFromOverflow(uint64_t line_offset) {
+  const uint32_t moved = chains_.MoveFromOverflow(line_offset);
   counts_.pull_backs += moved;
   occupied_words_ += moved;  // the segment's words do not change
 }
 
-// A seeded bug: a key moves inside its window, or out of it. A reader whose READ fetched the new
+// A mutant: a key moves inside its window, or out of it. A reader whose READ fetched the new
 // place before the move and the old one after it misses the key.
 void Table::MoveAsNobodyMay(absl::string_view key) {
-  const bool inside = Seeded(SeededBug::kMoveInsideWindow);
-  if (!inside && !Seeded(SeededBug::kMoveFromWindowToChain)) return;
+  const bool inside = IsMutant(Mutant::kMoveInsideWindow);
+  if (!inside && !IsMutant(Mutant::kMoveFromWindowToChain)) return;
   const Location at = Locate(key);
   if (!at.out_of_line() || at.chained) return;
   const bool from_home = at.line == at.home;
   if (from_home != inside) return;
   if (inside) {
-    LineEditor to(writer_, lives_, at.home + kLineBytes);
+    LineEditor to(writer_, clocks_, at.home + kLineBytes);
     if (to.free() == 0) return;
     to.AddSlot(at.entry.head);
     PublishLine(to);
@@ -162,7 +162,7 @@ void Table::MoveAsNobodyMay(absl::string_view key) {
     if (!chains_.Add(at.home, at.entry.head)) return;
     ++segments_[UnitOf(at.home)].words;
   }
-  LineEditor from(writer_, lives_, at.line);
+  LineEditor from(writer_, clocks_, at.line);
   from.Remove(at.entry.at, 1);
   PublishLine(from);
 }

@@ -20,7 +20,7 @@ namespace osprey::rdma::selftest {
 namespace {
 
 constexpr int kCmBacklog = 8;
-constexpr int kStrangersMax = 64;
+constexpr int kForeignPeersMax = 64;
 constexpr int kRejectedNoListener = 8;
 
 absl::Status Unexpected(const CmEvent& event) {
@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<CmConnection>> CmConnection::Create() {
 CmConnection::~CmConnection() {
   Disconnect();
   endpoint_.reset();
-  reaper_.HandOver(std::move(id_));
-  reaper_.HandOver(std::move(listener_));
+  reaper_.Migrate(std::move(id_));
+  reaper_.Migrate(std::move(listener_));
 }
 
 absl::StatusOr<CmEvent> CmConnection::Next(absl::Time deadline) {
@@ -147,7 +147,7 @@ absl::Status CmConnection::Answer(const CmEvent& request, const VerbsDevices& de
 }
 
 absl::Status CmConnection::Accept(const VerbsDevices& devices, uint64_t seed, absl::Time deadline) {
-  for (int strangers = 0; strangers < kStrangersMax; ++strangers) {
+  for (int foreign_peers = 0; foreign_peers < kForeignPeersMax; ++foreign_peers) {
     const absl::StatusOr<CmEvent> event = Await(RDMA_CM_EVENT_CONNECT_REQUEST, deadline);
     if (!event.ok()) return event.status();
     CmId id(event->id);
@@ -156,7 +156,7 @@ absl::Status CmConnection::Accept(const VerbsDevices& devices, uint64_t seed, ab
       std::memcpy(&told, event->private_data, sizeof(told));
     if (told != seed) {
       (void)rdma_reject(id.get(), nullptr, 0);
-      reaper_.HandOver(std::move(id));
+      reaper_.Migrate(std::move(id));
       continue;
     }
     id_ = std::move(id);

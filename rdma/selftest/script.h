@@ -34,7 +34,7 @@ class Script {
   Report Run();
 
  private:
-  // Runs one step: exchanges the outcomes of both ends. It passed at both ends, or it failed at
+  // Runs one step: exchanges the results of both ends. It passed at both ends, or it failed at
   // both. `ours` and `theirs` carry parameters if there are any.
   bool Together(const char* layer, absl::string_view what, const absl::Status& mine,
                 absl::string_view hint, Message ours = {}, Message* theirs = nullptr);

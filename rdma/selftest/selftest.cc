@@ -123,13 +123,14 @@ absl::StatusOr<Server> Server::Listen(absl::string_view text, const Options& opt
 
 absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
   const absl::Time end = absl::Now() + wait;
-  for (int strangers = 0; strangers < kStrangersMax;) {
+  for (int foreign_peers = 0; foreign_peers < kForeignPeersMax;) {
     const int64_t left = absl::ToInt64Milliseconds(end - absl::Now());
     pollfd ready = {.fd = listener_.get(), .events = POLLIN, .revents = 0};
     if (left <= 0 || poll(&ready, 1, static_cast<int>(std::min<int64_t>(left, 1'000'000))) == 0)
       return absl::DeadlineExceededError(absl::StrCat(
           "no peer connected to ", address_, " within ", absl::FormatDuration(wait),
-          strangers > 0 ? absl::StrCat(", but ", strangers, " that are not self-tests") : ""));
+          foreign_peers > 0 ? absl::StrCat(", but ", foreign_peers, " that are not self-tests")
+                            : ""));
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd.valid()) {  // the peer has disconnected
       absl::SleepFor(absl::Milliseconds(1));
@@ -137,7 +138,7 @@ absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
     }
     Control control(std::move(fd), std::min(absl::Now() + kHelloMax, end + kHelloMax));
     if (!control.Exchange(Message()).ok()) {
-      ++strangers;
+      ++foreign_peers;
       continue;
     }
     const absl::Time deadline = absl::Now() + options_.limit;
@@ -145,7 +146,7 @@ absl::StatusOr<Report> Server::ServeOne(absl::Duration wait) {
     return Script(Role::kPassive, options_, host_, control, deadline).Run();
   }
   return absl::UnavailableError(
-      absl::StrCat(kStrangersMax, " connected to ", address_, " that are not self-tests"));
+      absl::StrCat(kForeignPeersMax, " connected to ", address_, " that are not self-tests"));
 }
 
 }  // namespace osprey::rdma::selftest

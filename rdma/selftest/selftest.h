@@ -75,9 +75,9 @@ class Server {
   const std::string& address() const { return address_; }
 
   // Waits up to `wait` for a self-test to connect, and runs the test with it. Other connections are
-  // closed, at most kStrangersMax of them. Errors: DEADLINE_EXCEEDED: no self-test connected.
+  // closed, at most kForeignPeersMax of them. Errors: DEADLINE_EXCEEDED: no self-test connected.
   absl::StatusOr<Report> ServeOne(absl::Duration wait);
-  static constexpr int kStrangersMax = 64;
+  static constexpr int kForeignPeersMax = 64;
 
  private:
   Server() = default;

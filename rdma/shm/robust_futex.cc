@@ -38,7 +38,7 @@ struct RobustFutex::State {
 absl::StatusOr<std::unique_ptr<RobustFutex>> RobustFutex::Hold(uint32_t& word) {
   auto owned = std::make_unique<State>(word);
   State& state = *owned;
-  if (!StartQuietThread("osprey-alive", &Run, &state, state.thread)) {
+  if (!StartBackgroundThread("osprey-alive", &Run, &state, state.thread)) {
     return absl::ResourceExhaustedError(
         "cannot start the thread by which clients notice the end of this server; allow more of "
         "them (ulimit -u, TasksMax)");

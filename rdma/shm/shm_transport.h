@@ -6,7 +6,7 @@
 //   server                                          client
 //   kGreeting   accepted, nothing heard yet         kConnecting  connect data sent
 //      | connect data                                  | accepted
-//   kRequested  kConnectRequest queued                 |           (may HandOver: there kRequested)
+//   kRequested  kConnectRequest queued                 |           (may Migrate: there kRequested)
 //      | Accept                                        |
 //   kConnected  kConnected queued  <-----------------> kConnected
 //      | the peer's socket hangs up
@@ -79,7 +79,7 @@ struct ShmExposed {
 };
 
 // A connection that asks, on its way from one Transport to another.
-struct ShmHandedOver {
+struct ShmMigrated {
   PeerFd socket;
   bool takes_descriptors = true;
   std::shared_ptr<const ShmLife> life;
@@ -135,7 +135,7 @@ class ShmTransport : public Transport {
   absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
-  absl::Status HandOver(ConnectionId id, Transport& other) override;
+  absl::Status Migrate(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override {
     return Expose(id, memory);
@@ -163,7 +163,7 @@ class ShmTransport : public Transport {
   // Marks the epoll entry of a listener; the low bits are its index. No connection's id has it.
   static constexpr uint64_t kListenerTag = uint64_t{1} << 63;
   // Marks that of handed_over_.
-  static constexpr uint64_t kHandedOverTag = uint64_t{1} << 62;
+  static constexpr uint64_t kMigratedTag = uint64_t{1} << 62;
 
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
@@ -201,7 +201,7 @@ class ShmTransport : public Transport {
   absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
 
   // transport_migration.cc.
-  void TakeHandedOver();
+  void TakeMigrated();
 
   // What comes over sockets: transport_sockets.cc.
   void CheckSockets();
@@ -229,7 +229,7 @@ class ShmTransport : public Transport {
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;
   std::vector<std::unique_ptr<ShmListener>> listeners_;
-  std::unique_ptr<Inbox<ShmHandedOver>> handed_over_;  // what other Transports gave us
+  std::unique_ptr<Inbox<ShmMigrated>> migrated_;  // what other Transports gave us
   // By the low bits of their ids; free entries are null and listed in free_.
   std::vector<std::unique_ptr<ShmConnection>> connections_;
   std::vector<uint32_t> free_;

@@ -46,7 +46,8 @@ void CloserLane::Add(Task task) {
   }
   auto keep = std::make_unique<std::shared_ptr<CloserLane>>(shared_from_this());
   pthread_t thread;
-  has_thread_ = StartQuietThreadOnStack(kStackBytes, "osprey-closer", &Run, keep.get(), thread);
+  has_thread_ =
+      StartBackgroundThreadOnStack(kStackBytes, "osprey-closer", &Run, keep.get(), thread);
   self_ = has_thread_ ? nullptr : shared_from_this();
   if (!has_thread_) return;
   pthread_detach(thread);

@@ -10,26 +10,26 @@
 
 namespace osprey::rdma {
 
-absl::Status ShmTransport::HandOver(ConnectionId id, Transport& other) {
+absl::Status ShmTransport::Migrate(ConnectionId id, Transport& other) {
   ShmConnection* connection = Find(id);
   if (connection == nullptr || connection->state != State::kRequested)
     return absl::UnavailableError("the client does not wait to be accepted any more");
   auto* const to = dynamic_cast<ShmTransport*>(&other);
   assert(to != nullptr && to != this && "a transport of another domain");
-  absl::Status status = to->handed_over_->Put([&]() -> absl::StatusOr<ShmHandedOver> {
+  absl::Status status = to->migrated_->Put([&]() -> absl::StatusOr<ShmMigrated> {
     // It stays open, so that epoll would not forget it by itself.
     (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-    return ShmHandedOver{std::move(connection->socket), connection->takes_descriptors,
-                         std::move(connection->life),   std::move(connection->uri),
-                         std::move(connection->source), connection->theirs,
-                         connection->exposed_max};
+    return ShmMigrated{std::move(connection->socket), connection->takes_descriptors,
+                       std::move(connection->life),   std::move(connection->uri),
+                       std::move(connection->source), connection->theirs,
+                       connection->exposed_max};
   });
   if (status.ok()) Erase(connection);
   return status;
 }
 
-void ShmTransport::TakeHandedOver() {
-  for (ShmHandedOver& one : handed_over_->Take()) {
+void ShmTransport::TakeMigrated() {
+  for (ShmMigrated& one : migrated_->Take()) {
     const int fd = one.socket.get();
     ShmConnection* connection = Add(State::kRequested, std::move(one.socket));
     if (connection == nullptr) {

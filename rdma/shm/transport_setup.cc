@@ -122,14 +122,14 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
     return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
                                                      "; close connections, or raise ulimit -n"));
   }
-  absl::StatusOr<std::unique_ptr<Inbox<ShmHandedOver>>> inbox =
-      Inbox<ShmHandedOver>::Create(kHandedOverMax);
+  absl::StatusOr<std::unique_ptr<Inbox<ShmMigrated>>> inbox =
+      Inbox<ShmMigrated>::Create(kMigratedMax);
   if (!inbox.ok()) return inbox.status();
-  transport->handed_over_ = *std::move(inbox);
+  transport->migrated_ = *std::move(inbox);
   epoll_event event = {};
   event.events = EPOLLIN;
-  event.data.u64 = kHandedOverTag;
-  const int fd = transport->handed_over_->fd();
+  event.data.u64 = kMigratedTag;
+  const int fd = transport->migrated_->fd();
   if (epoll_ctl(transport->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
   return transport;

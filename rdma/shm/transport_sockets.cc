@@ -67,8 +67,8 @@ void ShmTransport::CheckSockets() {
   const int count = epoll_wait(epoll_.get(), ready, kEpollEventsMax, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = ready[i].data.u64;
-    if (tag == kHandedOverTag) {
-      TakeHandedOver();
+    if (tag == kMigratedTag) {
+      TakeMigrated();
     } else if ((tag & kListenerTag) != 0) {
       TakeNewcomers(tag & ~kListenerTag);
     } else if (ShmConnection* connection = Find(ConnectionId{tag}); connection != nullptr) {

@@ -4,7 +4,7 @@
 //        Connect()                                          CONNECT_REQUEST
 //            |                                                    |
 //     kResolvingAddress                                       kRequested ------ Reject() --------+
-//            |                                          (HandOver() takes it from one            |
+//            |                                          (Migrate() takes it from one            |
 //            |                                           Transport's table to another's)         |
 //            |                                                    | Accept()                     |
 //            | ADDR_RESOLVED                                  kBuilding                          |
@@ -16,9 +16,9 @@
 //            +---------------------> kConnected <-----------------+                              |
 //                                     |      |                                                   |
 //                       Disconnect()  |      | DISCONNECTED, UNREACHABLE, a failed work request, |
-//                                     v      | a malformed frame, the peer's goodbye             |
-//                          kSayingGoodbye    |                                                   |
-//                sent, or kGoodbyeMax |      |                                                   |
+//                                     v      | a malformed frame, a disconnect notice            |
+//                kSendingDisconnectNotice    |                                                   |
+//       sent, or kDisconnectNoticeMax |      |                                                   |
 //                                     v      v                                                   |
 //                                    kBreaking                                                   |
 //                                     | the queue pair is in error, the peer is notified         |
@@ -65,7 +65,7 @@ enum class ConnectionState {
   kBuilding,
   kAccepting,
   kConnected,
-  kSayingGoodbye,
+  kSendingDisconnectNotice,
   kBreaking,
   kDraining,
   kDestroying,
@@ -73,7 +73,7 @@ enum class ConnectionState {
 };
 
 // A connection in kRequested, on its way from one Transport to another.
-struct VerbsHandedOver {
+struct VerbsMigrated {
   CmId cm_id;  // on the channel of the new one
   std::string peer;
   std::string source;
@@ -90,10 +90,11 @@ struct VerbsConnection {
   uint32_t affinity = 0;  // Connect: to send with the request
   ConnectData peer_data;  // kRequested: the request's data
   ReadDepth depth;        // kConnecting: the requested depth; kRequested and later: the agreed one
-  bool ended_by_us = false;                     // Disconnect was called
-  bool given_up = false;                        // kBuilding: ends as soon as it is built
-  absl::Status end_status;                      // of kDisconnected
-  std::chrono::steady_clock::time_point bound;  // kSayingGoodbye, kDraining: the latest end
+  bool ended_by_us = false;  // Disconnect was called
+  bool given_up = false;     // kBuilding: ends as soon as it is built
+  absl::Status end_status;   // of kDisconnected
+  std::chrono::steady_clock::time_point
+      bound;  // kSendingDisconnectNotice, kDraining: the latest end
   CmId cm_id;
   std::unique_ptr<Link> link;  // null before it is made; destroyed before the CM id
 };

@@ -40,7 +40,7 @@ absl::StatusOr<FrameEnvelope> ParseEnvelope(Bytes received, uint32_t frame_bytes
     case kEnvelopeCreditsOnly:
       if (envelope.credits == 0) return Invalid("a credits-only message without credits");
       break;
-    case kEnvelopeGoodbye:
+    case kEnvelopeDisconnectNotice:
       break;
     default:
       return Invalid(absl::StrCat("unknown envelope flags ", envelope.flags));

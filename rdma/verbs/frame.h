@@ -8,8 +8,8 @@
 //
 // `credits` returns credits to the receiver of this envelope, which may send as many more frames.
 //
-// Why a SEND always finds a receive posted (this transport has no RNR retries). Let R be the receive
-// credits that side A announced to its peer B in the connect data.
+// Why a SEND always finds a receive posted (this transport has no RNR retries). Let R be the
+// receive credits that side A announced to its peer B in the connect data.
 //   - A posts R + kControlReceives receives before B can send anything.
 //   - A data frame of B uses one credit. A returns the credit only after it has posted the receive
 //     again. So at most R data frames are in flight or not returned.
@@ -17,7 +17,7 @@
 //     owes at least half of the credits of B's own receives (CreditsOwedMax). A cannot earn those
 //     credits twice before it has received them, so at most 2 such frames hold all credits. A posts
 //     a control frame's receive again before it uses the credits that the frame returned. So at
-//     most 2 are in flight, and 1 goodbye: 3 in all.
+//     most 2 are in flight, and 1 disconnect notice: 3 in all.
 
 #ifndef OSPREY_RDMA_VERBS_FRAME_H_
 #define OSPREY_RDMA_VERBS_FRAME_H_
@@ -32,8 +32,8 @@
 namespace osprey::rdma {
 
 // Values of FrameEnvelope::flags; a frame has none or one of them.
-inline constexpr uint8_t kEnvelopeCreditsOnly = 1;  // no frame follows; credits is not 0
-inline constexpr uint8_t kEnvelopeGoodbye = 2;      // no frame follows; the sender disconnects
+inline constexpr uint8_t kEnvelopeCreditsOnly = 1;       // no frame follows; credits is not 0
+inline constexpr uint8_t kEnvelopeDisconnectNotice = 2;  // no frame follows; the sender disconnects
 
 struct FrameEnvelope {
   uint16_t credits = 0;  // frames
@@ -48,7 +48,7 @@ static_assert(offsetof(FrameEnvelope, flags) == 2);
 static_assert(offsetof(FrameEnvelope, reserved) == 3);
 static_assert(offsetof(FrameEnvelope, length) == 4);
 
-// Receives beyond the credits: two credits-only frames and one goodbye (see above).
+// Receives beyond the credits: two credits-only frames and one disconnect notice (see above).
 inline constexpr uint32_t kControlReceives = 3;
 
 // A side that owes its peer this many credits, of `receive_credits` in all, sends a credits-only

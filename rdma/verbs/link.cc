@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kCacheLineBytes = 64;
 // Send slots that data frames do not use, so that credits can always be returned.
 constexpr uint32_t kControlSlots = 2;
-// Work requests of the send queue besides READs and slots: the goodbye and the sentinel.
+// Work requests of the send queue besides READs and slots: the disconnect notice and the sentinel.
 constexpr uint32_t kLastWords = 2;
 
 // READs whose work requests are built on the stack: a GET's one or two.
@@ -141,7 +141,7 @@ absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) 
     if (absl::Status status = PostReceive(index); !status.ok()) return status;
   }
   send_credits_ += envelope->credits;
-  return Received{Bytes(), envelope->flags == kEnvelopeGoodbye};
+  return Received{Bytes(), envelope->flags == kEnvelopeDisconnectNotice};
 }
 
 void Link::ReleaseFrame(uint16_t index) {
@@ -241,13 +241,13 @@ absl::Status Link::PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, boo
   return absl::OkStatus();
 }
 
-void Link::SendGoodbye() {
+void Link::SendDisconnectNotice() {
   std::byte* const slot = send_buffer_.data() + send_slots_ * send_stride_;
   const FrameEnvelope envelope = {
-      .credits = 0, .flags = kEnvelopeGoodbye, .reserved = 0, .length = 0};
+      .credits = 0, .flags = kEnvelopeDisconnectNotice, .reserved = 0, .length = 0};
   std::memcpy(slot, &envelope, sizeof(envelope));
-  // If it cannot be posted, the goodbye's time bound ends the wait.
-  (void)PostSend(slot, sizeof(envelope), Work(WorkKind::kGoodbye, 0), /*signalled=*/true);
+  // If it cannot be posted, the disconnect notice's time bound ends the wait.
+  (void)PostSend(slot, sizeof(envelope), Work(WorkKind::kDisconnectNotice, 0), /*signalled=*/true);
 }
 
 void Link::OnSent(uint16_t index) {

@@ -50,7 +50,7 @@ enum class WorkKind : uint8_t {
   kSend = 2,      // index: low bits of the send's number
   kRead = 3,      // index: low bits of the batch's number
   kReadLast = 4,  // the same, of the batch's last READ
-  kGoodbye = 5,
+  kDisconnectNotice = 5,
   kSentinel = 6,  // posted to a broken queue pair; its completion follows all others
 };
 
@@ -117,15 +117,15 @@ class Link {
   absl::Status Send(absl::Span<const Bytes> pieces);
   size_t SendRoom() const;
 
-  // Announces an intended disconnect to the peer. A completion of kGoodbye follows.
-  void SendGoodbye();
+  // Announces an intended disconnect to the peer. A completion of kDisconnectNotice follows.
+  void SendDisconnectNotice();
 
   // Returns the frame (or envelope) in receive `index`, and adds the credits that came with it.
   // `frame` is empty for a control message; the receive is then posted again already. Errors:
   // INVALID_ARGUMENT for a malformed message.
   struct Received {
     Bytes frame;
-    bool goodbye = false;
+    bool disconnect_notice = false;
   };
   absl::StatusOr<Received> OnReceived(uint16_t index, uint32_t bytes);
   // Releases the frame of receive `index`: posts the receive again, and returns the credit.
@@ -182,7 +182,7 @@ class Link {
   CompletionRoom completions_;
 
   // Sends. Slot number n (counted without end) lies at n % send_slots_; one more slot is for the
-  // goodbye.
+  // disconnect notice.
   uint32_t send_slots_ = 0;
   uint32_t signal_every_ = 1;  // sends
   uint32_t unsignalled_ = 0;   // sends since the last signalled one

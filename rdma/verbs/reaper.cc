@@ -48,7 +48,7 @@ size_t CmReaper::waiting() const {
   return state_->ids.size();
 }
 
-void CmReaper::HandOver(CmId id) {
+void CmReaper::Migrate(CmId id) {
   if (id == nullptr) return;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -62,14 +62,14 @@ void CmReaper::StartThread() {
   auto state = std::make_unique<std::shared_ptr<State>>(state_);
   pthread_t thread;
   // When the system has no thread to give, the ids wait for the next one handed over.
-  started_ = StartQuietThread("osprey-reaper", &Run, state.get(), thread);
+  started_ = StartBackgroundThread("osprey-reaper", &Run, state.get(), thread);
   if (!started_) return;
   (void)state.release();  // owned by Run
   pthread_detach(thread);
 }
 
 void* CmReaper::Run(void* argument) {
-  GiveWay();
+  LowerPriority();
   const std::unique_ptr<std::shared_ptr<State>> owned(
       static_cast<std::shared_ptr<State>*>(argument));
   State& state = **owned;

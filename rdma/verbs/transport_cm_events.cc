@@ -61,16 +61,15 @@ void VerbsTransport::ReadCmEvent() {
   CmEvent copy(*event);
   const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
   // The event's id may have moved to this channel just now, with a connection that is still in the
-  // inbox. (HandOver does both in one step.) The connection is taken from the inbox before the
+  // inbox. (Migrate does both in one step.) The connection is taken from the inbox before the
   // acknowledgement. Until then, the pointer in the event names this id and no later one. It is
   // added to the table after the acknowledgement. Refusing it may destroy its id, and
   // rdma_destroy_id waits for the acknowledgement of that id's events.
-  std::vector<VerbsHandedOver> handed_over;
-  if (!is_request && connections_.Find(copy.connection) == nullptr)
-    handed_over = handed_over_->Take();
+  std::vector<VerbsMigrated> migrated;
+  if (!is_request && connections_.Find(copy.connection) == nullptr) migrated = migrated_->Take();
   rdma_ack_cm_event(event);
   if (is_request) return OnConnectRequest(copy);
-  for (VerbsHandedOver& asking : handed_over) {
+  for (VerbsMigrated& asking : migrated) {
     const bool is_of_event = asking.cm_id.get() == copy.id;
     const ConnectionId id = AddRequested(std::move(asking));
     if (is_of_event) copy.connection = id;
@@ -132,9 +131,9 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
 absl::Status VerbsTransport::FailureOf(const VerbsConnection& connection,
                                        const CmEvent& event) const {
   const bool up =
-      connection.state == State::kConnected || connection.state == State::kSayingGoodbye;
+      connection.state == State::kConnected || connection.state == State::kSendingDisconnectNotice;
   if (up || event.type == RDMA_CM_EVENT_DISCONNECTED) {
-    return PeerGoneError(absl::StrCat("the peer ended without a goodbye (",
+    return PeerGoneError(absl::StrCat("the peer ended without a disconnect notice (",
                                       rdma_event_str(event.type), ", ", connection.peer, ")"));
   }
   if (event.type == RDMA_CM_EVENT_REJECTED) return RejectionOf(connection, event);

@@ -227,10 +227,10 @@ void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
   // destroyed here, quickly. All its fetched events have been acknowledged.
-  if (reaper_->has_room()) reaper_->HandOver(std::move(id));
+  if (reaper_->has_room()) reaper_->Migrate(std::move(id));
 }
 
-ConnectionId VerbsTransport::AddRequested(VerbsHandedOver asking) {
+ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {
   VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
   if (connection == nullptr) {
     Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
@@ -278,9 +278,9 @@ absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
   };
   const auto building = std::make_shared<Building>(Building{*std::move(made), {}});
   SetState(connection, State::kBuilding);
-  HoldRequests(true);
-  slow_calls_->Add(
-      SlowCalls::kMake,
+  PauseAccept(true);
+  blocking_executor_->Add(
+      BlockingExecutor::kMake,
       [building, peer, depth = connection.depth, id = connection.cm_id.get()] {
         building->status = building->link->Make(id);
         if (building->status.ok()) building->status = building->link->Start(id, peer, depth);
@@ -293,7 +293,7 @@ absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
 
 void VerbsTransport::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link,
                              absl::Status status) {
-  if (slow_calls_->waiting(SlowCalls::kMake) == 0) HoldRequests(false);
+  if (blocking_executor_->waiting(BlockingExecutor::kMake) == 0) PauseAccept(false);
   connection.link = std::move(link);
   SetState(connection, State::kRequested);
   if (connection.given_up) return Break(connection, std::move(connection.end_status));

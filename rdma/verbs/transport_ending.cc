@@ -13,10 +13,10 @@ namespace {
 
 using State = ConnectionState;
 
-// The longest wait of a goodbye for READs before it and for the peer's acknowledgement. It takes
-// microseconds, or tens of milliseconds on an overloaded machine. A longer wait has no use if the
-// peer does not answer.
-constexpr std::chrono::milliseconds kGoodbyeMax(100);
+// The longest wait of a disconnect notice for READs before it and for the peer's acknowledgement.
+// It takes microseconds, or tens of milliseconds on an overloaded machine. A longer wait has no use
+// if the peer does not answer.
+constexpr std::chrono::milliseconds kDisconnectNoticeMax(100);
 // The longest flush of a broken queue pair. It takes microseconds; destroying it ends the wait in
 // any case.
 constexpr std::chrono::milliseconds kDrainMax(200);
@@ -38,8 +38,8 @@ void VerbsTransport::Disconnect(ConnectionId id) {
   VerbsConnection* const connection = connections_.Find(id);
   if (connection == nullptr) return;
   connection->ended_by_us = true;
-  if (connection->state == State::kConnected) return StartGoodbye(*connection);
-  if (connection->state != State::kSayingGoodbye) Break(*connection, absl::OkStatus());
+  if (connection->state == State::kConnected) return StartDisconnectNotice(*connection);
+  if (connection->state != State::kSendingDisconnectNotice) Break(*connection, absl::OkStatus());
 }
 
 void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
@@ -60,7 +60,7 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
       connection.given_up = true;
       return;
     case State::kConnected:
-    case State::kSayingGoodbye:
+    case State::kSendingDisconnectNotice:
       connection.end_status = connection.ended_by_us ? absl::OkStatus() : std::move(status);
       return StartBreaking(connection);
     case State::kBreaking:
@@ -71,18 +71,18 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
   }
 }
 
-void VerbsTransport::StartGoodbye(VerbsConnection& connection) {
-  connection.link->SendGoodbye();
-  connection.bound = std::chrono::steady_clock::now() + kGoodbyeMax;
-  SetState(connection, State::kSayingGoodbye);
+void VerbsTransport::StartDisconnectNotice(VerbsConnection& connection) {
+  connection.link->SendDisconnectNotice();
+  connection.bound = std::chrono::steady_clock::now() + kDisconnectNoticeMax;
+  SetState(connection, State::kSendingDisconnectNotice);
   ending_.push_back(connection.id);
 }
 
 void VerbsTransport::StartBreaking(VerbsConnection& connection) {
   connection.link->StopPosting();
   SetState(connection, State::kBreaking);
-  slow_calls_->Add(
-      SlowCalls::kEnd,
+  blocking_executor_->Add(
+      BlockingExecutor::kEnd,
       [link = connection.link.get(), id = connection.cm_id.get()] {
         link->Flush();
         (void)rdma_disconnect(id);  // fails if the peer was first, which does no harm
@@ -104,11 +104,11 @@ void VerbsTransport::FinishEnding(bool seen_all) {
     // The bound limits the device and the peer, so it does not apply while completions wait for
     // this thread.
     const bool late = seen_all && now >= connection.bound;
-    if (connection.state == State::kSayingGoodbye) {
+    if (connection.state == State::kSendingDisconnectNotice) {
       if (late) StartBreaking(connection);
       return late;
     }
-    if (connection.state != State::kDraining) return true;  // it broke after its goodbye
+    if (connection.state != State::kDraining) return true;  // it broke after its disconnect notice
     if (!connection.link->drained() && !late) return false;
     Destroy(connection);
     return true;
@@ -121,8 +121,9 @@ void VerbsTransport::Destroy(VerbsConnection& connection) {
   if (connection.link != nullptr) queue_pair = connection.link->TakeQueuePair();
   if (queue_pair == nullptr) return End(connection);
   SetState(connection, State::kDestroying);
-  slow_calls_->Add(
-      SlowCalls::kEnd, [queue_pair = std::move(queue_pair)]() mutable { queue_pair.reset(); },
+  blocking_executor_->Add(
+      BlockingExecutor::kEnd,
+      [queue_pair = std::move(queue_pair)]() mutable { queue_pair.reset(); },
       [this, id = connection.id] { End(*connections_.Find(id)); });
 }
 
@@ -138,7 +139,7 @@ void VerbsTransport::End(VerbsConnection& connection) {
     pending_.back().event.cookie = connection.link->PopBatch();
   }
   // The kernel may take long.
-  reaper_->HandOver(std::move(connection.cm_id));
+  reaper_->Migrate(std::move(connection.cm_id));
   SetState(connection, State::kEnded);
   Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
 }

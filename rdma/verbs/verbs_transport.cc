@@ -94,17 +94,18 @@ absl::Status VerbsTransport::Initialize() {
   if (absl::Status status = Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
     return status;
 
-  absl::StatusOr<std::unique_ptr<Inbox<VerbsHandedOver>>> handed_over =
-      Inbox<VerbsHandedOver>::Create(kHandedOverMax);
-  if (!handed_over.ok()) return handed_over.status();
-  handed_over_ = *std::move(handed_over);
-  if (absl::Status status = Watch(handed_over_->fd(), {Source::Kind::kHandedOver}); !status.ok())
+  absl::StatusOr<std::unique_ptr<Inbox<VerbsMigrated>>> migrated =
+      Inbox<VerbsMigrated>::Create(kMigratedMax);
+  if (!migrated.ok()) return migrated.status();
+  migrated_ = *std::move(migrated);
+  if (absl::Status status = Watch(migrated_->fd(), {Source::Kind::kMigrated}); !status.ok())
     return status;
 
-  absl::StatusOr<std::unique_ptr<SlowCalls>> slow_calls = SlowCalls::Create();
-  if (!slow_calls.ok()) return slow_calls.status();
-  slow_calls_ = *std::move(slow_calls);
-  if (absl::Status status = Watch(slow_calls_->fd(), {Source::Kind::kSlowCalls}); !status.ok())
+  absl::StatusOr<std::unique_ptr<BlockingExecutor>> blocking_executor = BlockingExecutor::Create();
+  if (!blocking_executor.ok()) return blocking_executor.status();
+  blocking_executor_ = *std::move(blocking_executor);
+  if (absl::Status status = Watch(blocking_executor_->fd(), {Source::Kind::kBlockingCalls});
+      !status.ok())
     return status;
 
   for (const VerbsDevice& device : shared_.devices->all()) {
@@ -132,10 +133,10 @@ absl::Status VerbsTransport::Watch(int fd, Source source) {
   return absl::OkStatus();
 }
 
-void VerbsTransport::HoldRequests(bool hold) {
+void VerbsTransport::PauseAccept(bool hold) {
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Source& source = sources_[i];
-    if (source.kind != Source::Kind::kCm && source.kind != Source::Kind::kHandedOver) continue;
+    if (source.kind != Source::Kind::kCm && source.kind != Source::Kind::kMigrated) continue;
     epoll_event event = {};
     if (!hold) event.events = EPOLLIN;
     event.data.u64 = i;
@@ -145,10 +146,10 @@ void VerbsTransport::HoldRequests(bool hold) {
 
 VerbsTransport::~VerbsTransport() {
   // Links that another thread holds are returned first, or destroyed.
-  slow_calls_.reset();
+  blocking_executor_.reset();
   // Their ids are of our channel. They were never accepted, so the kernel repeats no message on
   // their behalf.
-  if (handed_over_ != nullptr) handed_over_->Take();
+  if (migrated_ != nullptr) migrated_->Take();
   if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
   connections_.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
@@ -156,7 +157,7 @@ VerbsTransport::~VerbsTransport() {
       (void)rdma_disconnect(connection.cm_id.get());  // notifies the peer
       connection.link->TakeQueuePair().reset();       // ends posted work
     }
-    reaper_->HandOver(std::move(connection.cm_id));
+    reaper_->Migrate(std::move(connection.cm_id));
   });
   // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
   // them, nor for requests that were never accepted, so it does not wait.
@@ -286,8 +287,9 @@ void VerbsTransport::FreeEnded() {
   for (std::unique_ptr<VerbsConnection>& connection : delivered_ends_) {
     if (connection->link == nullptr) continue;
     connection->link->LeaveCompletions();
-    slow_calls_->Add(
-        SlowCalls::kFree, [link = std::move(connection->link)]() mutable { link.reset(); }, [] {});
+    blocking_executor_->Add(
+        BlockingExecutor::kFree, [link = std::move(connection->link)]() mutable { link.reset(); },
+        [] {});
   }
   delivered_ends_.clear();
 }
@@ -316,13 +318,13 @@ void VerbsTransport::LookAround() {
       case Source::Kind::kInbox:
         for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
         break;
-      case Source::Kind::kHandedOver:
+      case Source::Kind::kMigrated:
         // Takes one, which will be accepted, as with CM events.
-        TakeHandedOver(1);
+        TakeMigrated(1);
         look_around_ = true;
         break;
-      case Source::Kind::kSlowCalls:
-        slow_calls_->Finish();
+      case Source::Kind::kBlockingCalls:
+        blocking_executor_->Finish();
         look_around_ = true;
         break;
       case Source::Kind::kDeviceEvents:
@@ -377,7 +379,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
     case WorkKind::kSend:
       link.OnSent(work.index);
       return;
-    case WorkKind::kGoodbye:
+    case WorkKind::kDisconnectNotice:
       Break(*connection, absl::OkStatus());
       return;
     case WorkKind::kSentinel:
@@ -392,9 +394,9 @@ void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint
                              Output& output) {
   const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
   if (!received.ok()) return Break(connection, received.status());
-  if (received->goodbye) {
-    // The connection's loss may have been noticed before. The goodbye shows that the peer intended
-    // it.
+  if (received->disconnect_notice) {
+    // The connection's loss may have been noticed before. The disconnect notice shows that the peer
+    // intended it.
     connection.end_status = absl::OkStatus();
     return Break(connection, absl::OkStatus());
   }

@@ -7,12 +7,12 @@
 // ticked (1 to 10 ms).
 //
 // Calls that could block in the kernel run on background threads. Making queue pairs of requests,
-// and breaking and destroying all, takes milliseconds (blocking_executor.h). Destroying CM ids can take a
-// minute (reaper.h). All else belongs to the Transport's thread.
+// and breaking and destroying all, takes milliseconds (blocking_executor.h). Destroying CM ids can
+// take a minute (reaper.h). All else belongs to the Transport's thread.
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up), in
-// transport_connecting.cc, transport_cm_events.cc and transport_migration.cc (the making of connections), and
-// in transport_ending.cc.
+// transport_connecting.cc, transport_cm_events.cc and transport_migration.cc (the making of
+// connections), and in transport_ending.cc.
 
 #ifndef OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
 #define OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
@@ -63,7 +63,7 @@ class VerbsTransport : public Transport {
   absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
-  absl::Status HandOver(ConnectionId id, Transport& other) override;
+  absl::Status Migrate(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;
@@ -88,7 +88,7 @@ class VerbsTransport : public Transport {
  private:
   // A source that epoll reports ready: an index into readiness_.
   struct Source {
-    enum class Kind { kCm, kInbox, kHandedOver, kSlowCalls, kDeviceEvents, kCompletions };
+    enum class Kind { kCm, kInbox, kMigrated, kBlockingCalls, kDeviceEvents, kCompletions };
     Kind kind;
     size_t device = 0;
     int fd = -1;
@@ -114,7 +114,7 @@ class VerbsTransport : public Transport {
   absl::Status Initialize();
   absl::Status Watch(int fd, Source source);
   // Leaves connect requests and other CM events in the kernel, where they do not wake us.
-  void HoldRequests(bool hold);
+  void PauseAccept(bool hold);
 
   // verbs_transport.cc: progress.
   void ReleaseFrames();
@@ -150,13 +150,13 @@ class VerbsTransport : public Transport {
   void OnConnectRequest(const CmEvent& event);
   // The new connection; kNone: it was refused. This and Refuse may destroy the id, so every fetched
   // event of it must have been acknowledged.
-  ConnectionId AddRequested(VerbsHandedOver asking);
+  ConnectionId AddRequested(VerbsMigrated asking);
   // Refuses an id that requests a connection, for which nothing has been made.
   void Refuse(CmId id, RejectReason reason);
   void BecomeConnected(VerbsConnection& connection);
 
   // transport_migration.cc.
-  void TakeHandedOver(size_t count_max);
+  void TakeMigrated(size_t count_max);
 
   // transport_cm_events.cc.
   void ReadCmEvent();
@@ -166,7 +166,7 @@ class VerbsTransport : public Transport {
 
   // transport_ending.cc. Break ignores a connection that is ending already.
   void Break(VerbsConnection& connection, absl::Status status);
-  void StartGoodbye(VerbsConnection& connection);
+  void StartDisconnectNotice(VerbsConnection& connection);
   void StartBreaking(VerbsConnection& connection);
   void StartDrain(VerbsConnection& connection);
   void Destroy(VerbsConnection& connection);
@@ -180,13 +180,13 @@ class VerbsTransport : public Transport {
   std::unique_ptr<CmReaper> reaper_;                             // and the CM events' channel
   std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
   std::unique_ptr<DeviceInbox> inbox_;
-  std::unique_ptr<Inbox<VerbsHandedOver>> handed_over_;  // from other Transports
+  std::unique_ptr<Inbox<VerbsMigrated>> migrated_;  // from other Transports
   std::vector<CmId> listeners_;
   ConnectionTable connections_;
-  std::unique_ptr<SlowCalls> slow_calls_;  // holds some connections' links
+  std::unique_ptr<BlockingExecutor> blocking_executor_;  // holds some connections' links
   ReadChain chain_;
 
-  std::vector<ConnectionId> ending_;  // kSayingGoodbye, kDraining
+  std::vector<ConnectionId> ending_;  // kSendingDisconnectNotice, kDraining
   std::vector<std::unique_ptr<VerbsConnection>>
       delivered_ends_;  // their frames are valid until the next Poll
   std::vector<DeliveredFrame> delivered_frames_;

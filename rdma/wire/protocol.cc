@@ -25,7 +25,7 @@ Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kRefused:
       return Addressing::kNone;
     case Opcode::kWelcome:
-    case Opcode::kGoodbye:
+    case Opcode::kDisconnectNotice:
     case Opcode::kBatch:
     case Opcode::kHints:
     case Opcode::kReport:

@@ -1,5 +1,5 @@
-// Builds and parses the messages of rdma/wire/wire.h. Pure functions of bytes: no transport, no index,
-// no state.
+// Builds and parses the messages of rdma/wire/wire.h. Pure functions of bytes: no transport, no
+// index, no state.
 //
 // Hostile bytes stop at the parser. A Parse function returns views into the frame only after its
 // checks: every length lies within the frame, every reserved byte is zero, every enumeration has a
@@ -44,7 +44,7 @@ struct Message {
   FrameBytes bytes() const { return {reinterpret_cast<const std::byte*>(this), sizeof(Message)}; }
 };
 
-// A message that consists of its header: Goodbye, Ping, Stats.
+// A message that consists of its header: DisconnectNotice, Ping, Stats.
 struct EmptyMessage {
   FrameHeader header;
 
@@ -129,7 +129,7 @@ absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame);
 // Its counts are not checked.
 absl::StatusOr<ReportBody> ParseReport(FrameBytes frame);
 
-// Checks that the frame is only its header, as Goodbye, Ping and Stats are.
+// Checks that the frame is only its header, as DisconnectNotice, Ping and Stats are.
 absl::Status ParseEmpty(FrameBytes frame);
 
 struct Reply {

@@ -1,8 +1,8 @@
 // Every message between client and server. Little-endian, fixed structs, reserved bytes zero.
 //
 // A message is one frame: a FrameHeader, the fixed body of its opcode, then the payload that the
-// body announces (key, then value; or text). The functions of rdma/wire/protocol.h parse it. They check
-// every length before it is used.
+// body announces (key, then value; or text). The functions of rdma/wire/protocol.h parse it. They
+// check every length before it is used.
 //
 //   client                                       server
 //   Hello {resume session?, liveness word}  -->
@@ -13,7 +13,7 @@
 //   Expire / Touch / Get / Flush / Ping /
 //   Stats, Hints and Reports (not answered) -->
 //                                           <--  Reply {status, version, slot} (+ value or text)
-//                                           <--  Goodbye (the server is about to end)
+//                                           <--  DisconnectNotice (the server is about to end)
 //
 // Requests that are ready together may go as one Batch, a frame whose payload is a sequence of
 // whole frames; replies likewise. A Batch means the same as its frames one by one, in that order.
@@ -58,7 +58,7 @@ enum class Opcode : uint8_t {
   kWelcome = 2,
   kChallenge = 3,
   kResponse = 4,
-  kGoodbye = 5,
+  kDisconnectNotice = 5,
   kRefused = 6,
   kPut = 16,
   kDelete = 17,

@@ -14,7 +14,8 @@ namespace {
 // key.
 constexpr size_t kFrameBytesLeast =
     sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
-static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax, "an answer to each, and the Goodbye");
+static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
+              "an answer to each, and the DisconnectNotice");
 static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::WelcomeBody));
 static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::ChallengeBody));
 static_assert(kFrameBytesLeast > sizeof(rdma::FrameHeader) + sizeof(rdma::ReplyBody));
@@ -82,7 +83,7 @@ void Connection::InAwaitingHello(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
       // It may end the connection of its session, which may have sent requests before.
-      shared_.execute_gathered(now);
+      shared_.execute_batched(now);
       return TakeHello(input.frame, now);
     case Input::Kind::kStop:
       return Close(CloseReason::kStopping, "the server ends");
@@ -99,7 +100,7 @@ void Connection::InAwaitingHello(const Input& input, absl::Time now) {
 void Connection::InAwaitingResponse(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
-      shared_.execute_gathered(now);  // likewise
+      shared_.execute_batched(now);  // likewise
       return TakeResponse(input.frame, now);
     case Input::Kind::kStop:
       return Close(CloseReason::kStopping, "the server ends");
@@ -142,7 +143,7 @@ void Connection::InEstablished(const Input& input, absl::Time now) {
       state_ = State::kDraining;
       return LeaveWhenAnswered(now);
     case Input::Kind::kTime:
-      FlushOutbox(now);
+      FlushReplies(now);
       if (now >= room_retry_at_) AdvanceRendezvous(now);
       return CheckLiveness(now);
     case Input::Kind::kConnected:
@@ -158,7 +159,7 @@ void Connection::InDraining(const Input& input, absl::Time now) {
       heard_ = now;
       return TakeFrame(input.frame, now);
     case Input::Kind::kTime:
-      FlushOutbox(now);
+      FlushReplies(now);
       if (now >= room_retry_at_) AdvanceRendezvous(now);
       CheckLiveness(now);
       return LeaveWhenAnswered(now);
@@ -176,8 +177,9 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
     case Input::Kind::kFrame:
       return TakeFrame(input.frame, now);
     case Input::Kind::kTime:
-      FlushOutbox(now);
-      if (now >= leaving_since_ + kGoodbyeGrace()) Close(CloseReason::kStopping, "the server ends");
+      FlushReplies(now);
+      if (now >= leaving_since_ + kDisconnectNoticeGrace())
+        Close(CloseReason::kStopping, "the server ends");
       return;
     case Input::Kind::kStop:
       return;
@@ -189,11 +191,12 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 }
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
-  if (state_ != State::kDraining || UnderWay() > 0 || !outbox_.empty() || !backlog_.empty()) return;
+  if (state_ != State::kDraining || UnderWay() > 0 || !reply_queue_.empty() || !backlog_.empty())
+    return;
   state_ = State::kLeaving;
   leaving_since_ = now;
-  const rdma::EmptyMessage goodbye(rdma::Opcode::kGoodbye, session_->id, 0);
-  SendOrQueue({goodbye.bytes()}, now);
+  const rdma::EmptyMessage disconnect_notice(rdma::Opcode::kDisconnectNotice, session_->id, 0);
+  SendOrQueue({disconnect_notice.bytes()}, now);
 }
 
 void Connection::Close(CloseReason reason, absl::string_view detail) {
@@ -212,7 +215,7 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
 void Connection::FinishClosing() {
   if (locked_ || !std::exchange(close_unfinished_, false)) return;
   if (!close_log_.empty()) Log(std::exchange(close_log_, ""));
-  outbox_.Clear();
+  reply_queue_.Clear();
   backlog_.clear();
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
@@ -266,7 +269,7 @@ absl::Time Connection::deadline() const {
       return std::min({alive, blocked_since_ + kReplyBlockedMax(), room_retry_at_});
     }
     case State::kLeaving:
-      return leaving_since_ + kGoodbyeGrace();
+      return leaving_since_ + kDisconnectNoticeGrace();
     case State::kClosing:
       return absl::InfiniteFuture();
   }
@@ -301,28 +304,29 @@ void Connection::Reply(uint64_t sequence, const Answer& answer, absl::Time now) 
 
 void Connection::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
   if (state_ == State::kClosing) return;
-  if (outbox_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
+  if (reply_queue_.empty() && !in_batch_ && port_.transport.SendRoom(id_) > 0) {
     const absl::Status status = Send(pieces);
     // UNAVAILABLE: it has just ended, and kDisconnected will follow. Otherwise the device has no
     // room for the reply, and the client would wait for it forever.
     if (!status.ok() && !absl::IsUnavailable(status)) Close(CloseReason::kFailed, status.message());
     return;
   }
-  if (outbox_.empty()) blocked_since_ = now;
-  outbox_.Append(pieces);
-  // A client that respects requests_max never has more waiting replies than that (and a Goodbye).
-  if (outbox_.frames() > kRequestsMax + 1)
+  if (reply_queue_.empty()) blocked_since_ = now;
+  reply_queue_.Append(pieces);
+  // A client that respects requests_max never has more waiting replies than that (and a
+  // DisconnectNotice).
+  if (reply_queue_.frames() > kRequestsMax + 1)
     Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
-void Connection::FlushOutbox(absl::Time now) {
-  while (!outbox_.empty() && port_.transport.SendRoom(id_) > 0) {
-    const Outbox::Slice slice = outbox_.Next(limits_.frame_bytes_max);
+void Connection::FlushReplies(absl::Time now) {
+  while (!reply_queue_.empty() && port_.transport.SendRoom(id_) > 0) {
+    const ReplyQueue::Slice slice = reply_queue_.Next(limits_.frame_bytes_max);
     if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will follow
-    outbox_.Drop(slice);
+    reply_queue_.Drop(slice);
     blocked_since_ = now;
   }
-  if (outbox_.empty()) {
+  if (reply_queue_.empty()) {
     blocked_since_ = absl::InfiniteFuture();
     return;
   }
@@ -330,7 +334,7 @@ void Connection::FlushOutbox(absl::Time now) {
     Close(CloseReason::kBlocked, "it does not take its replies");
 }
 
-absl::Status Connection::SendSlice(const Outbox::Slice& slice) {
+absl::Status Connection::SendSlice(const ReplyQueue::Slice& slice) {
   if (slice.count == 1) return Send({slice.bytes});
   ++shared_.counters.reply_batches;
   rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);

@@ -11,9 +11,9 @@
 //   kEstablished <-----------------------------------+
 //       | stop
 //   kDraining
-//       | all answered: Goodbye
+//       | all answered: DisconnectNotice
 //   kLeaving
-//       | kGoodbyeGrace
+//       | kDisconnectNoticeGrace
 //   kClosing
 //       | kDisconnected (may come in any state): the session is kept for kSessionKept
 //   (gone)
@@ -74,8 +74,8 @@ inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
 // The longest that a reply may wait for the client to receive earlier ones. Credits are granted so
 // that it need not wait at all, but may be returned in batches.
 inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
-// From Goodbye to Disconnect: requests that were in flight are refused as not applied.
-inline constexpr absl::Duration kGoodbyeGrace() { return absl::Milliseconds(100); }
+// From DisconnectNotice to Disconnect: requests that were in flight are refused as not applied.
+inline constexpr absl::Duration kDisconnectNoticeGrace() { return absl::Milliseconds(100); }
 
 // Space reserved for values of one connection while they are READ. A longer value is READ alone. So
 // clients that are slow, or give false lengths, hold little of the region.
@@ -103,7 +103,7 @@ struct Shared {
   Sessions& sessions;
   Counters& counters;
   // Requests that are executed together …
-  Gather& gather;
+  PartitionBatch& partition_batch;
   // The text of STATS for this connection.
   std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
   // For people; may be empty.
@@ -120,7 +120,7 @@ struct Shared {
   // Null: no authentication.
   rdma::AuthKey::Pointer key = nullptr;
   // … and the function that executes them. Never empty.
-  std::function<void(absl::Time now)> execute_gathered = nullptr;
+  std::function<void(absl::Time now)> execute_batched = nullptr;
   // Null: clients need not report their GETs.
   ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.
@@ -184,9 +184,9 @@ class Connection {
   // When Handle(kTime) is due.
   absl::Time deadline() const;
   // Belongs to its engine.
-  Alarm& alarm() { return alarm_; }
+  Timer& timer() { return timer_; }
   // Replies wait for credits, whose return is no event: Handle(kTime) is due in each turn.
-  bool blocked() const { return !outbox_.empty(); }
+  bool blocked() const { return !reply_queue_.empty(); }
   // True if Work, a bounded step, is due in each turn. Either requests wait for a turn of their own
   // (not for the client), or a long write is in progress: it may wait for space to be freed.
   bool busy() const {
@@ -194,12 +194,12 @@ class Connection {
   }
   void Work(absl::Time now);
 
-  // Executes one of its gathered requests, whose table is held (TableAccess::Hold): its reply waits
-  // until EndGathered. Returns its cost (kCostPerHold).
-  uint64_t ExecuteGathered(const Gather::Request& request, absl::Time now);
-  bool gathered() const { return gathered_ > 0; }
-  // Its gathered requests have all been executed.
-  void EndGathered(absl::Time now);
+  // Executes one of its batched requests, whose table is held (TableAccess::Hold): its reply waits
+  // until EndBatched. Returns its cost (kCostPerHold).
+  uint64_t ExecuteBatched(const PartitionBatch::Request& request, absl::Time now);
+  bool batched() const { return batched_ > 0; }
+  // Its batched requests have all been executed.
+  void EndBatched(absl::Time now);
   State state() const { return state_; }
 
  private:
@@ -238,7 +238,7 @@ class Connection {
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeGoodbye(rdma::FrameBytes frame);
+  void TakeDisconnectNotice(rdma::FrameBytes frame);
   void StepAppend(absl::Time now);
 
   // connection_turns.cc
@@ -267,8 +267,8 @@ class Connection {
   uint64_t ServerTimeNs() const;
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
-  void FlushOutbox(absl::Time now);
-  absl::Status SendSlice(const Outbox::Slice& slice);
+  void FlushReplies(absl::Time now);
+  absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);
   size_t ReplyDataMax() const;
 
@@ -283,7 +283,7 @@ class Connection {
   const rdma::ConnectionId id_;
   const std::string peer_;
   Admission::Ticket ticket_;
-  Alarm alarm_;
+  Timer timer_;
 
   State state_ = State::kAccepting;
   absl::Time hello_deadline_;
@@ -315,10 +315,10 @@ class Connection {
   uint64_t turn_ = 0;                // for which spent_ counts
   uint64_t spent_ = 0;               // of Shared::turn_cost_max
   uint64_t greedy_turn_ = 0;         // the last in which it sent much
-  size_t gathered_ = 0;              // requests in shared_.gather
-  uint64_t gathered_cost_ = 0;       // of these
+  size_t batched_ = 0;               // requests in shared_.batch
+  uint64_t batched_cost_ = 0;        // of these
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
-  Outbox outbox_;
+  ReplyQueue reply_queue_;
   bool in_batch_ = false;  // more replies are about to follow
   bool locked_ = false;    // our request is being executed while its table is held
   const index::KeyHash* known_hash_ = nullptr;  // of that request's key

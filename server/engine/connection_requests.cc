@@ -25,7 +25,7 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
 
 // Earlier requests are executed first.
 void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
-  shared_.execute_gathered(now);
+  shared_.execute_batched(now);
   Malformed(detail);
 }
 
@@ -43,7 +43,7 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
     if (state_ == State::kClosing) break;
   }
   in_batch_ = false;
-  FlushOutbox(now);
+  FlushReplies(now);
 }
 
 void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -72,8 +72,8 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
       return TakeHints(header, frame);
     case rdma::Opcode::kReport:
       return TakeReport(header, frame, now);
-    case rdma::Opcode::kGoodbye:
-      return TakeGoodbye(frame);
+    case rdma::Opcode::kDisconnectNotice:
+      return TakeDisconnectNotice(frame);
     case rdma::Opcode::kBatch:
     case rdma::Opcode::kHello:
     case rdma::Opcode::kChallenge:
@@ -93,9 +93,9 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
   const bool unconditional = request->body.condition == 0;
-  if (unconditional && index::Seeded(index::SeededBug::kAckBeforePublish)) {
+  if (unconditional && index::IsMutant(index::Mutant::kAckBeforePublish)) {
     AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
-    FlushOutbox(now);
+    FlushReplies(now);
     (void)Put(*request, now);
     return;
   }
@@ -254,11 +254,11 @@ void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes fr
 }
 
 // The client leaves for good: its session will not be resumed.
-void Connection::TakeGoodbye(rdma::FrameBytes frame) {
+void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return Malformed(status.message());
   shared_.sessions.Forget(*std::exchange(session_, nullptr));
-  Close(CloseReason::kPeer, "goodbye");
+  Close(CloseReason::kPeer, "disconnect notice");
 }
 
 // True if a write is over already: its result is stored, or no longer stored, or the client

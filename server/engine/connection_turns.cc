@@ -38,32 +38,32 @@ void Connection::EnterTurn() {
 // True if the connection has used up this turn, or the frame would overtake waiting ones.
 bool Connection::TurnIsOver() {
   EnterTurn();
-  return !backlog_.empty() || spent_ + gathered_cost_ >= shared_.turn_cost_max;
+  return !backlog_.empty() || spent_ + batched_cost_ >= shared_.turn_cost_max;
 }
 
 // Executes the frame together with others if possible, else now.
 void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   if (TurnIsOver()) return Defer(frame, now);
-  const absl::string_view key = GatheredBy(frame);
+  const absl::string_view key = BatchedBy(frame);
   if (key.empty()) {
-    shared_.execute_gathered(now);
+    shared_.execute_batched(now);
     if (state_ == State::kClosing) return;
-    // The gathered requests may have cost more than expected.
+    // The batched requests may have cost more than expected.
     return TurnIsOver() ? Keep(frame) : Execute(header, frame, now);
   }
-  if (gathered_++ == 0) shared_.gather.AddConnection(*this);
-  gathered_cost_ += CostOf(header, frame);
+  if (batched_++ == 0) shared_.partition_batch.AddConnection(*this);
+  batched_cost_ += CostOf(header, frame);
   const index::KeyHash hash = shared_.tables.HashOf(key);
   const uint32_t partition = shared_.tables.PartitionOf(hash);
   shared_.tables.Prefetch(partition, hash);
-  shared_.gather.Add({this, header, frame, hash, Gather::kNone}, partition);
-  if (shared_.gather.full()) shared_.execute_gathered(now);
+  shared_.partition_batch.Add({this, header, frame, hash, PartitionBatch::kNone}, partition);
+  if (shared_.partition_batch.full()) shared_.execute_batched(now);
 }
 
-uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time now) {
-  assert(gathered_ > 0);
-  --gathered_;
-  gathered_cost_ -= CostOf(request.header, request.frame);
+uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl::Time now) {
+  assert(batched_ > 0);
+  --batched_;
+  batched_cost_ -= CostOf(request.header, request.frame);
   if (state_ == State::kClosing) return kRequestCost;
   const uint64_t before = spent_;
   locked_ = true;
@@ -81,11 +81,11 @@ uint64_t Connection::ExecuteGathered(const Gather::Request& request, absl::Time 
   return std::max(spent_ - before, kRequestCost);
 }
 
-void Connection::EndGathered(absl::Time now) {
-  assert(gathered_ == 0 && gathered_cost_ == 0);
+void Connection::EndBatched(absl::Time now) {
+  assert(batched_ == 0 && batched_cost_ == 0);
   FinishClosing();
   if (state_ == State::kClosing) return;
-  if (!in_batch_) FlushOutbox(now);
+  if (!in_batch_) FlushReplies(now);
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
@@ -98,10 +98,10 @@ void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame
   }
 }
 
-// Puts the frame off to a turn of its own. Gathered requests are executed first: some of them may
+// Puts the frame off to a turn of its own. Batched requests are executed first: some of them may
 // have to wait as well, and precede it.
 void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
-  if (gathered_ > 0) shared_.execute_gathered(now);
+  if (batched_ > 0) shared_.execute_batched(now);
   Keep(frame);
 }
 
@@ -134,7 +134,7 @@ void Connection::WorkOffBacklog(absl::Time now) {
     Execute(rdma::ParseHeader(bytes).value(), bytes, now);
   }
   in_batch_ = false;
-  FlushOutbox(now);
+  FlushReplies(now);
   LeaveWhenAnswered(now);
 }
 

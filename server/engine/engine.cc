@@ -16,7 +16,7 @@ namespace {
 std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
   AdmissionLimits limits;
   limits.connections_max = options.connections_max;
-  limits.has_strangers = options.key != nullptr;
+  limits.requires_authentication = options.key != nullptr;
   return std::make_unique<Admission>(limits);
 }
 
@@ -46,13 +46,13 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
               access_,
               sessions_,
               counters_,
-              gather_,
+              partition_batch_,
               [this](const std::string& transport, absl::Time at) { return Stats(transport, at); },
               options.log},
       ports_(std::move(ports)),
       events_(kEventsPerTurn),
       next_timer_(absl::InfiniteFuture()) {
-  shared_.execute_gathered = [this](absl::Time at) { ExecuteGathered(at); };
+  shared_.execute_batched = [this](absl::Time at) { ExecuteBatched(at); };
   shared_.key = options.key;
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
@@ -97,19 +97,19 @@ bool Engine::Poll(absl::Time now) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
     for (size_t i = 0; i < count; ++i) {
       // A connection's requests are executed before its other events.
-      if (events_[i].kind != Event::Kind::kReceived) ExecuteGathered(now);
+      if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
       Handle(*state, events_[i], now);
       GrowBetween(now);
     }
-    ExecuteGathered(now);  // while the transport still has the frames
+    ExecuteBatched(now);  // while the transport still has the frames
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
-  worked |= RunAlarms(now);
+  worked |= RunConnectionTimers(now);
   const bool timers = now >= next_timer_;
   if (timers) RunTimers(now);
   worked |= Work(now);
-  worked |= TendTables(now);
+  worked |= RunMaintenance(now);
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
@@ -155,18 +155,18 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     case Event::Kind::kDeviceLost:
       break;  // above
   }
-  // Otherwise after its requests have been executed (ExecuteGathered).
-  if (!connection.gathered()) Touched(connection);
+  // Otherwise after its requests have been executed (ExecuteBatched).
+  if (!connection.batched()) Touched(connection);
 }
 
 // True if another poller takes the connection. Only the first poller listens; the others' connect
 // requests come from it.
-bool Engine::HandOver(PortState& state, const Event& event) {
+bool Engine::Migrate(PortState& state, const Event& event) {
   if (options_.pollers == nullptr || options_.poller != 0) return false;
   const uint32_t chosen = options_.pollers->Choose(event.affinity);
   if (chosen != 0) {
     const absl::Status status =
-        state.port.transport.HandOver(event.connection, *state.by_poller[chosen]);
+        state.port.transport.Migrate(event.connection, *state.by_poller[chosen]);
     if (absl::IsUnavailable(status)) return true;  // the peer is gone
     // Otherwise that poller has too many connections on their way: keep this one.
     if (status.ok()) options_.pollers->Given(chosen);
@@ -190,7 +190,7 @@ void Engine::Refuse(PortState& state, const Event& event) {
 // Allocates nothing for a peer that is refused.
 void Engine::HandleRequest(PortState& state, const Event& event, absl::Time now) {
   const bool stopping = stopped_at_ != absl::InfiniteFuture();
-  if (!stopping && HandOver(state, event)) return;
+  if (!stopping && Migrate(state, event)) return;
   ++requests_taken_;
   if (!stopping && !event.status.ok()) return Refuse(state, event);
   Admission::Answer admitted;
@@ -218,7 +218,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   if (it == state.connections.end()) return;
   const std::unique_ptr<Connection> connection = std::move(it->second);
   state.connections.erase(it);
-  alarms_.Remove(*connection);
+  timers_.Remove(*connection);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
   busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
   // May resume the connection that waits for its session, which may belong to any port.
@@ -230,7 +230,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
 
 // Called after an event of the connection: its deadline may be earlier now.
 void Engine::Touched(Connection& connection) {
-  alarms_.Set(connection, connection.deadline());
+  timers_.Set(connection, connection.deadline());
   Enlist(connection);
 }
 
@@ -243,7 +243,7 @@ void Engine::Enlist(Connection& connection) {
 void Engine::RetryBlocked(absl::Time now) {
   for (Connection* connection : blocked_) {
     connection->Handle({Input::Kind::kTime, {}}, now);
-    alarms_.Set(*connection, connection->deadline());
+    timers_.Set(*connection, connection->deadline());
   }
   blocked_.erase(
       std::remove_if(blocked_.begin(), blocked_.end(), [](Connection* c) { return !c->blocked(); }),
@@ -252,30 +252,30 @@ void Engine::RetryBlocked(absl::Time now) {
 }
 
 // True if more are due.
-bool Engine::RunAlarms(absl::Time now) {
-  for (int count = 0; count < kAlarmsPerTurn; ++count) {
-    Connection* const connection = alarms_.TakeDue(now);
+bool Engine::RunConnectionTimers(absl::Time now) {
+  for (int count = 0; count < kTimersPerTurn; ++count) {
+    Connection* const connection = timers_.TakeDue(now);
     if (connection == nullptr) return false;
     if (now >= connection->deadline()) connection->Handle({Input::Kind::kTime, {}}, now);
     // If it is still due, then with the next step: there was no work for it.
-    alarms_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
+    timers_.Set(*connection, std::max(connection->deadline(), now + absl::Nanoseconds(1)));
     Enlist(*connection);
     next_timer_ = std::min(next_timer_, timers_ran_at_ + kTimerStep());
   }
-  return alarms_.next() <= now;
+  return timers_.next() <= now;
 }
 
 void Engine::RunTimers(absl::Time now) {
   timers_ran_at_ = now;
   absl::Time next = absl::InfiniteFuture();
   // Tables without requests may need maintenance by time, too: dead space to be freed.
-  untended_ |= own_partitions_;
+  unmaintained_ |= own_partitions_;
   // If this engine gave a key its expiry, this engine's timer covers it, in any partition.
   for (uint32_t i = 0; i < tables_.partitions(); ++i) {
     if (now < sweep_at_[i]) {
       next = std::min(next, sweep_at_[i]);
     } else {
-      untended_ |= uint64_t{1} << i;  // its maintenance sets the next time
+      unmaintained_ |= uint64_t{1} << i;  // its maintenance sets the next time
     }
   }
   sessions_.Expire(now);
@@ -341,7 +341,7 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.connections = report.connections;
   input.connections_max = options_.connections_max;
   input.has_key = options_.key != nullptr;
-  input.strangers = admission_.strangers();
+  input.unauthenticated = admission_.unauthenticated();
   input.refusals = admission_.refusals();
   input.sessions = report.sessions;
   input.sessions_kept = report.sessions_kept;

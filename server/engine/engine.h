@@ -5,11 +5,11 @@
 //     |
 //     |-- each port: Transport::Poll, at most kEventsPerTurn events
 //     |     kConnectRequest  -> below the limits? a Connection : Reject
-//     |     kReceived        -> Connection: Hello; or a request: gathered with others (partition_batch.h),
-//     |                         or executed at once, after those
+//     |     kReceived        -> Connection: Hello; or a request: batched with others
+//     |                         (partition_batch.h), or executed at once, after those
 //     |     kReadsDone       -> Connection: a piece of a large value has landed, or the peer lives
 //     |     kDisconnected    -> its session is kept; the Connection ends
-//     |   then the gathered requests are executed, partition by partition, and answered
+//     |   then the batched requests are executed, partition by partition, and answered
 //     |
 //     |-- connections whose replies wait for credits: try again
 //     |-- long appends: one step of one of them
@@ -17,7 +17,7 @@
 //     |   (one more in between after kWritesPerGrowStep writes), of a sweep, of eviction, of
 //     |   compaction
 //     |
-//     |-- connections whose timer is due, kAlarmsPerTurn at most: silence, Hello in time
+//     |-- connections whose timer is due, kTimersPerTurn at most: silence, Hello in time
 //     '-- timers that are due: sessions kept long enough, sweeps, the end
 //
 // One turn is bounded: kEventsPerTurn events a port, each of bounded work. It is fair, because
@@ -71,17 +71,17 @@ inline constexpr size_t kEventsPerTurn = 64;
 // A table grows by one step (some 100 us) a turn, and by one more after this many writes in a turn.
 // While all segments split, about one must split for every 200 new keys.
 inline constexpr uint64_t kWritesPerGrowStep = 128;
-// The limit for the cost of gathered requests under one hold of a partition's lock, in the units of
+// The limit for the cost of batched requests under one hold of a partition's lock, in the units of
 // kTurnCostMax: 64 small ones (some 10 us), or one expensive request.
 inline constexpr uint64_t kCostPerHold = 64;
 // The limit of tables with steps in one turn, counting those that need more afterwards.
-inline constexpr int kTendedPerTurn = 2;
+inline constexpr int kMaintainedPerTurn = 2;
 // Timers run at this interval at most, and connections' deadlines are multiples of it: they need no
 // higher precision.
 inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
 // The limit of due connections that are handled in a turn. After a moment of silence all
 // connections may be due at once, for a heartbeat READ each. Thousands of those would take long.
-inline constexpr int kAlarmsPerTurn = 4;
+inline constexpr int kTimersPerTurn = 4;
 // The poll interval while replies wait for credits, which come without an event.
 inline constexpr absl::Duration kBlockedStep() { return absl::Milliseconds(1); }
 // The time from Stop in which pending answers may be sent; then connections are closed.
@@ -145,9 +145,10 @@ class Engine {
   bool Arm();
   std::vector<int> fds() const;
   // The time of the next Poll, even without a readable descriptor.
-  absl::Time next_timer() const { return std::min(next_timer_, alarms_.next()); }
+  absl::Time next_timer() const { return std::min(next_timer_, timers_.next()); }
 
-  // Begins to stop: answers pending requests, refuses new ones, sends Goodbye, disconnects.
+  // Begins to stop: answers pending requests, refuses new ones, sends DisconnectNotice,
+  // disconnects.
   void Stop(absl::Time now);
   // No work is left. By Stop + kStopMax at the latest.
   bool done() const { return done_; }
@@ -171,24 +172,24 @@ class Engine {
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
   void Refuse(PortState& state, const rdma::Event& event);
-  bool HandOver(PortState& state, const rdma::Event& event);
+  bool Migrate(PortState& state, const rdma::Event& event);
   void HandleDisconnected(PortState& state, const rdma::Event& event, absl::Time now);
   void Touched(Connection& connection);
   void Enlist(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   // engine_tables.cc
-  void ExecuteGathered(absl::Time now);
+  void ExecuteBatched(absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
-  void PrefetchItems(const Gather::Request& first);
-  bool TendTables(absl::Time now);
-  bool TendTable(uint32_t partition, absl::Time now);
+  void PrefetchItems(const PartitionBatch::Request& first);
+  bool RunMaintenance(absl::Time now);
+  bool MaintainTable(uint32_t partition, absl::Time now);
   uint64_t OwnPartitions() const;
   uint32_t NextUntended();
   void AwaitSweep(uint32_t partition, absl::Time now);
   void TakeTouched();
   void GrowBetween(absl::Time now);
-  bool RunAlarms(absl::Time now);
+  bool RunConnectionTimers(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
   template <typename Function>
@@ -203,16 +204,16 @@ class Engine {
   const uint64_t own_partitions_;
   // By partition: when a sweep of expired keys is due; InfiniteFuture: by another poller.
   std::vector<absl::Time> sweep_at_;
-  uint64_t untended_ = 0;     // partitions that may need growth or compaction, a bit each
-  uint64_t used_ = 0;         // likewise, those that were used here since sweep_at_ was set
-  uint32_t tended_last_ = 0;  // a partition: the next one is first in turn
+  uint64_t unmaintained_ = 0;     // partitions that may need growth or compaction, a bit each
+  uint64_t used_ = 0;             // likewise, those that were used here since sweep_at_ was set
+  uint32_t maintained_last_ = 0;  // a partition: the next one is first in turn
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared
   Admission& admission_;
   Counters counters_;
   uint64_t grown_at_ = 0;        // writes until the last step of growth between events
   uint64_t requests_taken_ = 0;  // connect requests that were handled
   Sessions sessions_;
-  Gather gather_;
+  PartitionBatch partition_batch_;
   Shared shared_;
   // Connections hold spans of the table in which READs may land: destroy the transports first.
   std::vector<std::unique_ptr<PortState>> states_;
@@ -221,7 +222,7 @@ class Engine {
   std::vector<rdma::Event> events_;
   std::vector<Connection*> blocked_;  // their replies wait for credits
   std::deque<Connection*> busy_;      // their long writes continue, in turn
-  Alarms<Connection> alarms_{kTimerStep()};
+  TimerQueue<Connection> timers_{kTimerStep()};
   absl::Time next_timer_;
   absl::Time timers_ran_at_ = absl::InfinitePast();
   absl::Time stopped_at_ = absl::InfiniteFuture();

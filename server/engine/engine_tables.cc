@@ -1,4 +1,4 @@
-// The engine's work on the tables: gathered requests, and growth, sweeps, eviction and compaction
+// The engine's work on the tables: batched requests, and growth, sweeps, eviction and compaction
 // in small steps.
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace osprey::server {
 // Executes the requests partition by partition, own partitions first, so that pollers begin at
 // different ones. A partition that another poller holds comes after the others. The engine waits
 // for it only when no other is left.
-void Engine::ExecuteGathered(absl::Time now) {
-  if (gather_.empty()) return;
-  uint64_t left = gather_.partitions();
+void Engine::ExecuteBatched(absl::Time now) {
+  if (partition_batch_.empty()) return;
+  uint64_t left = partition_batch_.partitions();
   while (left != 0) {
     const uint64_t before = left;
     for (const uint64_t some : {left & own_partitions_, left & ~own_partitions_}) {
@@ -31,16 +31,16 @@ void Engine::ExecuteGathered(absl::Time now) {
     ExecuteOf(partition, /*wait=*/true, now);
     left &= left - 1;
   }
-  for (Connection* const connection : gather_.connections()) {
-    connection->EndGathered(now);
+  for (Connection* const connection : partition_batch_.connections()) {
+    connection->EndBatched(now);
     Touched(*connection);
   }
-  gather_.Clear();
+  partition_batch_.Clear();
 }
 
 // False: the lock is held and `wait` is false.
 bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
-  const Gather::Request* request = gather_.First(partition);
+  const PartitionBatch::Request* request = partition_batch_.First(partition);
   while (request != nullptr) {
     // Only the first hold may fail: then nothing was done.
     if (!access_.Hold(partition, wait)) return false;
@@ -48,8 +48,8 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     index::Table& table = access_.held();
     PrefetchItems(*request);
     for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
-      cost += request->connection->ExecuteGathered(*request, now);
-      request = gather_.Next(*request);
+      cost += request->connection->ExecuteBatched(*request, now);
+      request = partition_batch_.Next(*request);
     }
     const bool wants_nothing = !table.StepWanted(now);
     if (wants_nothing) {
@@ -64,40 +64,40 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
 
 // Prefetches the items of some of the requests from `first` on. Without it each request would wait
 // for its item. A single request waits in any case.
-void Engine::PrefetchItems(const Gather::Request& first) {
-  const Gather::Request* request = &first;
-  if (gather_.Next(first) == nullptr) return;
+void Engine::PrefetchItems(const PartitionBatch::Request& first) {
+  const PartitionBatch::Request* request = &first;
+  if (partition_batch_.Next(first) == nullptr) return;
   for (uint64_t i = 0; i < kCostPerHold && request != nullptr; ++i) {
     access_.held().PrefetchItem(request->hash);
-    request = gather_.Next(*request);
+    request = partition_batch_.Next(*request);
   }
 }
 
 // Runs growth, sweeps, eviction and compaction of used tables, step by step. True while there is
 // more work, so that the poller does not sleep.
-bool Engine::TendTables(absl::Time now) {
+bool Engine::RunMaintenance(absl::Time now) {
   TakeTouched();
-  if (untended_ == 0) return false;
+  if (unmaintained_ == 0) return false;
   int steps = 0;
-  for (int left = std::popcount(untended_); left > 0 && steps < kTendedPerTurn; --left) {
+  for (int left = std::popcount(unmaintained_); left > 0 && steps < kMaintainedPerTurn; --left) {
     const uint32_t partition = NextUntended();
-    if (TendTable(partition, now)) {
+    if (MaintainTable(partition, now)) {
       ++steps;
     } else {
-      untended_ &= ~(uint64_t{1} << partition);
+      unmaintained_ &= ~(uint64_t{1} << partition);
     }
   }
-  return untended_ != 0;
+  return unmaintained_ != 0;
 }
 
 void Engine::TakeTouched() {
   const uint64_t touched = access_.TakeTouched();
-  untended_ |= touched;
+  unmaintained_ |= touched;
   used_ |= touched;
 }
 
 // True if the table needs more.
-bool Engine::TendTable(uint32_t partition, absl::Time now) {
+bool Engine::MaintainTable(uint32_t partition, absl::Time now) {
   const LockedTable table = tables_.Lock(partition);
   const bool is_used = ((own_partitions_ | used_) >> partition & 1) != 0;
   used_ &= ~(uint64_t{1} << partition);
@@ -123,10 +123,10 @@ void Engine::AwaitSweep(uint32_t partition, absl::Time now) {
 
 // In turn. REQUIRES: at least one table needs maintenance.
 uint32_t Engine::NextUntended() {
-  const int after = static_cast<int>(tended_last_) + 1;
-  const uint64_t rotated = std::rotr(untended_, after);
-  tended_last_ = static_cast<uint32_t>(after + std::countr_zero(rotated)) % 64;
-  return tended_last_;
+  const int after = static_cast<int>(maintained_last_) + 1;
+  const uint64_t rotated = std::rotr(unmaintained_, after);
+  maintained_last_ = static_cast<uint32_t>(after + std::countr_zero(rotated)) % 64;
+  return maintained_last_;
 }
 
 // The partitions whose timers belong to this engine.
@@ -145,7 +145,7 @@ void Engine::GrowBetween(absl::Time now) {
   if (writes - grown_at_ < kWritesPerGrowStep) return;
   grown_at_ = writes;
   TakeTouched();
-  for (int left = std::popcount(untended_); left > 0; --left) {
+  for (int left = std::popcount(unmaintained_); left > 0; --left) {
     const uint32_t partition = NextUntended();
     used_ |= uint64_t{1} << partition;
     const LockedTable table = tables_.Lock(partition);

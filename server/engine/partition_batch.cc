@@ -4,9 +4,9 @@
 
 namespace osprey::server {
 
-Gather::Gather() { requests_.reserve(kGatheredMax); }
+PartitionBatch::PartitionBatch() { requests_.reserve(kBatchedMax); }
 
-void Gather::Add(const Request& request, uint32_t partition) {
+void PartitionBatch::Add(const Request& request, uint32_t partition) {
   assert(!full() && partition < index::kPartitionsMax);
   const auto number = static_cast<uint16_t>(requests_.size());
   requests_.push_back(request);
@@ -20,13 +20,13 @@ void Gather::Add(const Request& request, uint32_t partition) {
   partitions_ |= bit;
 }
 
-void Gather::Clear() {
+void PartitionBatch::Clear() {
   requests_.clear();
   connections_.clear();
   partitions_ = 0;
 }
 
-const Gather::Request* Gather::First(uint32_t partition) const {
+const PartitionBatch::Request* PartitionBatch::First(uint32_t partition) const {
   if ((partitions_ >> partition & 1) == 0) return nullptr;
   return &requests_[first_[partition]];
 }

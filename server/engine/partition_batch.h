@@ -28,9 +28,9 @@ class Connection;
 
 // The limit of waiting requests: each touches 256 B first, and a core's second-level cache holds
 // that for all of them.
-inline constexpr size_t kGatheredMax = 256;
+inline constexpr size_t kBatchedMax = 256;
 
-class Gather {
+class PartitionBatch {
  public:
   static constexpr uint16_t kNone = 0xffff;
 
@@ -39,14 +39,14 @@ class Gather {
     rdma::FrameHeader header;
     rdma::FrameBytes frame;  // in the transport's memory
     index::KeyHash hash;     // of its key
-    uint16_t next = kNone;   // in its partition, for Gather
+    uint16_t next = kNone;   // in its partition, for PartitionBatch
   };
 
-  Gather();
+  PartitionBatch();
 
   // REQUIRES: !full().
   void Add(const Request& request, uint32_t partition);
-  bool full() const { return requests_.size() == kGatheredMax; }
+  bool full() const { return requests_.size() == kBatchedMax; }
   bool empty() const { return requests_.empty(); }
   void Clear();
 
@@ -63,7 +63,7 @@ class Gather {
   void AddConnection(Connection& connection) { connections_.push_back(&connection); }
 
  private:
-  static_assert(kGatheredMax < kNone && index::kPartitionsMax <= 64);
+  static_assert(kBatchedMax < kNone && index::kPartitionsMax <= 64);
 
   std::vector<Request> requests_;
   uint64_t partitions_ = 0;

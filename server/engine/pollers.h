@@ -4,7 +4,7 @@
 //
 //   poller 0: listens ── kConnectRequest ── Choose ──> its own: Accept
 //                                             |
-//                                             '──────> another's: Transport::HandOver
+//                                             '──────> another's: Transport::Migrate
 //   poller 1, 2, …:                  kConnectRequest, handed over ──> Accept
 //
 // A session belongs to one poller for life: the low 8 bits of its id name it. A client that comes

@@ -19,12 +19,12 @@ rdma::FrameHeader HeaderAt(rdma::FrameBytes bytes) {
 
 }  // namespace
 
-void Outbox::Append(absl::Span<const rdma::FrameBytes> pieces) {
+void ReplyQueue::Append(absl::Span<const rdma::FrameBytes> pieces) {
   for (rdma::FrameBytes piece : pieces) bytes_.insert(bytes_.end(), piece.begin(), piece.end());
   ++frames_;
 }
 
-Outbox::Slice Outbox::Next(size_t bytes_max) const {
+ReplyQueue::Slice ReplyQueue::Next(size_t bytes_max) const {
   assert(!empty());
   const rdma::FrameBytes all = rdma::FrameBytes(bytes_).subspan(first_);
   const rdma::FrameHeader first = HeaderAt(all);
@@ -40,7 +40,7 @@ Outbox::Slice Outbox::Next(size_t bytes_max) const {
   return {all.first(bytes), count};
 }
 
-void Outbox::Drop(const Slice& slice) {
+void ReplyQueue::Drop(const Slice& slice) {
   assert(slice.count <= frames_);
   frames_ -= slice.count;
   first_ += slice.bytes.size();
@@ -50,7 +50,7 @@ void Outbox::Drop(const Slice& slice) {
   first_ = 0;
 }
 
-void Outbox::Clear() {
+void ReplyQueue::Clear() {
   bytes_.clear();
   first_ = frames_ = 0;
 }

@@ -16,15 +16,15 @@
 
 namespace osprey::server {
 
-class Outbox {
+class ReplyQueue {
  public:
   // Appends one whole frame, whose pieces are copied.
   void Append(absl::Span<const rdma::FrameBytes> pieces);
 
   // The frames that fit one frame of at most `bytes_max` bytes: `count` of the first ones. For a
   // `count` above one a Batch header goes before them, for which `bytes_max` has space. A frame
-  // without a sequence (Goodbye) goes alone. Valid until the next call on this. REQUIRES: !empty(),
-  // and no frame is longer than `bytes_max`.
+  // without a sequence (DisconnectNotice) goes alone. Valid until the next call on this. REQUIRES:
+  // !empty(), and no frame is longer than `bytes_max`.
   struct Slice {
     rdma::FrameBytes bytes;
     size_t count = 0;

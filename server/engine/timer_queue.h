@@ -4,9 +4,9 @@
 // peer. So the entry stays in the queue, and when it is due the connection is asked for its present
 // deadline.
 //
-//   alarms.Set(*connection, connection->deadline());         after every event of it
-//   while (Connection* due = alarms.TakeDue(now)) …           removed from the queue: Set it again
-//   alarms.Remove(*connection);                               before its end
+//   timers.Set(*connection, connection->deadline());         after every event of it
+//   while (Connection* due = timers.TakeDue(now)) …           removed from the queue: Set it again
+//   timers.Remove(*connection);                               before its end
 //
 // Thread rule: one thread.
 
@@ -22,36 +22,36 @@
 namespace osprey::server {
 
 // An object's place in the queue.
-struct Alarm {
+struct Timer {
   absl::Time at = absl::InfiniteFuture();  // not queued
   uint64_t number = 0;                     // 0: never queued
 };
 
-// REQUIRES of Thing: a method `Alarm& alarm()`.
+// REQUIRES of Thing: a method `Timer& timer()`.
 template <typename Thing>
-class Alarms {
+class TimerQueue {
  public:
   // Times are rounded up to multiples of `step`, so that a sleeping engine wakes once for all close
   // times.
-  explicit Alarms(absl::Duration step) : step_(step) {}
+  explicit TimerQueue(absl::Duration step) : step_(step) {}
 
   // Due at `at`, rounded up, or earlier. InfiniteFuture: never. Things with the same time are due
   // in the order in which they were set first.
   void Set(Thing& thing, absl::Time at) {
-    Alarm& alarm = thing.alarm();
-    if (at >= alarm.at) return;
+    Timer& timer = thing.timer();
+    if (at >= timer.at) return;
     at = absl::UnixEpoch() + absl::Ceil(at - absl::UnixEpoch(), step_);
-    if (at >= alarm.at) return;
+    if (at >= timer.at) return;
     Remove(thing);
-    if (alarm.number == 0) alarm.number = ++last_number_;
-    alarm.at = at;
-    queue_.emplace(std::make_pair(at, alarm.number), &thing);
+    if (timer.number == 0) timer.number = ++last_number_;
+    timer.at = at;
+    queue_.emplace(std::make_pair(at, timer.number), &thing);
   }
   void Remove(Thing& thing) {
-    Alarm& alarm = thing.alarm();
-    if (alarm.at == absl::InfiniteFuture()) return;
-    queue_.erase({alarm.at, alarm.number});
-    alarm.at = absl::InfiniteFuture();
+    Timer& timer = thing.timer();
+    if (timer.at == absl::InfiniteFuture()) return;
+    queue_.erase({timer.at, timer.number});
+    timer.at = absl::InfiniteFuture();
   }
 
   // Removes and returns the first thing that is due; nullptr if there is none.

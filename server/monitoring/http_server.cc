@@ -106,7 +106,7 @@ struct Connection {
 }  // namespace
 
 // All of it but its construction, Start and Stop is for its thread.
-class HttpDoor::Loop {
+class HttpServer::Loop {
  public:
   Loop(Answer answer, const HttpLimits& limits) : answer_(std::move(answer)), limits_(limits) {}
 
@@ -160,7 +160,7 @@ class HttpDoor::Loop {
         if (what == &listener_) {
           is_called = true;
         } else {
-          GoOnWith(*static_cast<Connection*>(what));
+          ContinueWith(*static_cast<Connection*>(what));
         }
       }
       AnswerAll();
@@ -183,7 +183,7 @@ class HttpDoor::Loop {
     return static_cast<int>(std::max<int64_t>(left, 0));
   }
 
-  void GoOnWith(Connection& connection) {
+  void ContinueWith(Connection& connection) {
     switch (connection.state) {
       case State::kReading:
         return Read(connection);
@@ -341,19 +341,20 @@ class HttpDoor::Loop {
   std::thread thread_;
 };
 
-absl::StatusOr<std::unique_ptr<HttpDoor>> HttpDoor::Open(const HttpAddress& address, Answer answer,
-                                                         const HttpLimits& limits) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Open(const HttpAddress& address,
+                                                             Answer answer,
+                                                             const HttpLimits& limits) {
   HttpAddress found = address;
   absl::StatusOr<UniqueFd> listener = ListenAt(found);
   if (!listener.ok()) return listener.status();
   auto loop = std::make_unique<Loop>(std::move(answer), limits);
   if (absl::Status started = loop->Start(*std::move(listener)); !started.ok()) return started;
-  return std::unique_ptr<HttpDoor>(new HttpDoor(std::move(found), std::move(loop)));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(found), std::move(loop)));
 }
 
-HttpDoor::HttpDoor(HttpAddress address, std::unique_ptr<Loop> loop)
+HttpServer::HttpServer(HttpAddress address, std::unique_ptr<Loop> loop)
     : address_(std::move(address)), loop_(std::move(loop)) {}
 
-HttpDoor::~HttpDoor() { loop_->Stop(); }
+HttpServer::~HttpServer() { loop_->Stop(); }
 
 }  // namespace osprey::server

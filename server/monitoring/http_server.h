@@ -41,26 +41,27 @@ struct HttpLimits {
 };
 
 // Its thread ends with it.
-class HttpDoor {
+class HttpServer {
  public:
-  // Answers GET and HEAD of a path, without a query. Called by the thread of the HttpDoor. Requests
-  // for a path that are read in one turn share one answer, made after all of them have come.
+  // Answers GET and HEAD of a path, without a query. Called by the thread of the HttpServer.
+  // Requests for a path that are read in one turn share one answer, made after all of them have
+  // come.
   using Answer = std::function<HttpPage(absl::string_view path)>;
 
   // Errors: UNAVAILABLE: it cannot listen there, and why; RESOURCE_EXHAUSTED: no thread, or no
   // descriptor, and what to do.
-  static absl::StatusOr<std::unique_ptr<HttpDoor>> Open(const HttpAddress& address, Answer answer,
-                                                        const HttpLimits& limits = {});
-  ~HttpDoor();
-  HttpDoor(const HttpDoor&) = delete;
-  HttpDoor& operator=(const HttpDoor&) = delete;
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Open(const HttpAddress& address, Answer answer,
+                                                          const HttpLimits& limits = {});
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
   // With the port that was found.
   const HttpAddress& address() const { return address_; }
 
  private:
   class Loop;
-  HttpDoor(HttpAddress address, std::unique_ptr<Loop> loop);
+  HttpServer(HttpAddress address, std::unique_ptr<Loop> loop);
 
   HttpAddress address_;
   const std::unique_ptr<Loop> loop_;

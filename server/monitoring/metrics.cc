@@ -29,26 +29,25 @@ MetricFamily& FamilyOf(Families& families, const std::string& name, const std::s
   return families.back();
 }
 
-void Add(Families& families, const Figure& figure, double value) {
-  const bool is_counter = figure.kind == Figure::Kind::kCounter;
+void Add(Families& families, const MetricRow& row, double value) {
+  const bool is_counter = row.kind == MetricRow::Kind::kCounter;
   ClientMetric metric;
-  if (!figure.label.empty()) metric.label = {{figure.label, figure.label_value}};
+  if (!row.label.empty()) metric.label = {{row.label, row.label_value}};
   (is_counter ? metric.counter.value : metric.gauge.value) = value;
-  FamilyOf(families, figure.metric, figure.help,
-           is_counter ? MetricType::Counter : MetricType::Gauge)
+  FamilyOf(families, row.metric, row.help, is_counter ? MetricType::Counter : MetricType::Gauge)
       .metric.push_back(std::move(metric));
 }
 
-Figure Named(Figure::Kind kind, const char* metric, const char* help) {
-  Figure figure;
-  figure.kind = kind;
-  figure.metric = metric;
-  figure.help = help;
-  return figure;
+MetricRow Named(MetricRow::Kind kind, const char* metric, const char* help) {
+  MetricRow row;
+  row.kind = kind;
+  row.metric = metric;
+  row.help = help;
+  return row;
 }
 
 void AddProcess(Families& families, const StatsInput& stats) {
-  using Kind = Figure::Kind;
+  using Kind = MetricRow::Kind;
   Add(families, Named(Kind::kGauge, "uptime_seconds", "Seconds since the server started."),
       absl::ToDoubleSeconds(stats.uptime));
   Add(families,
@@ -83,23 +82,23 @@ void AddClientLatencies(Families& families, const ClientGetCounts& gets) {
       .metric.push_back(std::move(metric));
 }
 
-void AddPollers(Families& families, const std::vector<PollerFigures>& pollers) {
-  using Kind = Figure::Kind;
+void AddPollers(Families& families, const std::vector<PollerMetricRows>& pollers) {
+  using Kind = MetricRow::Kind;
   for (size_t i = 0; i < pollers.size(); ++i) {
-    const auto add = [&, number = absl::StrCat(i)](Figure figure, double value) {
-      figure.label = "poller";
-      figure.label_value = number;
-      Add(families, figure, value);
+    const auto add = [&, number = absl::StrCat(i)](MetricRow row, double value) {
+      row.label = "poller";
+      row.label_value = number;
+      Add(families, row, value);
     };
     add(Named(
             Kind::kCounter, "poller_busy_seconds_total",
             "Seconds of each poller in turns that had work to do: its rate is the busy fraction."),
-        absl::ToDoubleSeconds(pollers[i].pulse.busy));
+        absl::ToDoubleSeconds(pollers[i].heartbeat.busy));
     add(Named(Kind::kCounter, "poller_turns_total", "Turns of each poller, with and without work."),
-        static_cast<double>(pollers[i].pulse.turns));
+        static_cast<double>(pollers[i].heartbeat.turns));
     add(Named(Kind::kGauge, "poller_late_seconds",
               "Seconds since each poller should have begun a turn: 0 while it sleeps in time."),
-        absl::ToDoubleSeconds(pollers[i].pulse.late));
+        absl::ToDoubleSeconds(pollers[i].heartbeat.late));
     add(Named(Kind::kGauge, "poller_connections", "Connections of each poller."),
         static_cast<double>(pollers[i].connections));
   }
@@ -110,11 +109,11 @@ void AddPollers(Families& families, const std::vector<PollerFigures>& pollers) {
 std::string MetricsText(const MonitorReading& reading) {
   Families families;
   AddProcess(families, reading.stats);
-  for (const Figure& figure : Figures()) {
-    if (figure.metric.empty()) continue;
-    Add(families, figure,
-        figure.ratio != nullptr ? figure.ratio(reading.stats, figure.index)
-                                : static_cast<double>(figure.count(reading.stats, figure.index)));
+  for (const MetricRow& row : MetricTable()) {
+    if (row.metric.empty()) continue;
+    Add(families, row,
+        row.ratio != nullptr ? row.ratio(reading.stats, row.index)
+                             : static_cast<double>(row.count(reading.stats, row.index)));
   }
   AddClientLatencies(families, reading.stats.client_gets);
   AddPollers(families, reading.pollers);

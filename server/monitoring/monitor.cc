@@ -8,15 +8,16 @@
 namespace osprey::server {
 
 Monitor::Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
-                 const ClientGets& client_gets, absl::Span<const Pulse> pulses, StatsInput fixed)
+                 const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
+                 StatsInput fixed)
     : tables_(tables),
       admission_(admission),
       pollers_(pollers),
       client_gets_(client_gets),
-      pulses_(pulses),
+      heartbeats_(heartbeats),
       fixed_(std::move(fixed)),
       last_(tables.partitions()) {
-  assert(pulses.size() == pollers.count());
+  assert(heartbeats.size() == pollers.count());
 }
 
 MonitorReading Monitor::Read(absl::Time now) {
@@ -25,7 +26,7 @@ MonitorReading Monitor::Read(absl::Time now) {
   for (uint32_t i = 0; i < pollers_.count(); ++i) {
     const PollerReport report = pollers_.Last(i);
     sum.Add(report);
-    reading.pollers.push_back({pulses_[i].Read(now), report.connections});
+    reading.pollers.push_back({heartbeats_[i].Read(now), report.connections});
   }
   reading.stats = fixed_;
   StatsInput& stats = reading.stats;
@@ -33,7 +34,7 @@ MonitorReading Monitor::Read(absl::Time now) {
   stats.connections = sum.connections;
   stats.sessions = sum.sessions;
   stats.sessions_kept = sum.sessions_kept;
-  stats.strangers = admission_.strangers();
+  stats.unauthenticated = admission_.unauthenticated();
   stats.refusals = admission_.refusals();
   stats.client_gets = client_gets_.Counts();
   stats.table = ReadTables();

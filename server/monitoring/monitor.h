@@ -1,5 +1,5 @@
 // Looks at a running server from beside its pollers, for the metrics: what each of them reported at
-// the end of its last turn (pollers.h), its pulse, and the tables. It waits for no poller: a
+// the end of its last turn (pollers.h), its heartbeat, and the tables. It waits for no poller: a
 // partition whose lock is not to be had for some milliseconds is told as it was the last time.
 
 #ifndef OSPREY_SERVER_MONITORING_MONITOR_H_
@@ -18,15 +18,15 @@
 
 namespace osprey::server {
 
-struct PollerFigures {
-  Pulse::Reading pulse;
+struct PollerMetricRows {
+  PollerHeartbeat::Reading heartbeat;
   size_t connections = 0;
 };
 
 // All that the metrics tell.
 struct MonitorReading {
   StatsInput stats;
-  std::vector<PollerFigures> pollers;
+  std::vector<PollerMetricRows> pollers;
 };
 
 // Thread-safe.
@@ -35,9 +35,11 @@ class Monitor {
   // How long one Read waits for locks, in all.
   static constexpr absl::Duration kLockWaitMax() { return absl::Milliseconds(20); }
 
-  // All must outlive this; a pulse for each of `pollers`. Of `fixed`, what never changes is used.
+  // All must outlive this; a heartbeat for each of `pollers`. Of `fixed`, what never changes is
+  // used.
   Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
-          const ClientGets& client_gets, absl::Span<const Pulse> pulses, StatsInput fixed);
+          const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
+          StatsInput fixed);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
@@ -50,7 +52,7 @@ class Monitor {
   const Admission& admission_;
   const Pollers& pollers_;
   const ClientGets& client_gets_;
-  const absl::Span<const Pulse> pulses_;
+  const absl::Span<const PollerHeartbeat> heartbeats_;
   const StatsInput fixed_;
   std::mutex mutex_;
   std::vector<index::Table::Stats> last_;  // by partition, under the mutex

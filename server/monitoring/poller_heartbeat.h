@@ -1,10 +1,10 @@
 // The heartbeat of a poller: whether it turns, and how much of its time it is busy. Its thread
 // writes it once a turn; other threads read it without delaying it.
 //
-//   pulse.Turns(now, worked)      begins each turn; `worked`: the one before had work
-//   pulse.Sleeps(until)           before the poller sleeps; the next turn ends the sleep
-//   pulse.Idle(now)               how long it has had no work
-//   pulse.Read(now).late          how long its next turn has been overdue
+//   heartbeat.Turns(now, worked)      begins each turn; `worked`: the one before had work
+//   heartbeat.Sleeps(until)           before the poller sleeps; the next turn ends the sleep
+//   heartbeat.Idle(now)               how long it has had no work
+//   heartbeat.Read(now).late          how long its next turn has been overdue
 //
 // Thread rule: Turns, Sleeps and Idle on the poller's thread, Read on any.
 
@@ -23,7 +23,7 @@
 namespace osprey::server {
 
 // On its own cache lines.
-class alignas(128) Pulse {
+class alignas(128) PollerHeartbeat {
  public:
   struct Reading {
     uint64_t turns = 0;
@@ -94,9 +94,9 @@ inline absl::Time SleepEnd(absl::Time timer, absl::Time now) {
 }
 
 // UNAVAILABLE, with its number, if a poller's turn has been overdue for kStuckAfter.
-inline absl::Status CheckTurning(absl::Span<const Pulse> pulses, absl::Time now) {
-  for (size_t i = 0; i < pulses.size(); ++i) {
-    const absl::Duration late = pulses[i].Read(now).late;
+inline absl::Status CheckTurning(absl::Span<const PollerHeartbeat> heartbeats, absl::Time now) {
+  for (size_t i = 0; i < heartbeats.size(); ++i) {
+    const absl::Duration late = heartbeats[i].Read(now).late;
     if (late < kStuckAfter()) continue;
     return absl::UnavailableError(absl::StrCat("poller ", i, " has not turned for ",
                                                absl::ToInt64Seconds(late),

@@ -335,7 +335,7 @@ Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request) {
   return answer;
 }
 
-absl::string_view GatheredBy(rdma::FrameBytes frame) {
+absl::string_view BatchedBy(rdma::FrameBytes frame) {
   const auto key = [](const auto& request) {
     return request.ok() ? request->key : absl::string_view();
   };

@@ -102,7 +102,7 @@ Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request);
 
 // The key that a request is about, if it is well-formed and one of those above that are executed on
 // the table of that key and need nothing else; empty for all others.
-absl::string_view GatheredBy(rdma::FrameBytes frame);
+absl::string_view BatchedBy(rdma::FrameBytes frame);
 
 Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 

@@ -16,7 +16,7 @@
 //      |  <-----------------------------  |
 //      |     Hello {resume_session}       |
 //      |                                  |
-//      | the client's Goodbye             | kSessionKept passed, or its place is needed
+//      | the client's DisconnectNotice             | kSessionKept passed, or its place is needed
 //      v                                  v
 //   (gone)                              (gone)
 //

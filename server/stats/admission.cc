@@ -6,17 +6,17 @@
 namespace osprey::server {
 namespace {
 
-constexpr size_t kStrangersLeast = 16;
-constexpr size_t kStrangersPerSourceLeast = 8;
+constexpr size_t kUnauthenticatedMin = 16;
+constexpr size_t kUnauthenticatedPerSourceMin = 8;
 
 }  // namespace
 
-size_t AdmissionLimits::strangers_max() const {
-  return std::max(connections_max / 4, kStrangersLeast);
+size_t AdmissionLimits::unauthenticated_max() const {
+  return std::max(connections_max / 4, kUnauthenticatedMin);
 }
 
-size_t AdmissionLimits::strangers_per_source_max() const {
-  return std::max(strangers_max() / 4, kStrangersPerSourceLeast);
+size_t AdmissionLimits::unauthenticated_per_source_max() const {
+  return std::max(unauthenticated_max() / 4, kUnauthenticatedPerSourceMin);
 }
 
 Admission::~Admission() { assert(all_.connections == 0 && "it must outlive its tickets"); }
@@ -36,21 +36,22 @@ Admission::Answer Admission::Ask(absl::string_view source) {
     answer.refusal = rdma::RejectReason::kTooManyFromSource;
     return answer;
   }
-  if (limits_.has_strangers && (all_.strangers >= limits_.strangers_max() ||
-                                here.strangers >= limits_.strangers_per_source_max())) {
-    ++refusals_.strangers;
-    answer.refusal = rdma::RejectReason::kTooManyStrangers;
+  if (limits_.requires_authentication &&
+      (all_.unauthenticated >= limits_.unauthenticated_max() ||
+       here.unauthenticated >= limits_.unauthenticated_per_source_max())) {
+    ++refusals_.unauthenticated;
+    answer.refusal = rdma::RejectReason::kTooManyUnauthenticated;
     return answer;
   }
   answer.ticket.admission_ = this;
   answer.ticket.source_ = std::string(source);
-  answer.ticket.stranger_ = limits_.has_strangers;
-  const size_t stranger = limits_.has_strangers ? 1 : 0;
+  answer.ticket.unauthenticated_ = limits_.requires_authentication;
+  const size_t unauthenticated = limits_.requires_authentication ? 1 : 0;
   Count& count = sources_[answer.ticket.source_];
   ++count.connections;
-  count.strangers += stranger;
+  count.unauthenticated += unauthenticated;
   ++all_.connections;
-  all_.strangers += stranger;
+  all_.unauthenticated += unauthenticated;
   return answer;
 }
 
@@ -59,24 +60,24 @@ void Admission::CountRefusedForDescriptors() {
   ++refusals_.descriptors;
 }
 
-void Admission::Drop(const std::string& source, bool stranger) {
+void Admission::Drop(const std::string& source, bool unauthenticated) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sources_.find(source);
   assert(it != sources_.end() && it->second.connections > 0);
-  if (stranger) {
-    --it->second.strangers;
-    --all_.strangers;
+  if (unauthenticated) {
+    --it->second.unauthenticated;
+    --all_.unauthenticated;
   }
   --all_.connections;
   if (--it->second.connections == 0) sources_.erase(it);
 }
 
-void Admission::Acquaint(const std::string& source) {
+void Admission::NoteAuthenticated(const std::string& source) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sources_.find(source);
-  assert(it != sources_.end() && it->second.strangers > 0);
-  --it->second.strangers;
-  --all_.strangers;
+  assert(it != sources_.end() && it->second.unauthenticated > 0);
+  --it->second.unauthenticated;
+  --all_.unauthenticated;
 }
 
 Admission::Refusals Admission::refusals() const {
@@ -89,9 +90,9 @@ size_t Admission::connections() const {
   return all_.connections;
 }
 
-size_t Admission::strangers() const {
+size_t Admission::unauthenticated() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return all_.strangers;
+  return all_.unauthenticated;
 }
 
 Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
@@ -99,17 +100,17 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   Release();
   admission_ = std::exchange(other.admission_, nullptr);
   source_ = std::move(other.source_);
-  stranger_ = other.stranger_;
+  unauthenticated_ = other.unauthenticated_;
   return *this;
 }
 
 void Admission::Ticket::Known() {
   assert(valid());
-  if (std::exchange(stranger_, false)) admission_->Acquaint(source_);
+  if (std::exchange(unauthenticated_, false)) admission_->NoteAuthenticated(source_);
 }
 
 void Admission::Ticket::Release() {
-  if (admission_ != nullptr) std::exchange(admission_, nullptr)->Drop(source_, stranger_);
+  if (admission_ != nullptr) std::exchange(admission_, nullptr)->Drop(source_, unauthenticated_);
 }
 
 }  // namespace osprey::server

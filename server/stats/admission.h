@@ -30,14 +30,14 @@
 namespace osprey::server {
 
 struct AdmissionLimits {
-  size_t connections_max = 1024;  // at least 1
-  size_t per_source_max = 0;      // 0: no limit of its own
-  bool has_strangers = false;     // the server has a key
+  size_t connections_max = 1024;         // at least 1
+  size_t per_source_max = 0;             // 0: no limit of its own
+  bool requires_authentication = false;  // the server has a key
 
   // A quarter of all, but at least a few, so that some peers can always authenticate.
-  size_t strangers_max() const;
+  size_t unauthenticated_max() const;
   // A quarter of these, or a few.
-  size_t strangers_per_source_max() const;
+  size_t unauthenticated_per_source_max() const;
 };
 
 class Admission {
@@ -66,7 +66,7 @@ class Admission {
 
     Admission* admission_ = nullptr;
     std::string source_;
-    bool stranger_ = false;
+    bool unauthenticated_ = false;
   };
 
   struct Answer {
@@ -80,24 +80,24 @@ class Admission {
   struct Refusals {
     uint64_t in_all = 0;
     uint64_t per_source = 0;
-    uint64_t strangers = 0;
+    uint64_t unauthenticated = 0;
     uint64_t descriptors = 0;  // by the transport: the source holds too many
   };
   // Counts a peer that the transport refuses.
   void CountRefusedForDescriptors();
   Refusals refusals() const;
   size_t connections() const;
-  size_t strangers() const;
+  size_t unauthenticated() const;
   const AdmissionLimits& limits() const { return limits_; }
 
  private:
   struct Count {
     size_t connections = 0;
-    size_t strangers = 0;  // of these
+    size_t unauthenticated = 0;  // of these
   };
 
-  void Drop(const std::string& source, bool stranger);
-  void Acquaint(const std::string& source);
+  void Drop(const std::string& source, bool unauthenticated);
+  void NoteAuthenticated(const std::string& source);
 
   const AdmissionLimits limits_;
   mutable std::mutex mutex_;

@@ -10,7 +10,7 @@
 namespace osprey::server {
 namespace {
 
-using Kind = Figure::Kind;
+using Kind = MetricRow::Kind;
 using Table = index::Table::Stats;
 
 // --- The functions for the values
@@ -83,58 +83,58 @@ constexpr char kAnswersHelp[] = "Answers given to requests, by status.";
 
 using Count = uint64_t (*)(const StatsInput&, size_t);
 
-Figure Of(Kind kind, const char* stat, const char* metric, const char* help, Count count) {
-  Figure figure;
-  figure.kind = kind;
-  figure.stat = stat;
-  figure.metric = metric;
-  figure.help = help;
-  figure.count = count;
-  return figure;
+MetricRow Of(Kind kind, const char* stat, const char* metric, const char* help, Count count) {
+  MetricRow row;
+  row.kind = kind;
+  row.stat = stat;
+  row.metric = metric;
+  row.help = help;
+  row.count = count;
+  return row;
 }
 
-Figure Counter(const char* stat, const char* metric, const char* help, Count count) {
+MetricRow Counter(const char* stat, const char* metric, const char* help, Count count) {
   return Of(Kind::kCounter, stat, metric, help, count);
 }
 
-Figure Gauge(const char* stat, const char* metric, const char* help, Count count) {
+MetricRow Gauge(const char* stat, const char* metric, const char* help, Count count) {
   return Of(Kind::kGauge, stat, metric, help, count);
 }
 
-Figure Labelled(Figure figure, const char* label, std::string value) {
-  figure.label = label;
-  figure.label_value = std::move(value);
-  return figure;
+MetricRow Labelled(MetricRow row, const char* label, std::string value) {
+  row.label = label;
+  row.label_value = std::move(value);
+  return row;
 }
 
-Figure Memory(const char* stat, const char* use, Count count) {
+MetricRow Memory(const char* stat, const char* use, Count count) {
   return Labelled(Gauge(stat, "memory_bytes", kMemoryHelp, count), "use", use);
 }
 
 // Omitted if clients send no reports.
-Figure OfClients(const char* stat, const char* metric, const char* help, Count count) {
-  Figure figure = Counter(stat, metric, help, count);
-  figure.unless_zero = true;
-  return figure;
+MetricRow OfClients(const char* stat, const char* metric, const char* help, Count count) {
+  MetricRow row = Counter(stat, metric, help, count);
+  row.unless_zero = true;
+  return row;
 }
 
-Figure ClientGet(const char* stat, const char* result, Count count) {
+MetricRow ClientGet(const char* stat, const char* result, Count count) {
   return Labelled(OfClients(stat, "client_gets_total", kClientGetsHelp, count), "result", result);
 }
 
-Figure Request(const char* kind, Count count) {
-  Figure figure = Counter("", "requests_total", kRequestsHelp, count);
-  figure.stat = absl::StrCat("requests_", kind);
-  return Labelled(std::move(figure), "kind", kind);
+MetricRow Request(const char* kind, Count count) {
+  MetricRow row = Counter("", "requests_total", kRequestsHelp, count);
+  row.stat = absl::StrCat("requests_", kind);
+  return Labelled(std::move(row), "kind", kind);
 }
 
-Figure Rejected(const char* stat, const char* bound, Count count) {
+MetricRow Rejected(const char* stat, const char* bound, Count count) {
   return Labelled(Counter(stat, "connections_refused_total", kRejectedHelp, count), "bound", bound);
 }
 
-void AddTable(std::vector<Figure>& figures) {
-  Figure load = Gauge("load_factor", "load_factor",
-                      "Occupied words over all words of the index's segments.", nullptr);
+void AddTable(std::vector<MetricRow>& figures) {
+  MetricRow load = Gauge("load_factor", "load_factor",
+                         "Occupied words over all words of the index's segments.", nullptr);
   load.ratio = LoadFactor;
   figures.insert(
       figures.end(),
@@ -190,7 +190,7 @@ void AddTable(std::vector<Figure>& figures) {
        Gauge("cas_version", "", "", OfTable<&Table::cas_version>)});
 }
 
-void AddRequests(std::vector<Figure>& figures) {
+void AddRequests(std::vector<MetricRow>& figures) {
   figures.insert(
       figures.end(),
       {Counter("requests", "", "", Requests),
@@ -249,7 +249,7 @@ void AddRequests(std::vector<Figure>& figures) {
                Counted<&Counters::sent_bytes>)});
 }
 
-void AddConnections(std::vector<Figure>& figures) {
+void AddConnections(std::vector<MetricRow>& figures) {
   figures.insert(
       figures.end(),
       {Gauge("connections", "connections", "Connections there are.",
@@ -265,22 +265,22 @@ void AddConnections(std::vector<Figure>& figures) {
        Rejected("connections_rejected_per_address", "per_address",
                 Refused<&Admission::Refusals::per_source>),
        Rejected("connections_rejected_unauthenticated", "unauthenticated",
-                Refused<&Admission::Refusals::strangers>),
+                Refused<&Admission::Refusals::unauthenticated>),
        Rejected("connections_rejected_descriptors", "descriptors",
                 Refused<&Admission::Refusals::descriptors>),
        Gauge("connections_unauthenticated", "connections_unauthenticated",
              "Of the connections, those that have not proved yet that they have the key.",
-             OfServer<&StatsInput::strangers>),
+             OfServer<&StatsInput::unauthenticated>),
        Counter("authentication_failures", "authentication_failures_total",
                "Connections closed because they did not prove that they have the key.",
                Counted<&Counters::authentication_failures>)});
   for (size_t reason = 0; reason < kCloseReasons; ++reason) {
     const std::string name(NameOf(static_cast<CloseReason>(reason)));
-    Figure figure =
+    MetricRow row =
         Labelled(Counter("", "connections_closed_total", kClosedHelp, ClosedFor), "reason", name);
-    figure.stat = absl::StrCat("connections_closed_", name);
-    figure.index = reason;
-    figures.push_back(std::move(figure));
+    row.stat = absl::StrCat("connections_closed_", name);
+    row.index = reason;
+    figures.push_back(std::move(row));
   }
   figures.insert(
       figures.end(),
@@ -297,7 +297,7 @@ void AddConnections(std::vector<Figure>& figures) {
                Counted<&Counters::sessions_refused>)});
 }
 
-void AddClients(std::vector<Figure>& figures) {
+void AddClients(std::vector<MetricRow>& figures) {
   using Gets = ClientGetCounts;
   figures.insert(
       figures.end(),
@@ -316,24 +316,24 @@ void AddClients(std::vector<Figure>& figures) {
                  Reported<&Gets::rpc_gets>)});
 }
 
-void AddAnswers(std::vector<Figure>& figures) {
+void AddAnswers(std::vector<MetricRow>& figures) {
   for (size_t code = 0; code < kStatusCodes; ++code) {
     const std::string name =
         absl::AsciiStrToLower(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
-    Figure figure =
+    MetricRow row =
         Labelled(Counter("", "answers_total", kAnswersHelp, AnsweredWith), "status", name);
-    figure.stat = absl::StrCat("answers_", name);
-    figure.unless_zero = true;
-    figure.index = code;
-    figures.push_back(std::move(figure));
+    row.stat = absl::StrCat("answers_", name);
+    row.unless_zero = true;
+    row.index = code;
+    figures.push_back(std::move(row));
   }
 }
 
 }  // namespace
 
-const std::vector<Figure>& Figures() {
+const std::vector<MetricRow>& MetricTable() {
   static const auto* const figures = [] {
-    auto* const all = new std::vector<Figure>;
+    auto* const all = new std::vector<MetricRow>;
     AddTable(*all);
     AddRequests(*all);
     AddConnections(*all);

@@ -13,7 +13,7 @@
 
 namespace osprey::server {
 
-struct Figure {
+struct MetricRow {
   enum class Kind {
     kCounter,  // only increases while the server lives
     kGauge,
@@ -35,7 +35,7 @@ struct Figure {
 inline constexpr char kMetricPrefix[] = "osprey_";
 
 // In the order of STATS; values of one metric need not be adjacent.
-const std::vector<Figure>& Figures();
+const std::vector<MetricRow>& MetricTable();
 
 }  // namespace osprey::server
 

@@ -57,14 +57,14 @@ std::string StatsText(const StatsInput& input) {
   Line(text, "process_cpu_us", static_cast<uint64_t>(absl::ToInt64Microseconds(input.process_cpu)));
   Line(text, "value_bytes_max", input.value_bytes_max);
   absl::StrAppend(&text, "authentication=", input.has_key ? "key" : "none", "\n");
-  for (const Figure& figure : Figures()) {
-    if (figure.stat.empty()) continue;
-    if (figure.ratio != nullptr) {
-      absl::StrAppendFormat(&text, "%s=%.4f\n", figure.stat, figure.ratio(input, figure.index));
+  for (const MetricRow& row : MetricTable()) {
+    if (row.stat.empty()) continue;
+    if (row.ratio != nullptr) {
+      absl::StrAppendFormat(&text, "%s=%.4f\n", row.stat, row.ratio(input, row.index));
       continue;
     }
-    const uint64_t count = figure.count(input, figure.index);
-    if (count != 0 || !figure.unless_zero) Line(text, figure.stat, count);
+    const uint64_t count = row.count(input, row.index);
+    if (count != 0 || !row.unless_zero) Line(text, row.stat, count);
   }
   return text;
 }

@@ -97,7 +97,7 @@ struct StatsInput {
   size_t connections = 0;
   size_t connections_max = 0;
   bool has_key = false;
-  size_t strangers = 0;  // connections that have not authenticated yet
+  size_t unauthenticated = 0;  // connections that have not authenticated yet
   Admission::Refusals refusals;
   size_t sessions = 0;
   size_t sessions_kept = 0;

@@ -1,6 +1,6 @@
-// A client that attacks a kvserver over RDMA by rdma_cm and libibverbs alone, without the transport.
-// While each attack lasts, and when it has ended, an honest client's PUT is quick; when it has ended,
-// the server's descriptors, addresses and memory are back. Needs the lab.
+// A client that attacks a kvserver over RDMA by rdma_cm and libibverbs alone, without the
+// transport. While each attack lasts, and when it has ended, an honest client's PUT is quick; when
+// it has ended, the server's descriptors, addresses and memory are back. Needs the lab.
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -57,7 +57,7 @@ struct RawOptions {
   int receives = 40;
 };
 
-// One connection. Whatever was made is destroyed, without a goodbye.
+// One connection. Whatever was made is destroyed, without a disconnect notice.
 class RawPeer {
  public:
   static constexpr size_t kBufferBytes = 16384;
@@ -79,7 +79,7 @@ class RawPeer {
   RawPeer& operator=(const RawPeer&) = delete;
 
   bool is_up() const { return is_up_; }
-  // The goodbye of the connection manager.
+  // The disconnect notice of the connection manager.
   void Leave() { rdma_disconnect(id_); }
 
   // SENDs `bytes` as they are. False: the queue pair is broken.

@@ -57,9 +57,9 @@ class Mix {
   }
   // Up to a quarter off one of the four.
   uint64_t Draw() {
-    const double dice = Unit() * weights_[kSizes - 1];
+    const double rng = Unit() * weights_[kSizes - 1];
     size_t i = 0;
-    while (i + 1 < kSizes && dice > weights_[i]) ++i;
+    while (i + 1 < kSizes && rng > weights_[i]) ++i;
     const double size = sizes_[i] * (0.75 + 0.5 * Unit());
     return std::clamp(static_cast<uint64_t>(size), FLAGS_size_min, FLAGS_size_max);
   }

@@ -41,7 +41,8 @@ DEFINE_uint64(value_bytes, 100, "Length of the values; the longest, if they diff
 DEFINE_uint64(value_bytes_min, 0, "Length of the shortest, if values differ; 0: all are alike.");
 DEFINE_double(theta, 0.99, "Of the Zipf distribution.");
 DEFINE_uint64(gets, 20, "GETs in all, in times of --keys. The first quarter is not counted.");
-DEFINE_uint32(stride, osprey::client::HitSampler::kStride, "One hit of so many is told; 0: none.");
+DEFINE_uint32(stride, osprey::client::AccessSampler::kStride,
+              "One hit of so many is told; 0: none.");
 DEFINE_string(trace, "zipf", "zipf, drift, latest or scans");
 DEFINE_uint64(seed, 1, "Of the trace.");
 
@@ -76,8 +77,8 @@ class Trace {
 
  private:
   uint64_t Rank() {
-    const double dice = static_cast<double>(random_() >> 11) * 0x1p-53;
-    const auto at = std::lower_bound(cumulative_.begin(), cumulative_.end(), dice);
+    const double rng = static_cast<double>(random_() >> 11) * 0x1p-53;
+    const auto at = std::lower_bound(cumulative_.begin(), cumulative_.end(), rng);
     return std::min<uint64_t>(at - cumulative_.begin(), cumulative_.size() - 1);
   }
 
@@ -96,10 +97,10 @@ std::string KeyOf(uint64_t number) {
 
 uint64_t ValueBytesOf(uint64_t number) {
   if (FLAGS_value_bytes_min == 0) return FLAGS_value_bytes;
-  const double dice = static_cast<double>(number * 0x9e3779b97f4a7c15) * 0x1p-64;
+  const double rng = static_cast<double>(number * 0x9e3779b97f4a7c15) * 0x1p-64;
   const double low = std::log(static_cast<double>(FLAGS_value_bytes_min));
   const double high = std::log(static_cast<double>(FLAGS_value_bytes));
-  return static_cast<uint64_t>(std::exp(low + (high - low) * dice));
+  return static_cast<uint64_t>(std::exp(low + (high - low) * rng));
 }
 
 uint64_t BytesOfItem(uint64_t number) { return KeyOf(number).size() + ValueBytesOf(number); }
@@ -151,7 +152,7 @@ class Store {
     options.evict = evict;
     sampler_.set_on(FLAGS_stride > 0);
     table_ = *Table::Create({data_, bytes_}, options);
-    map_ = std::make_unique<RegionMap>(kTestIncarnation, bytes_);
+    map_ = std::make_unique<DirectoryCache>(kTestIncarnation, bytes_);
     FillMap(*map_, data_);
   }
   ~Store() { munmap(data_, bytes_); }
@@ -207,8 +208,8 @@ class Store {
   std::byte* data_;
   std::string value_;
   std::unique_ptr<Table> table_;
-  std::unique_ptr<RegionMap> map_;
-  client::HitSampler sampler_;
+  std::unique_ptr<DirectoryCache> map_;
+  client::AccessSampler sampler_;
   std::vector<std::byte> read_;
   absl::Time now_ = TestTime(0);
   double put_us_ = 0;

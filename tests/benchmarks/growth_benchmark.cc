@@ -66,7 +66,7 @@ struct Key {
 
 class ReadCounter {
  public:
-  ReadCounter(const Region& region, RegionMap& map) : region_(region), map_(map) {}
+  ReadCounter(const Region& region, DirectoryCache& map) : region_(region), map_(map) {}
   // READs that a GET takes.
   uint32_t Get(const Key& key, Lookup::Kind expected) {
     Lookup lookup(map_, key.view(), 0);
@@ -82,7 +82,7 @@ class ReadCounter {
 
  private:
   const Region& region_;
-  RegionMap& map_;
+  DirectoryCache& map_;
   std::vector<std::byte> bytes_;
 };
 
@@ -105,7 +105,7 @@ struct Averages {
     overflow_bytes_per_key += static_cast<double>(stats.index_bytes - stats.segments * kUnitBytes) /
                               static_cast<double>(keys);
     ++samples;
-    RegionMap map(kTestIncarnation, region.bytes);
+    DirectoryCache map(kTestIncarnation, region.bytes);
     FillMap(map, region.data);
     ReadCounter counter(region, map);
     uint64_t hit_reads = 0;

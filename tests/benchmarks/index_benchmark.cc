@@ -84,9 +84,9 @@ void ItemSpaceTakeAndFree(benchmark::State& state) {
   ItemSpace items(space, absl::ZeroDuration());
   std::vector<uint64_t> taken;
   for (int i = 0; i < 10000; ++i) taken.push_back(*items.Allocate(bytes, TestTime(0)));
-  Dice dice(1);
+  SplitMix64 rng(1);
   for (auto _ : state) {
-    uint64_t& one = taken[dice.Below(taken.size())];
+    uint64_t& one = taken[rng.Below(taken.size())];
     items.Retire(one, TestTime(0));
     const absl::optional<uint64_t> another = items.Allocate(bytes, TestTime(0));
     if (!another.has_value()) state.SkipWithError("full");
@@ -159,10 +159,10 @@ void Lookups(benchmark::State& state, bool hinted, bool present) {
   std::vector<uint64_t> hints;
   for (uint64_t i = 0; i < filled.keys() && hinted; ++i) hints.push_back(filled.hint_of(i));
   const Lookup::Kind expected = present ? Lookup::Kind::kHit : Lookup::Kind::kMiss;
-  Dice dice(1);
+  SplitMix64 rng(1);
   const uint64_t reads_before = filled.reads();
   for (auto _ : state) {
-    const uint64_t i = dice.Below(filled.keys());
+    const uint64_t i = rng.Below(filled.keys());
     const NumberedKey key(present ? i : filled.keys() + i);
     if (filled.Get(key, hinted ? hints[i] : 0) != expected) state.SkipWithError("not as expected");
   }
@@ -173,9 +173,9 @@ void Lookups(benchmark::State& state, bool hinted, bool present) {
 
 void Update(benchmark::State& state) {
   FilledTable& filled = TableOf(state);
-  Dice dice(1);
+  SplitMix64 rng(1);
   for (auto _ : state) {
-    if (!filled.Put(NumberedKey(dice.Below(filled.keys())))) state.SkipWithError("full");
+    if (!filled.Put(NumberedKey(rng.Below(filled.keys())))) state.SkipWithError("full");
   }
   state.SetItemsProcessed(state.iterations());
 }
@@ -184,12 +184,12 @@ void Update(benchmark::State& state) {
 void UpdateBatch(benchmark::State& state) {
   FilledTable& filled = TableOf(state);
   const size_t batch = static_cast<size_t>(state.range(2));
-  Dice dice(1);
+  SplitMix64 rng(1);
   std::vector<NumberedKey> keys(batch, NumberedKey(0));
   std::vector<KeyHash> hashes(batch);
   for (auto _ : state) {
     for (size_t i = 0; i < batch; ++i) {
-      keys[i] = NumberedKey(dice.Below(filled.keys()));
+      keys[i] = NumberedKey(rng.Below(filled.keys()));
       hashes[i] = HashKey(keys[i], kTestSeed);
       filled.table().Prefetch(hashes[i]);
     }

@@ -1,6 +1,6 @@
 // Runs each operation of index/ so many times inside OspreyMeasured, for callgrind to count the
-// instructions (tests/benchmarks/count_instructions, which also keeps the baseline). Prints the compiler, then
-// one line for each call of OspreyMeasured, in order: the operation and its count.
+// instructions (tests/benchmarks/count_instructions, which also keeps the baseline). Prints the
+// compiler, then one line for each call of OspreyMeasured, in order: the operation and its count.
 //
 // The instructions are the same on every machine. All input is fixed. No hashed input has more than
 // 240 B, above which xxHash chooses its code by the CPU.
@@ -65,9 +65,9 @@ void MeasureItemSpace() {
   ItemSpace items(space, absl::ZeroDuration());
   std::vector<uint64_t> taken;
   for (int i = 0; i < 1000; ++i) taken.push_back(*items.Allocate(144, TestTime(0)));
-  Dice dice(1);
+  SplitMix64 rng(1);
   Measure("item_space_take_and_free_144", kTimes, [&](uint64_t) {
-    uint64_t& one = taken[dice.Below(taken.size())];
+    uint64_t& one = taken[rng.Below(taken.size())];
     items.Retire(one, TestTime(0));
     one = *items.Allocate(144, TestTime(0));
   });
@@ -78,8 +78,8 @@ void MeasureTable(const std::string& form, uint64_t value_bytes) {
   Measure(("insert_" + form).c_str(), kKeys,
           [&](uint64_t i) { Must(filled->Put(NumberedKey(i))); });
   filled->ReadMap();
-  Dice dice(1);
-  const auto any = [&](uint64_t from = 0) { return NumberedKey(from + dice.Below(kKeys)); };
+  SplitMix64 rng(1);
+  const auto any = [&](uint64_t from = 0) { return NumberedKey(from + rng.Below(kKeys)); };
   Measure(("update_" + form).c_str(), kTimes, [&](uint64_t) { Must(filled->Put(any())); });
   Measure(("lookup_" + form).c_str(), kTimes,
           [&](uint64_t) { Must(filled->Get(any()) == Lookup::Kind::kHit); });

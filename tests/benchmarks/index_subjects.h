@@ -89,7 +89,7 @@ class FilledTable {
   }
   // Again, after the table has grown.
   void ReadMap() {
-    map_ = RegionMap(kTestIncarnation, memory_.span().size());
+    map_ = DirectoryCache(kTestIncarnation, memory_.span().size());
     FillMap(map_, memory_.data());
   }
 
@@ -121,7 +121,7 @@ class FilledTable {
  private:
   HugeMemory memory_;
   std::unique_ptr<Table> table_;
-  RegionMap map_;
+  DirectoryCache map_;
   std::string value_;
   const absl::Time now_ = TestTime(0);
   uint64_t keys_;

@@ -140,7 +140,7 @@ class ReplayTransport : public rdma::Transport {
   }
   absl::Status Accept(ConnectionId) override { return absl::OkStatus(); }
   void Reject(ConnectionId, rdma::RejectReason) override { std::abort(); }
-  absl::Status HandOver(ConnectionId, rdma::Transport&) override {
+  absl::Status Migrate(ConnectionId, rdma::Transport&) override {
     return absl::ResourceExhaustedError("");  // each keeps its own
   }
   absl::StatusOr<rdma::RemoteMemory> Expose(ConnectionId, const rdma::Memory& memory) override {

@@ -19,21 +19,21 @@ namespace {
 
 // --- The sampler -------------------------------------------------------------------
 
-TEST(HitSamplerTest, OneHitInEightIsNoted) {
-  HitSampler sampler(1);
+TEST(AccessSamplerTest, OneHitInEightIsNoted) {
+  AccessSampler sampler(1);
   sampler.set_on(true);
   int noted = 0;
   for (int i = 0; i < 80000; ++i) noted += sampler.Hit();
   EXPECT_NEAR(noted, 10000, 300);
 }
 
-TEST(HitSamplerTest, OffItNotesNothing) {
-  HitSampler sampler(1);
+TEST(AccessSamplerTest, OffItNotesNothing) {
+  AccessSampler sampler(1);
   for (int i = 0; i < 1000; ++i) ASSERT_FALSE(sampler.Hit());
 }
 
-TEST(HitSamplerTest, ARhythmOfTheApplicationHidesNoKey) {
-  HitSampler sampler(1);
+TEST(AccessSamplerTest, ARhythmOfTheApplicationHidesNoKey) {
+  AccessSampler sampler(1);
   sampler.set_on(true);
   std::map<int, int> noted;
   for (int i = 0; i < 80000; ++i) {
@@ -42,16 +42,16 @@ TEST(HitSamplerTest, ARhythmOfTheApplicationHidesNoKey) {
   for (int key = 0; key < 8; ++key) EXPECT_NEAR(noted[key], 1250, 200) << key;
 }
 
-TEST(HitSamplerTest, WithoutAMessageForLongTheNotesAreAnEvenSampleOfAll) {
-  HitSampler sampler(1);
+TEST(AccessSamplerTest, WithoutAMessageForLongTheNotesAreAnEvenSampleOfAll) {
+  AccessSampler sampler(1);
   sampler.set_on(true);
   constexpr uint64_t kHits = 1000000;
   for (uint64_t i = 0; i < kHits; ++i) {
     if (sampler.Hit()) sampler.Note(i);
   }
   const size_t count = sampler.notes().size();
-  EXPECT_LE(count, HitSampler::kNotesMax);
-  EXPECT_GE(count, HitSampler::kNotesMax / 2 - 20);
+  EXPECT_LE(count, AccessSampler::kNotesMax);
+  EXPECT_GE(count, AccessSampler::kNotesMax / 2 - 20);
   size_t of_first_half = 0;
   for (uint64_t note : sampler.notes()) of_first_half += note < kHits / 2;
   EXPECT_NEAR(static_cast<double>(of_first_half), static_cast<double>(count) / 2,

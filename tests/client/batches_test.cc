@@ -291,7 +291,7 @@ TEST_F(ClientGroupsTest, GroupsAndOperationsShareTheConnection) {
   const std::vector<absl::string_view> keys(names.begin(), names.end());
   std::vector<Outcome<Value>> gets(100);
   for (Outcome<Value>& get : gets) ASSERT_TRUE(StartGet("key1", get).ok());
-  engine_->Launch(now_);
+  engine_->Submit(now_);
   // 28 READs are left of 128: one batch, and the caller's own READs make space for the next.
   std::vector<absl::StatusOr<Value>> answers(32);
   EXPECT_EQ(engine_->StartGets(keys, answers.data(), now_ + absl::Seconds(1), now_, unanswered_),

@@ -23,27 +23,27 @@ uint64_t TimedIn(const rdma::ReportBody& body) {
 
 // --- The report ---------------------------------------------------------------------
 
-TEST(GetReportTest, OneGetInSixtyFourIsTimed) {
+TEST(ClientGetStatsTest, OneGetInSixtyFourIsTimed) {
   const Counters counters;
-  GetReport report(counters, 1);
+  ClientGetStats report(counters, 1);
   report.set_on(true);
   int timed = 0;
   for (int i = 0; i < 640000; ++i) timed += report.TakesTime();
   EXPECT_NEAR(timed, 10000, 300);
 }
 
-TEST(GetReportTest, OffItTimesAndTellsNothing) {
+TEST(ClientGetStatsTest, OffItTimesAndTellsNothing) {
   Counters counters;
-  GetReport report(counters, 1);
+  ClientGetStats report(counters, 1);
   counters.gets = counters.hits = 5;
   for (int i = 0; i < 1000; ++i) ASSERT_FALSE(report.TakesTime());
   EXPECT_FALSE(report.IsDue(At(absl::Hours(1))));
   EXPECT_FALSE(report.HasNews());
 }
 
-TEST(GetReportTest, EachReportTellsWhatTheLastDidNot) {
+TEST(ClientGetStatsTest, EachReportTellsWhatTheLastDidNot) {
   Counters counters;
-  GetReport report(counters, 1);
+  ClientGetStats report(counters, 1);
   report.set_on(true);
   EXPECT_FALSE(report.IsDue(At(absl::ZeroDuration())));
   counters.gets = 10, counters.hits = 6, counters.misses = 3;
@@ -64,17 +64,17 @@ TEST(GetReportTest, EachReportTellsWhatTheLastDidNot) {
   EXPECT_EQ(first.latencies[2], 1u);
   report.Told(At(absl::ZeroDuration()));
   ++counters.gets, ++counters.hits;
-  EXPECT_FALSE(report.IsDue(At(GetReport::kEvery() - absl::Nanoseconds(1))));
-  ASSERT_TRUE(report.IsDue(At(GetReport::kEvery())));
+  EXPECT_FALSE(report.IsDue(At(ClientGetStats::kEvery() - absl::Nanoseconds(1))));
+  ASSERT_TRUE(report.IsDue(At(ClientGetStats::kEvery())));
   EXPECT_EQ(report.Next().hits, 1u);
   EXPECT_EQ(report.Next().misses, 0u);
   EXPECT_EQ(report.Next().latency_ns, 0u);
   EXPECT_EQ(TimedIn(report.Next()), 0u);
 }
 
-TEST(GetReportTest, CountsAboveTheFieldMaximumAreSentInTheNextReport) {
+TEST(ClientGetStatsTest, CountsAboveTheFieldMaximumAreSentInTheNextReport) {
   Counters counters;
-  GetReport report(counters, 1);
+  ClientGetStats report(counters, 1);
   report.set_on(true);
   counters.gets = counters.hits = uint64_t{UINT32_MAX} + 5;
   EXPECT_EQ(report.Next().hits, UINT32_MAX);

@@ -115,18 +115,18 @@ TEST_F(ClientEngineTest, ARestartedServerIsFollowedIntoItsNextLife) {
   EXPECT_EQ(engine_->counters().connects, 2u);
 }
 
-TEST_F(ClientEngineTest, GoodbyeIsAnsweredByLeavingAndComingBack) {
+TEST_F(ClientEngineTest, DisconnectNoticeIsAnsweredByLeavingAndComingBack) {
   StartServer();
   StartEngine();
   BecomeReady();
-  server_->SendGoodbye();
+  server_->SendDisconnectNotice();
   ASSERT_TRUE(RunUntil([&] { return !engine_->connection().ready(); }));
   EXPECT_EQ(rdma::ReasonOf(engine_->connection().last_error()), rdma::Reason::kShuttingDown);
   BecomeReady();
   EXPECT_EQ(engine_->counters().connects, 2u);
 }
 
-TEST_F(ClientEngineTest, AnswersUnderWayAreAwaitedAfterGoodbye) {
+TEST_F(ClientEngineTest, AnswersUnderWayAreAwaitedAfterDisconnectNotice) {
   StartServer();
   StartEngine();
   BecomeReady();
@@ -134,7 +134,7 @@ TEST_F(ClientEngineTest, AnswersUnderWayAreAwaitedAfterGoodbye) {
   Outcome<uint64_t> put;
   ASSERT_TRUE(StartPut("planet", "saturn", put).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 1; }));
-  server_->SendGoodbye();
+  server_->SendDisconnectNotice();
   ASSERT_TRUE(RunUntil([&] { return state() == Connection::State::kLeaving; }));
   RunFor(absl::Milliseconds(5));
   EXPECT_EQ(state(), Connection::State::kLeaving);

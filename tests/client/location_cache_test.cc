@@ -15,7 +15,7 @@
 namespace osprey {
 namespace {
 
-using client::SlotCache;
+using client::LocationCache;
 
 constexpr uint64_t kHome = 100 * index::kLineBytes;
 constexpr uint64_t kNext = kHome + index::kLineBytes;
@@ -24,8 +24,8 @@ uint64_t SlotAt(uint64_t offset, uint32_t fingerprint) {
   return index::Slot{offset, 7, fingerprint}.Pack();
 }
 
-TEST(SlotCacheTest, FindsSlotsOfBothLinesOfTheWindow) {
-  SlotCache cache(4096);
+TEST(LocationCacheTest, FindsSlotsOfBothLinesOfTheWindow) {
+  LocationCache cache(4096);
   cache.Saw(kHome, SlotAt(800, 1));
   cache.Saw(kNext, SlotAt(1600, 2));
   EXPECT_EQ(cache.Find({kHome, 1}), SlotAt(800, 1));
@@ -35,8 +35,8 @@ TEST(SlotCacheTest, FindsSlotsOfBothLinesOfTheWindow) {
   EXPECT_EQ(cache.Find({kHome, 3}), 0u);
 }
 
-TEST(SlotCacheTest, FollowsAKeyThatMoves) {
-  SlotCache cache(4096);
+TEST(LocationCacheTest, FollowsAKeyThatMoves) {
+  LocationCache cache(4096);
   cache.Saw(kHome, SlotAt(800, 1));
   cache.Saw(kHome, SlotAt(1600, 1));
   EXPECT_EQ(cache.Find({kHome, 1}), SlotAt(1600, 1));
@@ -44,9 +44,9 @@ TEST(SlotCacheTest, FollowsAKeyThatMoves) {
   EXPECT_EQ(cache.Find({kHome, 1}), SlotAt(2400, 1));
 }
 
-TEST(SlotCacheTest, HintsThatFailTwiceInARowStop) {
-  SlotCache cache(4096);
-  const SlotCache::Place place{kHome, 1};
+TEST(LocationCacheTest, HintsThatFailTwiceInARowStop) {
+  LocationCache cache(4096);
+  const LocationCache::Place place{kHome, 1};
   uint64_t offset = 800;
   cache.Saw(kHome, SlotAt(offset, 1));
   for (int i = 0; i < 2; ++i) {
@@ -60,9 +60,9 @@ TEST(SlotCacheTest, HintsThatFailTwiceInARowStop) {
   EXPECT_EQ(cache.Find(place), 0u);
 }
 
-TEST(SlotCacheTest, HintsAreGivenAgainOnceTheWindowShowsThatTheyWouldBeRight) {
-  SlotCache cache(4096);
-  const SlotCache::Place place{kHome, 1};
+TEST(LocationCacheTest, HintsAreGivenAgainOnceTheWindowShowsThatTheyWouldBeRight) {
+  LocationCache cache(4096);
+  const LocationCache::Place place{kHome, 1};
   cache.Saw(kHome, SlotAt(800, 1));
   cache.Failed(place, SlotAt(800, 1));
   cache.Failed(place, SlotAt(800, 1));
@@ -78,26 +78,26 @@ TEST(SlotCacheTest, HintsAreGivenAgainOnceTheWindowShowsThatTheyWouldBeRight) {
   EXPECT_EQ(cache.Find(place), SlotAt(1600, 1));
 }
 
-TEST(SlotCacheTest, AFailureOfAnOlderSlotSaysNothingOfTheNewOne) {
-  SlotCache cache(4096);
-  const SlotCache::Place place{kHome, 1};
+TEST(LocationCacheTest, AFailureOfAnOlderSlotSaysNothingOfTheNewOne) {
+  LocationCache cache(4096);
+  const LocationCache::Place place{kHome, 1};
   cache.Saw(kHome, SlotAt(1600, 1));
   cache.Failed(place, SlotAt(800, 1));
   cache.Failed(place, SlotAt(800, 1));
   EXPECT_EQ(cache.Find(place), SlotAt(1600, 1));
 }
 
-TEST(SlotCacheTest, WhatAReplySaidGivesWayToWhatTheWindowShows) {
-  SlotCache cache(4096);
-  const SlotCache::Place place{kHome, 1};
+TEST(LocationCacheTest, WhatAReplySaidGivesWayToWhatTheWindowShows) {
+  LocationCache cache(4096);
+  const LocationCache::Place place{kHome, 1};
   cache.Wrote(place, SlotAt(800, 1));  // filed under the home: the reply has no line
   cache.Saw(kNext, SlotAt(1600, 1));   // it is in the other one, and has moved
   cache.Used(place, kNext, SlotAt(1600, 1));
   EXPECT_EQ(cache.Find(place), SlotAt(1600, 1));
 }
 
-TEST(SlotCacheTest, ForgetsSlotsOfTheNextLineAndClearsAll) {
-  SlotCache cache(4096);
+TEST(LocationCacheTest, ForgetsSlotsOfTheNextLineAndClearsAll) {
+  LocationCache cache(4096);
   cache.Saw(kNext, SlotAt(800, 1));
   cache.Forget({kHome, 1});
   EXPECT_EQ(cache.Find({kHome, 1}), 0u);
@@ -106,24 +106,24 @@ TEST(SlotCacheTest, ForgetsSlotsOfTheNextLineAndClearsAll) {
   EXPECT_EQ(cache.Find({kHome, 1}), 0u);
 }
 
-TEST(SlotCacheTest, KeepsToItsBytes) {
-  EXPECT_EQ(SlotCache(0).bytes(), 0u);
-  EXPECT_EQ(SlotCache(63).bytes(), 0u);
-  EXPECT_EQ(SlotCache(100000).bytes(), 65536u);
-  SlotCache none(0);
+TEST(LocationCacheTest, KeepsToItsBytes) {
+  EXPECT_EQ(LocationCache(0).bytes(), 0u);
+  EXPECT_EQ(LocationCache(63).bytes(), 0u);
+  EXPECT_EQ(LocationCache(100000).bytes(), 65536u);
+  LocationCache none(0);
   none.Saw(kHome, SlotAt(800, 1));
   none.Wrote({kHome, 1}, SlotAt(800, 1));
   EXPECT_EQ(none.Find({kHome, 1}), 0u);
 }
 
-TEST(SlotCacheTest, NoPlaceIsKnownWithoutAHome) {
-  SlotCache cache(4096);
+TEST(LocationCacheTest, NoPlaceIsKnownWithoutAHome) {
+  LocationCache cache(4096);
   cache.Wrote({0, 1}, SlotAt(800, 1));
   EXPECT_EQ(cache.Find({0, 1}), 0u);
 }
 
-TEST(SlotCacheTest, NeighboursThatAreOnlySeenDoNotPushOutKeysInUse) {
-  SlotCache cache(64 * SlotCache::kSetBytes);
+TEST(LocationCacheTest, NeighboursThatAreOnlySeenDoNotPushOutKeysInUse) {
+  LocationCache cache(64 * LocationCache::kSetBytes);
   constexpr uint64_t kUsed = 256;  // half of the capacity
   for (uint64_t i = 0; i < kUsed; ++i) {
     cache.Wrote({(1 + i) * index::kLineBytes, static_cast<uint32_t>(i)},
@@ -139,14 +139,14 @@ TEST(SlotCacheTest, NeighboursThatAreOnlySeenDoNotPushOutKeysInUse) {
   EXPECT_GE(known, kUsed * 9 / 10);
 }
 
-TEST(SlotCacheTest, HoldsNearlyAsManyKeysAsItHasWordsAndGivesNoWrongSlotOften) {
-  SlotCache cache(1 << 20);
+TEST(LocationCacheTest, HoldsNearlyAsManyKeysAsItHasWordsAndGivesNoWrongSlotOften) {
+  LocationCache cache(1 << 20);
   const uint64_t words = cache.bytes() / 8;
   std::mt19937_64 random(1);
-  std::vector<std::pair<SlotCache::Place, uint64_t>> keys;
+  std::vector<std::pair<LocationCache::Place, uint64_t>> keys;
   for (uint64_t i = 0; i < words / 2; ++i) {
-    const SlotCache::Place place{(1 + random() % (1 << 28)) * index::kLineBytes,
-                                 static_cast<uint32_t>(random() & 65535)};
+    const LocationCache::Place place{(1 + random() % (1 << 28)) * index::kLineBytes,
+                                     static_cast<uint32_t>(random() & 65535)};
     keys.emplace_back(place, SlotAt(8 * (1 + i), place.fingerprint));
     cache.Saw(place.home, keys.back().second);
   }
@@ -162,7 +162,7 @@ TEST(SlotCacheTest, HoldsNearlyAsManyKeysAsItHasWordsAndGivesNoWrongSlotOften) {
 
 // --- In GETs
 
-class ClientSlotCacheTest : public ClientEngineTest {
+class ClientLocationCacheTest : public ClientEngineTest {
  protected:
   void SetUp() override {
     StartServer();
@@ -185,7 +185,7 @@ class ClientSlotCacheTest : public ClientEngineTest {
   }
 };
 
-TEST_F(ClientSlotCacheTest, TheSecondGetOfAnItemTakesOneRead) {
+TEST_F(ClientLocationCacheTest, TheSecondGetOfAnItemTakesOneRead) {
   const std::string text(500, 's');
   Store("planet", text);
   EXPECT_EQ(ReadsOf("planet", text), 2u);
@@ -194,7 +194,7 @@ TEST_F(ClientSlotCacheTest, TheSecondGetOfAnItemTakesOneRead) {
   EXPECT_EQ(engine_->counters().stale_hints, 0u);
 }
 
-TEST_F(ClientSlotCacheTest, APutTeachesWhereTheItemIs) {
+TEST_F(ClientLocationCacheTest, APutTeachesWhereTheItemIs) {
   const std::string text(500, 's');
   ASSERT_TRUE(Put("planet", text).ok());
   EXPECT_EQ(ReadsOf("planet", text), 1u);
@@ -206,7 +206,7 @@ TEST_F(ClientSlotCacheTest, APutTeachesWhereTheItemIs) {
   EXPECT_EQ(engine_->counters().stale_hints, 0u);
 }
 
-TEST_F(ClientSlotCacheTest, AStaleHintOnlyCostsReads) {
+TEST_F(ClientLocationCacheTest, AStaleHintOnlyCostsReads) {
   const std::string text(500, 's'), longer(5000, 'l');
   Store("planet", text);
   ReadsOf("planet", text);
@@ -220,7 +220,7 @@ TEST_F(ClientSlotCacheTest, AStaleHintOnlyCostsReads) {
   EXPECT_EQ(engine_->counters().stale_hints, 2u);
 }
 
-TEST_F(ClientSlotCacheTest, AKeyThatMovesAllTheTimeIsNotHintedForLong) {
+TEST_F(ClientLocationCacheTest, AKeyThatMovesAllTheTimeIsNotHintedForLong) {
   uint64_t reads = 0;
   for (int i = 0; i < 100; ++i) {
     const std::string text(i % 2 == 0 ? 5000 : 9000, static_cast<char>('a' + i % 26));
@@ -231,7 +231,7 @@ TEST_F(ClientSlotCacheTest, AKeyThatMovesAllTheTimeIsNotHintedForLong) {
   EXPECT_EQ(reads, 202u);
 }
 
-TEST_F(ClientSlotCacheTest, AnotherServerIsNotAskedWithTheSlotsOfTheOld) {
+TEST_F(ClientLocationCacheTest, AnotherServerIsNotAskedWithTheSlotsOfTheOld) {
   const std::string text(500, 's');
   Store("planet", text);
   ReadsOf("planet", text);
@@ -243,7 +243,7 @@ TEST_F(ClientSlotCacheTest, AnotherServerIsNotAskedWithTheSlotsOfTheOld) {
   EXPECT_EQ(engine_->counters().hints, 0u);
 }
 
-TEST_F(ClientSlotCacheTest, WithoutBytesEveryGetIsACold) {
+TEST_F(ClientLocationCacheTest, WithoutBytesEveryGetIsACold) {
   CloseEngine();
   StartEngine(256, 64 << 20, /*slot_cache_bytes=*/0);
   BecomeReady();
@@ -255,7 +255,7 @@ TEST_F(ClientSlotCacheTest, WithoutBytesEveryGetIsACold) {
 
 // The row of the READ counts: location cached <= 1.01; and the cold GETs of neighbours cost less
 // than two.
-TEST_F(ClientSlotCacheTest, ReadsPerGetOfKnownSlotsAreOneAndNeighboursAreTaught) {
+TEST_F(ClientLocationCacheTest, ReadsPerGetOfKnownSlotsAreOneAndNeighboursAreTaught) {
   constexpr int kKeys = 4000;
   const std::string text(200, 'v');
   for (int i = 0; i < kKeys; ++i) Store(absl::StrCat("key", i), text);

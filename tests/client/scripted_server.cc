@@ -125,7 +125,7 @@ void ScriptedServer::OnEvent(const Event& event) {
         if (welcomes) Welcome();
         return;
       }
-      if (static_cast<Opcode>(header->opcode) == Opcode::kGoodbye) return;
+      if (static_cast<Opcode>(header->opcode) == Opcode::kDisconnectNotice) return;
       ++frames;
       if (static_cast<Opcode>(header->opcode) != Opcode::kBatch) return TakeRequest(event.frame);
       std::vector<rdma::FrameBytes> requests_in_it;
@@ -243,7 +243,7 @@ void ScriptedServer::Answer(const std::string& frame) {
     case Opcode::kResponse:
     case Opcode::kRefused:
     case Opcode::kWelcome:
-    case Opcode::kGoodbye:
+    case Opcode::kDisconnectNotice:
     case Opcode::kHints:
     case Opcode::kReport:
     case Opcode::kBatch:
@@ -345,8 +345,9 @@ void ScriptedServer::Send(absl::string_view frame) {
   (void)transport_->Send(connection_, {BytesOf(frame)});
 }
 
-void ScriptedServer::SendGoodbye() {
-  (void)transport_->Send(connection_, {rdma::EmptyMessage(Opcode::kGoodbye, session_, 0).bytes()});
+void ScriptedServer::SendDisconnectNotice() {
+  (void)transport_->Send(connection_,
+                         {rdma::EmptyMessage(Opcode::kDisconnectNotice, session_, 0).bytes()});
 }
 
 void ScriptedServer::SendReply(uint64_t session, uint64_t sequence, const rdma::ReplyBody& body) {

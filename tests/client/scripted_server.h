@@ -88,7 +88,7 @@ class ScriptedServer {
   rdma::ConnectionId connection() const { return connection_; }  // the one welcomed last
   absl::Span<std::byte> region() { return {region_->data(), region_->size()}; }
   void Send(absl::string_view frame);
-  void SendGoodbye();
+  void SendDisconnectNotice();
   // Sends an unsolicited reply.
   void SendReply(uint64_t session, uint64_t sequence, const rdma::ReplyBody& body);
   uint64_t session() const { return session_; }

@@ -321,19 +321,19 @@ def every_reason_has_an_entry():
 
 
 def every_mistake_is_in_the_table():
-    """tests/README.md has each SeededBug, and the aim in which mutation_test looks for it."""
-    enum = re.search(r"enum class SeededBug \{(.*?)\};", read("index/layout/test_hooks.h"), re.S)[1]
+    """tests/README.md has each Mutant, and the aim in which mutation_test looks for it."""
+    enum = re.search(r"enum class Mutant \{(.*?)\};", read("index/layout/test_hooks.h"), re.S)[1]
     bugs = set(re.findall(r"^  (k\w+),", enum, re.M)) - {"kNone"}
     aims = dict(re.findall(r"BUG\((k\w+),\s*k(\w+)\)", read("tests/simulation/mutation_test.cc")))
     rows = dict(re.findall(r"^\| `(k\w+)` \|.*`mutation_test`, aim ([\w-]+) \|", read("tests/README.md"), re.M))
     wrong = [f"tests/README.md: no row for {bug}" for bug in sorted(bugs - rows.keys())]
-    wrong += [f"tests/README.md: {row} is no SeededBug" for row in sorted(rows.keys() - bugs)]
+    wrong += [f"tests/README.md: {row} is no Mutant" for row in sorted(rows.keys() - bugs)]
     wrong += [f"tests/simulation/mutation_test.cc: does not look for {bug}" for bug in sorted(bugs - aims.keys())]
     for bug in sorted(rows.keys() & aims.keys()):
         aim = re.sub(r"(?<!^)([A-Z])", r"-\1", aims[bug]).lower()
         if rows[bug] != aim:
             wrong.append(f"tests/README.md: mutation_test looks for {bug} with aim {aim}, not {rows[bug]}")
-    return wrong if len(bugs) > 30 else [f"only {len(bugs)} mistakes were found: is SeededBug declared in another way now?"]
+    return wrong if len(bugs) > 30 else [f"only {len(bugs)} mistakes were found: is Mutant declared in another way now?"]
 
 
 # ------------------------------------------------------------------------------------------------------------------------

@@ -337,7 +337,7 @@ class Script {
       case Opcode::kReport:
         OSPREY_MUST(rdma::ParseReport(frame).ok(), "the client's Report");
         return;
-      case Opcode::kGoodbye:
+      case Opcode::kDisconnectNotice:
         return;
       default:
         MustBeRequest(opcode, frame);
@@ -450,7 +450,7 @@ class Script {
       kCredits,
       kEnd,
       kSource,
-      kGoodbye,
+      kDisconnectNotice,
       kFailReads,
       kSpecial,
       kTurns
@@ -502,8 +502,8 @@ class Script {
       case kSource:
         ReadSource();
         break;
-      case kGoodbye:
-        wire_->Deliver(GoodbyeFrame(engine_->connection().terms().session));
+      case kDisconnectNotice:
+        wire_->Deliver(DisconnectNoticeFrame(engine_->connection().terms().session));
         break;
       case kFailReads:
         wire_->FinishReads(0, false);

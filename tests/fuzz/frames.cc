@@ -119,7 +119,7 @@ void Take(FrameBytes frame, bool in_batch) {
     case Opcode::kReply:
       if (auto reply = ParseReply(frame); reply.ok()) MustMake(frame, reply->body, {reply->data});
       return;
-    case Opcode::kGoodbye:
+    case Opcode::kDisconnectNotice:
     case Opcode::kPing:
     case Opcode::kStats:
       if (ParseEmpty(frame).ok())
@@ -143,11 +143,26 @@ void Take(FrameBytes frame, bool in_batch) {
   OSPREY_MUST(false, "an opcode that is none was taken");
 }
 
-constexpr Opcode kOpcodes[] = {
-    Opcode::kHello,   Opcode::kWelcome,   Opcode::kChallenge, Opcode::kResponse, Opcode::kGoodbye,
-    Opcode::kRefused, Opcode::kPut,       Opcode::kDelete,    Opcode::kGet,      Opcode::kPing,
-    Opcode::kStats,   Opcode::kIncrement, Opcode::kAppend,    Opcode::kFlush,    Opcode::kExpire,
-    Opcode::kTouch,   Opcode::kBatch,     Opcode::kHints,     Opcode::kReply,    Opcode::kReport};
+constexpr Opcode kOpcodes[] = {Opcode::kHello,
+                               Opcode::kWelcome,
+                               Opcode::kChallenge,
+                               Opcode::kResponse,
+                               Opcode::kDisconnectNotice,
+                               Opcode::kRefused,
+                               Opcode::kPut,
+                               Opcode::kDelete,
+                               Opcode::kGet,
+                               Opcode::kPing,
+                               Opcode::kStats,
+                               Opcode::kIncrement,
+                               Opcode::kAppend,
+                               Opcode::kFlush,
+                               Opcode::kExpire,
+                               Opcode::kTouch,
+                               Opcode::kBatch,
+                               Opcode::kHints,
+                               Opcode::kReply,
+                               Opcode::kReport};
 
 // A frame whose header is as it should be, so that its body is looked at.
 std::string WithHeader(fuzz::Input& input, std::string body, uint64_t session) {
@@ -157,9 +172,9 @@ std::string WithHeader(fuzz::Input& input, std::string body, uint64_t session) {
   header.length = static_cast<uint32_t>(sizeof(header) + body.size());
   const bool greeting = opcode == Opcode::kHello || opcode == Opcode::kChallenge ||
                         opcode == Opcode::kResponse || opcode == Opcode::kRefused;
-  const bool unnumbered = greeting || opcode == Opcode::kWelcome || opcode == Opcode::kGoodbye ||
-                          opcode == Opcode::kBatch || opcode == Opcode::kHints ||
-                          opcode == Opcode::kReport;
+  const bool unnumbered = greeting || opcode == Opcode::kWelcome ||
+                          opcode == Opcode::kDisconnectNotice || opcode == Opcode::kBatch ||
+                          opcode == Opcode::kHints || opcode == Opcode::kReport;
   header.session = greeting ? 0 : session;
   header.sequence = unnumbered ? 0 : 1 + input.Byte();
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + body;

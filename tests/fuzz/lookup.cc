@@ -1,6 +1,6 @@
-// The readers of index/ facing a region that lies: RegionMap, Lookup and Scan. None READs outside
-// the region that it was told of, none goes on for ever, and what a hit names lies within the bytes
-// that were READ.
+// The readers of index/ facing a region that lies: DirectoryCache, Lookup and Scan. None READs
+// outside the region that it was told of, none goes on for ever, and what a hit names lies within
+// the bytes that were READ.
 
 #include "index/reader/lookup.h"
 
@@ -78,7 +78,7 @@ class Reader {
   }
 
   bool ReadMap() {
-    map_ = std::make_unique<RegionMap>(shape_.incarnation, shape_.region_bytes);
+    map_ = std::make_unique<DirectoryCache>(shape_.incarnation, shape_.region_bytes);
     // The header and each page, and as many torn ones as it takes.
     const uint64_t reads_max =
         1 + DirectoryPages(DirectoryDepthLimit(shape_.region_bytes)) + kMapAttemptsMax;
@@ -94,19 +94,19 @@ class Reader {
   // be anything, and is judged within its bytes.
   void Sight(const std::string& key) {
     const KeyHash hash = HashKey(key, map_->hash_seed());
-    const RegionMap::Window window = map_->WindowOf(hash);
+    const DirectoryCache::Window window = map_->WindowOf(hash);
     const uint32_t read_bytes_max = 1024;
-    Sighting sighting;
+    MappedProbe mapped_probe;
     if (window.generation == kGenerationNone) {
-      OSPREY_MUST(!sighting.Look(nullptr, *map_, window, hash, key, read_bytes_max),
+      OSPREY_MUST(!mapped_probe.Look(nullptr, *map_, window, hash, key, read_bytes_max),
                   "seen nowhere");
       return;
     }
     const ByteSpan in_place = Read(window.offset, kWindowBytes);
-    if (!sighting.Look(in_place.data(), *map_, window, hash, key, read_bytes_max)) return;
-    OSPREY_MUST(sighting.read().length <= read_bytes_max, "a READ that is too long");
-    const ByteSpan bytes = Read(sighting.read().offset, sighting.read().length);
-    const Sighting::Found found = sighting.Judge(bytes, map_->incarnation(), key);
+    if (!mapped_probe.Look(in_place.data(), *map_, window, hash, key, read_bytes_max)) return;
+    OSPREY_MUST(mapped_probe.read().length <= read_bytes_max, "a READ that is too long");
+    const ByteSpan bytes = Read(mapped_probe.read().offset, mapped_probe.read().length);
+    const MappedProbe::Found found = mapped_probe.Judge(bytes, map_->incarnation(), key);
     if (found.hit) MustBeWithin(found.value, bytes);
   }
 
@@ -129,11 +129,11 @@ class Reader {
       if (step.kind == Lookup::Kind::kRead) {
         OSPREY_MUST(step.length <= kLookupReadBytesMax, "a READ that is too long");
         const ByteSpan bytes = Read(step.offset, step.length);
-        const RegionMap::Window window = map_->WindowOf(HashKey(key, map_->hash_seed()));
-        const bool glances = reads == 0 && hint == 0 && window.generation != 0;
+        const DirectoryCache::Window window = map_->WindowOf(HashKey(key, map_->hash_seed()));
+        const bool inline_probes = reads == 0 && hint == 0 && window.generation != 0;
         step = lookup.Resume(bytes, AnyTime());
-        if (glances)
-          GlanceMustAgree({bytes, window, map_->incarnation(), key}, bytes, lookup, step);
+        if (inline_probes)
+          InlineProbeMustAgree({bytes, window, map_->incarnation(), key}, bytes, lookup, step);
         if (step.kind == Lookup::Kind::kHit && !step.in_pieces) MustBeWithin(step.value, bytes);
         for (const SlotSeen& seen : lookup.slots_seen())
           OSPREY_MUST(KindOf(seen.slot) == WordKind::kSlot, "a slot that is none was seen");
@@ -146,15 +146,15 @@ class Reader {
     OSPREY_MUST(lookup.counters().reads <= kReadsMax, "a lookup that READs too often");
   }
 
-  void GlanceMustAgree(const Glance& glance, ByteSpan bytes, const Lookup& lookup,
-                       const Lookup::Step& step) {
-    if (!glance.hit()) return;
-    MustBeWithin(glance.value(), bytes);
+  void InlineProbeMustAgree(const InlineProbe& inline_probe, ByteSpan bytes, const Lookup& lookup,
+                            const Lookup::Step& step) {
+    if (!inline_probe.hit()) return;
+    MustBeWithin(inline_probe.value(), bytes);
     OSPREY_MUST(step.kind == Lookup::Kind::kHit && step.slot == 0 &&
-                    step.value.data() == glance.value().data() &&
-                    step.value.size() == glance.value().size() &&
-                    step.version == glance.cas_version() &&
-                    lookup.slots_seen().size() == glance.slots_seen().size(),
+                    step.value.data() == inline_probe.value().data() &&
+                    step.value.size() == inline_probe.value().size() &&
+                    step.version == inline_probe.cas_version() &&
+                    lookup.slots_seen().size() == inline_probe.slots_seen().size(),
                 "a glance and a lookup of the same bytes that differ");
   }
 
@@ -235,7 +235,7 @@ class Reader {
   const fuzz::RegionShape shape_;
   fuzz::HostileRegion region_;
   std::vector<std::string> keys_;
-  std::unique_ptr<RegionMap> map_;
+  std::unique_ptr<DirectoryCache> map_;
   std::unique_ptr<std::byte[]> bytes_;
 };
 

@@ -367,7 +367,7 @@ class Script {
         (void)transport.Arm();
         return;
       case 9:
-        return HandOver();
+        return Migrate();
     }
   }
 
@@ -393,13 +393,13 @@ class Script {
   }
 
   // The one that asks is gone here, and asks there.
-  void HandOver() {
+  void Migrate() {
     Fixture& fixture = Fixture::The();
     if (asking_.empty()) return;
     const ConnectionId id = asking_.back();
     Transport& from = Of(id);
     Transport& to = &from == fixture.server.get() ? *fixture.other_server : *fixture.server;
-    if (!from.HandOver(id, to).ok()) return;
+    if (!from.Migrate(id, to).ok()) return;
     asking_.pop_back();
     known_.erase(id);
   }

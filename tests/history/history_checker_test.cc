@@ -54,7 +54,7 @@ Judgement JudgeOne(const std::vector<JournalRecord>& records, const FaultTimes& 
   return Judge({process}, times);
 }
 
-TEST(FaultJudgeTest, AnswersThatAgreeAreNotWrong) {
+TEST(HistoryCheckerTest, AnswersThatAgreeAreNotWrong) {
   const Judgement judgement =
       JudgeOne({Put(1, 10, 20), Get(1, 30, 40), Put(2, 50, 60), Get(2, 70, 80)});
   EXPECT_EQ(judgement.operations, 4u);
@@ -63,39 +63,39 @@ TEST(FaultJudgeTest, AnswersThatAgreeAreNotWrong) {
   EXPECT_EQ(judgement.overrun_ns, 0);
 }
 
-TEST(FaultJudgeTest, AnAcknowledgedWriteThatIsGoneIsWrong) {
+TEST(HistoryCheckerTest, AnAcknowledgedWriteThatIsGoneIsWrong) {
   JournalRecord miss = Get(0, 30, 40);
   miss.outcome = Outcome::kNotFound;
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), miss}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AnOldValueAfterAnAcknowledgedWriteIsWrong) {
+TEST(HistoryCheckerTest, AnOldValueAfterAnAcknowledgedWriteIsWrong) {
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), Put(2, 30, 40), Get(1, 50, 60)}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, ValueThatWasNeverWrittenIsWrong) {
+TEST(HistoryCheckerTest, ValueThatWasNeverWrittenIsWrong) {
   EXPECT_EQ(JudgeOne({Get(3, 10, 20)}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, ADamagedValueIsWrong) {
+TEST(HistoryCheckerTest, ADamagedValueIsWrong) {
   JournalRecord damaged = Get(1, 30, 40);
   damaged.damaged = true;
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), damaged}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AWriteOfUnknownEndMayHaveHappenedOnce) {
+TEST(HistoryCheckerTest, AWriteOfUnknownEndMayHaveHappenedOnce) {
   const JournalRecord write = Failed(Put(2, 30, 40));
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), write, Get(1, 50, 60), Get(2, 70, 80)}).wrong, 0u);
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), write, Get(2, 50, 60), Get(1, 70, 80)}).wrong, 1u);
   EXPECT_EQ(JudgeOne({write}).unknown, 1u);
 }
 
-TEST(FaultJudgeTest, AWriteThatWasNotAppliedMustNotBeSeen) {
+TEST(HistoryCheckerTest, AWriteThatWasNotAppliedMustNotBeSeen) {
   const JournalRecord write = Failed(Put(1, 10, 20), Outcome::kUnapplied);
   EXPECT_EQ(JudgeOne({write, Get(1, 50, 60)}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AWriteOfAKilledProcessMayBeSeen) {
+TEST(HistoryCheckerTest, AWriteOfAKilledProcessMayBeSeen) {
   EXPECT_EQ(JudgeOne({NotReturned(Put(1, 10, 0)), Get(1, 50, 60)}).wrong, 0u);
 }
 
@@ -120,7 +120,7 @@ std::vector<JournalRecord> WritesThatNobodySaw(int64_t rounds) {
   return records;
 }
 
-TEST(FaultJudgeTest, UnobservedUnknownWritesLeaveHistoriesDecidable) {
+TEST(HistoryCheckerTest, UnobservedUnknownWritesLeaveHistoriesDecidable) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(150);
   EXPECT_EQ(JudgeOne(records).undecided, 0u);
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
@@ -132,7 +132,7 @@ TEST(FaultJudgeTest, UnobservedUnknownWritesLeaveHistoriesDecidable) {
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
 }
 
-TEST(FaultJudgeTest, UnobservedUnknownWritesDoNotExcuseAWrongRead) {
+TEST(HistoryCheckerTest, UnobservedUnknownWritesDoNotExcuseAWrongRead) {
   std::vector<JournalRecord> records = WritesThatNobodySaw(3);
   records.push_back(Get(22, 300, 310));
   EXPECT_EQ(JudgeOne(records).wrong, 0u);
@@ -142,7 +142,7 @@ TEST(FaultJudgeTest, UnobservedUnknownWritesDoNotExcuseAWrongRead) {
   EXPECT_EQ(JudgeOne(records).undecided, 0u);
 }
 
-TEST(FaultJudgeTest, AfterARestartWhatWasStoredIsGone) {
+TEST(HistoryCheckerTest, AfterARestartWhatWasStoredIsGone) {
   FaultTimes times;
   times.losses = {{30, 40}};
   JournalRecord miss = Get(0, 50, 60);
@@ -151,7 +151,7 @@ TEST(FaultJudgeTest, AfterARestartWhatWasStoredIsGone) {
   EXPECT_EQ(JudgeOne({Put(1, 10, 20), Get(1, 50, 60)}, times).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AWriteToAServerThatIsGoneMustNotBeInTheNext) {
+TEST(HistoryCheckerTest, AWriteToAServerThatIsGoneMustNotBeInTheNext) {
   FaultTimes times;
   times.losses = {{30, 40}};
   JournalRecord write = Failed(Put(1, 10, 60));
@@ -160,7 +160,7 @@ TEST(FaultJudgeTest, AWriteToAServerThatIsGoneMustNotBeInTheNext) {
   EXPECT_EQ(JudgeOne({write, Get(1, 70, 80)}, times).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, AnIncrementThatWasAppliedTwiceIsWrong) {
+TEST(HistoryCheckerTest, AnIncrementThatWasAppliedTwiceIsWrong) {
   JournalRecord first = Record(Kind::kIncrement, 5, 10, 20);
   JournalRecord second = Record(Kind::kIncrement, 5, 30, 40);
   first.key = second.key = kRegisters;
@@ -171,13 +171,13 @@ TEST(FaultJudgeTest, AnIncrementThatWasAppliedTwiceIsWrong) {
   EXPECT_EQ(JudgeOne({first, second}).wrong, 1u);
 }
 
-TEST(FaultJudgeTest, OperationsPastTheirDeadlineAreReported) {
+TEST(HistoryCheckerTest, OperationsPastTheirDeadlineAreReported) {
   EXPECT_EQ(JudgeOne({Failed(Put(1, 0, kSecond + 300 * kMs))}).overrun_ns, 300 * kMs);
   EXPECT_EQ(JudgeOne({Failed(Put(1, 0, kSecond + 300 * kMs))}).believed_late_ns, 0);
   EXPECT_EQ(JudgeOne({Put(1, 0, kSecond + 300 * kMs)}).believed_late_ns, 300 * kMs);
 }
 
-TEST(FaultJudgeTest, StoppedProcessMayEndLateButNotSucceedLate) {
+TEST(HistoryCheckerTest, StoppedProcessMayEndLateButNotSucceedLate) {
   ClientProcess process;
   process.stops = {{kSecond / 2, 5 * kSecond}};
   process.records = {Failed(Put(1, 0, 5 * kSecond + kMs))};
@@ -187,7 +187,7 @@ TEST(FaultJudgeTest, StoppedProcessMayEndLateButNotSucceedLate) {
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond + kMs);
 }
 
-TEST(FaultJudgeTest, AStoppedClientHadOneAnswerInHandAtMost) {
+TEST(HistoryCheckerTest, AStoppedClientHadOneAnswerInHandAtMost) {
   ClientProcess process;
   process.stops = {{kSecond / 2, 5 * kSecond}};
   process.records = {Put(1, 0, 5 * kSecond + kMs)};
@@ -204,7 +204,7 @@ TEST(FaultJudgeTest, AStoppedClientHadOneAnswerInHandAtMost) {
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 4 * kSecond);
 }
 
-TEST(FaultJudgeTest, TheClockOfAnOperationBeginsWhenTheClientHasIt) {
+TEST(HistoryCheckerTest, TheClockOfAnOperationBeginsWhenTheClientHasIt) {
   ClientProcess process;
   process.stops = {{kMs, 5 * kSecond}};
   process.records = {Put(1, 0, 5 * kSecond + 3 * kMs), Put(2, 0, 5 * kSecond + 3 * kMs)};
@@ -212,14 +212,14 @@ TEST(FaultJudgeTest, TheClockOfAnOperationBeginsWhenTheClientHasIt) {
   EXPECT_EQ(Judge({process}, {}).believed_late_ns, 0);
 }
 
-TEST(FaultJudgeTest, WhatAKilledProcessHadUnderWayIsCounted) {
+TEST(HistoryCheckerTest, WhatAKilledProcessHadUnderWayIsCounted) {
   ClientProcess idle, busy;
   idle.records = {Put(1, 10, 20)};
   busy.records = {NotReturned(Put(2, 10, 0)), NotReturned(Get(1, 30, 0)), Put(3, 40, 50)};
   EXPECT_EQ(Judge({idle, busy}, {}).open_by_process, (std::vector<uint64_t>{0, 2}));
 }
 
-TEST(FaultJudgeTest, AServerIsLostAtWorkWhenItHasAnsweredAndIsAskedAgain) {
+TEST(HistoryCheckerTest, AServerIsLostAtWorkWhenItHasAnsweredAndIsAskedAgain) {
   FaultTimes times;
   times.losses = {{30, 40}, {70, 80}};
   EXPECT_EQ(JudgeOne({Put(1, 10, 20)}, times).losses_at_work, 0u);          // idle
@@ -230,7 +230,7 @@ TEST(FaultJudgeTest, AServerIsLostAtWorkWhenItHasAnsweredAndIsAskedAgain) {
       JudgeOne({Put(1, 10, 20), Failed(Put(2, 25, 75)), Put(3, 50, 60)}, times).losses_at_work, 2u);
 }
 
-TEST(FaultJudgeTest, RecoveryIsWhenEveryClientHasSucceededAndNothingFailsAnyMore) {
+TEST(HistoryCheckerTest, RecoveryIsWhenEveryClientHasSucceededAndNothingFailsAnyMore) {
   FaultTimes times;
   times.end_ns = kSecond;
   JournalRecord other = Put(3, kSecond, 3 * kSecond);

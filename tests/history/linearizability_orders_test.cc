@@ -197,16 +197,16 @@ class EveryOrder {
 // Correct histories: operations at instants, by a clock, with a key that ends at an instant.
 class Making {
  public:
-  explicit Making(Dice& dice) : dice_(dice) {}
+  explicit Making(SplitMix64& rng) : rng_(rng) {}
 
   std::vector<Operation> Make() {
-    const bool expires = dice_.Chance(40);
-    narrow_ = dice_.Chance(20);
+    const bool expires = rng_.Chance(40);
+    narrow_ = rng_.Chance(20);
     std::vector<std::pair<int64_t, Operation>> by_instant;
-    const uint64_t count = 1 + dice_.Below(kOperationsMax);
+    const uint64_t count = 1 + rng_.Below(kOperationsMax);
     for (uint64_t i = 0; i < count; ++i) {
       Operation op = Draw(expires);
-      by_instant.emplace_back(op.call + static_cast<int64_t>(dice_.Below(
+      by_instant.emplace_back(op.call + static_cast<int64_t>(rng_.Below(
                                             static_cast<uint64_t>(op.returned - op.call) + 1)),
                               std::move(op));
     }
@@ -220,10 +220,10 @@ class Making {
     // Unknown writes may have been answered before their instant, but not if the server was lost
     // between.
     for (Operation& op : history) {
-      if (op.outcome == Outcome::kUnknown && dice_.Chance(50) &&
+      if (op.outcome == Outcome::kUnknown && rng_.Chance(50) &&
           std::none_of(history.begin(), history.end(),
                        [](const Operation& o) { return o.kind == Kind::kLoss; })) {
-        op.returned = op.call + static_cast<int64_t>(dice_.Below(3));
+        op.returned = op.call + static_cast<int64_t>(rng_.Below(3));
       }
     }
     return history;
@@ -232,31 +232,31 @@ class Making {
  private:
   Operation Draw(bool expires) {
     Operation op;
-    op.kind = kKinds[dice_.Below(narrow_ ? 6 : std::size(kKinds))];
+    op.kind = kKinds[rng_.Below(narrow_ ? 6 : std::size(kKinds))];
     if (!expires && (op.kind == Kind::kExpire)) op.kind = Kind::kPersist;
-    op.call = 1 + static_cast<int64_t>(dice_.Below(16));
-    op.returned = op.call + static_cast<int64_t>(dice_.Below(8));
+    op.call = 1 + static_cast<int64_t>(rng_.Below(16));
+    op.returned = op.call + static_cast<int64_t>(rng_.Below(8));
     const char* const values[] = {"a", "b", "7"};
     switch (op.kind) {
       case Kind::kPut:
       case Kind::kPutIfAbsent:
       case Kind::kPutIfVersion:
-        op.value = values[narrow_ ? 0 : dice_.Below(3)];
-        if (expires && dice_.Chance(60)) op.ttl = 1 + static_cast<int64_t>(dice_.Below(8));
+        op.value = values[narrow_ ? 0 : rng_.Below(3)];
+        if (expires && rng_.Chance(60)) op.ttl = 1 + static_cast<int64_t>(rng_.Below(8));
         break;
       case Kind::kAppend:
-        op.value = dice_.Chance(50) ? "+" : "1";
+        op.value = rng_.Chance(50) ? "+" : "1";
         break;
       case Kind::kIncrement:
-        op.by = 1 + static_cast<int64_t>(dice_.Below(2));
+        op.by = 1 + static_cast<int64_t>(rng_.Below(2));
         break;
       case Kind::kExpire:
-        op.ttl = 1 + static_cast<int64_t>(dice_.Below(8));
+        op.ttl = 1 + static_cast<int64_t>(rng_.Below(8));
         break;
       default:
         break;
     }
-    if (op.ttl != 0) op.ttl_slack = static_cast<int64_t>(dice_.Below(3));
+    if (op.ttl != 0) op.ttl_slack = static_cast<int64_t>(rng_.Below(3));
     return op;
   }
 
@@ -264,14 +264,14 @@ class Making {
   void Happen(Operation& op, int64_t instant) {
     if (key_ && key_->end_from <= instant) key_.reset();
     const bool conditional = op.kind == Kind::kPutIfVersion || op.kind == Kind::kDeleteIfVersion;
-    if (conditional) op.if_version = 1 + (dice_.Chance(70) ? versions_ - 1 : dice_.Below(3));
+    if (conditional) op.if_version = 1 + (rng_.Chance(70) ? versions_ - 1 : rng_.Below(3));
     const bool no_operation = op.kind == Kind::kLoss || op.kind == Kind::kEvicted;
-    if (!no_operation && dice_.Chance(8)) {
+    if (!no_operation && rng_.Chance(8)) {
       op.outcome = Outcome::kUnapplied;
       return;
     }
-    const bool unknown = !no_operation && dice_.Chance(narrow_ ? 60 : 25);
-    if (unknown && dice_.Chance(50)) {
+    const bool unknown = !no_operation && rng_.Chance(narrow_ ? 60 : 25);
+    if (unknown && rng_.Chance(50)) {
       op.outcome = Outcome::kUnknown;
       return;
     }
@@ -281,42 +281,42 @@ class Making {
                          op.kind == Kind::kExpire || op.kind == Kind::kPersist;
     if (op.outcome == Outcome::kOk) {
       op.answer = effect.answer;
-      if (dice_.Chance(60) && effect.key) op.version = effect.key->version;
+      if (rng_.Chance(60) && effect.key) op.version = effect.key->version;
     }
     if (effect.outcome == Outcome::kOk && !is_read) ++versions_;
     key_ = effect.key;
     const bool has_end = key_ && key_->end_from != kNever && op.ttl != 0;
     if (has_end && effect.outcome == Outcome::kOk) {
       key_->end_from += static_cast<int64_t>(
-          dice_.Below(static_cast<uint64_t>(key_->end_to - key_->end_from) + 1));
+          rng_.Below(static_cast<uint64_t>(key_->end_to - key_->end_from) + 1));
       key_->end_to = key_->end_from;
     }
   }
 
-  Dice& dice_;
+  SplitMix64& rng_;
   bool narrow_ = false;  // few kinds and values, many unknown results
   Key key_;
   uint64_t versions_ = 1;
 };
 
-void Spoil(std::vector<Operation>& history, Dice& dice) {
-  Operation& op = history[dice.Below(history.size())];
+void Spoil(std::vector<Operation>& history, SplitMix64& rng) {
+  Operation& op = history[rng.Below(history.size())];
   const char* const answers[] = {"a", "b", "7", "1", "2", "a+", "71", "8"};
   const Outcome outcomes[] = {Outcome::kOk, Outcome::kNotFound, Outcome::kExists, Outcome::kWrong,
                               Outcome::kUnknown};
-  switch (dice.Below(5)) {
+  switch (rng.Below(5)) {
     case 0:
-      if (op.kind == Kind::kGet || op.kind == Kind::kIncrement) op.answer = answers[dice.Below(8)];
+      if (op.kind == Kind::kGet || op.kind == Kind::kIncrement) op.answer = answers[rng.Below(8)];
       break;
     case 1:
-      op.version = dice.Below(4);
+      op.version = rng.Below(4);
       break;
     case 2:
-      if (op.kind != Kind::kLoss && op.kind != Kind::kEvicted) op.outcome = outcomes[dice.Below(5)];
+      if (op.kind != Kind::kLoss && op.kind != Kind::kEvicted) op.outcome = outcomes[rng.Below(5)];
       break;
     case 3:
-      op.call = 1 + static_cast<int64_t>(dice.Below(16));
-      op.returned = op.call + static_cast<int64_t>(dice.Below(4));
+      op.call = 1 + static_cast<int64_t>(rng.Below(16));
+      op.returned = op.call + static_cast<int64_t>(rng.Below(4));
       break;
     default:
       op.returned = op.call;
@@ -326,16 +326,16 @@ void Spoil(std::vector<Operation>& history, Dice& dice) {
 TEST(LinearizabilityOrdersTest, TheCheckerSaysWhatEveryOrderSays) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
-  Dice dice(seed);
+  SplitMix64 rng(seed);
   const int rounds =
       std::getenv("OSPREY_TEST_LONG") != nullptr ? 10'000'000 : 300'000 / kVolumeParts;
   int accepted = 0;
   int rejected = 0;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<Operation> history = Making(dice).Make();
-    const bool is_true = dice.Chance(30);
-    for (uint64_t spoils = is_true ? 0 : 1 + dice.Below(2); spoils > 0; --spoils)
-      Spoil(history, dice);
+    std::vector<Operation> history = Making(rng).Make();
+    const bool is_true = rng.Chance(30);
+    for (uint64_t spoils = is_true ? 0 : 1 + rng.Below(2); spoils > 0; --spoils)
+      Spoil(history, rng);
     const Verdict verdict = CheckLinearizable(history);
     const bool expected = EveryOrder(history).OneExplainsIt();
     std::string text;

@@ -61,7 +61,7 @@ struct CompactionFixture {
 
   RegionMemory memory;
   std::unique_ptr<Table> table;
-  RegionMap map;
+  DirectoryCache map;
   int64_t now = 0;
 };
 
@@ -451,8 +451,8 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
       f.table->CompactStep(TestTime(f.now), bound);
     }
     std::string key = absl::StrCat("key", random() % 5000);
-    const uint64_t dice = random() % 100;
-    if (dice < 45) {
+    const uint64_t rng = random() % 100;
+    if (rng < 45) {
       const std::string value = ValueOf(key, 40 + random() % bytes_most);
       const WriteResult result = f.Put(key, value);
       if (!result.status.ok()) {
@@ -467,17 +467,17 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
       }
       model[key] = {value, result.version, result.slot};
       leased_until.erase(key);
-    } else if (dice < 55) {
+    } else if (rng < 55) {
       ASSERT_EQ(f.Delete(key), model.erase(key) == 1);
       leased_until.erase(key);
-    } else if (dice < 60 && reserved.size() < 8) {
+    } else if (rng < 60 && reserved.size() < 8) {
       std::string value = ValueOf(key, 40 + random() % bytes_most);
       absl::StatusOr<Reservation> reservation =
           f.table->Reserve(key, value.size(), TestTime(f.now));
       if (!reservation.ok()) continue;
       std::memcpy(reservation->value().data(), value.data(), value.size());
       reserved.push_back({*std::move(reservation), key, std::move(value)});
-    } else if (dice < 65 && !reserved.empty()) {
+    } else if (rng < 65 && !reserved.empty()) {
       Reserved last = std::move(reserved.back());
       reserved.pop_back();
       if (random() % 4 == 0) continue;  // abandoned
@@ -501,7 +501,7 @@ TEST_P(CompactionModelTest, NothingIsLostAndNothingOverlaps) {
         ASSERT_EQ(got.slot, known->second.slot) << "a leased item moved";
       }
       known->second.slot = got.slot;
-      if (dice > 97 && got.slot != 0) {
+      if (rng > 97 && got.slot != 0) {
         leased_until[key] = f.now + static_cast<int64_t>(random() % 50);
         f.table->Lease(got.slot, TestTime(leased_until[key]));
       }

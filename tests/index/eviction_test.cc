@@ -55,7 +55,7 @@ class EvictionTest : public testing::Test {
   }
   // As the access hint of a client that has READ the key.
   uint64_t HintOf(const std::string& key) {
-    RegionMap map(kTestIncarnation, kEvictionRegionBytes);
+    DirectoryCache map(kTestIncarnation, kEvictionRegionBytes);
     FillMap(map, memory_.data());
     Lookup lookup(map, key, 0);
     Lookup::Step step = lookup.Start();
@@ -77,10 +77,10 @@ class NoEvictionTest : public EvictionTest {
   NoEvictionTest() : EvictionTest(/*evict=*/false) {}
 };
 
-// --- Lives -------------------------------------------------------------------
+// --- LineClocks -------------------------------------------------------------------
 
-TEST(LivesTest, AKeyKeepsItsLivesWhenWordsBeforeItGo) {
-  Lives lives;
+TEST(ClockCountersTest, AKeyKeepsItsLivesWhenWordsBeforeItGo) {
+  LineClocks lives;
   lives.Set(0, 3);
   lives.Set(1, 1);  // an inline item of 3 words
   lives.Set(4, 15);
@@ -92,24 +92,24 @@ TEST(LivesTest, AKeyKeepsItsLivesWhenWordsBeforeItGo) {
   for (uint32_t word : {2, 3, 4, 5, 6, 7, 8, 10, 11, 12}) EXPECT_EQ(lives.At(word), 0u) << word;
 }
 
-TEST(LivesTest, AgeDecrementsCountersAboveOne) {
-  Lives lives;
+TEST(ClockCountersTest, AgeDecrementsCountersAboveOne) {
+  LineClocks lives;
   for (uint32_t word = 0; word < 13; ++word) lives.Set(word, word);
   lives.Age();
   for (uint32_t word = 0; word < 13; ++word) EXPECT_EQ(lives.At(word), word < 2 ? word : word - 1);
   EXPECT_TRUE(lives.AnyLast());
-  Lives several;
+  LineClocks several;
   several.Set(3, 2);
   EXPECT_FALSE(several.AnyLast());
-  EXPECT_FALSE(Lives().AnyLast());
+  EXPECT_FALSE(LineClocks().AnyLast());
 }
 
-TEST(LivesTest, AddStopsAtTheMostAndGivesNothingWhereNoKeyBegins) {
-  Lives lives;
+TEST(ClockCountersTest, AddStopsAtTheMostAndGivesNothingWhereNoKeyBegins) {
+  LineClocks lives;
   lives.Set(5, 14);
   lives.Add(5, 4);
   lives.Add(6, 4);
-  EXPECT_EQ(lives.At(5), kLivesMax);
+  EXPECT_EQ(lives.At(5), kClockMax);
   EXPECT_EQ(lives.At(6), 0u);
 }
 
@@ -510,7 +510,7 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
   options.reuse_grace = absl::Milliseconds(random() % 2 * 20);
   options.split_percent = static_cast<uint32_t>(20 + random() % 80);
   const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
-  std::vector<RegionMap> maps;
+  std::vector<DirectoryCache> maps;
   std::unordered_map<std::string, std::string> model;
   std::unordered_map<std::string, uint64_t> slots;
   std::vector<uint64_t> hints;
@@ -524,8 +524,8 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
       FillMap(maps.back(), memory.data());
     }
     const std::string key = absl::StrCat("key", random() % 20000);
-    const uint64_t dice = random() % 100;
-    if (dice < 50) {
+    const uint64_t rng = random() % 100;
+    if (rng < 50) {
       const std::string value(random() % value_bytes, static_cast<char>(random()));
       const WriteResult result = table->Put(key, BytesOf(value), {}, now);
       if (result.status.ok()) {
@@ -535,7 +535,7 @@ TEST_P(EvictionModelTest, WhatIsFoundIsWhatWasPutLast) {
         ASSERT_EQ(result.status.code(), absl::StatusCode::kResourceExhausted);
         ++refused;
       }
-    } else if (dice < 55) {
+    } else if (rng < 55) {
       const bool known = model.erase(key) > 0;
       const bool deleted = table->Delete(key, {}, now).status.ok();
       ASSERT_LE(deleted, known) << key;

@@ -189,7 +189,7 @@ TEST(ExpiryTest, ReaderDecidesExpiryOnlyWithinItsClockError) {
 TEST(ExpiryTest, ReaderWithoutServerTimeAsksTheServer) {
   ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
-  RegionMap map(kTestIncarnation, f.memory.size());
+  DirectoryCache map(kTestIncarnation, f.memory.size());
   FillMap(map, f.memory.data());
   EXPECT_EQ(Get(map, f.memory.data(), "key").kind, Lookup::Kind::kAskServer);
 }
@@ -226,9 +226,9 @@ TEST(ExpiryTest, WithExpiryIgnoredItWouldStay) {
   ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
   f.Pass(absl::Seconds(11));
-  seeded_bug = SeededBug::kExpiryIgnored;
+  seeded_bug = Mutant::kExpiryIgnored;
   EXPECT_TRUE(f.Has("key"));
-  seeded_bug = SeededBug::kNone;
+  seeded_bug = Mutant::kNone;
   EXPECT_FALSE(f.Has("key"));
 }
 
@@ -324,10 +324,10 @@ TEST(ExpiryTest, KeyThatAReaderFoundExpiredDoesNotComeBack) {
 }
 
 TEST(ExpiryTest, WithoutTheSecondLookItWould) {
-  seeded_bug = SeededBug::kNoSecondLook;
+  seeded_bug = Mutant::kNoSecondLook;
   for (const Prolonging& each : ProlongingWrites())
     EXPECT_GT(Returns(each.old_bytes, each.write), 0) << each.name;
-  seeded_bug = SeededBug::kNone;
+  seeded_bug = Mutant::kNone;
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ struct GrowthFixture {
     while (table->GrowStep(TestTime(++now))) ++steps;
     return steps;
   }
-  RegionMap Map() {
-    RegionMap map(kTestIncarnation, memory.size());
+  DirectoryCache Map() {
+    DirectoryCache map(kTestIncarnation, memory.size());
     FillMap(map, memory.data());
     return map;
   }
@@ -61,7 +61,7 @@ std::string ValueOf(uint64_t i) { return std::string(i % 3 == 0 ? 40 + i % 100 :
 TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
   GrowthFixture f(64 << 20);
   constexpr uint64_t kKeys = 100000;
-  std::vector<RegionMap> maps;
+  std::vector<DirectoryCache> maps;
   std::vector<uint64_t> hints(kKeys);
   for (uint64_t i = 0; i < kKeys; ++i) {
     if (std::has_single_bit(i + 1)) maps.push_back(f.Map());
@@ -75,7 +75,7 @@ TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
   EXPECT_GT(stats.segments, 16u);
   EXPECT_EQ(stats.splits, stats.segments - 1);
   EXPECT_EQ(stats.keys, kKeys);
-  for (RegionMap& map : maps) {
+  for (DirectoryCache& map : maps) {
     const uint32_t age = map.depth();
     uint64_t refreshed = 0;
     for (uint64_t i = 0; i < kKeys; i += 7) {
@@ -97,7 +97,7 @@ TEST(GrowthTest, KeysAreFoundWithMapsOfEveryAge) {
 // segments do not serve the other half.
 TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   GrowthFixture f(16 << 20);
-  RegionMap map(kTestIncarnation, f.memory.size());
+  DirectoryCache map(kTestIncarnation, f.memory.size());
   const ReadSpan header = map.NextRead();
   ASSERT_TRUE(map.Apply(ReadRegion(f.memory.data(), header.offset, header.length)).ok());
   constexpr uint64_t kKeys = 10000;
@@ -115,7 +115,7 @@ TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   (void)refreshing.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
   ASSERT_EQ(map.depth(), f.table->stats().directory_depth);
   for (uint64_t i = 0; i < kKeys; ++i) {
-    RegionMap as_it_is = map;
+    DirectoryCache as_it_is = map;
     ASSERT_EQ(Get(as_it_is, f.memory.data(), KeyOf(i)).kind, Lookup::Kind::kHit) << KeyOf(i);
   }
 }
@@ -135,7 +135,7 @@ TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
       Lookup::Step step;
       std::vector<std::byte> bytes;  // copied when the READ was posted; empty: not yet
     };
-    std::unique_ptr<RegionMap> map;
+    std::unique_ptr<DirectoryCache> map;
     std::vector<InFlight> flights;
     uint64_t hits = 0, others = 0, refreshed = 0;
     const auto copy = [&](uint64_t offset, uint64_t length) {
@@ -147,7 +147,7 @@ TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
       f.table->GrowStep(TestTime(++f.now));
       if (random() % 2000 == 0 || map == nullptr) {
         flights.clear();
-        map = std::make_unique<RegionMap>(kTestIncarnation, f.memory.size());
+        map = std::make_unique<DirectoryCache>(kTestIncarnation, f.memory.size());
         flights.resize(8);
       }
       if (!map->ready()) {
@@ -219,7 +219,7 @@ TEST(GrowthTest, SplitLeavesItemsWhereTheyAre) {
   for (uint64_t i = 0; i < 3300; ++i) {
     hints.push_back(f.table->Put(KeyOf(i), BytesOf(value), {}, TestTime(0)).slot);
   }
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   ASSERT_GT(f.GrowAll(), 1);
   ASSERT_EQ(f.table->stats().segments, 2u);
   for (uint64_t i = 0; i < hints.size(); ++i) {
@@ -235,14 +235,14 @@ TEST(GrowthTest, SplitCarriesChainsAlong) {
   for (const std::string& key : crowd) ASSERT_TRUE(f.Put(key, std::string(60, 'c')).ok());
   ASSERT_GT(f.table->stats().overflow_lines, 6u);
   for (uint64_t i = 0; i < 3250; ++i) ASSERT_TRUE(f.Put(KeyOf(i), std::string(60, 'v')).ok());
-  RegionMap old_map = f.Map();
+  DirectoryCache old_map = f.Map();
   f.GrowAll();
   const Table::Stats stats = f.table->stats();
   EXPECT_GE(stats.segments, 2u);
   EXPECT_GT(stats.overflow_lines, 0u);  // 60 of them still share a home
   EXPECT_LT(stats.overflow_lines, 8u);
-  RegionMap new_map = f.Map();
-  for (RegionMap* map : {&old_map, &new_map}) {
+  DirectoryCache new_map = f.Map();
+  for (DirectoryCache* map : {&old_map, &new_map}) {
     for (const std::string& key : crowd) {
       ASSERT_EQ(Get(*map, f.memory.data(), key).value, std::string(60, 'c'));
     }
@@ -262,7 +262,7 @@ TEST(GrowthTest, WritesBetweenStepsOfADoublingAreFound) {
   f.table = *Table::Create(f.memory.span(), options);
   uint64_t key = 0;
   int between = 0;
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   while (f.table->stats().directory_depth < 13) {
     const uint64_t depth = f.table->stats().directory_depth;
     ASSERT_TRUE(f.Put(KeyOf(key), "v").ok());
@@ -292,7 +292,7 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
   for (uint64_t i = 0; i < 40000; ++i) keys.push_back(KeyOf(i));
   std::unordered_map<std::string, std::pair<std::string, uint64_t>> model;
   std::unordered_map<std::string, uint64_t> hints;
-  std::vector<RegionMap> maps;
+  std::vector<DirectoryCache> maps;
   maps.push_back(f.Map());
   uint64_t last_version = 0;
   const uint64_t lazy = random() % 100;
@@ -300,8 +300,8 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
     // Few keys at first, then increasingly more of them.
     const std::string& key = keys[random() % std::min<uint64_t>(keys.size(), 200 + i / 2)];
     const auto known = model.find(key);
-    const uint64_t dice = random() % 100;
-    if (dice < 45) {
+    const uint64_t rng = random() % 100;
+    if (rng < 45) {
       const std::string value(random() % 3 == 0 ? random() % 300 : random() % 20,
                               static_cast<char>(random()));
       const WriteResult result = f.table->Put(key, BytesOf(value), {}, TestTime(++f.now));
@@ -310,11 +310,11 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
       last_version = result.version;
       model[key] = {value, result.version};
       hints[key] = result.slot;
-    } else if (dice < 55) {
+    } else if (rng < 55) {
       ASSERT_EQ(f.Delete(key).ok(), known != model.end());
       model.erase(key);
     } else {
-      RegionMap& map = maps[random() % maps.size()];
+      DirectoryCache& map = maps[random() % maps.size()];
       const GetResult got = Get(map, f.memory.data(), key, random() % 2 == 0 ? hints[key] : 0);
       ASSERT_EQ(got.kind, known == model.end() ? Lookup::Kind::kMiss : Lookup::Kind::kHit) << key;
       if (known != model.end()) {
@@ -326,7 +326,7 @@ TEST_P(GrowthModelTest, RandomWritesAndStepsLeaveWhatTheyWould) {
     if (random() % 5000 == 0) maps.push_back(f.Map());
   }
   f.GrowAll();
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   uint64_t key_bytes = 0;
   for (const auto& [key, value] : model) {
     ASSERT_EQ(Get(map, f.memory.data(), key).value, value.first);
@@ -367,7 +367,7 @@ TEST(GrowthTest, ItemsLeaveSpaceForTheIndexToGrow) {
   EXPECT_GT(stats.segments, 20u);
   EXPECT_GT(stats.item_bytes * 10, stats.item_space_bytes * 9);  // items, not the index, are full
   EXPECT_LT(stats.overflow_lines, small / 100);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   for (uint64_t i = 0; i < small; ++i) {
     ASSERT_EQ(Get(map, f.memory.data(), absl::StrCat("small", i)).kind, Lookup::Kind::kHit);
   }
@@ -394,7 +394,7 @@ TEST(GrowthTest, KeysOverflowToChainsThenFailIfNoSplitIsPossible) {
   EXPECT_GT(refused, 0u);
   EXPECT_GT(stored.size(), kSegmentKeysMax);
   EXPECT_EQ(f.table->stats().keys, large + stored.size());
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   for (const uint64_t i : stored) {
     ASSERT_EQ(Get(map, f.memory.data(), KeyOf(i)).value, "tiny");
   }
@@ -421,7 +421,7 @@ TEST(GrowthTest, KeysMadeToMeetDoNotDoubleTheDirectoryWithoutEnd) {
   }
   const Table::Stats stats = f.table->stats();
   EXPECT_LE(stats.directory_depth, 5u);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   EXPECT_LE(stats.index_bytes, 2 << 20);
 }
 
@@ -474,7 +474,7 @@ TEST(FlushTest, DeletesWhatWasThereAndNothingNewer) {
   EXPECT_GE(f.table->stats().segments, 2 * segments);
   EXPECT_LE(deleted, 20000u);
   EXPECT_GE(deleted + kept.size(), 20000u);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   for (const std::string& name : kept) {
     ASSERT_EQ(Get(map, f.memory.data(), name).value, "newer");
   }

@@ -12,20 +12,20 @@ namespace osprey::index {
 namespace {
 
 struct Bug {
-  SeededBug bug;
+  Mutant bug;
   const char* name;
   Scene scene = Scene::kSteady;
 };
 
-class SeededBugTest : public testing::TestWithParam<Bug> {
+class MutantTest : public testing::TestWithParam<Bug> {
  protected:
   void SetUp() override { seeded_bug = GetParam().bug; }
-  void TearDown() override { seeded_bug = SeededBug::kNone; }
+  void TearDown() override { seeded_bug = Mutant::kNone; }
 };
 
 // Prints the first seed that shows it. The mistakes that are missing here (partial checksums,
 // generations, a chain's middle) have other tests: index_record_test, index_lookup_test.
-TEST_P(SeededBugTest, IsNoticed) {
+TEST_P(MutantTest, IsNoticed) {
   constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
     Interleaving interleaving(seed, GetParam().scene);
@@ -38,18 +38,18 @@ TEST_P(SeededBugTest, IsNoticed) {
 }
 
 #define BUG(name) \
-  Bug { SeededBug::name, #name }
+  Bug { Mutant::name, #name }
 #define BUG_OF_GROWTH(name) \
-  Bug { SeededBug::name, #name, Scene::kGrowing }
+  Bug { Mutant::name, #name, Scene::kGrowing }
 #define BUG_OF_TIME(name) \
-  Bug { SeededBug::name, #name, Scene::kExpiring }
+  Bug { Mutant::name, #name, Scene::kExpiring }
 
 INSTANTIATE_TEST_SUITE_P(
-    Bugs, SeededBugTest,
+    Bugs, MutantTest,
     testing::Values(BUG(kNewItemLiveBeforeOldIsDead), BUG(kNoDeadMarkOnUpdate),
                     BUG(kNoDeadMarkOnDelete), BUG(kNoDeadMarkOnPromotion), BUG(kNoDeadMarkOnMove),
                     BUG(kChangedItemMoved), BUG(kSlotClearedBeforeDeadMark), BUG(kMoveInsideWindow),
-                    BUG(kMoveFromWindowToChain), BUG(kPullBackIntoSecondLine),
+                    BUG(kMoveFromWindowToChain), BUG(kMoveFromOverflowIntoSecondLine),
                     BUG(kChainSourceClearedFirst), BUG(kNoItemChecksum), BUG(kDeadIsMiss),
                     BUG(kKeyNotCompared), BUG(kPiecesNotVerified), BUG(kStateNotCompared),
                     BUG(kFingerprintNotConfirmed), BUG(kConfirmedBySlot),

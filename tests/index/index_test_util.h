@@ -72,7 +72,7 @@ struct GetResult {
   LookupCounters counters;
 };
 
-inline void FillMap(RegionMap& map, const std::byte* region) {
+inline void FillMap(DirectoryCache& map, const std::byte* region) {
   for (int i = 0; i < 1000000 && !map.ready(); ++i) {
     const ReadSpan span = map.NextRead();
     if (!map.Apply(ReadRegion(region, span.offset, span.length)).ok()) std::abort();
@@ -81,7 +81,7 @@ inline void FillMap(RegionMap& map, const std::byte* region) {
 
 inline constexpr uint64_t kTestPieceBytes = 10000;
 
-inline GetResult Get(RegionMap& map, const std::byte* region, absl::string_view key,
+inline GetResult Get(DirectoryCache& map, const std::byte* region, absl::string_view key,
                      uint64_t hint = 0, const LookupOptions& options = {},
                      const ServerTimeBounds& time = {}) {
   Lookup lookup(map, key, hint, options);

@@ -53,7 +53,7 @@ void ReadLoop(const std::byte* region, const std::vector<std::string>& keys,
               std::vector<Shared>& shared, const std::atomic<bool>& stop, uint64_t seed,
               ReaderCounts& counts) {
   std::mt19937_64 random(seed);
-  RegionMap map(kTestIncarnation, kBytes);
+  DirectoryCache map(kTestIncarnation, kBytes);
   FillMap(map, region);
   std::vector<uint64_t> hints(keys.size());
   std::vector<uint64_t> seen(keys.size());
@@ -207,9 +207,9 @@ TEST(ThreadsTest, ReadersBesideAGrowingTableFindEveryKeyThatWasStored) {
   for (int r = 0; r < kReaders; ++r) {
     readers.emplace_back([&, r] {
       std::mt19937_64 random(r);
-      RegionMap first(kTestIncarnation, kGrowingBytes);
+      DirectoryCache first(kTestIncarnation, kGrowingBytes);
       FillMap(first, memory.data());
-      RegionMap map = first;
+      DirectoryCache map = first;
       while (!stop.load(std::memory_order_relaxed)) {
         const uint64_t known = stored.load(std::memory_order_acquire);
         if (known == 0) continue;

@@ -20,36 +20,36 @@
 namespace osprey::index {
 namespace {
 
-class GlanceTest : public LookupTest {
+class InlineProbeTest : public LookupTest {
  protected:
-  RegionMap::Window WindowOf(absl::string_view key) {
+  DirectoryCache::Window WindowOf(absl::string_view key) {
     return map_.WindowOf(HashKey(key, kTestSeed));
   }
-  Glance GlanceFor(absl::string_view key, const std::vector<std::byte>& bytes) {
-    return Glance(bytes, WindowOf(key), kTestIncarnation, key);
+  InlineProbe InlineProbeFor(absl::string_view key, const std::vector<std::byte>& bytes) {
+    return InlineProbe(bytes, WindowOf(key), kTestIncarnation, key);
   }
   // The line of the window in which a probe finds the key; 2: it does not.
   uint64_t LineOf(absl::string_view key) {
     const std::vector<std::byte> bytes = WindowBytesOf(key);
-    const Glance glance = GlanceFor(key, bytes);
-    return glance.hit() ? (glance.line() - WindowOf(key).offset) / kLineBytes : 2;
+    const InlineProbe inline_probe = InlineProbeFor(key, bytes);
+    return inline_probe.hit() ? (inline_probe.line() - WindowOf(key).offset) / kLineBytes : 2;
   }
 };
 
-TEST_F(GlanceTest, TellsValueVersionAndLine) {
+TEST_F(InlineProbeTest, TellsValueVersionAndLine) {
   const std::vector<std::string> keys = FillBothLines();
   for (const uint64_t own : {0, 1}) {
     const uint64_t version = Put(keys[own], "another").version;
     const std::vector<std::byte> bytes = WindowBytesOf(keys[own]);
-    const Glance glance = GlanceFor(keys[own], bytes);
-    ASSERT_TRUE(glance.hit());
-    EXPECT_EQ(TextOf(glance.value()), "another");
-    EXPECT_EQ(glance.cas_version(), version);
-    EXPECT_EQ(glance.line(), HomeLineOf(keys[own]) + own * kLineBytes);
+    const InlineProbe inline_probe = InlineProbeFor(keys[own], bytes);
+    ASSERT_TRUE(inline_probe.hit());
+    EXPECT_EQ(TextOf(inline_probe.value()), "another");
+    EXPECT_EQ(inline_probe.cas_version(), version);
+    EXPECT_EQ(inline_probe.line(), HomeLineOf(keys[own]) + own * kLineBytes);
   }
 }
 
-TEST_F(GlanceTest, NeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
+TEST_F(InlineProbeTest, NeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
   const std::vector<std::string> keys = FillBothLines();
   const std::vector<std::byte> good = WindowBytesOf(keys[0]);
   for (const uint64_t own : {0, 1}) {
@@ -57,24 +57,24 @@ TEST_F(GlanceTest, NeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
       for (const std::byte mask : {std::byte{0x01}, std::byte{0x80}}) {
         std::vector<std::byte> bytes = good;
         bytes[at] ^= mask;
-        const Glance glance = GlanceFor(keys[own], bytes);
+        const InlineProbe inline_probe = InlineProbeFor(keys[own], bytes);
         if (at / kLineBytes == own) {
-          ASSERT_FALSE(glance.hit()) << "line " << own << ", byte " << at;
+          ASSERT_FALSE(inline_probe.hit()) << "line " << own << ", byte " << at;
           continue;
         }
         // To reach the second line's key it passes the words of the first, some of which it may
         // leave to a lookup.
         const bool goes_over = own == 1 && at >= sizeof(RecordHeader);
-        ASSERT_TRUE(glance.hit() || goes_over) << "line " << own << ", byte " << at;
-        if (glance.hit()) {
-          ASSERT_EQ(TextOf(glance.value()), "value");
+        ASSERT_TRUE(inline_probe.hit() || goes_over) << "line " << own << ", byte " << at;
+        if (inline_probe.hit()) {
+          ASSERT_EQ(TextOf(inline_probe.value()), "value");
         }
       }
     }
   }
 }
 
-TEST_F(GlanceTest, NeedsTheRightGenerationOfItsOwnLineAlone) {
+TEST_F(InlineProbeTest, NeedsTheRightGenerationOfItsOwnLineAlone) {
   const std::vector<std::string> keys = FillBothLines();
   for (const uint64_t which : {0, 1}) {
     const uint64_t line = HomeLineOf(keys[0]) + which * kLineBytes;
@@ -82,16 +82,16 @@ TEST_F(GlanceTest, NeedsTheRightGenerationOfItsOwnLineAlone) {
     Rewrite(line, [](Line& l) { l.record.tag += 1000; });
     EXPECT_EQ(LineOf(keys[which]), 2u);
     EXPECT_EQ(LineOf(keys[1 - which]), 1 - which);
-    seeded_bug = SeededBug::kGenerationUnchecked;
+    seeded_bug = Mutant::kGenerationUnchecked;
     EXPECT_EQ(LineOf(keys[which]), which);
-    seeded_bug = SeededBug::kGenerationOfOneLine;
+    seeded_bug = Mutant::kGenerationOfOneLine;
     EXPECT_EQ(LineOf(keys[which]), which == 0 ? 2 : 1);
-    seeded_bug = SeededBug::kNone;
+    seeded_bug = Mutant::kNone;
     Rewrite(line, [&](Line& l) { l.record.tag = generation; });
   }
 }
 
-TEST_F(GlanceTest, ReturnsSlotsBeforeTheKeyIfTheirLineIsValid) {
+TEST_F(InlineProbeTest, ReturnsSlotsBeforeTheKeyIfTheirLineIsValid) {
   const std::vector<std::string> keys = FillBothLines();
   const WriteResult result = Put(keys[0], std::string(200, 'x'));  // in its line still, as a slot
   EXPECT_EQ(LineOf(keys[0]), 2u);
@@ -99,18 +99,18 @@ TEST_F(GlanceTest, ReturnsSlotsBeforeTheKeyIfTheirLineIsValid) {
   for (uint64_t at = 0; at <= kLineBytes; ++at) {
     std::vector<std::byte> bytes = good;
     if (at < kLineBytes) bytes[at] ^= std::byte{0x01};
-    const Glance glance = GlanceFor(keys[1], bytes);
-    if (!glance.hit()) continue;  // the words before it are invalid
-    ASSERT_EQ(glance.slots_seen().size(), at < kLineBytes ? 0 : 1) << "byte " << at;
+    const InlineProbe inline_probe = InlineProbeFor(keys[1], bytes);
+    if (!inline_probe.hit()) continue;  // the words before it are invalid
+    ASSERT_EQ(inline_probe.slots_seen().size(), at < kLineBytes ? 0 : 1) << "byte " << at;
     if (at < kLineBytes) continue;
-    EXPECT_EQ(glance.slots_seen()[0].slot, result.slot);
-    EXPECT_EQ(glance.slots_seen()[0].line, HomeLineOf(keys[1]));
+    EXPECT_EQ(inline_probe.slots_seen()[0].slot, result.slot);
+    EXPECT_EQ(inline_probe.slots_seen()[0].line, HomeLineOf(keys[1]));
   }
-  EXPECT_TRUE(GlanceFor(keys[1], good).hit());
+  EXPECT_TRUE(InlineProbeFor(keys[1], good).hit());
 }
 
 // As a lookup, which accepts slots of a window only if the home line is valid.
-TEST_F(GlanceTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
+TEST_F(InlineProbeTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
   const std::string key = FillBothLines()[1];
   const uint64_t slot = Slot{kDirectoryOffset, 0, 7}.Pack();
   Rewrite(HomeLineOf(key) + kLineBytes, [&](Line& l) {
@@ -120,23 +120,23 @@ TEST_F(GlanceTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
   for (const bool torn : {false, true}) {
     std::vector<std::byte> bytes = WindowBytesOf(key);
     if (torn) bytes[0] ^= std::byte{0x01};
-    const Glance glance = GlanceFor(key, bytes);
+    const InlineProbe inline_probe = InlineProbeFor(key, bytes);
     Lookup lookup(map_, key, 0);
     lookup.Start();
     ASSERT_EQ(lookup.Resume(bytes).kind, Lookup::Kind::kHit);
-    ASSERT_TRUE(glance.hit());
-    EXPECT_EQ(glance.slots_seen().size(), torn ? 0 : 1);
+    ASSERT_TRUE(inline_probe.hit());
+    EXPECT_EQ(inline_probe.slots_seen().size(), torn ? 0 : 1);
     EXPECT_EQ(lookup.slots_seen().size(), torn ? 0 : 1);
   }
 }
 
-TEST_F(GlanceTest, SaysNothingOfAKeyThatIsNotThere) {
+TEST_F(InlineProbeTest, SaysNothingOfAKeyThatIsNotThere) {
   FillBothLines();
   EXPECT_EQ(LineOf("absent"), 2u);
 }
 
 // Any words under valid checksums, and valid words under wrong ones.
-TEST_F(GlanceTest, SaysWhatALookupSaysOfAnyBytes) {
+TEST_F(InlineProbeTest, SaysWhatALookupSaysOfAnyBytes) {
   std::mt19937_64 random(7);
   const std::vector<std::string> keys = KeysOfHome(30, 12, /*same_fingerprint=*/false);
   for (const std::string& key : keys) Put(key, std::string(random() % 12, 'v'));
@@ -161,8 +161,8 @@ TEST_F(GlanceTest, SaysWhatALookupSaysOfAnyBytes) {
     const std::string& key = keys[random() % keys.size()];
     std::vector<std::byte> bytes = WindowBytesOf(key);
     if (random() % 4 == 0) bytes[random() % bytes.size()] ^= std::byte{0x04};
-    const Glance glance = GlanceFor(key, bytes);
-    if (!glance.hit()) {
+    const InlineProbe inline_probe = InlineProbeFor(key, bytes);
+    if (!inline_probe.hit()) {
       ++not_seen;
       continue;
     }
@@ -172,18 +172,19 @@ TEST_F(GlanceTest, SaysWhatALookupSaysOfAnyBytes) {
     const Lookup::Step step = lookup.Resume(bytes);
     ASSERT_EQ(step.kind, Lookup::Kind::kHit);
     ASSERT_EQ(step.slot, 0u);
-    ASSERT_EQ(lookup.slots_seen().size(), glance.slots_seen().size());
-    for (size_t i = 0; i < glance.slots_seen().size(); ++i) {
-      ASSERT_EQ(lookup.slots_seen()[i].slot, glance.slots_seen()[i].slot);
-      ASSERT_EQ(lookup.slots_seen()[i].line, glance.slots_seen()[i].line);
+    ASSERT_EQ(lookup.slots_seen().size(), inline_probe.slots_seen().size());
+    for (size_t i = 0; i < inline_probe.slots_seen().size(); ++i) {
+      ASSERT_EQ(lookup.slots_seen()[i].slot, inline_probe.slots_seen()[i].slot);
+      ASSERT_EQ(lookup.slots_seen()[i].line, inline_probe.slots_seen()[i].line);
     }
-    with_slots += glance.slots_seen().empty() ? 0 : 1;
-    ASSERT_EQ(step.value.data(), glance.value().data());
-    ASSERT_EQ(step.value.size(), glance.value().size());
-    ASSERT_LE(glance.value().data() + glance.value().size(), bytes.data() + bytes.size());
-    ASSERT_EQ(step.version, glance.cas_version());
+    with_slots += inline_probe.slots_seen().empty() ? 0 : 1;
+    ASSERT_EQ(step.value.data(), inline_probe.value().data());
+    ASSERT_EQ(step.value.size(), inline_probe.value().size());
+    ASSERT_LE(inline_probe.value().data() + inline_probe.value().size(),
+              bytes.data() + bytes.size());
+    ASSERT_EQ(step.version, inline_probe.cas_version());
     ASSERT_EQ(step.expiry_ns, 0u);
-    ASSERT_EQ(AccessHint::Unpack(lookup.AccessOf(step)).offset, glance.line());
+    ASSERT_EQ(AccessHint::Unpack(lookup.AccessOf(step)).offset, inline_probe.line());
   }
   EXPECT_GT(seen, 2000);
   EXPECT_GT(not_seen, 2000);

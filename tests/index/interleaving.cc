@@ -55,7 +55,7 @@ Interleaving::Interleaving(uint64_t seed, Scene scene)
   ChooseKeys();
   readers_.resize(kReaders);
   for (Reader& reader : readers_) {
-    reader.map = std::make_unique<RegionMap>(kTestIncarnation, kRegionBytes);
+    reader.map = std::make_unique<DirectoryCache>(kTestIncarnation, kRegionBytes);
     FillMap(*reader.map, memory_.data());
   }
   store_observer = this;
@@ -211,14 +211,14 @@ void Interleaving::WriteInTime(Key& key) {
     lifetime = Lifetime::For(absl::Nanoseconds(static_cast<int64_t>(ttl_ns)));
     expiry_ns = RoundUpToExpiry(clock_ns_ + ttl_ns);
   }
-  const uint64_t dice = Random(100);
+  const uint64_t rng = Random(100);
   WriteResult result;
-  if (dice < 15) {
+  if (rng < 15) {
     BeginState(key, absl::nullopt);
     result = table_->Delete(key.name, condition, TestTime(now_));
     return EndWriteInTime(key, result, before.value.has_value(), began_at_ns);
   }
-  if (dice < 45 && before.value.has_value() && lifetime.kind != Lifetime::Kind::kKept) {
+  if (rng < 45 && before.value.has_value() && lifetime.kind != Lifetime::Kind::kKept) {
     BeginState(key, before.value, expiry_ns);
     result = table_->Expire(key.name, condition, lifetime, TestTime(now_));
     return EndWriteInTime(key, result, true, began_at_ns);
@@ -336,12 +336,12 @@ void Interleaving::BeforeStore() {
       --reader.stalled;
       continue;
     }
-    const uint64_t dice = Random(100);
+    const uint64_t rng = Random(100);
     // Nothing; a few pieces; about a READ; several GETs.
     uint64_t pieces = 0;
-    if (dice >= 60) pieces = 1 + Random(4);
-    if (dice >= 80) pieces = Random(40);
-    if (dice >= 96) pieces = Random(1000);
+    if (rng >= 60) pieces = 1 + Random(4);
+    if (rng >= 80) pieces = Random(40);
+    if (rng >= 96) pieces = Random(1000);
     while (pieces-- > 0 && reader.stalled == 0 && wrong_.empty()) Advance(reader);
     if (Random(60) == 0) reader.stalled = static_cast<int>(Random(200));
   }

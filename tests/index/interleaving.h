@@ -89,7 +89,7 @@ class Interleaving : public StoreObserver {
     uint32_t bytes;
   };
   struct Reader {
-    std::unique_ptr<RegionMap> map;
+    std::unique_ptr<DirectoryCache> map;
     std::unique_ptr<Lookup> lookup;  // null: idle
     Key* key = nullptr;
     uint64_t floor = 0;        // the oldest permitted answer
@@ -133,7 +133,7 @@ class Interleaving : public StoreObserver {
   std::unique_ptr<Table> table_;
   std::vector<Key> keys_;
   std::vector<Reader> readers_;
-  std::vector<RegionMap> old_maps_;
+  std::vector<DirectoryCache> old_maps_;
   uint64_t value_bytes_min_ = 0;
   uint64_t value_bytes_max_ = 0;
   uint64_t reserve_percent_ = 0;

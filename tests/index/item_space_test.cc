@@ -239,8 +239,8 @@ TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
   int reused = 0;
   for (int i = 0; i < 30000; ++i) {
     now += static_cast<int64_t>(random() % 3);
-    const uint64_t dice = random() % 100;
-    if (dice < (i / 5000 % 2 == 0 ? 60 : 45) || alive.empty()) {
+    const uint64_t rng = random() % 100;
+    if (rng < (i / 5000 % 2 == 0 ? 60 : 45) || alive.empty()) {
       const uint64_t sizes[] = {40 + random() % 200, 40 + random() % 2000, 40 + random() % 20000,
                                 random() % 20 == 0 ? 200000u : 400u};
       const uint64_t bytes = sizes[random() % 4];
@@ -269,7 +269,7 @@ TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
     }
     const size_t which = random() % alive.size();
     const uint64_t offset = alive[which];
-    if (dice < 65 && random() % 10 == 0) {
+    if (rng < 65 && random() % 10 == 0) {
       const int64_t until = now + static_cast<int64_t>(random() % 200);
       items.Lease(offset, At(until));
       spans[offset].leased_until = std::max(spans[offset].leased_until, until);

@@ -34,7 +34,7 @@ class LookupTest : public testing::Test {
     table_ = *Table::Create(memory_.span(), options);
     FillMap(map_, memory_.data());
   }
-  ~LookupTest() override { seeded_bug = SeededBug::kNone; }
+  ~LookupTest() override { seeded_bug = Mutant::kNone; }
 
   WriteResult Put(absl::string_view key, absl::string_view value) {
     const WriteResult result = table_->Put(key, BytesOf(value), {}, TestTime(0));
@@ -94,7 +94,7 @@ class LookupTest : public testing::Test {
 
   RegionMemory memory_{kBytes};
   std::unique_ptr<Table> table_;
-  RegionMap map_{kTestIncarnation, kBytes};
+  DirectoryCache map_{kTestIncarnation, kBytes};
   RegionWriter writer_{memory_.span(), kTestIncarnation, uint64_t{1} << 20};
 };
 

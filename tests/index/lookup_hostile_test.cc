@@ -129,14 +129,14 @@ TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   Rewrite(HomeLineOf("key"), [&](Line& l) {
     l.words[0] = Slot{UnitsOffset(kBytes), 255, fingerprint}.Pack();
   });
-  RegionMap large_map(kTestIncarnation, kBytes);
+  DirectoryCache large_map(kTestIncarnation, kBytes);
   FillMap(large_map, memory_.data());
   EXPECT_NE(Get(large_map, memory_.data(), "key").kind, Lookup::Kind::kHit);
 }
 
 // --- The map ---------------------------------------------------------------
 
-class RegionMapTest : public LookupTest {
+class DirectoryCacheTest : public LookupTest {
  protected:
   absl::Status ApplyHeader(const std::function<void(RegionHeader&)>& edit) {
     RegionHeader header = StructAt<RegionHeader>(0);
@@ -146,14 +146,14 @@ class RegionMapTest : public LookupTest {
     const ByteSpan bytes(reinterpret_cast<const std::byte*>(&header), sizeof(header));
     writer.WriteRecord(0, writer.NextRecordVersion(0), header.record.tag,
                        bytes.subspan(sizeof(RecordHeader)));
-    RegionMap map(kTestIncarnation, kBytes);
+    DirectoryCache map(kTestIncarnation, kBytes);
     const absl::Status status = map.Apply(ReadRegion(memory_.data(), 0, sizeof(RegionHeader)));
     EXPECT_EQ(map.NextRead().offset, status.ok() ? 4096u : 0u);
     return status;
   }
 };
 
-TEST_F(RegionMapTest, HeaderThatCannotBeIsRefusedByName) {
+TEST_F(DirectoryCacheTest, HeaderThatCannotBeIsRefusedByName) {
   EXPECT_TRUE(ApplyHeader([](RegionHeader&) {}).ok());
   const std::pair<const char*, std::function<void(RegionHeader&)>> cases[] = {
       {"magic", [](RegionHeader& h) { ++h.magic; }},
@@ -174,8 +174,8 @@ TEST_F(RegionMapTest, HeaderThatCannotBeIsRefusedByName) {
   }
 }
 
-TEST_F(RegionMapTest, TornHeaderAndPagesAreReadAgainAndBounded) {
-  RegionMap map(kTestIncarnation, kBytes);
+TEST_F(DirectoryCacheTest, TornHeaderAndPagesAreReadAgainAndBounded) {
+  DirectoryCache map(kTestIncarnation, kBytes);
   std::vector<std::byte> header = ReadRegion(memory_.data(), 0, sizeof(RegionHeader));
   header[20] ^= std::byte{1};
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(map.Apply(header).ok());
@@ -246,12 +246,12 @@ constexpr uint64_t kBytesPerPageMax = 2 * kDirectoryPageBytes;
 // For pages far from each other: the vector of chunks, and all that it was before it grew.
 constexpr uint64_t kChunkListBytesMax = 4 * 24 * (uint64_t{1} << 23) / 512;
 
-TEST(RegionMapMemoryTest, HeaderAllocatesNothingAndPagesWhatTheyBring) {
+TEST(DirectoryCacheMemoryTest, HeaderAllocatesNothingAndPagesWhatTheyBring) {
   ClaimingServer server;
   const uint32_t depth = DirectoryDepthLimit(ClaimingServer::kClaimedBytes);
   ASSERT_EQ(depth, 23u);
   const std::vector<std::byte> header = server.Header(depth);
-  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  DirectoryCache map(kTestIncarnation, ClaimingServer::kClaimedBytes);
   const uint64_t before = AllocatedBytesSoFar();
   ASSERT_TRUE(map.Apply(header).ok());
   EXPECT_EQ(AllocatedBytesSoFar() - before, 0u);
@@ -272,9 +272,9 @@ TEST(RegionMapMemoryTest, HeaderAllocatesNothingAndPagesWhatTheyBring) {
   EXPECT_FALSE(map.ready());
 }
 
-TEST(RegionMapMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
+TEST(DirectoryCacheMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
   ClaimingServer server;
-  RegionMap map(kTestIncarnation, ClaimingServer::kClaimedBytes);
+  DirectoryCache map(kTestIncarnation, ClaimingServer::kClaimedBytes);
   ASSERT_TRUE(map.Apply(server.Header(0)).ok());
   ASSERT_TRUE(map.Apply(server.Page(map.NextRead().offset, 1)).ok());
   ASSERT_TRUE(map.ready());
@@ -305,14 +305,14 @@ TEST(RegionMapMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
   EXPECT_LE(of_the_map, kKeys * kBytesPerPageMax + kChunkListBytesMax);
 }
 
-TEST_F(RegionMapTest, EntryThatLeadsOutsideAsksTheServer) {
+TEST_F(DirectoryCacheTest, EntryThatLeadsOutsideAsksTheServer) {
   DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
   const uint64_t good = page.entries[0];
   const uint64_t outside = DirectoryEntry{1000, 0, DirectoryEntry::Unpack(good).generation}.Pack();
   for (const uint64_t entry : {uint64_t{0}, outside, ~uint64_t{0}}) {
     page.entries[0] = entry;
     SealStruct(kDirectoryOffset, page);
-    RegionMap map(kTestIncarnation, kBytes);
+    DirectoryCache map(kTestIncarnation, kBytes);
     FillMap(map, memory_.data());
     EXPECT_EQ(Get(map, memory_.data(), "key").kind, Lookup::Kind::kAskServer);
   }

@@ -220,7 +220,7 @@ TEST_F(LookupTest, LookupWithoutValueDoesNotReadALongItem) {
 
 // A reader is about to READ the chain's second line. Then all keys of that line are deleted, and
 // another chain takes a line. The third line's keys are present throughout.
-Lookup::Kind ReadPastAnEmptiedLine(Table& table, RegionMap& map, const RegionMemory& memory) {
+Lookup::Kind ReadPastAnEmptiedLine(Table& table, DirectoryCache& map, const RegionMemory& memory) {
   const std::vector<std::string> keys = KeysOfHome(100, 5 * kLineWordsUsable, false);
   const std::vector<std::string> others = KeysOfHome(200, 2 * kLineWordsUsable + 1, false);
   const std::string value(100, 'v');
@@ -253,7 +253,7 @@ TEST_F(LookupTest, KeyBehindAnEmptiedChainLineIsFound) {
 }
 
 TEST_F(LookupTest, UnlinkingTheMiddleOfAChainIsNoticed) {
-  seeded_bug = SeededBug::kMiddleOfChainUnlinked;
+  seeded_bug = Mutant::kMiddleOfChainUnlinked;
   EXPECT_EQ(ReadPastAnEmptiedLine(*table_, map_, memory_), Lookup::Kind::kMiss);
 }
 
@@ -316,12 +316,12 @@ TEST_F(LookupTest, MissNeedsBothLinesInTheRightGeneration) {
     const uint32_t generation = writer_.Header(line).tag;
     Rewrite(line, [](Line& l) { l.record.tag += 1000; });
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kAskServer);
-    seeded_bug = SeededBug::kGenerationUnchecked;
+    seeded_bug = Mutant::kGenerationUnchecked;
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
-    seeded_bug = SeededBug::kGenerationOfOneLine;
+    seeded_bug = Mutant::kGenerationOfOneLine;
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind,
               which == 0 ? Lookup::Kind::kAskServer : Lookup::Kind::kMiss);
-    seeded_bug = SeededBug::kNone;
+    seeded_bug = Mutant::kNone;
     Rewrite(line, [&](Line& l) { l.record.tag = generation; });
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
   }
@@ -373,7 +373,7 @@ TEST_F(LookupTest, EntryOfADeeperDirectoryIsNotUsedForAllKeys) {
   page.entries[0] = DirectoryEntry{entry.unit, 1, entry.generation}.Pack();
   page.entries[1] = DirectoryEntry{entry.unit, 1, entry.generation}.Pack();
   SealStruct(kDirectoryOffset, page);
-  RegionMap map(kTestIncarnation, kBytes);
+  DirectoryCache map(kTestIncarnation, kBytes);
   FillMap(map, memory_.data());
   ASSERT_EQ(map.depth(), 0u);
   EXPECT_EQ(Get(map, memory_.data(), "absent").kind, Lookup::Kind::kAskServer);
@@ -431,7 +431,7 @@ TEST_F(LookupTest, DataOfAnEarlierIncarnationIsRejected) {
   options.incarnation = kTestIncarnation + 1;
   options.hash_seed = kTestSeed;
   table_ = *Table::Create(memory_.span(), options);
-  RegionMap map(kTestIncarnation + 1, kBytes);
+  DirectoryCache map(kTestIncarnation + 1, kBytes);
   FillMap(map, memory_.data());
   EXPECT_EQ(Get(map, memory_.data(), "key", slot).kind, Lookup::Kind::kMiss);
   EXPECT_EQ(Get(map_, memory_.data(), "key").kind, Lookup::Kind::kAskServer);

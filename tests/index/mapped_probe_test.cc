@@ -22,20 +22,20 @@ namespace {
 
 constexpr uint32_t kReadBytesMax = 1024;
 
-class SightingTest : public LookupTest {
+class MappedProbeTest : public LookupTest {
  protected:
-  RegionMap::Window WindowOf(absl::string_view key) {
+  DirectoryCache::Window WindowOf(absl::string_view key) {
     return map_.WindowOf(HashKey(key, kTestSeed));
   }
   bool Look(absl::string_view key) {
-    return sighting_.Look(memory_.data() + HomeLineOf(key), map_, WindowOf(key),
-                          HashKey(key, kTestSeed), key, kReadBytesMax);
+    return mapped_probe_.Look(memory_.data() + HomeLineOf(key), map_, WindowOf(key),
+                              HashKey(key, kTestSeed), key, kReadBytesMax);
   }
   std::vector<std::byte> Copy() {
-    return ReadRegion(memory_.data(), sighting_.read().offset, sighting_.read().length);
+    return ReadRegion(memory_.data(), mapped_probe_.read().offset, mapped_probe_.read().length);
   }
-  Sighting::Found Judge(absl::string_view key, const std::vector<std::byte>& bytes) {
-    return sighting_.Judge(bytes, kTestIncarnation, key);
+  MappedProbe::Found Judge(absl::string_view key, const std::vector<std::byte>& bytes) {
+    return mapped_probe_.Judge(bytes, kTestIncarnation, key);
   }
   // The answer of a lookup.
   bool IsThere(absl::string_view key) {
@@ -45,51 +45,51 @@ class SightingTest : public LookupTest {
     return step.kind == Lookup::Kind::kHit;
   }
 
-  Sighting sighting_;
+  MappedProbe mapped_probe_;
 };
 
-TEST_F(SightingTest, OfAnInlineKeyOnlyItsLineIsCopied) {
+TEST_F(MappedProbeTest, OfAnInlineKeyOnlyItsLineIsCopied) {
   const std::vector<std::string> keys = FillBothLines();
   for (const uint64_t own : {0, 1}) {
     const uint64_t version = Put(keys[own], "another").version;
     ASSERT_TRUE(Look(keys[own]));
-    EXPECT_FALSE(sighting_.is_item());
-    EXPECT_EQ(sighting_.read().offset, HomeLineOf(keys[own]) + own * kLineBytes);
-    EXPECT_EQ(sighting_.read().length, kLineBytes);
+    EXPECT_FALSE(mapped_probe_.is_item());
+    EXPECT_EQ(mapped_probe_.read().offset, HomeLineOf(keys[own]) + own * kLineBytes);
+    EXPECT_EQ(mapped_probe_.read().length, kLineBytes);
     const std::vector<std::byte> bytes = Copy();
-    const Sighting::Found found = Judge(keys[own], bytes);
+    const MappedProbe::Found found = Judge(keys[own], bytes);
     ASSERT_TRUE(found.hit);
     EXPECT_EQ(TextOf(found.value), "another");
     EXPECT_EQ(found.cas_version, version);
-    const AccessHint access = sighting_.access(HashKey(keys[own], kTestSeed));
+    const AccessHint access = mapped_probe_.access(HashKey(keys[own], kTestSeed));
     EXPECT_EQ(access.kind, WordKind::kInline);
-    EXPECT_EQ(access.offset, sighting_.read().offset);
+    EXPECT_EQ(access.offset, mapped_probe_.read().offset);
     EXPECT_EQ(access.fingerprint, HashKey(keys[own], kTestSeed).fingerprint());
   }
 }
 
-TEST_F(SightingTest, OfAKeyOutOfLineOnlyItsItemIsCopied) {
+TEST_F(MappedProbeTest, OfAKeyOutOfLineOnlyItsItemIsCopied) {
   const std::string value(500, 'v');
   const WriteResult put = Put("planet", value);
   ASSERT_TRUE(Look("planet"));
-  EXPECT_TRUE(sighting_.is_item());
-  EXPECT_EQ(sighting_.read().offset, Slot::Unpack(put.slot).offset);
-  EXPECT_GE(sighting_.read().length, ItemBytes(6, 500));
+  EXPECT_TRUE(mapped_probe_.is_item());
+  EXPECT_EQ(mapped_probe_.read().offset, Slot::Unpack(put.slot).offset);
+  EXPECT_GE(mapped_probe_.read().length, ItemBytes(6, 500));
   const std::vector<std::byte> bytes = Copy();
-  const Sighting::Found found = Judge("planet", bytes);
+  const MappedProbe::Found found = Judge("planet", bytes);
   ASSERT_TRUE(found.hit);
   EXPECT_EQ(TextOf(found.value), value);
   EXPECT_EQ(found.cas_version, put.version);
-  EXPECT_EQ(sighting_.access(HashKey("planet", kTestSeed)).kind, WordKind::kSlot);
+  EXPECT_EQ(mapped_probe_.access(HashKey("planet", kTestSeed)).kind, WordKind::kSlot);
 }
 
-TEST_F(SightingTest, EveryByteOfTheCopyCounts) {
+TEST_F(MappedProbeTest, EveryByteOfTheCopyCounts) {
   const std::vector<std::string> keys = FillBothLines();
   Put("planet", std::string(70, 'v'));
   for (const std::string& key : {keys[0], keys[1], std::string("planet")}) {
     ASSERT_TRUE(Look(key));
     const std::vector<std::byte> good = Copy();
-    const uint64_t counted = sighting_.is_item() ? ItemBytes(key.size(), 70) : kLineBytes;
+    const uint64_t counted = mapped_probe_.is_item() ? ItemBytes(key.size(), 70) : kLineBytes;
     for (uint64_t at = 0; at < counted; ++at) {
       for (const std::byte mask : {std::byte{0x01}, std::byte{0x80}}) {
         std::vector<std::byte> bytes = good;
@@ -101,26 +101,26 @@ TEST_F(SightingTest, EveryByteOfTheCopyCounts) {
   }
 }
 
-TEST_F(SightingTest, CopyOfAnotherIncarnationOrSegmentIsRejected) {
+TEST_F(MappedProbeTest, CopyOfAnotherIncarnationOrSegmentIsRejected) {
   const std::vector<std::string> keys = FillBothLines();
   Put("planet", std::string(70, 'v'));
   for (const std::string& key : {keys[0], keys[1], std::string("planet")}) {
     ASSERT_TRUE(Look(key));
     const std::vector<std::byte> bytes = Copy();
-    EXPECT_TRUE(sighting_.Judge(bytes, kTestIncarnation, key).hit);
-    EXPECT_FALSE(sighting_.Judge(bytes, kTestIncarnation + 1, key).hit);
+    EXPECT_TRUE(mapped_probe_.Judge(bytes, kTestIncarnation, key).hit);
+    EXPECT_FALSE(mapped_probe_.Judge(bytes, kTestIncarnation + 1, key).hit);
   }
   // The line belongs to another segment now, and is whole.
   for (const std::string& key : keys) {
     ASSERT_TRUE(Look(key));
-    Rewrite(sighting_.read().offset, [](Line& line) { ++line.record.tag; });
+    Rewrite(mapped_probe_.read().offset, [](Line& line) { ++line.record.tag; });
     const std::vector<std::byte> bytes = Copy();
-    ASSERT_TRUE(RecordIsWhole(bytes, {sighting_.read().offset, kTestIncarnation}));
+    ASSERT_TRUE(RecordIsWhole(bytes, {mapped_probe_.read().offset, kTestIncarnation}));
     EXPECT_FALSE(Judge(key, bytes).hit);
   }
 }
 
-TEST_F(SightingTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
+TEST_F(MappedProbeTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
   Put("planet", std::string(500, 'o'));
   ASSERT_TRUE(Look("planet"));
   Put("planet", std::string(700, 'n'));  // its old item is dead
@@ -140,7 +140,7 @@ TEST_F(SightingTest, WhatHappensBetweenLookAndCopyIsSeenInTheCopy) {
 }
 
 // A slot shows whether its item has an expiry, but the item decides.
-TEST_F(SightingTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
+TEST_F(MappedProbeTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
   ASSERT_TRUE(table_
                   ->Put("mayfly", BytesOf(std::string(100, 'm')), {}, TestTime(0),
                         Lifetime::For(absl::Hours(1)))
@@ -155,19 +155,19 @@ TEST_F(SightingTest, AnExpiryThatOnlyTheItemTellsOfIsNoHit) {
   ASSERT_EQ(changed, 1u);
   ASSERT_TRUE(Look("mayfly"));
   const std::vector<std::byte> bytes = Copy();
-  ASSERT_EQ(ReadItem(bytes, {sighting_.read().offset, kTestIncarnation}, "mayfly").verdict,
+  ASSERT_EQ(ReadItem(bytes, {mapped_probe_.read().offset, kTestIncarnation}, "mayfly").verdict,
             ItemVerdict::kLive);
   EXPECT_FALSE(Judge("mayfly", bytes).hit);
 }
 
-TEST_F(SightingTest, KeysWithACommonPrefixAreDistinguished) {
+TEST_F(MappedProbeTest, KeysWithACommonPrefixAreDistinguished) {
   const std::vector<std::string> keys = {"s", "st", "star", "starlight", "starlights", "starling"};
   for (const std::string& key : keys) {
     Put(key, key);
     for (const std::string& other : keys) {
       if (!Look(other)) continue;
       const std::vector<std::byte> bytes = Copy();
-      const Sighting::Found found = Judge(other, bytes);
+      const MappedProbe::Found found = Judge(other, bytes);
       EXPECT_TRUE(!found.hit || TextOf(found.value) == other) << other;
     }
     ASSERT_TRUE(Look(key));
@@ -184,7 +184,7 @@ TEST_F(SightingTest, KeysWithACommonPrefixAreDistinguished) {
   }
 }
 
-TEST_F(SightingTest, TheRestIsALookups) {
+TEST_F(MappedProbeTest, TheRestIsALookups) {
   EXPECT_FALSE(Look("absent"));
   Put("long", std::string(2000, 'l'));
   EXPECT_FALSE(Look("long"));
@@ -194,8 +194,8 @@ TEST_F(SightingTest, TheRestIsALookups) {
                         Lifetime::For(absl::Hours(1)))
                   .status.ok());
   EXPECT_FALSE(Look("mayfly"));
-  EXPECT_FALSE(sighting_.Look(memory_.data(), map_, RegionMap::Window(), KeyHash(), "planet",
-                              kReadBytesMax));
+  EXPECT_FALSE(mapped_probe_.Look(memory_.data(), map_, DirectoryCache::Window(), KeyHash(),
+                                  "planet", kReadBytesMax));
   // In a chain.
   size_t seen = 0;
   const std::vector<std::string> keys = KeysOfHome(11, 45, /*same_fingerprint=*/false);
@@ -209,7 +209,7 @@ TEST_F(SightingTest, TheRestIsALookups) {
 }
 
 // The window holds remote bytes: none lead outside the region.
-TEST_F(SightingTest, ASlotThatLeadsOutOfTheRegionIsNotSeen) {
+TEST_F(MappedProbeTest, ASlotThatLeadsOutOfTheRegionIsNotSeen) {
   const KeyHash hash = HashKey("planet", kTestSeed);
   const uint64_t home = HomeLineOf("planet");
   const auto slot_to = [&](uint64_t offset, uint64_t bytes) {
@@ -225,12 +225,12 @@ TEST_F(SightingTest, ASlotThatLeadsOutOfTheRegionIsNotSeen) {
   EXPECT_FALSE(slot_to(0, 64));  // the header
   EXPECT_FALSE(slot_to(kBytes - 4096, 1025));
   EXPECT_TRUE(slot_to(kBytes - 4096, 1));
-  EXPECT_EQ(sighting_.read().length, sizeof(ItemHeader));
+  EXPECT_EQ(mapped_probe_.read().length, sizeof(ItemHeader));
 }
 
 // On the heap with its exact length, for the address sanitizer. It has words of every kind, most of
 // them invalid, whose items end after the line.
-TEST_F(SightingTest, AnyWindowIsLookedAtWithinItsBytes) {
+TEST_F(MappedProbeTest, AnyWindowIsLookedAtWithinItsBytes) {
   std::mt19937_64 random(7);
   const std::string key = "planet";
   const KeyHash hash = HashKey(key, kTestSeed);
@@ -250,14 +250,15 @@ TEST_F(SightingTest, AnyWindowIsLookedAtWithinItsBytes) {
       if (random() % 8 == 0) std::memcpy(&word, key.data(), key.size());
       std::memcpy(window.get() + at, &word, sizeof(word));
     }
-    if (!sighting_.Look(window.get(), map_, WindowOf(key), hash, key, kReadBytesMax)) continue;
+    if (!mapped_probe_.Look(window.get(), map_, WindowOf(key), hash, key, kReadBytesMax)) continue;
     ++seen;
-    ASSERT_LE(sighting_.read().length, kReadBytesMax);
-    ASSERT_LE(sighting_.read().offset + sighting_.read().length, kBytes);
-    const auto copy = std::make_unique<std::byte[]>(sighting_.read().length);
-    for (uint32_t i = 0; i < sighting_.read().length; ++i)
+    ASSERT_LE(mapped_probe_.read().length, kReadBytesMax);
+    ASSERT_LE(mapped_probe_.read().offset + mapped_probe_.read().length, kBytes);
+    const auto copy = std::make_unique<std::byte[]>(mapped_probe_.read().length);
+    for (uint32_t i = 0; i < mapped_probe_.read().length; ++i)
       copy[i] = static_cast<std::byte>(random());
-    EXPECT_FALSE(sighting_.Judge({copy.get(), sighting_.read().length}, kTestIncarnation, key).hit);
+    EXPECT_FALSE(
+        mapped_probe_.Judge({copy.get(), mapped_probe_.read().length}, kTestIncarnation, key).hit);
   }
   EXPECT_GT(seen, 100u);
 }

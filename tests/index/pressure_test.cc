@@ -89,7 +89,7 @@ class PressureTest : public testing::TestWithParam<uint64_t> {
   std::mt19937_64 random_{GetParam()};
   RegionMemory memory_{kBytes};
   std::unique_ptr<Table> table_;
-  std::vector<RegionMap> maps_;
+  std::vector<DirectoryCache> maps_;
   std::unordered_map<std::string, Stored> model_;
   std::unordered_map<std::string, uint64_t> hints_;
   int64_t now_ = 0;
@@ -105,10 +105,10 @@ TEST_P(PressureTest, NothingIsLostOrMadeUp) {
       value_bytes = sizes[Random(5)];
     }
     const std::string key = absl::StrCat("key", Random(20000));
-    const uint64_t dice = Random(100);
-    if (dice < 45) {
+    const uint64_t rng = Random(100);
+    if (rng < 45) {
       Put(key, value_bytes);
-    } else if (dice < 60) {
+    } else if (rng < 60) {
       Delete(key);
     } else {
       Get(key);

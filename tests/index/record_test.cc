@@ -107,7 +107,7 @@ TEST(LayoutTest, LineHasTheseBytes) {
   RegionMemory memory(8192);
   RegionWriter writer(memory.span(), kTestIncarnation, 6);
   writer.NextCasVersion();
-  LineLives lives(4096, /*on=*/false);
+  ClockCounters lives(4096, /*on=*/false);
   LineEditor line = LineEditor::Empty(writer, lives, 4096, 17);
   line.AddSlot(Slot{0x1000, 5, 0xabcd, false}.Pack());
   line.AddInline("key", BytesOf("value!"), 5);
@@ -238,7 +238,7 @@ TEST(HashTest, HomeFingerprintAndDirectoryIndexShareNoBits) {
 
 class RecordTest : public testing::Test {
  protected:
-  ~RecordTest() override { seeded_bug = SeededBug::kNone; }
+  ~RecordTest() override { seeded_bug = Mutant::kNone; }
 
   std::vector<std::byte> NewRecord(uint64_t contents_bytes) {
     std::vector<std::byte> contents(contents_bytes);
@@ -279,11 +279,11 @@ bool AcceptsAnotherVersion(std::vector<std::byte> record) {
 
 TEST_F(RecordTest, ChecksumThatLeavesSomethingOutIsNoticed) {
   EXPECT_FALSE(AcceptsAnotherVersion(NewRecord(112)));
-  seeded_bug = SeededBug::kChecksumWithoutVersion;
+  seeded_bug = Mutant::kChecksumWithoutVersion;
   EXPECT_TRUE(AcceptsAnotherVersion(NewRecord(112)));
-  seeded_bug = SeededBug::kChecksumWithoutOffset;
+  seeded_bug = Mutant::kChecksumWithoutOffset;
   EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512 + 128, kTestIncarnation}));
-  seeded_bug = SeededBug::kChecksumWithoutIncarnation;
+  seeded_bug = Mutant::kChecksumWithoutIncarnation;
   EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512, kTestIncarnation + 1}));
 }
 

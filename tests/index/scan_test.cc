@@ -44,8 +44,8 @@ struct ScanFixture {
       }
     }
   }
-  RegionMap Map() {
-    RegionMap map(kTestIncarnation, memory.size());
+  DirectoryCache Map() {
+    DirectoryCache map(kTestIncarnation, memory.size());
     FillMap(map, memory.data());
     return map;
   }
@@ -72,7 +72,7 @@ struct ScanResult {
   ScanCursor cursor;
   int steps = 0;
 };
-ScanResult RunScan(RegionMap& map, const std::byte* region, ScanCursor from,
+ScanResult RunScan(DirectoryCache& map, const std::byte* region, ScanCursor from,
                    const ScanOptions& options) {
   Scan scan(map, from, options);
   ScanResult result;
@@ -97,7 +97,7 @@ TEST(ScanTest, EveryKeyOfAQuietTableIsFoundOnceWithItsValue) {
   ScanFixture f(128 << 20);
   f.Fill(50000);
   EXPECT_GT(f.table->stats().segments, 8u);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   for (const bool want_values : {false, true}) {
     ScanOptions options;
     options.want_values = want_values;
@@ -123,7 +123,7 @@ TEST(ScanTest, EveryKeyOfAQuietTableIsFoundOnceWithItsValue) {
 
 TEST(ScanTest, AMapOfAnyAgeWillDo) {
   ScanFixture f(64 << 20);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   f.Fill(20000);
   const ScanResult result = RunScan(map, f.memory.data(), {}, {});
   EXPECT_EQ(result.kind, Scan::Kind::kDone);
@@ -133,7 +133,7 @@ TEST(ScanTest, AMapOfAnyAgeWillDo) {
 TEST(ScanTest, PrefixAndLimitAndGoingOnFromTheCursorFindAll) {
   ScanFixture f(64 << 20);
   f.Fill(20000);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   for (const uint64_t limit : {1, 2, 3, 10, 1000}) {
     ScanOptions options;
     options.prefix = "moon1";
@@ -164,7 +164,7 @@ TEST(ScanTest, PagesOfAnySizeLoseNoKeyWhileTheTableGrows) {
   for (const uint64_t limit : {1, 2, 5}) {
     ScanFixture f(64 << 20);
     f.Fill(3000);
-    RegionMap map = f.Map();
+    DirectoryCache map = f.Map();
     const uint64_t splits = f.table->stats().splits;
     ScanOptions options;
     options.entries_max = limit;
@@ -195,7 +195,7 @@ TEST(ScanTest, PagesOfAnySizeLoseNoKeyWhileTheTableGrows) {
 TEST(ScanTest, AFewKeysOfALargeTableTakeFewBytes) {
   ScanFixture f(64 << 20);
   f.Fill(20000);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   ScanOptions options;
   options.entries_max = 10;
   const ScanResult result = RunScan(map, f.memory.data(), {}, options);
@@ -206,7 +206,7 @@ TEST(ScanTest, AFewKeysOfALargeTableTakeFewBytes) {
 TEST(ScanTest, CountCountsWithoutReadingItems) {
   ScanFixture f(64 << 20);
   f.Fill(20000);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   ScanOptions options;
   options.count_only = true;
   const ScanResult result = RunScan(map, f.memory.data(), {}, options);
@@ -222,7 +222,7 @@ TEST(ScanTest, ChainsAreFollowed) {
   for (const std::string& key : keys)
     ASSERT_TRUE(f.Put(key, std::string(100, 'v')).status.ok());  // and no GrowStep
   EXPECT_GT(f.table->stats().chained_inserts, 10u);
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   const ScanResult result = RunScan(map, f.memory.data(), {}, {});
   EXPECT_EQ(result.count, keys.size());
   ScanOptions options;
@@ -243,7 +243,7 @@ TEST(ScanTest, KeysOfEveryLengthAreFound) {
     }
   }
   for (const std::string& key : keys) ASSERT_TRUE(f.Put(key, std::string(2000, 'v')).status.ok());
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   const ScanResult result = RunScan(map, f.memory.data(), {}, {});
   EXPECT_EQ(result.kind, Scan::Kind::kDone);
   std::set<std::string> found;
@@ -278,7 +278,7 @@ class BusyTable : public StoreObserver {
     }
     known_.insert(permanent_.begin(), permanent_.end());
     known_.insert(transient_.begin(), transient_.end());
-    map_ = std::make_unique<RegionMap>(kTestIncarnation, kRegionBytes);
+    map_ = std::make_unique<DirectoryCache>(kTestIncarnation, kRegionBytes);
     FillMap(*map_, memory_.data());
     store_observer = this;
     compaction_forced = seed % 4 == 1;
@@ -312,11 +312,11 @@ class BusyTable : public StoreObserver {
   }
 
   void BeforeStore() override {
-    const uint64_t dice = Random(100);
+    const uint64_t rng = Random(100);
     uint64_t pieces = 0;
-    if (dice >= 80) pieces = 1 + Random(4);
-    if (dice >= 94) pieces = Random(60);
-    if (dice >= 99) pieces = Random(400);
+    if (rng >= 80) pieces = 1 + Random(4);
+    if (rng >= 94) pieces = Random(60);
+    if (rng >= 99) pieces = Random(400);
     while (pieces-- > 0 && wrong_.empty()) Advance();
   }
 
@@ -422,7 +422,7 @@ class BusyTable : public StoreObserver {
   const bool grows_;  // if false, chains stay
   RegionMemory memory_;
   std::unique_ptr<Table> table_;
-  std::unique_ptr<RegionMap> map_;
+  std::unique_ptr<DirectoryCache> map_;
   std::vector<std::string> permanent_;
   std::vector<std::string> transient_;
   std::set<std::string> known_;
@@ -466,7 +466,7 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
 TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
   ScanFixture f(1 << 20);
   const WriteResult first = f.Put("key", std::string(1100, 'a'));
-  RegionMap map = f.Map();
+  DirectoryCache map = f.Map();
   Scan scan(map, {}, {});
   Scan::Step step = scan.Start();
   step = scan.Resume(ReadAll(f.memory.data(), step));  // lines
@@ -489,11 +489,11 @@ TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
 
 TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
   if (kVolumeParts > 1) GTEST_SKIP() << "what is missed is the same there, only slower";
-  seeded_bug = SeededBug::kScanNotConfirmed;
+  seeded_bug = Mutant::kScanNotConfirmed;
   std::string wrong;
   uint64_t seed = 0;
   while (++seed <= 500 && wrong.empty()) wrong = BusyTable(seed).Run(1500);
-  seeded_bug = SeededBug::kNone;
+  seeded_bug = Mutant::kNone;
   EXPECT_NE(wrong, "");
   std::cout << "seed " << seed - 1 << ": " << wrong << "\n";
 }
@@ -534,7 +534,7 @@ TEST(ScanTest, NothingThatLinesHoldLeadsOutsideOrOnForever) {
           offset, writer.NextRecordVersion(offset), line.record.tag,
           ByteSpan(reinterpret_cast<const std::byte*>(line.words), sizeof(line.words)));
     }
-    RegionMap map = f.Map();
+    DirectoryCache map = f.Map();
     ScanOptions options;
     options.want_values = random() % 2 == 0;
     options.count_only = random() % 3 == 0;

@@ -29,7 +29,7 @@ struct ScanResult {
 };
 
 ScanResult RunScan(const ExpiryFixture& f, bool count_only, uint64_t error_ns = 0) {
-  RegionMap map(kTestIncarnation, f.memory.size());
+  DirectoryCache map(kTestIncarnation, f.memory.size());
   FillMap(map, f.memory.data());
   ScanOptions options;
   options.count_only = count_only;
@@ -249,7 +249,7 @@ class Model {
   }
 
   void CheckAll() {
-    RegionMap map(kTestIncarnation, f_.memory.size());
+    DirectoryCache map(kTestIncarnation, f_.memory.size());
     FillMap(map, f_.memory.data());
     uint64_t expiring = 0;
     for (int i = 0; i < 900; ++i) {

@@ -40,7 +40,7 @@ struct Fixture {
 
   RegionMemory memory;
   std::unique_ptr<Table> table;
-  RegionMap map;
+  DirectoryCache map;
   int64_t now = 0;
 };
 
@@ -574,15 +574,15 @@ TEST_P(ModelTest, RandomWritesLeaveWhatTheyWould) {
     const auto known = model.find(key);
     // Small values at first, so that overflow lines get their unit; then the region runs full.
     const uint64_t long_bytes = i < 6000 ? 200 : key[0] == 'k' ? 1500 : 6000;
-    const uint64_t dice = random() % 100;
-    if (dice < (growing ? 50 : 20)) {
+    const uint64_t rng = random() % 100;
+    if (rng < (growing ? 50 : 20)) {
       std::string value(random() % 4 == 0 ? random() % long_bytes : random() % 40,
                         static_cast<char>(random()));
       Condition condition;
-      if (dice % 10 == 0) condition = kIfAbsent;
-      if (dice % 10 == 1) condition = IfVersion(known == model.end() ? 1 : known->second.version);
+      if (rng % 10 == 0) condition = kIfAbsent;
+      if (rng % 10 == 1) condition = IfVersion(known == model.end() ? 1 : known->second.version);
       WriteResult result;
-      if (dice % 10 == 2) {
+      if (rng % 10 == 2) {
         absl::StatusOr<Reservation> reservation =
             f.table->Reserve(key, value.size(), TestTime(++f.now));
         if (reservation.ok()) {
@@ -607,7 +607,7 @@ TEST_P(ModelTest, RandomWritesLeaveWhatTheyWould) {
       } else {
         ASSERT_EQ(result.status.code(), absl::StatusCode::kNotFound);
       }
-    } else if (dice < 60) {
+    } else if (rng < 60) {
       const WriteResult result = f.Delete(key);
       ASSERT_EQ(result.status.ok(), known != model.end());
       if (result.status.ok()) last_version = result.version;

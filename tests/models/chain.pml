@@ -11,13 +11,13 @@
  * Model            Code
  *   publish        LineEditor::Publish
  *   insert         Table::InsertItem; Chains::Add. Where there is room is left to chance.
- *   pull_back      Table::PullBack (W3: only into h, and there before it leaves the chain)
+ *   pull_back      Table::MoveFromOverflow (W3: only into h, and there before it leaves the chain)
  *   trim           Chains::Trim (an overflow line is unlinked when it is the last, and empty)
  *   filler         a key of the same home, for which a line is kept
  *   other home     Chains::TakeLine for another home: an unlinked line is used at once
  *   Reader         Lookup: OnWindow, OnChainLine, Conclude, OnConfirmWindow (R2)
  *
- * Seeded bugs, each of which must be found (-DBUG_…):
+ * Mutants, each of which must be found (-DBUG_…):
  *   BUG_NOT_CONFIRMED         a miss after a chain is believed at once
  *   BUG_CONFIRMED_TOO_EARLY   h is READ again before the chain's last READ, not after
  *   BUG_SOURCE_FIRST          a pull-back takes the key from the chain before h has it

@@ -10,11 +10,11 @@
  * Model          Code
  *   double       Directory::DoubleStep: the upper half beside the lower one, then the header
  *   split        Directory::Split
- *   take_header  RegionMap::TakeHeader
- *   take_page    RegionMap::TakePage
- *   use          RegionMap::SegmentOf, with EntryAt
+ *   take_header  DirectoryCache::TakeHeader
+ *   take_page    DirectoryCache::TakePage
+ *   use          DirectoryCache::SegmentOf, with EntryAt
  *
- * Seeded bugs, each of which must be found (-DBUG_…):
+ * Mutants, each of which must be found (-DBUG_…):
  *   BUG_DEEPER_USED      an entry deeper than the map is used
  *   BUG_DEEPER_COPIED    … or stands for the other half, whose page was not READ since
  *   BUG_ONE_HALF_SET     a split names the other half's segment in the key's entry

@@ -16,7 +16,7 @@
  *   Reader         Lookup::Hit (R8)
  *   ask            a GET by message, whose answer names a version: Lookup::LifeOf
  *
- * Seeded bugs, each of which must be found (-DBUG_…):
+ * Mutants, each of which must be found (-DBUG_…):
  *   BUG_ONE_LOOK             prolong does not look at the clock again once the item is hidden
  *   BUG_LOOK_BEFORE_HIDING   … or looks too early
  *   BUG_ABSENT_BY_AFTER      a reader judges 'expired' by the clock after the READ

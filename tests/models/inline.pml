@@ -20,7 +20,7 @@
  *   end_move       Compactor::Copy, ItemCopy::unchanged, Table::ReplaceCopied
  *   Reader         Lookup: OnHint, OnWindow, OnItem
  *
- * Seeded bugs, each of which must be found (-DBUG_…; W1, W2 of index/README.md):
+ * Mutants, each of which must be found (-DBUG_…; W1, W2 of index/README.md):
  *   BUG_NO_DEAD_MARK_ON_PROMOTION   the item that becomes inline lives on
  *   BUG_NO_DEAD_MARK_ON_PUT_INLINE  … whose key is written inline
  *   BUG_LINE_BEFORE_DEAD_MARK       … is dead only when the line has the new value

@@ -17,7 +17,7 @@
  *
  * A checksum is the tuple that it is made of, as one number: nothing else has the same.
  *
- * Seeded bugs, each of which must be found (-DBUG_…; W1, W2, R1, R2 of index/README.md):
+ * Mutants, each of which must be found (-DBUG_…; W1, W2, R1, R2 of index/README.md):
  *   BUG_NO_CHECKSUM             what was READ is believed when its version is even
  *   BUG_CHECKSUM_WITHOUT_VERSION
  *   BUG_LIVE_BEFORE_DEAD        the new item is sealed before the old one is dead

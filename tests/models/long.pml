@@ -19,7 +19,7 @@
  *   pieces         Lookup::ReadValue, Lookup::TakeValue, Lookup::FinishValue
  *   Reader         Lookup: OnHint, OnWindow, OnItem, ConfirmNext, OnConfirmWindow
  *
- * Seeded bugs, each of which must be found (-DBUG_…; W2, W4, R2, long items of index/README.md):
+ * Mutants, each of which must be found (-DBUG_…; W2, W4, R2, long items of index/README.md):
  *   BUG_PIECES_NOT_VERIFIED   the pieces are believed without the checksum
  *   BUG_VERSION_READ_AGAIN    … when the item has the version of the head while they are READ
  *   BUG_HEAD_BY_TAG           an item is another key's when its tag says so

@@ -11,9 +11,9 @@
  * Model          Code
  *   split        Table::Split: WriteHalf, Directory::Split, Poison (W7). Of the two halves the key's.
  *   other        the space of a former segment becomes a segment of other keys, and is left again
- *   Reader       RegionMap (its copy of the directory entry), Lookup::OnWindow, Lookup::Refresh
+ *   Reader       DirectoryCache (its copy of the directory entry), Lookup::OnWindow, Lookup::Refresh
  *
- * Seeded bugs, each of which must be found (-DBUG_…):
+ * Mutants, each of which must be found (-DBUG_…):
  *   BUG_DIRECTORY_FIRST      the directory names the half before its lines are there
  *   BUG_NOT_POISONED         the old lines stay as they are
  *   BUG_GENERATION_KEPT      a place has one generation, whichever segment is there

@@ -66,9 +66,9 @@ class Thing {
   std::thread::id& ended_on_;
 };
 
-class SlowCallsTest : public ::testing::Test {
+class BlockingExecutorTest : public ::testing::Test {
  protected:
-  void SetUp() override { calls_ = SlowCalls::Create().value(); }
+  void SetUp() override { calls_ = BlockingExecutor::Create().value(); }
 
   bool Readable(int timeout_ms) const {
     pollfd readable = {calls_->fd(), POLLIN, 0};
@@ -78,25 +78,25 @@ class SlowCallsTest : public ::testing::Test {
     while (afters_.size() < count && Readable(/*timeout_ms=*/10'000)) calls_->Finish();
     ASSERT_EQ(afters_.size(), count);
   }
-  SlowCalls::Call After(std::string name) {
+  BlockingExecutor::Call After(std::string name) {
     return [this, name = std::move(name)] { afters_.push_back(name); };
   }
   // Calls added meanwhile are not executed.
   void Occupy(Latch& latch) {
     calls_->Add(
-        SlowCalls::kMake, [&] { latch.Pass(); }, [] {});
+        BlockingExecutor::kMake, [&] { latch.Pass(); }, [] {});
     latch.AwaitReached();
   }
 
-  std::unique_ptr<SlowCalls> calls_;
+  std::unique_ptr<BlockingExecutor> calls_;
   std::vector<std::string> afters_;
 };
 
-TEST_F(SlowCallsTest, ACallIsMadeElsewhereAndWhatFollowsHere) {
+TEST_F(BlockingExecutorTest, ACallIsMadeElsewhereAndWhatFollowsHere) {
   std::thread::id made_on, finished_on;
   int result = 0;
   calls_->Add(
-      SlowCalls::kMake,
+      BlockingExecutor::kMake,
       [&] {
         made_on = std::this_thread::get_id();
         result = 42;
@@ -106,75 +106,76 @@ TEST_F(SlowCallsTest, ACallIsMadeElsewhereAndWhatFollowsHere) {
         EXPECT_EQ(result, 42);
         after();
       });
-  EXPECT_EQ(calls_->waiting(SlowCalls::kMake), 1u);
+  EXPECT_EQ(calls_->waiting(BlockingExecutor::kMake), 1u);
   FinishUntil(1);
-  EXPECT_EQ(calls_->waiting(SlowCalls::kMake), 0u);
+  EXPECT_EQ(calls_->waiting(BlockingExecutor::kMake), 0u);
   EXPECT_NE(made_on, std::this_thread::get_id());
   EXPECT_EQ(finished_on, std::this_thread::get_id());
   EXPECT_FALSE(Readable(/*timeout_ms=*/0));
 }
 
-TEST_F(SlowCallsTest, WhereCpuIsScarceCallsGiveWayToTheirOwnersThread) {
+TEST_F(BlockingExecutorTest, WhereCpuIsScarceCallsGiveWayToTheirOwnersThread) {
   const int ours = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
   int theirs = 0;
   calls_->Add(
-      SlowCalls::kMake, [&] { theirs = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); },
-      After("made"));
+      BlockingExecutor::kMake,
+      [&] { theirs = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }, After("made"));
   FinishUntil(1);
   EXPECT_EQ(theirs, std::min(ours + kQuietNiceness, 19));  // the highest nice value
   EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), ours);
 }
 
-TEST_F(SlowCallsTest, NeitherAddNorFinishWaitsForACallThatTakesLong) {
+TEST_F(BlockingExecutorTest, NeitherAddNorFinishWaitsForACallThatTakesLong) {
   Latch latch;
   Occupy(latch);
   calls_->Add(
-      SlowCalls::kEnd, [] {}, After("ended"));
+      BlockingExecutor::kEnd, [] {}, After("ended"));
   calls_->Finish();
   EXPECT_THAT(afters_, IsEmpty());
-  EXPECT_EQ(calls_->waiting(SlowCalls::kMake), 1u);
-  EXPECT_EQ(calls_->waiting(SlowCalls::kEnd), 1u);
+  EXPECT_EQ(calls_->waiting(BlockingExecutor::kMake), 1u);
+  EXPECT_EQ(calls_->waiting(BlockingExecutor::kEnd), 1u);
   latch.Open();
   FinishUntil(1);
 }
 
-TEST_F(SlowCallsTest, KindsAreTakenInTurnsAndEachInItsOrder) {
+TEST_F(BlockingExecutorTest, KindsAreTakenInTurnsAndEachInItsOrder) {
   Latch latch;
   Occupy(latch);
   for (int i = 0; i < 3; ++i) {
     calls_->Add(
-        SlowCalls::kEnd, [] {}, After("end" + std::to_string(i)));
+        BlockingExecutor::kEnd, [] {}, After("end" + std::to_string(i)));
   }
   for (int i = 0; i < 2; ++i) {
     calls_->Add(
-        SlowCalls::kFree, [] {}, After("free" + std::to_string(i)));
+        BlockingExecutor::kFree, [] {}, After("free" + std::to_string(i)));
     calls_->Add(
-        SlowCalls::kMake, [] {}, After("make" + std::to_string(i)));
+        BlockingExecutor::kMake, [] {}, After("make" + std::to_string(i)));
   }
   latch.Open();
   FinishUntil(7);
   EXPECT_THAT(afters_, ElementsAre("end0", "free0", "make0", "end1", "free1", "make1", "end2"));
 }
 
-TEST_F(SlowCallsTest, WhatACallOwnsIsDestroyedElsewhereToo) {
+TEST_F(BlockingExecutorTest, WhatACallOwnsIsDestroyedElsewhereToo) {
   int left = 0;
   std::thread::id ended_on;
   calls_->Add(
-      SlowCalls::kFree, [thing = std::make_unique<Thing>(left, ended_on)] {}, After("freed"));
+      BlockingExecutor::kFree, [thing = std::make_unique<Thing>(left, ended_on)] {},
+      After("freed"));
   FinishUntil(1);
   EXPECT_EQ(left, 0);
   EXPECT_NE(ended_on, std::this_thread::get_id());
 }
 
-TEST_F(SlowCallsTest, ItsEndWaitsForTheCallUnderWayAndDropsTheOthersWithAllThatTheyOwn) {
+TEST_F(BlockingExecutorTest, ItsEndWaitsForTheCallUnderWayAndDropsTheOthersWithAllThatTheyOwn) {
   Latch latch;
   Occupy(latch);
   int left = 0;
   std::thread::id ended_on;
   bool made = false;
   calls_->Add(
-      SlowCalls::kEnd, [&made, thing = std::make_unique<Thing>(left, ended_on)] { made = true; },
-      After("ended"));
+      BlockingExecutor::kEnd,
+      [&made, thing = std::make_unique<Thing>(left, ended_on)] { made = true; }, After("ended"));
   std::thread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     latch.Open();
@@ -186,21 +187,21 @@ TEST_F(SlowCallsTest, ItsEndWaitsForTheCallUnderWayAndDropsTheOthersWithAllThatT
   EXPECT_THAT(afters_, IsEmpty());
 }
 
-TEST_F(SlowCallsTest, WhileThereIsNoThreadToBeHadCallsAreMadeAtOnce) {
+TEST_F(BlockingExecutorTest, WhileThereIsNoThreadToBeHadCallsAreMadeAtOnce) {
   static int attempts;
   attempts = 0;
-  calls_ = SlowCalls::Create([](const char* name, void* (*run)(void*), void* argument,
-                                pthread_t& thread) {
-             return ++attempts > 1 && StartQuietThread(name, run, argument, thread);
+  calls_ = BlockingExecutor::Create([](const char* name, void* (*run)(void*), void* argument,
+                                       pthread_t& thread) {
+             return ++attempts > 1 && StartBackgroundThread(name, run, argument, thread);
            }).value();
   std::thread::id made_on;
   const auto make = [&] { made_on = std::this_thread::get_id(); };
-  calls_->Add(SlowCalls::kMake, make, After("made"));
+  calls_->Add(BlockingExecutor::kMake, make, After("made"));
   EXPECT_EQ(made_on, std::this_thread::get_id());
   EXPECT_THAT(afters_, IsEmpty());
   FinishUntil(1);
 
-  calls_->Add(SlowCalls::kMake, make, After("made"));
+  calls_->Add(BlockingExecutor::kMake, make, After("made"));
   FinishUntil(2);
   EXPECT_NE(made_on, std::this_thread::get_id());
 }

@@ -108,7 +108,7 @@ TEST(HandshakeTest, ARejectionNeedsNoLimitsAndKeepsItsReason) {
   rejection.reason = static_cast<uint16_t>(RejectReason::kShuttingDown);
   EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kShuttingDown);
   for (const RejectReason reason :
-       {RejectReason::kTooManyFromSource, RejectReason::kTooManyStrangers,
+       {RejectReason::kTooManyFromSource, RejectReason::kTooManyUnauthenticated,
         RejectReason::kSourceHoldsDescriptors}) {
     rejection.reason = static_cast<uint16_t>(reason);
     EXPECT_EQ(ReasonOf(RejectionError(rejection, "shm:///x")), Reason::kRefused);

@@ -105,7 +105,7 @@ TEST(ProtocolBatchTest, WhatIsNoFrameInsideIsRefused) {
   refused({get, WithByte(get, 3, 1)}, "flags");
   refused({get, WithByte(get, 8, 0)}, "session");
   refused({get, BatchFrame({get})}, "opcode is 32");
-  refused({EmptyFrame(Opcode::kGoodbye, 0)}, "opcode is 5");
+  refused({EmptyFrame(Opcode::kDisconnectNotice, 0)}, "opcode is 5");
   refused({HelloFrame()}, "opcode is 1");
   refused({WelcomeFrame()}, "opcode is 2");
 }

@@ -100,8 +100,8 @@ TEST(ProtocolTest, EachBadFieldOfTheHeaderIsNamed) {
   ExpectRefused(WithByte(ping, 7, 255), "length");
   ExpectRefused(Join({EmptyMessage(Opcode::kPing, 0, 1).bytes()}), "session");
   ExpectRefused(Join({EmptyMessage(Opcode::kPing, 1, 0).bytes()}), "sequence");
-  ExpectRefused(Join({EmptyMessage(Opcode::kGoodbye, 1, 1).bytes()}), "sequence");
-  ExpectRefused(Join({EmptyMessage(Opcode::kGoodbye, 0, 0).bytes()}), "session");
+  ExpectRefused(Join({EmptyMessage(Opcode::kDisconnectNotice, 1, 1).bytes()}), "sequence");
+  ExpectRefused(Join({EmptyMessage(Opcode::kDisconnectNotice, 0, 0).bytes()}), "session");
   ExpectRefused(Join({Message<HelloBody>(Opcode::kHello, 1, 0, AnyHello(), 0).bytes()}), "session");
   ExpectRefused(Join({Message<HelloBody>(Opcode::kHello, 0, 1, AnyHello(), 0).bytes()}),
                 "sequence");

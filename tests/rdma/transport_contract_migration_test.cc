@@ -17,12 +17,12 @@ namespace {
 
 using Kind = Event::Kind;
 
-class TransportHandOver : public TransportContract {
+class TransportMigration : public TransportContract {
  protected:
   // Migrates the request `id` from `first` to `second`; returns its id there.
   static ConnectionId Move(Side& first, ConnectionId id, Side& second) {
     const size_t seen = second.events().size();
-    const absl::Status status = first.transport().HandOver(id, second.transport());
+    const absl::Status status = first.transport().Migrate(id, second.transport());
     EXPECT_TRUE(status.ok()) << status;
     ConnectionId moved = ConnectionId::kNone;
     EXPECT_TRUE(Until({&second}, [&] {
@@ -35,10 +35,10 @@ class TransportHandOver : public TransportContract {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Way, TransportHandOver, testing::ValuesIn(ContractWays()),
+INSTANTIATE_TEST_SUITE_P(Way, TransportMigration, testing::ValuesIn(ContractWays()),
                          [](const auto& instance) { return instance.param; });
 
-TEST_P(TransportHandOver, AConnectionLivesWhereItWasHandedTo) {
+TEST_P(TransportMigration, AConnectionLivesWhereItWasHandedTo) {
   Side first(*fixture_), second(first), client(*fixture_);
   const std::string uri = Listen(first);
   const absl::StatusOr<ConnectionId> id = client.transport().Connect(uri, /*affinity=*/0xfeedf00d);
@@ -56,7 +56,7 @@ TEST_P(TransportHandOver, AConnectionLivesWhereItWasHandedTo) {
   EXPECT_EQ(first.transport().resources().connections, 0u);
   // The first transport has no such connection any more.
   EXPECT_FALSE(first.transport().Accept(asked.id).ok());
-  EXPECT_FALSE(first.transport().HandOver(asked.id, second.transport()).ok());
+  EXPECT_FALSE(first.transport().Migrate(asked.id, second.transport()).ok());
   first.transport().Reject(asked.id, RejectReason::kShuttingDown);
   first.transport().Disconnect(asked.id);
 
@@ -85,7 +85,7 @@ TEST_P(TransportHandOver, AConnectionLivesWhereItWasHandedTo) {
   EXPECT_EQ(second.transport().resources().connections, 0u);
 }
 
-TEST_P(TransportHandOver, ARejectionAfterItReachesTheClient) {
+TEST_P(TransportMigration, ARejectionAfterItReachesTheClient) {
   Side first(*fixture_), second(first), client(*fixture_);
   const Ids ids = Request(first, client, Listen(first));
   const ConnectionId moved = Move(first, ids.server, second);
@@ -98,7 +98,7 @@ TEST_P(TransportHandOver, ARejectionAfterItReachesTheClient) {
 }
 
 // Whether it ends before the other thread has looked, or after.
-TEST_P(TransportHandOver, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
+TEST_P(TransportMigration, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
   Side first(*fixture_), second(first), client(*fixture_);
   const std::string uri = Listen(first);
   for (const bool looked : {false, true}) {
@@ -106,7 +106,7 @@ TEST_P(TransportHandOver, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
     if (looked) {
       (void)Move(first, ids.server, second);
     } else {
-      ASSERT_TRUE(first.transport().HandOver(ids.server, second.transport()).ok());
+      ASSERT_TRUE(first.transport().Migrate(ids.server, second.transport()).ok());
     }
     client.transport().Disconnect(ids.client);
     ASSERT_TRUE(
@@ -125,10 +125,10 @@ TEST_P(TransportHandOver, AClientThatGoesMeanwhileIsNoticedWhereItIs) {
   EXPECT_TRUE(second.transport().Accept(Move(first, ids.server, second)).ok());
 }
 
-TEST_P(TransportHandOver, WhatWasHandedOverToATransportThatEndsIsRefused) {
+TEST_P(TransportMigration, WhatWasHandedOverToATransportThatEndsIsRefused) {
   Side first(*fixture_), second(first), client(*fixture_);
   const Ids ids = Request(first, client, Listen(first));
-  ASSERT_TRUE(first.transport().HandOver(ids.server, second.transport()).ok());
+  ASSERT_TRUE(first.transport().Migrate(ids.server, second.transport()).ok());
   second.DestroyTransport();
   ASSERT_TRUE(Until({&first, &client},
                     [&] { return client.Find(Kind::kDisconnected, ids.client) != nullptr; }));
@@ -136,7 +136,7 @@ TEST_P(TransportHandOver, WhatWasHandedOverToATransportThatEndsIsRefused) {
 }
 
 // As in a server: one thread listens and migrates connections, another sleeps until it gets one.
-TEST_P(TransportHandOver, AThreadThatSleepsIsWokenByWhatItIsGiven) {
+TEST_P(TransportMigration, AThreadThatSleepsIsWokenByWhatItIsGiven) {
   constexpr int kConnections = 20;
   Side first(*fixture_), second(first), client(*fixture_);
   const std::string uri = Listen(first);
@@ -161,7 +161,7 @@ TEST_P(TransportHandOver, AThreadThatSleepsIsWokenByWhatItIsGiven) {
   std::vector<ConnectionId> ids;
   for (int i = 0; i < kConnections; ++i) {
     const Ids asked = Request(first, client, uri);
-    EXPECT_TRUE(first.transport().HandOver(asked.server, second.transport()).ok());
+    EXPECT_TRUE(first.transport().Migrate(asked.server, second.transport()).ok());
     ids.push_back(asked.client);
   }
   EXPECT_TRUE(Until({&first, &client}, [&] {

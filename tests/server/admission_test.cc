@@ -13,11 +13,12 @@ namespace {
 
 using rdma::RejectReason;
 
-AdmissionLimits Limits(size_t connections_max, size_t per_source_max, bool has_strangers) {
+AdmissionLimits Limits(size_t connections_max, size_t per_source_max,
+                       bool requires_authentication) {
   AdmissionLimits limits;
   limits.connections_max = connections_max;
   limits.per_source_max = per_source_max;
-  limits.has_strangers = has_strangers;
+  limits.requires_authentication = requires_authentication;
   return limits;
 }
 
@@ -66,7 +67,7 @@ TEST(AdmissionTest, UnauthenticatedPeersLeaveCapacityForClients) {
   // A flood from one source takes only a part of the space for unauthenticated peers.
   const std::vector<Admission::Ticket> flood = Take(admission, "10.0.0.66", 5000, &refusal);
   EXPECT_EQ(flood.size(), 64u);
-  EXPECT_EQ(refusal, RejectReason::kTooManyStrangers);
+  EXPECT_EQ(refusal, RejectReason::kTooManyUnauthenticated);
   // All others are admitted, one after the other, if each proves itself.
   std::vector<Admission::Ticket> clients;
   for (int i = 0; i < 900; ++i) {
@@ -76,7 +77,7 @@ TEST(AdmissionTest, UnauthenticatedPeersLeaveCapacityForClients) {
     answer.ticket.Known();  // repeated calls have no effect
     clients.push_back(std::move(answer.ticket));
   }
-  EXPECT_EQ(admission.strangers(), 64u);
+  EXPECT_EQ(admission.unauthenticated(), 64u);
   EXPECT_EQ(admission.connections(), 964u);
 }
 
@@ -84,10 +85,10 @@ TEST(AdmissionTest, UnauthenticatedPeersTakeAQuarterAtMost) {
   Admission admission(Limits(1024, 0, true));
   std::vector<std::vector<Admission::Ticket>> floods;
   for (int i = 0; i < 20; ++i) floods.push_back(Take(admission, "10.0.1." + std::to_string(i), 99));
-  EXPECT_EQ(admission.strangers(), 256u);
+  EXPECT_EQ(admission.unauthenticated(), 256u);
   EXPECT_EQ(admission.connections(), 256u);
   floods.clear();
-  EXPECT_EQ(admission.strangers(), 0u);
+  EXPECT_EQ(admission.unauthenticated(), 0u);
   EXPECT_EQ(admission.connections(), 0u);
 }
 
@@ -99,7 +100,7 @@ TEST(AdmissionTest, AFewUnauthenticatedPeersAreAlwaysAdmitted) {
 TEST(AdmissionTest, WithoutAKeyNoPeerCountsAsUnauthenticated) {
   Admission admission(Limits(1000, 0, false));
   EXPECT_EQ(Take(admission, "10.0.0.1", 5000).size(), 1000u);
-  EXPECT_EQ(admission.strangers(), 0u);
+  EXPECT_EQ(admission.unauthenticated(), 0u);
 }
 
 TEST(AdmissionTest, AMovedTicketCountsOnce) {
@@ -125,13 +126,13 @@ TEST(AdmissionTest, ManyThreadsNeverPassTheBounds) {
         if (!mine.empty() && i % 3 == 0) mine.back().Known();
         if (mine.size() > 6 || i % 5 == 0) mine.clear();
         ASSERT_LE(admission.connections(), 30u);  // two sources
-        ASSERT_LE(admission.strangers(), 16u);
+        ASSERT_LE(admission.unauthenticated(), 16u);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(admission.connections(), 0u);
-  EXPECT_EQ(admission.strangers(), 0u);
+  EXPECT_EQ(admission.unauthenticated(), 0u);
 }
 
 }  // namespace

@@ -165,14 +165,14 @@ TEST_F(ServerAuthenticationTest, NoSessionIsClaimedBeforeTheProof) {
 }
 
 TEST_F(ServerAuthenticationTest, RequestBeforeResponseFailsAsUnauthenticated) {
-  for (const Opcode opcode : {Opcode::kPing, Opcode::kStats, Opcode::kGoodbye}) {
+  for (const Opcode opcode : {Opcode::kPing, Opcode::kStats, Opcode::kDisconnectNotice}) {
     RawClient client(server_);
     SayHello(client);
     rdma::FrameHeader header;
     header.opcode = static_cast<uint8_t>(opcode);
     header.length = sizeof(header);
     header.session = 1;
-    header.sequence = opcode == Opcode::kGoodbye ? 0 : 1;
+    header.sequence = opcode == Opcode::kDisconnectNotice ? 0 : 1;
     client.Send({reinterpret_cast<const char*>(&header), sizeof(header)});
     server_.Settle();
     EXPECT_EQ(client.refused(), WireReason::kAuthenticationRequired);
@@ -224,7 +224,7 @@ TEST_F(ServerAuthenticationTest, StoppingServerSendsUnauthenticatedPeersNoNotice
   server_.engine().Stop(server_.now());
   server_.Settle();
   EXPECT_TRUE(client.disconnected());
-  EXPECT_FALSE(client.got_goodbye());
+  EXPECT_FALSE(client.got_disconnect_notice());
 }
 
 TEST_F(ServerAuthenticationTest, StatisticsCountFailuresAndUnauthenticatedPeers) {
@@ -244,7 +244,7 @@ TEST_F(ServerAuthenticationTest, StatisticsCountFailuresAndUnauthenticatedPeers)
 TEST(ServerAdmissionInEngineTest, UnauthenticatedPeersAreLimitedAndClientsContinue) {
   AdmissionLimits limits;
   limits.connections_max = 64;
-  limits.has_strangers = true;
+  limits.requires_authentication = true;
   Admission admission(limits);
   HarnessOptions options;
   options.connections_max = 64;
@@ -260,28 +260,28 @@ TEST(ServerAdmissionInEngineTest, UnauthenticatedPeersAreLimitedAndClientsContin
   server.Settle();
   ASSERT_TRUE(client.welcomed());
 
-  std::vector<std::unique_ptr<RawClient>> strangers;
+  std::vector<std::unique_ptr<RawClient>> unauthenticated;
   for (size_t i = 0; i < 20; ++i) {
-    strangers.push_back(std::make_unique<RawClient>(server));
-    strangers.back()->Connect();
+    unauthenticated.push_back(std::make_unique<RawClient>(server));
+    unauthenticated.back()->Connect();
     server.Settle();
   }
   size_t connected = 0;
-  for (const auto& stranger : strangers) {
+  for (const auto& stranger : unauthenticated) {
     if (stranger->connected()) ++connected;
     if (!stranger->connected()) {
       EXPECT_EQ(rdma::ReasonOf(stranger->why_disconnected()), rdma::Reason::kRefused);
     }
   }
-  EXPECT_EQ(connected, limits.strangers_per_source_max());
-  EXPECT_EQ(admission.refusals().strangers, 20 - connected);
+  EXPECT_EQ(connected, limits.unauthenticated_per_source_max());
+  EXPECT_EQ(admission.refusals().unauthenticated, 20 - connected);
   EXPECT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, absl::StatusCode::kOk);
   // Their time runs out, and there is space again.
-  for (auto& stranger : strangers) stranger->set_asleep(false);
+  for (auto& stranger : unauthenticated) stranger->set_asleep(false);
   server.Advance(kHelloTimeout() + absl::Seconds(1));
-  EXPECT_EQ(admission.strangers(), 0u);
+  EXPECT_EQ(admission.unauthenticated(), 0u);
   EXPECT_EQ(admission.connections(), 1u);
-  strangers.clear();
+  unauthenticated.clear();
 }
 
 TEST(ServerAdmissionInEngineTest, OneAddressHasAsManyConnectionsAsItMay) {

@@ -139,9 +139,9 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
   }
   client.Establish();
   // Each evicts some dozens of others.
-  constexpr uint64_t kDear = 25;
+  constexpr uint64_t kExpensive = 25;
   uint64_t sequence = 0;
-  while (sequence < kDear) {
+  while (sequence < kExpensive) {
     ++sequence;
     client.Send(client.PutFrame(sequence, absl::StrCat("dear", sequence), Large(7000)));
   }
@@ -449,7 +449,7 @@ TEST(FairnessTest, AServerThatEndsAnswersWhatWaits) {
   server.engine().Stop(server.now());
   server.Settle();
   EXPECT_EQ(RepliesOf(client), 20);
-  EXPECT_TRUE(client.got_goodbye());
+  EXPECT_TRUE(client.got_disconnect_notice());
   server.Advance(absl::Seconds(1));
   EXPECT_TRUE(server.engine().done());
 }
@@ -470,7 +470,7 @@ TEST(FairnessTest, ManySilentClientsAreAskedWhetherTheyLiveAFewATurn) {
     EXPECT_LE(server.engine().next_timer(), silent);
     EXPECT_TRUE(server.engine().Poll(silent));  // there is more to do
     ASSERT_GT(server.counters().liveness_reads, asked);
-    ASSERT_LE(server.counters().liveness_reads, asked + kAlarmsPerTurn);
+    ASSERT_LE(server.counters().liveness_reads, asked + kTimersPerTurn);
   }
   EXPECT_GT(server.engine().next_timer(), silent);
 }

@@ -1,4 +1,5 @@
-// The HTTP server of the metrics: what is a request, and that no peer keeps another from its answer.
+// The HTTP server of the metrics: what is a request, and that no peer keeps another from its
+// answer.
 
 #include "server/monitoring/http_server.h"
 
@@ -146,7 +147,7 @@ class Peer {
 
 constexpr char kGet[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-class HttpDoorTest : public ::testing::Test {
+class HttpServerTest : public ::testing::Test {
  protected:
   void Open(const HttpLimits& limits = {}) {
     const auto answer = [this](absl::string_view path) {
@@ -156,8 +157,8 @@ class HttpDoorTest : public ::testing::Test {
       page.body = path == "/long" ? std::string(kLongBytes, 'x') : absl::StrCat(path, "\n");
       return page;
     };
-    absl::StatusOr<std::unique_ptr<HttpDoor>> door =
-        HttpDoor::Open(HttpAddress{"127.0.0.1", 0}, answer, limits);
+    absl::StatusOr<std::unique_ptr<HttpServer>> door =
+        HttpServer::Open(HttpAddress{"127.0.0.1", 0}, answer, limits);
     ASSERT_TRUE(door.ok()) << door.status();
     door_ = *std::move(door);
     port_ = door_->address().port;
@@ -171,11 +172,11 @@ class HttpDoorTest : public ::testing::Test {
 
   static constexpr size_t kLongBytes = 16 << 20;  // more than sockets hold
   std::atomic<int> answers_{0};
-  std::unique_ptr<HttpDoor> door_;
+  std::unique_ptr<HttpServer> door_;
   uint16_t port_ = 0;
 };
 
-TEST_F(HttpDoorTest, AnswersGetAndHeadAndRefusesAllElse) {
+TEST_F(HttpServerTest, AnswersGetAndHeadAndRefusesAllElse) {
   Open();
   const absl::StatusOr<HttpAnswer> found = AskHttp(port_, "GET /healthz?a=b HTTP/1.0\r\n\r\n");
   ASSERT_TRUE(found.ok()) << found.status();
@@ -195,7 +196,7 @@ TEST_F(HttpDoorTest, AnswersGetAndHeadAndRefusesAllElse) {
   EXPECT_EQ(AskHttp(port_, "nonsense\r\n\r\n")->status, 400);
 }
 
-TEST_F(HttpDoorTest, ARequestInPiecesOrBehindAHalfCloseIsAnswered) {
+TEST_F(HttpServerTest, ARequestInPiecesOrBehindAHalfCloseIsAnswered) {
   Open();
   const Peer pieces(port_);
   for (const char c : absl::string_view(kGet)) pieces.Send(absl::string_view(&c, 1));
@@ -207,7 +208,7 @@ TEST_F(HttpDoorTest, ARequestInPiecesOrBehindAHalfCloseIsAnswered) {
 }
 
 // The answer is not lost to a reset because of what was not read.
-TEST_F(HttpDoorTest, WhatFollowsARequestIsDroppedAndTheAnswerComes) {
+TEST_F(HttpServerTest, WhatFollowsARequestIsDroppedAndTheAnswerComes) {
   Open();
   for (int i = 0; i < 20; ++i) {
     const Peer peer(port_);
@@ -218,7 +219,7 @@ TEST_F(HttpDoorTest, WhatFollowsARequestIsDroppedAndTheAnswerComes) {
   }
 }
 
-TEST_F(HttpDoorTest, APeerThatReadsNothingDelaysNoOther) {
+TEST_F(HttpServerTest, APeerThatReadsNothingDelaysNoOther) {
   Open();
   std::vector<Peer> peers;
   for (int i = 0; i < 10; ++i) {
@@ -231,7 +232,7 @@ TEST_F(HttpDoorTest, APeerThatReadsNothingDelaysNoOther) {
   EXPECT_EQ(whole->body.size(), kLongBytes);
 }
 
-TEST_F(HttpDoorTest, EveryConnectionEndsByItsTimeWhateverItDoes) {
+TEST_F(HttpServerTest, EveryConnectionEndsByItsTimeWhateverItDoes) {
   HttpLimits limits;
   limits.connection_time_max = absl::Milliseconds(300);
   Open(limits);
@@ -246,7 +247,7 @@ TEST_F(HttpDoorTest, EveryConnectionEndsByItsTimeWhateverItDoes) {
   EXPECT_LT(deaf.Answer().size(), kLongBytes);
 }
 
-TEST_F(HttpDoorTest, NewConnectionReplacesTheOldestOfItsAddress) {
+TEST_F(HttpServerTest, NewConnectionReplacesTheOldestOfItsAddress) {
   HttpLimits limits;
   limits.connections_max = 8;
   limits.connections_per_address_max = 4;
@@ -263,7 +264,7 @@ TEST_F(HttpDoorTest, NewConnectionReplacesTheOldestOfItsAddress) {
   }
 }
 
-TEST_F(HttpDoorTest, OneAddressShutsOutNoOther) {
+TEST_F(HttpServerTest, OneAddressShutsOutNoOther) {
   HttpLimits limits;
   limits.connections_max = 8;
   limits.connections_per_address_max = 6;
@@ -282,7 +283,7 @@ TEST_F(HttpDoorTest, OneAddressShutsOutNoOther) {
   }
 }
 
-TEST_F(HttpDoorTest, RequestsOfOneTurnShareAnAnswer) {
+TEST_F(HttpServerTest, RequestsOfOneTurnShareAnAnswer) {
   Open();
   std::vector<Peer> peers;
   // Few enough that a slow machine sends all answers within the time of a connection.
@@ -293,7 +294,7 @@ TEST_F(HttpDoorTest, RequestsOfOneTurnShareAnAnswer) {
   EXPECT_LT(answers_, 4);
 }
 
-TEST_F(HttpDoorTest, IsShutAtOnceWhateverIsConnected) {
+TEST_F(HttpServerTest, IsShutAtOnceWhateverIsConnected) {
   Open();
   const Peer idle(port_), deaf(port_);
   deaf.Send("GET /long HTTP/1.1\r\n\r\n");
@@ -305,13 +306,13 @@ TEST_F(HttpDoorTest, IsShutAtOnceWhateverIsConnected) {
   ExpectHealthy();
 }
 
-TEST_F(HttpDoorTest, AnAddressThatCannotBeHadIsSaid) {
+TEST_F(HttpServerTest, AnAddressThatCannotBeHadIsSaid) {
   Open();
   const auto answer = [](absl::string_view) { return HttpPage(); };
-  const auto taken = HttpDoor::Open(door_->address(), answer);
+  const auto taken = HttpServer::Open(door_->address(), answer);
   EXPECT_TRUE(absl::IsUnavailable(taken.status()));
   EXPECT_THAT(std::string(taken.status().message()), HasSubstr("Address already in use"));
-  const auto foreign = HttpDoor::Open(HttpAddress{"192.0.2.1", 0}, answer);
+  const auto foreign = HttpServer::Open(HttpAddress{"192.0.2.1", 0}, answer);
   EXPECT_TRUE(absl::IsUnavailable(foreign.status())) << foreign.status();
 }
 

@@ -392,10 +392,10 @@ TEST(ServerLongAppendTest, AServerThatEndsFinishesItFirst) {
   client.Send(client.AppendFrame(2, "key", "!"));
   server.engine().Poll(server.now());
   server.engine().Stop(server.now());
-  EXPECT_FALSE(client.got_goodbye());
+  EXPECT_FALSE(client.got_disconnect_notice());
   server.Settle();
   EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
-  EXPECT_TRUE(client.got_goodbye());
+  EXPECT_TRUE(client.got_disconnect_notice());
 }
 
 // --- R6: GETs of values that fit no reply --------------------------------------------------------

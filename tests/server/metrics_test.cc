@@ -98,7 +98,7 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   stats.refusals.descriptors = 6;
   stats.table.load_factor = 0.625;
   stats.process_cpu = absl::Milliseconds(1500);
-  reading.pollers[1].pulse = {10, absl::Milliseconds(250), absl::Seconds(6)};
+  reading.pollers[1].heartbeat = {10, absl::Milliseconds(250), absl::Seconds(6)};
   reading.pollers[1].connections = 9;
   const Scrape scrape = ScrapeOf(reading);
   EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"put\"}"), 7);
@@ -156,9 +156,9 @@ TEST(MetricsTest, TheUsesOfMemoryAreAllOfIt) {
 
 // --- The table --------------------------------------------------------------------------------
 
-TEST(FiguresTest, NamesAreTheirOwn) {
+TEST(MetricTableTest, NamesAreTheirOwn) {
   std::set<std::string> stats, metrics;
-  for (const Figure& figure : Figures()) {
+  for (const MetricRow& figure : MetricTable()) {
     EXPECT_FALSE(figure.stat.empty() && figure.metric.empty());
     EXPECT_NE(figure.count == nullptr, figure.ratio == nullptr) << figure.stat;
     if (!figure.stat.empty()) {
@@ -170,9 +170,9 @@ TEST(FiguresTest, NamesAreTheirOwn) {
   }
 }
 
-TEST(FiguresTest, FiguresOfOneMetricAgreeOnWhatItIs) {
-  std::map<std::string, const Figure*> first;
-  for (const Figure& figure : Figures()) {
+TEST(MetricTableTest, FiguresOfOneMetricAgreeOnWhatItIs) {
+  std::map<std::string, const MetricRow*> first;
+  for (const MetricRow& figure : MetricTable()) {
     const auto [entry, is_new] = first.emplace(figure.metric, &figure);
     if (figure.metric.empty() || is_new) continue;
     EXPECT_EQ(figure.help, entry->second->help) << figure.metric;
@@ -181,7 +181,7 @@ TEST(FiguresTest, FiguresOfOneMetricAgreeOnWhatItIs) {
   }
 }
 
-TEST(FiguresTest, StatsTellWhatTheMetricsTell) {
+TEST(MetricTableTest, StatsTellWhatTheMetricsTell) {
   StatsInput input;
   input.counters.puts = 11;
   input.counters.answers[static_cast<size_t>(absl::StatusCode::kOk)] = 12;
@@ -195,7 +195,7 @@ TEST(FiguresTest, StatsTellWhatTheMetricsTell) {
 }
 
 // Rows of the table in server/README.md: | `name` | type | help |.
-TEST(FiguresTest, TheReadmeListsTheMetricsAsTheyAre) {
+TEST(MetricTableTest, TheReadmeListsTheMetricsAsTheyAre) {
   const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
   std::string wanted;
   for (const auto& [name, family] : scrape.families)
@@ -210,7 +210,7 @@ TEST(FiguresTest, TheReadmeListsTheMetricsAsTheyAre) {
 }
 
 // `osprey_name` or `osprey_name{label="value"}`, anywhere in the text.
-TEST(FiguresTest, TheAlertsAreOfMetricsThatThereAre) {
+TEST(MetricTableTest, TheAlertsAreOfMetricsThatThereAre) {
   const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
   std::ifstream file("tools/packaging/prometheus-alerts.yml");
   ASSERT_TRUE(file.good());
@@ -234,73 +234,75 @@ TEST(FiguresTest, TheAlertsAreOfMetricsThatThereAre) {
   EXPECT_GE(found, 9);
 }
 
-// --- The pulse --------------------------------------------------------------------------------
+// --- The heartbeat
+// --------------------------------------------------------------------------------
 
-TEST(PulseTest, APollerThatTurnsIsNotLate) {
-  std::vector<Pulse> pulses(2);
+TEST(PollerHeartbeatTest, APollerThatTurnsIsNotLate) {
+  std::vector<PollerHeartbeat> heartbeats(2);
   for (int i = 0; i < 100; ++i) {
-    for (Pulse& pulse : pulses) pulse.Turns(At(absl::Seconds(i)), false);
-    EXPECT_TRUE(CheckTurning(pulses, At(absl::Seconds(i + 1))).ok());
+    for (PollerHeartbeat& heartbeat : heartbeats) heartbeat.Turns(At(absl::Seconds(i)), false);
+    EXPECT_TRUE(CheckTurning(heartbeats, At(absl::Seconds(i + 1))).ok());
   }
-  EXPECT_EQ(pulses[0].Read(At(absl::Seconds(99))).turns, 100u);
+  EXPECT_EQ(heartbeats[0].Read(At(absl::Seconds(99))).turns, 100u);
 }
 
-TEST(PulseTest, APollerThatStaysInATurnIsStuckAfterAWhile) {
-  std::vector<Pulse> pulses(2);
-  for (Pulse& pulse : pulses) pulse.Turns(At(absl::ZeroDuration()), false);
-  pulses[0].Turns(At(absl::Seconds(4)), false);
-  EXPECT_TRUE(CheckTurning(pulses, At(kStuckAfter() - absl::Milliseconds(1))).ok());
-  const absl::Status status = CheckTurning(pulses, At(kStuckAfter()));
+TEST(PollerHeartbeatTest, APollerThatStaysInATurnIsStuckAfterAWhile) {
+  std::vector<PollerHeartbeat> heartbeats(2);
+  for (PollerHeartbeat& heartbeat : heartbeats) heartbeat.Turns(At(absl::ZeroDuration()), false);
+  heartbeats[0].Turns(At(absl::Seconds(4)), false);
+  EXPECT_TRUE(CheckTurning(heartbeats, At(kStuckAfter() - absl::Milliseconds(1))).ok());
+  const absl::Status status = CheckTurning(heartbeats, At(kStuckAfter()));
   EXPECT_THAT(std::string(status.message()), HasSubstr("poller 1 has not turned for 5 s"));
 }
 
-TEST(PulseTest, SleepIsNoLatenessUntilItShouldHaveEnded) {
-  std::vector<Pulse> pulses(1);
-  pulses[0].Turns(At(absl::ZeroDuration()), false);
-  pulses[0].Sleeps(absl::InfiniteFuture());
-  EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(1000))).ok());
-  pulses[0].Sleeps(At(absl::Hours(1)));
-  EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(1) + absl::Seconds(4))).ok());
-  EXPECT_FALSE(CheckTurning(pulses, At(absl::Hours(1) + absl::Seconds(5))).ok());
-  pulses[0].Turns(At(absl::Hours(2)), false);
-  EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(2) + absl::Seconds(4))).ok());
+TEST(PollerHeartbeatTest, SleepIsNoLatenessUntilItShouldHaveEnded) {
+  std::vector<PollerHeartbeat> heartbeats(1);
+  heartbeats[0].Turns(At(absl::ZeroDuration()), false);
+  heartbeats[0].Sleeps(absl::InfiniteFuture());
+  EXPECT_TRUE(CheckTurning(heartbeats, At(absl::Hours(1000))).ok());
+  heartbeats[0].Sleeps(At(absl::Hours(1)));
+  EXPECT_TRUE(CheckTurning(heartbeats, At(absl::Hours(1) + absl::Seconds(4))).ok());
+  EXPECT_FALSE(CheckTurning(heartbeats, At(absl::Hours(1) + absl::Seconds(5))).ok());
+  heartbeats[0].Turns(At(absl::Hours(2)), false);
+  EXPECT_TRUE(CheckTurning(heartbeats, At(absl::Hours(2) + absl::Seconds(4))).ok());
 }
 
-TEST(PulseTest, ASleepThatASlewedClockProlongsByATenthIsNotStuck) {
+TEST(PollerHeartbeatTest, ASleepThatASlewedClockProlongsByATenthIsNotStuck) {
   for (const absl::Duration timer : {absl::Milliseconds(1), absl::Seconds(60), absl::Hours(1)}) {
-    std::vector<Pulse> pulses(1);
-    pulses[0].Turns(At(absl::ZeroDuration()), false);
+    std::vector<PollerHeartbeat> heartbeats(1);
+    heartbeats[0].Turns(At(absl::ZeroDuration()), false);
     const absl::Time end = SleepEnd(At(timer), At(absl::ZeroDuration()));
     EXPECT_LE(end, At(timer));
-    pulses[0].Sleeps(end);
-    EXPECT_TRUE(CheckTurning(pulses, end + (end - At(absl::ZeroDuration())) / 10).ok()) << timer;
+    heartbeats[0].Sleeps(end);
+    EXPECT_TRUE(CheckTurning(heartbeats, end + (end - At(absl::ZeroDuration())) / 10).ok())
+        << timer;
   }
   EXPECT_EQ(SleepEnd(At(absl::Seconds(1)), At(absl::Seconds(2))), At(absl::Seconds(2)));
 }
 
-TEST(PulseTest, OneThatHasNotBegunIsNotLate) {
-  const std::vector<Pulse> pulses(1);
-  EXPECT_TRUE(CheckTurning(pulses, At(absl::Hours(1))).ok());
+TEST(PollerHeartbeatTest, OneThatHasNotBegunIsNotLate) {
+  const std::vector<PollerHeartbeat> heartbeats(1);
+  EXPECT_TRUE(CheckTurning(heartbeats, At(absl::Hours(1))).ok());
 }
 
-TEST(PulseTest, TurnsWithWorkAreBusyTime) {
-  Pulse pulse;
-  pulse.Turns(At(absl::Seconds(0)), false);
-  pulse.Turns(At(absl::Seconds(1)), true);   // the first had work: one second of it
-  pulse.Turns(At(absl::Seconds(3)), false);  // the second had none
-  pulse.Turns(At(absl::Seconds(7)), true);
-  EXPECT_EQ(pulse.Read(At(absl::Seconds(7))).busy, absl::Seconds(5));
+TEST(PollerHeartbeatTest, TurnsWithWorkAreBusyTime) {
+  PollerHeartbeat heartbeat;
+  heartbeat.Turns(At(absl::Seconds(0)), false);
+  heartbeat.Turns(At(absl::Seconds(1)), true);   // the first had work: one second of it
+  heartbeat.Turns(At(absl::Seconds(3)), false);  // the second had none
+  heartbeat.Turns(At(absl::Seconds(7)), true);
+  EXPECT_EQ(heartbeat.Read(At(absl::Seconds(7))).busy, absl::Seconds(5));
 }
 
-TEST(PulseTest, APollerIsIdleSinceTheEndOfATurnWithWorkAndNotItsBeginning) {
-  Pulse pulse;
-  pulse.Turns(At(absl::Seconds(1)), false);
-  pulse.Turns(At(absl::Seconds(3)), false);
-  EXPECT_EQ(pulse.Idle(At(absl::Seconds(3))), absl::Seconds(2));
-  pulse.Turns(At(absl::Seconds(9)), true);  // the turn begun at 3 had work until now
-  EXPECT_EQ(pulse.Idle(At(absl::Seconds(9))), absl::ZeroDuration());
-  pulse.Turns(At(absl::Seconds(10)), false);
-  EXPECT_EQ(pulse.Idle(At(absl::Seconds(11))), absl::Seconds(2));
+TEST(PollerHeartbeatTest, APollerIsIdleSinceTheEndOfATurnWithWorkAndNotItsBeginning) {
+  PollerHeartbeat heartbeat;
+  heartbeat.Turns(At(absl::Seconds(1)), false);
+  heartbeat.Turns(At(absl::Seconds(3)), false);
+  EXPECT_EQ(heartbeat.Idle(At(absl::Seconds(3))), absl::Seconds(2));
+  heartbeat.Turns(At(absl::Seconds(9)), true);  // the turn begun at 3 had work until now
+  EXPECT_EQ(heartbeat.Idle(At(absl::Seconds(9))), absl::ZeroDuration());
+  heartbeat.Turns(At(absl::Seconds(10)), false);
+  EXPECT_EQ(heartbeat.Idle(At(absl::Seconds(11))), absl::Seconds(2));
 }
 
 // --- The address ------------------------------------------------------------------------------

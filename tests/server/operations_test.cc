@@ -319,7 +319,8 @@ TEST(ServerBatchTest, AMalformedOneEndsThatConnectionAndNoOther) {
   expect_closed([](RawClient&) { return Frames{"x"}; }, "no frame");
   expect_closed([](RawClient& c) { return Frames{c.BatchFrame({c.GetFrame(1, "key")})}; },
                 "nested");
-  expect_closed([](RawClient& c) { return Frames{c.EmptyFrame(Opcode::kGoodbye, 0)}; }, "goodbye");
+  expect_closed([](RawClient& c) { return Frames{c.EmptyFrame(Opcode::kDisconnectNotice, 0)}; },
+                "disconnect notice");
   expect_closed([](RawClient& c) { return Frames{c.EmptyFrame(Opcode::kReply, 1)}; }, "a reply");
   expect_closed([](RawClient& c) { return Frames{c.GetFrame(1, "")}; }, "an empty key");
   expect_closed([&](RawClient&) { return Frames{good.GetFrame(1, "key")}; }, "another's session");

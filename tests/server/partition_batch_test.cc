@@ -14,24 +14,25 @@ namespace {
 Connection* const kOne = reinterpret_cast<Connection*>(64);
 Connection* const kOther = reinterpret_cast<Connection*>(128);
 
-void Add(Gather& gather, uint64_t sequence, uint32_t partition, Connection* connection = kOne) {
-  Gather::Request request;
+void Add(PartitionBatch& gather, uint64_t sequence, uint32_t partition,
+         Connection* connection = kOne) {
+  PartitionBatch::Request request;
   request.connection = connection;
   request.header.sequence = sequence;
   gather.Add(request, partition);
 }
 
-std::vector<uint64_t> SequencesOf(const Gather& gather, uint32_t partition) {
+std::vector<uint64_t> SequencesOf(const PartitionBatch& gather, uint32_t partition) {
   std::vector<uint64_t> sequences;
-  for (const Gather::Request* request = gather.First(partition); request != nullptr;
+  for (const PartitionBatch::Request* request = gather.First(partition); request != nullptr;
        request = gather.Next(*request)) {
     sequences.push_back(request->header.sequence);
   }
   return sequences;
 }
 
-TEST(GatherTest, RequestsOfAPartitionStayInTheirOrder) {
-  Gather gather;
+TEST(PartitionBatchTest, RequestsOfAPartitionStayInTheirOrder) {
+  PartitionBatch gather;
   EXPECT_TRUE(gather.empty());
   EXPECT_EQ(gather.partitions(), 0u);
   EXPECT_EQ(gather.First(5), nullptr);
@@ -48,8 +49,8 @@ TEST(GatherTest, RequestsOfAPartitionStayInTheirOrder) {
   EXPECT_EQ(gather.Next(*gather.First(5))->connection, kOther);
 }
 
-TEST(GatherTest, NothingIsLeftAfterClear) {
-  Gather gather;
+TEST(PartitionBatchTest, NothingIsLeftAfterClear) {
+  PartitionBatch gather;
   Add(gather, 1, 5);
   gather.AddConnection(*kOne);
   gather.Clear();
@@ -60,14 +61,14 @@ TEST(GatherTest, NothingIsLeftAfterClear) {
   EXPECT_EQ(SequencesOf(gather, 5), (std::vector<uint64_t>{2}));
 }
 
-TEST(GatherTest, ItIsFullWhenItSaysSo) {
-  Gather gather;
-  for (size_t i = 0; i < kGatheredMax; ++i) {
+TEST(PartitionBatchTest, ItIsFullWhenItSaysSo) {
+  PartitionBatch gather;
+  for (size_t i = 0; i < kBatchedMax; ++i) {
     ASSERT_FALSE(gather.full());
     Add(gather, i + 1, i % 3);
   }
   EXPECT_TRUE(gather.full());
-  EXPECT_EQ(SequencesOf(gather, 0).size(), (kGatheredMax + 2) / 3);
+  EXPECT_EQ(SequencesOf(gather, 0).size(), (kBatchedMax + 2) / 3);
 }
 
 }  // namespace

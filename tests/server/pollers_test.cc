@@ -152,7 +152,7 @@ TEST(PollersTest, KeysExpireThoughAWriteHasSweptWhenItsPollersTimerWasDue) {
     RawClient first(server);
     first.Establish();
     second.Establish();
-    first.Send(first.EmptyFrame(rdma::Opcode::kGoodbye, 0));
+    first.Send(first.EmptyFrame(rdma::Opcode::kDisconnectNotice, 0));
     server.Advance(absl::Seconds(5));
   }
   ASSERT_EQ(PollerOf(second.session()), 1);
@@ -216,8 +216,8 @@ TEST(PollersTest, StoppingPollersRefuseNewConnections) {
   server.Settle();
   EXPECT_TRUE(late.disconnected());
   EXPECT_FALSE(late.connected());
-  EXPECT_TRUE(first.got_goodbye());
-  EXPECT_TRUE(second.got_goodbye());
+  EXPECT_TRUE(first.got_disconnect_notice());
+  EXPECT_TRUE(second.got_disconnect_notice());
   server.Advance(absl::Seconds(1));
   for (size_t poller : {0, 1}) EXPECT_TRUE(server.engine(poller).done());
 }

@@ -123,12 +123,12 @@ TEST(ServerRecoveryTest, ASessionIsKeptForAMinute) {
   EXPECT_EQ(client.welcome().resumed, 0);
 }
 
-TEST(ServerRecoveryTest, AGoodbyeOfTheClientEndsItsSession) {
+TEST(ServerRecoveryTest, ADisconnectNoticeOfTheClientEndsItsSession) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
   const uint64_t session = client.session();
-  client.Send(client.EmptyFrame(Opcode::kGoodbye, 0));
+  client.Send(client.EmptyFrame(Opcode::kDisconnectNotice, 0));
   server.Settle();
   EXPECT_TRUE(client.disconnected());
   EXPECT_EQ(server.engine().sessions(), 0);
@@ -381,7 +381,7 @@ TEST(ServerStopTest, WithoutClientsItIsDoneAtOnce) {
   EXPECT_TRUE(server.engine().done());
 }
 
-TEST(ServerStopTest, WhatIsUnderWayIsAnsweredThenGoodbyeThenTheEnd) {
+TEST(ServerStopTest, WhatIsUnderWayIsAnsweredThenDisconnectNoticeThenTheEnd) {
   ServerHarness server;
   RawClient client(server);
   client.Establish();
@@ -391,16 +391,16 @@ TEST(ServerStopTest, WhatIsUnderWayIsAnsweredThenGoodbyeThenTheEnd) {
   server.Settle();
   server.engine().Stop(server.now());
   server.Advance(absl::Milliseconds(300));
-  EXPECT_FALSE(client.got_goodbye());
+  EXPECT_FALSE(client.got_disconnect_notice());
   EXPECT_FALSE(client.disconnected());
   server.network().HoldReads(server_end, false);
   server.Settle();
   EXPECT_EQ(client.TakeReply()->code, StatusCode::kOk);
   EXPECT_EQ(server.Stored("key"), Large(50000));
-  EXPECT_TRUE(client.got_goodbye());
+  EXPECT_TRUE(client.got_disconnect_notice());
   EXPECT_FALSE(client.disconnected());
   EXPECT_FALSE(server.engine().done());
-  server.Advance(kGoodbyeGrace() + absl::Milliseconds(50));
+  server.Advance(kDisconnectNoticeGrace() + absl::Milliseconds(50));
   EXPECT_TRUE(client.disconnected());
   EXPECT_TRUE(server.engine().done());
 }
@@ -412,7 +412,7 @@ TEST(ServerStopTest, NewRequestsAreRefusedAsNotAppliedAndOldOnesStillAnsweredFro
   const RawReply first = client.Ask(client.PutFrame(1, "key", "one"));
   server.engine().Stop(server.now());
   server.Settle();
-  ASSERT_TRUE(client.got_goodbye());
+  ASSERT_TRUE(client.got_disconnect_notice());
   const RawReply refused = client.Ask(client.PutFrame(2, "key", "two"));
   EXPECT_EQ(refused.code, StatusCode::kUnavailable);
   EXPECT_NE(refused.data.find("not applied"), std::string::npos);

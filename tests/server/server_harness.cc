@@ -141,7 +141,7 @@ RawClient::~RawClient() {
 }
 
 void RawClient::Connect(uint32_t affinity) {
-  connected_ = got_goodbye_ = false;
+  connected_ = got_disconnect_notice_ = false;
   disconnected_.reset();
   welcome_.reset();
   challenge_.reset();
@@ -269,8 +269,8 @@ void RawClient::Take(Bytes frame) {
       for (rdma::FrameBytes inner : frames) TakeReply(rdma::ParseHeader(inner).value(), inner);
       return;
     }
-    case rdma::Opcode::kGoodbye:
-      got_goodbye_ = true;
+    case rdma::Opcode::kDisconnectNotice:
+      got_disconnect_notice_ = true;
       return;
     default:
       ADD_FAILURE() << "opcode " << int{header->opcode};

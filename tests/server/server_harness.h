@@ -156,7 +156,7 @@ class RawClient {
   bool connected() const { return connected_; }
   bool disconnected() const { return disconnected_.has_value(); }
   const absl::Status& why_disconnected() const { return *disconnected_; }
-  bool got_goodbye() const { return got_goodbye_; }
+  bool got_disconnect_notice() const { return got_disconnect_notice_; }
   bool welcomed() const { return welcome_.has_value(); }
   const rdma::WelcomeBody& welcome() const { return *welcome_; }
   bool challenged() const { return challenge_.has_value(); }
@@ -187,7 +187,7 @@ class RawClient {
   std::unique_ptr<rdma::Transport> transport_;
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
   bool connected_ = false;
-  bool got_goodbye_ = false;
+  bool got_disconnect_notice_ = false;
   bool asleep_ = false;
   std::optional<absl::Status> disconnected_;
   std::optional<absl::Status> read_;

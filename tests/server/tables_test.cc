@@ -88,7 +88,7 @@ TEST(TablesTest, AReaderFindsEveryKeyInThePartitionThatItsHashNames) {
     uint64_t found = 0;
     for (uint32_t p = 0; p < partitions; ++p) {
       const index::PartitionSpan span = index::SpanOfPartition(memory.size(), partitions, p);
-      index::RegionMap map(index::IncarnationOfPartition(kIncarnation, p), span.bytes);
+      index::DirectoryCache map(index::IncarnationOfPartition(kIncarnation, p), span.bytes);
       index::FillMap(map, memory.data() + span.offset);
       for (int i = 0; i < 500; ++i) {
         const std::string key = absl::StrCat("key", i);

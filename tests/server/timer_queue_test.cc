@@ -17,57 +17,57 @@ absl::Time At(int ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
 
 struct Thing {
   char name;
-  Alarm its_alarm = {};
-  Alarm& alarm() { return its_alarm; }
+  Timer its_timer = {};
+  Timer& timer() { return its_timer; }
 };
 
-class AlarmsTest : public ::testing::Test {
+class TimerQueueTest : public ::testing::Test {
  protected:
   std::vector<char> DueAt(int ms) {
     std::vector<char> names;
-    while (Thing* const due = alarms_.TakeDue(At(ms))) names.push_back(due->name);
+    while (Thing* const due = timers_.TakeDue(At(ms))) names.push_back(due->name);
     return names;
   }
 
-  Alarms<Thing> alarms_{absl::Milliseconds(20)};
+  TimerQueue<Thing> timers_{absl::Milliseconds(20)};
   Thing a_{'a'}, b_{'b'}, c_{'c'};
 };
 
-TEST_F(AlarmsTest, ThingsComeInTheOrderOfTheirTimesAndThenInThatInWhichTheyWereSet) {
-  alarms_.Set(b_, At(40));
-  alarms_.Set(c_, At(40));
-  alarms_.Set(a_, At(20));
+TEST_F(TimerQueueTest, ThingsComeInTheOrderOfTheirTimesAndThenInThatInWhichTheyWereSet) {
+  timers_.Set(b_, At(40));
+  timers_.Set(c_, At(40));
+  timers_.Set(a_, At(20));
   EXPECT_THAT(DueAt(19), IsEmpty());
   EXPECT_THAT(DueAt(40), ElementsAre('a', 'b', 'c'));
   EXPECT_THAT(DueAt(1000), IsEmpty());
 }
 
-TEST_F(AlarmsTest, ATimeMovesToEarlierAndNotToLater) {
-  alarms_.Set(a_, At(100));
-  alarms_.Set(a_, At(200));
-  EXPECT_EQ(alarms_.next(), At(100));
-  alarms_.Set(a_, At(60));
-  EXPECT_EQ(alarms_.next(), At(60));
+TEST_F(TimerQueueTest, ATimeMovesToEarlierAndNotToLater) {
+  timers_.Set(a_, At(100));
+  timers_.Set(a_, At(200));
+  EXPECT_EQ(timers_.next(), At(100));
+  timers_.Set(a_, At(60));
+  EXPECT_EQ(timers_.next(), At(60));
   EXPECT_THAT(DueAt(1000), ElementsAre('a'));
 }
 
-TEST_F(AlarmsTest, TimesThatAreCloseTogetherBecomeOneAndNoneComesTooEarly) {
-  alarms_.Set(a_, At(21));
-  alarms_.Set(b_, At(39));
-  EXPECT_EQ(alarms_.next(), At(40));
+TEST_F(TimerQueueTest, TimesThatAreCloseTogetherBecomeOneAndNoneComesTooEarly) {
+  timers_.Set(a_, At(21));
+  timers_.Set(b_, At(39));
+  EXPECT_EQ(timers_.next(), At(40));
   EXPECT_THAT(DueAt(39), IsEmpty());
   EXPECT_THAT(DueAt(40), ElementsAre('a', 'b'));
 }
 
-TEST_F(AlarmsTest, WhatWasTakenOrRemovedComesOnlyWhenItIsSetAgain) {
-  alarms_.Set(a_, At(20));
-  alarms_.Set(b_, At(20));
-  alarms_.Remove(b_);
-  alarms_.Remove(c_);
+TEST_F(TimerQueueTest, WhatWasTakenOrRemovedComesOnlyWhenItIsSetAgain) {
+  timers_.Set(a_, At(20));
+  timers_.Set(b_, At(20));
+  timers_.Remove(b_);
+  timers_.Remove(c_);
   EXPECT_THAT(DueAt(20), ElementsAre('a'));
-  EXPECT_EQ(alarms_.next(), absl::InfiniteFuture());
-  alarms_.Set(a_, At(60));
-  alarms_.Set(b_, absl::InfiniteFuture());
+  EXPECT_EQ(timers_.next(), absl::InfiniteFuture());
+  timers_.Set(a_, At(60));
+  timers_.Set(b_, absl::InfiniteFuture());
   EXPECT_THAT(DueAt(1000), ElementsAre('a'));
 }
 

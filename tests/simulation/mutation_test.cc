@@ -1,6 +1,6 @@
-// The test of the simulation: each mutant of index/layout/test_hooks.h shows as a wrong answer within some
-// seeds. Each is tried in seeds of the one aim that shows it soonest. The same seeds without the
-// mutant are among those of simulation_test, and of `simulate`.
+// The test of the simulation: each mutant of index/layout/test_hooks.h shows as a wrong answer
+// within some seeds. Each is tried in seeds of the one aim that shows it soonest. The same seeds
+// without the mutant are among those of simulation_test, and of `simulate`.
 //
 // In a separate process: a failed assertion is not an answer, and counts as not found.
 
@@ -21,12 +21,12 @@
 namespace osprey {
 namespace {
 
-using index::SeededBug;
+using index::Mutant;
 
 constexpr uint64_t kSeedsMax = 600;  // of the aim
 
 struct Bug {
-  SeededBug bug;
+  Mutant bug;
   const char* name;
   Aim aim;
 };
@@ -47,7 +47,7 @@ int Look(const Bug& bug) {
     index::seeded_bug = bug.bug;
     const SimulationReport report = Simulate({seed, 400});
     if (!IsWrongAnswer(report.wrong)) continue;
-    index::seeded_bug = SeededBug::kNone;
+    index::seeded_bug = Mutant::kNone;
     if (const SimulationReport right = Simulate({seed, 400}); !right.wrong.empty()) {
       std::cout << "without any bug, seed " << seed << ": " << right.wrong << std::endl;
       return 1;
@@ -73,14 +73,15 @@ TEST_P(MutationTest, IsNoticed) {
 }
 
 #define BUG(name, aim) \
-  Bug { SeededBug::name, #name, Aim::aim }
+  Bug { Mutant::name, #name, Aim::aim }
 
 INSTANTIATE_TEST_SUITE_P(
     Bugs, MutationTest,
     testing::Values(BUG(kNewItemLiveBeforeOldIsDead, kOneKey), BUG(kNoDeadMarkOnUpdate, kOneKey),
                     BUG(kNoDeadMarkOnDelete, kOneKey), BUG(kNoDeadMarkOnPromotion, kWindow),
                     BUG(kSlotClearedBeforeDeadMark, kOneKey), BUG(kMoveInsideWindow, kWindow),
-                    BUG(kMoveFromWindowToChain, kWindow), BUG(kPullBackIntoSecondLine, kChain),
+                    BUG(kMoveFromWindowToChain, kWindow),
+                    BUG(kMoveFromOverflowIntoSecondLine, kChain),
                     BUG(kChainSourceClearedFirst, kChain), BUG(kMiddleOfChainUnlinked, kMiddle),
                     BUG(kDirectoryBeforeCopy, kGrowth), BUG(kOldLinesNotPoisoned, kGrowth),
                     BUG(kGenerationKeptOnReuse, kGrowth), BUG(kWriteDuringSplit, kGrowth),
@@ -90,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kChecksumWithoutOffset, kForgery), BUG(kChecksumWithoutIncarnation, kLives),
                     BUG(kDeadIsMiss, kTwins), BUG(kKeyNotCompared, kTwins),
                     BUG(kPiecesNotVerified, kPieces), BUG(kStateNotCompared, kOneKey),
-                    BUG(kSightingBelieved, kWindow), BUG(kFingerprintNotConfirmed, kTwins),
+                    BUG(kMappedProbeTrusted, kWindow), BUG(kFingerprintNotConfirmed, kTwins),
                     BUG(kConfirmedBySlot, kTwins), BUG(kChainMissNotConfirmed, kChain),
                     BUG(kChainMissConfirmedTooEarly, kMiddle), BUG(kGenerationOfOneLine, kGrowth),
                     BUG(kGenerationUnchecked, kGrowth), BUG(kAbsentByLatestTime, kExpiry),

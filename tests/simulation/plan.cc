@@ -58,79 +58,79 @@ void AddKeys(Plan& plan, const Strings& keys) {
   plan.keys.insert(plan.keys.end(), keys.begin(), keys.end());
 }
 
-void DrawReads(Plan& plan, Dice& dice) {
+void DrawReads(Plan& plan, SplitMix64& rng) {
   const uint32_t pieces[] = {0, 1, 8, 16, 64};
-  plan.piece_bytes = pieces[dice.Below(5)];
-  plan.shuffle_pieces = dice.Chance(80);
+  plan.piece_bytes = pieces[rng.Below(5)];
+  plan.shuffle_pieces = rng.Chance(80);
   // About the same frequency for any piece length.
-  plan.pieces_per_10k = plan.piece_bytes == 1 ? 100 : 400 + 100 * dice.Below(20);
-  plan.stores_per_10k = dice.Chance(50) ? 100 * (1 + dice.Below(5)) : 1000 + 100 * dice.Below(50);
-  if (dice.Chance(30)) plan.stalls_per_10k = plan.piece_bytes == 1 ? 1 : 10;
-  if (dice.Chance(20)) plan.read_bytes_max = dice.Chance(50) ? 4096 : 8192;
+  plan.pieces_per_10k = plan.piece_bytes == 1 ? 100 : 400 + 100 * rng.Below(20);
+  plan.stores_per_10k = rng.Chance(50) ? 100 * (1 + rng.Below(5)) : 1000 + 100 * rng.Below(50);
+  if (rng.Chance(30)) plan.stalls_per_10k = plan.piece_bytes == 1 ? 1 : 10;
+  if (rng.Chance(20)) plan.read_bytes_max = rng.Chance(50) ? 4096 : 8192;
 }
 
-void DrawMixture(Plan& plan, Dice& dice) {
+void DrawMixture(Plan& plan, SplitMix64& rng) {
   const uint32_t bounds[] = {20, 60, 300, 3000, 20000};
-  const uint32_t bound = bounds[dice.Below(5)];
+  const uint32_t bound = bounds[rng.Below(5)];
   // Values of one size reuse each other's space.
-  plan.value_bytes = {{dice.Chance(50) ? bound - 1 : 0, bound}};
-  plan.partitions = dice.Chance(30) ? 2 : 1;
-  if (dice.Chance(20)) plan.partitions = 4;
-  plan.pollers = dice.Chance(25) ? 1 + static_cast<uint32_t>(dice.Below(3)) : 1;
-  plan.region_bytes = uint64_t{256} << 10 << dice.Below(3);
-  plan.faults_per_mille = dice.Chance(40) ? 0 : 1 + static_cast<uint32_t>(dice.Below(20));
-  plan.split_percent = dice.Chance(40) ? 0 : index::kSplitPercent;
-  if (dice.Chance(40)) {
+  plan.value_bytes = {{rng.Chance(50) ? bound - 1 : 0, bound}};
+  plan.partitions = rng.Chance(30) ? 2 : 1;
+  if (rng.Chance(20)) plan.partitions = 4;
+  plan.pollers = rng.Chance(25) ? 1 + static_cast<uint32_t>(rng.Below(3)) : 1;
+  plan.region_bytes = uint64_t{256} << 10 << rng.Below(3);
+  plan.faults_per_mille = rng.Chance(40) ? 0 : 1 + static_cast<uint32_t>(rng.Below(20));
+  plan.split_percent = rng.Chance(40) ? 0 : index::kSplitPercent;
+  if (rng.Chance(40)) {
     plan.ttl_percent = 33;
     plan.mix.expire = 6;
   }
-  plan.server_dies = dice.Chance(30);
-  plan.clients_die = dice.Chance(30);
-  plan.needs_key = dice.Chance(20);
-  plan.moves = dice.Chance(20);
-  plan.evicts = dice.Chance(15);
-  plan.nested_ns_max = dice.Chance(30) ? 20000 : 1;
-  plan.deadline_ms_min = dice.Chance(10) ? 2 : 100;
-  if (dice.Chance(30)) plan.whole_read_bytes_max = 64 + dice.Below(2000);
-  if (dice.Chance(40)) plan.mix.get_into = plan.mix.put_from = 8;
-  if (dice.Chance(30)) plan.mix.scan = 1;
-  if (dice.Chance(30)) plan.mix.burst = 3;
-  if (dice.Chance(50)) {
-    AddKeys(plan, CrowdedKeys(20 + dice.Below(70)));
-    plan.mix.remove = 1 + static_cast<uint32_t>(dice.Below(10));
+  plan.server_dies = rng.Chance(30);
+  plan.clients_die = rng.Chance(30);
+  plan.needs_key = rng.Chance(20);
+  plan.moves = rng.Chance(20);
+  plan.evicts = rng.Chance(15);
+  plan.nested_ns_max = rng.Chance(30) ? 20000 : 1;
+  plan.deadline_ms_min = rng.Chance(10) ? 2 : 100;
+  if (rng.Chance(30)) plan.whole_read_bytes_max = 64 + rng.Below(2000);
+  if (rng.Chance(40)) plan.mix.get_into = plan.mix.put_from = 8;
+  if (rng.Chance(30)) plan.mix.scan = 1;
+  if (rng.Chance(30)) plan.mix.burst = 3;
+  if (rng.Chance(50)) {
+    AddKeys(plan, CrowdedKeys(20 + rng.Below(70)));
+    plan.mix.remove = 1 + static_cast<uint32_t>(rng.Below(10));
   } else {
-    const uint64_t most = dice.Chance(50) ? 2 : 7;
-    AddPlainKeys(plan, "k", 1 + dice.Below(most));
+    const uint64_t most = rng.Chance(50) ? 2 : 7;
+    AddPlainKeys(plan, "k", 1 + rng.Below(most));
   }
-  if (dice.Chance(50)) AddKeys(plan, Twins());
+  if (rng.Chance(50)) AddKeys(plan, Twins());
   // Many keys that are rarely written, so that the table grows.
-  if (dice.Chance(20)) AddPlainKeys(plan, "many", 200);
+  if (rng.Chance(20)) AddPlainKeys(plan, "many", 200);
 }
 
-void DrawOneKey(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 1 + dice.Below(2));
+void DrawOneKey(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 1 + rng.Below(2));
   // Neither fits in the other's place; or both are too long to be rewritten in place.
-  if (dice.Chance(80)) {
+  if (rng.Chance(80)) {
     plan.value_bytes = {{60, 64}, {300, 304}};
   } else {
     plan.value_bytes = {{1100, 1104}};
   }
   plan.grace_ms_max = 0;
   plan.split_percent = index::kSplitPercent;
-  plan.clients = 3 + static_cast<int>(dice.Below(2));
+  plan.clients = 3 + static_cast<int>(rng.Below(2));
   plan.cache_percent = 60;
   plan.stores_per_10k = 50;
   plan.first_words_per_10k = 1500;
   plan.long_nest_percent = 60;
   plan.mix = {.get = 60, .put = 22, .put_if_absent = 4, .remove = 12, .burst = 2};
-  if (dice.Chance(50)) {
+  if (rng.Chance(50)) {
     // Long enough between two pieces of a READ for another client to get an answer.
     plan.piece_bytes = 64;
     plan.pieces_per_10k = 6000;
   }
 }
 
-void DrawTwins(Plan& plan, Dice& dice) {
+void DrawTwins(Plan& plan, SplitMix64& rng) {
   AddKeys(plan, Twins());
   plan.value_bytes = {{1100, 1104}};
   plan.grace_ms_max = 0;
@@ -140,11 +140,11 @@ void DrawTwins(Plan& plan, Dice& dice) {
   plan.slow_factor = 20;
   plan.piece_bytes = 0;
   plan.stores_per_10k = 20;
-  plan.mix = {.get = 40, .put = 50, .remove = dice.Chance(50) ? 0u : 10u};
+  plan.mix = {.get = 40, .put = 50, .remove = rng.Chance(50) ? 0u : 10u};
 }
 
-void DrawWindow(Plan& plan, Dice& dice) {
-  AddKeys(plan, KeysOfOneHome(3 + dice.Below(20)));
+void DrawWindow(Plan& plan, SplitMix64& rng) {
+  AddKeys(plan, KeysOfOneHome(3 + rng.Below(20)));
   plan.value_bytes = {{1, 20}, {50, 60}, {50, 60}};
   plan.cache_percent = 10;
   plan.grace_ms_max = 0;
@@ -156,17 +156,17 @@ void DrawWindow(Plan& plan, Dice& dice) {
   plan.mix = {.get = 50, .put = 30, .remove = 16, .append = 4};
 }
 
-void DrawChain(Plan& plan, Dice& dice) {
-  if (dice.Chance(70)) {
-    AddKeys(plan, KeysOfOneHome(30 + dice.Below(8)));  // a few more than the window holds
+void DrawChain(Plan& plan, SplitMix64& rng) {
+  if (rng.Chance(70)) {
+    AddKeys(plan, KeysOfOneHome(30 + rng.Below(8)));  // a few more than the window holds
   } else {
-    AddKeys(plan, CrowdedKeys(40 + dice.Below(50)));
+    AddKeys(plan, CrowdedKeys(40 + rng.Below(50)));
   }
   plan.value_bytes = {{40, 60}};
   plan.grace_ms_max = 1;
   plan.split_percent = index::kSplitPercent;
   plan.hot_keys = plan.keys.size();
-  plan.slow_factor = dice.Chance(50) ? 10 : 1;
+  plan.slow_factor = rng.Chance(50) ? 10 : 1;
   plan.cache_percent = 20;
   plan.stores_per_10k = 50;
   plan.first_words_per_10k = 1500;
@@ -174,56 +174,56 @@ void DrawChain(Plan& plan, Dice& dice) {
   plan.mix = {.get = 60, .put = 34, .remove = 6};
 }
 
-void DrawMiddle(Plan& plan, Dice& dice) {
-  AddKeys(plan, KeysOfOneHome(70 + dice.Below(12)));
+void DrawMiddle(Plan& plan, SplitMix64& rng) {
+  AddKeys(plan, KeysOfOneHome(70 + rng.Below(12)));
   plan.hot_keys = plan.keys.size();
   plan.first_in_order = true;
   plan.group = index::kLineWordsUsable;
   plan.value_bytes = {{50, 60}};
   plan.split_percent = index::kSplitPercent;
   plan.clients = 3;
-  plan.slow_factor = 10 + static_cast<uint32_t>(dice.Below(40));
+  plan.slow_factor = 10 + static_cast<uint32_t>(rng.Below(40));
   plan.cache_percent = 0;
   plan.stores_per_10k = 50;
   plan.mix = {.get = 90, .put = 10};
 }
 
-void DrawGrowth(Plan& plan, Dice& dice) {
+void DrawGrowth(Plan& plan, SplitMix64& rng) {
   AddKeys(plan, KeysOfOneHome(20));
   AddPlainKeys(plan, "k", 30);
   plan.hot_keys = 12;
-  plan.region_bytes = uint64_t{1} << 20 << dice.Below(2);
+  plan.region_bytes = uint64_t{1} << 20 << rng.Below(2);
   plan.value_bytes = {{1, 60}};
   plan.split_percent = 0;
-  plan.moves = dice.Chance(20);
+  plan.moves = rng.Chance(20);
   plan.faults_per_mille = 10;
   plan.server_dies = true;
   plan.cache_percent = 10;
   plan.backoff_us = 100;
   plan.piece_bytes = 64;
-  plan.shuffle_pieces = dice.Chance(50);
+  plan.shuffle_pieces = rng.Chance(50);
   plan.pieces_per_10k = 5000;
-  plan.stores_per_10k = dice.Chance(50) ? 5 : 50;
+  plan.stores_per_10k = rng.Chance(50) ? 5 : 50;
   // So that segments split during READs.
-  plan.server_percent = dice.Chance(50) ? 4 : 50;
+  plan.server_percent = rng.Chance(50) ? 4 : 50;
   plan.nested_server_percent = 90;
   plan.mix = {.get = 60, .put = 25, .remove = 15};
 }
 
-void DrawExpiry(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 1 + dice.Below(4));
+void DrawExpiry(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 1 + rng.Below(4));
   plan.value_bytes = {{1, 60}};
   plan.split_percent = index::kSplitPercent;
-  plan.clients = 3 + static_cast<int>(dice.Below(2));
-  plan.slow_factor = dice.Chance(50) ? 30 : 1;
+  plan.clients = 3 + static_cast<int>(rng.Below(2));
+  plan.slow_factor = rng.Chance(50) ? 30 : 1;
   plan.stores_per_10k = 100;
   plan.first_words_per_10k = 2500;
-  plan.nested_ns_max = dice.Chance(50) ? 30000 : 300000;
-  plan.step_ns_max = dice.Chance(50) ? 300 : 3000;
+  plan.nested_ns_max = rng.Chance(50) ? 30000 : 300000;
+  plan.step_ns_max = rng.Chance(50) ? 300 : 3000;
   plan.rare_step_ns_max = 10 * plan.step_ns_max;
   plan.jump_ns_max = 500000;
   plan.ttl_percent = 80;
-  plan.ttl_us_max = dice.Chance(50) ? 500 : 3000;
+  plan.ttl_us_max = rng.Chance(50) ? 500 : 3000;
   plan.mix = {.get = 50,
               .put = 10,
               .put_if_absent = 5,
@@ -235,20 +235,20 @@ void DrawExpiry(Plan& plan, Dice& dice) {
               .expire = 16};
 }
 
-void DrawMoves(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 2 + dice.Below(6));
+void DrawMoves(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 2 + rng.Below(6));
   plan.value_bytes = {{100, 4000}};
   plan.moves = true;
-  plan.moves_bytes = 64 + dice.Below(1000);
+  plan.moves_bytes = 64 + rng.Below(1000);
   plan.grace_ms_max = 1;
   plan.split_percent = index::kSplitPercent;
-  plan.stores_per_10k = dice.Chance(50) ? 100 : 1000;
+  plan.stores_per_10k = rng.Chance(50) ? 100 : 1000;
   plan.mix.expire = 5;
 }
 
-void DrawPieces(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 1 + dice.Below(3));
-  plan.whole_read_bytes_max = 64 + dice.Below(500);
+void DrawPieces(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 1 + rng.Below(3));
+  plan.whole_read_bytes_max = 64 + rng.Below(500);
   plan.read_bytes_max = 4096;
   plan.value_bytes = {{600, 900}, {2000, 6000}};
   plan.grace_ms_max = 0;
@@ -256,12 +256,12 @@ void DrawPieces(Plan& plan, Dice& dice) {
   plan.piece_bytes = 64;
   plan.pieces_per_10k = 1500;
   plan.stores_per_10k = 100;
-  plan.moves = dice.Chance(30);
+  plan.moves = rng.Chance(30);
   plan.mix = {.get = 30, .put = 25, .remove = 3, .append = 2, .get_into = 25, .put_from = 15};
 }
 
-void DrawEviction(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 60 + dice.Below(100));
+void DrawEviction(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 60 + rng.Below(100));
   plan.region_bytes = 256 << 10;
   plan.value_bytes = {{1000, 6000}};
   plan.split_percent = index::kSplitPercent;
@@ -272,36 +272,36 @@ void DrawEviction(Plan& plan, Dice& dice) {
   plan.mix.scan = 1;
 }
 
-void DrawScans(Plan& plan, Dice& dice) {
-  if (dice.Chance(70)) {
-    AddKeys(plan, KeysOfOneHome(30 + dice.Below(8)));
+void DrawScans(Plan& plan, SplitMix64& rng) {
+  if (rng.Chance(70)) {
+    AddKeys(plan, KeysOfOneHome(30 + rng.Below(8)));
     plan.value_bytes = {{40, 60}};
   } else {
-    AddKeys(plan, CrowdedKeys(60 + dice.Below(30)));
+    AddKeys(plan, CrowdedKeys(60 + rng.Below(30)));
     plan.value_bytes = {{1, 60}};
   }
   plan.hot_keys = plan.keys.size();
-  plan.split_percent = dice.Chance(30) ? 0 : index::kSplitPercent;
+  plan.split_percent = rng.Chance(30) ? 0 : index::kSplitPercent;
   plan.region_bytes = 512 << 10;
   plan.clients = 3;
-  plan.slow_factor = dice.Chance(70) ? 5 : 1;
+  plan.slow_factor = rng.Chance(70) ? 5 : 1;
   plan.stores_per_10k = 20;
-  plan.moves = dice.Chance(20);
+  plan.moves = rng.Chance(20);
   plan.mix = {.get = 10, .put = 60, .remove = 10, .scan = 20};
 }
 
-void DrawLives(Plan& plan, Dice& dice) {
-  AddPlainKeys(plan, "k", 1 + dice.Below(6));
+void DrawLives(Plan& plan, SplitMix64& rng) {
+  AddPlainKeys(plan, "k", 1 + rng.Below(6));
   plan.value_bytes = {{1, 60}};
   plan.split_percent = index::kSplitPercent;
   plan.server_dies = true;
   plan.deaths_percent = 30;
   // Soon enough for READs of an earlier incarnation.
-  plan.back_ms_max = dice.Chance(70) ? 1 : 300;
+  plan.back_ms_max = rng.Chance(70) ? 1 : 300;
   plan.haunts = true;
-  plan.first_reads_only = dice.Chance(70);
+  plan.first_reads_only = rng.Chance(70);
   plan.seed_of_each_life = true;
-  plan.needs_key = dice.Chance(20);
+  plan.needs_key = rng.Chance(20);
   plan.faults_per_mille = 10;
   plan.clients = 3;
   plan.slow_factor = 5;
@@ -310,10 +310,10 @@ void DrawLives(Plan& plan, Dice& dice) {
   plan.mix = {.get = 60, .put = 38, .remove = 2};
 }
 
-void DrawForgery(Plan& plan, Dice& dice) {
+void DrawForgery(Plan& plan, SplitMix64& rng) {
   // Keys of 16 bytes, so that a record within a value lies where a record may.
   plan.keys = {"victim_of_forger", "forger_of_record"};
-  if (dice.Chance(50)) plan.keys.push_back("second_forger___");
+  if (rng.Chance(50)) plan.keys.push_back("second_forger___");
   plan.forges = true;
   plan.value_bytes = {{80, 80}};
   plan.grace_ms_max = 0;
@@ -324,10 +324,10 @@ void DrawForgery(Plan& plan, Dice& dice) {
   plan.mix = {.get = 50, .put = 30, .remove = 20};
 }
 
-void DrawRepeats(Plan& plan, Dice& dice) {
+void DrawRepeats(Plan& plan, SplitMix64& rng) {
   AddPlainKeys(plan, "k", 1);
   plan.value_bytes = {{1100, 1100}};
-  plan.distinct_values = 1 + static_cast<uint32_t>(dice.Below(2));
+  plan.distinct_values = 1 + static_cast<uint32_t>(rng.Below(2));
   plan.grace_ms_max = 0;
   plan.split_percent = index::kSplitPercent;
   plan.cache_percent = 100;
@@ -340,8 +340,8 @@ void DrawRepeats(Plan& plan, Dice& dice) {
 
 // A key is deleted, another one moves from the chain into its place, and the first is put again
 // into its old item space. A scan's earlier READ of the window then seems to be whole.
-void DrawScanRace(Plan& plan, Dice& dice) {
-  AddKeys(plan, KeysOfOneHome(28 + dice.Below(8)));
+void DrawScanRace(Plan& plan, SplitMix64& rng) {
+  AddKeys(plan, KeysOfOneHome(28 + rng.Below(8)));
   plan.hot_keys = plan.keys.size();
   plan.first_in_order = true;
   plan.group = 1;
@@ -350,7 +350,7 @@ void DrawScanRace(Plan& plan, Dice& dice) {
   plan.grace_ms_max = 0;
   plan.split_percent = index::kSplitPercent;
   plan.clients = 3;
-  plan.slow_factor = 5 + static_cast<uint32_t>(dice.Below(30));
+  plan.slow_factor = 5 + static_cast<uint32_t>(rng.Below(30));
   plan.cache_percent = 0;
   plan.piece_bytes = 0;
   plan.stores_per_10k = 20;
@@ -402,67 +402,67 @@ Aim AimOf(uint64_t seed) {
   return number < kAims ? static_cast<Aim>(number) : Aim::kMixture;
 }
 
-Plan MakePlan(Aim aim, Dice& dice) {
+Plan MakePlan(Aim aim, SplitMix64& rng) {
   Plan plan;
   plan.aim = aim;
-  DrawReads(plan, dice);
-  plan.clients = 2 + static_cast<int>(dice.Below(3));
+  DrawReads(plan, rng);
+  plan.clients = 2 + static_cast<int>(rng.Below(3));
   switch (aim) {
     case Aim::kMixture:
-      DrawMixture(plan, dice);
+      DrawMixture(plan, rng);
       break;
     case Aim::kOneKey:
-      DrawOneKey(plan, dice);
+      DrawOneKey(plan, rng);
       break;
     case Aim::kTwins:
-      DrawTwins(plan, dice);
+      DrawTwins(plan, rng);
       break;
     case Aim::kWindow:
-      DrawWindow(plan, dice);
+      DrawWindow(plan, rng);
       break;
     case Aim::kChain:
-      DrawChain(plan, dice);
+      DrawChain(plan, rng);
       break;
     case Aim::kMiddle:
-      DrawMiddle(plan, dice);
+      DrawMiddle(plan, rng);
       break;
     case Aim::kGrowth:
-      DrawGrowth(plan, dice);
+      DrawGrowth(plan, rng);
       break;
     case Aim::kExpiry:
-      DrawExpiry(plan, dice);
+      DrawExpiry(plan, rng);
       break;
     case Aim::kMoves:
-      DrawMoves(plan, dice);
+      DrawMoves(plan, rng);
       break;
     case Aim::kPieces:
-      DrawPieces(plan, dice);
+      DrawPieces(plan, rng);
       break;
     case Aim::kEviction:
-      DrawEviction(plan, dice);
+      DrawEviction(plan, rng);
       break;
     case Aim::kScans:
-      DrawScans(plan, dice);
+      DrawScans(plan, rng);
       break;
     case Aim::kLives:
-      DrawLives(plan, dice);
+      DrawLives(plan, rng);
       break;
     case Aim::kForgery:
-      DrawForgery(plan, dice);
+      DrawForgery(plan, rng);
       break;
     case Aim::kRepeats:
-      DrawRepeats(plan, dice);
+      DrawRepeats(plan, rng);
       break;
     case Aim::kScanRace:
-      DrawScanRace(plan, dice);
+      DrawScanRace(plan, rng);
       break;
   }
   if (plan.pollers > 1 && plan.partitions == 1) plan.partitions = 2;
   if (plan.first_words_per_10k == 0)
     plan.first_words_per_10k = std::min<uint32_t>(4 * plan.stores_per_10k, 5000);
   plan.hot_keys = std::min<uint64_t>(plan.hot_keys, plan.keys.size());
-  // (Other dice: so that the rest is what it would be without.)
-  Dice more(Dice(dice).Next());
+  // (Other random numbers: so that the rest is what it would be without.)
+  SplitMix64 more(SplitMix64(rng).Next());
   if (more.Chance(25)) plan.replays_per_10k = 100 + static_cast<uint32_t>(more.Below(900));
   plan.has_views = more.Chance(30);
   // The judge's work grows with the concurrent operations on one key.

@@ -126,7 +126,7 @@ struct Plan {
   uint64_t jump_ns_max = 20'000'000;      // of one step in 200
 };
 
-Plan MakePlan(Aim aim, Dice& dice);
+Plan MakePlan(Aim aim, SplitMix64& rng);
 
 }  // namespace osprey
 

@@ -23,13 +23,13 @@ bool RunToTheEnd(World& world, const Workload& workload, int64_t steps_max) {
 
 SimulationReport Simulate(const SimulationOptions& options) {
   SimulationReport report;
-  Dice dice(options.seed);
+  SplitMix64 rng(options.seed);
   const Aim aim = AimOf(options.seed);
-  const Plan plan = MakePlan(aim, dice);
+  const Plan plan = MakePlan(aim, rng);
   report.aim = NameOf(aim);
   // In one run of four all keys are deleted at the end, and then nothing may be left.
-  const bool cleans = dice.Chance(25);
-  World world(plan, dice, report);
+  const bool cleans = rng.Chance(25);
+  World world(plan, rng, report);
   Workload workload(world, options.operations, report);
   world.Populate(workload);
   // Time advances by some microseconds a step: this bounds it to minutes.

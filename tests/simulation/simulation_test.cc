@@ -1,5 +1,5 @@
-// Some seeds of tests/simulation/simulation.h. The suite "simulation" of tools/test runs many, and by hand:
-// bazel run //tests/simulation:simulate.
+// Some seeds of tests/simulation/simulation.h. The suite "simulation" of tools/test runs many, and
+// by hand: bazel run //tests/simulation:simulate.
 
 #include "tests/simulation/simulation.h"
 
@@ -72,7 +72,7 @@ TEST(SimulationTest, FailurePrintsTheCommandThatReproducesIt) {
   const auto flags = [](uint64_t first, uint64_t seeds) {
     return std::vector<std::string>{
         absl::StrCat("--first-seed=", first), absl::StrCat("--seeds=", seeds), "--operations=400",
-        absl::StrCat("--mutant=", static_cast<int>(index::SeededBug::kKeyNotCompared))};
+        absl::StrCat("--mutant=", static_cast<int>(index::Mutant::kKeyNotCompared))};
   };
   const ProgramResult result = RunSimulate(flags(1, 20));
   EXPECT_EQ(result.exit_status, 1);

@@ -72,8 +72,8 @@ class Workload final : public World::Actor {
   // A scan of all keys, page by page.
   struct ScanUnderWay;
 
-  bool Chance(uint64_t percent) { return world_.dice().Chance(percent); }
-  uint64_t Random(uint64_t below) { return world_.dice().Below(below); }
+  bool Chance(uint64_t percent) { return world_.rng().Chance(percent); }
+  uint64_t Random(uint64_t below) { return world_.rng().Below(below); }
   Operation::Kind ChooseKind(bool& into_buffer);
   const std::string& ChooseKey();
   std::string NewValue();

@@ -8,16 +8,17 @@
 namespace osprey {
 namespace {
 
-// The largest rate difference of the raw clocks of two machines: 1000 ppm (client/common/server_clock.h).
+// The largest rate difference of the raw clocks of two machines: 1000 ppm
+// (client/common/server_clock.h).
 constexpr int64_t kDriftPpmMax = 990;
 // Slewed clocks run off by 5 to 10 %, as with adjtimex and time daemons.
 constexpr int64_t kSlewPpmMin = 50'000;
 constexpr int64_t kSlewPpmMax = 100'000;
 constexpr int64_t kTickNs = 1'000'000;
 
-int64_t DrawSlew(Dice& dice) {
-  const auto ppm = static_cast<int64_t>(dice.Below(kSlewPpmMax - kSlewPpmMin + 1)) + kSlewPpmMin;
-  return dice.Chance(50) ? ppm : -ppm;
+int64_t DrawSlew(SplitMix64& rng) {
+  const auto ppm = static_cast<int64_t>(rng.Below(kSlewPpmMax - kSlewPpmMin + 1)) + kSlewPpmMin;
+  return rng.Chance(50) ? ppm : -ppm;
 }
 
 // The time of a clock that is faster by this rate than one that shows `now`.
@@ -28,10 +29,10 @@ constexpr char kKeyBytes[] = "0123456789abcdef0123456789abcdef";
 
 }  // namespace
 
-World::World(const Plan& plan, Dice& dice, SimulationReport& report)
-    : plan_(plan), dice_(dice), report_(report) {
+World::World(const Plan& plan, SplitMix64& rng, SimulationReport& report)
+    : plan_(plan), rng_(rng), report_(report) {
   fake::NetworkOptions network;
-  network.seed = dice_.Next();
+  network.seed = rng_.Next();
   network.read_piece_bytes = plan_.piece_bytes;
   network.shuffle_pieces = plan_.shuffle_pieces;
   network.read_bytes_max = plan_.read_bytes_max;
@@ -56,10 +57,10 @@ World::World(const Plan& plan, Dice& dice, SimulationReport& report)
       ++report_.of_64;
   }
   if (plan_.needs_key) key_ = rdma::AuthKey::FromBytes(kKeyBytes).value();
-  pieces_until_ = dice_.Gap(plan_.pieces_per_10k);
-  stalls_until_ = dice_.Gap(plan_.stalls_per_10k);
-  stores_until_ = dice_.Gap(plan_.stores_per_10k);
-  first_words_until_ = dice_.Gap(plan_.first_words_per_10k);
+  pieces_until_ = rng_.Gap(plan_.pieces_per_10k);
+  stalls_until_ = rng_.Gap(plan_.stalls_per_10k);
+  stores_until_ = rng_.Gap(plan_.stores_per_10k);
+  first_words_until_ = rng_.Gap(plan_.first_words_per_10k);
 #ifdef OSPREY_INDEX_TEST_HOOKS
   index::store_observer = this;
   index::compaction_forced = plan_.moves;
@@ -80,15 +81,17 @@ World::~World() {
 
 void World::Populate(Actor& actor) {
   actor_ = &actor;
-  Dice slews(Dice(dice_).Next());  // (other dice: so that the rest is what it would be without)
+  SplitMix64 slews(
+      SplitMix64(rng_)
+          .Next());  // (other random numbers: so that the rest is what it would be without)
   server_slew_ppm_ = DrawSlew(slews);
   StartServer();
   for (int i = 0; i < plan_.clients; ++i) {
     auto client = std::make_unique<SimulatedClient>();
     client->number = i;
-    client->depth = 1 + static_cast<int>(dice_.Below(static_cast<uint64_t>(plan_.depth_max)));
-    client->clock_offset = absl::Seconds(static_cast<int64_t>(dice_.Below(7200)) - 3600);
-    client->clock_ppm = static_cast<int64_t>(dice_.Below(2 * kDriftPpmMax)) - kDriftPpmMax;
+    client->depth = 1 + static_cast<int>(rng_.Below(static_cast<uint64_t>(plan_.depth_max)));
+    client->clock_offset = absl::Seconds(static_cast<int64_t>(rng_.Below(7200)) - 3600);
+    client->clock_ppm = static_cast<int64_t>(rng_.Below(2 * kDriftPpmMax)) - kDriftPpmMax;
     client->slew_ppm = DrawSlew(slews);
     StartClient(*client);
     clients_.push_back(std::move(client));
@@ -98,13 +101,13 @@ void World::Populate(Actor& actor) {
 
 absl::Time World::ServerTime() {
   int64_t now = Tick();
-  if (index::Seeded(index::SeededBug::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
+  if (index::IsMutant(index::Mutant::kServerClockSlewed)) now = Faster(now, server_slew_ppm_);
   return absl::FromUnixNanos(now) + absl::Hours(400000);
 }
 
 absl::Time World::ClientTime(const SimulatedClient& client) {
   int64_t now = Faster(Tick(), client.clock_ppm);
-  if (index::Seeded(index::SeededBug::kClientClockSlewed)) now = Faster(now, client.slew_ppm);
+  if (index::IsMutant(index::Mutant::kClientClockSlewed)) now = Faster(now, client.slew_ppm);
   return absl::FromUnixNanos(now) + client.clock_offset;
 }
 
@@ -134,7 +137,7 @@ void World::StartServer() {
   table.incarnation = server->incarnation;
   table.hash_seed = kSimulatedHashSeed + (plan_.seed_of_each_life ? lives_ : 0);
   table.reuse_grace = absl::Milliseconds(
-      static_cast<int64_t>(dice_.Below(static_cast<uint64_t>(plan_.grace_ms_max) + 1)));
+      static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(plan_.grace_ms_max) + 1)));
   table.clock = [this] { return ServerTime(); };
   table.split_percent = plan_.split_percent;
   table.small_items_percent = plan_.split_percent == 0 ? index::kSmallItemsPercent : 100;
@@ -147,7 +150,7 @@ void World::StartServer() {
   options.connections_max = 64;
   options.value_bytes_max = 64 << 10;
   options.key = key_;
-  options.random = [this] { return dice_.Next() | 1; };
+  options.random = [this] { return rng_.Next() | 1; };
   if (plan_.pollers > 1) {
     server->pollers = std::make_unique<server::Pollers>(plan_.pollers);
     options.pollers = server->pollers.get();
@@ -180,7 +183,7 @@ void World::KillServer() {
   report_.expired += stats.expiries;
   report_.moved += stats.compaction_items;
   report_.evicted += stats.evictions;
-  if (plan_.haunts && !calm_ && dice_.Chance(70)) {
+  if (plan_.haunts && !calm_ && rng_.Chance(70)) {
     SimulatedClient& client = *clients_[0];
     haunted_ = client.engine->connection().id();
     network_->Cut(haunted_);
@@ -193,19 +196,19 @@ void World::StartClient(SimulatedClient& client) {
   client.domain = network_->NewDomain(absl::StrCat("client", client.number));
   client::EngineOptions options;
   options.connection.uri = kUri;
-  options.connection.seed = dice_.Next();
+  options.connection.seed = rng_.Next();
   options.connection.key = key_;
   options.connection.backoff_first = absl::Microseconds(static_cast<int64_t>(plan_.backoff_us));
   options.connection.backoff_last = 100 * options.connection.backoff_first;
   options.connection.nonce = [this] {
     rdma::Nonce nonce{};
-    for (std::byte& byte : nonce) byte = static_cast<std::byte>(dice_.Next());
+    for (std::byte& byte : nonce) byte = static_cast<std::byte>(rng_.Next());
     return nonce;
   };
   options.clock = [this, &client] { return ClientTime(client); };
   options.coarse_clock = [this, &client] { return CoarseClientTime(client); };
-  options.slot_cache_bytes = dice_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
-  options.eager_bytes_max = dice_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
+  options.slot_cache_bytes = rng_.Chance(plan_.cache_percent) ? 1 << 13 : 0;
+  options.eager_bytes_max = rng_.Chance(plan_.eager_percent) ? client::kEagerBytesMax : 64;
   client.engine =
       client::Engine::Create(*client.domain, client.domain->NewTransport({}).value(), options)
           .value();
@@ -217,7 +220,7 @@ void World::PollServer() {
   if (server_ == nullptr || server_->polling || now_ < server_asleep_until_) return;
   server_->polling = true;
   const size_t count = server_->engines.size();
-  server_->engines[count == 1 ? 0 : dice_.Below(count)]->Poll(ServerTime());
+  server_->engines[count == 1 ? 0 : rng_.Below(count)]->Poll(ServerTime());
   server_->polling = false;
   actor_->ServerTurnEnded();
 }
@@ -234,14 +237,14 @@ void World::PollClient(SimulatedClient& client) {
 // --- Turns ---------------------------------------------------------------------------------------
 
 SimulatedClient& World::ChooseClient() {
-  SimulatedClient& client = *clients_[dice_.Below(clients_.size())];
+  SimulatedClient& client = *clients_[rng_.Below(clients_.size())];
   if (client.number != 0 || plan_.slow_factor == 1 || calm_) return client;
   if (client.turns_until_due == 0) {
-    client.turns_until_due = static_cast<uint32_t>(dice_.Below(2 * plan_.slow_factor));
+    client.turns_until_due = static_cast<uint32_t>(rng_.Below(2 * plan_.slow_factor));
     return client;
   }
   --client.turns_until_due;
-  return *clients_[1 + dice_.Below(clients_.size() - 1)];
+  return *clients_[1 + rng_.Below(clients_.size() - 1)];
 }
 
 void World::TakeTurn(SimulatedClient& client) {
@@ -263,11 +266,11 @@ void World::BeforePiece() {
 void World::LetOthersGoOn() {
   if (depth_ >= 2 || calm_ || !populated_) return;
   ++depth_;
-  if (dice_.Chance(plan_.nested_server_percent)) PollServer();
+  if (rng_.Chance(plan_.nested_server_percent)) PollServer();
   // Enough for whole operations, one after the other, between two stores.
-  const uint64_t turns_max = dice_.Chance(plan_.long_nest_percent) ? 30 : 8;
-  for (uint64_t turns = 1 + dice_.Below(turns_max); turns > 0; --turns) {
-    if (plan_.nested_ns_max > 1) now_ += static_cast<int64_t>(dice_.Below(plan_.nested_ns_max));
+  const uint64_t turns_max = rng_.Chance(plan_.long_nest_percent) ? 30 : 8;
+  for (uint64_t turns = 1 + rng_.Below(turns_max); turns > 0; --turns) {
+    if (plan_.nested_ns_max > 1) now_ += static_cast<int64_t>(rng_.Below(plan_.nested_ns_max));
     TakeTurn(ChooseClient());
     Tick();
   }
@@ -280,27 +283,27 @@ void World::Stall() {
   if (depth_ >= 1 || calm_) return;
   ++depth_;
   ++report_.stalls;
-  for (uint64_t turns = 1 + dice_.Below(plan_.stall_turns_max); turns > 0; --turns) {
+  for (uint64_t turns = 1 + rng_.Below(plan_.stall_turns_max); turns > 0; --turns) {
     PassTime();
     if (server_ == nullptr || !server_->polling) {
-      if (dice_.Below(1000) < plan_.faults_per_mille) Fault();
+      if (rng_.Below(1000) < plan_.faults_per_mille) Fault();
       ReviveServer();
     }
-    if (dice_.Chance(60)) PollServer();
+    if (rng_.Chance(60)) PollServer();
     TakeTurn(ChooseClient());
   }
   --depth_;
 }
 
 void World::PassTime() {
-  const uint64_t kind = dice_.Below(1000);
+  const uint64_t kind = rng_.Below(1000);
   if (kind < 900) {
-    now_ += 1 + static_cast<int64_t>(dice_.Below(plan_.step_ns_max));
+    now_ += 1 + static_cast<int64_t>(rng_.Below(plan_.step_ns_max));
   } else if (kind < 995 || calm_) {
-    now_ += static_cast<int64_t>(dice_.Below(plan_.rare_step_ns_max));
+    now_ += static_cast<int64_t>(rng_.Below(plan_.rare_step_ns_max));
   } else {
     now_ +=
-        static_cast<int64_t>(dice_.Below(kind == 999 ? 20 * plan_.jump_ns_max : plan_.jump_ns_max));
+        static_cast<int64_t>(rng_.Below(kind == 999 ? 20 * plan_.jump_ns_max : plan_.jump_ns_max));
   }
 }
 
@@ -312,10 +315,10 @@ void World::ReviveServer() {
 
 void World::Step() {
   PassTime();
-  if (!calm_ && dice_.Below(1000) < plan_.faults_per_mille) Fault();
+  if (!calm_ && rng_.Below(1000) < plan_.faults_per_mille) Fault();
   if (!held_.empty()) ReleaseFrames(now_);
   ReviveServer();
-  if (dice_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
+  if (rng_.Chance(calm_ ? 50 : plan_.server_percent)) PollServer();
   if (server_ != nullptr && !server_->engines[0]->failure().ok()) EndServer();
   SimulatedClient& client = ChooseClient();
   // As an application does after such an answer.
@@ -337,17 +340,17 @@ void World::Step() {
 // --- Faults --------------------------------------------------------------------------------------
 
 void World::Fault() {
-  SimulatedClient& client = *clients_[dice_.Below(clients_.size())];
+  SimulatedClient& client = *clients_[rng_.Below(clients_.size())];
   const rdma::ConnectionId id = client.engine->connection().id();
-  if (plan_.deaths_percent != 0 && server_ != nullptr && dice_.Chance(plan_.deaths_percent))
+  if (plan_.deaths_percent != 0 && server_ != nullptr && rng_.Chance(plan_.deaths_percent))
     return EndServer();
   const bool connected = client.engine->connection().ready();
-  switch (dice_.Below(13)) {
+  switch (rng_.Below(13)) {
     case 0:
     case 1:
     case 2:
       report_.broken += connected;
-      return network_->Break(id, dice_.Chance(50));
+      return network_->Break(id, rng_.Chance(50));
     case 3:
       report_.cut += connected;
       return network_->Cut(id);
@@ -360,7 +363,7 @@ void World::Fault() {
       report_.reads_failed += connected;
       return network_->FailNextReads(id, absl::UnavailableError("a READ failed"));
     case 7:
-      client.asleep_until = now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(3000));
+      client.asleep_until = now_ + 1'000'000 * static_cast<int64_t>(rng_.Below(3000));
       return;
     case 8:
       if (!plan_.clients_die || client.closing || client.polling) return;
@@ -371,7 +374,7 @@ void World::Fault() {
     case 10:
       ++report_.naps;
       server_asleep_until_ =
-          now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(dice_.Chance(10) ? 4000 : 100));
+          now_ + 1'000'000 * static_cast<int64_t>(rng_.Below(rng_.Chance(10) ? 4000 : 100));
       return;
     case 11:
       return LoseDevice(client);
@@ -382,17 +385,17 @@ void World::Fault() {
 
 void World::EndServer() {
   KillServer();
-  server_back_at_ = now_ + static_cast<int64_t>(dice_.Below(1'000'000 * plan_.back_ms_max));
+  server_back_at_ = now_ + static_cast<int64_t>(rng_.Below(1'000'000 * plan_.back_ms_max));
 }
 
 // Faults affect some connections to the server, or some to the client.
 void World::HoldFrames() {
   for (const auto& client : clients_) {
     rdma::ConnectionId id = client->engine->connection().id();
-    if (dice_.Chance(50)) id = network_->Peer(id);
-    if (dice_.Chance(30)) continue;
+    if (rng_.Chance(50)) id = network_->Peer(id);
+    if (rng_.Chance(30)) continue;
     network_->HoldFrames(id, true);
-    held_.emplace_back(now_ + 1'000'000 * static_cast<int64_t>(dice_.Below(100)), id);
+    held_.emplace_back(now_ + 1'000'000 * static_cast<int64_t>(rng_.Below(100)), id);
   }
 }
 
@@ -405,7 +408,7 @@ void World::ReleaseFrames(int64_t held_until) {
 
 // A server ends when it notices this, and so does the process of a client.
 void World::LoseDevice(SimulatedClient& client) {
-  if (plan_.server_dies && server_ != nullptr && dice_.Chance(30)) {
+  if (plan_.server_dies && server_ != nullptr && rng_.Chance(30)) {
     ++report_.devices_lost;
     return network_->LoseDevice("server");
   }

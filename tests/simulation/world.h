@@ -73,11 +73,11 @@ class World final : public index::StoreObserver {
     // The server is about to evict this key, before its turn ends.
     virtual void Evicting(absl::string_view key) = 0;
     virtual void ServerTurnEnded() = 0;
-    // A seeded bug: a write between the copies of a segment that splits and their publication.
+    // A mutant: a write between the copies of a segment that splits and their publication.
     virtual void BetweenCopyAndPublish(index::Table& table) = 0;
   };
 
-  World(const Plan& plan, Dice& dice, SimulationReport& report);
+  World(const Plan& plan, SplitMix64& rng, SimulationReport& report);
   ~World() override;
 
   void Populate(Actor& actor);
@@ -98,7 +98,7 @@ class World final : public index::StoreObserver {
   // The client's time, read once in each tick of its kernel.
   absl::Time CoarseClientTime(SimulatedClient& client);
 
-  Dice& dice() { return dice_; }
+  SplitMix64& rng() { return rng_; }
   const Plan& plan() const { return plan_; }
   std::vector<std::unique_ptr<SimulatedClient>>& clients() { return clients_; }
   uint64_t incarnation() const { return server_ == nullptr ? 0 : server_->incarnation; }
@@ -130,7 +130,7 @@ class World final : public index::StoreObserver {
   // Counts down to an event of this rate.
   bool IsTime(uint64_t& until, uint64_t per_10k) {
     if (until-- > 0) return false;
-    until = dice_.Gap(per_10k);
+    until = rng_.Gap(per_10k);
     return true;
   }
   void BeforePiece();
@@ -154,7 +154,7 @@ class World final : public index::StoreObserver {
   std::string LeftOver(bool table_is_empty);
 
   const Plan plan_;
-  Dice& dice_;
+  SplitMix64& rng_;
   SimulationReport& report_;
   Actor* actor_ = nullptr;
   int64_t now_ = 1'000'000'000;

@@ -50,8 +50,8 @@ class BreakingTransport : public rdma::Transport {
   }
   absl::Status Accept(ConnectionId id) override { return inner_->Accept(id); }
   void Reject(ConnectionId id, rdma::RejectReason reason) override { inner_->Reject(id, reason); }
-  absl::Status HandOver(ConnectionId id, rdma::Transport& other) override {
-    return inner_->HandOver(id, *static_cast<BreakingTransport&>(other).inner_);
+  absl::Status Migrate(ConnectionId id, rdma::Transport& other) override {
+    return inner_->Migrate(id, *static_cast<BreakingTransport&>(other).inner_);
   }
   absl::StatusOr<rdma::RemoteMemory> Announce(ConnectionId id,
                                               const rdma::Memory& memory) override {

@@ -15,8 +15,8 @@ namespace osprey::fake {
 
 // --- Network ------------------------------------------------------------------------------------
 
-Network::Network(const NetworkOptions& options) : options_(options), dice_(options.seed) {
-  replays_until_ = Dice(options.seed).Gap(options.replays_per_10k);
+Network::Network(const NetworkOptions& options) : options_(options), rng_(options.seed) {
+  replays_until_ = SplitMix64(options.seed).Gap(options.replays_per_10k);
 }
 
 Network::~Network() { assert(transports_.empty()); }
@@ -131,9 +131,9 @@ bool HasLanded(const ReadRequest& read, absl::Span<const std::byte> from, size_t
 
 size_t Network::DrawReplay(size_t pieces) {
   if (pieces == 0 || replays_until_-- > 0) return pieces;
-  replays_until_ = dice_.Gap(options_.replays_per_10k);
+  replays_until_ = rng_.Gap(options_.replays_per_10k);
   ++replayed_reads_;
-  return dice_.Below(pieces);
+  return rng_.Below(pieces);
 }
 
 // Copies the first `bytes` that `read` requests, piece by piece. False if the memory was released
@@ -145,7 +145,7 @@ bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadReq
   std::vector<size_t> starts;
   starts.reserve(bytes / piece + 1);
   for (size_t start = 0; start < bytes; start += piece) starts.push_back(start);
-  if (options_.shuffle_pieces) dice_.Shuffle(starts);
+  if (options_.shuffle_pieces) rng_.Shuffle(starts);
   const size_t replayed_to = DrawReplay(starts.size());
   bool replays = false;
   for (size_t i = 0; i < starts.size(); ++i) {
@@ -160,7 +160,7 @@ bool Network::Copy(uint32_t key, absl::Span<const std::byte> from, const ReadReq
     Land(read, from, start, length);
     if (i != replayed_to || replays) continue;
     replays = true;
-    i -= dice_.Below(i + 1) + 1;  // repeats from there (`++i` follows)
+    i -= rng_.Below(i + 1) + 1;  // repeats from there (`++i` follows)
   }
   return true;
 }

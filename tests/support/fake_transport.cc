@@ -133,8 +133,8 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
       case RejectReason::kTooManyFromSource:
         status = rdma::SourceRefusedError(end->uri);
         break;
-      case RejectReason::kTooManyStrangers:
-        status = rdma::StrangersRefusedError(end->uri);
+      case RejectReason::kTooManyUnauthenticated:
+        status = rdma::UnauthenticatedRefusedError(end->uri);
         break;
       case RejectReason::kSourceHoldsDescriptors:
         status = rdma::DescriptorsRefusedError(end->uri);
@@ -152,7 +152,7 @@ void FakeTransport::Reject(ConnectionId id, RejectReason reason) {
   network_->Close(*end, absl::OkStatus(), true);
 }
 
-absl::Status FakeTransport::HandOver(ConnectionId id, rdma::Transport& other) {
+absl::Status FakeTransport::Migrate(ConnectionId id, rdma::Transport& other) {
   End* end = Own(id);
   if (end == nullptr || end->state != End::State::kRequested)
     return absl::UnavailableError("the peer is gone");

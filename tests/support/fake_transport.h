@@ -117,7 +117,8 @@ class Network {
   // Called before each piece of each READ is copied, with the bytes to be read as `remote`. A
   // writer may run in it. The memory may be released in it, which fails the READ.
   std::function<void(absl::Span<const std::byte> remote)> before_piece;
-  // Memories that a connection may have exposed at a time, as over shm; 0: any number, as over verbs.
+  // Memories that a connection may have exposed at a time, as over shm; 0: any number, as over
+  // verbs.
   uint32_t exposed_max = 0;
   // Called when a batch is about to be carried out, with the end that posted it. May Break, Cut …
   std::function<void(rdma::ConnectionId reader)> before_reads;
@@ -138,7 +139,7 @@ class Network {
   absl::Status Execute(End& end, absl::Span<const rdma::ReadRequest> reads);
 
   const NetworkOptions options_;
-  Dice dice_;
+  SplitMix64 rng_;
   uint64_t last_id_ = 0;
   uint32_t last_key_ = 0;
   uint16_t last_port_ = 40000;

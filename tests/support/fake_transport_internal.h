@@ -130,7 +130,7 @@ class FakeTransport final : public rdma::Transport {
   absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
   absl::Status Accept(ConnectionId id) override;
   void Reject(ConnectionId id, RejectReason reason) override;
-  absl::Status HandOver(ConnectionId id, rdma::Transport& other) override;
+  absl::Status Migrate(ConnectionId id, rdma::Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override;
   void Withdraw(ConnectionId id, const Memory& memory) override;

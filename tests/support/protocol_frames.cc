@@ -361,7 +361,7 @@ absl::Status ParseFrame(FrameBytes frame) {
       if (reply.ok()) Touch(reply->data);
       return reply.status();
     }
-    case Opcode::kGoodbye:
+    case Opcode::kDisconnectNotice:
     case Opcode::kPing:
     case Opcode::kStats:
       return ParseEmpty(frame);
@@ -413,7 +413,7 @@ std::vector<Named> EveryMessage() {
        "4f56 13 00 18000000 8877665544332211 0807060504030201"},
       {"Stats", EmptyFrame(Opcode::kStats, kSequence),
        "4f56 14 00 18000000 8877665544332211 0807060504030201"},
-      {"Goodbye", EmptyFrame(Opcode::kGoodbye, 0),
+      {"DisconnectNotice", EmptyFrame(Opcode::kDisconnectNotice, 0),
        "4f56 05 00 18000000 8877665544332211 0000000000000000"},
       {"Reply", ReplyFrame(AnyReply(), "value"),
        "4f56 40 00 55000000 8877665544332211 0807060504030201"

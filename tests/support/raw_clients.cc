@@ -23,16 +23,16 @@ constexpr int kNapMs = 10;  // until the next check for due work without an even
 
 }  // namespace
 
-LightClients::LightClients(std::string uri, const rdma::TransportOptions& options)
+RawClients::RawClients(std::string uri, const rdma::TransportOptions& options)
     : uri_(std::move(uri)),
       domain_(rdma::OpenDomain(uri_).value()),
       liveness_(domain_->Allocate(8, rdma::Access::kRemoteRead).value()),
       sink_(domain_->Allocate(kReadBytes, rdma::Access::kLocal).value()),
       transport_(domain_->NewTransport(options).value()) {}
 
-LightClients::~LightClients() = default;
+RawClients::~RawClients() = default;
 
-void LightClients::Connect(int count, int at_once, bool say_nothing) {
+void RawClients::Connect(int count, int at_once, bool say_nothing) {
   at_once_ = at_once;
   for (int i = 0; i < count; ++i) {
     to_start_.push_back({absl::InfinitePast(), all_.size()});
@@ -42,7 +42,7 @@ void LightClients::Connect(int count, int at_once, bool say_nothing) {
   StartSome();
 }
 
-void LightClients::Reconnect() {
+void RawClients::Reconnect() {
   at_once_ = static_cast<int>(all_.size());
   for (size_t i = 0; i < all_.size(); ++i) {
     if (all_[i].stage == Stage::kEnded) to_start_.push_back({absl::InfinitePast(), i});
@@ -50,7 +50,7 @@ void LightClients::Reconnect() {
   StartSome();
 }
 
-void LightClients::StartSome() {
+void RawClients::StartSome() {
   if (to_start_.empty()) return;
   const absl::Time now = absl::Now();
   for (; starting_ < at_once_ && !to_start_.empty() && to_start_.front().at <= now;
@@ -58,7 +58,7 @@ void LightClients::StartSome() {
     Start(to_start_.front().index);
 }
 
-void LightClients::Start(size_t index) {
+void RawClients::Start(size_t index) {
   One& one = all_[index];
   const absl::StatusOr<rdma::ConnectionId> id =
       transport_->Connect(uri_, static_cast<uint32_t>(one.session));
@@ -70,7 +70,7 @@ void LightClients::Start(size_t index) {
   ++starting_;
 }
 
-void LightClients::OnConnected(One& one) {
+void RawClients::OnConnected(One& one) {
   one.stage = Stage::kConnected;
   ++connected_;
   if (one.says_nothing) {
@@ -88,7 +88,7 @@ void LightClients::OnConnected(One& one) {
   EXPECT_TRUE(sent.ok()) << sent;
 }
 
-void LightClients::OnFrame(One& one, rdma::Bytes frame) {
+void RawClients::OnFrame(One& one, rdma::Bytes frame) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   ASSERT_TRUE(header.ok()) << header.status();
   if (header->opcode == static_cast<uint8_t>(Opcode::kWelcome)) {
@@ -113,7 +113,7 @@ void LightClients::OnFrame(One& one, rdma::Bytes frame) {
   }
 }
 
-void LightClients::ReadTable(One& one) {
+void RawClients::ReadTable(One& one) {
   rdma::ReadRequest read;
   read.remote_address = one.region.address;
   read.remote_key = one.region.key;
@@ -122,7 +122,7 @@ void LightClients::ReadTable(One& one) {
   EXPECT_TRUE(posted.ok()) << posted;
 }
 
-void LightClients::OnEnd(size_t index, const absl::Status& status) {
+void RawClients::OnEnd(size_t index, const absl::Status& status) {
   One& one = all_[index];
   if (!status.ok()) last_end_ = status;
   const bool was_starting =
@@ -140,7 +140,7 @@ void LightClients::OnEnd(size_t index, const absl::Status& status) {
   one.using_it = false;
 }
 
-absl::Status LightClients::SendPut(size_t index, absl::string_view value) {
+absl::Status RawClients::SendPut(size_t index, absl::string_view value) {
   One& one = all_[index];
   const std::string key = absl::StrCat("light", index);
   rdma::PutBody body;
@@ -154,7 +154,7 @@ absl::Status LightClients::SendPut(size_t index, absl::string_view value) {
   return sent;
 }
 
-void LightClients::Use() {
+void RawClients::Use() {
   used_ = 0;
   for (size_t i = 0; i < all_.size(); ++i) {
     if (all_[i].stage != Stage::kWelcomed) continue;
@@ -164,7 +164,7 @@ void LightClients::Use() {
   }
 }
 
-void LightClients::SendPuts(int count, absl::string_view value) {
+void RawClients::SendPuts(int count, absl::string_view value) {
   for (size_t i = 0; i < all_.size(); ++i) {
     for (int n = 0; n < count && all_[i].stage == Stage::kWelcomed; ++n) {
       if (!SendPut(i, value).ok()) break;  // no credit
@@ -172,19 +172,19 @@ void LightClients::SendPuts(int count, absl::string_view value) {
   }
 }
 
-void LightClients::Disconnect(bool farewell) {
+void RawClients::Disconnect(bool farewell) {
   for (One& one : all_) {
     if (one.stage == Stage::kEnded) continue;
     if (farewell && one.stage == Stage::kWelcomed) {
-      const rdma::EmptyMessage goodbye(Opcode::kGoodbye, one.session, 0);
-      (void)transport_->Send(one.id, {goodbye.bytes()});
+      const rdma::EmptyMessage disconnect_notice(Opcode::kDisconnectNotice, one.session, 0);
+      (void)transport_->Send(one.id, {disconnect_notice.bytes()});
       one.session = 0;
     }
     transport_->Disconnect(one.id);
   }
 }
 
-size_t LightClients::Poll() {
+size_t RawClients::Poll() {
   Event events[64];
   const size_t count = transport_->Poll(absl::MakeSpan(events));
   for (size_t i = 0; i < count; ++i) {
@@ -215,7 +215,7 @@ size_t LightClients::Poll() {
   return count;
 }
 
-bool LightClients::Until(const std::function<bool()>& condition, absl::Duration patience) {
+bool RawClients::Until(const std::function<bool()>& condition, absl::Duration patience) {
   const absl::Time end = absl::Now() + patience;
   while (!condition() && absl::Now() < end) {
     if (Poll() > 0 || !transport_->Arm()) continue;

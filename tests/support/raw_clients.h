@@ -1,7 +1,7 @@
 // Many clients of one kvserver on one Transport, each little more than its connection. They serve
 // tests with more clients than osprey::Clients fit in memory, or with misbehaving ones.
 //
-//   LightClients clients(uri, LightClients::kSmall);
+//   RawClients clients(uri, RawClients::kSmall);
 //   clients.Connect(2000, 64);
 //   clients.Until([&] { return clients.welcomed() == 2000; }, absl::Seconds(30));
 //   clients.Use();      // each PUTs a key of its own, and READs from the table
@@ -30,15 +30,15 @@
 
 namespace osprey {
 
-class LightClients {
+class RawClients {
  public:
   // The shortest and fewest frames: some 165 KB at the server instead of 650.
   static constexpr rdma::TransportOptions kSmall = {
       .receive_credits = 4, .frame_bytes_max = 4184, .reads_in_flight_max = 4};
 
   // REQUIRES: a device exists; the test fails otherwise.
-  LightClients(std::string uri, const rdma::TransportOptions& options);
-  ~LightClients();
+  RawClients(std::string uri, const rdma::TransportOptions& options);
+  ~RawClients();
 
   // Connects `count` more clients, `at_once` at a time. With `say_nothing` they connect and send
   // nothing.

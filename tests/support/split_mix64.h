@@ -11,9 +11,9 @@
 namespace osprey {
 
 // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-class Dice {
+class SplitMix64 {
  public:
-  explicit Dice(uint64_t seed) : state_(seed) {}
+  explicit SplitMix64(uint64_t seed) : state_(seed) {}
 
   uint64_t Next() {
     uint64_t z = state_ += 0x9e3779b97f4a7c15;

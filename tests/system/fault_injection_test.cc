@@ -9,8 +9,8 @@
 //
 // Of each function some call must have failed in one of them.
 //
-// The call fails in a separate process, by tests/system/fault_injection.c. Over shared memory; in the lab
-// over verbs, with the functions of libibverbs and librdmacm.
+// The call fails in a separate process, by tests/system/fault_injection.c. Over shared memory; in
+// the lab over verbs, with the functions of libibverbs and librdmacm.
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -235,9 +235,9 @@ size_t TestsOf(const std::string& function) {
   return 2 + static_cast<size_t>(std::count(with_all.begin(), with_all.end(), function));
 }
 
-class FailingCallsTest : public testing::TestWithParam<std::string> {
+class FaultInjectionTest : public testing::TestWithParam<std::string> {
  protected:
-  FailingCallsTest() {
+  FaultInjectionTest() {
     static LabTime time(static_cast<int>(2 * Functions().size() + FunctionsWithAll().size()));
     until_ = time.UntilOfNext();
   }
@@ -265,7 +265,7 @@ class FailingCallsTest : public testing::TestWithParam<std::string> {
 
 // ---- kvserver
 
-class ServerTest : public FailingCallsTest {};
+class ServerTest : public FaultInjectionTest {};
 
 // A kvserver, and the means to communicate with it.
 class Served {
@@ -343,7 +343,8 @@ class Served {
   std::unique_ptr<ServerProcess> process_;
 };
 
-// A session that ended leaves nothing behind. The C library keeps the stack and the heap of a thread that ended.
+// A session that ended leaves nothing behind. The C library keeps the stack and the heap of a
+// thread that ended.
 void ExpectNothingIsLeft(pid_t pid, Holdings before, int threads = 0) {
   constexpr int kMappingsOfThread = 4;
   before.mappings += threads * kMappingsOfThread;
@@ -392,7 +393,8 @@ bool ServerBearsFailureOf(const std::string& function, int nth, bool with_all) {
   const bool happened = failure.happened();
   const absl::Status status = served.Session();
   EXPECT_TRUE(status.ok() || !happened) << status;
-  // A peer whose user is unknown has a lane of its own, and so a thread, in which its descriptors are closed.
+  // A peer whose user is unknown has a lane of its own, and so a thread, in which its descriptors
+  // are closed.
   ExpectNothingIsLeft(server.pid(), before, function == "getsockopt" ? 1 : 0);
   const int exit_status = server.Stop();
   EXPECT_TRUE(exit_status == 0 || (exit_status == 4 && !happened && failure.happened()))
@@ -406,7 +408,7 @@ TEST_P(ServerTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
 }
 
 // With a key, metrics and two pollers.
-class ServerWithAllTest : public FailingCallsTest {};
+class ServerWithAllTest : public FaultInjectionTest {};
 
 TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
   FailOneAfterTheOther(
@@ -415,7 +417,7 @@ TEST_P(ServerWithAllTest, SaysWhyItDoesNotStartOrServesTheNextSession) {
 
 // ---- kvcli
 
-class KvcliTest : public FailingCallsTest {
+class KvcliTest : public FaultInjectionTest {
  protected:
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<ServerProcess>> server =
@@ -441,7 +443,8 @@ class KvcliTest : public FailingCallsTest {
     const ProgramResult result = RunProgram(arguments, options);
     EXPECT_LE(result.exit_status, 4) << result.err;
     if (result.exit_status == 0) {
-      // A call that failed may have ended the connection, and a repeated write succeeded by the next one.
+      // A call that failed may have ended the connection, and a repeated write succeeded by the
+      // next one.
       if (result.err != absl::StrCat("kvcli: connected to ", server_->uri(), " again\n")) {
         EXPECT_EQ(result.err, "");
       }
@@ -476,7 +479,8 @@ TEST_P(KvcliTest, CommandSucceedsOrPrintsAOneLineError) {
     Sweep([&](int nth) { return Words{"export", absl::StrCat(file, nth)}; }, "", "");
     ASSERT_TRUE(Session(server_->uri()).ok());
   }
-  // The thread that closes descriptors of peers gets a heap of its own only with its first call of free.
+  // The thread that closes descriptors of peers gets a heap of its own only with its first call of
+  // free.
   ExpectNothingIsLeft(server_->pid(), before_, /*threads=*/1);
   EXPECT_EQ(server_->Stop(), 0);
 }

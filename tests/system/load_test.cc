@@ -126,7 +126,7 @@ double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now()
 
 TEST_F(LoadTest, TwoThousandConnectionsAreOpenUsedAndClosedAndNothingIsLeft) {
   const Holdings before = Now();
-  LightClients clients(server_->uri(), LightClients::kSmall);
+  RawClients clients(server_->uri(), RawClients::kSmall);
   absl::Time begin = absl::Now();
   clients.Connect(kMany, kAtOnce);
   ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kMany; }, kCrowdPatience))
@@ -157,7 +157,7 @@ TEST_F(LoadTest, TwoThousandConnectionsAreOpenUsedAndClosedAndNothingIsLeft) {
 TEST_F(LoadTest, AConnectionOfADefaultClientPinsLessThanAMegabyteAtTheServer) {
   constexpr int kFew = 20;
   const Holdings before = Now();
-  LightClients clients(server_->uri(), rdma::TransportOptions());
+  RawClients clients(server_->uri(), rdma::TransportOptions());
   clients.Connect(kFew, kFew);
   ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kFew; }, kCrowdPatience));
   const int64_t each_kib = (Now().pinned_kib - before.pinned_kib) / kFew;
@@ -166,7 +166,7 @@ TEST_F(LoadTest, AConnectionOfADefaultClientPinsLessThanAMegabyteAtTheServer) {
 }
 
 TEST_F(LoadTest, FiveHundredThatReconnectAtOnceHaveTheirSessionsBack) {
-  LightClients clients(server_->uri(), LightClients::kSmall);
+  RawClients clients(server_->uri(), RawClients::kSmall);
   clients.Connect(kStorm, kAtOnce);
   ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience));
   clients.Disconnect(/*farewell=*/false);
@@ -186,7 +186,7 @@ TEST_F(LoadTest, FiveHundredThatReconnectAtOnceHaveTheirSessionsBack) {
 }
 
 TEST_F(LoadTest, FiveHundredClientsReconnectAfterAServerKill) {
-  LightClients clients(server_->uri(), LightClients::kSmall);
+  RawClients clients(server_->uri(), RawClients::kSmall);
   clients.Connect(kStorm, kAtOnce);
   ASSERT_TRUE(clients.Until([&] { return clients.welcomed() == kStorm; }, kCrowdPatience));
   const std::string uri = server_->uri();

@@ -49,12 +49,12 @@ struct Latencies {
 };
 
 // Begins when it is made, and ends when it is destroyed.
-class Rude {
+class Misbehaving {
  public:
-  virtual ~Rude() = default;
+  virtual ~Misbehaving() = default;
 };
 
-class DisturbanceTest : public testing::Test {
+class NoisyNeighbourTest : public testing::Test {
  protected:
   void SetUp() override {
     for (std::unique_ptr<ServerProcess>* server : {&server_, &other_}) {
@@ -92,11 +92,11 @@ class DisturbanceTest : public testing::Test {
     }
   }
 
-  template <typename RudeClients>
+  template <typename MisbehavingClients>
   void ExpectToleratedBeside() {
     Latencies quiet, disturbed;
     for (int round = 0; round < kRounds; ++round) {
-      const RudeClients rude(server_->uri());
+      const MisbehavingClients misbehaving(server_->uri());
       RunRound(quiet, disturbed);
     }
     Compare(quiet, disturbed);
@@ -124,7 +124,7 @@ class DisturbanceTest : public testing::Test {
 };
 
 // A thread with light clients, from the constructor's end on until `stop_`.
-class Thread : public Rude {
+class Thread : public Misbehaving {
  public:
   ~Thread() override { Stop(); }
   void Stop() {
@@ -179,7 +179,7 @@ class Deaf : public Thread {
  public:
   explicit Deaf(const std::string& uri) {
     Start([this, uri] {
-      LightClients clients(uri, rdma::TransportOptions());
+      RawClients clients(uri, rdma::TransportOptions());
       clients.Connect(kClients, kClients);
       while (!stop_.load()) {
         EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kClients || stop_.load(); },
@@ -199,16 +199,16 @@ class Deaf : public Thread {
   static constexpr int kClients = 8;
 };
 
-class Silent : public Rude {
+class Silent : public Misbehaving {
  public:
-  explicit Silent(const std::string& uri) : clients_(uri, LightClients::kSmall) {
+  explicit Silent(const std::string& uri) : clients_(uri, RawClients::kSmall) {
     clients_.Connect(kClients, kClients, /*say_nothing=*/true);
     EXPECT_TRUE(clients_.Until([&] { return clients_.connected() == kClients; }, kPatience));
   }
 
  private:
   static constexpr int kClients = 32;
-  LightClients clients_;
+  RawClients clients_;
 };
 
 // Hundreds of clients whose network fails and returns: all disconnect at once, and all resume their
@@ -217,7 +217,7 @@ class Returning : public Thread {
  public:
   explicit Returning(const std::string& uri) {
     Start([this, uri] {
-      LightClients clients(uri, LightClients::kSmall);
+      RawClients clients(uri, RawClients::kSmall);
       clients.Connect(kClients, kAtOnce);
       while (!stop_.load()) {
         EXPECT_TRUE(clients.Until([&] { return clients.welcomed() == kClients || stop_.load(); },
@@ -245,17 +245,17 @@ class Crowd : public Thread {
   explicit Crowd(const std::string& uri) {
     Start([this, uri] {
       begun_.store(true);
-      LightClients clients(uri, LightClients::kSmall);
-      const auto until = [&](int (LightClients::*count)() const, int value) {
+      RawClients clients(uri, RawClients::kSmall);
+      const auto until = [&](int (RawClients::*count)() const, int value) {
         EXPECT_TRUE(clients.Until([&] { return (clients.*count)() == value; }, kPatience))
             << (clients.*count)() << " of " << value << ", " << clients.last_end();
       };
       clients.Connect(kClients, kAtOnce);
-      until(&LightClients::welcomed, kClients);
+      until(&RawClients::welcomed, kClients);
       clients.Use();
-      until(&LightClients::used, kClients);
+      until(&RawClients::used, kClients);
       clients.Disconnect(/*farewell=*/true);
-      until(&LightClients::connections, 0);
+      until(&RawClients::connections, 0);
       has_left_.store(true);
     });
   }
@@ -267,35 +267,35 @@ class Crowd : public Thread {
   std::atomic<bool> has_left_{false};
 };
 
-TEST_F(DisturbanceTest, AClientThatSendsAsFastAsItCanAtMostDoublesTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, AClientThatSendsAsFastAsItCanAtMostDoublesTheLatencyOfOthers) {
   ExpectToleratedBeside<Flood>();
 }
 
-TEST_F(DisturbanceTest, ClientsThatTakeNoRepliesAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, ClientsThatTakeNoRepliesAtMostDoubleTheLatencyOfOthers) {
   ExpectToleratedBeside<Deaf>();
 }
 
-TEST_F(DisturbanceTest, ClientsThatConnectAndSayNothingAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, ClientsThatConnectAndSayNothingAtMostDoubleTheLatencyOfOthers) {
   ExpectToleratedBeside<Silent>();
 }
 
-TEST_F(DisturbanceTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLatencyOfOthers) {
+TEST_F(NoisyNeighbourTest, FiveHundredThatComeBackAgainAndAgainAtMostDoubleTheLatencyOfOthers) {
   // They take longer than a round.
   Latencies quiet, disturbed;
-  Returning rude(server_->uri());
+  Returning misbehaving(server_->uri());
   // The p99 of 2,000 operations depends on twenty of them. If it exceeds the limit, the test
   // measures three times as many.
   for (int round = 0; round < 3 * kRounds; ++round) {
     RunRound(quiet, disturbed);
     if (round + 1 == kRounds && IsTolerable(quiet.put_ns, disturbed.put_ns)) break;
   }
-  rude.Stop();
-  std::printf("meanwhile %d came back\n", rude.came_back());
-  EXPECT_GT(rude.came_back(), 0);
+  misbehaving.Stop();
+  std::printf("meanwhile %d came back\n", misbehaving.came_back());
+  EXPECT_GT(misbehaving.came_back(), 0);
   Compare(quiet, disturbed);
 }
 
-TEST_F(DisturbanceTest,
+TEST_F(NoisyNeighbourTest,
        TwoThousandThatComeAndUseTheirConnectionsAndLeaveAtMostDoubleTheLatencyOfOthers) {
   Latencies quiet, disturbed;
   for (int crowds = 0; crowds < 3; ++crowds) {  // or one, as above

@@ -186,7 +186,7 @@ TEST(ServerProcessTest, EndsCleanlyHoweverItPolls) {
     EXPECT_EQ((*client)->Get("key")->bytes, "value") << mode;
     const absl::Time stopped = absl::Now();
     EXPECT_EQ((*server)->Stop(), 0) << mode;
-    // A client that is connected and silent delays the end by a Goodbye, and no more.
+    // A client that is connected and silent delays the end by a DisconnectNotice, and no more.
     EXPECT_LT(absl::Now() - stopped, absl::Seconds(10)) << mode;
   }
 }

@@ -234,19 +234,19 @@ class Writer {
       if (!version.ok()) return Fail(report_, version.status().ToString());
       keys_.Know(key, sequence);
       const bool is_in_place = keys_.size() != 0 && keys_.size() <= kInPlaceSizeMax;
-      GoOn(key, stop, is_in_place ? 0 : kProlongedTimes);
+      Continue(key, stop, is_in_place ? 0 : kProlongedTimes);
     };
     const absl::Status started = client_.StartPut(keys_.Name(key), values_[key], {}, done);
     if (!started.ok()) Fail(report_, started.ToString());
   }
 
   // The next write, after several extensions of the time to live.
-  void GoOn(uint64_t key, const std::atomic<bool>& stop, int prolong) {
+  void Continue(uint64_t key, const std::atomic<bool>& stop, int prolong) {
     if (stop.load()) return;
     if (prolong == 0) return Write(key, stop);
     const auto done = [this, key, prolong, &stop](const absl::StatusOr<uint64_t>& version) {
       if (!version.ok()) return Fail(report_, version.status().ToString());
-      GoOn(key, stop, prolong - 1);
+      Continue(key, stop, prolong - 1);
     };
     const absl::Status started =
         client_.StartExpire(keys_.Name(key), absl::Hours(1 + prolong), {}, done);
@@ -394,7 +394,7 @@ std::string SizeName(uint64_t size) {
   return size == 0 ? absl::StrCat(kValueMin, " to ", kValueMax, " B") : absl::StrCat(size, " B");
 }
 
-std::string Figures(const Report& report) {
+std::string MetricTable(const Report& report) {
   char text[200];
   std::snprintf(text, sizeof(text),
                 "%llu GETs, %llu EXISTS, %llu torn READs rejected, %llu retries, %llu by message, "
@@ -478,7 +478,7 @@ class Cases {
     of_size.report.Add(report);
     total_.Add(report);
     std::printf("  round %d, %s: %s; in all %llu of %llu GETs, %llu torn\n", round,
-                SizeName(of_size.size).c_str(), Figures(report).c_str(), 0ull + total_.gets,
+                SizeName(of_size.size).c_str(), MetricTable(report).c_str(), 0ull + total_.gets,
                 0ull + FLAGS_gets_min, 0ull + total_.torn);
     std::fflush(stdout);
   }
@@ -493,7 +493,7 @@ class Cases {
                 absl::StrCat("GETs of values of ", SizeName(of_size.size),
                              " that are being rewritten answer ",
                              "every byte as it was written, and nothing old,", where_, " (",
-                             Figures(of_size.report), ")", is_void));
+                             MetricTable(of_size.report), ")", is_void));
   }
 
   const std::string write_uri_, read_uri_;
@@ -514,7 +514,7 @@ int Main() {
   }
   Cases cases(write_uri, (*server)->uri());
 #ifdef OSPREY_INDEX_TEST_HOOKS
-  index::seeded_bug = index::SeededBug::kNoItemChecksum;
+  index::seeded_bug = index::Mutant::kNoItemChecksum;
   return cases.WrongValuesAreNoticed() ? 0 : 1;
 #else
   return cases.NoWrongValueIsTold() ? 0 : 1;

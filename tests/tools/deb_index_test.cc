@@ -18,7 +18,7 @@ std::vector<Stanza> Parse(absl::string_view index) {
   return stanzas.ok() ? *stanzas : std::vector<Stanza>();
 }
 
-TEST(StanzasTest, AStanzaIsAllOfItsBytesWithTheLastNewlineAndWithoutTheEmptyLine) {
+TEST(DebIndexTest, AStanzaIsAllOfItsBytesWithTheLastNewlineAndWithoutTheEmptyLine) {
   const auto stanzas = Parse("Package: a\nVersion: 1\nTag: x,\n y\n\nPackage: b\nVersion: 2\n\n");
   ASSERT_EQ(stanzas.size(), 2u);
   EXPECT_EQ(stanzas[0].key, "a");
@@ -27,13 +27,13 @@ TEST(StanzasTest, AStanzaIsAllOfItsBytesWithTheLastNewlineAndWithoutTheEmptyLine
   EXPECT_EQ(stanzas[1].value, "Package: b\nVersion: 2\n");
 }
 
-TEST(StanzasTest, TheLastStanzaMayEndWithTheFileWithOrWithoutANewline) {
+TEST(DebIndexTest, TheLastStanzaMayEndWithTheFileWithOrWithoutANewline) {
   EXPECT_EQ(Parse("Package: a\nVersion: 1\n")[0].value, "Package: a\nVersion: 1\n");
   EXPECT_EQ(Parse("Package: a\nVersion: 1")[0].value, "Package: a\nVersion: 1");
   EXPECT_EQ(Parse("Package: a")[0].value, "Package: a");
 }
 
-TEST(StanzasTest, SeveralEmptyLinesSeparateAsOne) {
+TEST(DebIndexTest, SeveralEmptyLinesSeparateAsOne) {
   const auto stanzas = Parse("\n\n \t\nPackage: a\n\n\n\nPackage: b\n \nPackage: c\n");
   ASSERT_EQ(stanzas.size(), 3u);
   EXPECT_EQ(stanzas[0].value, "Package: a\n");
@@ -41,7 +41,7 @@ TEST(StanzasTest, SeveralEmptyLinesSeparateAsOne) {
   EXPECT_EQ(stanzas[2].value, "Package: c\n");
 }
 
-TEST(StanzasTest, RepeatedNamesAreDistinguishedByVersion) {
+TEST(DebIndexTest, RepeatedNamesAreDistinguishedByVersion) {
   const auto stanzas = Parse(
       "Package: a\nVersion: 1\n\nPackage: a\nVersion: 2\n\nPackage: a\nVersion: 2\n\nVersion: "
       "2\nPackage: a\n");
@@ -52,19 +52,19 @@ TEST(StanzasTest, RepeatedNamesAreDistinguishedByVersion) {
   EXPECT_EQ(stanzas[3].key, "a=2#3");
 }
 
-TEST(StanzasTest, AContinuationLineIsNoField) {
+TEST(DebIndexTest, AContinuationLineIsNoField) {
   const auto stanzas = Parse("Package: a\nDescription: x\n Package: y\nVersion: 1\n");
   ASSERT_EQ(stanzas.size(), 1u);
   EXPECT_EQ(stanzas[0].key, "a");
 }
 
-TEST(StanzasTest, AStanzaWithoutANameIsRefusedWithItsLine) {
+TEST(DebIndexTest, AStanzaWithoutANameIsRefusedWithItsLine) {
   const auto stanzas = ParseStanzas("Package: a\n\nVersion: 2\n");
   EXPECT_TRUE(absl::IsInvalidArgument(stanzas.status()));
   EXPECT_THAT(std::string(stanzas.status().message()), HasSubstr("line 3"));
 }
 
-TEST(StanzasTest, AnIndexWithoutStanzasIsRefused) {
+TEST(DebIndexTest, AnIndexWithoutStanzasIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(ParseStanzas("").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseStanzas("\n\n").status()));
 }

@@ -69,11 +69,11 @@ class KvbenchTest : public ::testing::Test {
     args.insert(args.begin(), {"load", "--records=500", "--depth=8"});
     const ProgramResult load = Kvbench(args);
     ASSERT_EQ(load.exit_status, 0) << load.err;
-    EXPECT_EQ(Figure(load.out, "[INSERT], Return=OK"), 500);
+    EXPECT_EQ(MetricRow(load.out, "[INSERT], Return=OK"), 500);
   }
 
   // The number after "[READ], Operations, "; -1 if there is no such line.
-  static double Figure(const std::string& out, const std::string& name) {
+  static double MetricRow(const std::string& out, const std::string& name) {
     for (const absl::string_view line : absl::StrSplit(out, '\n')) {
       double figure = 0;
       if (absl::StartsWith(line, name + ", ") &&
@@ -124,17 +124,17 @@ TEST_F(KvbenchTest, EveryCoreWorkloadReadsWhatWasWritten) {
                  InLab() ? "--threads=1" : "--threads=2", "--depth=4", "--verify"});
     EXPECT_EQ(run.exit_status, 0) << run.err;
     EXPECT_THAT(run.err, IsEmpty());
-    EXPECT_EQ(Figure(run.out, "[OVERALL], Operations"), 1000);
-    EXPECT_GT(Figure(run.out, "[OVERALL], Throughput(ops/sec)"), 0);
-    EXPECT_GT(Figure(run.out, "[VERIFY], Return=OK"), 400);
-    EXPECT_EQ(Figure(run.out, "[VERIFY], Return=UNEXPECTED_STATE"), 0);
+    EXPECT_EQ(MetricRow(run.out, "[OVERALL], Operations"), 1000);
+    EXPECT_GT(MetricRow(run.out, "[OVERALL], Throughput(ops/sec)"), 0);
+    EXPECT_GT(MetricRow(run.out, "[VERIFY], Return=OK"), 400);
+    EXPECT_EQ(MetricRow(run.out, "[VERIFY], Return=UNEXPECTED_STATE"), 0);
     EXPECT_THAT(run.out, AllOf(HasSubstr("transport="), HasSubstr("device=")));
     EXPECT_EQ(absl::StrContains(run.out, "# SCAN: keys have no order"), workload == "e");
     if (workload == "c") {
-      EXPECT_EQ(Figure(run.out, "[READ], Return=OK"), 1000);
-      EXPECT_LE(Figure(run.out, "[CLIENT], ReadsPerGet"), 2.1);
-      EXPECT_GE(Figure(run.out, "[READ], 99thPercentileLatency(us)"),
-                Figure(run.out, "[READ], 50thPercentileLatency(us)"));
+      EXPECT_EQ(MetricRow(run.out, "[READ], Return=OK"), 1000);
+      EXPECT_LE(MetricRow(run.out, "[CLIENT], ReadsPerGet"), 2.1);
+      EXPECT_GE(MetricRow(run.out, "[READ], 99thPercentileLatency(us)"),
+                MetricRow(run.out, "[READ], 50thPercentileLatency(us)"));
     }
   }
 }
@@ -155,13 +155,13 @@ TEST_F(KvbenchTest, AValueThatAnotherWroteIsFoundAndTheStatusIsFour) {
                                            "requestdistribution=sequential"};
   const ProgramResult run = Kvbench(verify);
   EXPECT_EQ(run.exit_status, 4);
-  EXPECT_EQ(Figure(run.out, "[VERIFY], Return=UNEXPECTED_STATE"), 1);
+  EXPECT_EQ(MetricRow(run.out, "[VERIFY], Return=UNEXPECTED_STATE"), 1);
   EXPECT_THAT(run.err, AllOf(MatchesRegex(kOneLine), HasSubstr("user123")));
   ASSERT_TRUE((*client)->Delete("user123").ok());
   const ProgramResult missing = Kvbench(verify);
   EXPECT_EQ(missing.exit_status, 0);
-  EXPECT_EQ(Figure(missing.out, "[READ], Return=NOT_FOUND"), 1);
-  EXPECT_EQ(Figure(missing.out, "[READ-FAILED], Operations"), 1);
+  EXPECT_EQ(MetricRow(missing.out, "[READ], Return=NOT_FOUND"), 1);
+  EXPECT_EQ(MetricRow(missing.out, "[READ-FAILED], Operations"), 1);
   EXPECT_THAT(missing.err, AllOf(MatchesRegex(kOneLine), HasSubstr("found no value")));
 }
 
@@ -180,7 +180,7 @@ TEST_F(KvbenchTest, FilesHoldTheSameFiguresAndTwoProcessesAreMerged) {
     EXPECT_EQ(json["environment"]["transport"], InLab() ? "verbs" : "shm");
     EXPECT_EQ(json["settings"]["workload"], "a");
     EXPECT_EQ(json["kinds"]["READ"]["returns"]["OK"],
-              static_cast<int>(Figure(run.out, "[READ], Operations")));
+              static_cast<int>(MetricRow(run.out, "[READ], Operations")));
   }
   EXPECT_THAT(Contents(InDirectory("one.READ.hdr")), HasSubstr("#[Max     ="));
   EXPECT_THAT(Contents(InDirectory("one.UPDATE.hdr")), HasSubstr("1/(1-Percentile)"));
@@ -189,7 +189,7 @@ TEST_F(KvbenchTest, FilesHoldTheSameFiguresAndTwoProcessesAreMerged) {
   const ProgramResult merged =
       Bare({"merge", files[0], files[1], "--json=" + InDirectory("merged.json")});
   EXPECT_EQ(merged.exit_status, 0) << merged.err;
-  EXPECT_EQ(Figure(merged.out, "[OVERALL], Operations"), 1200);
+  EXPECT_EQ(MetricRow(merged.out, "[OVERALL], Operations"), 1200);
   EXPECT_EQ(Json::parse(Contents(InDirectory("merged.json")))["processes"], 2);
   ExpectUsageError(Bare({"merge"}), "JSON");
   ExpectUsageError(Bare({"merge", InDirectory("one.csv")}), "one.csv");
@@ -203,16 +203,16 @@ TEST_F(KvbenchTest, AnOpenLoopKeepsItsRateAndTellsBothTimes) {
   EXPECT_EQ(run.exit_status, 0) << run.err;
   // Operations that were due at the end but not begun, since the machine stood still, are reported
   // as being behind.
-  const double behind_s = Figure(run.out, "[OVERALL], BehindAtEnd(ms)") / 1000;
+  const double behind_s = MetricRow(run.out, "[OVERALL], BehindAtEnd(ms)") / 1000;
   EXPECT_GE(behind_s, 0);
-  EXPECT_GE(Figure(run.out, "[OVERALL], Operations"), 710 - 500 * behind_s);
-  // A machine that stands still at the end makes the run longer. One that stands still during the warm-up of 0.2 s
-  // moves operations of the warm-up into the run.
-  const double run_s = Figure(run.out, "[OVERALL], RunTime(ms)") / 1000 + 0.2;
-  EXPECT_LE(Figure(run.out, "[OVERALL], Operations"), 500 * run_s + 40);
-  EXPECT_GT(Figure(run.out, "[Intended-READ], Operations"), 0);
-  EXPECT_GE(Figure(run.out, "[Intended-READ], MaxLatency(us)"),
-            Figure(run.out, "[READ], MinLatency(us)"));
+  EXPECT_GE(MetricRow(run.out, "[OVERALL], Operations"), 710 - 500 * behind_s);
+  // A machine that stands still at the end makes the run longer. One that stands still during the
+  // warm-up of 0.2 s moves operations of the warm-up into the run.
+  const double run_s = MetricRow(run.out, "[OVERALL], RunTime(ms)") / 1000 + 0.2;
+  EXPECT_LE(MetricRow(run.out, "[OVERALL], Operations"), 500 * run_s + 40);
+  EXPECT_GT(MetricRow(run.out, "[Intended-READ], Operations"), 0);
+  EXPECT_GE(MetricRow(run.out, "[Intended-READ], MaxLatency(us)"),
+            MetricRow(run.out, "[READ], MinLatency(us)"));
   EXPECT_THAT(run.err, MatchesRegex("1 s: [0-9]+ operations, [0-9]+/s, p50 [0-9.]+ us, p99 [0-9.]+ "
                                     "us, [0-9]+s? left\n(2 s: .*\n)?"));
 }
@@ -225,22 +225,22 @@ TEST_F(KvbenchOnAnyTransportTest, YcsbsFilesAndOptionsAreTaken) {
                          "insertproportion=0\nrequestdistribution=zipfian\nredis.host=localhost\n";
   const ProgramResult load = Kvbench({"load", "-P", file, "-threads", "2"});
   EXPECT_EQ(load.exit_status, 0) << load.err;
-  EXPECT_EQ(Figure(load.out, "[INSERT], Operations"), 500);
+  EXPECT_EQ(MetricRow(load.out, "[INSERT], Operations"), 500);
   const ProgramResult run = Kvbench({"run", "-P", file, "-p", "operationcount=200", "-p",
                                      "writeallfields=false", "--verify", "-target", "100000"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_EQ(Figure(run.out, "[OVERALL], Operations"), 200);
-  EXPECT_EQ(Figure(run.out, "[CLIENT], Messages"), Figure(run.out, "[UPDATE], Operations"));
+  EXPECT_EQ(MetricRow(run.out, "[OVERALL], Operations"), 200);
+  EXPECT_EQ(MetricRow(run.out, "[CLIENT], Messages"), MetricRow(run.out, "[UPDATE], Operations"));
   EXPECT_THAT(run.out, AllOf(HasSubstr("redis.host is of another database"),
                              HasSubstr("changes one field")));
-  EXPECT_EQ(Figure(run.out, "[VERIFY], Operations"), 200) << "an update reads, too";
+  EXPECT_EQ(MetricRow(run.out, "[VERIFY], Operations"), 200) << "an update reads, too";
 }
 
 TEST_F(KvbenchOnAnyTransportTest, FlagsMayStandInAFile) {
   std::ofstream(InDirectory("flags")) << "# a\n--workload=c\n--operations=70\n--server=null:\n";
   const ProgramResult run = Bare({"run", "--flagfile=" + InDirectory("flags")});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_EQ(Figure(run.out, "[READ], Operations"), 70);
+  EXPECT_EQ(MetricRow(run.out, "[READ], Operations"), 70);
 }
 
 TEST_F(KvbenchOnAnyTransportTest, WithoutMemoryTheStatusIsFourAndALineSaysSo) {
@@ -266,8 +266,8 @@ TEST_F(KvbenchOnAnyTransportTest, TheEtcPoolsSizesAreWrittenAndRead) {
   run.insert(run.begin(), {"run", "--target=20000", "--arrivals=etc", "--operations=600"});
   const ProgramResult ran = Kvbench(run);
   EXPECT_EQ(ran.exit_status, 0) << ran.err;
-  EXPECT_EQ(Figure(ran.out, "[VERIFY], Return=UNEXPECTED_STATE"), 0);
-  EXPECT_GT(Figure(ran.out, "[READ], Return=OK"), 500);
+  EXPECT_EQ(MetricRow(ran.out, "[VERIFY], Return=UNEXPECTED_STATE"), 0);
+  EXPECT_GT(MetricRow(ran.out, "[READ], Return=OK"), 500);
 }
 
 TEST_F(KvbenchOnAnyTransportTest, FilesAreWrittenIfStdoutIsClosed) {
@@ -291,11 +291,11 @@ TEST_F(KvbenchTest, AnInterruptionIsStatusFourWithTheReportOfWhatWasDone) {
   EXPECT_EQ(run.exit_status, 4);
   EXPECT_THAT(run.err, AllOf(MatchesRegex(kOneLine), HasSubstr("interrupted after")));
   EXPECT_THAT(run.out, HasSubstr("# interrupted"));
-  EXPECT_GT(Figure(run.out, "[READ], Return=OK"), 0);
+  EXPECT_GT(MetricRow(run.out, "[READ], Return=OK"), 0);
   const ProgramResult load = interrupted({"load", "--records=1000000000", "--server=null:"});
   EXPECT_EQ(load.exit_status, 4);
   EXPECT_THAT(load.err, AllOf(MatchesRegex(kOneLine), HasSubstr("of 1000000000 records")));
-  EXPECT_GT(Figure(load.out, "[INSERT], Return=OK"), 0);
+  EXPECT_GT(MetricRow(load.out, "[INSERT], Return=OK"), 0);
 }
 
 TEST_F(KvbenchOnAnyTransportTest, AFullServerEndsALoadWithStatusFour) {
@@ -306,7 +306,7 @@ TEST_F(KvbenchOnAnyTransportTest, AFullServerEndsALoadWithStatusFour) {
       Bare({"load", "--records=100000", "--depth=16", "--server", (*small)->uri()});
   EXPECT_EQ(load.exit_status, 4);
   EXPECT_THAT(load.err, AllOf(MatchesRegex(kOneLine), HasSubstr("RESOURCE_EXHAUSTED")));
-  EXPECT_LT(Figure(load.out, "[INSERT], Operations"), 100'000);
+  EXPECT_LT(MetricRow(load.out, "[INSERT], Operations"), 100'000);
   EXPECT_EQ((*small)->Stop(), 0);
 }
 
@@ -383,7 +383,7 @@ TEST_F(KvbenchOnAnyTransportTest, TheNullServerMeasuresTheLoadAlone) {
       Bare({"run", "--server=null:", "--workload=a", "--operations=10000", "--depth=16"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("transport=null"));
-  EXPECT_EQ(Figure(run.out, "[OVERALL], Operations"), 10'000);
+  EXPECT_EQ(MetricRow(run.out, "[OVERALL], Operations"), 10'000);
   ExpectUsageError(Bare({"run", "--server=null:", "--workload=a", "--verify"}), "null:");
 }
 

@@ -146,7 +146,7 @@ class KvcliBulkTest : public KvcliOwnServerTest {
   }
 
   // Runs in a shell the command that a terminal shows after "go on with: ".
-  static ProgramResult GoOnAsToldOn(const std::string& screen) {
+  static ProgramResult ResumeOn(const std::string& screen) {
     const std::string told = "go on with: ";
     const size_t at = screen.rfind(told);
     EXPECT_NE(at, screen.npos) << screen;
@@ -377,7 +377,7 @@ TEST_F(KvcliBulkTest, InterruptedExportLeavesNoFileAndResumesCompletely) {
     EXPECT_TRUE(Exists(path + ".part"));
     // Entries written after the last page before the stop are written again.
     std::ofstream(path + ".part", std::ios::binary | std::ios::app) << "half a record";
-    const ProgramResult resumed = GoOnAsToldOn(screen);
+    const ProgramResult resumed = ResumeOn(screen);
     ASSERT_EQ(resumed.exit_status, 0) << resumed.err;
     ExpectTheFileIsAll(path, format);
   }
@@ -427,7 +427,7 @@ TEST_F(KvcliBulkTest, AnInterruptedImportOfAFileGoesOnByTheLineThatItPrints) {
   }
   ASSERT_THAT(screen, HasSubstr("interrupted"));
   ASSERT_LT(client_->Count().value(), values_.size());
-  const ProgramResult rest = GoOnAsToldOn(screen);
+  const ProgramResult rest = ResumeOn(screen);
   EXPECT_EQ(rest.exit_status, 0) << rest.err;
   values_[there] = "older";
   expiring_.erase(there);
@@ -454,7 +454,7 @@ TEST_F(KvcliBulkTest, AnImportThatLosesItsServerForAWhileGoesOnByTheLineThatItPr
   ASSERT_LT(client_->Count().value(), values_.size());
   EXPECT_GE(std::atoi(screen.substr(screen.rfind("--skip=") + 7).c_str()), 500);
   const ProgramResult rest =
-      GoOnAsToldOn(absl::StrReplaceAll(screen, {{"--timeout=2", "--timeout=30"}}));
+      ResumeOn(absl::StrReplaceAll(screen, {{"--timeout=2", "--timeout=30"}}));
   EXPECT_EQ(rest.exit_status, 0) << rest.err;
   ExpectAllThere();
 }

@@ -26,7 +26,7 @@ ProgramResult Doctor(std::vector<std::string> args) {
   return RunProgram(args);
 }
 
-// The outcomes of the findings of `check`, in order.
+// The results of the findings of `check`, in order.
 std::string OutcomesOf(const Json& json, const std::string& check) {
   std::string outcomes;
   for (const Json& finding : json["findings"]) {

@@ -116,10 +116,10 @@ ExitStatus RunBigKeys(CommandContext& context, Arguments /*arguments*/) {
   std::array<Storage, 3> storages = {{{"inline", "inline, in the index: 1 READ"},
                                       {"item", "items: 2 READs, 1 if known"},
                                       {"pieces", "above 256 KiB: READ in pieces"}}};
-  Walk walk;
-  walk.prefix = context.options.prefix.value_or("");
-  const absl::Status walked = WalkKeys(
-      *context.client, walk,
+  KeyIterator iterator;
+  iterator.prefix = context.options.prefix.value_or("");
+  const absl::Status walked = IterateKeys(
+      *context.client, iterator,
       [&](const ScanItem& item) {
         const Sizes sizes{item.key, item.key.size(), item.value_length};
         values.Add(sizes);
@@ -133,7 +133,7 @@ ExitStatus RunBigKeys(CommandContext& context, Arguments /*arguments*/) {
       },
       [] { return true; });
   if (!walked.ok()) return Fail(context, "bigkeys", walked);
-  if (!walk.cursor.empty()) context.out->Note("interrupted: this is of a part of the keys");
+  if (!iterator.cursor.empty()) context.out->Note("interrupted: this is of a part of the keys");
   PrintTop(context, "longest values (bytes of value, of key):", "value", values.Sorted());
   PrintTop(context, "longest keys (bytes of value, of key):", "key", keys.Sorted());
   if (context.out->form() == Output::Form::kPeople) context.out->Result("stored as", "", Json());

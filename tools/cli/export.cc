@@ -35,7 +35,7 @@ class Export {
   ExitStatus Run() {
     absl::Status status = Begin();
     if (status.ok()) status = WalkAll();
-    const bool is_complete = status.ok() && walk_.cursor.empty();
+    const bool is_complete = status.ok() && iterator_.cursor.empty();
     if (is_complete) status = End();
     progress_->Clear();
     if (is_complete && status.ok()) return Done();
@@ -59,9 +59,9 @@ class Export {
       state_.prefix = context_.options.prefix.value_or("");
     }
     records_ = resumed_records_ = state_.records;
-    walk_.prefix = state_.prefix;
-    walk_.cursor = state_.cursor;
-    walk_.values = true;
+    iterator_.prefix = state_.prefix;
+    iterator_.cursor = state_.cursor;
+    iterator_.values = true;
     const absl::StatusOr<BulkFormat> format = BulkFormatOf(state_.format, path_);
     if (!format.ok()) return format.status();
     state_.format = std::string(NameOf(*format));
@@ -79,8 +79,8 @@ class Export {
     BulkRecord record;
     std::string text;
     absl::Status flushed;
-    const absl::Status walked = WalkKeys(
-        *context_.client, walk_,
+    const absl::Status walked = IterateKeys(
+        *context_.client, iterator_,
         [&](const ScanItem& item) {
           record.key = item.key;
           record.value = item.value;
@@ -97,7 +97,7 @@ class Export {
           // The state names only bytes that the file system has taken.
           flushed = file_.Flush();
           if (!flushed.ok()) return false;
-          if (!walk_.cursor.empty()) TakeState();
+          if (!iterator_.cursor.empty()) TakeState();
           return true;
         });
     return walked.ok() ? flushed : walked;
@@ -106,7 +106,7 @@ class Export {
   // The place behind a page. The first one is saved at once, so that a disk without room for
   // another state still holds one.
   void TakeState() {
-    state_.cursor = walk_.cursor;
+    state_.cursor = iterator_.cursor;
     state_.records = records_;
     state_.bytes = file_.bytes();
     const absl::Time now = absl::Now();
@@ -152,9 +152,9 @@ class Export {
     std::string fix(FixOf(status));
     if (can_go_on) {
       // The state has its format and prefix.
-      fix = absl::StrCat(
-          file_.is_full() ? "make room; " : "", "go on with: ",
-          GoOnWith(context_, "export", path_, {"--format", "--prefix", "--resume"}, "--resume"));
+      fix = absl::StrCat(file_.is_full() ? "make room; " : "", "go on with: ",
+                         ContinueWith(context_, "export", path_,
+                                      {"--format", "--prefix", "--resume"}, "--resume"));
     } else if (is_open_ && path_ != "-") {
       // Of another incarnation of the server it may be all that is left.
       if (!is_stale) file_.Discard();
@@ -183,7 +183,7 @@ class Export {
   bool is_saved_ = false;  // a state, by this process or an earlier one
   std::optional<Progress> progress_;
   std::unique_ptr<BulkWriter> writer_;
-  Walk walk_;
+  KeyIterator iterator_;
   ExportState state_;
   uint64_t records_ = 0;
   uint64_t resumed_records_ = 0;

@@ -191,8 +191,8 @@ class Import {
       if (can_go_on) {
         const std::string skip = absl::StrCat("--skip=", RecordsDone());
         fix = path_ == "-" ? absl::StrCat("go on with the same input and ", skip)
-                           : absl::StrCat("go on with: ",
-                                          GoOnWith(context_, "import", path_, {"--skip"}, skip));
+                           : absl::StrCat("go on with: ", ContinueWith(context_, "import", path_,
+                                                                       {"--skip"}, skip));
         // Printed before the command, because users copy the end of the output.
         if (IsOfConnection(status) && !absl::IsCancelled(status))
           fix = absl::StrCat("unless the server was started again, and began empty, ", fix);

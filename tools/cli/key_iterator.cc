@@ -10,7 +10,7 @@ namespace {
 
 // The keys of one page. With values, a page has 16 MiB at most.
 constexpr uint64_t kPageKeys = 1000;
-constexpr uint64_t kPageKeysWithValues = (16 << 20) / Walk::kTogetherBytesMax;
+constexpr uint64_t kPageKeysWithValues = (16 << 20) / KeyIterator::kTogetherBytesMax;
 
 // Fetches the value that the page left out. False: the key was deleted meanwhile.
 absl::StatusOr<bool> Complete(Client& client, ScanItem& item) {
@@ -27,20 +27,20 @@ absl::StatusOr<bool> Complete(Client& client, ScanItem& item) {
 
 }  // namespace
 
-absl::Status WalkKeys(Client& client, Walk& walk,
-                      absl::FunctionRef<absl::Status(const ScanItem& item)> each,
-                      absl::FunctionRef<bool()> after_page) {
-  uint64_t left = walk.limit;
+absl::Status IterateKeys(Client& client, KeyIterator& iterator,
+                         absl::FunctionRef<absl::Status(const ScanItem& item)> each,
+                         absl::FunctionRef<bool()> after_page) {
+  uint64_t left = iterator.limit;
   do {
     ScanOptions options;
-    options.prefix = walk.prefix;
-    options.values = walk.values;
-    options.value_bytes_max = Walk::kTogetherBytesMax;
-    options.limit = std::min(walk.values ? kPageKeysWithValues : kPageKeys, left);
-    absl::StatusOr<ScanPage> page = client.Scan(walk.cursor, options);
+    options.prefix = iterator.prefix;
+    options.values = iterator.values;
+    options.value_bytes_max = KeyIterator::kTogetherBytesMax;
+    options.limit = std::min(iterator.values ? kPageKeysWithValues : kPageKeys, left);
+    absl::StatusOr<ScanPage> page = client.Scan(iterator.cursor, options);
     if (!page.ok()) return page.status();
     for (ScanItem& item : page->items) {
-      if (walk.values && !item.has_value) {
+      if (iterator.values && !item.has_value) {
         const absl::StatusOr<bool> there = Complete(client, item);
         if (!there.ok()) return there.status();
         if (!*there) continue;
@@ -48,8 +48,8 @@ absl::Status WalkKeys(Client& client, Walk& walk,
       if (absl::Status status = each(item); !status.ok()) return status;
       left -= std::min<uint64_t>(left, 1);
     }
-    walk.cursor = std::move(page->cursor);
-  } while (after_page() && !walk.cursor.empty() && left > 0 && !Interrupted());
+    iterator.cursor = std::move(page->cursor);
+  } while (after_page() && !iterator.cursor.empty() && left > 0 && !Interrupted());
   return absl::OkStatus();
 }
 

@@ -15,7 +15,7 @@
 
 namespace osprey {
 
-struct Walk {
+struct KeyIterator {
   // Values up to this length are fetched many at a time; longer ones one by one.
   static constexpr uint64_t kTogetherBytesMax = 64 << 10;
 
@@ -26,11 +26,12 @@ struct Walk {
 };
 
 // Calls `each` for every key, and `after_page` behind each page, with walk.cursor at the next page.
-// It ends early if after_page returns false, on an interruption (terminal/interrupt.h), or on an error
-// of `each` or Client::Scan. Then all keys up to walk.cursor are done, and possibly some behind it.
-absl::Status WalkKeys(Client& client, Walk& walk,
-                      absl::FunctionRef<absl::Status(const ScanItem& item)> each,
-                      absl::FunctionRef<bool()> after_page);
+// It ends early if after_page returns false, on an interruption (terminal/interrupt.h), or on an
+// error of `each` or Client::Scan. Then all keys up to walk.cursor are done, and possibly some
+// behind it.
+absl::Status IterateKeys(Client& client, KeyIterator& iterator,
+                         absl::FunctionRef<absl::Status(const ScanItem& item)> each,
+                         absl::FunctionRef<bool()> after_page);
 
 }  // namespace osprey
 

@@ -199,15 +199,15 @@ ExitStatus RunFlush(CommandContext& context, Arguments /*arguments*/) {
 }
 
 ExitStatus RunScan(CommandContext& context, Arguments /*arguments*/) {
-  Walk walk;
-  walk.prefix = context.options.prefix.value_or("");
-  walk.values = context.options.values;
-  walk.limit = context.options.limit.value_or(UINT64_MAX);
-  walk.cursor = context.options.cursor.value_or("");
+  KeyIterator iterator;
+  iterator.prefix = context.options.prefix.value_or("");
+  iterator.values = context.options.values;
+  iterator.limit = context.options.limit.value_or(UINT64_MAX);
+  iterator.cursor = context.options.cursor.value_or("");
   uint64_t found = 0;
   const absl::Status walked = Timed(context, [&](Client& client) {
-    return WalkKeys(
-        client, walk,
+    return IterateKeys(
+        client, iterator,
         [&](const ScanItem& item) {
           PrintFound(context, item);
           ++found;
@@ -216,27 +216,27 @@ ExitStatus RunScan(CommandContext& context, Arguments /*arguments*/) {
         [&] { return context.out->Flush(); });
   });
   if (!walked.ok()) return Fail(context, "scan", walked);
-  if (!walk.cursor.empty())
-    context.out->Note(absl::StrCat("there may be more: --cursor=", walk.cursor));
-  context.out->End(found, Json{{"keys", found}, {"cursor", walk.cursor}});
+  if (!iterator.cursor.empty())
+    context.out->Note(absl::StrCat("there may be more: --cursor=", iterator.cursor));
+  context.out->End(found, Json{{"keys", found}, {"cursor", iterator.cursor}});
   return ExitStatus::kDone;
 }
 
 ExitStatus RunCount(CommandContext& context, Arguments /*arguments*/) {
-  Walk walk;
-  walk.prefix = context.options.prefix.value_or("");
+  KeyIterator iterator;
+  iterator.prefix = context.options.prefix.value_or("");
   const absl::StatusOr<uint64_t> count =
       Timed(context, [&](Client& client) -> absl::StatusOr<uint64_t> {
-        if (walk.prefix.empty()) return client.Count();
+        if (iterator.prefix.empty()) return client.Count();
         uint64_t found = 0;
-        const absl::Status walked = WalkKeys(
-            client, walk,
+        const absl::Status walked = IterateKeys(
+            client, iterator,
             [&](const ScanItem&) {
               ++found;
               return absl::OkStatus();
             },
             [] { return true; });
-        if (walked.ok() && !walk.cursor.empty()) return absl::CancelledError("interrupted");
+        if (walked.ok() && !iterator.cursor.empty()) return absl::CancelledError("interrupted");
         if (!walked.ok()) return walked;
         return found;
       });

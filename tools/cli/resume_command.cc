@@ -40,9 +40,9 @@ std::string ShellQuoted(absl::string_view word) {
   return quoted + "'";
 }
 
-std::string GoOnWith(const CommandContext& context, absl::string_view command,
-                     const std::string& path, absl::Span<const absl::string_view> without,
-                     absl::string_view more) {
+std::string ContinueWith(const CommandContext& context, absl::string_view command,
+                         const std::string& path, absl::Span<const absl::string_view> without,
+                         absl::string_view more) {
   const auto quoted = context.in_shell ? LineQuoted : ShellQuoted;
   std::vector<std::string> words;
   if (!context.in_shell) words = {"kvcli", quoted("--server=" + context.server)};

@@ -86,9 +86,9 @@ std::string ShellQuoted(absl::string_view word);
 
 // The command that resumes an interrupted one on `path`: all given flags, except those in
 // `without`, and `more`. It is for a shell, or for kvcli's shell if the command was typed there.
-std::string GoOnWith(const CommandContext& context, absl::string_view command,
-                     const std::string& path, absl::Span<const absl::string_view> without,
-                     absl::string_view more);
+std::string ContinueWith(const CommandContext& context, absl::string_view command,
+                         const std::string& path, absl::Span<const absl::string_view> without,
+                         absl::string_view more);
 
 // The fix for errors whose message does not name one; otherwise empty.
 absl::string_view FixOf(const absl::Status& status);

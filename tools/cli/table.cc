@@ -336,7 +336,7 @@ std::string HereInsteadOf(absl::string_view name) {
     return "; a server is named by --server=rdma://HOST or --server=shm://PATH";
   std::vector<absl::string_view> names;
   for (const Command& command : Commands()) names.emplace_back(command.name);
-  const std::string nearest = NearestName(absl::AsciiStrToLower(name), names);
+  const std::string nearest = SuggestSpelling(absl::AsciiStrToLower(name), names);
   return nearest.empty() ? "" : absl::StrCat("; is it ", nearest, "?");
 }
 

@@ -65,7 +65,7 @@ absl::Status UnknownFlag(const Flag& flag) {
     // A name of one letter is similar to every other one.
     if (IsOwnFlag(info) && info.name.size() > 1) names.push_back(info.name);
   }
-  const std::string nearest = flag.name.size() > 1 ? NearestName(flag.name, names) : "";
+  const std::string nearest = flag.name.size() > 1 ? SuggestSpelling(flag.name, names) : "";
   return absl::InvalidArgumentError(absl::StrCat(
       "unknown flag ", flag.spelling,
       nearest.empty()

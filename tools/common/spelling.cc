@@ -28,7 +28,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
-std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {
+std::string SuggestSpelling(absl::string_view name, absl::Span<const absl::string_view> names) {
   if (name.size() > kNameBytesMax) return "";
   absl::string_view nearest;
   // A greater distance means another word.

@@ -11,7 +11,7 @@
 namespace osprey {
 
 // The one of `names` that is most similar to `name`; "" if none is. Thread rule: any.
-std::string NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
+std::string SuggestSpelling(absl::string_view name, absl::Span<const absl::string_view> names);
 
 }  // namespace osprey
 

@@ -1,4 +1,4 @@
-// The measurements of a run: latencies by kind of operation, outcomes, and a series by seconds.
+// The measurements of a run: latencies by kind of operation, results, and a series by seconds.
 //
 // Thread rule: Measurements belong to one thread; add them when it has ended. A Series is
 // thread-safe.

@@ -106,7 +106,7 @@ struct Chain {
   std::vector<int> codes = {};
 };
 
-void GoOn(void* context, osprey_result* result) {
+void Continue(void* context, osprey_result* result) {
   auto* chain = static_cast<Chain*>(context);
   chain->codes.push_back(osprey_result_code(result));
   osprey_result_free(result);
@@ -114,12 +114,12 @@ void GoOn(void* context, osprey_result* result) {
   EXPECT_EQ(osprey_poll(chain->client), -OSPREY_ERROR_IN_CALLBACK);
   chain->closed = osprey_close(chain->client);
   if (--chain->left > 0)
-    chain->codes.push_back(osprey_start_get(chain->client, "k", 1, nullptr, GoOn, chain));
+    chain->codes.push_back(osprey_start_get(chain->client, "k", 1, nullptr, Continue, chain));
 }
 
 TEST_F(CApiTest, CallbacksMayStartOperationsButNotWaitForThemNorClose) {
   Chain chain = {client(), 3};
-  ASSERT_EQ(osprey_start_get(client(), "k", 1, nullptr, GoOn, &chain), OSPREY_OK);
+  ASSERT_EQ(osprey_start_get(client(), "k", 1, nullptr, Continue, &chain), OSPREY_OK);
   for (int i = 0; i < 100 && osprey_in_flight(client()) > 0; ++i) osprey_wait(client(), 1'000'000);
   EXPECT_EQ(chain.left, 0);
   EXPECT_EQ(chain.in_callback, OSPREY_ERROR_IN_CALLBACK);
@@ -130,7 +130,7 @@ TEST_F(CApiTest, CallbacksMayStartOperationsButNotWaitForThemNorClose) {
 
 TEST_F(CApiTest, ClosingEndsWhatIsInFlightAndNothingStartsAnyMore) {
   Chain chain = {client(), 2};
-  ASSERT_EQ(osprey_start_get(client(), "k", 1, nullptr, GoOn, &chain), OSPREY_OK);
+  ASSERT_EQ(osprey_start_get(client(), "k", 1, nullptr, Continue, &chain), OSPREY_OK);
   EXPECT_EQ(osprey_close(client_.release()), OSPREY_OK);
   EXPECT_EQ(chain.codes, std::vector<int>({OSPREY_ERROR_CLOSED, OSPREY_ERROR_CLOSED}));
 }

@@ -186,8 +186,8 @@ std::string RefusedFrame(uint8_t reason) {
   return fuzz::Joined({rdma::Message<rdma::RefusedBody>(Opcode::kRefused, 0, 0, body, 0).bytes()});
 }
 
-std::string GoodbyeFrame(uint64_t session) {
-  return fuzz::Joined({rdma::EmptyMessage(Opcode::kGoodbye, session, 0).bytes()});
+std::string DisconnectNoticeFrame(uint64_t session) {
+  return fuzz::Joined({rdma::EmptyMessage(Opcode::kDisconnectNotice, session, 0).bytes()});
 }
 
 void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire) {

@@ -51,7 +51,7 @@ void Prove(fuzz::Input& input, const rdma::AuthKey::Pointer& key, const rdma::No
            uint64_t session, rdma::WelcomeBody& body);
 
 std::string RefusedFrame(uint8_t reason);
-std::string GoodbyeFrame(uint64_t session);
+std::string DisconnectNoticeFrame(uint64_t session);
 
 }  // namespace osprey::client
 

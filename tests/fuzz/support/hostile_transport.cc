@@ -143,7 +143,7 @@ absl::StatusOr<std::string> HostileTransport::Listen(absl::string_view, uint64_t
 absl::Status HostileTransport::Accept(ConnectionId) {
   return absl::UnimplementedError("a client's");
 }
-absl::Status HostileTransport::HandOver(ConnectionId, rdma::Transport&) {
+absl::Status HostileTransport::Migrate(ConnectionId, rdma::Transport&) {
   return absl::UnimplementedError("a client's");
 }
 

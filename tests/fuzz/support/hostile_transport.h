@@ -64,7 +64,7 @@ class HostileTransport : public rdma::Transport {
   absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity) override;
   absl::Status Accept(rdma::ConnectionId) override;
   void Reject(rdma::ConnectionId, rdma::RejectReason) override {}
-  absl::Status HandOver(rdma::ConnectionId, rdma::Transport&) override;
+  absl::Status Migrate(rdma::ConnectionId, rdma::Transport&) override;
   absl::StatusOr<rdma::RemoteMemory> Expose(rdma::ConnectionId id,
                                             const rdma::Memory& memory) override;
   absl::StatusOr<rdma::RemoteMemory> Announce(rdma::ConnectionId id,

@@ -123,7 +123,7 @@ std::string HostileFrames::RequestFrame(Peer& peer) {
     kHints,
     kPing,
     kStats,
-    kGoodbye,
+    kDisconnectNotice,
     kReport,
     kKinds
   };
@@ -194,9 +194,9 @@ std::string HostileFrames::RequestFrame(Peer& peer) {
     }
     case kReport:
       return Request(peer, Opcode::kReport, input_.Any<rdma::ReportBody>(), "", input_.OneIn(32));
-    case kGoodbye:
+    case kDisconnectNotice:
       if (input_.OneIn(4))
-        return Joined({rdma::EmptyMessage(Opcode::kGoodbye, peer.session_, 0).bytes()});
+        return Joined({rdma::EmptyMessage(Opcode::kDisconnectNotice, peer.session_, 0).bytes()});
       [[fallthrough]];
     case kPing:
     case kStats:

@@ -123,8 +123,8 @@ void Peer::Take(rdma::Bytes frame) {
       for (rdma::FrameBytes inner : frames) Take(inner);
       return;
     }
-    case Opcode::kGoodbye:
-      OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the server's Goodbye");
+    case Opcode::kDisconnectNotice:
+      OSPREY_MUST(rdma::ParseEmpty(frame).ok(), "the server's DisconnectNotice");
       return;
     default:
       OSPREY_MUST(false, "the server sends what only clients send");

@@ -24,7 +24,7 @@ using Kind = Event::Kind;
 
 constexpr uid_t kServerUser = 65534;
 constexpr uid_t kClientUser = 65533;
-constexpr uid_t kStranger = 65532;
+constexpr uid_t kUnrelatedUser = 65532;
 
 // In a directory that only root can write to, on the way there too.
 class ShmServerUserTest : public testing::Test {
@@ -69,7 +69,7 @@ TEST_F(ShmServerUserTest, TheOwnerOfADirectoryIsTrustedIfNoOtherUserCanWriteToIt
   }
   Set(directory_, kServerUser, 0700);
   EXPECT_TRUE(Trusts(directory_));
-  for (const uid_t owner : {uid_t{0}, kClientUser, kStranger}) {
+  for (const uid_t owner : {uid_t{0}, kClientUser, kUnrelatedUser}) {
     Set(directory_, owner, 0755);
     EXPECT_FALSE(Trusts(directory_)) << owner;
   }
@@ -80,7 +80,7 @@ TEST_F(ShmServerUserTest, EveryDirectoryOnTheWayIsJudged) {
     Set(root_, owner, 0755);
     EXPECT_TRUE(Trusts(directory_)) << owner;
   }
-  Set(root_, kStranger, 0755);
+  Set(root_, kUnrelatedUser, 0755);
   EXPECT_FALSE(Trusts(directory_));
   Set(root_, 0, 01777);  // as /tmp: any user may have made `directory_`
   EXPECT_FALSE(Trusts(directory_));
@@ -92,7 +92,7 @@ TEST_F(ShmServerUserTest, SymlinksAreFollowedAndJudged) {
   EXPECT_TRUE(Trusts(root_ + "/link/../link/."));
   ASSERT_EQ(symlink(directory_.c_str(), (directory_ + "/again").c_str()), 0);
   EXPECT_TRUE(Trusts(directory_ + "/again"));
-  ASSERT_EQ(lchown((root_ + "/link").c_str(), kStranger, kStranger), 0);
+  ASSERT_EQ(lchown((root_ + "/link").c_str(), kUnrelatedUser, kUnrelatedUser), 0);
   EXPECT_FALSE(Trusts(root_ + "/link"));
   ASSERT_EQ(symlink("loop", (root_ + "/loop").c_str()), 0);
   EXPECT_FALSE(Trusts(root_ + "/loop"));

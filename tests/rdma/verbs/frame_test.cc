@@ -37,9 +37,9 @@ TEST(VerbsFrame, ControlMessagesAreTakenAsTheyAreSent) {
   const FrameEnvelope credits = {
       .credits = 7, .flags = kEnvelopeCreditsOnly, .reserved = 0, .length = 0};
   EXPECT_TRUE(ParseEnvelope(Message(credits, 0), kFrameBytesMax).ok());
-  const FrameEnvelope goodbye = {
-      .credits = 0, .flags = kEnvelopeGoodbye, .reserved = 0, .length = 0};
-  EXPECT_TRUE(ParseEnvelope(Message(goodbye, 0), kFrameBytesMax).ok());
+  const FrameEnvelope disconnect_notice = {
+      .credits = 0, .flags = kEnvelopeDisconnectNotice, .reserved = 0, .length = 0};
+  EXPECT_TRUE(ParseEnvelope(Message(disconnect_notice, 0), kFrameBytesMax).ok());
   const FrameEnvelope longest = {.credits = 0, .flags = 0, .reserved = 0, .length = kFrameBytesMax};
   EXPECT_TRUE(ParseEnvelope(Message(longest, kFrameBytesMax), kFrameBytesMax).ok());
 }
@@ -57,10 +57,10 @@ TEST(VerbsFrame, WhatCannotBeIsRefusedAndTheRefusalNamesTheField) {
       {{0, 0, 0, 0}, 0, "empty frame"},
       {{0, 0, 0, kFrameBytesMax + 1}, kFrameBytesMax + 1, "above 1000"},
       {{0, 4, 0, 4}, 4, "unknown envelope flags 4"},
-      {{1, kEnvelopeCreditsOnly | kEnvelopeGoodbye, 0, 0}, 0, "unknown envelope flags 3"},
+      {{1, kEnvelopeCreditsOnly | kEnvelopeDisconnectNotice, 0, 0}, 0, "unknown envelope flags 3"},
       {{0, kEnvelopeCreditsOnly, 0, 0}, 0, "without credits"},
       {{1, kEnvelopeCreditsOnly, 0, 2}, 2, "control message with a frame"},
-      {{0, kEnvelopeGoodbye, 0, 2}, 2, "control message with a frame"},
+      {{0, kEnvelopeDisconnectNotice, 0, 2}, 2, "control message with a frame"},
       {{0, 0, 1, 4}, 4, "reserved"},
   };
   for (const Case& c : cases) {

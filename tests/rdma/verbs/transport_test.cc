@@ -534,7 +534,7 @@ TEST_P(VerbsTransportTest, APollTakesInOneConnectionAtMost) {
   EXPECT_EQ(MostAPoll(first, Kind::kConnectRequest, kConnections), 1u);
 
   for (const Recorded& asked : first.events())
-    ASSERT_TRUE(first.transport().HandOver(asked.id, second.transport()).ok());
+    ASSERT_TRUE(first.transport().Migrate(asked.id, second.transport()).ok());
   EXPECT_EQ(MostAPoll(second, Kind::kConnectRequest, kConnections), 1u);
 }
 
@@ -612,9 +612,9 @@ TEST_P(VerbsTransportTest, ConnectRequestsWaitForTheQueuePairBeforeThem) {
 // An id that was migrated has an event before the new transport has read its inbox. (Linux 6.1
 // reports no such event before the id is accepted, so the test makes one. A real event of another
 // id makes the transport look.)
-class VerbsEventOfHandedOverIdTest : public VerbsTransportTest {
+class VerbsEventOfMigratedIdTest : public VerbsTransportTest {
  protected:
-  void HandOverAndPump(Side& first, Side& second, Side& client) {
+  void MigrateAndPump(Side& first, Side& second, Side& client) {
     const Ids ids = Request(first, client, Listen(first));
     rdma_cm_id* const id = TheCmIds().last_request();
     ASSERT_TRUE(client.transport().Connect(Listen(second)).ok());
@@ -622,18 +622,18 @@ class VerbsEventOfHandedOverIdTest : public VerbsTransportTest {
     ASSERT_TRUE(Until({&client}, [&] { return poll(&readable, 1, /*timeout=*/0) == 1; }));
     TheCmIds().Forget();
     TheCmIds().MakeUpEvent(id, RDMA_CM_EVENT_REJECTED);
-    ASSERT_TRUE(first.transport().HandOver(ids.server, second.transport()).ok());
+    ASSERT_TRUE(first.transport().Migrate(ids.server, second.transport()).ok());
     second.Pump();
     EXPECT_EQ(TheCmIds().counts().made_up_events, 1);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Way, VerbsEventOfHandedOverIdTest, testing::ValuesIn(ContractWays()),
+INSTANTIATE_TEST_SUITE_P(Way, VerbsEventOfMigratedIdTest, testing::ValuesIn(ContractWays()),
                          [](const auto& instance) { return instance.param; });
 
-TEST_P(VerbsEventOfHandedOverIdTest, EndsTheConnectionWhereItIs) {
+TEST_P(VerbsEventOfMigratedIdTest, EndsTheConnectionWhereItIs) {
   Side first(*fixture_), second(first), client(*fixture_);
-  ASSERT_NO_FATAL_FAILURE(HandOverAndPump(first, second, client));
+  ASSERT_NO_FATAL_FAILURE(MigrateAndPump(first, second, client));
   ASSERT_NE(second.Find(Kind::kConnectRequest), nullptr);
   EXPECT_NE(second.Find(Kind::kDisconnected, second.Find(Kind::kConnectRequest)->id), nullptr);
   EXPECT_EQ(TheCmIds().counts().destroyed_too_early, 0);
@@ -642,7 +642,7 @@ TEST_P(VerbsEventOfHandedOverIdTest, EndsTheConnectionWhereItIs) {
 // The id is refused and destroyed immediately, since too many wait to be destroyed already.
 // rdma_destroy_id waits until the fetched events of its id are acknowledged. Before that, the
 // thread that fetched one would wait for itself.
-TEST_P(VerbsEventOfHandedOverIdTest, IsAcknowledgedBeforeTheIdIsDestroyed) {
+TEST_P(VerbsEventOfMigratedIdTest, IsAcknowledgedBeforeTheIdIsDestroyed) {
   struct EndOfStandIns {
     ~EndOfStandIns() { TheCmIds().UseStandIns(/*made=*/false, /*held=*/false); }
   };
@@ -659,7 +659,7 @@ TEST_P(VerbsEventOfHandedOverIdTest, IsAcknowledgedBeforeTheIdIsDestroyed) {
             absl::StatusCode::kResourceExhausted);
   TheCmIds().UseStandIns(/*made=*/false, /*held=*/true);
 
-  ASSERT_NO_FATAL_FAILURE(HandOverAndPump(first, second, client));
+  ASSERT_NO_FATAL_FAILURE(MigrateAndPump(first, second, client));
   EXPECT_EQ(TheCmIds().counts().destroyed_by_main_thread, 1) << "void unless the id is refused";
   EXPECT_EQ(TheCmIds().counts().destroyed_too_early, 0);
   EXPECT_TRUE(second.events().empty());

@@ -17,7 +17,7 @@ namespace osprey::loadgen {
 struct LatencySet {
   std::string name;
   const Histogram* nanos;  // points into the result
-  // The kind whose outcomes this set shows; nullptr if another set shows them.
+  // The kind whose results this set shows; nullptr if another set shows them.
   const KindMeasurements* kind = nullptr;
   bool intended = false;
   bool failed = false;

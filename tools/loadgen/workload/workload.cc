@@ -100,7 +100,7 @@ absl::Status CheckNames(const Properties& properties, std::vector<std::string>& 
     }
     std::vector<absl::string_view> known(std::begin(kUsed), std::end(kUsed));
     known.insert(known.end(), std::begin(kIgnored), std::end(kIgnored));
-    const std::string nearest = NearestName(name, known);
+    const std::string nearest = SuggestSpelling(name, known);
     // redis.host, mongodb.url …
     if (nearest.empty() && absl::StrContains(name, '.')) {
       notes.push_back(absl::StrCat("property ", absl::CHexEscape(name),
