@@ -6,10 +6,12 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -122,6 +124,16 @@ class Peer {
     EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
+  // Sends until the server has reset the connection, or `bytes_max` were taken: then false.
+  bool IsResetWithin(size_t bytes_max) const {
+    const std::string piece(1 << 16, 'x');
+    for (size_t sent = 0; sent < bytes_max;) {
+      const ssize_t count = send(fd_, piece.data(), piece.size(), MSG_NOSIGNAL);
+      if (count < 0) return true;
+      sent += static_cast<size_t>(count);
+    }
+    return false;
+  }
   void HalfClose() const { EXPECT_EQ(shutdown(fd_, SHUT_WR), 0); }
   // Of the server: until it closes, or `time` is over.
   bool IsClosedWithin(absl::Duration time) const { return !ReadAll(time).second; }
@@ -217,6 +229,46 @@ TEST_F(HttpServerTest, WhatFollowsARequestIsDroppedAndTheAnswerComes) {
     EXPECT_THAT(answer, HasSubstr("200 OK"));
     EXPECT_EQ(answer.find("HTTP/", 1), answer.npos) << "one request is all";
   }
+}
+
+TEST_F(HttpServerTest, EndlessBytesAfterARequestResetTheConnection) {
+  HttpLimits limits;
+  limits.connection_time_max = absl::Hours(1);
+  Open(limits);
+  const Peer peer(port_);
+  peer.Send(kGet);
+  EXPECT_TRUE(peer.IsResetWithin(64 << 20));
+  ExpectHealthy();
+}
+
+TEST_F(HttpServerTest, OldestConnectionGivesItsDescriptorWhenNoneIsLeft) {
+  HttpLimits limits;
+  limits.connection_time_max = absl::Hours(1);
+  Open(limits);
+  const Peer idle(port_);
+  ExpectHealthy();  // so the one before it has been accepted
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<int> taken;
+  // Twice: meanwhile the server closes the connection that it answered.
+  for (int i = 0; i < 2; ++i) {
+    for (int fd = dup(STDIN_FILENO); fd >= 0; fd = dup(STDIN_FILENO)) taken.push_back(fd);
+    EXPECT_EQ(errno, EMFILE);
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+  close(taken.back());
+  taken.pop_back();
+  {
+    const Peer late(port_);
+    late.Send(kGet);
+    EXPECT_THAT(late.Answer(), HasSubstr("200 OK"));
+    EXPECT_TRUE(idle.IsClosedWithin(absl::Seconds(20)));
+  }
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(HttpServerTest, APeerThatReadsNothingDelaysNoOther) {

@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -79,6 +81,26 @@ TEST_F(OwnFileTest, ACreatedFileIsNewWhateverHadItsName) {
     EXPECT_EQ(ContentsOf(target_), "precious") << trap;
     EXPECT_NE(access((target_ + ".none").c_str(), F_OK), 0) << trap;
   });
+}
+
+TEST_F(OwnFileTest, LinkMadeAtTheSameTimeIsNotFollowed) {
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done) (void)!symlink(target_.c_str(), path_.c_str());
+  });
+  int refused = 0;
+  for (int i = 0; i < 20'000 && (refused == 0 || i < 2'000); ++i) {
+    const absl::StatusOr<rdma::UniqueFd> fd = CreateOwnFile(path_);
+    if (fd.ok()) {
+      EXPECT_EQ(write(fd->get(), "mine", 4), 4);
+    } else {
+      ++refused;
+    }
+  }
+  done = true;
+  other.join();
+  EXPECT_GT(refused, 0) << "void unless the link was made between two calls";
+  EXPECT_EQ(ContentsOf(target_), "precious");
 }
 
 TEST_F(OwnFileTest, WhatIsWrittenIsForItsUserAlone) {

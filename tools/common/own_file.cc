@@ -60,7 +60,7 @@ absl::StatusOr<rdma::UniqueFd> CreateOwnFile(const std::string& path) {
 }
 
 absl::StatusOr<rdma::UniqueFd> OpenOwnFile(const std::string& path, int flags) {
-  // O_NONBLOCK: a FIFO is opened at once, and then refused.
+  // O_NONBLOCK: a device is opened at once, and then refused.
   flags |= O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   rdma::UniqueFd fd(open(path.c_str(), flags, kOwnMode));
   if (!fd.valid()) {
