@@ -385,6 +385,66 @@ TEST_F(LookupTest, EntryOfADeeperDirectoryIsNotUsedForAllKeys) {
   EXPECT_EQ(map.depth(), 1u);
 }
 
+// A lookup has READ the new header and the page of the lower half's entry. The page of the upper
+// half's entry was not READ since the directory was doubled.
+TEST(LookupOfManySegmentsTest, DeeperEntryOfTheLowerHalfDoesNotServeTheUpper) {
+  constexpr uint64_t kLargeBytes = 64 << 20;
+  constexpr uint32_t kOld = 60, kLower = 61;  // generations
+  RegionMemory memory(kLargeBytes);
+  TableOptions options;
+  options.incarnation = kTestIncarnation;
+  options.hash_seed = kTestSeed;
+  const std::unique_ptr<Table> table = *Table::Create(memory.span(), options);
+  RegionWriter writer(memory.span(), kTestIncarnation, uint64_t{1} << 20);
+  const auto seal = [&](uint64_t offset, const auto& value) {
+    const ByteSpan bytes(reinterpret_cast<const std::byte*>(&value), sizeof(value));
+    writer.NextCasVersion();
+    writer.WriteRecord(offset, writer.NextRecordVersion(offset), value.record.tag,
+                       bytes.subspan(sizeof(RecordHeader)));
+  };
+  // Keys of the two halves of one entry.
+  const auto index = [](const std::string& key) {
+    return HashKey(key, kTestSeed).directory_index(10);
+  };
+  std::string lower = "lower", upper = "upper";
+  while (index(lower) >= 500) lower += "'";
+  while (index(upper) != index(lower) + 512) upper += "'";
+  ASSERT_TRUE(table->Put(upper, BytesOf("value"), {}, TestTime(0)).status.ok());
+
+  RegionHeader header;
+  DirectoryPage page;
+  std::memcpy(&header, memory.data(), sizeof(header));
+  std::memcpy(&page, memory.data() + kDirectoryOffset, sizeof(page));
+  const DirectoryEntry stored = DirectoryEntry::Unpack(page.entries[0]);
+  const uint64_t pages[] = {kDirectoryOffset, kDirectoryOffset + kDirectoryPageBytes};
+  // 512 entries, all of the segment under an older generation.
+  for (uint64_t& entry : page.entries) entry = DirectoryEntry{stored.unit, 9, kOld}.Pack();
+  for (const uint64_t offset : pages) seal(offset, page);
+  header.directory_depth = 9;
+  seal(0, header);
+  DirectoryCache map(kTestIncarnation, kLargeBytes);
+  FillMap(map, memory.data());
+  ASSERT_EQ(map.depth(), 9u);
+  // Doubled and split: the lower half has a new segment, which is empty.
+  const uint32_t unit = stored.unit + 1;
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    Line line = {};
+    line.record.tag = kLower;
+    seal(UnitsOffset(kLargeBytes) + unit * kUnitBytes + i * kLineBytes, line);
+  }
+  page.entries[index(lower)] = DirectoryEntry{unit, 10, kLower}.Pack();
+  seal(pages[0], page);
+  page.entries[index(upper) - kDirectoryEntriesPerPage] =
+      DirectoryEntry{stored.unit, 10, stored.generation}.Pack();
+  seal(pages[1], page);
+  header.directory_depth = 10;
+  seal(0, header);
+
+  EXPECT_EQ(Get(map, memory.data(), lower).kind, Lookup::Kind::kMiss);
+  EXPECT_EQ(map.depth(), 10u);
+  EXPECT_EQ(Get(map, memory.data(), upper).kind, Lookup::Kind::kHit);
+}
+
 // Lookups of one client share its map, and one may refresh it while another's READ is under way.
 TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   Put("key", "value");
