@@ -272,7 +272,7 @@ class HttpServer::Loop {
                           SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.valid()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          // The call fails so even when nothing waits any more: the next turn knows.
+          // The call fails even when no connection waits any more. The next turn tells.
           if (i > 0) return;
           // The newest wins here, too: the next turn has its descriptor.
           if (!CloseOldest([](const Connection&) { return true; })) Pause(now);
