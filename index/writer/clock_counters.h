@@ -1,5 +1,5 @@
 // The CLOCK counters of all keys. The CLOCK hand of eviction decrements them
-// (table_eviction.cc). They are private to the server; the region does not hold them.
+// (evictor.cc). They are private to the server; the region does not hold them.
 //
 // Four bits for each word of a line; one word for each line:
 //

@@ -1,6 +1,7 @@
 #include "index/writer/table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -14,22 +15,30 @@
 namespace osprey::index {
 namespace {
 
-// The part of the region that items leave to the index: a sixteenth. A region full of large items,
-// which small ones replace, still has an index for keys of 200 B or more each, values included.
-// Beyond that the index takes space that items do not use. The minimum is a segment, its two
-// halves, and overflow lines.
-constexpr uint64_t kIndexShareInverse = 16;
-constexpr uint64_t kIndexUnitsMin = 4;
-
-constexpr uint64_t IndexRoom(uint64_t region_bytes) {
-  return std::max(region_bytes / kIndexShareInverse, kIndexUnitsMin * kUnitBytes);
-}
-
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
+
+constexpr uint64_t kCacheLineBytes = 64;
+// Bytes prefetched of an item, so that a batch fits the cache.
+constexpr uint64_t kPrefetchedBytesMax = 256;
 
 }  // namespace
 
 // --- Creation --------------------------------------------------------------
+
+Table::Table(absl::Span<std::byte> region, const TableOptions& options)
+    : keys_(region, options),
+      update_room_(keys_.writer, keys_.items.space(),
+                   options.evict ? 0 : options.update_room_bytes),
+      placement_(keys_),
+      expirer_(keys_, placement_),
+      compactor_(keys_.writer, keys_.items,
+                 [this](uint64_t from, const Sealing& sealing, absl::Time now) {
+                   placement_.ReplaceCopied(from, sealing, now);
+                 }),
+      evictor_(keys_, placement_, expirer_, compactor_, reserved_),
+      item_room_(keys_, expirer_, evictor_, compactor_, update_room_),
+      grower_(keys_, placement_, expirer_, evictor_, *this),
+      flusher_(keys_) {}
 
 uint64_t Table::RegionBytesMin() { return kRegionBytesSmallest; }
 
@@ -47,88 +56,18 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
     return absl::InvalidArgumentError("split_percent is at most 100");
   }
   std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
-  table->LayOut();
+  table->grower_.LayOut();
   table->update_room_.TakeBack();
   return table;
 }
 
-Table::Table(absl::Span<std::byte> region, const TableOptions& options)
-    : writer_(region, options.incarnation,
-              options.cas_version.value_or(FirstCasVersion(options.incarnation)),
-              options.cas_counter),
-      space_(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
-      items_(writer_, space_, options.reuse_grace),
-      update_room_(writer_, items_.space(), options.evict ? 0 : options.update_room_bytes),
-      clocks_(space_.units_offset(), options.evict),
-      chains_(writer_, space_, clocks_),
-      directory_(writer_, options.hash_seed),
-      split_(writer_, items_, clocks_, options.hash_seed),
-      compactor_(writer_, items_,
-                 [this](uint64_t from, const Sealing& sealing, absl::Time now) {
-                   ReplaceCopied(from, sealing, now);
-                 }),
-      options_(options),
-      segments_of_depth_(kDirectoryDepthMax + 1) {}
-
-// --- Finding ---------------------------------------------------------------
-
-Table::Location Table::Locate(const HashedKey& hashed) const {
-  const absl::string_view key = hashed.key;
-  Location at;
-  at.hash = hashed.hash;
-  at.home = HomeOf(at.hash);
-  const EntryPattern pattern(key, at.hash.fingerprint());
-  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
-  const Line* const window = WindowAt(writer_, at.home);
-  for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t found = pattern.FindIn(window[i], is_its_item);
-    if (found == kLineWords) continue;
-    at.line = at.home + i * kLineBytes;
-    at.entry = EntryAt(window[i], found);
-    return at;
-  }
-  if (LinkOf(window[0]) != 0) LocateInChain(key, pattern, at);
-  return at;
-}
-
-void Table::LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const {
-  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
-  uint64_t chained = LinkOf(LineAt(writer_, at.home));
-  for (; chained != 0; chained = LinkOf(LineAt(writer_, chained))) {
-    const Line& line = LineAt(writer_, chained);
-    const uint32_t found = pattern.FindIn(line, is_its_item);
-    if (found == kLineWords) continue;
-    at.line = chained;
-    at.entry = EntryAt(line, found);
-    at.chained = true;
-    return;
-  }
-}
-
-// Whether the item of `slot` has this key.
-bool Table::HoldsKey(uint64_t slot, absl::string_view key) const {
-  return items_.HoldsKey(Slot::Unpack(slot).offset, key);
-}
-
-absl::string_view Table::KeyOf(const Location& at) const {
-  assert(at.found());
-  return at.out_of_line() ? items_.At(at.item()).key : at.entry.key;
-}
-
-Table::Current Table::CurrentOf(const Location& at) const {
-  assert(at.found());
-  if (!at.out_of_line()) {
-    return {at.entry.value, InlineHead::Unpack(at.entry.head).cas_version};
-  }
-  const StoredItem item = items_.At(at.item());
-  return {item.value, item.cas_version, item.expiry_ns};
-}
+// --- Reading ---------------------------------------------------------------
 
 absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
-  const Location at = Locate(key);
+  const Location at = keys_.Locate(key);
   if (!at.found()) return NoSuchKey().status;
-  const Current current = CurrentOf(at);
-  if (HasExpired(current.expiry_ns)) return NoSuchKey().status;
+  const Current current = keys_.CurrentOf(at);
+  if (expirer_.HasExpired(current.expiry_ns)) return NoSuchKey().status;
   View view;
   view.expiry_ns = current.expiry_ns;
   view.value = current.value;
@@ -138,7 +77,7 @@ absl::StatusOr<Table::View> Table::Find(absl::string_view key) const {
 }
 
 absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Location& at) const {
-  const uint64_t present = at.found() ? CurrentOf(at).version : 0;
+  const uint64_t present = at.found() ? keys_.CurrentOf(at).version : 0;
   switch (condition.kind) {
     case Condition::Kind::kNone:
       return absl::nullopt;
@@ -160,87 +99,91 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
                        Condition condition, absl::Time now, Lifetime lifetime) {
   const absl::string_view key = hashed.key;
-  assert(!kTestHooks || hashed.hash.bits == Hashed(key).hash.bits);
+  assert(!kTestHooks || hashed.hash.bits == keys_.Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
     return Outcome(CheckLengths(key.size(), value.size()));
-  if (kTestHooks) MoveAsNobodyMay(key);
-  Location at = LocateLive(hashed, now);
+  if (kTestHooks) placement_.MoveAsNobodyMay(key);
+  Location at = expirer_.LocateLive(hashed, now);
   if (condition.kind != Condition::Kind::kNone) {
     if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   }
-  if (!BeginWrite(writer_)) return VersionsUsedUp();
-  if (at.found() && clocks_.on()) clocks_.Add(at.line, at.entry.at, kClockPerWrite);
-  if (lines_since_eviction_ != 0) lines_since_eviction_ = 0;
+  if (!BeginWrite(keys_.writer)) return VersionsUsedUp();
+  if (at.found() && keys_.clocks.on()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
+  evictor_.NoteWrite();
   if (MayRewriteInline(at, key, value, lifetime)) return RewriteInline(at, value);
-  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
+  const uint64_t expiry_ns = expirer_.ExpiryOf(lifetime, at);
   if (expiry_ns == 0 && MayBeInline(key, value) && !at.chained) {
-    const absl::optional<uint64_t> line = InlineRoom(at, InlineWords(key.size(), value.size()));
+    const absl::optional<uint64_t> line =
+        placement_.InlineRoom(at, InlineWords(key.size(), value.size()));
     if (line.has_value()) {
-      if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
-      const uint64_t version = writer_.NextCasVersion();
-      PutInline(at, *line, key, value, version, now);
-      NoteLoad(at);
+      if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
+        return EndMeanwhile(at, now);
+      const uint64_t version = keys_.writer.NextCasVersion();
+      placement_.PutInline(at, *line, key, value, version, now);
+      grower_.NoteLoad(at);
       return Outcome(absl::OkStatus(), version);
     }
   }
   if (RewritingForced() && at.out_of_line() &&
-      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+      keys_.items.HasRoomInPlace(at.entry.head, key.size(), value.size()))
     return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (MayRewrite(at, key, value, expiry_ns)) {
-    if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
+    if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
+      return EndMeanwhile(at, now);
     return RewriteItem(at, key, value, expiry_ns);
   }
-  absl::optional<uint64_t> item = items_.Begin(key, value.size(), now, Fit::kTight);
+  absl::optional<uint64_t> item = keys_.items.Begin(key, value.size(), now, Fit::kTight);
   const bool fills_half =
       at.out_of_line() && 2 * ItemBytes(key.size(), value.size()) >=
                               ReadLengthOf(Slot::Unpack(at.entry.head).length_class);
   if (!item.has_value() && fills_half &&
-      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+      keys_.items.HasRoomInPlace(at.entry.head, key.size(), value.size()))
     return RewriteForWant(at, key, value, condition, expiry_ns, now);
-  if (!item.has_value()) item = BeginItem(key, value.size(), &at, now);
+  if (!item.has_value()) item = item_room_.Begin(key, value.size(), &at, now);
   // Freeing space may have ended this key.
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) {
-    if (item.has_value()) items_.Discard(*item);
+    if (item.has_value()) keys_.items.Discard(*item);
     return *refusal;
   }
   if (!item.has_value() && at.out_of_line() &&
-      items_.HasRoomInPlace(at.entry.head, key.size(), value.size()))
+      keys_.items.HasRoomInPlace(at.entry.head, key.size(), value.size()))
     return RewriteForWant(at, key, value, condition, expiry_ns, now);
   if (!item.has_value()) {
     // A value without an item allows no second clock read, and no expiry.
-    if (expiry_ns != 0 || Prolongs(condition, at, expiry_ns)) return Full();
-    const uint64_t version = writer_.NextCasVersion();
-    if (PutInlineEvicting(key, value, version, now)) return Outcome(absl::OkStatus(), version);
+    if (expiry_ns != 0 || expirer_.Prolongs(condition, at, expiry_ns)) return Full();
+    const uint64_t version = keys_.writer.NextCasVersion();
+    if (evictor_.PutInline(key, value, version, now)) return Outcome(absl::OkStatus(), version);
     return Full();
   }
-  items_.Fill(*item, value);
-  if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) {
-    items_.Discard(*item);
+  keys_.items.Fill(*item, value);
+  if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at)) {
+    keys_.items.Discard(*item);
     return EndMeanwhile(at, now);
   }
-  const uint64_t version = writer_.NextCasVersion();
-  return PublishItem(at, items_.Finish(*item, version, expiry_ns), version, now);
+  const uint64_t version = keys_.writer.NextCasVersion();
+  return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
 }
 
 // Makes a finished item the key's value, or discards it.
 WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                                absl::Time now) {
   const uint64_t item = sealing.offset;
-  const StoredItem stored = items_.At(item);
-  const uint64_t slot = items_.SlotOf(item, at.hash.fingerprint());
-  const Account account = AccountOf(stored.key, stored.value, WordKind::kSlot, stored.expiry_ns);
+  const StoredItem stored = keys_.items.At(item);
+  const uint64_t slot = keys_.items.SlotOf(item, at.hash.fingerprint());
+  const KeyAccount account =
+      keys_.AccountOf(stored.key, stored.value, WordKind::kSlot, stored.expiry_ns);
   if (at.found()) {
-    Recount(at, AccountOf(at), account);
-    ReplaceWithItem(at, slot, sealing, now);
+    keys_.Recount(at, keys_.AccountOf(at), account);
+    placement_.ReplaceWithItem(at, slot, sealing, now);
   } else if (InsertItem(at, slot, sealing, now)) {
-    Recount(at, {}, account);
-    NoteLoad(at);
+    keys_.Recount(at, {}, account);
+    grower_.NoteLoad(at);
   } else {
-    items_.Discard(item);
-    NoteLoad(at);
+    keys_.items.Discard(item);
+    grower_.NoteLoad(at);
     return NoPlaceAt(at);
   }
-  NoteExpiry(at, stored.expiry_ns);
+  expirer_.NoteExpiry(at, stored.expiry_ns);
   WriteResult result = Outcome(absl::OkStatus(), version);
   result.slot = slot;
   result.expiry_ns = stored.expiry_ns;
@@ -250,81 +193,19 @@ WriteResult Table::PublishItem(const Location& at, const Sealing& sealing, uint6
 // Why there is no place for another key at its home. Where memory is full, chains lack lines long
 // before one of them is at its longest.
 WriteResult Table::NoPlaceAt(const Location& at) {
-  if (!chains_.IsFull(at.home)) return Full();
-  ++counts_.chains_full;
+  if (!keys_.chains.IsFull(at.home)) return Full();
+  ++keys_.counts.chains_full;
   return ChainFull();
-}
-
-// W2, out of place: the new item is finished but not sealed. Then the old one dies, and the line
-// leads to the new one. The instant is the seal.
-void Table::ReplaceWithItem(const Location& at, uint64_t slot, const Sealing& sealing,
-                            absl::Time now) {
-  const bool seal_first = IsMutant(Mutant::kNewItemLiveBeforeOldIsDead);
-  const bool out_of_line = at.out_of_line();
-  const uint64_t old_item = out_of_line ? at.item() : 0;
-  LineEditor line(writer_, clocks_, at.line);
-  line.AddSlot(slot, line.Remove(at.entry.at, at.entry.words));
-  if (seal_first) items_.Seal(sealing);
-  const bool is_move = kTestHooks && out_of_line &&
-                       items_.At(sealing.offset).cas_version == items_.At(old_item).cas_version;
-  const bool spared = IsMutant(is_move ? Mutant::kNoDeadMarkOnMove : Mutant::kNoDeadMarkOnUpdate);
-  if (out_of_line && !spared) items_.Kill(old_item);
-  PublishLine(line, at.chained);
-  if (!seal_first) items_.Seal(sealing);
-  if (out_of_line) {
-    items_.Retire(old_item, now);
-  } else {
-    MoveFromOverflow(at.line);  // a slot is shorter than the inline item was
-  }
 }
 
 // Inserts into the window if it has a free word or can free one, else into the chain. The instant
 // is the seal.
 bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing, absl::Time now) {
-  for (int attempt = 0; !InsertSlot(at.home, slot, now); ++attempt) {
-    if (attempt == kEvictionsNearMax || !EvictNear(at.home, {}, now)) return false;
+  for (int attempt = 0; !placement_.InsertSlot(at.home, slot, now); ++attempt) {
+    if (attempt == kEvictionsNearMax || !evictor_.EvictNear(at.home, {}, now)) return false;
   }
-  items_.Seal(sealing);
+  keys_.items.Seal(sealing);
   return true;
-}
-
-bool Table::InsertSlot(uint64_t home, uint64_t slot, absl::Time now) {
-  absl::optional<uint64_t> room = RoomierLine(home, 1);
-  if (!room.has_value() && Demote(home, now)) room = RoomierLine(home, 1);
-  if (!room.has_value()) {
-    if (!chains_.Add(home, slot)) return false;
-    ++counts_.chained_inserts;
-    ++segments_[UnitOf(home)].words;
-    return true;
-  }
-  LineEditor line(writer_, clocks_, *room);
-  line.AddSlot(slot);
-  PublishLine(line);
-  return true;
-}
-
-// The line for an inline item of `words`: its own, or one of the window. None if it does not fit.
-absl::optional<uint64_t> Table::InlineRoom(const Location& at, uint64_t words) const {
-  if (!at.found()) return RoomierLine(at.home, static_cast<uint32_t>(words));
-  const uint64_t used = UsedWords(LineAt(writer_, at.line)) - at.entry.words;
-  return used + words <= kLineWordsUsable ? absl::make_optional(at.line) : absl::nullopt;
-}
-
-// The instant is the line's. REQUIRES: InlineRoom found `line_offset`.
-void Table::PutInline(const Location& at, uint64_t line_offset, absl::string_view key,
-                      ByteSpan value, uint64_t version, absl::Time now) {
-  const uint64_t words = InlineWords(key.size(), value.size());
-  Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kInline, 0));
-  const bool out_of_line = at.out_of_line();
-  const uint64_t old_item = out_of_line ? at.item() : 0;
-  LineEditor line(writer_, clocks_, line_offset);
-  const uint32_t clock = at.found() ? line.Remove(at.entry.at, at.entry.words) : kClockNew;
-  line.AddInline(key, value, version, clock);
-  // W2, item to inline: a cached location must not yield the old value any more.
-  if (out_of_line && !IsMutant(Mutant::kNoDeadMarkOnUpdate)) items_.Kill(old_item);
-  PublishLine(line);
-  if (out_of_line) items_.Retire(old_item, now);
-  if (at.found() && words < at.entry.words) MoveFromOverflow(line_offset);
 }
 
 // Whether the value fits exactly in the inline place of the present one. Inline keys have no
@@ -337,10 +218,11 @@ bool Table::MayRewriteInline(const Location& at, absl::string_view key, ByteSpan
 
 // The instant is the line's. Only the words of this entry are stored.
 WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
-  const uint64_t version = writer_.NextCasVersion();
+  const uint64_t version = keys_.writer.NextCasVersion();
   const LineEntry& entry = at.entry;
-  if (value.size() != entry.value.size()) counts_.value_bytes += value.size() - entry.value.size();
-  Line line = LineAt(writer_, at.line);
+  if (value.size() != entry.value.size())
+    keys_.counts.value_bytes += value.size() - entry.value.size();
+  Line line = LineAt(keys_.writer, at.line);
   line.words[entry.at] = InlineHead{static_cast<uint32_t>(entry.key.size()),
                                     static_cast<uint32_t>(value.size()), version}
                              .Pack();
@@ -348,20 +230,20 @@ WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
   if (!value.empty()) std::memcpy(bytes + entry.key.size(), value.data(), value.size());
   if (value.size() < entry.value.size())
     std::memset(bytes + entry.key.size() + value.size(), 0, entry.value.size() - value.size());
-  writer_.AmendRecord(at.line, writer_.NextRecordVersion(at.line), line.record.tag,
-                      WordBytesOf(line), entry.at, entry.words);
+  keys_.writer.AmendRecord(at.line, keys_.writer.NextRecordVersion(at.line), line.record.tag,
+                           WordBytesOf(line), entry.at, entry.words);
   return Written(version);
 }
 
 // The instant is the item's. Neither its form changes, nor whether it has an expiry.
 WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
                                uint64_t expiry_ns) {
-  const uint64_t version = writer_.NextCasVersion();
-  if (value.size() != items_.ValueLengthAt(at.item()))
-    Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
-  NoteExpiry(at, expiry_ns);
-  ++writer_.hot().in_place_updates;
-  items_.RewriteInPlace(at.item(), key, value, version, expiry_ns);
+  const uint64_t version = keys_.writer.NextCasVersion();
+  if (value.size() != keys_.items.ValueLengthAt(at.item()))
+    keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
+  expirer_.NoteExpiry(at, expiry_ns);
+  ++keys_.writer.hot().in_place_updates;
+  keys_.items.RewriteInPlace(at.item(), key, value, version, expiry_ns);
   WriteResult result = Written(version);
   result.slot = at.entry.head;
   result.expiry_ns = expiry_ns;
@@ -372,7 +254,7 @@ WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSp
 bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
                        uint64_t expiry_ns) const {
   return at.out_of_line() && at.has_expiry() == (expiry_ns != 0) &&
-         items_.FitsInPlace(at.entry.head, key.size(), value.size());
+         keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
 // There is no space for a copy, so the value, of any length, replaces the present one in place. The
@@ -380,63 +262,33 @@ bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value
 WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
                                   const Condition& condition, uint64_t expiry_ns, absl::Time now) {
   const uint64_t data_hash = ItemStore::DataHash(key, value);
-  if (Prolongs(condition, at, expiry_ns)) {
-    if (!OutlivesTheWrite(at)) return EndMeanwhile(at, now);
+  if (expirer_.Prolongs(condition, at, expiry_ns)) {
+    if (!expirer_.OutlivesTheWrite(at)) return EndMeanwhile(at, now);
   } else {
-    items_.Hide(at.item());
+    keys_.items.Hide(at.item());
   }
-  const uint64_t version = writer_.NextCasVersion();
-  Recount(at, AccountOf(at), AccountOf(key, value, WordKind::kSlot, expiry_ns));
-  NoteExpiry(at, expiry_ns);
-  ++writer_.hot().in_place_updates;
+  const uint64_t version = keys_.writer.NextCasVersion();
+  keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
+  expirer_.NoteExpiry(at, expiry_ns);
+  ++keys_.writer.hot().in_place_updates;
   WriteResult result = Written(version);
-  result.slot = LeadTo(at, expiry_ns != 0);
+  result.slot = placement_.LeadTo(at, expiry_ns != 0);
   result.expiry_ns = expiry_ns;
-  items_.RewriteHidden(at.item(), key, value, data_hash, version, expiry_ns);
+  keys_.items.RewriteHidden(at.item(), key, value, data_hash, version, expiry_ns);
   return result;
-}
-
-// The emptier line of the window, if it has enough free words.
-absl::optional<uint64_t> Table::RoomierLine(uint64_t home, uint32_t words) const {
-  const uint32_t used_in_home = UsedWords(LineAt(writer_, home));
-  const uint32_t used_in_next = UsedWords(LineAt(writer_, home + kLineBytes));
-  if (std::min(used_in_home, used_in_next) + words > kLineWordsUsable) return absl::nullopt;
-  return used_in_home <= used_in_next ? home : home + kLineBytes;
 }
 
 // --- Delete ----------------------------------------------------------------
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
-  const Location at = LocateLive(Hashed(key), now);
+  const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (!at.found()) return NoSuchKey();
-  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
-  const uint64_t version = writer_.NextCasVersion();
-  Remove(at, kPromotionsPerDelete, now);
+  if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return Outcome(status);
+  const uint64_t version = keys_.writer.NextCasVersion();
+  placement_.Remove(at, kPromotionsPerDelete, now);
   return Outcome(absl::OkStatus(), version);
-}
-
-// W2: the item dies, then leaves the line, which is the instant. Up to `promotions_max` small items
-// become inline where they now fit.
-void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
-  const bool out_of_line = at.out_of_line();
-  const uint64_t old_item = out_of_line ? at.item() : 0;
-  Recount(at, AccountOf(at), {});
-  LineEditor line(writer_, clocks_, at.line);
-  line.Remove(at.entry.at, at.entry.words);
-  const bool line_first = IsMutant(Mutant::kSlotClearedBeforeDeadMark);
-  if (line_first) PublishLine(line, at.chained);
-  if (out_of_line && !IsMutant(Mutant::kNoDeadMarkOnDelete)) items_.Kill(old_item);
-  if (!line_first) PublishLine(line, at.chained);
-  if (out_of_line) items_.Retire(old_item, now);
-  if (at.chained) {
-    --segments_[UnitOf(at.home)].words;
-    chains_.Trim(at.home);
-  } else {
-    MoveFromOverflow(IsMutant(Mutant::kMoveFromOverflowIntoSecondLine) ? at.home : at.line);
-    Promote(at.line, promotions_max, now);
-  }
 }
 
 // --- Rendezvous ------------------------------------------------------------
@@ -444,9 +296,9 @@ void Table::Remove(const Location& at, int promotions_max, absl::Time now) {
 Reservation::Reservation(Table* table, uint64_t offset)
     : table_(table),
       offset_(offset),
-      value_(table->items_.Value(offset)),
+      value_(table->keys_.items.Value(offset)),
       hasher_(std::make_unique<BytesHasher>()) {
-  const ByteSpan data = table_->items_.Data(offset);
+  const ByteSpan data = table_->keys_.items.Data(offset);
   hasher_->Update(data.first(static_cast<size_t>(value_.data() - data.data())));
   table_->reserved_.insert(offset);
 }
@@ -459,7 +311,7 @@ void Reservation::Hash(uint64_t bytes) {
 
 // Hashes the rest of the value, and the padding after it.
 uint64_t Reservation::HashRest() {
-  const ByteSpan data = table_->items_.Data(offset_);
+  const ByteSpan data = table_->keys_.items.Data(offset_);
   const auto value_at = static_cast<size_t>(value_.data() - data.data());
   hasher_->Update(data.subspan(value_at + hashed_));
   return hasher_->Digest();
@@ -483,7 +335,7 @@ Reservation::~Reservation() { Abort(); }
 void Reservation::Abort() {
   if (table_ == nullptr) return;
   table_->reserved_.erase(offset_);
-  table_->items_.Discard(offset_);
+  table_->keys_.items.Discard(offset_);
   table_->update_room_.TakeBack();
   table_ = nullptr;
   value_ = {};
@@ -492,9 +344,9 @@ void Reservation::Abort() {
 absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value_length,
                                            absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), value_length); !status.ok()) return status;
-  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return status;
-  absl::optional<uint64_t> item = BeginItem(key, value_length, nullptr, now);
-  if (!item.has_value()) item = BeginUpdate(key, value_length, now);
+  if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return status;
+  absl::optional<uint64_t> item = item_room_.Begin(key, value_length, nullptr, now);
+  if (!item.has_value()) item = item_room_.BeginUpdate(key, value_length, now);
   if (!item.has_value()) return Full().status;
   return Reservation(this, *item);
 }
@@ -502,28 +354,31 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
 WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now,
                            Lifetime lifetime) {
   assert(reservation.table_ == this);
-  const Location at = LocateLive(Hashed(items_.At(reservation.offset_).key), now);
+  const Location at =
+      expirer_.LocateLive(keys_.Hashed(keys_.items.At(reservation.offset_).key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
-  if (absl::Status status = CheckVersionsLeft(writer_); !status.ok()) return Outcome(status);
-  if (at.found()) clocks_.Add(at.line, at.entry.at, kClockPerWrite);
-  const uint64_t expiry_ns = ExpiryOf(lifetime, at);
-  const StoredItem item = items_.At(reservation.offset_);
+  if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return Outcome(status);
+  if (at.found()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
+  const uint64_t expiry_ns = expirer_.ExpiryOf(lifetime, at);
+  const StoredItem item = keys_.items.At(reservation.offset_);
   if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&
-      items_.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
+      keys_.items.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
     // The pages return to the space for updates, since a chunk would not fill them.
     return RewriteForWant(at, item.key, item.value, condition, expiry_ns, now);
   }
   // Hashed before the old value is hidden, since it may take long.
   const uint64_t data_hash = reservation.HashRest();
-  if (Prolongs(condition, at, expiry_ns) && !OutlivesTheWrite(at)) return EndMeanwhile(at, now);
-  const uint64_t version = writer_.NextCasVersion();
-  const Sealing sealing = items_.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
+  if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
+    return EndMeanwhile(at, now);
+  const uint64_t version = keys_.writer.NextCasVersion();
+  const Sealing sealing =
+      keys_.items.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
   reserved_.erase(reservation.offset_);
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
   const WriteResult result = PublishItem(at, sealing, version, now);
   if (!update_room_.full()) {
     // The old value's space serves the next update.
-    items_.space().EndGrace(now);
+    keys_.items.space().EndGrace(now);
     update_room_.TakeBack();
   }
   return result;
@@ -531,7 +386,126 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
 
 void Table::Lease(uint64_t slot, absl::Time until) {
   const uint64_t offset = Slot::Unpack(slot).offset;
-  if (items_.space().IsAllocated(offset)) items_.space().Lease(offset, until);
+  if (keys_.items.space().IsAllocated(offset)) keys_.items.space().Lease(offset, until);
+}
+
+Table::Stats Table::stats() const {
+  Stats stats = keys_.counts;
+  const ItemSpace::Stats items = keys_.items.space().stats();
+  stats.in_place_updates = keys_.writer.hot().in_place_updates;
+  stats.region_bytes = keys_.writer.region_bytes();
+  stats.index_bytes = keys_.space.units_used() * kUnitBytes;
+  stats.item_bytes = items.used_bytes - update_room_.bytes();
+  stats.item_space_bytes = items.page_bytes;
+  stats.quarantine_bytes = items.waiting_bytes;
+  stats.segments = grower_.segments();
+  stats.directory_depth = keys_.directory.depth();
+  stats.overflow_lines = keys_.chains.lines();
+  stats.compaction_items = compactor_.stats().moved_items;
+  stats.compaction_bytes = compactor_.stats().moved_bytes;
+  stats.compaction_windows = compactor_.stats().windows_emptied;
+  stats.compaction_windows_given_up = compactor_.stats().windows_given_up;
+  stats.cas_version = keys_.writer.cas_version();
+  stats.load_factor = static_cast<double>(keys_.occupied_words) /
+                      static_cast<double>(stats.segments * kLinesPerUnit * kLineWords);
+  return stats;
+}
+
+WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
+  expirer_.EndExpired(at, now);
+  return NoSuchKey();
+}
+
+// --- Expire ----------------------------------------------------------------
+
+WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
+                          absl::Time now) {
+  assert(condition.kind != Condition::Kind::kAbsent && lifetime.kind != Lifetime::Kind::kKept);
+  if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
+  const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
+  if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
+  if (!at.found()) return NoSuchKey();
+  if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return Outcome(status);
+  WriteResult result = Outcome(absl::OkStatus(), keys_.CurrentOf(at).version);
+  result.expiry_ns = expirer_.ExpiryOf(lifetime, at);
+  if (!at.out_of_line()) {
+    if (result.expiry_ns == 0) return result;
+    return MoveOutOfLine(key, condition, result.expiry_ns, now);
+  }
+  const ItemHeader hidden = keys_.items.Hide(at.item());
+  const uint64_t old_expiry_ns = ItemFields::Unpack(hidden).expiry_ns;
+  if (old_expiry_ns != 0 && !expirer_.SecondLook(old_expiry_ns)) return EndMeanwhile(at, now);
+  const StoredItem item = keys_.items.At(at.item());
+  keys_.Recount(at, keys_.AccountOf(at),
+                keys_.AccountOf(item.key, item.value, WordKind::kSlot, result.expiry_ns));
+  result.slot = placement_.LeadTo(at, result.expiry_ns != 0);
+  keys_.items.Renew(at.item(), hidden, result.expiry_ns);
+  expirer_.NoteExpiry(at, result.expiry_ns);
+  return result;
+}
+
+// For an inline key, which has no expiry. It becomes an item with one, as in a demotion.
+WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& condition,
+                                 uint64_t expiry_ns, absl::Time now) {
+  Location at = keys_.Locate(key);
+  const absl::optional<uint64_t> item = item_room_.Begin(key, at.entry.value.size(), &at, now);
+  if (!item.has_value()) return Full();
+  // Freeing space may have ended this key.
+  absl::optional<WriteResult> refusal = Refuse(condition, at);
+  if (!refusal.has_value() && !at.found()) refusal = NoSuchKey();
+  if (refusal.has_value()) {
+    keys_.items.Discard(*item);
+    return *refusal;
+  }
+  assert(!at.out_of_line());
+  keys_.items.Fill(*item, at.entry.value);
+  const uint64_t version = keys_.CurrentOf(at).version;
+  keys_.writer.NextCasVersion();  // for the record alone (W1)
+  return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
+}
+
+// --- Steps and prefetches --------------------------------------------------
+
+bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
+  update_room_.TakeBack();
+  return compactor_.Step(now, bound);
+}
+
+bool Table::StepWanted(absl::Time now) {
+  return GrowthWanted() || now >= expirer_.next_sweep() || evictor_.Wanted() ||
+         EvictionsForced() > 0 || compactor_.StepWanted(now);
+}
+
+void Table::Prefetch(KeyHash hash) const {
+  const uint64_t home =
+      keys_.UnitOffset(keys_.directory.Peek(hash.bits).unit) + hash.home() * kLineBytes;
+  const std::byte* const window = keys_.writer.Bytes(home, kWindowBytes).data();
+  for (uint64_t at = 0; at < kWindowBytes; at += kCacheLineBytes) __builtin_prefetch(window + at);
+}
+
+void Table::PrefetchItem(KeyHash hash) const {
+  if (2 * keys_.counts.inline_keys > keys_.counts.keys) return;
+  const Line* const window = WindowAt(keys_.writer, keys_.HomeOf(hash));
+  for (uint32_t i = 0; i < 2; ++i) {
+    // Almost certainly the key's slot. (Next to inline items it may not be a slot at all; a
+    // prefetch is harmless.)
+    const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
+    if (slots == 0) continue;
+    const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
+    if (slot.offset > keys_.writer.region_bytes() - sizeof(ItemHeader)) return;
+    // The whole item, if it may be written in place and is short.
+    const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
+    const std::byte* const item = keys_.writer.Bytes(slot.offset, sizeof(ItemHeader)).data();
+    for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
+    __builtin_prefetch(item + bytes - 1, 1);  // items are not aligned to cache lines
+    return;
+  }
+}
+
+absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t version_bound,
+                                                    uint64_t keys_max, absl::Time now) {
+  return flusher_.Step(cursor, version_bound, keys_max,
+                       [&](absl::string_view key) { return Delete(key, {}, now).status; });
 }
 
 }  // namespace osprey::index

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "index/space/region_writer.h"
-#include "index/writer/table.h"
+#include "index/writer/writes.h"
 
 namespace osprey::index {
 

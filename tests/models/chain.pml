@@ -11,7 +11,7 @@
  * Model            Code
  *   publish        LineEditor::Publish
  *   insert         Table::InsertItem; Chains::Add. Where there is room is left to chance.
- *   pull_back      Table::MoveFromOverflow (W3: only into h, and there before it leaves the chain)
+ *   pull_back      Placement::MoveFromOverflow (W3: only into h, and there before it leaves the chain)
  *   trim           Chains::Trim (an overflow line is unlinked when it is the last, and empty)
  *   filler         a key of the same home, for which a line is kept
  *   other home     Chains::TakeLine for another home: an unlinked line is used at once

@@ -10,14 +10,14 @@
  * Model            Code
  *   kill           ItemStore::Kill
  *   publish_line   LineEditor::Publish, RegionWriter::WriteRecord, RegionWriter::AmendRecord
- *   put_inline     Table::PutInline (W2: item dead, line), Table::RewriteInline
- *   put_item       Table::ReplaceWithItem, Table::InsertItem (W2: item unsealed, old item dead, line, seal)
+ *   put_inline     Placement::PutInline (W2: item dead, line), Table::RewriteInline
+ *   put_item       Placement::ReplaceWithItem, Table::InsertItem (W2: item unsealed, old item dead, line, seal)
  *   put_in_place   ItemStore::RewriteInPlace
- *   delete         Table::Remove
- *   demote         Table::Demote (W2: item unsealed, line, seal)
- *   promote        Table::Promote (W2: item dead, line)
+ *   delete         Placement::Remove
+ *   demote         Placement::Demote (W2: item unsealed, line, seal)
+ *   promote        Placement::Promote (W2: item dead, line)
  *   begin_move     Compactor::MoveOne: the copy is begun; anything may be written until it is complete
- *   end_move       Compactor::Copy, ItemCopy::unchanged, Table::ReplaceCopied
+ *   end_move       Compactor::Copy, ItemCopy::unchanged, Placement::ReplaceCopied
  *   Reader         Lookup: OnHint, OnWindow, OnItem
  *
  * Mutants, each of which must be found (-DBUG_…; W1, W2 of index/README.md):

@@ -13,7 +13,7 @@
  *   seal           ItemStore::Seal
  *   publish_line   LineEditor::Publish
  *   put            Table::PublishItem -> ReplaceWithItem, InsertItem (W2)
- *   delete         Table::Remove
+ *   delete         Placement::Remove
  *   stranger       the same, of a key whose fingerprint is the same
  *   read_head      Lookup::ReadSlot, of ItemHeadBytes; ReadItemHead
  *   pieces         Lookup::ReadValue, Lookup::TakeValue, Lookup::FinishValue

@@ -9,7 +9,7 @@
  * and chains add is in the other models.
  *
  * Model          Code
- *   split        Table::Split: WriteHalf, Directory::Split, Poison (W7). Of the two halves the key's.
+ *   split        Grower::Split: WriteHalf, Directory::Split, Poison (W7). Of the two halves the key's.
  *   other        the space of a former segment becomes a segment of other keys, and is left again
  *   Reader       DirectoryCache (its copy of the directory entry), Lookup::OnWindow, Lookup::Refresh
  *

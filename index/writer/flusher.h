@@ -1,0 +1,54 @@
+// Flush in steps.
+//
+// A cursor is a position in the order in which segments split: hashes by their low bits reversed,
+// and within a segment its lines.
+//
+//   bit 40 … 9: low hash bits, reversed    bit 8 … 1: line    plus 1, so that 0 is the start
+//
+// A split divides the interval of a segment in two. Every key stays in its line; a chained key may
+// move to the line of its home. So a key before the cursor stays before it, or is visited again.
+
+#ifndef OSPREY_INDEX_WRITER_FLUSHER_H_
+#define OSPREY_INDEX_WRITER_FLUSHER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "index/writer/keys.h"
+
+namespace osprey::index {
+
+// Not thread-safe.
+class Flusher {
+ public:
+  struct Result {
+    uint64_t cursor = 0;
+    uint64_t deleted = 0;
+  };
+  // Deletes one key.
+  using Delete = absl::FunctionRef<absl::Status(absl::string_view key)>;
+
+  // `keys` must outlive this.
+  explicit Flusher(Keys& keys) : keys_(keys) {}
+
+  // As Table::FlushStep.
+  absl::StatusOr<Result> Step(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
+                              Delete delete_key);
+  uint64_t looks() const { return looks_; }  // entries visited since the start
+
+ private:
+  bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, Delete delete_key,
+                 Result& result, absl::Status& status);
+  bool FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key);
+
+  Keys& keys_;
+  uint64_t looks_ = 0;
+};
+
+}  // namespace osprey::index
+
+#endif  // OSPREY_INDEX_WRITER_FLUSHER_H_

@@ -1,0 +1,179 @@
+#include "index/writer/keys.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace osprey::index {
+namespace {
+
+// The part of the region that items leave to the index: a sixteenth. A region full of large items,
+// which small ones replace, still has an index for keys of 200 B or more each, values included.
+// Beyond that the index takes space that items do not use. The minimum is a segment, its two
+// halves, and overflow lines.
+constexpr uint64_t kIndexShareInverse = 16;
+constexpr uint64_t kIndexUnitsMin = 4;
+
+constexpr uint64_t IndexRoom(uint64_t region_bytes) {
+  return std::max(region_bytes / kIndexShareInverse, kIndexUnitsMin * kUnitBytes);
+}
+
+}  // namespace
+
+Keys::Keys(absl::Span<std::byte> region, const TableOptions& table_options)
+    : writer(region, table_options.incarnation,
+             table_options.cas_version.value_or(FirstCasVersion(table_options.incarnation)),
+             table_options.cas_counter),
+      space(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
+      items(writer, space, table_options.reuse_grace),
+      clocks(space.units_offset(), table_options.evict),
+      chains(writer, space, clocks),
+      directory(writer, table_options.hash_seed),
+      options(table_options) {}
+
+Location Keys::Locate(const HashedKey& hashed) const {
+  const absl::string_view key = hashed.key;
+  Location at;
+  at.hash = hashed.hash;
+  at.home = HomeOf(at.hash);
+  const EntryPattern pattern(key, at.hash.fingerprint());
+  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
+  const Line* const window = WindowAt(writer, at.home);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t found = pattern.FindIn(window[i], is_its_item);
+    if (found == kLineWords) continue;
+    at.line = at.home + i * kLineBytes;
+    at.entry = EntryAt(window[i], found);
+    return at;
+  }
+  if (LinkOf(window[0]) != 0) LocateInChain(key, pattern, at);
+  return at;
+}
+
+void Keys::LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const {
+  const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
+  uint64_t chained = LinkOf(LineAt(writer, at.home));
+  for (; chained != 0; chained = LinkOf(LineAt(writer, chained))) {
+    const Line& line = LineAt(writer, chained);
+    const uint32_t found = pattern.FindIn(line, is_its_item);
+    if (found == kLineWords) continue;
+    at.line = chained;
+    at.entry = EntryAt(line, found);
+    at.chained = true;
+    return;
+  }
+}
+
+// Whether the item of `slot` has this key.
+bool Keys::HoldsKey(uint64_t slot, absl::string_view key) const {
+  return items.HoldsKey(Slot::Unpack(slot).offset, key);
+}
+
+// The key of the item at `offset`, if that is a key's item.
+absl::optional<Location> Keys::LocateItem(uint64_t offset) const {
+  const RecordHeader header = writer.Header(offset);
+  // Only a sealed, live item belongs to a key. Any other is being created or removed.
+  if (IsBeingWritten(header.version) || ItemTag::Unpack(header.tag).state != ItemState::kLive)
+    return absl::nullopt;
+  const Location at = Locate(items.At(offset).key);
+  if (!at.out_of_line() || at.item() != offset) return absl::nullopt;
+  return at;
+}
+
+absl::string_view Keys::KeyOf(const Location& at) const {
+  assert(at.found());
+  return at.out_of_line() ? items.At(at.item()).key : at.entry.key;
+}
+
+Current Keys::CurrentOf(const Location& at) const {
+  assert(at.found());
+  if (!at.out_of_line()) {
+    return {at.entry.value, InlineHead::Unpack(at.entry.head).cas_version};
+  }
+  const StoredItem item = items.At(at.item());
+  return {item.value, item.cas_version, item.expiry_ns};
+}
+
+void Keys::PublishLine(LineEditor& line, bool chained) {
+  if (!chained && line.used() != line.used_before()) {
+    occupied_words += line.used();
+    occupied_words -= line.used_before();
+    uint32_t& words = segments[UnitOf(line.offset())].words;
+    words += line.used();
+    words -= line.used_before();
+  }
+  line.Publish();
+}
+
+KeyAccount Keys::AccountOf(absl::string_view key, ByteSpan value, WordKind form,
+                           uint64_t expiry_ns) {
+  KeyAccount account;
+  account.keys = 1;
+  account.inline_keys = form == WordKind::kInline;
+  account.key_bytes = key.size();
+  account.value_bytes = value.size();
+  account.small_items = form == WordKind::kSlot && expiry_ns == 0 && MayBeInline(key, value);
+  account.expiring = expiry_ns != 0;
+  return account;
+}
+
+KeyAccount Keys::AccountOf(const Location& at) const {
+  if (!at.found()) return {};
+  const Current current = CurrentOf(at);
+  return AccountOf(KeyOf(at), current.value, at.entry.kind, current.expiry_ns);
+}
+
+// `before` is the key's account, computed before the change.
+void Keys::Recount(const Location& at, const KeyAccount& before, const KeyAccount& after) {
+  // The most frequent case: nothing is written, and no cache line of other cores is invalidated.
+  if (after == before) return;
+  counts.keys += after.keys - before.keys;
+  counts.inline_keys += after.inline_keys - before.inline_keys;
+  counts.key_bytes += after.key_bytes - before.key_bytes;
+  counts.value_bytes += after.value_bytes - before.value_bytes;
+  counts.expiring_keys += uint64_t{after.expiring} - before.expiring;
+  SegmentState& segment = segments[UnitOf(at.home)];
+  segment.keys += static_cast<uint32_t>(after.keys - before.keys);
+  segment.small_items += after.small_items - before.small_items;
+  segment.expiring += after.expiring - before.expiring;
+}
+
+void TableStats::Add(const TableStats& other) {
+  // A new field must be added here.
+  static_assert(sizeof(TableStats) == 31 * sizeof(uint64_t));
+  for (uint64_t TableStats::*field : {
+           &TableStats::keys,
+           &TableStats::inline_keys,
+           &TableStats::key_bytes,
+           &TableStats::value_bytes,
+           &TableStats::region_bytes,
+           &TableStats::index_bytes,
+           &TableStats::item_bytes,
+           &TableStats::item_space_bytes,
+           &TableStats::quarantine_bytes,
+           &TableStats::segments,
+           &TableStats::overflow_lines,
+           &TableStats::expiring_keys,
+           &TableStats::expiries,
+           &TableStats::demotions,
+           &TableStats::promotions,
+           &TableStats::pull_backs,
+           &TableStats::chained_inserts,
+           &TableStats::chains_full,
+           &TableStats::in_place_updates,
+           &TableStats::splits,
+           &TableStats::compaction_items,
+           &TableStats::compaction_bytes,
+           &TableStats::compaction_windows,
+           &TableStats::compaction_windows_given_up,
+           &TableStats::evictions,
+           &TableStats::evicted_bytes,
+           &TableStats::hints,
+           &TableStats::hints_unmatched,
+       }) {
+    this->*field += other.*field;
+  }
+  directory_depth = std::max(directory_depth, other.directory_depth);
+  cas_version = std::max(cas_version, other.cas_version);
+}
+
+}  // namespace osprey::index
