@@ -42,7 +42,7 @@ class Operation {
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
   OperationQueue* queue() const { return queue_; }
   // Not OK: it has ended with this error, which is delivered when its connection is gone
-  // (engine_buffers.cc).
+  // (engine/operations.h).
   const absl::Status& last_error() const { return last_error_; }
   void set_last_error(absl::Status error) { last_error_ = std::move(error); }
   // It ended with a READ or a reply, and not with an error of the client.

@@ -1,8 +1,8 @@
 // How the engine's operations start: argument checks and copies.
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,121 +11,6 @@
 #include "rdma/wire/protocol.h"
 
 namespace osprey::client {
-
-absl::Status Engine::CheckRoom() const {
-  if (closed_) return ClosedError();
-  if (in_flight_ >= operations_max_) return TooManyOperationsError(in_flight_);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::CheckKeyAlone(absl::string_view key) {
-  if (key.empty()) return EmptyKeyError();
-  if (key.size() > index::kKeyBytesMax) return KeyTooLongError(key.size(), index::kKeyBytesMax);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::CheckKey(absl::string_view key) const {
-  if (absl::Status status = CheckKeyAlone(key); !status.ok()) return status;
-  return CheckRoom();
-}
-
-GetOperation& Engine::NewGet() {
-  if (free_gets_.empty()) {
-    gets_.push_back(std::make_unique<GetOperation>(context_));
-    free_gets_.push_back(gets_.back().get());
-  }
-  GetOperation& get = *free_gets_.back();
-  free_gets_.pop_back();
-  return get;
-}
-
-MessageOperation& Engine::NewMessage() {
-  if (free_messages_.empty()) {
-    messages_.push_back(std::make_unique<MessageOperation>(counters_));
-    free_messages_.push_back(messages_.back().get());
-  }
-  MessageOperation& message = *free_messages_.back();
-  free_messages_.pop_back();
-  return message;
-}
-
-void Engine::Started(Operation& operation) {
-  ++in_flight_;
-  next_deadline_ = std::min(next_deadline_, operation.deadline());
-}
-
-void Engine::Started(GetOperation& get) {
-  if (report_.TakesTime()) get.TakeTime(ReadClock());
-  new_.PushBack(get);
-  Started(static_cast<Operation&>(get));
-}
-
-void Engine::Defer(absl::AnyInvocable<void()> done) {
-  deferred_.push_back(std::move(done));
-  ++in_flight_;
-}
-
-// --- Reading
-
-absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
-                              Client::GetCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = NewGet();
-  get.Start(key, want_value, deadline, std::move(done));
-  Started(get);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
-                                 Client::ExistsCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = NewGet();
-  get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  Started(get);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
-                              Client::TtlCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = NewGet();
-  get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  Started(get);
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
-  if (bytes < 1 || bytes > Client::kMeasureBytesMax) {
-    return BadOptionError("bytes", absl::StrCat(bytes),
-                          absl::StrCat("1 to ", Client::kMeasureBytesMax));
-  }
-  if (absl::Status status = CheckRoom(); !status.ok()) return status;
-  GetOperation& get = NewGet();
-  get.StartMeasure(bytes, deadline, std::move(done));
-  new_.PushBack(get);
-  Started(static_cast<Operation&>(get));
-  return absl::OkStatus();
-}
-
-absl::Status Engine::StartScan(Scans::Request request) {
-  if (absl::Status status = CheckRoom(); !status.ok()) return status;
-  ++in_flight_;
-  next_deadline_ = std::min(next_deadline_, request.deadline);
-  scans_.Start(std::move(request));
-  return absl::OkStatus();
-}
-
-// --- Messages
-
-// Starts a request whose arguments are checked.
-absl::Status Engine::Start(MessageOperation::Request request) {
-  MessageOperation& message = NewMessage();
-  message.Start(std::move(request));
-  to_send_.PushBack(message);
-  Started(message);
-  return absl::OkStatus();
-}
-
 namespace {
 
 absl::Status NotStarted(const absl::Status& why) { return WithOutcome(why, Outcome::kNotApplied); }
@@ -149,6 +34,97 @@ absl::Status CheckTtl(absl::Duration ttl) {
 
 }  // namespace
 
+absl::Status Engine::CheckRoom() const {
+  if (closed_) return ClosedError();
+  if (operations_.in_flight >= operations_max_)
+    return TooManyOperationsError(operations_.in_flight);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckKey(absl::string_view key) const {
+  if (absl::Status status = CheckKeyAlone(key); !status.ok()) return status;
+  return CheckRoom();
+}
+
+// --- Reading
+
+absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
+                              Client::GetCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.Start(key, want_value, deadline, std::move(done));
+  operations_.Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
+                                  Client::GetIntoCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.Start(key, /*want_value=*/true, deadline, std::move(done), std::move(target));
+  operations_.Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
+                                 Client::ExistsCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  operations_.Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
+                              Client::TtlCallback done) {
+  if (absl::Status status = CheckKey(key); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.Start(key, /*want_value=*/false, deadline, std::move(done));
+  operations_.Started(get);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
+  if (bytes < 1 || bytes > Client::kMeasureBytesMax) {
+    return BadOptionError("bytes", absl::StrCat(bytes),
+                          absl::StrCat("1 to ", Client::kMeasureBytesMax));
+  }
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  GetOperation& get = operations_.NewGet();
+  get.StartMeasure(bytes, deadline, std::move(done));
+  operations_.new_gets.PushBack(get);
+  operations_.Started(static_cast<Operation&>(get));
+  return absl::OkStatus();
+}
+
+size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                         absl::Time deadline, absl::Time now, size_t& unanswered) {
+  assert(!polling_ && "a callback may not call a blocking operation");
+  if (closed_ || operations_.in_flight >= operations_max_) return 0;
+  const auto room = static_cast<size_t>(operations_max_ - operations_.in_flight);
+  return reads_.StartGets(keys.first(std::min(keys.size(), room)), answers, deadline, now,
+                          unanswered);
+}
+
+absl::Status Engine::StartScan(Scans::Request request) {
+  if (absl::Status status = CheckRoom(); !status.ok()) return status;
+  ++operations_.in_flight;
+  operations_.next_deadline = std::min(operations_.next_deadline, request.deadline);
+  reads_.scans().Start(std::move(request));
+  return absl::OkStatus();
+}
+
+// --- Messages
+
+// Starts a request whose arguments are checked.
+absl::Status Engine::Start(MessageOperation::Request request) {
+  MessageOperation& message = operations_.NewMessage();
+  message.Start(std::move(request));
+  operations_.to_send.PushBack(message);
+  operations_.Started(message);
+  return absl::OkStatus();
+}
+
 // Checks the arguments of writes other than put.
 absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
@@ -160,8 +136,8 @@ absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& opti
 absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
   Buffer buffer;
   if (value.empty()) return buffer;
-  buffer = value_buffers_.Take(value.size());
-  if (!buffer.valid()) return value_buffers_.error();
+  buffer = link_.value_buffers.Take(value.size());
+  if (!buffer.valid()) return link_.value_buffers.error();
   std::memcpy(buffer.data(), value.data(), value.size());
   return buffer;
 }
@@ -171,7 +147,7 @@ absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
   if (status.ok() && options.ttl != absl::ZeroDuration()) status = CheckTtl(options.ttl);
-  const uint64_t known_max = connection_->value_bytes_max();
+  const uint64_t known_max = link_.connection->value_bytes_max();
   const uint64_t value_bytes_max = known_max == 0 ? index::kValueBytesMax : known_max;
   if (status.ok() && value_length > value_bytes_max)
     status = ValueTooLongError(value_length, value_bytes_max);
@@ -187,6 +163,16 @@ absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
   MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
   request.value = *std::move(copy);
   request.value_length = value.size();
+  return Start(std::move(request));
+}
+
+absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
+                                  const WriteOptions& options, absl::Time deadline,
+                                  Client::WriteCallback done) {
+  if (absl::Status status = CheckPut(key, source.size, options); !status.ok()) return status;
+  MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
+  request.value_length = source.size;
+  request.source = std::move(source);
   return Start(std::move(request));
 }
 
@@ -210,8 +196,8 @@ absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
                                  Client::WriteCallback done) {
   absl::Status status = CheckChange(key, options);
   const uint64_t bytes = key.size() + value.size();
-  if (status.ok() && bytes > connection_->append_bytes_max())
-    status = AppendTooLongError(bytes, connection_->append_bytes_max());
+  if (status.ok() && bytes > link_.connection->append_bytes_max())
+    status = AppendTooLongError(bytes, link_.connection->append_bytes_max());
   if (!status.ok()) return NotStarted(status);
   absl::StatusOr<Buffer> copy = CopyOf(value);
   if (!copy.ok()) return NotStarted(copy.status());

@@ -131,6 +131,7 @@ TEST_F(ClientPoolTest, ALaneThatCannotBeConnectedTakesNoPlace) {
       ServerProcess::Start(absl::StrCat("shm://", NewTemporaryDirectory(), "/socket"));
   ASSERT_TRUE(server.ok());
   options.lanes_max = 2;
+  options.client.connect_timeout = absl::Seconds(1);  // enough for a slow machine
   const std::unique_ptr<ClientPool> pool = ClientPool::Create((*server)->uri(), options).value();
   absl::StatusOr<ClientPool::Lane> first = pool->Take();
   server->reset();

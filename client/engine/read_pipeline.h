@@ -1,0 +1,94 @@
+// The READs of the client's engine: blocking GETs, the GETs that need an operation, long values and
+// scans. They share the connection's limit of READs, and the buffers.
+
+#ifndef OSPREY_CLIENT_ENGINE_READ_PIPELINE_H_
+#define OSPREY_CLIENT_ENGINE_READ_PIPELINE_H_
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/engine/operations.h"
+#include "client/engine/server_link.h"
+#include "client/read/get_batches.h"
+#include "client/read/read_batches.h"
+#include "client/read/scans.h"
+#include "client/read/shm_fast_path.h"
+#include "client/read/value_reads.h"
+#include "rdma/transport.h"
+
+namespace osprey::client {
+
+absl::Status CheckKeyAlone(absl::string_view key);
+
+// Not thread-safe.
+class ReadPipeline final : private GetBatches::Owner {
+ public:
+  // All must outlive this.
+  ReadPipeline(ServerLink& link, Operations& operations, ReadBatches& batches,
+               ValueReads& value_reads);
+
+  // As Engine::StartGets, for as many keys as the limits allow.
+  size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                   absl::Time deadline, absl::Time now, size_t& unanswered);
+  Scans& scans() { return scans_; }
+  const Scans& scans() const { return scans_; }
+
+  // Begins lookups and posts what is ready. REQUIRES: the connection is ready.
+  void PostAll(absl::Time now);
+  void OnReadsDone(const rdma::Event& event, absl::Time now);
+  // A READ of any kind has ended.
+  void NoteEnd(absl::Time now) { read_ended_at_ = now; }
+
+  // Ends GETs of groups and scans whose deadline has come; all of them.
+  void Expire(absl::Time now, const absl::Status& error);
+  void EndAll(const absl::Status& error);
+  absl::Time NextDeadline() const;
+
+  // Chains and pieces under way.
+  size_t outstanding_reads() const {
+    return batches_.outstanding() + groups_.outstanding() + value_reads_.outstanding() +
+           scans_.outstanding();
+  }
+  // When the last READ ended, or the first of those under way was posted; InfiniteFuture: none is.
+  absl::Time ReadsStuckSince() const;
+
+ private:
+  size_t AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
+                      absl::Time deadline);
+  GetOperation& OperationOf(const GroupedCall& call, const GroupedGet& grouped);
+  void OnGroupDone(const rdma::Event& event, bool believe, absl::Time now);
+  void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
+  void BeginLookups(absl::Time now);
+  void PostReads(absl::Time now);
+  void PostReadsOfAll(absl::Time now);
+  bool ReclaimBuffers();
+  void PostValueReads(const ReadBatches::Source& source, absl::Time now);
+
+  void Continue(const GroupedCall& call, const GroupedGet& grouped,
+                std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) override;
+  void Restart(const GroupedCall& call, const GroupedGet& grouped) override;
+  void Answered(size_t count) override;
+  void Timed(absl::Time begun_at) override;
+  index::ServerTimeBounds ClockSince(absl::Time posted) override;
+  bool IsLate(absl::Time deadline) const override { return link_.IsLate(deadline); }
+
+  ServerLink& link_;
+  Operations& operations_;
+  ReadBatches& batches_;
+  ValueReads& value_reads_;
+  ShmFastPath mapped_;
+  GetBatches groups_;
+  Scans scans_;
+  std::array<GroupedGet, GetBatches::kGetsMax> starting_;  // within StartGets
+  absl::Time read_ended_at_ = absl::InfinitePast();
+};
+
+}  // namespace osprey::client
+
+#endif  // OSPREY_CLIENT_ENGINE_READ_PIPELINE_H_

@@ -1,0 +1,48 @@
+#include "client/engine/server_link.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace osprey::client {
+
+ServerLink::ServerLink(std::unique_ptr<rdma::Transport> link_transport, rdma::Domain& domain,
+                       std::unique_ptr<rdma::Memory> liveness_memory,
+                       const EngineOptions& engine_options)
+    : options(engine_options),
+      liveness(std::move(liveness_memory)),
+      read_buffers(domain, rdma::Access::kLocal, options.buffer_bytes_max),
+      value_buffers(domain, rdma::Access::kRemoteRead, options.buffer_bytes_max),
+      transport(std::move(link_transport)),
+      location_cache(options.slot_cache_bytes),
+      sampler(options.connection.seed),
+      report(counters, options.connection.seed),
+      connection(std::make_unique<Connection>(*transport, *liveness, read_buffers, session,
+                                              options.connection)) {}
+
+// A time at which all events under way had arrived.
+absl::Time ServerLink::ReceivedBy() {
+  if (!received_by.has_value()) {
+    received_by = options.clock ? std::max(options.clock(), polled_at) : polled_at;
+  }
+  return *received_by;
+}
+
+// The bounds of the server's clock from the post of a READ until the events under way.
+index::ServerTimeBounds ServerLink::TimeSince(absl::Time posted) {
+  return server_clock.During(posted, ReceivedBy());
+}
+
+// The longest item of this server: a longer READ cannot be right.
+uint64_t ServerLink::ItemReadBytesMax() const {
+  const uint64_t item_bytes_max =
+      index::ItemBytes(index::kKeyBytesMax, connection->terms().value_bytes_max);
+  return index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
+}
+
+ReadBatches::Source ServerLink::ReadSource() const {
+  const rdma::ConnectionLimits& limits = connection->limits();
+  return {connection->id(), connection->terms().region, limits.read_bytes_max,
+          limits.reads_in_flight_max / size_t{4}};
+}
+
+}  // namespace osprey::client
