@@ -200,6 +200,23 @@ struct ConnectionLimits {
   uint32_t read_bytes_max = 0;  // the longest single READ
 };
 
+// Peers' exposed memory that this process maps. Of a Transport, and for its thread.
+class MappedReads {
+ public:
+  // The peer's exposed memory, for callers that probe before they copy. It exists once the memory is
+  // attached, if it begins at a multiple of 8. Its bytes may change at any time, and may be torn.
+  // Empty if there is no mapping. Valid until the next call of Poll.
+  virtual Bytes View(ConnectionId id, const RemoteMemory& remote) const = 0;
+
+  // Does Transport::PostReads and its kReadsDone at once: all READs have landed when it returns OK.
+  // It needs no ReadRoom, and READs only memory that has a View. Errors: UNAVAILABLE,
+  // INVALID_ARGUMENT; both end the connection. REQUIRES: View was not empty.
+  virtual absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) = 0;
+
+ protected:
+  ~MappedReads() = default;
+};
+
 // One thread's connections. Not thread-safe. All calls return at once; Poll makes progress. The
 // destructor breaks all connections that are left. It waits (bounded) until no READ can land any
 // more.
@@ -257,18 +274,8 @@ class Transport {
   virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                  uint64_t cookie) = 0;
 
-  // The peer's exposed memory as this process maps it, for callers that probe before they copy. It
-  // exists over shm, once attached, for memory that begins at a multiple of 8. Its bytes may change
-  // at any time, and may be torn. Empty if there is no mapping, as over verbs. Valid until the next
-  // call of Poll.
-  virtual Bytes View(ConnectionId, const RemoteMemory&) const { return {}; }
-
-  // Does PostReads and its kReadsDone at once: all READs have landed when it returns OK. It needs
-  // no ReadRoom, and READs only memory that has a View. Errors: UNAVAILABLE, INVALID_ARGUMENT; both
-  // end the connection. REQUIRES: View was not empty.
-  virtual absl::Status ReadNow(ConnectionId, absl::Span<const ReadRequest>) {
-    return absl::UnimplementedError("");
-  }
+  // READs of memory that this process maps: over shm. Null where none can be, as over verbs.
+  virtual MappedReads* mapped_reads() { return nullptr; }
 
   // READs that PostReads would take now.
   virtual size_t ReadRoom(ConnectionId id) const = 0;

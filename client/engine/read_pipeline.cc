@@ -20,7 +20,7 @@ ReadPipeline::ReadPipeline(ServerLink& link, Operations& operations, ReadBatches
       operations_(operations),
       batches_(batches),
       value_reads_(value_reads),
-      mapped_(*link.transport, link.read_buffers, link.get_context),
+      mapped_(link.transport->mapped_reads(), link.read_buffers, link.get_context),
       groups_(*link.transport, link.read_buffers, link.get_context),
       scans_(*link.transport, link.read_buffers, link.counters) {}
 
@@ -179,7 +179,7 @@ absl::Time ReadPipeline::ReadsStuckSince() const {
 // first.
 size_t ReadPipeline::AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
                                   absl::Time deadline) {
-  const rdma::Bytes region = link_.transport->View(source.connection, source.region);
+  const rdma::Bytes region = mapped_.View(source);
   if (region.empty()) return gets.size();
   const size_t left =
       mapped_.Answer(source, region, link_.connection->maps(), gets, deadline, *this);

@@ -37,7 +37,7 @@ size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region
   if (!buffer_.valid()) return gets.size();
   const size_t reads = Look(source, region, maps, gets);
   if (reads == 0) return gets.size();
-  if (!transport_.ReadNow(source.connection, {chain_.data(), reads}).ok()) return gets.size();
+  if (!mapped_->ReadNow(source.connection, {chain_.data(), reads}).ok()) return gets.size();
   size_t left = 0;
   size_t answered = 0;
   const std::byte* landed = buffer_.data();

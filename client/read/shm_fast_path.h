@@ -38,8 +38,14 @@ class ShmFastPath {
   // Longer items need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
-  ShmFastPath(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
-      : transport_(transport), buffers_(buffers), context_(context) {}
+  // `mapped` is null where nothing is mapped; then Answer may not be called.
+  ShmFastPath(rdma::MappedReads* mapped, BufferPool& buffers, GetContext& context)
+      : mapped_(mapped), buffers_(buffers), context_(context) {}
+
+  // The region, if it is mapped.
+  rdma::Bytes View(const ReadBatches::Source& source) const {
+    return mapped_ == nullptr ? rdma::Bytes() : mapped_->View(source.connection, source.region);
+  }
 
   // Answers those of `gets` that it finds, and counts them. The others, of which nothing is known,
   // come first afterwards, in their order; returns their number. `region` is the View of
@@ -61,7 +67,7 @@ class ShmFastPath {
               absl::Span<const GroupedGet> gets);
   bool Judge(const Member& member, const std::byte* landed, const GroupedGet& get);
 
-  rdma::Transport& transport_;
+  rdma::MappedReads* const mapped_;
   BufferPool& buffers_;
   GetContext& context_;
   Buffer buffer_;

@@ -122,7 +122,7 @@ struct ShmConnection {
   bool bye = false;        // the peer took its leave before it hung up
 };
 
-class ShmTransport : public Transport {
+class ShmTransport final : public Transport, private MappedReads {
  public:
   // Errors: RESOURCE_EXHAUSTED (no descriptors), INVALID_ARGUMENT (options out of range).
   static absl::StatusOr<std::unique_ptr<Transport>> Create(const ShmDomainOptions& domain,
@@ -146,6 +146,7 @@ class ShmTransport : public Transport {
                          uint64_t cookie) override;
   Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
   absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
+  MappedReads* mapped_reads() override { return this; }
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;

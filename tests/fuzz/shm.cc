@@ -374,7 +374,7 @@ class Script {
   // What is said to be seen can be, from end to end, whatever becomes of what the peer exposed.
   void LookAndRead(Transport& transport, const RemoteMemory& remote) {
     if (input_.Flag()) (void)transport.Attach(last_, remote);
-    const Bytes view = transport.View(last_, remote);
+    const Bytes view = transport.mapped_reads()->View(last_, remote);
     if (view.empty()) return;
     OSPREY_MUST(view.size() == remote.length &&
                     reinterpret_cast<uintptr_t>(view.data()) % sizeof(uint64_t) == 0,
@@ -389,7 +389,7 @@ class Script {
     read.remote_address = input_.Flag() ? remote.address : remote.address + input_.Number();
     read.segments[0] = {fixture.sink->data(), static_cast<uint32_t>(input_.UpTo(kPeerBytes)),
                         fixture.sink.get()};
-    (void)transport.ReadNow(last_, {&read, 1});
+    (void)transport.mapped_reads()->ReadNow(last_, {&read, 1});
   }
 
   // The one that asks is gone here, and asks there.

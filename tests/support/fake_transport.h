@@ -63,7 +63,7 @@ struct NetworkOptions {
   uint32_t read_batches_per_poll = 1;
   // READs on the wire at once (ConnectionLimits::read_depth).
   uint16_t read_depth = 16;
-  // Peers can map each other's memory (Transport::View), as over shm, unless held or cut.
+  // Peers can map each other's memory (Transport::mapped_reads), as over shm, unless held or cut.
   bool has_views = false;
 };
 

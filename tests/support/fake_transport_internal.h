@@ -121,7 +121,7 @@ class FakeDomain final : public rdma::Domain {
   const std::string name_;
 };
 
-class FakeTransport final : public rdma::Transport {
+class FakeTransport final : public rdma::Transport, private rdma::MappedReads {
  public:
   FakeTransport(Network* network, std::string domain_name, const rdma::TransportOptions& options);
   ~FakeTransport() override;
@@ -139,6 +139,7 @@ class FakeTransport final : public rdma::Transport {
                          uint64_t cookie) override;
   Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
   absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
+  MappedReads* mapped_reads() override { return this; }
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;

@@ -32,7 +32,7 @@
 
 namespace osprey::fuzz {
 
-class HostileTransport : public rdma::Transport {
+class HostileTransport : public rdma::Transport, private rdma::MappedReads {
  public:
   // Fills what a READ at so many bytes from the start of the told region brings.
   using Reader = std::function<void(uint64_t offset, absl::Span<std::byte> bytes)>;
@@ -75,6 +75,7 @@ class HostileTransport : public rdma::Transport {
                          uint64_t cookie) override;
   rdma::Bytes View(rdma::ConnectionId id, const rdma::RemoteMemory& remote) const override;
   absl::Status ReadNow(rdma::ConnectionId id, absl::Span<const rdma::ReadRequest> reads) override;
+  rdma::MappedReads* mapped_reads() override { return this; }
   size_t ReadRoom(rdma::ConnectionId id) const override;
   absl::Status Send(rdma::ConnectionId id, absl::Span<const rdma::Bytes> pieces) override;
   size_t SendRoom(rdma::ConnectionId id) const override;

@@ -78,7 +78,8 @@ class ShmListenerTest : public TransportContract {
   static void ExpectReadFails(Side& client, ConnectionId id, const ReadRequest& read,
                               bool at_once) {
     if (at_once) {
-      EXPECT_EQ(ReasonOf(client.transport().ReadNow(id, {&read, 1})), Reason::kPeerGone);
+      EXPECT_EQ(ReasonOf(client.transport().mapped_reads()->ReadNow(id, {&read, 1})),
+                Reason::kPeerGone);
     } else {
       ASSERT_TRUE(client.Post(id, {read}, 99).ok());
     }
@@ -301,12 +302,13 @@ TEST_P(ShmListenerTest, AReadOfAKilledServersRegionFails) {
     RemoteMemory remote;
     ASSERT_NO_FATAL_FAILURE(AttachToChild(client, uri, id, remote));
     const ReadRequest read = ReadOf(remote, *buffer);
-    ASSERT_TRUE(client.transport().ReadNow(id, {&read, 1}).ok());
+    ASSERT_TRUE(client.transport().mapped_reads()->ReadNow(id, {&read, 1}).ok());
     EXPECT_EQ(std::memcmp(buffer->data(), "AAAA", 4), 0);
     child.Kill();
-    ASSERT_FALSE(client.transport().View(id, remote).empty()) << "void: it has seen the hang-up";
+    ASSERT_FALSE(client.transport().mapped_reads()->View(id, remote).empty())
+        << "void: it has seen the hang-up";
     ExpectReadFails(client, id, read, at_once);
-    EXPECT_TRUE(client.transport().View(id, remote).empty());
+    EXPECT_TRUE(client.transport().mapped_reads()->View(id, remote).empty());
   }
 }
 
@@ -318,7 +320,7 @@ TEST_P(ShmListenerTest, AReadOfTheRegionOfAServerThatWasStoppedFails) {
   const std::unique_ptr<Memory> memory = Allocate(server, 4096, Access::kRemoteRead);
   const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
   const ReadRequest read = ReadOf(Share(server, ids.server, client, ids.client, *memory), *buffer);
-  ASSERT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
+  ASSERT_TRUE(client.transport().mapped_reads()->ReadNow(ids.client, {&read, 1}).ok());
   server.DestroyTransport();
   ExpectReadFails(client, ids.client, read, /*at_once=*/true);
 }
@@ -383,7 +385,7 @@ TEST_P(ShmListenerTest, ASuccessorsRegionIsRead) {
   const std::unique_ptr<Memory> buffer = Allocate(client, 4096, Access::kLocal);
   const RemoteMemory remote = Share(successor, ids.server, client, ids.client, *memory);
   const ReadRequest read = ReadOf(remote, *buffer);
-  EXPECT_TRUE(client.transport().ReadNow(ids.client, {&read, 1}).ok());
+  EXPECT_TRUE(client.transport().mapped_reads()->ReadNow(ids.client, {&read, 1}).ok());
 }
 
 // The page may have been written back meanwhile, so that the kernel's store is a fault.

@@ -84,7 +84,7 @@ TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts)
   const std::unique_ptr<Memory> region = Allocate(server, 1 << 16, Access::kRemoteRead);
   Fill(*region, 1);
   const RemoteMemory remote = Share(server, ids.server, client, ids.client, *region);
-  const Transport& reader = client.transport();
+  const MappedReads& reader = *client.transport().mapped_reads();
   const Bytes view = reader.View(ids.client, remote);
   ASSERT_EQ(view.size(), region->size());
   EXPECT_EQ(std::memcmp(view.data(), region->data(), view.size()), 0);
@@ -98,7 +98,7 @@ TEST_P(ShmTransportTest, AViewShowsWhatThePeerExposedAsLongAsTheConnectionLasts)
   EXPECT_TRUE(reader.View(ids.client, {~uint64_t{0}, 64, remote.key}).empty());
   EXPECT_TRUE(reader.View(ids.client, {remote.address, 64, remote.key + 1}).empty());
   EXPECT_TRUE(reader.View(ids.client, {remote.address + 4, 64, remote.key}).empty());
-  EXPECT_TRUE(server.transport().View(ids.server, remote).empty());
+  EXPECT_TRUE(server.transport().mapped_reads()->View(ids.server, remote).empty());
   EXPECT_TRUE(reader.View(ConnectionId::kNone, remote).empty());
   client.transport().Disconnect(ids.client);
   EXPECT_TRUE(reader.View(ids.client, remote).empty());
@@ -118,7 +118,7 @@ TEST_P(ShmTransportTest, AReadNowHasLandedWhenItReturnsAndNothingFollows) {
     reads[i].segments[0] = {buffer->data() + i * 1000, 1000, buffer.get()};
   }
   const size_t room = client.transport().ReadRoom(ids.client);
-  ASSERT_TRUE(client.transport().ReadNow(ids.client, reads).ok());
+  ASSERT_TRUE(client.transport().mapped_reads()->ReadNow(ids.client, reads).ok());
   EXPECT_EQ(std::memcmp(buffer->data(), region->data(), 40000), 0);
   EXPECT_EQ(client.transport().ReadRoom(ids.client), room);
   client.Pump();
@@ -126,8 +126,9 @@ TEST_P(ShmTransportTest, AReadNowHasLandedWhenItReturnsAndNothingFollows) {
   EXPECT_EQ(client.Find(Kind::kDisconnected), nullptr);
   // Outside the exposed memory: as with a posted READ, it ends the connection.
   reads[39].remote_address = remote.address + remote.length - 999;
-  EXPECT_TRUE(absl::IsInvalidArgument(client.transport().ReadNow(ids.client, reads)));
-  EXPECT_TRUE(absl::IsUnavailable(client.transport().ReadNow(ids.client, reads)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(client.transport().mapped_reads()->ReadNow(ids.client, reads)));
+  EXPECT_TRUE(absl::IsUnavailable(client.transport().mapped_reads()->ReadNow(ids.client, reads)));
   EXPECT_TRUE(Until({&server, &client}, [&] {
     return client.Find(Kind::kDisconnected, ids.client) != nullptr &&
            server.Find(Kind::kDisconnected, ids.server) != nullptr;
