@@ -1,24 +1,12 @@
 #include "rdma/verbs/async.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <memory>
-#include <utility>
-
-#include "rdma/verbs/objects.h"
 
 namespace osprey::rdma {
 namespace {
 
 // Events read in one call. More stay in the kernel, and the descriptor stays readable.
 constexpr int kEventsPerCollect = 64;
-
-// Bounds the memory of a process that does not poll during a storm of notices (a flapping port).
-// Device-wide errors come first in any storm, and connections detect their own errors without
-// notices.
-constexpr size_t kNoticesMax = 1024;
 
 uint32_t QueuePairOf(const ibv_async_event& event) {
   switch (event.event_type) {
@@ -38,26 +26,6 @@ uint32_t QueuePairOf(const ibv_async_event& event) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceInbox>> DeviceInbox::Create() {
-  UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!fd.valid()) return VerbsError("eventfd", errno);
-  return std::unique_ptr<DeviceInbox>(new DeviceInbox(std::move(fd)));
-}
-
-void DeviceInbox::Put(const DeviceNotice& notice) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (notices_.size() >= kNoticesMax) return;
-  notices_.push_back(notice);
-  (void)eventfd_write(fd_.get(), 1);
-}
-
-std::vector<DeviceNotice> DeviceInbox::Take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  eventfd_t ignored;
-  (void)eventfd_read(fd_.get(), &ignored);
-  return std::exchange(notices_, {});
-}
-
 void AsyncEvents::Subscribe(DeviceInbox* inbox) {
   const std::lock_guard<std::mutex> lock(mutex_);
   inboxes_.push_back(inbox);
@@ -76,7 +44,8 @@ void AsyncEvents::Collect(ibv_context* device) {
     // The queue pair exists until the event is acknowledged. Afterwards its number may be unused.
     const DeviceNotice notice{device, event.event_type, QueuePairOf(event)};
     ibv_ack_async_event(&event);
-    for (DeviceInbox* inbox : inboxes_) inbox->Put(notice);
+    for (DeviceInbox* inbox : inboxes_)
+      (void)inbox->Put([&] { return absl::StatusOr<DeviceNotice>(notice); });
   }
 }
 

@@ -9,13 +9,11 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rdma/unique_fd.h"
+#include "rdma/inbox.h"
 
 namespace osprey::rdma {
 
@@ -25,23 +23,13 @@ struct DeviceNotice {
   uint32_t queue_pair = 0;  // number, for events of a queue pair; else 0
 };
 
-// Thread-safe.
-class DeviceInbox {
- public:
-  static absl::StatusOr<std::unique_ptr<DeviceInbox>> Create();
+// The notices of one Transport. When full it drops further ones.
+using DeviceInbox = Inbox<DeviceNotice>;
 
-  // Readable while the inbox is not empty.
-  int fd() const { return fd_.get(); }
-  void Put(const DeviceNotice& notice);
-  std::vector<DeviceNotice> Take();
-
- private:
-  explicit DeviceInbox(UniqueFd fd) : fd_(std::move(fd)) {}
-
-  UniqueFd fd_;
-  std::mutex mutex_;
-  std::vector<DeviceNotice> notices_;
-};
+// Bounds the memory of a process that does not poll during a storm of notices (a flapping port).
+// Device-wide errors come first in any storm, and connections detect their own errors without
+// notices.
+inline constexpr size_t kNoticesMax = 1024;
 
 // Thread-safe.
 class AsyncEvents {

@@ -87,7 +87,7 @@ absl::Status VerbsTransport::Initialize() {
   if (absl::Status status = Watch(reaper_->channel()->fd, {Source::Kind::kCm}); !status.ok())
     return status;
 
-  absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create();
+  absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create(kNoticesMax);
   if (!inbox.ok()) return inbox.status();
   inbox_ = *std::move(inbox);
   shared_.async.Subscribe(inbox_.get());
