@@ -2,7 +2,7 @@
 // hour.
 //
 //   ServerClock clock;
-//   clock.NoteActivity(sent, received, server_time);     // for each answer with the server's time
+//   clock.Observe(sent, received, server_time);     // for each answer with the server's time
 //   bounds = clock.During(posted, landed);        // for a READ; unknown: ask the server
 //
 // The server reads its clock between the client's send and receipt, both by the client's clock. So
@@ -49,7 +49,7 @@ class ServerClock {
 
   // Takes an answer that arrived at `received`, to a request sent at `sent` or later, by the
   // client's clock. In between the server's clock read `server_time`. REQUIRES: sent <= received.
-  void NoteActivity(absl::Time sent, absl::Time received, absl::Time server_time) {
+  void Observe(absl::Time sent, absl::Time received, absl::Time server_time) {
     const absl::Duration within = DriftMax(received - sent);
     absl::Duration least = server_time - received - within;
     absl::Duration most = server_time - sent + within;

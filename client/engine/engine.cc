@@ -110,7 +110,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
   if (greeting && link_.connection->state() == Connection::State::kMapping) {
     link_.server_clock.Reset();
     const ServerTerms& terms = link_.connection->terms();
-    link_.server_clock.NoteActivity(terms.asked_at, link_.ReceivedBy(), terms.server_time);
+    link_.server_clock.Observe(terms.asked_at, link_.ReceivedBy(), terms.server_time);
   }
   switch (change) {
     case Connection::Change::kNone:

@@ -62,8 +62,8 @@ void RequestPipeline::AskTime(absl::Time now, bool scans_want_it) {
 void RequestPipeline::SendRequests(absl::Time now) {
   while (link_.transport->SendRoom(link_.connection->id()) > 0) {
     BatchRequests();
-    const bool tells = GatherHits(now);
-    const bool reports = GatherReport(now);
+    const bool tells = AppendHits(now);
+    const bool reports = AppendReport(now);
     if (batch_->empty()) return;
     const absl::Status status =
         link_.transport->Send(link_.connection->id(), {batch_->Finish(link_.session.id())});
@@ -97,7 +97,7 @@ void RequestPipeline::BatchRequests() {
 
 // Samples of hits go along with requests, if all of them fit. Without requests they go alone, but
 // rarely. Returns true if they are in the frame.
-bool RequestPipeline::GatherHits(absl::Time now) {
+bool RequestPipeline::AppendHits(absl::Time now) {
   static_assert(AccessSampler::kNotesMax <= rdma::kHintsMax);
   const absl::Span<const uint64_t> notes = link_.sampler.notes();
   const bool is_time = now - told_at_ >= kTellEvery();
@@ -115,7 +115,7 @@ bool RequestPipeline::GatherHits(absl::Time now) {
 }
 
 // Likewise the report of GETs, if the server requests it.
-bool RequestPipeline::GatherReport(absl::Time now) {
+bool RequestPipeline::AppendReport(absl::Time now) {
   if (!link_.report.IsDue(now)) return false;
   const rdma::Message<rdma::ReportBody> message(rdma::Opcode::kReport, link_.session.id(), 0,
                                                 link_.report.Next(), 0);
@@ -221,9 +221,8 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
         Hostile(absl::StrCat("a reply to request ", header->sequence, " of session ",
                              header->session, ", which waits for none")));
   }
-  link_.server_clock.NoteActivity(
-      link_.session.SentAt(header->sequence), link_.ReceivedBy(),
-      absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
+  link_.server_clock.Observe(link_.session.SentAt(header->sequence), link_.ReceivedBy(),
+                             absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
   Operation* operation = link_.session.Waiting(header->sequence);
   link_.session.Remove(header->sequence);
   if (operation == nullptr) return;  // abandoned at its deadline

@@ -53,8 +53,8 @@ class RequestPipeline : public Exposer {
   }
   void SendRequests(absl::Time now);
   void BatchRequests();
-  bool GatherHits(absl::Time now);
-  bool GatherReport(absl::Time now);
+  bool AppendHits(absl::Time now);
+  bool AppendReport(absl::Time now);
   bool AppendRequest(Operation& operation, uint64_t& next_sequence);
   void SentRequest(Operation& operation);
   void OnReply(rdma::Bytes frame, absl::Time now);

@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<CmConnection>> CmConnection::Create() {
 CmConnection::~CmConnection() {
   Disconnect();
   endpoint_.reset();
-  reaper_.Migrate(std::move(id_));
-  reaper_.Migrate(std::move(listener_));
+  reaper_.DestroyLater(std::move(id_));
+  reaper_.DestroyLater(std::move(listener_));
 }
 
 absl::StatusOr<CmEvent> CmConnection::Next(absl::Time deadline) {
@@ -156,7 +156,7 @@ absl::Status CmConnection::Accept(const VerbsDevices& devices, uint64_t seed, ab
       std::memcpy(&told, event->private_data, sizeof(told));
     if (told != seed) {
       (void)rdma_reject(id.get(), nullptr, 0);
-      reaper_.Migrate(std::move(id));
+      reaper_.DestroyLater(std::move(id));
       continue;
     }
     id_ = std::move(id);

@@ -1,8 +1,8 @@
 // Closes descriptors that peers have sent, away from the threads that poll.
 //
 // A peer can make close() block for as long as it likes. A TCP socket with SO_LINGER waits for its
-// unsent data, a FUSE file for its daemon, a Unix socket for what lies unread in it. A process that receives descriptors therefore cannot close them, nor the socket, on a thread that others
-// wait for.
+// unsent data, a FUSE file for its daemon, a Unix socket for what lies unread in it. So a process
+// that receives descriptors must not close them, nor the socket, on a thread that others wait for.
 //
 //   SlowCloser ── CloserLane of uid 1000 ── thread, while there is something to close
 //              └─ CloserLane of uid 1001 ── thread

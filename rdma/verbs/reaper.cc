@@ -48,7 +48,7 @@ size_t CmReaper::waiting() const {
   return state_->ids.size();
 }
 
-void CmReaper::Migrate(CmId id) {
+void CmReaper::DestroyLater(CmId id) {
   if (id == nullptr) return;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);

@@ -49,7 +49,7 @@ class CmReaper {
   // REQUIRES: `id` is of this channel, or null, and has no queue pair any more. Never blocks, and
   // takes an id even if has_room() is false: existing ids must end. Check has_room() before making
   // a new id.
-  void Migrate(CmId id);
+  void DestroyLater(CmId id);
   bool has_room() const { return waiting() < kWaitingMax; }
   // Ids handed over and not destroyed yet.
   size_t waiting() const;

@@ -227,7 +227,7 @@ void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
   // destroyed here, quickly. All its fetched events have been acknowledged.
-  if (reaper_->has_room()) reaper_->Migrate(std::move(id));
+  if (reaper_->has_room()) reaper_->DestroyLater(std::move(id));
 }
 
 ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {

@@ -139,7 +139,7 @@ void VerbsTransport::End(VerbsConnection& connection) {
     pending_.back().event.cookie = connection.link->PopBatch();
   }
   // The kernel may take long.
-  reaper_->Migrate(std::move(connection.cm_id));
+  reaper_->DestroyLater(std::move(connection.cm_id));
   SetState(connection, State::kEnded);
   Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
 }

@@ -157,7 +157,7 @@ VerbsTransport::~VerbsTransport() {
       (void)rdma_disconnect(connection.cm_id.get());  // notifies the peer
       connection.link->TakeQueuePair().reset();       // ends posted work
     }
-    reaper_->Migrate(std::move(connection.cm_id));
+    reaper_->DestroyLater(std::move(connection.cm_id));
   });
   // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
   // them, nor for requests that were never accepted, so it does not wait.

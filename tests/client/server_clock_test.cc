@@ -33,7 +33,7 @@ void ExpectTrue(const ServerClock& clock, const Truth& truth, absl::Time at) {
 TEST(ServerClockTest, HasNoTimeBeforeTheFirstReply) {
   ServerClock clock;
   EXPECT_EQ(clock.At(kStart), std::nullopt);
-  clock.NoteActivity(kStart, kStart, kStart);
+  clock.Observe(kStart, kStart, kStart);
   EXPECT_NE(clock.At(kStart), std::nullopt);
   clock.Reset();
   EXPECT_EQ(clock.At(kStart), std::nullopt);
@@ -43,8 +43,8 @@ TEST(ServerClockTest, AnHourBetweenTheClocksMakesNoDifference) {
   for (const absl::Duration offset : {-absl::Hours(1), absl::ZeroDuration(), absl::Hours(1)}) {
     ServerClock clock;
     const Truth truth{offset};
-    clock.NoteActivity(kStart, kStart + absl::Microseconds(50),
-                       truth.At(kStart + absl::Microseconds(10)));
+    clock.Observe(kStart, kStart + absl::Microseconds(50),
+                  truth.At(kStart + absl::Microseconds(10)));
     const absl::Time now = kStart + absl::Microseconds(60);
     ExpectTrue(clock, truth, now);
     // As wide as the round trip, and a little for the drift.
@@ -56,8 +56,8 @@ TEST(ServerClockTest, WhereverInTheRoundTripTheServerLookedItsTimeIsWithinTheBou
   const Truth truth{absl::Minutes(7)};
   for (const int64_t micros : {0, 1, 25, 49, 50}) {
     ServerClock clock;
-    clock.NoteActivity(kStart, kStart + absl::Microseconds(50),
-                       truth.At(kStart + absl::Microseconds(micros)));
+    clock.Observe(kStart, kStart + absl::Microseconds(50),
+                  truth.At(kStart + absl::Microseconds(micros)));
     ExpectTrue(clock, truth, kStart + absl::Microseconds(50));
     ExpectTrue(clock, truth, kStart + absl::Seconds(9));
     ExpectTrue(clock, truth, kStart - absl::Seconds(1));  // of a READ posted before the answer
@@ -66,7 +66,7 @@ TEST(ServerClockTest, WhereverInTheRoundTripTheServerLookedItsTimeIsWithinTheBou
 
 TEST(ServerClockTest, TheErrorGrowsWithTimeUntilTheEstimateIsNotUsed) {
   ServerClock clock;
-  clock.NoteActivity(kStart, kStart, kStart);
+  clock.Observe(kStart, kStart, kStart);
   const auto width = [&](absl::Time at) { return clock.At(at)->latest - clock.At(at)->earliest; };
   EXPECT_LT(width(kStart), absl::Microseconds(1));
   EXPECT_GE(width(kStart + absl::Seconds(1)), absl::Milliseconds(2));
@@ -80,7 +80,7 @@ TEST(ServerClockTest, ClocksThatRunApartWithinTheBoundStayWithinTheBounds) {
     const Truth truth{absl::Seconds(3), gain_ppm};
     ServerClock clock;
     for (absl::Time now = kStart; now < kStart + absl::Minutes(2); now += absl::Seconds(7)) {
-      clock.NoteActivity(now, now + absl::Microseconds(40), truth.At(now + absl::Microseconds(33)));
+      clock.Observe(now, now + absl::Microseconds(40), truth.At(now + absl::Microseconds(33)));
       for (int seconds = 0; seconds <= 10; ++seconds)
         ExpectTrue(clock, truth, now + absl::Seconds(seconds));
     }
@@ -90,11 +90,11 @@ TEST(ServerClockTest, ClocksThatRunApartWithinTheBoundStayWithinTheBounds) {
 TEST(ServerClockTest, ASlowAnswerDoesNotSpoilAGoodEstimate) {
   const Truth truth{-absl::Hours(2)};
   ServerClock clock;
-  clock.NoteActivity(kStart, kStart + absl::Microseconds(20), truth.At(kStart));
+  clock.Observe(kStart, kStart + absl::Microseconds(20), truth.At(kStart));
   // Sent, then this process was stopped for half a second.
   const absl::Time later = kStart + absl::Milliseconds(600);
-  clock.NoteActivity(kStart + absl::Milliseconds(100), later,
-                     truth.At(kStart + absl::Milliseconds(101)));
+  clock.Observe(kStart + absl::Milliseconds(100), later,
+                truth.At(kStart + absl::Milliseconds(101)));
   ExpectTrue(clock, truth, later);
   EXPECT_LT(clock.At(later)->latest - clock.At(later)->earliest, absl::Milliseconds(2));
   // And the slow answer has renewed it.
@@ -103,18 +103,18 @@ TEST(ServerClockTest, ASlowAnswerDoesNotSpoilAGoodEstimate) {
 
 TEST(ServerClockTest, WhenAClockJumpsOnlyTheLastAnswerCounts) {
   ServerClock clock;
-  clock.NoteActivity(kStart, kStart + absl::Microseconds(20), kStart);
+  clock.Observe(kStart, kStart + absl::Microseconds(20), kStart);
   const Truth after{absl::Seconds(30)};  // a virtual machine was stopped, and its clock with it
   const absl::Time now = kStart + absl::Seconds(1);
-  clock.NoteActivity(now, now + absl::Microseconds(20), after.At(now));
+  clock.Observe(now, now + absl::Microseconds(20), after.At(now));
   ExpectTrue(clock, after, now + absl::Microseconds(20));
 }
 
 TEST(ServerClockTest, NoTimeThatAServerNamesDoesHarm) {
   for (const int64_t nanos : {INT64_MIN, int64_t{-1}, int64_t{0}, INT64_MAX}) {
     ServerClock clock;
-    clock.NoteActivity(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(nanos));
-    clock.NoteActivity(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(-(nanos / 2)));
+    clock.Observe(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(nanos));
+    clock.Observe(kStart, kStart + absl::Seconds(1), absl::FromUnixNanos(-(nanos / 2)));
     const std::optional<ServerClock::Bounds> bounds = clock.At(kStart + absl::Seconds(2));
     ASSERT_TRUE(bounds.has_value());
     EXPECT_LE(bounds->earliest, bounds->latest);
@@ -137,7 +137,7 @@ TEST(ServerClockTest, AnyAnswersOfHonestClocksKeepTheTruthWithinTheBounds) {
       const absl::Time sent = now;
       const absl::Time looked = sent + micros(run % 2 == 0 ? 30 : 300000);
       now = looked + micros(run % 3 == 0 ? 30 : 300000);
-      clock.NoteActivity(sent, now, truth.At(looked));
+      clock.Observe(sent, now, truth.At(looked));
       ExpectTrue(clock, truth, now);
       ExpectTrue(clock, truth, sent);
       now += micros(9000000);

@@ -94,7 +94,7 @@ int CmReaperTest::threads_at_first_ = 0;
 
 TEST_F(CmReaperTest, IdsAreDestroyedInTheirOrderOnAThreadOfTheReapersOwn) {
   CmReaper reaper(nullptr, Destroy);
-  for (size_t i = 0; i < 100; ++i) reaper.Migrate(Id(i));
+  for (size_t i = 0; i < 100; ++i) reaper.DestroyLater(Id(i));
   kernel_.AwaitDestroyed(100);
   EXPECT_EQ(kernel_.destroyed, FirstIds(100));
   EXPECT_NE(kernel_.thread, std::this_thread::get_id());
@@ -104,12 +104,12 @@ TEST_F(CmReaperTest, AThreadIsStartedWhenTheFirstIdComesAndNotBefore) {
   AwaitThreadsOfEarlierTests();
   const int before = Threads();
   CmReaper reaper(nullptr, Destroy);
-  reaper.Migrate(nullptr);
+  reaper.DestroyLater(nullptr);
   EXPECT_EQ(Threads(), before);
-  reaper.Migrate(Id(0));
+  reaper.DestroyLater(Id(0));
   kernel_.AwaitDestroyed(1);
   EXPECT_EQ(Threads(), before + 1);
-  reaper.Migrate(Id(1));
+  reaper.DestroyLater(Id(1));
   kernel_.AwaitDestroyed(2);
   EXPECT_EQ(Threads(), before + 1);
 }
@@ -117,9 +117,9 @@ TEST_F(CmReaperTest, AThreadIsStartedWhenTheFirstIdComesAndNotBefore) {
 TEST_F(CmReaperTest, HandingOverDoesNotWaitForAnIdThatIsStuckAndNoneIsRefused) {
   CmReaper reaper(nullptr, Destroy);
   kernel_.SetStuck(true);
-  for (size_t i = 0; i < CmReaper::kWaitingMax - 1; ++i) reaper.Migrate(Id(i));
+  for (size_t i = 0; i < CmReaper::kWaitingMax - 1; ++i) reaper.DestroyLater(Id(i));
   EXPECT_TRUE(reaper.has_room());
-  for (size_t i = CmReaper::kWaitingMax - 1; i < ids_.size(); ++i) reaper.Migrate(Id(i));
+  for (size_t i = CmReaper::kWaitingMax - 1; i < ids_.size(); ++i) reaper.DestroyLater(Id(i));
   EXPECT_FALSE(reaper.has_room());
   EXPECT_EQ(reaper.waiting(), ids_.size());
   kernel_.SetStuck(false);
@@ -130,7 +130,7 @@ TEST_F(CmReaperTest, HandingOverDoesNotWaitForAnIdThatIsStuckAndNoneIsRefused) {
 TEST_F(CmReaperTest, ItsEndWaitsForTheIdsHandedOver) {
   {
     CmReaper reaper(nullptr, Destroy);
-    for (size_t i = 0; i < 100; ++i) reaper.Migrate(Id(i));
+    for (size_t i = 0; i < 100; ++i) reaper.DestroyLater(Id(i));
   }
   EXPECT_EQ(kernel_.destroyed.size(), 100u);
 }
@@ -140,8 +140,8 @@ TEST_F(CmReaperTest, AStuckIdDoesNotHoldUpTheEndAndIsDestroyedAllTheSame) {
   const auto began = std::chrono::steady_clock::now();
   {
     CmReaper reaper(nullptr, Destroy, std::chrono::milliseconds(20));
-    reaper.Migrate(Id(0));
-    reaper.Migrate(Id(1));
+    reaper.DestroyLater(Id(0));
+    reaper.DestroyLater(Id(1));
     kernel_.AwaitInDestroy();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
