@@ -120,7 +120,10 @@ def main(path, uri):
     library.osprey_options_set_connect_timeout_us(options, c_int64(50000))
     fails(504, Client, library, "shm:///nowhere/osprey", options)
     library.osprey_options_free(options)
-    client = Client(library, uri)
+    options = c_void_p(library.osprey_options_new())
+    library.osprey_options_set_deadline_us(options, c_int64(30000000))  # for 30 MiB on a slow machine
+    client = Client(library, uri, options)
+    library.osprey_options_free(options)
     binary = bytes(range(256))
     client.put(b"planet", binary)
     assert client.get(b"planet") == binary
@@ -132,7 +135,7 @@ def main(path, uri):
 
     # A value for which this process has no memory is an error number, not the end of the process.
     length = 30 << 20
-    client.put(b"long", bytes(length), deadline_us=30000000)
+    client.put(b"long", bytes(length))
     with open("/proc/self/statm", encoding="ascii") as file:
         in_use = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + length // 2, resource.RLIM_INFINITY))
