@@ -51,14 +51,14 @@ class DirectoryCache {
     uint64_t offset = 0;      // 0: the map does not know
     uint32_t generation = 0;  // 0: likewise; refresh
   };
-  // As far as this map knows. REQUIRES: ready().
+  // As far as the pages that were READ tell. REQUIRES: ready().
   Window WindowOf(KeyHash hash) const {
     const absl::optional<Segment> segment = SegmentOf(hash);
     if (!segment.has_value()) return {};
     return {segment->offset + hash.home() * kLineBytes, segment->entry.generation};
   }
-  // Where the key's home line is; 0: this map does not know. For a cache of hints to file what it
-  // knows of a key: whoever believes anything asks a Lookup. REQUIRES: ready().
+  // Where the key's home line is; 0: the map does not have it. A cache of hints uses it as the key's
+  // number; it proves nothing, and only a Lookup may rely on a line. REQUIRES: ready().
   uint64_t HomeOf(KeyHash hash) const { return WindowOf(hash).offset; }
 
  private:

@@ -19,8 +19,8 @@ inline constexpr uint32_t kShmMemoriesMax = 16;
 struct ShmDomainOptions {
   // What this side claims to speak. Only tests speak another.
   uint16_t protocol_version = kProtocolVersion;
-  // Of the socket: who may write to it may connect. (The lock's file beside it is its owner's
-  // alone.)
+  // Of the socket: a user that may write to it may connect. (Only its owner may open the lock's file
+  // beside it.)
   mode_t socket_mode = 0600;
   // Memories that the peer of a connection may have exposed at a time: 1 to kShmMemoriesMax. Each is
   // an open file of this process. The handshake says it to the peer.

@@ -21,7 +21,7 @@ namespace {
 constexpr mode_t kLockMode = 0600;
 // Connections that the kernel keeps until they are accepted; it cuts this to net.core.somaxconn.
 constexpr int kBacklog = 4096;
-// The lock's file may be deleted and made anew between open and lock; not for ever.
+// The lock's file may be deleted and created again between open and lock, but not for ever.
 constexpr int kLockAttemptsMax = 8;
 
 absl::Status PathError(absl::string_view call, const std::string& path, int error) {
@@ -134,8 +134,8 @@ absl::Status ShmListener::RemoveStaleSocket() const {
     return errno == ENOENT ? absl::OkStatus() : PathError("stat", path_, errno);
   }
   if (!S_ISSOCK(info.st_mode)) return NotOurs(path_, "a socket");
-  // Whoever listens there without holding the lock (another program, or a server whose lock was
-  // deleted) answers.
+  // A process that listens there without the lock answers: another program, or a server whose lock
+  // was deleted.
   absl::StatusOr<UniqueFd> probe = NewSocket();
   if (!probe.ok()) return probe.status();
   const int error = ConnectSocket(probe->get(), *SocketAddress(path_));
@@ -156,7 +156,7 @@ absl::Status ShmListener::Bind(mode_t socket_mode) {
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0) socket_inode_ = info.st_ino;
   newcomers_take_descriptors_ = !SetTakesDescriptors(fd->get(), false);
-  // Whatever the umask is. Nobody can connect before listen.
+  // Whatever the umask is. No peer can connect before listen.
   if (chmod(path_.c_str(), socket_mode) != 0) return PathError("set the mode of", path_, errno);
   if (listen(fd->get(), kBacklog) != 0) return PathError("listen at", path_, errno);
   socket_ = *std::move(fd);

@@ -64,7 +64,7 @@ struct ShmLife {
   UniqueFd page;  // sealed so that peers can only read it: may be given away
 };
 
-// Not thread-safe. Destroying it removes the socket's file, unless somebody else has put another
+// Not thread-safe. Destroying it removes the socket's file, unless another process has put another
 // there, and frees the path; the lock's file stays.
 class ShmListener {
  public:

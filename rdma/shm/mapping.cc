@@ -40,7 +40,7 @@ absl::StatusOr<Mapping> Map(int fd, uint64_t bytes, int protection) {
 template <typename Word>
 Word LoadAcquire(const std::byte* from) {
   static_assert(std::atomic_ref<Word>::is_always_lock_free);
-  // atomic_ref wants a mutable object; a lock-free load does not write.
+  // atomic_ref requires a mutable object; a lock-free load does not write.
   Word& word = *const_cast<Word*>(reinterpret_cast<const Word*>(from));
   return std::atomic_ref<Word>(word).load(std::memory_order_acquire);
 }

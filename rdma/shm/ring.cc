@@ -30,7 +30,7 @@ bool TakeFlag(std::byte* ring, size_t offset) {
 
 }  // namespace
 
-// What was told here is kept, so that Push, next, holds to it whatever the peer stores meanwhile.
+// The result is kept: the next Push relies on it, whatever the peer stores meanwhile.
 uint32_t RingProducer::Room() {
   // Pairs with the store in RingConsumer::Release.
   return SeeHead(Word(ring_, kHead).load(std::memory_order_acquire))

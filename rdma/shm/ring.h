@@ -8,7 +8,7 @@
 //      128 + slot_bytes             slot 1 …
 //
 // Each side keeps its own counter and slot index privately and never reads them back: what the peer
-// writes into shared memory can confuse nobody but the peer. The peer's counter and the lengths of
+// writes into shared memory affects only the peer. The peer's counter and the lengths of
 // frames are hostile: each is loaded once and checked before it is used. A ring that fails a check
 // is broken for good.
 //

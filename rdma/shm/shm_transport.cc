@@ -24,8 +24,8 @@ constexpr uint32_t kPollsPerSocketCheck = 64;
 // Frames delivered by one Poll, and of one connection within it so that the others have their turn.
 constexpr size_t kFramesPerPollMax = 64;
 constexpr size_t kFramesPerConnectionMax = 16;
-// A chain's READs are prefetched so many at a time, up to so many bytes each, so that their cache
-// misses overlap and nothing is gone again when it is copied.
+// READs of a chain that are prefetched together, and bytes of each. Their cache misses overlap, and
+// the cache still holds the bytes when they are copied.
 constexpr size_t kPrefetchedMax = 32;
 constexpr size_t kPrefetchBytesMax = 256;
 constexpr size_t kCacheLineBytes = 64;
@@ -132,15 +132,14 @@ absl::Status NotConnected() {
 //
 // Why one load of the word `alive` after the copies suffices. A successor accepts clients, and
 // acknowledges writes, only while it holds the lock of the path (ShmListener::Open). The kernel
-// releases the predecessor's lock with the last of its files, after every thread of it has left its
-// address space, and a thread changes the futexes that it holds before it does that. So the word
+// releases the predecessor's lock with the last of its files. By then every thread of it has left
+// its address space, and a thread changes the futexes that it holds before it leaves. So the word
 // changes before a successor acknowledges its first write. Suppose the load below returns the old
-// value. All loads of CopyShared are acquire loads, so they were done before this one, and this one
-// came before the kernel's store in the order of that word. So when the copy was done, everything
-// acknowledged to anyone was acknowledged by the server whose region was copied. Had a write been
-// acknowledged by a successor before the caller began its GET, the kernel's store would have
-// happened before this load (through whatever told the caller), and coherence would have made this
-// load see it.
+// value. All loads of CopyShared are acquire loads, so they were done before this one. This one came
+// before the kernel's store in the order of that word. So when the copy was done, every write that
+// was acknowledged to any client was acknowledged by the server whose region was copied. Suppose a
+// successor had acknowledged a write before the caller began its GET. Then the kernel's store would
+// have happened before this load, and coherence would have made this load see it.
 absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest> reads) {
   const bool is_of_client = connection.is_server();
   if (is_of_client ? !ReadAll(connection, reads) : !CopyAll(connection, reads))
@@ -241,7 +240,7 @@ void ShmTransport::SendDueWakes() {
 }
 
 bool ShmTransport::SocketsAreDue() {
-  // Somebody is being connected: that goes over the sockets, and is worth a system call a Poll.
+  // While a connection is being made, packets come over sockets: worth a system call a Poll.
   if (!sockets_due_ && connecting_ == 0 && ++polls_since_sockets_ < kPollsPerSocketCheck)
     return false;
   polls_since_sockets_ = 0;
@@ -253,8 +252,8 @@ size_t ShmTransport::Poll(absl::Span<Event> events) {
   frame_buffers_used_ = 0;
   if (!wakes_due_.empty()) SendDueWakes();
   if (SocketsAreDue()) CheckSockets();
-  // Half of the room is the frames': each READ that ends may be followed by another at once, so
-  // that there is no end to them while large values are fetched.
+  // Half of the events are reserved for frames: while large values are fetched, each READ that ends
+  // may be followed by another at once.
   const size_t frames_room = receiving_.empty() ? 0 : events.size() / 2;
   size_t count = DeliverQueued(events.first(events.size() - frames_room), 0);
   count = DeliverFrames(events, count);

@@ -75,7 +75,7 @@ struct ShmPeerMemory {
 struct ShmExposed {
   uint64_t serial = 0;  // of the ShmMemory
   RemoteMemory remote;
-  bool withdrawn = false;  // the peer is still to be told: its socket was full
+  bool withdrawn = false;  // the packet to the peer is still due: its socket was full
 };
 
 // A connection that asks, on its way from one Transport to another.
@@ -238,7 +238,7 @@ class ShmTransport final : public Transport, private MappedReads {
   std::vector<ShmConnection*> receiving_;  // kConnected and kDraining: whose rings are looked at
   size_t receive_next_ = 0;                // where the next Poll begins in receiving_
   size_t connecting_ = 0;                  // connections in kConnecting and kRequested
-  std::vector<ConnectionId> wakes_due_;    // to peers who sleep: the kernel did not take them yet
+  std::vector<ConnectionId> wakes_due_;    // to sleeping peers: the kernel did not take them yet
   UnreadRings unread_rings_;               // of connections that we ended
   EventQueue queue_;
   std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;

@@ -17,9 +17,9 @@
 // Only memfds are accepted as descriptors. To close any other kind of file may block for as long as
 // its sender likes (rdma/shm/slow_closer.h).
 //
-// Wake-ups go this way and not through eventfds: an eventfd is one open file shared by both ends,
-// so a hostile peer could clear its O_NONBLOCK and let our next write block for ever. A socket's
-// flags are the end's own.
+// Wake-ups go this way and not through eventfds. An eventfd is one open file, shared by both ends: a
+// hostile peer could clear its O_NONBLOCK and let our next write block for ever. Each end of a
+// socket has flags of its own.
 
 #ifndef OSPREY_RDMA_SHM_SOCKET_H_
 #define OSPREY_RDMA_SHM_SOCKET_H_

@@ -1,6 +1,6 @@
 // Looks at a running server from beside its pollers, for the metrics: what each of them reported at
-// the end of its last turn (pollers.h), its heartbeat, and the tables. It waits for no poller: a
-// partition whose lock is not to be had for some milliseconds is told as it was the last time.
+// the end of its last turn (pollers.h), its heartbeat, and the tables. It waits for no poller: if a
+// partition's lock is not free for some milliseconds, its last figures are reported again.
 
 #ifndef OSPREY_SERVER_MONITORING_MONITOR_H_
 #define OSPREY_SERVER_MONITORING_MONITOR_H_

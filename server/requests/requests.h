@@ -26,7 +26,7 @@ inline rdma::FrameBytes AsFrameBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// How long the space of a value stays as it is for a reader that was told its slot (R6): the
+// How long the space of a value stays as it is for a reader that was sent its slot (R6): the
 // default deadline of a client's operation (1 s) twice, and as long as it takes to READ it over a
 // slow line. A reader that comes later finds its READ torn or the item dead, and asks again.
 inline constexpr absl::Duration kGetLease() { return absl::Seconds(2); }
@@ -100,8 +100,8 @@ Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t d
 // The key is in use: it stays longer where cold keys make room. OK: version and expiry.
 Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request);
 
-// The key that a request is about, if it is well-formed and one of those above that are executed on
-// the table of that key and need nothing else; empty for all others.
+// The key of a request above that is executed on the table of that key and needs nothing else.
+// Empty for all others, and if it is malformed.
 absl::string_view BatchedBy(rdma::FrameBytes frame);
 
 Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);

@@ -1,5 +1,5 @@
-// competitor_probe: asks a Redis or memcached server, as it is told on standard input, and says how long
-// it took.
+// competitor_probe: sends requests to a Redis or memcached server, as standard input says, and prints
+// how long they took.
 //
 //   competitor_probe --protocol=redis|memcached --address=tcp://IP:PORT|unix://PATH [--nospin]
 //               [--connections=N]

@@ -1,5 +1,5 @@
 // native_probe: GETs in batches of a kvserver on this host, lookups in a hash table of this very
-// process, and bare copies of as many bytes, as it is told on standard input
+// process, and bare copies of as many bytes. Standard input has the commands
 // (tools/bench.d/probe.h).
 //
 //   native_probe --server=shm://PATH

@@ -8,18 +8,18 @@ import dataclasses
 import math
 
 # READs a second by their bytes, of one 100 Gb/s NIC (one port, many queue pairs, RC): an assumption. They come from a list of others'
-# measurements that does not name the card. They are cautious: they are a quarter of what the vendor's manual says of its 200 Gb/s card,
-# "215 million messages per second" (NVIDIA, ConnectX-6 Ethernet Adapter Cards User Manual, Introduction).
+# measurements that does not name the card. They are cautious: a quarter of what the vendor's manual says of its 200 Gb/s card, "215 million
+# messages per second" (NVIDIA, ConnectX-6 Ethernet Adapter Cards User Manual, Introduction).
 PUBLISHED_READ_RATES = {8: 51e6, 72: 47e6, 136: 39e6, 264: 29e6, 392: 23e6}
 
-# What fits these within 2 %: the NIC's pipeline takes a message each 19.6 ns at best (51 M/s), and else 16 ns and
-# 0.07 ns a byte (which is 14.3 GB/s).
+# A model that fits these within 2 %. The NIC's pipeline takes a message each 19.6 ns at best (51 M/s). A longer one takes
+# 16 ns and 0.07 ns a byte (14.3 GB/s).
 MESSAGE_NS_MIN = 19.6
 MESSAGE_NS_FIXED = 16.0
 NS_PER_BYTE = 0.07
 
-# A READ's response on RoCE v2 (InfiniBand spec, Annex A17): preamble and gap 20, Ethernet 14 and 4, IPv4 20, UDP 8,
-# BTH 12, AETH 4, ICRC 4, for each packet of at most one MTU.
+# A READ's response on RoCE v2 (InfiniBand spec, Annex A17), for each packet of at most one MTU: preamble and gap 20,
+# Ethernet 14 and 4, IPv4 20, UDP 8, BTH 12, AETH 4, ICRC 4.
 WIRE_OVERHEAD_BYTES = 86
 MTU_BYTES = 4096
 

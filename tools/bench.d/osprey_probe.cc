@@ -1,5 +1,5 @@
-// osprey_probe: does one thing after the other to a server, as it is told on standard input, and
-// says how long it took.
+// osprey_probe: executes the commands on standard input on a server, one after the other, and prints
+// how long they took.
 //
 //   osprey_probe --server=URI [--wait=spin|adaptive|event]
 //
@@ -305,7 +305,7 @@ class Probe {
       }
       for (uint64_t i = 0; left > 0 && failure_.ok(); ++i)
         crowd_[(next + i % std::min(together, connections_)) % connections_]->Poll();
-      if (!failure_.ok()) crowd_.clear();  // nobody is to answer to `left` any more
+      if (!failure_.ok()) crowd_.clear();  // no callback may change `left` any more
       next += together;
       done += together;
     }

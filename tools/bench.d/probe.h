@@ -1,9 +1,9 @@
-// What the programs that tools/bench measures with have in common: they stay connected, are told on
-// standard input what to do, a line each, and print what they measured, one JSON object a line:
+// What the programs that tools/bench measures with have in common. They stay connected, read one
+// command a line on standard input, and print what they measured, one JSON object a line:
 //
 //   get keys=i count=2000          {"count":2000,"p50_us":28.1, …}
 //
-// So whoever drives them can take turns between them and others, without a process's start between.
+// So a script can alternate between them and others, without starting a process in between.
 //
 // Thread rule: one thread.
 
@@ -32,10 +32,10 @@ class Request {
   static absl::StatusOr<Request> Parse(absl::string_view line);
 
   const std::string& what() const { return what_; }
-  // `fallback` where it is not given. What cannot be is told by error() once all are read.
+  // `fallback` where it is not given. error() reports what is out of range, once all are read.
   uint64_t Number(const std::string& name, uint64_t fallback, uint64_t most);
   std::string Text(const std::string& name, absl::string_view fallback);
-  // Not OK: a value out of range, or a name that nobody asked for.
+  // Not OK: a value out of range, or a name that was not read.
   absl::Status error() const;
 
  private:

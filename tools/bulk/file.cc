@@ -134,7 +134,7 @@ absl::Status ExportFile::WriteNow(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) {
-      // A pipe that nobody reads must not hold up who wants to end.
+      // A pipe without a reader must not delay an interrupted program.
       if (is_stdout() && Interrupted()) return absl::CancelledError("interrupted");
       continue;
     }

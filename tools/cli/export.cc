@@ -168,7 +168,7 @@ class Export {
   // Whether a state of this export is on the disk; the newest, if there is room for it.
   bool CanBeResumed() {
     if (file_.is_damaged()) return false;
-    // What follows the last page takes the room that the state needs.
+    // What follows the last page takes the disk space that the state needs.
     if (!state_.cursor.empty() && file_.Truncate(state_.bytes).ok() &&
         file_.SaveState(state_).ok()) {
       return true;

@@ -21,7 +21,7 @@ CHUNK_BYTES = 64 * 1024
 CONSOLE_TAIL_LINES = 60  # shown when a guest dies unasked; room for a panic
 
 # Told to the kernel: the TSC is the clock, for every other clock costs an exit from emulated code; no
-# mitigations and self-tests, which protect nobody here and cost time; no check at boot that the timer's interrupts
+# mitigations and self-tests, which protect nothing here and cost time; no check at boot that the timer's interrupts
 # come, which takes a busy host's delay for a broken timer and panics; libraries at the same addresses in each process,
 # for QEMU keeps what it has translated by virtual address, and starting a process is mostly translation; a panic ends
 # the guest (with -no-reboot).
@@ -154,7 +154,7 @@ class Guest:
                    "-kernel", str(settings.kernel), "-initrd", str(settings.initramfs),
                    "-append", self._kernel_arguments(pass_stdin),
                    "-device", "virtio-rng-pci",
-                   # Files are created with the rights of whoever runs this; remap: several file systems, one tree.
+                   # Files are created with the rights of the user that runs this; remap: several file systems, one tree.
                    "-fsdev", "local,id=host,path=/,security_model=none,multidevs=remap",
                    "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
                    "-chardev", f"socket,id=console,fd={ends['console'].fileno()}", "-serial", "chardev:console",

@@ -194,7 +194,7 @@ def flagfile(program, head):
         if name in ("help", "version", "flagfile"):
             continue
         default = default_of(description)
-        # A default that is not a value ("none: who …") leaves it to the reader.
+        # A default that is not a value ("none: …") gives no example.
         example = default if re.fullmatch(r"[^ ]+", default) and value else ""
         told = f"{value}: {description}" if value and "|" in value else description
         text += "\n" + "".join(f"# {line}\n" for line in wrapped(told, 110))

@@ -35,7 +35,7 @@ def text_element(column, baseline, text, color, bold):
     text = text.strip()
     if not text:
         return ""
-    # The length is told, so that columns meet whatever font there is.
+    # With textLength columns meet whatever font there is.
     x, length = MARGIN + (column + blank) * CELL_WIDTH, len(text) * CELL_WIDTH
     look = (f' fill="{color}"' if color != FOREGROUND else "") + (' font-weight="bold"' if bold else "")
     return (f'<text x="{x:.1f}" y="{baseline:.1f}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'

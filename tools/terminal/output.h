@@ -65,7 +65,7 @@ class Output {
   // Behind the results of a scan, each printed by itself: how many, for people, and `json`.
   void End(uint64_t keys, const Json& json);
   // A stored value. Plain: exactly its bytes. `ttl`: what is left of its time to live, if it has
-  // one. People are told of all that behind it, if it is known what it cost.
+  // one. The human-readable form adds these, and the READs if their number is known.
   void Value(absl::string_view key, absl::string_view bytes, uint64_t version,
              absl::Duration ttl = absl::InfiniteDuration());
   // A table of names and values. Plain: lines name=value. In JSON, whole numbers are numbers.
@@ -80,7 +80,7 @@ class Output {
 
   // "kvcli: WHAT: MESSAGE; FIX" on one line. `fix` may be empty.
   void Error(absl::string_view what, const absl::Status& status, absl::string_view fix);
-  // As Error, of one result among several: in JSON it is told there.
+  // As Error, of one result among several: in JSON it is part of that result.
   void PartError(absl::string_view what, const absl::Status& status, absl::string_view fix);
 
   // False once something could not be written (a full disk).
@@ -99,8 +99,8 @@ class Output {
 // Adds `bytes` as the field `name`, and the field that tells their encoding.
 void SetBytes(Json& json, const std::string& name, absl::string_view bytes);
 
-// What people are told of a stored value: "6 bytes, version 7, expires in 3.000 s"; nothing of
-// its life if that has no end.
+// The human-readable form of a stored value: "6 bytes, version 7, expires in 3.000 s"; without the
+// expiry if it has none.
 std::string ItemText(uint64_t bytes, uint64_t version, absl::Duration ttl);
 
 }  // namespace osprey

@@ -14,7 +14,7 @@
 
 namespace osprey::loadgen {
 
-// Paths; "": not wanted.
+// Paths; "": not written.
 struct OutputPaths {
   std::string json;
   std::string hdr;     // a file for each set of latencies: HdrPath
