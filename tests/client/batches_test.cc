@@ -1,5 +1,5 @@
 // Blocking GETs (client/read/get_batches.h) in virtual time: one chain of READs for many, and an
-// operation for each GET that READs alone do not answer. client_get_test covers these operations.
+// operation for each GET that READs alone do not answer. get_test covers these operations.
 
 #include <string>
 #include <vector>

@@ -339,12 +339,30 @@ def every_mistake_is_in_the_table():
 # ------------------------------------------------------------------------------------------------------------------------
 
 
+def every_named_file_and_test_is_there(pages):
+    """In code spans: NAME.h and the like, with or without folders, and NAME_test, a file or a target."""
+    paths = ["/" + path for path in git_files()]
+    targets = {name for build in git_files("*BUILD") for name in re.findall(r'name = "(\w+)"', read(build))}
+    targets |= {name for build in git_files("*BUILD") for name in re.findall(r'"(\w+_test)"', read(build))}
+    targets |= {f"{name}_replay_test" for name in targets}
+    wrong = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), read(page), flags=re.S | re.M)
+        for number, line in enumerate(text.splitlines(), 1):
+            for name in re.findall(r"`((?:\w+/)*\w+\.(?:cc|h|py|sh|pml|bzl)|(?:[a-z]\w*/)*[a-z]\w*_test)`", line):
+                known = "NAME" in name or any(path.endswith("/" + name) or path.endswith(f"/{name}.cc") for path in paths) or name in targets
+                if not known:
+                    wrong.append(f"{page}:{number}: there is no {name}")
+    return wrong
+
+
 def main():
     pages = git_files("*.md")
     messages = [message for name in git_files(*SOURCES) for message in messages_of(name)]
     few = [] if len(messages) > 400 else [f"only {len(messages)} errors were found: are they made in another way now?"]
     cases = [
         ("the links of all pages lead somewhere", links_lead_somewhere(pages)),
+        ("every source file and test that a page names is there", every_named_file_and_test_is_there(pages)),
         ("every code block of a page is run by a test", every_block_is_run_by_a_test(pages)),
         ("the shell commands of all pages are well formed, and their flags exist", shell_is_right(pages)),
         ("the commands and flags in their sentences exist", commands_in_sentences_are_right(pages)),

@@ -1,5 +1,5 @@
 // Time to live at the server: PUT with it, EXPIRE, TOUCH, the expiry and server time in replies,
-// and the end of expired keys. The table's part is in index_expiry_test.
+// and the end of expired keys. The table's part is in index/expiry_test.
 
 #include <algorithm>
 #include <cstdint>
