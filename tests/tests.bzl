@@ -1,5 +1,7 @@
 """Tests and their parts in a few lines each. What they leave out is the same for all: the file is called as the target is, and GoogleTest and
-Abseil are there."""
+Abseil are there.
+
+The tests of a module form few programs, whose files are compiled as one unit (tools/bazel/cc.bzl). `--test_filter=SuiteName.*` runs a part."""
 
 load("//tools/bazel:cc.bzl", "cc_binary", "cc_library", "cc_test")
 

@@ -61,7 +61,6 @@ void Operations::Defer(absl::AnyInvocable<void()> callback) {
   ++in_flight;
 }
 
-// Puts the operation into the queue of its state.
 void Operations::Place(GetOperation& get, absl::Time now) {
   OperationQueue::Remove(get);
   switch (get.state()) {
@@ -143,7 +142,6 @@ void Operations::End(Operation& operation, const absl::Status& error) {
   End(static_cast<MessageOperation&>(operation), error);
 }
 
-// Called when the connection is gone.
 void Operations::EndDrained() {
   const auto end = [this](Operation& operation) {
     if (!operation.active() || operation.last_error().ok()) return;
@@ -162,7 +160,6 @@ bool Operations::IsInUserMemory(const Operation& operation) {
          message.has_source();
 }
 
-// As End, but only after no READ can land in the user's memory any more.
 void Operations::FailAfterDrain(Operation& operation, const absl::Status& error) {
   if (!IsInUserMemory(operation)) return End(operation, error);
   operation.set_last_error(error);

@@ -25,6 +25,7 @@
 
 namespace osprey::client {
 
+// A struct: the engine owns it, and the two pipelines take operations from its queues.
 // Not thread-safe.
 struct Operations {
   // All must outlive this.
@@ -52,7 +53,7 @@ struct Operations {
   // Called when the connection is gone.
   void EndDrained();
 
-  // Every operation is in one of these queues, in a chain or in the session. (GETs of groups are
+  // Every operation is in one of these queues, in a chain or in the session. (GETs of batches are
   // none.)
   OperationQueue new_gets;   // their lookup has not begun
   OperationQueue to_read;    // GETs

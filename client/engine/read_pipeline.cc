@@ -21,7 +21,7 @@ ReadPipeline::ReadPipeline(ServerLink& link, Operations& operations, ReadBatches
       batches_(batches),
       value_reads_(value_reads),
       mapped_(link.transport->mapped_reads(), link.read_buffers, link.get_context),
-      groups_(*link.transport, link.read_buffers, link.get_context),
+      get_batches_(*link.transport, link.read_buffers, link.get_context),
       scans_(*link.transport, link.read_buffers, link.counters) {}
 
 // --- Blocking GETs -------------------------------------------------------------------------------
@@ -31,9 +31,9 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
                                size_t& unanswered) {
   const size_t count = std::min(keys.size(), GetBatches::kGetsMax);
   const bool ready = link_.connection->ready();
-  const bool grouped = ready && groups_.HasRoom(link_.ReadSource(), count);
+  const bool batched = ready && get_batches_.HasRoom(link_.ReadSource(), count);
   // The caller's own READs use up the limit, and will end.
-  if (ready && !grouped && unanswered > 0) return 0;
+  if (ready && !batched && unanswered > 0) return 0;
   size_t begun = 0;
   for (size_t i = 0; i < count; ++i) {
     if (absl::Status status = CheckKeyAlone(keys[i]); !status.ok()) {
@@ -49,13 +49,13 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
   operations_.in_flight += static_cast<int>(begun);
   unanswered += begun;
   operations_.next_deadline = std::min(operations_.next_deadline, deadline);
-  const GroupedCall call = {&unanswered, deadline};
-  const absl::Span<const GroupedGet> all(starting_.data(), begun);
-  if (grouped) {
-    groups_.Begin(link_.ReadSource(), link_.connection->maps(), call, all,
-                  std::max(now, link_.polled_at), *this);
+  const BatchCall call = {&unanswered, deadline};
+  const absl::Span<const BatchedGet> all(starting_.data(), begun);
+  if (batched) {
+    get_batches_.Begin(link_.ReadSource(), link_.connection->maps(), call, all,
+                       std::max(now, link_.polled_at), *this);
   } else {
-    for (const GroupedGet& grouped_get : all) Restart(call, grouped_get);
+    for (const BatchedGet& batched_get : all) Restart(call, batched_get);
   }
   return count;
 }
@@ -108,7 +108,7 @@ void ReadPipeline::PostReadsOfAll(absl::Time now) {
 bool ReadPipeline::ReclaimBuffers() {
   const uint64_t before = link_.read_buffers.taken_bytes();
   mapped_.ReleaseBuffer();
-  groups_.ReleaseBuffers();
+  get_batches_.ReleaseBuffers();
   for (const std::unique_ptr<GetOperation>& get : operations_.gets) {
     if (get->NeedsNothingOfBuffer()) get->buffer().Reset();
   }
@@ -125,7 +125,7 @@ void ReadPipeline::PostValueReads(const ReadBatches::Source& source, absl::Time 
 void ReadPipeline::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (event.status.ok()) link_.connection->NoteActivity(now);
   const bool believe = event.status.ok() && link_.connection->answers_count();
-  if (GetBatches::Owns(event.cookie)) return OnGroupDone(event, believe, now);
+  if (GetBatches::Owns(event.cookie)) return OnGetBatchDone(event, believe, now);
   if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
   if (Scans::Owns(event.cookie)) {
     // An expired scan accepts no more READs.
@@ -149,8 +149,8 @@ void ReadPipeline::OnReadsDone(const rdma::Event& event, absl::Time now) {
   if (!event.status.ok()) link_.connection->Fail(event.status);
 }
 
-void ReadPipeline::OnGroupDone(const rdma::Event& event, bool believe, absl::Time now) {
-  groups_.Done(link_.ReadSource(), event.cookie, believe, now, *this);
+void ReadPipeline::OnGetBatchDone(const rdma::Event& event, bool believe, absl::Time now) {
+  get_batches_.Done(link_.ReadSource(), event.cookie, believe, now, *this);
   if (!event.status.ok()) link_.connection->Fail(event.status);
 }
 
@@ -171,13 +171,13 @@ void ReadPipeline::OnPieceDone(const rdma::Event& event, bool believe, absl::Tim
 // connection's own included.
 absl::Time ReadPipeline::ReadsStuckSince() const {
   if (outstanding_reads() == 0) return absl::InfiniteFuture();
-  return std::max({read_ended_at_, batches_.progress_at(), groups_.progress_at(),
+  return std::max({read_ended_at_, batches_.progress_at(), get_batches_.progress_at(),
                    value_reads_.progress_at(), scans_.progress_at()});
 }
 
 // Answers the GETs that it finds in a mapped region. Returns the number of the others, which come
 // first.
-size_t ReadPipeline::AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
+size_t ReadPipeline::AnswerMapped(const ReadBatches::Source& source, absl::Span<BatchedGet> gets,
                                   absl::Time deadline) {
   const rdma::Bytes region = mapped_.View(source);
   if (region.empty()) return gets.size();
@@ -188,26 +188,26 @@ size_t ReadPipeline::AnswerMapped(const ReadBatches::Source& source, absl::Span<
 }
 
 // The operation counts as in flight already.
-GetOperation& ReadPipeline::OperationOf(const GroupedCall& call, const GroupedGet& grouped) {
+GetOperation& ReadPipeline::OperationOf(const BatchCall& call, const BatchedGet& batched) {
   GetOperation& get = operations_.NewGet();
-  get.Start(grouped.key, /*want_value=*/true, call.deadline,
-            [answer = grouped.answer, unanswered = call.unanswered](absl::StatusOr<Value> value) {
+  get.Start(batched.key, /*want_value=*/true, call.deadline,
+            [answer = batched.answer, unanswered = call.unanswered](absl::StatusOr<Value> value) {
               *answer = std::move(value);
               --*unanswered;
             });
-  get.TakeTime(grouped.begun_at);
+  get.TakeTime(batched.begun_at);
   return get;
 }
 
-void ReadPipeline::Continue(const GroupedCall& call, const GroupedGet& grouped,
+void ReadPipeline::Continue(const BatchCall& call, const BatchedGet& batched,
                             std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) {
-  GetOperation& get = OperationOf(call, grouped);
+  GetOperation& get = OperationOf(call, batched);
   get.TakeOver(lookup, step, link_.ItemReadBytesMax());
   operations_.Place(get, link_.polled_at);
 }
 
-void ReadPipeline::Restart(const GroupedCall& call, const GroupedGet& grouped) {
-  operations_.new_gets.PushBack(OperationOf(call, grouped));
+void ReadPipeline::Restart(const BatchCall& call, const BatchedGet& batched) {
+  operations_.new_gets.PushBack(OperationOf(call, batched));
 }
 
 void ReadPipeline::Answered(size_t count) {
@@ -229,17 +229,17 @@ void ReadPipeline::PostAll(absl::Time now) {
 }
 
 void ReadPipeline::Expire(absl::Time now, const absl::Status& error) {
-  groups_.Expire(now, error, *this);
+  get_batches_.Expire(now, error, *this);
   scans_.Expire(now, error);
 }
 
 void ReadPipeline::EndAll(const absl::Status& error) {
-  groups_.Expire(absl::InfiniteFuture(), error, *this);
+  get_batches_.Expire(absl::InfiniteFuture(), error, *this);
   scans_.EndAll(error);
 }
 
 absl::Time ReadPipeline::NextDeadline() const {
-  return std::min(groups_.NextDeadline(), scans_.NextDeadline());
+  return std::min(get_batches_.NextDeadline(), scans_.NextDeadline());
 }
 
 }  // namespace osprey::client

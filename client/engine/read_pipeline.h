@@ -45,24 +45,24 @@ class ReadPipeline final : private GetBatches::Owner {
   // A READ of any kind has ended.
   void NoteEnd(absl::Time now) { read_ended_at_ = now; }
 
-  // Ends GETs of groups and scans whose deadline has come; all of them.
+  // Ends GETs of batches and scans whose deadline has come; all of them.
   void Expire(absl::Time now, const absl::Status& error);
   void EndAll(const absl::Status& error);
   absl::Time NextDeadline() const;
 
   // Chains and pieces under way.
   size_t outstanding_reads() const {
-    return batches_.outstanding() + groups_.outstanding() + value_reads_.outstanding() +
+    return batches_.outstanding() + get_batches_.outstanding() + value_reads_.outstanding() +
            scans_.outstanding();
   }
   // When the last READ ended, or the first of those under way was posted; InfiniteFuture: none is.
   absl::Time ReadsStuckSince() const;
 
  private:
-  size_t AnswerMapped(const ReadBatches::Source& source, absl::Span<GroupedGet> gets,
+  size_t AnswerMapped(const ReadBatches::Source& source, absl::Span<BatchedGet> gets,
                       absl::Time deadline);
-  GetOperation& OperationOf(const GroupedCall& call, const GroupedGet& grouped);
-  void OnGroupDone(const rdma::Event& event, bool believe, absl::Time now);
+  GetOperation& OperationOf(const BatchCall& call, const BatchedGet& batched);
+  void OnGetBatchDone(const rdma::Event& event, bool believe, absl::Time now);
   void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
   void BeginLookups(absl::Time now);
   void PostReads(absl::Time now);
@@ -70,9 +70,9 @@ class ReadPipeline final : private GetBatches::Owner {
   bool ReclaimBuffers();
   void PostValueReads(const ReadBatches::Source& source, absl::Time now);
 
-  void Continue(const GroupedCall& call, const GroupedGet& grouped,
+  void Continue(const BatchCall& call, const BatchedGet& batched,
                 std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) override;
-  void Restart(const GroupedCall& call, const GroupedGet& grouped) override;
+  void Restart(const BatchCall& call, const BatchedGet& batched) override;
   void Answered(size_t count) override;
   void Timed(absl::Time begun_at) override;
   index::ServerTimeBounds ClockSince(absl::Time posted) override;
@@ -83,9 +83,9 @@ class ReadPipeline final : private GetBatches::Owner {
   ReadBatches& batches_;
   ValueReads& value_reads_;
   ShmFastPath mapped_;
-  GetBatches groups_;
+  GetBatches get_batches_;
   Scans scans_;
-  std::array<GroupedGet, GetBatches::kGetsMax> starting_;  // within StartGets
+  std::array<BatchedGet, GetBatches::kGetsMax> starting_;  // within StartGets
   absl::Time read_ended_at_ = absl::InfinitePast();
 };
 

@@ -58,7 +58,6 @@ void RequestPipeline::AskTime(absl::Time now, bool scans_want_it) {
   ++link_.counters.frames;
 }
 
-// Sends all that are ready, in as few frames as possible.
 void RequestPipeline::SendRequests(absl::Time now) {
   while (link_.transport->SendRoom(link_.connection->id()) > 0) {
     BatchRequests();
@@ -124,8 +123,6 @@ bool RequestPipeline::AppendReport(absl::Time now) {
   return true;
 }
 
-// Sent before the DisconnectNotice: otherwise a client that makes a few GETs alone would never
-// report them.
 void RequestPipeline::SendLastReport() {
   if (!link_.connection->ready() || !link_.report.HasNews()) return;
   // (The DisconnectNotice needs a credit as well.)
@@ -187,7 +184,6 @@ void RequestPipeline::SentRequest(Operation& operation) {
   }
 }
 
-// False: the frame has neither a reply nor a Batch of replies.
 bool RequestPipeline::OnFrame(rdma::Bytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return false;

@@ -19,7 +19,6 @@ ServerLink::ServerLink(std::unique_ptr<rdma::Transport> link_transport, rdma::Do
       connection(std::make_unique<Connection>(*transport, *liveness, read_buffers, session,
                                               options.connection)) {}
 
-// A time at which all events under way had arrived.
 absl::Time ServerLink::ReceivedBy() {
   if (!received_by.has_value()) {
     received_by = options.clock ? std::max(options.clock(), polled_at) : polled_at;
@@ -27,12 +26,10 @@ absl::Time ServerLink::ReceivedBy() {
   return *received_by;
 }
 
-// The bounds of the server's clock from the post of a READ until the events under way.
 index::ServerTimeBounds ServerLink::TimeSince(absl::Time posted) {
   return server_clock.During(posted, ReceivedBy());
 }
 
-// The longest item of this server: a longer READ cannot be right.
 uint64_t ServerLink::ItemReadBytesMax() const {
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection->terms().value_bytes_max);

@@ -55,7 +55,7 @@ struct EngineOptions {
   std::function<absl::Time()> coarse_clock;
 };
 
-// Not thread-safe.
+// A struct: the engine owns it, and its parts change its members. Not thread-safe.
 struct ServerLink {
   // `domain` must outlive this; `transport` is of that domain.
   ServerLink(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,

@@ -23,63 +23,63 @@ std::string TextOf(index::ByteSpan bytes) {
 bool GetBatches::HasRoom(const ReadBatches::Source& source, size_t count) {
   if (transport_.ReadRoom(source.connection) < count) return false;
   if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(groups_.size()));
-    groups_.push_back(std::make_unique<Group>());
-    for (Member& member : groups_.back()->members)
+    free_.push_back(static_cast<uint32_t>(batches_.size()));
+    batches_.push_back(std::make_unique<Batch>());
+    for (Member& member : batches_.back()->members)
       member.lookup = std::make_unique<CachedLookup>(context_);
   }
-  Buffer& buffer = groups_[free_.back()]->buffer;
+  Buffer& buffer = batches_[free_.back()]->buffer;
   if (!buffer.valid()) buffer = buffers_.Take(kGetsMax * kReadBytesMax);
   return buffer.valid();
 }
 
 void GetBatches::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
-                       const GroupedCall& call, absl::Span<const GroupedGet> gets, absl::Time now,
+                       const BatchCall& call, absl::Span<const BatchedGet> gets, absl::Time now,
                        Owner& owner) {
   assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
   const uint32_t number = free_.back();
   free_.pop_back();
-  Group& group = *groups_[number];
-  group.call = call;
+  Batch& batch = *batches_[number];
+  batch.call = call;
   for (size_t i = 0; i < gets.size(); ++i) {
-    Member& member = group.members[i];
+    Member& member = batch.members[i];
     member.get = gets[i];
     member.lookup->Prepare(maps, member.get.key, {});
     // (Prefetching does not help a single lookup.)
     if (gets.size() > 1) member.lookup->Prefetch();
   }
   for (size_t i = 0; i < gets.size(); ++i) {
-    Member& member = group.members[i];
-    Follow(source, group, member, member.lookup->Begin(), owner);
+    Member& member = batch.members[i];
+    Follow(source, batch, member, member.lookup->Begin(), owner);
   }
   Post(source, number, now, owner);
 }
 
-// For a lookup without an answer: another READ of the group, if that suffices and fits its buffer.
+// For a lookup without an answer: another READ of the batch, if that suffices and fits its buffer.
 // Otherwise an operation.
-void GetBatches::Follow(const ReadBatches::Source& source, Group& group, Member& member,
+void GetBatches::Follow(const ReadBatches::Source& source, Batch& batch, Member& member,
                         const CachedLookup::Step& step, Owner& owner) {
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
                      step.length <= std::min(kReadBytesMax, source.read_bytes_max);
   if (!reads) {
-    owner.Continue(group.call, member.get, member.lookup, step);
+    owner.Continue(batch.call, member.get, member.lookup, step);
     member.get.answer = nullptr;
     return;
   }
   member.read = {member.lookup->offset() + step.offset, step.length};
-  if (Member& place = group.members[group.reading++]; &place != &member) std::swap(place, member);
+  if (Member& place = batch.members[batch.reading++]; &place != &member) std::swap(place, member);
 }
 
 void GetBatches::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
                       Owner& owner) {
-  Group& group = *groups_[number];
-  if (group.reading == 0) return Free(number);
-  std::byte* const buffer = group.buffer.data();
-  const rdma::Memory* const memory = &group.buffer.memory();
+  Batch& batch = *batches_[number];
+  if (batch.reading == 0) return Free(number);
+  std::byte* const buffer = batch.buffer.data();
+  const rdma::Memory* const memory = &batch.buffer.memory();
   uint32_t at = 0;
   uint64_t bytes = 0;
-  for (size_t i = 0; i < group.reading; ++i) {
-    Member& member = group.members[i];
+  for (size_t i = 0; i < batch.reading; ++i) {
+    Member& member = batch.members[i];
     member.lands_at = at;
     rdma::ReadRequest& read = chain_[i];
     read.remote_address = source.region.address + member.read.offset;
@@ -88,35 +88,35 @@ void GetBatches::Post(const ReadBatches::Source& source, uint32_t number, absl::
     at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
     bytes += member.read.length;
   }
-  const absl::Span<const rdma::ReadRequest> chain(chain_.data(), group.reading);
+  const absl::Span<const rdma::ReadRequest> chain(chain_.data(), batch.reading);
   // The connection has just ended.
   if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
-    Restart(group, owner);
+    Restart(batch, owner);
     return Free(number);
   }
-  context_.counters.reads += group.reading;
+  context_.counters.reads += batch.reading;
   context_.counters.read_bytes += bytes;
-  group.posted_at = now;
+  batch.posted_at = now;
   if (outstanding_++ == 0) progress_at_ = now;
 }
 
 void GetBatches::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
                       absl::Time now, Owner& owner) {
   const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
-  assert(number < groups_.size());
+  assert(number < batches_.size());
   --outstanding_;
   progress_at_ = now;
-  Group& group = *groups_[number];
+  Batch& batch = *batches_[number];
   if (!believe) {
-    Restart(group, owner);
+    Restart(batch, owner);
     return Free(number);
   }
-  const auto clock = [&] { return owner.ClockSince(group.posted_at); };
+  const auto clock = [&] { return owner.ClockSince(batch.posted_at); };
   const index::Lookup::TimeOfRead time(clock);
-  const size_t landed = std::exchange(group.reading, 0);
+  const size_t landed = std::exchange(batch.reading, 0);
   for (size_t i = 0; i < landed; ++i) {
-    Member& member = group.members[i];
-    const index::ByteSpan bytes(group.buffer.data() + member.lands_at, member.read.length);
+    Member& member = batch.members[i];
+    const index::ByteSpan bytes(batch.buffer.data() + member.lands_at, member.read.length);
     if (member.lookup->InlineProbes()) {
       if (const index::InlineProbe inline_probe = member.lookup->InlineProbe(bytes);
           inline_probe.hit()) {
@@ -126,16 +126,16 @@ void GetBatches::Done(const ReadBatches::Source& source, uint64_t cookie, bool b
       }
     }
     const CachedLookup::Step step = member.lookup->Resume(bytes, time);
-    if (!Answers(step, *member.get.answer)) Follow(source, group, member, step, owner);
+    if (!Answers(step, *member.get.answer)) Follow(source, batch, member, step, owner);
   }
-  if (group.reading < landed) {
-    const absl::Span<Member> answered(&group.members[group.reading], landed - group.reading);
-    if (owner.IsLate(group.call.deadline)) {
+  if (batch.reading < landed) {
+    const absl::Span<Member> answered(&batch.members[batch.reading], landed - batch.reading);
+    if (owner.IsLate(batch.call.deadline)) {
       for (const Member& member : answered) {
         if (member.get.answer != nullptr) *member.get.answer = DeadlineError();
       }
     }
-    CountOut(group, answered, owner);
+    CountOut(batch, answered, owner);
   }
   Post(source, number, now, owner);
 }
@@ -151,11 +151,11 @@ bool GetBatches::Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& 
 }
 
 // Counts out the answered members, except those that an operation continues.
-void GetBatches::CountOut(Group& group, absl::Span<Member> answered, Owner& owner) {
+void GetBatches::CountOut(Batch& batch, absl::Span<Member> answered, Owner& owner) {
   size_t count = 0;
   size_t hits = 0;
   for (Member& member : answered) {
-    const GroupedGet& get = member.get;
+    const BatchedGet& get = member.get;
     if (get.answer == nullptr) continue;
     member.lookup->Drop();
     ++count;
@@ -168,36 +168,36 @@ void GetBatches::CountOut(Group& group, absl::Span<Member> answered, Owner& owne
   }
   context_.counters.gets += count;
   context_.counters.hits += hits;
-  *group.call.unanswered -= count;
+  *batch.call.unanswered -= count;
   owner.Answered(count);
 }
 
-void GetBatches::Restart(Group& group, Owner& owner) {
-  for (size_t reading = std::exchange(group.reading, 0), i = 0; i < reading; ++i) {
-    group.members[i].lookup->Drop();
-    owner.Restart(group.call, group.members[i].get);
+void GetBatches::Restart(Batch& batch, Owner& owner) {
+  for (size_t reading = std::exchange(batch.reading, 0), i = 0; i < reading; ++i) {
+    batch.members[i].lookup->Drop();
+    owner.Restart(batch.call, batch.members[i].get);
   }
 }
 
 void GetBatches::Expire(absl::Time now, const absl::Status& error, Owner& owner) {
-  for (const std::unique_ptr<Group>& group : groups_) {
-    if (group->reading == 0 || now < group->call.deadline) continue;
-    const absl::Span<Member> late(group->members.data(), std::exchange(group->reading, 0));
+  for (const std::unique_ptr<Batch>& batch : batches_) {
+    if (batch->reading == 0 || now < batch->call.deadline) continue;
+    const absl::Span<Member> late(batch->members.data(), std::exchange(batch->reading, 0));
     for (Member& member : late) *member.get.answer = error;
-    CountOut(*group, late, owner);
+    CountOut(*batch, late, owner);
   }
 }
 
 absl::Time GetBatches::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
-  for (const std::unique_ptr<Group>& group : groups_) {
-    if (group->reading > 0) next = std::min(next, group->call.deadline);
+  for (const std::unique_ptr<Batch>& batch : batches_) {
+    if (batch->reading > 0) next = std::min(next, batch->call.deadline);
   }
   return next;
 }
 
 void GetBatches::ReleaseBuffers() {
-  for (uint32_t number : free_) groups_[number]->buffer.Reset();
+  for (uint32_t number : free_) batches_[number]->buffer.Reset();
 }
 
 }  // namespace osprey::client

@@ -1,5 +1,5 @@
 // Blocking GETs: up to 16 whose READs are one chain with one completion. Their answers are written
-// directly for the caller. No GET of a group has its own queue entry, callback or timer, so its
+// directly for the caller. No GET of a batch has its own queue entry, callback or timer, so its
 // cost is its lookup.
 //
 //   Begin ──▶ a READ each ──▶ Landed: each lookup takes its bytes
@@ -8,9 +8,9 @@
 //                                 └─ anything else (torn: after a pause; a long READ or value; a
 //                                    GET by message): an operation continues the lookup as it is
 //
-// R4: a group has one deadline. After all that landed together is judged, the clock is read once
+// R4: a batch has one deadline. After all that landed together is judged, the clock is read once
 //     more, and late answers are not accepted.
-// R5: READs land in buffers of the engine. A group that is answered before they have ended stays
+// R5: READs land in buffers of the engine. A batch that is answered before they have ended stays
 //     out of use until then.
 //
 // Thread rule: one thread.
@@ -39,15 +39,15 @@
 
 namespace osprey::client {
 
-// A GET of a group. The caller owns key and answer.
-struct GroupedGet {
+// A GET of a batch. The caller owns key and answer.
+struct BatchedGet {
   absl::string_view key;
   absl::StatusOr<Value>* answer = nullptr;
   absl::Time begun_at = absl::InfinitePast();  // InfinitePast: it is not timed
 };
 
 // Shared by all GETs of one call.
-struct GroupedCall {
+struct BatchCall {
   size_t* unanswered = nullptr;  // the caller waits until it is 0
   absl::Time deadline;
 };
@@ -61,16 +61,16 @@ class GetBatches {
   GetBatches(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
       : transport_(transport), buffers_(buffers), context_(context) {}
 
-  // What a group leaves to its owner. (No method begins or ends a group.)
+  // What a batch leaves to its owner. (No method begins or ends a batch.)
   class Owner {
    public:
-    // An operation continues from that step. The group gets the operation's own, empty lookup in
+    // An operation continues from that step. The batch gets the operation's own, empty lookup in
     // exchange.
-    virtual void Continue(const GroupedCall& call, const GroupedGet& get,
+    virtual void Continue(const BatchCall& call, const BatchedGet& get,
                           std::unique_ptr<CachedLookup>& lookup,
                           const CachedLookup::Step& step) = 0;
     // An operation starts over: the connection is gone.
-    virtual void Restart(const GroupedCall& call, const GroupedGet& get) = 0;
+    virtual void Restart(const BatchCall& call, const BatchedGet& get) = 0;
     // This many have their answers, and are counted out; one timed GET is among them.
     virtual void Answered(size_t count) = 0;
     virtual void Timed(absl::Time begun_at) = 0;
@@ -86,10 +86,10 @@ class GetBatches {
   // Whether `count` GETs can begin now.
   bool HasRoom(const ReadBatches::Source& source, size_t count);
   // REQUIRES: HasRoom; 1 to kGetsMax.
-  void Begin(const ReadBatches::Source& source, PartitionMaps& maps, const GroupedCall& call,
-             absl::Span<const GroupedGet> gets, absl::Time now, Owner& owner);
+  void Begin(const ReadBatches::Source& source, PartitionMaps& maps, const BatchCall& call,
+             absl::Span<const BatchedGet> gets, absl::Time now, Owner& owner);
 
-  // Whether a completion with this cookie is of a group.
+  // Whether a completion with this cookie is of a batch.
   static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
   // The chain `cookie` has ended. `believe`: successfully, and its bytes may be used.
   void Done(const ReadBatches::Source& source, uint64_t cookie, bool believe, absl::Time now,
@@ -97,7 +97,7 @@ class GetBatches {
   // Answers those whose deadline has come with `error`.
   void Expire(absl::Time now, const absl::Status& error, Owner& owner);
   absl::Time NextDeadline() const;
-  // Releases the buffers of groups that are not in use.
+  // Releases the buffers of batches that are not in use.
   void ReleaseBuffers();
 
   // Chains under way.
@@ -109,34 +109,34 @@ class GetBatches {
   static constexpr uint64_t kCookieBit = uint64_t{1} << 60;
 
   struct Member {
-    GroupedGet get;
+    BatchedGet get;
     std::unique_ptr<CachedLookup> lookup;
     index::ReadSpan read;   // in the region
-    uint32_t lands_at = 0;  // in the group's buffer
+    uint32_t lands_at = 0;  // in the batch's buffer
   };
   // The members with a READ come first.
-  struct Group {
+  struct Batch {
     std::array<Member, kGetsMax> members;
     size_t reading = 0;
-    GroupedCall call;
+    BatchCall call;
     absl::Time posted_at;
     Buffer buffer;
   };
 
   void Free(uint32_t number) { free_.push_back(number); }
-  void Follow(const ReadBatches::Source& source, Group& group, Member& member,
+  void Follow(const ReadBatches::Source& source, Batch& batch, Member& member,
               const CachedLookup::Step& step, Owner& owner);
   void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
-  void Restart(Group& group, Owner& owner);
+  void Restart(Batch& batch, Owner& owner);
   // Whether the step ends the lookup; then it sets `answer`.
   static bool Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& answer);
-  void CountOut(Group& group, absl::Span<Member> answered, Owner& owner);
+  void CountOut(Batch& batch, absl::Span<Member> answered, Owner& owner);
 
   rdma::Transport& transport_;
   BufferPool& buffers_;
   GetContext& context_;
-  std::vector<std::unique_ptr<Group>> groups_;  // indexed by the number in a cookie
-  std::vector<uint32_t> free_;                  // numbers
+  std::vector<std::unique_ptr<Batch>> batches_;  // indexed by the number in a cookie
+  std::vector<uint32_t> free_;                   // numbers
   size_t outstanding_ = 0;
   absl::Time progress_at_ = absl::InfinitePast();
   std::array<rdma::ReadRequest, kGetsMax> chain_;

@@ -70,8 +70,8 @@ class GetOperation final : public Operation {
   void Prepare(PartitionMaps& maps);
   // After Prepare: prefetches the cache lines for Begin.
   void Prefetch() const;
-  // `kNew` -> as Landed: continues a lookup of this key that a group began, at its last step. The
-  // group gets the operation's own, empty lookup in exchange.
+  // `kNew` -> as Landed: continues a lookup of this key that a batch began, at its last step. The
+  // batch gets the operation's own, empty lookup in exchange.
   void TakeOver(std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step,
                 uint64_t read_bytes_max);
   // `kNew` -> kToRead (or kToAsk). READs are no longer than `read_bytes_max`, because no value is

@@ -30,7 +30,7 @@ void Fetch(absl::Span<const std::byte* const> items) {
 }  // namespace
 
 size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region,
-                           PartitionMaps& maps, absl::Span<GroupedGet> gets, absl::Time deadline,
+                           PartitionMaps& maps, absl::Span<BatchedGet> gets, absl::Time deadline,
                            GetBatches::Owner& owner) {
   assert(gets.size() <= kGetsMax);
   if (!buffer_.valid()) buffer_ = buffers_.Take(kGetsMax * kReadBytesMax);
@@ -56,7 +56,7 @@ size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region
   counters.gets += answered;
   const bool late = owner.IsLate(deadline);
   if (!late) counters.hits += answered;
-  for (const GroupedGet& get : absl::MakeConstSpan(answered_).first(answered)) {
+  for (const BatchedGet& get : absl::MakeConstSpan(answered_).first(answered)) {
     if (late) *get.answer = DeadlineError();
     if (get.begun_at != absl::InfinitePast()) owner.Timed(get.begun_at);
   }
@@ -65,7 +65,7 @@ size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region
 
 // Appends the READ of each GET to chain_, one behind the other in the buffer. Returns their number.
 size_t ShmFastPath::Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
-                         absl::Span<const GroupedGet> gets) {
+                         absl::Span<const BatchedGet> gets) {
   const bool fetches = gets.size() > 1;  // prefetching does not help a single GET
   std::array<const std::byte*, kGetsMax> windows;
   for (size_t i = 0; i < gets.size(); ++i) {
@@ -100,7 +100,7 @@ size_t ShmFastPath::Look(const ReadBatches::Source& source, rdma::Bytes region, 
   return reads;
 }
 
-bool ShmFastPath::Judge(const Member& member, const std::byte* landed, const GroupedGet& get) {
+bool ShmFastPath::Judge(const Member& member, const std::byte* landed, const BatchedGet& get) {
   const index::ByteSpan bytes(landed, member.mapped_probe.read().length);
   const index::MappedProbe::Found found =
       member.mapped_probe.Judge(bytes, member.partition->map.incarnation(), get.key);

@@ -5,7 +5,7 @@
 //   left = mapped.Answer(source, view, maps, gets, deadline, owner);    // gets[0, left) are
 //                                                                       // unanswered
 //
-// R4: after all were judged, the clock is read once more, as for a group.
+// R4: after all were judged, the clock is read once more, as for a batch.
 //
 // All windows are prefetched together, then all lines and items that they lead to. So a batch of
 // any size waits for memory twice.
@@ -51,7 +51,7 @@ class ShmFastPath {
   // come first afterwards, in their order; returns their number. `region` is the View of
   // source.region. REQUIRES: at most kGetsMax.
   size_t Answer(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
-                absl::Span<GroupedGet> gets, absl::Time deadline, GetBatches::Owner& owner);
+                absl::Span<BatchedGet> gets, absl::Time deadline, GetBatches::Owner& owner);
   // Releases its buffer until the next Answer.
   void ReleaseBuffer() { buffer_.Reset(); }
 
@@ -64,8 +64,8 @@ class ShmFastPath {
   };
 
   size_t Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
-              absl::Span<const GroupedGet> gets);
-  bool Judge(const Member& member, const std::byte* landed, const GroupedGet& get);
+              absl::Span<const BatchedGet> gets);
+  bool Judge(const Member& member, const std::byte* landed, const BatchedGet& get);
 
   rdma::MappedReads* const mapped_;
   BufferPool& buffers_;
@@ -74,7 +74,7 @@ class ShmFastPath {
   // The members of the Answer under way.
   std::array<Member, kGetsMax> members_;
   std::array<rdma::ReadRequest, kGetsMax> chain_;
-  std::array<GroupedGet, kGetsMax> answered_;
+  std::array<BatchedGet, kGetsMax> answered_;
 };
 
 }  // namespace osprey::client

@@ -89,7 +89,7 @@ class StoreObserver {
 
 // Process-wide, for tests of one thread.
 inline StoreObserver* store_observer = nullptr;
-inline Mutant seeded_bug = Mutant::kNone;
+inline Mutant active_mutant = Mutant::kNone;
 
 // Compaction continues even if no space is needed.
 inline bool compaction_forced = false;
@@ -117,7 +117,7 @@ inline uint32_t EvictionsForced() { return evictions_forced; }
 inline void ObserveEviction(absl::string_view key) {
   if (store_observer != nullptr) store_observer->BeforeEviction(key);
 }
-inline bool IsMutant(Mutant bug) { return seeded_bug == bug; }
+inline bool IsMutant(Mutant mutant) { return active_mutant == mutant; }
 inline void ObserveStore() {
   if (store_observer != nullptr) store_observer->BeforeStore();
 }

@@ -42,6 +42,9 @@
 
 namespace osprey::index {
 
+// The items in the space of a long value must move: so many bytes must be free for it.
+constexpr uint64_t WithRoomToMove(uint64_t bytes) { return bytes + bytes / 8; }
+
 // The bound of one step: a few hundred microseconds.
 struct CompactionBound {
   uint64_t items = 128;

@@ -1,7 +1,6 @@
 #include "index/writer/evictor.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
 #include "index/layout/access_hint.h"
@@ -39,12 +38,6 @@ constexpr uint32_t kThinnedPercent = 93;
 constexpr uint32_t kThinnedSmallItemsPercent = 8;
 
 uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
-
-// The items in a long value's space must move, so more than its length must be free.
-constexpr uint64_t WithRoomToMove(uint64_t bytes) { return bytes + bytes / 8; }
-
-// … and whole slabs.
-constexpr uint64_t kSlabsBytes = 64 << 10;
 
 // Hints are processed in batches, so that their cache misses overlap.
 constexpr size_t kHintsTogether = 16;
@@ -304,7 +297,6 @@ bool Evictor::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared
   return true;
 }
 
-// Evicts the key of the window, or of its chain, with the lowest counter. False if there is none.
 bool Evictor::EvictNear(uint64_t home, absl::string_view spared, absl::Time now) {
   if (!keys_.options.evict || !keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
   Victims victims{kClockMax, true, 0, spared};
@@ -343,7 +335,6 @@ bool Evictor::PutInline(absl::string_view key, ByteSpan value, uint64_t version,
   return false;
 }
 
-// Thins out a segment that is full and cannot split. False without eviction.
 bool Evictor::ThinOut(uint32_t unit, absl::Time now) {
   if (!keys_.options.evict) return false;
   SegmentState& segment = keys_.segments[unit];

@@ -77,7 +77,6 @@ bool Expirer::OutlivesThePresent(const Location& at, uint64_t expiry_ns) const {
   return expiry_ns == 0 || expiry_ns > keys_.CurrentOf(at).expiry_ns;
 }
 
-// Hides the item.
 bool Expirer::OutlivesTheWrite(const Location& at) {
   const uint64_t expiry_ns = keys_.CurrentOf(at).expiry_ns;
   keys_.items.Hide(at.item());
@@ -202,7 +201,6 @@ bool Expirer::FirstExpired(uint64_t line, uint64_t time_ns, std::string& key) {
   return false;
 }
 
-// Space for a new item from expired keys that no sweep has reached: some steps of work.
 absl::optional<uint64_t> Expirer::SweepForItem(absl::string_view key, uint64_t value_length,
                                                absl::Time now) {
   if (keys_.counts.expiring_keys == 0) return absl::nullopt;

@@ -1,11 +1,13 @@
 #include "index/writer/item_room.h"
 
-#include <algorithm>
-
 namespace osprey::index {
+namespace {
 
-// Begins a new item, and frees space if there is none. Since any item may then move or end, the key
-// is located again if `at` is given.
+// For one item more than WithRoomToMove, whole slabs must be free.
+constexpr uint64_t kSlabsBytes = 64 << 10;
+
+}  // namespace
+
 absl::optional<uint64_t> ItemRoom::Begin(absl::string_view key, uint64_t value_length, Location* at,
                                          absl::Time now) {
   absl::optional<uint64_t> item = keys_.items.Begin(key, value_length, now, Fit::kTight);

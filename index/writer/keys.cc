@@ -68,7 +68,6 @@ bool Keys::HoldsKey(uint64_t slot, absl::string_view key) const {
   return items.HoldsKey(Slot::Unpack(slot).offset, key);
 }
 
-// The key of the item at `offset`, if that is a key's item.
 absl::optional<Location> Keys::LocateItem(uint64_t offset) const {
   const RecordHeader header = writer.Header(offset);
   // Only a sealed, live item belongs to a key. Any other is being created or removed.
@@ -122,7 +121,6 @@ KeyAccount Keys::AccountOf(const Location& at) const {
   return AccountOf(KeyOf(at), current.value, at.entry.kind, current.expiry_ns);
 }
 
-// `before` is the key's account, computed before the change.
 void Keys::Recount(const Location& at, const KeyAccount& before, const KeyAccount& after) {
   // The most frequent case: nothing is written, and no cache line of other cores is invalidated.
   if (after == before) return;

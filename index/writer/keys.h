@@ -77,6 +77,7 @@ struct SegmentState {
   uint8_t hand = 0;  // of eviction within it: a line
 };
 
+// A struct: Table owns it, and the classes of this folder, its only users, change its members.
 // Not thread-safe.
 struct Keys {
   Keys(absl::Span<std::byte> region, const TableOptions& options);

@@ -65,7 +65,6 @@ absl::optional<uint64_t> Placement::InlineRoom(const Location& at, uint64_t word
   return used + words <= kLineWordsUsable ? absl::make_optional(at.line) : absl::nullopt;
 }
 
-// The instant is the line's. REQUIRES: InlineRoom found `line_offset`.
 void Placement::PutInline(const Location& at, uint64_t line_offset, absl::string_view key,
                           ByteSpan value, uint64_t version, absl::Time now) {
   const uint64_t words = InlineWords(key.size(), value.size());
@@ -90,7 +89,6 @@ absl::optional<uint64_t> Placement::RoomierLine(uint64_t home, uint32_t words) c
   return used_in_home <= used_in_next ? home : home + kLineBytes;
 }
 
-// Updates the expiry bit in the slot of a hidden item, and returns the slot.
 uint64_t Placement::LeadTo(const Location& at, bool has_expiry) {
   Slot slot = Slot::Unpack(at.entry.head);
   if (slot.has_expiry == has_expiry) return at.entry.head;

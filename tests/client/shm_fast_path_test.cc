@@ -177,7 +177,7 @@ TEST_F(ClientMappedTest, APollIsDueNowAndThen) {
 
 // --- Reports to the server
 
-// As client_hits_test and client_report_test check for operations.
+// As access_sampler_test and client_get_stats_test check for operations.
 TEST_F(ClientMappedTest, MappedHitsAndLatencyAreReportedOnRequest) {
   constexpr uint32_t kPartitions = 4;
   CloseEngine();

@@ -226,9 +226,9 @@ TEST(ExpiryTest, WithExpiryIgnoredItWouldStay) {
   ExpiryFixture f;
   f.Put("key", "value", kTenSeconds);
   f.Pass(absl::Seconds(11));
-  seeded_bug = Mutant::kExpiryIgnored;
+  active_mutant = Mutant::kExpiryIgnored;
   EXPECT_TRUE(f.Has("key"));
-  seeded_bug = Mutant::kNone;
+  active_mutant = Mutant::kNone;
   EXPECT_FALSE(f.Has("key"));
 }
 
@@ -324,10 +324,10 @@ TEST(ExpiryTest, KeyThatAReaderFoundExpiredDoesNotComeBack) {
 }
 
 TEST(ExpiryTest, WithoutTheSecondLookItWould) {
-  seeded_bug = Mutant::kNoSecondLook;
+  active_mutant = Mutant::kNoSecondLook;
   for (const Prolonging& each : ProlongingWrites())
     EXPECT_GT(Returns(each.old_bytes, each.write), 0) << each.name;
-  seeded_bug = Mutant::kNone;
+  active_mutant = Mutant::kNone;
 }
 
 }  // namespace

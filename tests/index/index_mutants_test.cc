@@ -19,12 +19,12 @@ struct Bug {
 
 class MutantTest : public testing::TestWithParam<Bug> {
  protected:
-  void SetUp() override { seeded_bug = GetParam().bug; }
-  void TearDown() override { seeded_bug = Mutant::kNone; }
+  void SetUp() override { active_mutant = GetParam().bug; }
+  void TearDown() override { active_mutant = Mutant::kNone; }
 };
 
 // Prints the first seed that shows it. The mistakes that are missing here (partial checksums,
-// generations, a chain's middle) have other tests: index_record_test, index_lookup_test.
+// generations, a chain's middle) have other tests: record_test, lookup_test.
 TEST_P(MutantTest, IsNoticed) {
   constexpr uint64_t kSeedsMax = 1200;
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {

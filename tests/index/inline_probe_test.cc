@@ -82,11 +82,11 @@ TEST_F(InlineProbeTest, NeedsTheRightGenerationOfItsOwnLineAlone) {
     Rewrite(line, [](Line& l) { l.record.tag += 1000; });
     EXPECT_EQ(LineOf(keys[which]), 2u);
     EXPECT_EQ(LineOf(keys[1 - which]), 1 - which);
-    seeded_bug = Mutant::kGenerationUnchecked;
+    active_mutant = Mutant::kGenerationUnchecked;
     EXPECT_EQ(LineOf(keys[which]), which);
-    seeded_bug = Mutant::kGenerationOfOneLine;
+    active_mutant = Mutant::kGenerationOfOneLine;
     EXPECT_EQ(LineOf(keys[which]), which == 0 ? 2 : 1);
-    seeded_bug = Mutant::kNone;
+    active_mutant = Mutant::kNone;
     Rewrite(line, [&](Line& l) { l.record.tag = generation; });
   }
 }

@@ -34,7 +34,7 @@ class LookupTest : public testing::Test {
     table_ = *Table::Create(memory_.span(), options);
     FillMap(map_, memory_.data());
   }
-  ~LookupTest() override { seeded_bug = Mutant::kNone; }
+  ~LookupTest() override { active_mutant = Mutant::kNone; }
 
   WriteResult Put(absl::string_view key, absl::string_view value) {
     const WriteResult result = table_->Put(key, BytesOf(value), {}, TestTime(0));

@@ -253,7 +253,7 @@ TEST_F(LookupTest, KeyBehindAnEmptiedChainLineIsFound) {
 }
 
 TEST_F(LookupTest, UnlinkingTheMiddleOfAChainIsNoticed) {
-  seeded_bug = Mutant::kMiddleOfChainUnlinked;
+  active_mutant = Mutant::kMiddleOfChainUnlinked;
   EXPECT_EQ(ReadPastAnEmptiedLine(*table_, map_, memory_), Lookup::Kind::kMiss);
 }
 
@@ -316,12 +316,12 @@ TEST_F(LookupTest, MissNeedsBothLinesInTheRightGeneration) {
     const uint32_t generation = writer_.Header(line).tag;
     Rewrite(line, [](Line& l) { l.record.tag += 1000; });
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kAskServer);
-    seeded_bug = Mutant::kGenerationUnchecked;
+    active_mutant = Mutant::kGenerationUnchecked;
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
-    seeded_bug = Mutant::kGenerationOfOneLine;
+    active_mutant = Mutant::kGenerationOfOneLine;
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind,
               which == 0 ? Lookup::Kind::kAskServer : Lookup::Kind::kMiss);
-    seeded_bug = Mutant::kNone;
+    active_mutant = Mutant::kNone;
     Rewrite(line, [&](Line& l) { l.record.tag = generation; });
     EXPECT_EQ(Get(map_, memory_.data(), "absent").kind, Lookup::Kind::kMiss);
   }

@@ -238,7 +238,7 @@ TEST(HashTest, HomeFingerprintAndDirectoryIndexShareNoBits) {
 
 class RecordTest : public testing::Test {
  protected:
-  ~RecordTest() override { seeded_bug = Mutant::kNone; }
+  ~RecordTest() override { active_mutant = Mutant::kNone; }
 
   std::vector<std::byte> NewRecord(uint64_t contents_bytes) {
     std::vector<std::byte> contents(contents_bytes);
@@ -279,11 +279,11 @@ bool AcceptsAnotherVersion(std::vector<std::byte> record) {
 
 TEST_F(RecordTest, ChecksumThatLeavesSomethingOutIsNoticed) {
   EXPECT_FALSE(AcceptsAnotherVersion(NewRecord(112)));
-  seeded_bug = Mutant::kChecksumWithoutVersion;
+  active_mutant = Mutant::kChecksumWithoutVersion;
   EXPECT_TRUE(AcceptsAnotherVersion(NewRecord(112)));
-  seeded_bug = Mutant::kChecksumWithoutOffset;
+  active_mutant = Mutant::kChecksumWithoutOffset;
   EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512 + 128, kTestIncarnation}));
-  seeded_bug = Mutant::kChecksumWithoutIncarnation;
+  active_mutant = Mutant::kChecksumWithoutIncarnation;
   EXPECT_TRUE(RecordIsWhole(NewRecord(112), {512, kTestIncarnation + 1}));
 }
 

@@ -489,11 +489,11 @@ TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
 
 TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
   if (kVolumeParts > 1) GTEST_SKIP() << "what is missed is the same there, only slower";
-  seeded_bug = Mutant::kScanNotConfirmed;
+  active_mutant = Mutant::kScanNotConfirmed;
   std::string wrong;
   uint64_t seed = 0;
   while (++seed <= 500 && wrong.empty()) wrong = BusyTable(seed).Run(1500);
-  seeded_bug = Mutant::kNone;
+  active_mutant = Mutant::kNone;
   EXPECT_NE(wrong, "");
   std::cout << "seed " << seed - 1 << ": " << wrong << "\n";
 }

@@ -524,6 +524,26 @@ TEST(TableTest, ChainAtItsLongestRefusesFurtherKeys) {
   }
 }
 
+// A refusal because lines are lacking must not be reported as one for chosen keys.
+TEST(ChainsTest, ChainIsFullOnlyAtItsLongest) {
+  constexpr uint64_t kRegionBytes = 1 << 20;
+  RegionMemory memory(kRegionBytes);
+  RegionWriter writer(memory.span(), kTestIncarnation, 0);
+  RegionSpace space(UnitsOffset(kRegionBytes), kRegionBytes, kRegionBytes);
+  ClockCounters clocks(space.units_offset(), false);
+  Chains chains(writer, space, clocks);
+  const uint64_t home = *space.TakeUnit();
+  LineEditor::Empty(writer, clocks, home, 1).Publish();
+  const uint64_t slot = Slot{home, 1, 1}.Pack();
+  for (uint32_t i = 0; i < kChainLinesMax * kLineWordsUsable; ++i) {
+    ASSERT_FALSE(chains.IsFull(home)) << i;
+    ASSERT_TRUE(chains.Add(home, slot)) << i;
+  }
+  EXPECT_TRUE(chains.IsFull(home));
+  EXPECT_FALSE(chains.Add(home, slot));
+  EXPECT_EQ(chains.LengthOf(home), kChainLinesMax);
+}
+
 TEST(TableTest, LeasedItemKeepsItsSpaceWhileMemoryIsScarce) {
   Fixture f;
   const std::string value(100000, 'L');

@@ -44,10 +44,10 @@ int Look(const Bug& bug) {
   for (uint64_t seed = 1; tried < kSeedsMax; ++seed) {
     if (AimOf(seed) != bug.aim) continue;
     ++tried;
-    index::seeded_bug = bug.bug;
+    index::active_mutant = bug.bug;
     const SimulationReport report = Simulate({seed, 400});
     if (!IsWrongAnswer(report.wrong)) continue;
-    index::seeded_bug = Mutant::kNone;
+    index::active_mutant = Mutant::kNone;
     if (const SimulationReport right = Simulate({seed, 400}); !right.wrong.empty()) {
       std::cout << "without any bug, seed " << seed << ": " << right.wrong << std::endl;
       return 1;

@@ -161,7 +161,7 @@ int Run(const Flags& flags) {
       static_cast<Progress*>(mmap(nullptr, sizeof(Progress) * kJobsMax, PROT_READ | PROT_WRITE,
                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (all == MAP_FAILED) return std::perror("simulate: mmap"), 2;
-  index::seeded_bug = static_cast<index::Mutant>(flags.mutant);
+  index::active_mutant = static_cast<index::Mutant>(flags.mutant);
   std::vector<pid_t> children;
   for (int i = 0; i < flags.jobs; ++i) {
     all[i].next_seed = flags.first_seed + static_cast<uint64_t>(i);

@@ -514,7 +514,7 @@ int Main() {
   }
   Cases cases(write_uri, (*server)->uri());
 #ifdef OSPREY_INDEX_TEST_HOOKS
-  index::seeded_bug = index::Mutant::kNoItemChecksum;
+  index::active_mutant = index::Mutant::kNoItemChecksum;
   return cases.WrongValuesAreNoticed() ? 0 : 1;
 #else
   return cases.NoWrongValueIsTold() ? 0 : 1;
