@@ -86,6 +86,8 @@ class Reservation {
   std::unique_ptr<BytesHasher> hasher_;  // of the item's data
 };
 
+// It has a method for each kind of write and each kind of step, so many are its interface. keys.h
+// draws the classes behind it.
 class alignas(128) Table {
  public:
   // Creates an empty table in `region` (zeroed, 4 KiB aligned, at least RegionBytesMin()), which
