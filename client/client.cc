@@ -200,8 +200,8 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<Value> Client::Get(absl::string_view key, absl::Duration deadline) {
-  absl::StatusOr<Value> answer;
-  impl_->GetAll({&key, 1}, &answer, deadline, /*waits_for_room=*/false);
+  absl::StatusOr<Value> answer = Value();
+  impl_->Get(key, answer, deadline);
   return answer;
 }
 

@@ -19,7 +19,7 @@ namespace osprey {
 namespace client {
 
 // The engine's time, with an arbitrary origin.
-inline absl::Time Now() { return absl::UnixEpoch() + RawClock(); }
+inline absl::Time Now() { return absl::FromUnixNanos(RawClockNs()); }
 
 // The same, read only once in each tick of the kernel: it takes some ns instead of some tens, and
 // is up to 10 ms behind. (The kernel's coarse clock is slewed, so only its progress is used.)
@@ -80,6 +80,7 @@ class Client::Impl {
   template <typename Predicate>
   int PollUntil(Predicate is_done, absl::Time end, absl::Time now = client::Now());
 
+  void Get(absl::string_view key, absl::StatusOr<Value>& answer, absl::Duration deadline);
   // Answers all of `keys`. If other operations use up the limits, it waits for them, or does not.
   void GetAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
               absl::Duration deadline, bool waits_for_room);
@@ -97,10 +98,20 @@ class Client::Impl {
   }
 
  private:
+  void PollIfDue(absl::Time now) {
+    if (engine_->IsPollDue(now)) engine_->Poll(now);
+  }
+  void AwaitAll(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                absl::Time end, absl::Time now, size_t begun, size_t& unanswered,
+                bool waits_for_room);
   void Rest(absl::Time now, absl::Time idle_since, absl::Time end);
   void Sleep(absl::Time now, absl::Time end);
 
   const Options options_;
+  const int64_t default_deadline_ns_ = absl::ToInt64Nanoseconds(options_.deadline);
+  // A wait begins by polling.
+  const bool spins_ = options_.wait == WaitMode::kSpin || (options_.wait == WaitMode::kAdaptive &&
+                                                           options_.spin > absl::ZeroDuration());
   std::shared_ptr<rdma::Domain> domain_;  // Buffers hold it too
   std::unique_ptr<client::Engine> engine_;
 };

@@ -18,17 +18,20 @@
 
 #include <time.h>
 
+#include <cstdint>
+
 #include "absl/time/time.h"
 
 namespace osprey {
 
 // Time since the machine started; only differences are meaningful. Never goes back; it is neither
 // set nor slewed. Thread-safe.
-inline absl::Duration RawClock() {
-  timespec now = {};
+inline int64_t RawClockNs() {
+  timespec now;
   clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-  return absl::DurationFromTimespec(now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
+inline absl::Duration RawClock() { return absl::Nanoseconds(RawClockNs()); }
 
 }  // namespace osprey
 

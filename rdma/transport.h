@@ -274,6 +274,16 @@ class Transport {
   virtual absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                  uint64_t cookie) = 0;
 
+  // The end of one batch of READs, as a kReadsDone tells.
+  struct ReadsDone {
+    ConnectionId connection = ConnectionId::kNone;
+    uint64_t cookie = 0;
+    absl::Status status;
+  };
+  // For a caller that waits for READs alone: takes the end of one batch, without the rest of Poll's
+  // work. False: none has ended, or another event comes first. All other events are left to Poll.
+  virtual bool PollReads(ReadsDone& done) = 0;
+
   // READs of memory that this process maps: over shm. Null where none can be, as over verbs.
   virtual MappedReads* mapped_reads() { return nullptr; }
 

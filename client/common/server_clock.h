@@ -34,6 +34,7 @@ class ServerClock {
  public:
   // An older estimate, with no answer since, is not used.
   static constexpr absl::Duration kAgeMax() { return absl::Seconds(10); }
+  static constexpr absl::Duration kNewsEvery() { return absl::Milliseconds(1); }
   // The limit of two clocks' drift in `time`: 1000 ppm of it.
   static absl::Duration DriftMax(absl::Duration time) {
     return absl::Nanoseconds(std::abs(absl::ToInt64Nanoseconds(time)) / 1000 + 1);
@@ -45,7 +46,7 @@ class ServerClock {
   };
 
   // Discards all answers: they are, or may be, of another server.
-  void Reset() { heard_at_ = absl::InfinitePast(); }
+  void Reset() { heard_at_ = wants_news_at_ = absl::InfinitePast(); }
 
   // Takes an answer that arrived at `received`, to a request sent at `sent` or later, by the
   // client's clock. In between the server's clock read `server_time`. REQUIRES: sent <= received.
@@ -65,6 +66,7 @@ class ServerClock {
     least_ = least;
     most_ = most;
     heard_at_ = received;
+    wants_news_at_ = received + kNewsEvery();
   }
 
   // Bounds of the server's time at `at` by the client's clock, which may be a little before the
@@ -85,6 +87,9 @@ class ServerClock {
 
   // The time since the last answer; InfiniteDuration: there was none.
   absl::Duration Age(absl::Time now) const { return now - heard_at_; }
+  // An answer since the last one would hardly be closer: the drift in 1 ms is 1 us, and answers take
+  // longer.
+  bool WantsNews(absl::Time now) const { return now >= wants_news_at_; }
 
  private:
   bool known() const { return heard_at_ != absl::InfinitePast(); }
@@ -97,6 +102,7 @@ class ServerClock {
   absl::Duration least_;
   absl::Duration most_;
   absl::Time heard_at_ = absl::InfinitePast();
+  absl::Time wants_news_at_ = absl::InfinitePast();
 };
 
 // The rest of the time until an expiry (0: none) at `now_ns`; both are server time.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
+#include "client/read/reads_in_flight.h"
 #include "rdma/errors.h"
 
 namespace osprey::client {
@@ -330,7 +331,7 @@ absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
   read.remote_address = terms_.region.address + offset;
   read.remote_key = terms_.region.key;
   read.segments[0] = {buffer_.data(), length, &buffer_.memory()};
-  return transport_.PostReads(id_, {&read, 1}, kCookie);
+  return transport_.PostReads(id_, {&read, 1}, ReadChainId().Pack());
 }
 
 Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) {

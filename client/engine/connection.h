@@ -89,8 +89,6 @@ class Connection {
   // The word that the server READs to detect that the client is alive (rdma/wire/wire.h,
   // HelloBody).
   static constexpr uint64_t kLivenessBytes = 8;
-  // The cookie of the READs that are posted here; the engine uses others.
-  static constexpr uint64_t kCookie = 0;
 
   enum class State {
     kIdle,
@@ -118,6 +116,8 @@ class Connection {
   // Takes an event (null: time passes). Not for the owner's READs and replies, reported by
   // `NoteActivity`.
   Change Advance(const rdma::Event* event, absl::Time now);
+  // A READ of its own is under way, which asks whether the server lives.
+  bool probing() const { return probing_; }
   // Activity of the server.
   void NoteActivity(absl::Time now) {
     heard_at_ = now;

@@ -32,8 +32,8 @@ Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
                std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
     : operations_max_(options.operations_max),
       link_(std::move(transport), domain, std::move(liveness), options),
-      batches_(*link_.transport, link_.read_buffers, link_.counters),
-      value_reads_(*link_.transport, link_.read_buffers, link_.counters),
+      batches_(link_.reads, link_.read_buffers, link_.counters),
+      value_reads_(link_.reads, link_.read_buffers, link_.counters),
       operations_(link_, batches_, value_reads_),
       reads_(link_, operations_, batches_, value_reads_),
       requests_(link_, operations_),
@@ -55,6 +55,7 @@ int Engine::Poll(absl::Time now) {
   assert(!polling_ && "a callback may not call Poll, Wait or a blocking operation");
   polling_ = true;
   link_.polled_at = now;
+  poll_due_ = now + kPollEvery();
   const uint64_t before = operations_.ended;
   ExpireOperations(now);
   ReceiveEvents(now);
@@ -66,6 +67,35 @@ int Engine::Poll(absl::Time now) {
   RunCallbacks();
   polling_ = false;
   return static_cast<int>(operations_.ended - before);
+}
+
+void Engine::AwaitReads(const size_t& unanswered, absl::Time now) {
+  assert(!polling_ && "a callback may not call a blocking operation");
+  polling_ = true;
+  rdma::Transport::ReadsDone done;
+  // While READs are all that is awaited.
+  for (int polls = 0; static_cast<size_t>(operations_.in_flight) == unanswered &&
+                      link_.reads.count() > 0 && polls < kReadPollsMax;
+       ++polls) {
+    if (!link_.transport->PollReads(done)) continue;
+    link_.received_by.reset();
+    OnReadsDone(done, now);
+  }
+  polling_ = false;
+}
+
+void Engine::OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now) {
+  const auto chain = ReadChainId::Unpack(done.cookie);
+  if (chain.user == ReadChainId::User::kConnection) {
+    rdma::Event event;
+    event.kind = rdma::Event::Kind::kReadsDone;
+    event.connection = done.connection;
+    event.status = done.status;
+    return OnEvent(event, now);
+  }
+  if (done.connection != link_.connection->id()) return;
+  link_.reads.Ended(chain, now);
+  reads_.OnReadsDone(chain, done.status, now);
 }
 
 void Engine::Submit(absl::Time now) {
@@ -96,9 +126,11 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
     return;
   }
   if (event.connection != link_.connection->id()) return;
-  if (event.kind == rdma::Event::Kind::kReadsDone) reads_.NoteEnd(now);
-  if (event.kind == rdma::Event::Kind::kReadsDone && event.cookie != Connection::kCookie) {
-    return reads_.OnReadsDone(event, now);
+  if (event.kind == rdma::Event::Kind::kReadsDone) {
+    const auto chain = ReadChainId::Unpack(event.cookie);
+    link_.reads.Ended(chain, now);
+    if (chain.user != ReadChainId::User::kConnection)
+      return reads_.OnReadsDone(chain, event.status, now);
   }
   if (event.kind == rdma::Event::Kind::kReceived && link_.connection->answers_count() &&
       requests_.OnFrame(event.frame, now)) {
@@ -126,6 +158,7 @@ void Engine::OnEvent(const rdma::Event& event, absl::Time now) {
 
 void Engine::OnReady() {
   ++link_.counters.connects;
+  link_.OnReady();
   const ServerTerms& terms = link_.connection->terms();
   requests_.OnReady();
   link_.sampler.set_on(terms.wants_hints);
@@ -154,7 +187,7 @@ void Engine::OnAnotherServer() {
 }
 
 void Engine::OnLost() {
-  assert(reads_.outstanding_reads() == 0 && "READs end before their connection does");
+  assert(link_.reads.count() == 0 && "READs end before their connection does");
   requests_.OnLost();
   reads_.scans().OnLost();
   operations_.EndDrained();
@@ -171,10 +204,10 @@ void Engine::OnLost() {
 // Handles the timers of the connection, and READs that do not end.
 void Engine::Watch(absl::Time now) {
   if (link_.connection->ready() && now < next_watch_) return;
-  if (link_.connection->answers_count() && now - reads_.ReadsStuckSince() >= kReadsStuckMax()) {
+  if (link_.connection->answers_count() && now - link_.reads.StuckSince() >= kReadsStuckMax()) {
     link_.connection->Fail(rdma::PeerGoneError("READs did not end"));
   }
-  if (link_.connection->state() == Connection::State::kLeaving && reads_.outstanding_reads() == 0 &&
+  if (link_.connection->state() == Connection::State::kLeaving && link_.reads.count() == 0 &&
       link_.session.unanswered() == 0) {
     link_.connection->Fail(rdma::ShuttingDownError(link_.connection->uri()));
   }
@@ -182,7 +215,7 @@ void Engine::Watch(absl::Time now) {
   // Later posts and messages of the engine only move these timers back. The connection's own events
   // may not.
   next_watch_ = std::min(link_.connection->NextTimer(),
-                         std::min(reads_.ReadsStuckSince(), now) + kReadsStuckMax());
+                         std::min(link_.reads.StuckSince(), now) + kReadsStuckMax());
 }
 
 // R4: an answer must be delivered by its deadline. The process may have been stopped since the time
@@ -235,7 +268,7 @@ absl::Time Engine::NextTimer() const {
         !operations_.to_resend.empty() || (!operations_.to_send.empty() && link_.session.HasRoom());
     if (blocked) timer = std::min(timer, link_.polled_at + kBlockedStep);
   }
-  return std::min(timer, reads_.ReadsStuckSince() + kReadsStuckMax());
+  return std::min(timer, link_.reads.StuckSince() + kReadsStuckMax());
 }
 
 // --- Ending --------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ namespace osprey::client {
 
 class Engine {
  public:
-  // A Poll takes some 0.1 us.
-  static constexpr absl::Duration kPollEvery() { return absl::Microseconds(20); }
+  // A Poll takes some 0.1 us, a blocking GET little more.
+  static constexpr absl::Duration kPollEvery() { return absl::Microseconds(100); }
   // If no READ ends for this time, the connection ends.
   static constexpr absl::Duration kReadsStuckMax() { return absl::Seconds(3); }
 
@@ -89,6 +89,13 @@ class Engine {
   // not inside Poll.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
+  // A GET of a caller that polls, as StartGets and AwaitReads: the common case, of which nothing is
+  // left to do when one READ has answered it. False: not now; nothing was begun.
+  bool GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
+              absl::Time now, size_t& unanswered) {
+    if (operations_.in_flight > 0 || closed_) return false;
+    return reads_.GetOne(key, answer, deadline, now, unanswered);
+  }
   absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
   absl::Status StartTtl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
   absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
@@ -125,12 +132,15 @@ class Engine {
   // Sends the operations that were just started; no callback runs. Poll does it as well, but takes
   // arrived events first: a caller that waits for this one operation would wait for those, too.
   void Submit(absl::Time now);
+  // Waits for READs, for some us at most and without a clock: until `unanswered`, of StartGets, is
+  // 0, or something else than READs must be awaited. No callback runs.
+  void AwaitReads(const size_t& unanswered, absl::Time now);
   // Makes progress, runs callbacks, returns their number. `now` never decreases.
   int Poll(absl::Time now);
-  // For a caller whose GETs are all answered at once: whether Poll is due nevertheless, for the
+  // For a caller whose GETs are all answered without Poll: whether Poll is due nevertheless, for the
   // engine's other work. (One Poll in some also examines the sockets, which report a server's
   // death.)
-  bool IsPollDue(absl::Time now) const { return now - link_.polled_at >= kPollEvery(); }
+  bool IsPollDue(absl::Time now) const { return now >= poll_due_; }
   // The latest time for the next Poll, even without an event. Not meaningful after a Poll whose
   // callbacks started operations: Poll again.
   absl::Time NextTimer() const;
@@ -161,11 +171,12 @@ class Engine {
   absl::Status CheckPut(absl::string_view key, uint64_t value_length,
                         const WriteOptions& options) const;
   absl::Status CheckChange(absl::string_view key, const WriteOptions& options) const;
-  absl::StatusOr<Buffer> CopyOf(absl::string_view value);
   absl::Status Start(MessageOperation::Request request);
+  absl::Status Start(MessageOperation& message, MessageOperation::Request request);
 
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);
+  void OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now);
   void OnReady();
   void OnAnotherServer();
   void OnLost();
@@ -183,6 +194,7 @@ class Engine {
   ReadPipeline reads_;
   RequestPipeline requests_;
   const std::shared_ptr<ExposerLink> exposer_link_;
+  absl::Time poll_due_ = absl::InfinitePast();
   bool closed_ = false;
   bool polling_ = false;
   // While the connection is ready, Watch has nothing to do before this time.

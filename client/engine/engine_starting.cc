@@ -118,7 +118,10 @@ absl::Status Engine::StartScan(Scans::Request request) {
 
 // Starts a request whose arguments are checked.
 absl::Status Engine::Start(MessageOperation::Request request) {
-  MessageOperation& message = operations_.NewMessage();
+  return Start(operations_.NewMessage(), std::move(request));
+}
+
+absl::Status Engine::Start(MessageOperation& message, MessageOperation::Request request) {
   message.Start(std::move(request));
   operations_.to_send.PushBack(message);
   operations_.Started(message);
@@ -131,15 +134,6 @@ absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& opti
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
   if (status.ok() && options.ttl != absl::ZeroDuration()) status = NoTtlHereError();
   return status;
-}
-
-absl::StatusOr<Buffer> Engine::CopyOf(absl::string_view value) {
-  Buffer buffer;
-  if (value.empty()) return buffer;
-  buffer = link_.value_buffers.Take(value.size());
-  if (!buffer.valid()) return link_.value_buffers.error();
-  std::memcpy(buffer.data(), value.data(), value.size());
-  return buffer;
 }
 
 absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
@@ -158,12 +152,11 @@ absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
                               const WriteOptions& options, absl::Time deadline,
                               Client::WriteCallback done) {
   if (absl::Status status = CheckPut(key, value.size(), options); !status.ok()) return status;
-  absl::StatusOr<Buffer> copy = CopyOf(value);
-  if (!copy.ok()) return NotStarted(copy.status());
+  const absl::StatusOr<MessageOperation*> message = operations_.NewMessage(value);
+  if (!message.ok()) return NotStarted(message.status());
   MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
-  request.value = *std::move(copy);
   request.value_length = value.size();
-  return Start(std::move(request));
+  return Start(**message, std::move(request));
 }
 
 absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
@@ -199,12 +192,11 @@ absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
   if (status.ok() && bytes > link_.connection->append_bytes_max())
     status = AppendTooLongError(bytes, link_.connection->append_bytes_max());
   if (!status.ok()) return NotStarted(status);
-  absl::StatusOr<Buffer> copy = CopyOf(value);
-  if (!copy.ok()) return NotStarted(copy.status());
+  const absl::StatusOr<MessageOperation*> message = operations_.NewMessage(value);
+  if (!message.ok()) return NotStarted(message.status());
   MessageOperation::Request request(rdma::Opcode::kAppend, key, options, deadline, std::move(done));
-  request.value = *std::move(copy);
   request.value_length = value.size();
-  return Start(std::move(request));
+  return Start(**message, std::move(request));
 }
 
 absl::Status Engine::StartExpire(absl::string_view key, absl::Duration ttl,

@@ -76,10 +76,16 @@ void Exposures::Withdraw(rdma::ConnectionId id, const rdma::Memory& memory) {
   if (exposed_.erase(&memory) > 0) transport_.Withdraw(id, memory);
 }
 
+namespace {
+
+// An ended operation keeps a buffer up to this size, so that the next PUT does not need the pool.
+constexpr uint64_t kKeptValueBytes = 1024;
+
+}  // namespace
+
 void MessageOperation::Start(Request&& request) {
-  assert(state_ == State::kDone && !value_.valid());
-  assert(request.value_length == 0 || request.source.data != nullptr ||
-         (request.value.valid() && request.value_length <= request.value.size()));
+  assert(state_ == State::kDone);
+  assert(request.source.data != nullptr || request.value_length <= value_.size());
   StartOperation(request.key, request.deadline);
   opcode_ = request.opcode;
   condition_ = rdma::WireCondition::kNone;
@@ -88,7 +94,6 @@ void MessageOperation::Start(Request&& request) {
   condition_version_ = request.options.if_version;
   by_ = request.by;
   ttl_ns_ = WireTtl(request.ttl);
-  value_ = std::move(request.value);
   source_ = std::move(request.source);
   value_length_ = request.value_length;
   done_ = std::move(request.done);
@@ -297,7 +302,7 @@ void MessageOperation::End(absl::Status status, bool is_answered) {
   assert(state_ != State::kDone);
   if (is_write()) ++counters_.writes;
   status_ = std::move(status);
-  value_.Reset();
+  if (value_.size() > kKeptValueBytes) value_.Reset();
   source_ = UserMemory();
   state_ = State::kDone;
   EndOperation(is_answered);

@@ -89,10 +89,8 @@ class MessageOperation final : public Operation {
     Done done;
     absl::Duration ttl;  // PUT (that of the options), EXPIRE: zero or infinite: until it is deleted
     int64_t by = 0;      // INCREMENT
-    // A copy for PUT and APPEND, as long as its buffer or shorter; not valid() for an empty value.
-    Buffer value;
-    uint64_t value_length = 0;
-    UserMemory source;  // PUT: the value itself, not copied, instead of `value`
+    uint64_t value_length = 0;  // PUT and APPEND: a copy of the value is in value()
+    UserMemory source;          // PUT: the value itself, not copied, instead of value()
   };
 
   // The properties of the connection that a request is sent on.
@@ -146,6 +144,7 @@ class MessageOperation final : public Operation {
   bool ever_sent() const { return ever_sent_; }
   // The server may READ value(): see above.
   bool by_rendezvous() const { return by_rendezvous_; }
+  // For the copy of a value. A short buffer is kept for the next operation.
   Buffer& value() { return value_; }
   // The value is in the user's memory.
   bool has_source() const { return source_.data != nullptr; }

@@ -1,6 +1,7 @@
 #include "client/engine/operations.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "rdma/errors.h"
@@ -43,6 +44,26 @@ MessageOperation& Operations::NewMessage() {
   MessageOperation& message = *free_messages.back();
   free_messages.pop_back();
   return message;
+}
+
+absl::StatusOr<MessageOperation*> Operations::NewMessage(absl::string_view value) {
+  MessageOperation& message = NewMessage();
+  Buffer& buffer = message.value();
+  if (buffer.size() < value.size()) {
+    buffer.Reset();
+    buffer = link_.value_buffers.Take(value.size());
+    if (!buffer.valid()) {
+      // Ended messages keep short buffers.
+      for (MessageOperation* const free : free_messages) free->value().Reset();
+      buffer = link_.value_buffers.Take(value.size());
+    }
+    if (!buffer.valid()) {
+      free_messages.push_back(&message);
+      return link_.value_buffers.error();
+    }
+  }
+  if (!value.empty()) std::memcpy(buffer.data(), value.data(), value.size());
+  return &message;
 }
 
 void Operations::Started(Operation& operation) {

@@ -15,6 +15,8 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/common/operation.h"
 #include "client/engine/message_operation.h"
@@ -34,6 +36,8 @@ struct Operations {
   // An operation that is not in use.
   GetOperation& NewGet();
   MessageOperation& NewMessage();
+  // With a copy of `value` in registered memory. Error: that is used up.
+  absl::StatusOr<MessageOperation*> NewMessage(absl::string_view value);
   // Counts an operation that has just started.
   void Started(GetOperation& get);
   void Started(Operation& operation);

@@ -1,12 +1,19 @@
 #include "client/engine/read_pipeline.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "client/common/errors.h"
 #include "index/layout/layout.h"
 
 namespace osprey::client {
+
+namespace {
+
+bool KeyMayBe(absl::string_view key) { return !key.empty() && key.size() <= index::kKeyBytesMax; }
+
+}  // namespace
 
 absl::Status CheckKeyAlone(absl::string_view key) {
   if (key.empty()) return EmptyKeyError();
@@ -21,8 +28,8 @@ ReadPipeline::ReadPipeline(ServerLink& link, Operations& operations, ReadBatches
       batches_(batches),
       value_reads_(value_reads),
       mapped_(link.transport->mapped_reads(), link.read_buffers, link.get_context),
-      get_batches_(*link.transport, link.read_buffers, link.get_context),
-      scans_(*link.transport, link.read_buffers, link.counters) {}
+      get_batches_(link.reads, link.read_buffers, link.get_context),
+      scans_(link.reads, link.read_buffers, link.counters) {}
 
 // --- Blocking GETs -------------------------------------------------------------------------------
 
@@ -31,37 +38,69 @@ size_t ReadPipeline::StartGets(absl::Span<const absl::string_view> keys,
                                size_t& unanswered) {
   const size_t count = std::min(keys.size(), GetBatches::kGetsMax);
   const bool ready = link_.connection->ready();
-  const bool batched = ready && get_batches_.HasRoom(link_.ReadSource(), count);
+  const bool batched = ready && get_batches_.Open(link_.source, count);
   // The caller's own READs use up the limit, and will end.
   if (ready && !batched && unanswered > 0) return 0;
   size_t begun = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (absl::Status status = CheckKeyAlone(keys[i]); !status.ok()) {
-      answers[i] = std::move(status);
+    if (!KeyMayBe(keys[i])) {
+      answers[i] = CheckKeyAlone(keys[i]);
       continue;
     }
     const absl::Time begun_at = link_.report.TakesTime() ? link_.ReadClock() : absl::InfinitePast();
     starting_[begun++] = {keys[i], &answers[i], begun_at};
   }
-  if (begun > 0 && ready)
-    begun = AnswerMapped(link_.ReadSource(), {starting_.data(), begun}, deadline);
+  if (ready && mapped_.available()) begun = AnswerMapped({starting_.data(), begun}, deadline);
   if (begun == 0) return count;
   operations_.in_flight += static_cast<int>(begun);
   unanswered += begun;
   operations_.next_deadline = std::min(operations_.next_deadline, deadline);
   const BatchCall call = {&unanswered, deadline};
-  const absl::Span<const BatchedGet> all(starting_.data(), begun);
   if (batched) {
-    get_batches_.Begin(link_.ReadSource(), link_.connection->maps(), call, all,
-                       std::max(now, link_.polled_at), *this);
+    for (size_t i = 0; i < begun; ++i) get_batches_.Add(link_.connection->maps(), starting_[i]);
+    get_batches_.Begin(link_.source, call, std::max(now, link_.polled_at), *this);
   } else {
-    for (const BatchedGet& batched_get : all) Restart(call, batched_get);
+    for (size_t i = 0; i < begun; ++i) Restart(call, starting_[i]);
   }
   return count;
 }
 
+bool ReadPipeline::GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
+                          absl::Time now, size_t& unanswered) {
+  const Connection& connection = *link_.connection;
+  if (!connection.ready() || connection.probing() || link_.reads.count() > 0 ||
+      mapped_.available() || !KeyMayBe(key))
+    return false;
+  const absl::Time begun_at = link_.report.TakesTime() ? link_.ReadClock() : absl::InfinitePast();
+  if (!get_batches_.BeginOne(link_.source, link_.connection->maps(), {key, &answer, begun_at}, now))
+    return false;
+  // No other READ is under way.
+  const ReadChainId chain = get_batches_.one();
+  rdma::Transport::ReadsDone done;
+  bool landed = false;
+  for (int polls = 0; !landed && polls < kReadPollsMax; ++polls)
+    landed = link_.transport->PollReads(done);
+  if (landed) {
+    link_.received_by.reset();
+    link_.reads.Ended(chain, now);
+    if (done.status.ok() && connection.answers_count()) {
+      link_.connection->NoteActivity(now);
+      if (get_batches_.AnswerOne(deadline, *this)) {
+        ++operations_.ended;
+        return true;
+      }
+    }
+  }
+  get_batches_.KeepOne({&unanswered, deadline});
+  ++operations_.in_flight;
+  ++unanswered;
+  operations_.next_deadline = std::min(operations_.next_deadline, deadline);
+  if (landed) OnReadsDone(chain, done.status, now);
+  return true;
+}
+
 void ReadPipeline::BeginLookups(absl::Time now) {
-  const uint64_t read_bytes_max = link_.ItemReadBytesMax();
+  const uint64_t read_bytes_max = link_.item_read_bytes_max;
   while (!operations_.new_gets.empty()) {
     // Lookups are prepared in small batches: their cache lines are prefetched together and stay
     // until they are used.
@@ -90,7 +129,7 @@ void ReadPipeline::PostReads(absl::Time now) {
 }
 
 void ReadPipeline::PostReadsOfAll(absl::Time now) {
-  const ReadBatches::Source source = link_.ReadSource();
+  const ReadSource& source = link_.source;
   PostValueReads(source, now);
   scans_.Advance(source, link_.connection->maps(), now);
   while (!operations_.to_read.empty()) {
@@ -115,74 +154,69 @@ bool ReadPipeline::ReclaimBuffers() {
   return link_.read_buffers.taken_bytes() < before;
 }
 
-void ReadPipeline::PostValueReads(const ReadBatches::Source& source, absl::Time now) {
+void ReadPipeline::PostValueReads(const ReadSource& source, absl::Time now) {
   while (value_reads_.Post(source, operations_.fetching, now) == ValueReads::Posted::kNoBuffer) {
     operations_.End(static_cast<GetOperation&>(*operations_.fetching.first()),
                     link_.read_buffers.error());
   }
 }
 
-void ReadPipeline::OnReadsDone(const rdma::Event& event, absl::Time now) {
-  if (event.status.ok()) link_.connection->NoteActivity(now);
-  const bool believe = event.status.ok() && link_.connection->answers_count();
-  if (GetBatches::Owns(event.cookie)) return OnGetBatchDone(event, believe, now);
-  if (ValueReads::Owns(event.cookie)) return OnPieceDone(event, believe, now);
-  if (Scans::Owns(event.cookie)) {
-    // An expired scan accepts no more READs.
-    if (link_.options.coarse_clock) scans_.Expire(link_.options.coarse_clock(), DeadlineError());
-    scans_.Done(event.cookie, believe, now,
-                [this](absl::Time posted) { return link_.TimeSince(posted); });
-    if (!event.status.ok()) link_.connection->Fail(event.status);
-    return;
+void ReadPipeline::OnReadsDone(ReadChainId id, const absl::Status& status, absl::Time now) {
+  if (status.ok()) link_.connection->NoteActivity(now);
+  const bool believe = status.ok() && link_.connection->answers_count();
+  switch (id.user) {
+    case ReadChainId::User::kBatch:
+      get_batches_.Done(link_.source, id.number, believe, now, *this);
+      break;
+    case ReadChainId::User::kOperations:
+      batches_.Done(id.number, [&](GetOperation& get) { OnLanded(get, believe, now); });
+      break;
+    case ReadChainId::User::kValue:
+      OnPieceDone(id.number, believe, now);
+      break;
+    case ReadChainId::User::kScan:
+      // An expired scan accepts no more READs.
+      if (link_.options.coarse_clock) scans_.Expire(link_.options.coarse_clock(), DeadlineError());
+      scans_.Done(id.number, believe, now,
+                  [this](absl::Time posted) { return link_.TimeSince(posted); });
+      break;
+    case ReadChainId::User::kConnection:
+      assert(false);
   }
-  batches_.Done(event.cookie, now, [&](GetOperation& get) {
-    if (!believe) {
-      get.Restart();
-    } else if (get.landed() < get.read().length) {
-      get.set_state(GetOperation::State::kToRead);
-    } else {
-      get.Landed([this](absl::Time posted) { return link_.TimeSince(posted); });
-      if (get.used_clock()) link_.clock_used_until = now + ServerClock::kAgeMax();
-    }
-    operations_.Place(get, now);
-  });
-  if (!event.status.ok()) link_.connection->Fail(event.status);
+  if (!status.ok()) link_.connection->Fail(status);
 }
 
-void ReadPipeline::OnGetBatchDone(const rdma::Event& event, bool believe, absl::Time now) {
-  get_batches_.Done(link_.ReadSource(), event.cookie, believe, now, *this);
-  if (!event.status.ok()) link_.connection->Fail(event.status);
-}
-
-void ReadPipeline::OnPieceDone(const rdma::Event& event, bool believe, absl::Time now) {
-  if (GetOperation* get = value_reads_.Done(event.cookie, believe, now); get != nullptr) {
-    if (believe) {
-      get->Fetched();
-    } else {
-      value_reads_.Abandon(*get);
-      get->Restart();
-    }
-    operations_.Place(*get, now);
+void ReadPipeline::OnLanded(GetOperation& get, bool believe, absl::Time now) {
+  if (!believe) {
+    get.Restart();
+  } else if (get.landed() < get.read().length) {
+    get.set_state(GetOperation::State::kToRead);
+  } else {
+    get.Landed([this](absl::Time posted) { return link_.TimeSince(posted); });
+    if (get.used_clock()) link_.clock_used_until = now + ServerClock::kAgeMax();
   }
-  if (!event.status.ok()) link_.connection->Fail(event.status);
+  operations_.Place(get, now);
 }
 
-// READs end in the order in which they were posted. So the end of any READ is progress for all, the
-// connection's own included.
-absl::Time ReadPipeline::ReadsStuckSince() const {
-  if (outstanding_reads() == 0) return absl::InfiniteFuture();
-  return std::max({read_ended_at_, batches_.progress_at(), get_batches_.progress_at(),
-                   value_reads_.progress_at(), scans_.progress_at()});
+void ReadPipeline::OnPieceDone(uint32_t number, bool believe, absl::Time now) {
+  GetOperation* const get = value_reads_.Done(number, believe);
+  if (get == nullptr) return;
+  if (believe) {
+    get->Fetched();
+  } else {
+    value_reads_.Abandon(*get);
+    get->Restart();
+  }
+  operations_.Place(*get, now);
 }
 
 // Answers the GETs that it finds in a mapped region. Returns the number of the others, which come
 // first.
-size_t ReadPipeline::AnswerMapped(const ReadBatches::Source& source, absl::Span<BatchedGet> gets,
-                                  absl::Time deadline) {
-  const rdma::Bytes region = mapped_.View(source);
+size_t ReadPipeline::AnswerMapped(absl::Span<BatchedGet> gets, absl::Time deadline) {
+  const rdma::Bytes region = mapped_.View(link_.source);
   if (region.empty()) return gets.size();
   const size_t left =
-      mapped_.Answer(source, region, link_.connection->maps(), gets, deadline, *this);
+      mapped_.Answer(link_.source, region, link_.connection->maps(), gets, deadline, *this);
   operations_.ended += gets.size() - left;
   return left;
 }
@@ -202,7 +236,7 @@ GetOperation& ReadPipeline::OperationOf(const BatchCall& call, const BatchedGet&
 void ReadPipeline::Continue(const BatchCall& call, const BatchedGet& batched,
                             std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) {
   GetOperation& get = OperationOf(call, batched);
-  get.TakeOver(lookup, step, link_.ItemReadBytesMax());
+  get.TakeOver(lookup, step, link_.item_read_bytes_max);
   operations_.Place(get, link_.polled_at);
 }
 

@@ -26,6 +26,9 @@ namespace osprey::client {
 
 absl::Status CheckKeyAlone(absl::string_view key);
 
+// Polls for READs alone, before anything else is done: some us more than a READ takes.
+inline constexpr int kReadPollsMax = 1024;
+
 // Not thread-safe.
 class ReadPipeline final : private GetBatches::Owner {
  public:
@@ -36,39 +39,32 @@ class ReadPipeline final : private GetBatches::Owner {
   // As Engine::StartGets, for as many keys as the limits allow.
   size_t StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
                    absl::Time deadline, absl::Time now, size_t& unanswered);
+  // As Engine::GetOne, with no other operation in flight.
+  bool GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
+              absl::Time now, size_t& unanswered);
   Scans& scans() { return scans_; }
   const Scans& scans() const { return scans_; }
 
   // Begins lookups and posts what is ready. REQUIRES: the connection is ready.
   void PostAll(absl::Time now);
-  void OnReadsDone(const rdma::Event& event, absl::Time now);
-  // A READ of any kind has ended.
-  void NoteEnd(absl::Time now) { read_ended_at_ = now; }
+  // A chain that was posted here has ended, with this status.
+  void OnReadsDone(ReadChainId id, const absl::Status& status, absl::Time now);
 
   // Ends GETs of batches and scans whose deadline has come; all of them.
   void Expire(absl::Time now, const absl::Status& error);
   void EndAll(const absl::Status& error);
   absl::Time NextDeadline() const;
 
-  // Chains and pieces under way.
-  size_t outstanding_reads() const {
-    return batches_.outstanding() + get_batches_.outstanding() + value_reads_.outstanding() +
-           scans_.outstanding();
-  }
-  // When the last READ ended, or the first of those under way was posted; InfiniteFuture: none is.
-  absl::Time ReadsStuckSince() const;
-
  private:
-  size_t AnswerMapped(const ReadBatches::Source& source, absl::Span<BatchedGet> gets,
-                      absl::Time deadline);
+  size_t AnswerMapped(absl::Span<BatchedGet> gets, absl::Time deadline);
   GetOperation& OperationOf(const BatchCall& call, const BatchedGet& batched);
-  void OnGetBatchDone(const rdma::Event& event, bool believe, absl::Time now);
-  void OnPieceDone(const rdma::Event& event, bool believe, absl::Time now);
+  void OnLanded(GetOperation& get, bool believe, absl::Time now);
+  void OnPieceDone(uint32_t number, bool believe, absl::Time now);
   void BeginLookups(absl::Time now);
   void PostReads(absl::Time now);
   void PostReadsOfAll(absl::Time now);
   bool ReclaimBuffers();
-  void PostValueReads(const ReadBatches::Source& source, absl::Time now);
+  void PostValueReads(const ReadSource& source, absl::Time now);
 
   void Continue(const BatchCall& call, const BatchedGet& batched,
                 std::unique_ptr<CachedLookup>& lookup, const CachedLookup::Step& step) override;
@@ -86,7 +82,6 @@ class ReadPipeline final : private GetBatches::Owner {
   GetBatches get_batches_;
   Scans scans_;
   std::array<BatchedGet, GetBatches::kGetsMax> starting_;  // within StartGets
-  absl::Time read_ended_at_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::client

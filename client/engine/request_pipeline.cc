@@ -217,8 +217,10 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
         Hostile(absl::StrCat("a reply to request ", header->sequence, " of session ",
                              header->session, ", which waits for none")));
   }
-  link_.server_clock.Observe(link_.session.SentAt(header->sequence), link_.ReceivedBy(),
-                             absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
+  if (link_.server_clock.WantsNews(now)) {
+    link_.server_clock.Observe(link_.session.SentAt(header->sequence), link_.ReceivedBy(),
+                               absl::FromUnixNanos(static_cast<int64_t>(reply->body.server_time)));
+  }
   Operation* operation = link_.session.Waiting(header->sequence);
   link_.session.Remove(header->sequence);
   if (operation == nullptr) return;  // abandoned at its deadline

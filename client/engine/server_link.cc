@@ -30,16 +30,13 @@ index::ServerTimeBounds ServerLink::TimeSince(absl::Time posted) {
   return server_clock.During(posted, ReceivedBy());
 }
 
-uint64_t ServerLink::ItemReadBytesMax() const {
+void ServerLink::OnReady() {
+  const rdma::ConnectionLimits& limits = connection->limits();
+  source = {connection->id(), connection->terms().region, limits.read_bytes_max,
+            limits.reads_in_flight_max / size_t{4}};
   const uint64_t item_bytes_max =
       index::ItemBytes(index::kKeyBytesMax, connection->terms().value_bytes_max);
-  return index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
-}
-
-ReadBatches::Source ServerLink::ReadSource() const {
-  const rdma::ConnectionLimits& limits = connection->limits();
-  return {connection->id(), connection->terms().region, limits.read_bytes_max,
-          limits.reads_in_flight_max / size_t{4}};
+  item_read_bytes_max = index::ReadLengthOf(index::LengthClassOf(item_bytes_max));
 }
 
 }  // namespace osprey::client

@@ -19,7 +19,7 @@
 #include "client/read/access_sampler.h"
 #include "client/read/get_operation.h"
 #include "client/read/location_cache.h"
-#include "client/read/read_batches.h"
+#include "client/read/reads_in_flight.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -72,10 +72,8 @@ struct ServerLink {
     return options.coarse_clock && options.coarse_clock() >= deadline;
   }
 
-  // --- READs.
-  // The longest item of this server: a longer READ cannot be right.
-  uint64_t ItemReadBytesMax() const;
-  ReadBatches::Source ReadSource() const;
+  // The connection is ready: sets `source` and `item_read_bytes_max`.
+  void OnReady();
 
   const EngineOptions options;
   Counters counters;
@@ -86,12 +84,18 @@ struct ServerLink {
   BufferPool read_buffers;
   BufferPool value_buffers;
   std::unique_ptr<rdma::Transport> transport;
+  ReadsInFlight reads{*transport};
   Session session;
   LocationCache location_cache;
   AccessSampler sampler;
   GetContext get_context{counters, location_cache, sampler};
   ClientGetStats report;
   std::unique_ptr<Connection> connection;
+
+  // REQUIRES: the connection is ready. The longest item of this server has so many bytes; a longer
+  // READ cannot be right.
+  ReadSource source;
+  uint64_t item_read_bytes_max = 0;
 
   absl::Time polled_at = absl::InfinitePast();  // `now` of the last Poll
   std::optional<absl::Time> received_by;        // of the events under way

@@ -2,7 +2,7 @@
 // update the cache for later ones.
 //
 //   CachedLookup lookup(context);
-//   lookup.Prepare(maps, key, options);              // sets the start
+//   lookup.Prepare(KeyStart(maps, key), key, options);
 //   step = lookup.Begin();                           // then as index::Lookup, until it is done
 //   step = lookup.Resume(bytes, time) …
 //   lookup.Drop();                                   // adds its counts to the client's
@@ -22,11 +22,12 @@
 #include "client/client.h"
 #include "client/common/server_clock.h"
 #include "client/read/access_sampler.h"
+#include "client/read/key_start.h"
 #include "client/read/location_cache.h"
 #include "client/read/partition_maps.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/hash.h"
-#include "index/reader/inline_probe.h"
+#include "index/layout/line_search.h"
 #include "index/reader/lookup.h"
 
 namespace osprey::client {
@@ -36,6 +37,18 @@ struct GetContext {
   Counters& counters;
   LocationCache& cache;
   AccessSampler& sampler;
+
+  // Caches all slots of a READ, of its key and of the neighbours: each may save a READ later.
+  void Saw(const KeyStart& start, absl::Span<const index::SlotSeen> slots) {
+    for (const index::SlotSeen& seen : slots)
+      cache.Saw(start.partition->offset + seen.line, seen.slot);
+  }
+  // A hit, of this key at `offset` in its partition, for the server's statistics.
+  void Hit(const KeyStart& start, index::WordKind kind, uint64_t offset) {
+    if (!sampler.Hit()) return;
+    sampler.Note(
+        index::AccessHint{kind, start.hash.fingerprint(), start.partition->number, offset}.Pack());
+  }
 };
 
 class CachedLookup {
@@ -44,12 +57,16 @@ class CachedLookup {
 
   explicit CachedLookup(GetContext& context) : context_(context) {}
 
-  // Takes the maps of the present connection. They and `key` must stay valid until Drop.
-  void Prepare(PartitionMaps& maps, absl::string_view key, const index::LookupOptions& options);
+  // `start` and `key` must stay valid until Drop.
+  void Prepare(const KeyStart& start, absl::string_view key,
+               const index::LookupOptions& options = {});
   // After Prepare: prefetches the cache lines for Begin.
-  void Prefetch() const { context_.cache.Prefetch(place_); }
+  void Prefetch() const { context_.cache.Prefetch(start_.place()); }
   // After Prepare: begins at the cached slot, if there is one.
   Step Begin();
+  // After Prepare: as Begin and Resume, if Begin had asked for the READ of these bytes: of the
+  // window, or of the item of `hint` if that is not 0.
+  Step BeginWith(uint64_t hint, index::ByteSpan bytes, index::Lookup::TimeOfRead time);
   // After Drop: starts over, from a slot that the server has named.
   Step BeginAt(uint64_t slot, absl::string_view key, const index::LookupOptions& options);
   // Sets the key's new address.
@@ -58,37 +75,30 @@ class CachedLookup {
     if (lookup_.has_value()) lookup_->set_key(key);
   }
 
-  // Instead of Resume for the first READ, if that is of the window. A hit ends the lookup. Any
-  // other result has no effect, and Resume takes the same bytes.
-  bool InlineProbes() const { return !lookup_.has_value(); }
-  index::InlineProbe InlineProbe(index::ByteSpan bytes);
   // As index::Lookup's.
   Step Resume(index::ByteSpan bytes, index::Lookup::TimeOfRead time);
   void TakeValue(index::ByteSpan piece) { lookup_->TakeValue(piece); }
   Step FinishValue();
 
   // Records where the server has written the key.
-  void Wrote(uint64_t slot) { context_.cache.Wrote(place_, slot); }
+  void Wrote(uint64_t slot) { context_.cache.Wrote(start_.place(), slot); }
   // Ends the lookup, at any time.
   void Drop();
 
   // The offset of the key's partition in the region. REQUIRES: Prepare.
-  uint64_t offset() const { return partition_->offset; }
+  uint64_t offset() const { return start_.partition->offset; }
 
  private:
-  void Open() { lookup_.emplace(partition_->map, key_, hash_, window_, options_); }
+  void Open() {
+    lookup_.emplace(start_.partition->map, key_, start_.hash, start_.window, options_);
+  }
   void Learn(const Step& step);
-  void Sample(index::AccessHint access);
 
   GetContext& context_;
   absl::string_view key_;
   index::LookupOptions options_;
-  index::KeyHash hash_;
-  MappedPartition* partition_ = nullptr;
-  index::DirectoryCache::Window window_;
-  LocationCache::Place place_;
+  KeyStart start_;
   uint64_t hint_ = 0;  // with which the lookup began
-  // Empty during the first READ of the window, for which an inline probe usually suffices.
   std::optional<index::Lookup> lookup_;
 };
 

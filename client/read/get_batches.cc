@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "client/common/errors.h"
+#include "index/layout/item.h"
+#include "index/reader/window_probe.h"
 
 namespace osprey::client {
 
@@ -14,50 +16,157 @@ namespace {
 // READs land at the start of CPU cache lines.
 constexpr uint32_t kLandingStep = 64;
 
-std::string TextOf(index::ByteSpan bytes) {
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+void SetHit(absl::StatusOr<Value>& answer, index::ByteSpan bytes, uint64_t version,
+            absl::Duration ttl) {
+  Value& value = answer.ok() ? *answer : answer.emplace();
+  value.bytes.clear();
+  value.bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  value.version = version;
+  value.ttl = ttl;
 }
 
 }  // namespace
 
-bool GetBatches::HasRoom(const ReadBatches::Source& source, size_t count) {
-  if (transport_.ReadRoom(source.connection) < count) return false;
-  if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(batches_.size()));
-    batches_.push_back(std::make_unique<Batch>());
-    for (Member& member : batches_.back()->members)
-      member.lookup = std::make_unique<CachedLookup>(context_);
-  }
-  Buffer& buffer = batches_[free_.back()]->buffer;
-  if (!buffer.valid()) buffer = buffers_.Take(kGetsMax * kReadBytesMax);
-  return buffer.valid();
+GetBatches::Batch* GetBatches::NewBatch() {
+  batches_.push_back(std::make_unique<Batch>());
+  Batch& batch = *batches_.back();
+  batch.number = static_cast<uint32_t>(batches_.size() - 1);
+  for (Member& member : batch.members) member.lookup = std::make_unique<CachedLookup>(context_);
+  free_.push_back(&batch);
+  return &batch;
 }
 
-void GetBatches::Begin(const ReadBatches::Source& source, PartitionMaps& maps,
-                       const BatchCall& call, absl::Span<const BatchedGet> gets, absl::Time now,
-                       Owner& owner) {
-  assert(!gets.empty() && gets.size() <= kGetsMax && !free_.empty());
-  const uint32_t number = free_.back();
-  free_.pop_back();
-  Batch& batch = *batches_[number];
-  batch.call = call;
-  for (size_t i = 0; i < gets.size(); ++i) {
-    Member& member = batch.members[i];
-    member.get = gets[i];
-    member.lookup->Prepare(maps, member.get.key, {});
-    // (Prefetching does not help a single lookup.)
-    if (gets.size() > 1) member.lookup->Prefetch();
+// Whether there is a buffer for a batch.
+inline bool GetBatches::Open() {
+  open_ = free_.empty() ? NewBatch() : free_.back();
+  if (!open_->buffer.valid()) open_->buffer = buffers_.Take(kBufferBytes);
+  return open_->buffer.valid();
+}
+
+bool GetBatches::Open(const ReadSource& source, size_t count) {
+  assert(count >= 1 && count <= kGetsMax);
+  return reads_.Room(source) >= count && Open();
+}
+
+// The READ with which most begin: of the item whose place is cached, or of the window. False: the
+// map does not know the window, or the READ is a long one.
+inline bool GetBatches::SetFirstRead(const ReadSource& source, Member& member) {
+  const KeyStart& start = member.start;
+  member.stage = Stage::kFirst;
+  if (start.window.generation == 0) return false;
+  member.hint = context_.cache.Find(start.place());
+  index::ReadSpan read = {start.window.offset, index::kWindowBytes};
+  if (member.hint != 0 && !index::IsReadWhole(member.hint)) return false;
+  if (member.hint != 0) read = start.partition->map.ItemSpan(member.hint);
+  if (read.length == 0 || read.length > std::min(kReadBytesMax, source.read_bytes_max))
+    return false;
+  if (member.hint != 0) ++context_.counters.hints;
+  member.read = {start.partition->offset + read.offset, read.length};
+  return true;
+}
+
+// Whether the bytes of the first READ are the answer.
+inline bool GetBatches::AnswersAtOnce(const Member& member, index::ByteSpan bytes) {
+  const KeyStart& start = member.start;
+  const index::DirectoryCache& map = start.partition->map;
+  if (member.hint != 0) {
+    const uint64_t offset = member.read.offset - start.partition->offset;
+    const index::ItemReading item =
+        index::ReadItem(bytes, {offset, map.incarnation()}, member.get.key);
+    // An expiry must be compared with the server's clock.
+    if (item.verdict != index::ItemVerdict::kLive || item.expiry_ns != 0) return false;
+    context_.cache.Worked(start.place(), member.hint);
+    context_.Hit(start, index::WordKind::kSlot, offset);
+    SetHit(*member.get.answer, item.value, item.cas_version, absl::InfiniteDuration());
+    return true;
   }
-  for (size_t i = 0; i < gets.size(); ++i) {
+  const index::WindowProbe probe(bytes, map, start.window, {member.get.key, start.hash});
+  if (probe.kind() == index::WindowProbe::Kind::kOther) return false;
+  context_.Saw(start, probe.slots_seen());
+  if (probe.kind() == index::WindowProbe::Kind::kMiss) {
+    *member.get.answer = AbsentError();
+    return true;
+  }
+  context_.Hit(start, index::WordKind::kInline, probe.line());
+  SetHit(*member.get.answer, probe.item().value, probe.item().cas_version,
+         absl::InfiniteDuration());
+  return true;
+}
+
+inline void GetBatches::SetRead(const ReadSource& source, const Batch& batch, Member& member,
+                                std::byte* lands_at, rdma::ReadRequest& read) {
+  member.lands_at = lands_at;
+  read.remote_address = source.region.address + member.read.offset;
+  read.remote_key = source.region.key;
+  read.segments[0] = {lands_at, member.read.length, &batch.buffer.memory()};
+}
+
+void GetBatches::Begin(const ReadSource& source, const BatchCall& call, absl::Time now,
+                       Owner& owner) {
+  Batch& batch = *open_;
+  free_.pop_back();
+  batch.call = call;
+  const size_t count = std::exchange(batch.reading, 0);
+  // (Prefetching does not help a single lookup.)
+  for (size_t i = 0; count > 1 && i < count; ++i)
+    context_.cache.Prefetch(batch.members[i].start.place());
+  for (size_t i = 0; i < count; ++i) {
     Member& member = batch.members[i];
+    if (SetFirstRead(source, member)) {
+      KeepReading(batch, member);
+      continue;
+    }
+    member.stage = Stage::kLooks;
+    member.lookup->Prepare(member.start, member.get.key);
     Follow(source, batch, member, member.lookup->Begin(), owner);
   }
-  Post(source, number, now, owner);
+  Post(source, batch, now, owner);
+}
+
+bool GetBatches::BeginOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
+                          absl::Time now) {
+  if (!Open()) return false;
+  Batch& batch = *open_;
+  Member& member = batch.members[0];
+  member.get = get;
+  member.start = KeyStart(maps, get.key);
+  if (!SetFirstRead(source, member)) return false;
+  SetRead(source, batch, member, batch.buffer.data(), chain_[0]);
+  if (!reads_.Post(source, {chain_.data(), 1}, one(), now).ok()) return false;
+  ++context_.counters.reads;
+  context_.counters.read_bytes += member.read.length;
+  batch.posted_at = now;
+  free_.pop_back();
+  return true;
+}
+
+bool GetBatches::AnswerOne(absl::Time deadline, Owner& owner) {
+  Member& member = open_->members[0];
+  absl::StatusOr<Value>& answer = *member.get.answer;
+  if (!AnswersAtOnce(member, {member.lands_at, member.read.length})) {
+    member.stage = Stage::kUnanswered;
+    return false;
+  }
+  Counters& counters = context_.counters;
+  ++counters.gets;
+  if (owner.IsLate(deadline)) {
+    answer = DeadlineError();
+  } else {
+    ++(answer.ok() ? counters.hits : counters.misses);
+  }
+  if (member.get.begun_at != absl::InfinitePast()) owner.Timed(member.get.begun_at);
+  Free(*open_);
+  return true;
+}
+
+void GetBatches::KeepOne(const BatchCall& call) {
+  open_->call = call;
+  open_->reading = 1;
 }
 
 // For a lookup without an answer: another READ of the batch, if that suffices and fits its buffer.
 // Otherwise an operation.
-void GetBatches::Follow(const ReadBatches::Source& source, Batch& batch, Member& member,
+void GetBatches::Follow(const ReadSource& source, Batch& batch, Member& member,
                         const CachedLookup::Step& step, Owner& owner) {
   const bool reads = step.kind == index::Lookup::Kind::kRead && step.backoff == 0 &&
                      step.length <= std::min(kReadBytesMax, source.read_bytes_max);
@@ -67,65 +176,50 @@ void GetBatches::Follow(const ReadBatches::Source& source, Batch& batch, Member&
     return;
   }
   member.read = {member.lookup->offset() + step.offset, step.length};
+  KeepReading(batch, member);
+}
+
+void GetBatches::KeepReading(Batch& batch, Member& member) {
   if (Member& place = batch.members[batch.reading++]; &place != &member) std::swap(place, member);
 }
 
-void GetBatches::Post(const ReadBatches::Source& source, uint32_t number, absl::Time now,
-                      Owner& owner) {
-  Batch& batch = *batches_[number];
-  if (batch.reading == 0) return Free(number);
-  std::byte* const buffer = batch.buffer.data();
-  const rdma::Memory* const memory = &batch.buffer.memory();
-  uint32_t at = 0;
+void GetBatches::Post(const ReadSource& source, Batch& batch, absl::Time now, Owner& owner) {
+  if (batch.reading == 0) return Free(batch);
+  std::byte* at = batch.buffer.data();
   uint64_t bytes = 0;
   for (size_t i = 0; i < batch.reading; ++i) {
     Member& member = batch.members[i];
-    member.lands_at = at;
-    rdma::ReadRequest& read = chain_[i];
-    read.remote_address = source.region.address + member.read.offset;
-    read.remote_key = source.region.key;
-    read.segments[0] = {buffer + at, member.read.length, memory};
+    SetRead(source, batch, member, at, chain_[i]);
     at += (member.read.length + kLandingStep - 1) / kLandingStep * kLandingStep;
     bytes += member.read.length;
   }
   const absl::Span<const rdma::ReadRequest> chain(chain_.data(), batch.reading);
   // The connection has just ended.
-  if (!transport_.PostReads(source.connection, chain, kCookieBit | number).ok()) {
+  if (!reads_.Post(source, chain, {ReadChainId::User::kBatch, batch.number}, now).ok()) {
     Restart(batch, owner);
-    return Free(number);
+    return Free(batch);
   }
   context_.counters.reads += batch.reading;
   context_.counters.read_bytes += bytes;
   batch.posted_at = now;
-  if (outstanding_++ == 0) progress_at_ = now;
 }
 
-void GetBatches::Done(const ReadBatches::Source& source, uint64_t cookie, bool believe,
-                      absl::Time now, Owner& owner) {
-  const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
+void GetBatches::Done(const ReadSource& source, uint32_t number, bool believe, absl::Time now,
+                      Owner& owner) {
   assert(number < batches_.size());
-  --outstanding_;
-  progress_at_ = now;
   Batch& batch = *batches_[number];
   if (!believe) {
     Restart(batch, owner);
-    return Free(number);
+    return Free(batch);
   }
   const auto clock = [&] { return owner.ClockSince(batch.posted_at); };
   const index::Lookup::TimeOfRead time(clock);
   const size_t landed = std::exchange(batch.reading, 0);
   for (size_t i = 0; i < landed; ++i) {
     Member& member = batch.members[i];
-    const index::ByteSpan bytes(batch.buffer.data() + member.lands_at, member.read.length);
-    if (member.lookup->InlineProbes()) {
-      if (const index::InlineProbe inline_probe = member.lookup->InlineProbe(bytes);
-          inline_probe.hit()) {
-        member.get.answer->emplace(Value{TextOf(inline_probe.value()), inline_probe.cas_version(),
-                                         absl::InfiniteDuration()});
-        continue;
-      }
-    }
-    const CachedLookup::Step step = member.lookup->Resume(bytes, time);
+    const index::ByteSpan bytes(member.lands_at, member.read.length);
+    if (member.stage == Stage::kFirst && AnswersAtOnce(member, bytes)) continue;
+    const CachedLookup::Step step = Look(member, bytes, time);
     if (!Answers(step, *member.get.answer)) Follow(source, batch, member, step, owner);
   }
   if (batch.reading < landed) {
@@ -137,7 +231,15 @@ void GetBatches::Done(const ReadBatches::Source& source, uint64_t cookie, bool b
     }
     CountOut(batch, answered, owner);
   }
-  Post(source, number, now, owner);
+  Post(source, batch, now, owner);
+}
+
+CachedLookup::Step GetBatches::Look(Member& member, index::ByteSpan bytes,
+                                    index::Lookup::TimeOfRead time) {
+  if (member.stage == Stage::kLooks) return member.lookup->Resume(bytes, time);
+  member.stage = Stage::kLooks;
+  member.lookup->Prepare(member.start, member.get.key);
+  return member.lookup->BeginWith(member.hint, bytes, time);
 }
 
 bool GetBatches::Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& answer) {
@@ -146,18 +248,17 @@ bool GetBatches::Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& 
     return true;
   }
   if (step.kind != index::Lookup::Kind::kHit) return false;
-  answer.emplace(Value{TextOf(step.value), step.version, TtlOf(step)});
+  SetHit(answer, step.value, step.version, TtlOf(step));
   return true;
 }
 
-// Counts out the answered members, except those that an operation continues.
 void GetBatches::CountOut(Batch& batch, absl::Span<Member> answered, Owner& owner) {
   size_t count = 0;
   size_t hits = 0;
   for (Member& member : answered) {
     const BatchedGet& get = member.get;
     if (get.answer == nullptr) continue;
-    member.lookup->Drop();
+    if (member.stage == Stage::kLooks) member.lookup->Drop();
     ++count;
     if (get.answer->ok()) {
       ++hits;
@@ -174,7 +275,7 @@ void GetBatches::CountOut(Batch& batch, absl::Span<Member> answered, Owner& owne
 
 void GetBatches::Restart(Batch& batch, Owner& owner) {
   for (size_t reading = std::exchange(batch.reading, 0), i = 0; i < reading; ++i) {
-    batch.members[i].lookup->Drop();
+    if (batch.members[i].stage == Stage::kLooks) batch.members[i].lookup->Drop();
     owner.Restart(batch.call, batch.members[i].get);
   }
 }
@@ -197,7 +298,7 @@ absl::Time GetBatches::NextDeadline() const {
 }
 
 void GetBatches::ReleaseBuffers() {
-  for (uint32_t number : free_) batches_[number]->buffer.Reset();
+  for (Batch* batch : free_) batch->buffer.Reset();
 }
 
 }  // namespace osprey::client

@@ -2,11 +2,11 @@
 // directly for the caller. No GET of a batch has its own queue entry, callback or timer, so its
 // cost is its lookup.
 //
-//   Begin ──▶ a READ each ──▶ Landed: each lookup takes its bytes
-//                 ▲               │
-//                 └─ another READ ┼─ hit, miss: the answer
-//                                 └─ anything else (torn: after a pause; a long READ or value; a
-//                                    GET by message): an operation continues the lookup as it is
+//   Begin ──▶ a READ each ──▶ Done: the window or the cached item answers most at once;
+//                 ▲           │     the others' lookups take the bytes
+//                 └─ another READ
+//                             └─ anything else (torn: after a pause; a long READ or value; a GET by
+//                                message): an operation continues the lookup as it is
 //
 // R4: a batch has one deadline. After all that landed together is judged, the clock is read once
 //     more, and late answers are not accepted.
@@ -32,8 +32,9 @@
 #include "client/client.h"
 #include "client/common/buffer_pool.h"
 #include "client/read/cached_lookup.h"
+#include "client/read/key_start.h"
 #include "client/read/partition_maps.h"
-#include "client/read/read_batches.h"
+#include "client/read/reads_in_flight.h"
 #include "index/reader/server_time.h"
 #include "rdma/transport.h"
 
@@ -55,11 +56,12 @@ struct BatchCall {
 class GetBatches {
  public:
   static constexpr size_t kGetsMax = 16;
-  // Longer READs need an operation.
-  static constexpr uint32_t kReadBytesMax = 1024;
+  // READs of one chain land in this many bytes. A READ that does not fit needs an operation.
+  static constexpr uint32_t kBufferBytes = 32 << 10;
+  static constexpr uint32_t kReadBytesMax = kBufferBytes / kGetsMax;
 
-  GetBatches(rdma::Transport& transport, BufferPool& buffers, GetContext& context)
-      : transport_(transport), buffers_(buffers), context_(context) {}
+  GetBatches(ReadsInFlight& reads, BufferPool& buffers, GetContext& context)
+      : reads_(reads), buffers_(buffers), context_(context) {}
 
   // What a batch leaves to its owner. (No method begins or ends a batch.)
   class Owner {
@@ -83,39 +85,54 @@ class GetBatches {
     ~Owner() = default;
   };
 
-  // Whether `count` GETs can begin now.
-  bool HasRoom(const ReadBatches::Source& source, size_t count);
-  // REQUIRES: HasRoom; 1 to kGetsMax.
-  void Begin(const ReadBatches::Source& source, PartitionMaps& maps, const BatchCall& call,
-             absl::Span<const BatchedGet> gets, absl::Time now, Owner& owner);
+  // Opens a batch for `count` GETs, 1 to kGetsMax. False: there is no room for their READs now, or
+  // no buffer.
+  bool Open(const ReadSource& source, size_t count);
+  // Adds a GET to the open batch. At most as many as its room is for.
+  void Add(PartitionMaps& maps, const BatchedGet& get) {
+    Member& member = open_->members[open_->reading++];
+    member.get = get;
+    member.start = KeyStart(maps, get.key);
+  }
+  // Posts the READs of the open batch, to which at least one was added, and closes it.
+  void Begin(const ReadSource& source, const BatchCall& call, absl::Time now, Owner& owner);
 
-  // Whether a completion with this cookie is of a batch.
-  static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
-  // The chain `cookie` has ended. `believe`: successfully, and its bytes may be used.
-  void Done(const ReadBatches::Source& source, uint64_t cookie, bool believe, absl::Time now,
-            Owner& owner);
+  // A GET alone, which needs no batch if its first READ answers it. Posts that READ, as chain one(),
+  // and then AnswerOne or KeepOne must follow. False: it cannot begin so, or not now.
+  bool BeginOne(const ReadSource& source, PartitionMaps& maps, const BatchedGet& get,
+                absl::Time now);
+  ReadChainId one() const { return {ReadChainId::User::kBatch, open_->number}; }
+  // The READ has landed. Whether it answers the GET.
+  bool AnswerOne(absl::Time deadline, Owner& owner);
+  // The GET goes on as a batch. Its chain is under way, or Done follows.
+  void KeepOne(const BatchCall& call);
+
+  // The chain of batch `number` has ended. `believe`: successfully, and its bytes may be used.
+  void Done(const ReadSource& source, uint32_t number, bool believe, absl::Time now, Owner& owner);
   // Answers those whose deadline has come with `error`.
   void Expire(absl::Time now, const absl::Status& error, Owner& owner);
   absl::Time NextDeadline() const;
   // Releases the buffers of batches that are not in use.
   void ReleaseBuffers();
 
-  // Chains under way.
-  size_t outstanding() const { return outstanding_; }
-  // When the last chain ended, or when the first of those under way was posted.
-  absl::Time progress_at() const { return progress_at_; }
-
  private:
-  static constexpr uint64_t kCookieBit = uint64_t{1} << 60;
-
+  enum class Stage {
+    kFirst,       // the first READ is under way
+    kUnanswered,  // it has no answer; `lookup` shall take its bytes
+    kLooks,
+  };
   struct Member {
     BatchedGet get;
-    std::unique_ptr<CachedLookup> lookup;
-    index::ReadSpan read;   // in the region
-    uint32_t lands_at = 0;  // in the batch's buffer
+    KeyStart start;
+    uint64_t hint = 0;  // with which it began; 0: at its window
+    Stage stage = Stage::kFirst;
+    std::unique_ptr<CachedLookup> lookup;  // kLooks
+    index::ReadSpan read;                  // in the region
+    std::byte* lands_at = nullptr;
   };
   // The members with a READ come first.
   struct Batch {
+    uint32_t number = 0;
     std::array<Member, kGetsMax> members;
     size_t reading = 0;
     BatchCall call;
@@ -123,22 +140,31 @@ class GetBatches {
     Buffer buffer;
   };
 
-  void Free(uint32_t number) { free_.push_back(number); }
-  void Follow(const ReadBatches::Source& source, Batch& batch, Member& member,
+  Batch* NewBatch();
+  bool Open();
+  void Free(Batch& batch) { free_.push_back(&batch); }
+  bool SetFirstRead(const ReadSource& source, Member& member);
+  bool AnswersAtOnce(const Member& member, index::ByteSpan bytes);
+  static CachedLookup::Step Look(Member& member, index::ByteSpan bytes,
+                                 index::Lookup::TimeOfRead time);
+  void Follow(const ReadSource& source, Batch& batch, Member& member,
               const CachedLookup::Step& step, Owner& owner);
-  void Post(const ReadBatches::Source& source, uint32_t number, absl::Time now, Owner& owner);
+  void KeepReading(Batch& batch, Member& member);
+  void SetRead(const ReadSource& source, const Batch& batch, Member& member, std::byte* lands_at,
+               rdma::ReadRequest& read);
+  void Post(const ReadSource& source, Batch& batch, absl::Time now, Owner& owner);
   void Restart(Batch& batch, Owner& owner);
   // Whether the step ends the lookup; then it sets `answer`.
   static bool Answers(const CachedLookup::Step& step, absl::StatusOr<Value>& answer);
+  // Counts out the answered members, except those that an operation continues.
   void CountOut(Batch& batch, absl::Span<Member> answered, Owner& owner);
 
-  rdma::Transport& transport_;
+  ReadsInFlight& reads_;
   BufferPool& buffers_;
   GetContext& context_;
-  std::vector<std::unique_ptr<Batch>> batches_;  // indexed by the number in a cookie
-  std::vector<uint32_t> free_;                   // numbers
-  size_t outstanding_ = 0;
-  absl::Time progress_at_ = absl::InfinitePast();
+  std::vector<std::unique_ptr<Batch>> batches_;  // by the number of a chain
+  std::vector<Batch*> free_;
+  Batch* open_ = nullptr;
   std::array<rdma::ReadRequest, kGetsMax> chain_;
 };
 

@@ -57,7 +57,7 @@ void GetOperation::StartMeasure(uint32_t bytes, absl::Time deadline, Client::Get
 void GetOperation::Prepare(PartitionMaps& maps) {
   assert(state_ == State::kNew);
   if (measured_bytes_ != 0) return;
-  lookup_->Prepare(maps, key(), ReadOptions(/*present_version=*/0));
+  lookup_->Prepare(KeyStart(maps, key()), key(), ReadOptions(/*present_version=*/0));
 }
 
 void GetOperation::Prefetch() const {

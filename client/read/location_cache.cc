@@ -42,14 +42,14 @@ void LocationCache::Clear() {
 
 // Lines are 128 bytes apart and fingerprints dense. A multiplication by a large odd number (2^64
 // divided by the golden ratio) spreads every bit of both to the high ones.
-LocationCache::Set& LocationCache::SetOf(uint64_t line, uint32_t fingerprint) const {
+inline LocationCache::Set& LocationCache::SetOf(uint64_t line, uint32_t fingerprint) const {
   assert(on());
   const uint64_t mixed =
       (line / index::kLineBytes << 16 ^ fingerprint) * uint64_t{0x9E3779B97F4A7C15};
   return sets_[(mixed ^ mixed >> 32) * uint64_t{0x9E3779B97F4A7C15} >> 24 & (set_count_ - 1)];
 }
 
-uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
+inline uint64_t* LocationCache::Locate(Set& set, uint32_t fingerprint) {
   for (uint64_t& entry : set.ways) {
     if (StateOf(entry) == State::kEmpty) return nullptr;  // empty entries are behind all others
     if (index::Slot::Unpack(entry).fingerprint == fingerprint) return &entry;

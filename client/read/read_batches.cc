@@ -6,8 +6,8 @@
 
 namespace osprey::client {
 
-size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Time now) {
-  const size_t room = transport_.ReadRoom(source.connection);
+size_t ReadBatches::Post(const ReadSource& source, OperationQueue& to_read, absl::Time now) {
+  const size_t room = reads_.Room(source);
   chain_.clear();
   entries_.clear();
   get_reads_ = get_read_bytes_ = 0;
@@ -34,11 +34,10 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
   }
   const uint32_t index = free_.back();
   // The connection has just ended: the operations stay in their queue until its last event.
-  if (!transport_.PostReads(source.connection, chain_, index + 1).ok()) return 0;
+  if (!reads_.Post(source, chain_, {ReadChainId::User::kOperations, index}, now).ok()) return 0;
   free_.pop_back();
   counters_.reads += get_reads_;
   counters_.read_bytes += get_read_bytes_;
-  if (outstanding_++ == 0) progress_at_ = now;
   batches_[index].swap(entries_);
   for (uint32_t i = 0; i < batches_[index].size(); ++i) {
     Entry& entry = batches_[index][i];
@@ -52,7 +51,7 @@ size_t ReadBatches::Post(const Source& source, OperationQueue& to_read, absl::Ti
 }
 
 // Adds as many READs as the rest of the span of `operation` needs, or as the limits allow.
-void ReadBatches::AddReads(const Source& source, GetOperation& operation, size_t room,
+void ReadBatches::AddReads(const ReadSource& source, GetOperation& operation, size_t room,
                            absl::Time now, uint64_t& chain_bytes) {
   const index::ReadSpan& wanted = operation.read();
   // The lookup guarantees it; a READ out of range would break the connection.

@@ -20,6 +20,7 @@
 #include "client/common/buffer_pool.h"
 #include "client/common/operation.h"
 #include "client/read/get_operation.h"
+#include "client/read/reads_in_flight.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -29,35 +30,21 @@ class ReadBatches {
   // The limit for the bytes of a chain: everything in it waits for its last byte.
   static constexpr uint64_t kChainBytesMax = 1 << 20;
 
-  ReadBatches(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
-      : transport_(transport), buffers_(buffers), counters_(counters) {}
+  ReadBatches(ReadsInFlight& reads, BufferPool& buffers, Counters& counters)
+      : reads_(reads), buffers_(buffers), counters_(counters) {}
 
-  // Where to READ from.
-  struct Source {
-    rdma::ConnectionId connection = rdma::ConnectionId::kNone;
-    rdma::RemoteMemory region;
-    uint32_t read_bytes_max = 0;
-    // Of the connection's limit of READs, scans leave this many to GETs, and long values twice as
-    // many to both. So neither blocks the operations that need few READs.
-    size_t reads_left = 0;
-  };
   // Posts the READs of the first operations of `to_read` as one chain, as far as the limits allow.
   // Those operations leave the queue and become kReading. Returns their number; 0: a limit, no
   // buffers, or no connection.
-  size_t Post(const Source& source, OperationQueue& to_read, absl::Time now);
+  size_t Post(const ReadSource& source, OperationQueue& to_read, absl::Time now);
 
-  // The chain `cookie` has ended. Calls `landed(operation)` for each operation that still waits for
-  // it, with its buffer and landed() updated.
+  // Chain `number` has ended. Calls `landed(operation)` for each operation that still waits for it,
+  // with its buffer and landed() updated.
   template <typename Landed>
-  void Done(uint64_t cookie, absl::Time now, Landed landed);
+  void Done(uint32_t number, Landed landed);
 
   // The operation ends without its READ. REQUIRES: it is kReading.
   void Abandon(GetOperation& operation);
-
-  // Chains under way.
-  size_t outstanding() const { return outstanding_; }
-  // When the last chain ended, or when the first of those under way was posted.
-  absl::Time progress_at() const { return progress_at_; }
 
  private:
   struct Entry {
@@ -67,16 +54,14 @@ class ReadBatches {
   };
   using Batch = std::vector<Entry>;
 
-  void AddReads(const Source& source, GetOperation& operation, size_t room, absl::Time now,
+  void AddReads(const ReadSource& source, GetOperation& operation, size_t room, absl::Time now,
                 uint64_t& chain_bytes);
 
-  rdma::Transport& transport_;
+  ReadsInFlight& reads_;
   BufferPool& buffers_;
   Counters& counters_;
-  std::vector<Batch> batches_;  // cookie - 1 is the index
+  std::vector<Batch> batches_;  // by the chain's number
   std::vector<uint32_t> free_;  // of batches_
-  size_t outstanding_ = 0;
-  absl::Time progress_at_ = absl::InfinitePast();
   // The chain under construction.
   std::vector<rdma::ReadRequest> chain_;
   std::vector<Entry> entries_;
@@ -85,11 +70,9 @@ class ReadBatches {
 };
 
 template <typename Landed>
-void ReadBatches::Done(uint64_t cookie, absl::Time now, Landed landed) {
-  assert(cookie >= 1 && cookie <= batches_.size());
-  --outstanding_;
-  progress_at_ = now;
-  Batch& batch = batches_[cookie - 1];
+void ReadBatches::Done(uint32_t number, Landed landed) {
+  assert(number < batches_.size());
+  Batch& batch = batches_[number];
   for (Entry& entry : batch) {
     if (entry.operation == nullptr) continue;
     entry.operation->buffer() = std::move(entry.buffer);
@@ -97,7 +80,7 @@ void ReadBatches::Done(uint64_t cookie, absl::Time now, Landed landed) {
     landed(*entry.operation);
   }
   batch.clear();
-  free_.push_back(static_cast<uint32_t>(cookie - 1));
+  free_.push_back(number);
 }
 
 }  // namespace osprey::client

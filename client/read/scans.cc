@@ -80,7 +80,7 @@ void Scans::Start(Request request) {
   operation.state = State::kNew;
 }
 
-void Scans::Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now) {
+void Scans::Advance(const ReadSource& source, PartitionMaps& maps, absl::Time now) {
   for (const std::unique_ptr<Operation>& operation : operations_) {
     if (operation->state == State::kPaused && now >= operation->pause_end) {
       operation->state = operation->scan.has_value() ? State::kReading : State::kNew;
@@ -180,12 +180,12 @@ bool Scans::TakeBuffer(Operation& operation) {
 }
 
 // Posts one more chain of the step.
-Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl::Time now) {
+Scans::Posted Scans::Post(size_t index, const ReadSource& source, absl::Time now) {
   Operation& operation = *operations_[index];
   if (operation.state != State::kReading || operation.chains == kChainsMax) return Posted::kNothing;
   const absl::Span<const index::ReadSpan> reads = operation.step.reads;
   if (operation.next_read == reads.size() || !TakeBuffer(operation)) return Posted::kNothing;
-  const size_t all_room = transport_.ReadRoom(source.connection);
+  const size_t all_room = reads_.Room(source);
   if (all_room <= source.reads_left) return Posted::kCut;
   const size_t room = std::min(all_room - source.reads_left, kChainReadsMax);
   size_t next_read = operation.next_read;
@@ -208,10 +208,9 @@ Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl:
     next_byte = 0;
   }
   // The connection has just ended: its last event follows.
-  if (!transport_.PostReads(source.connection, chain_, kCookieBit | index).ok())
-    return Posted::kCut;
+  const ReadChainId id = {ReadChainId::User::kScan, static_cast<uint32_t>(index)};
+  if (!reads_.Post(source, chain_, id, now).ok()) return Posted::kCut;
   counters_.scan_reads += chain_.size();
-  if (outstanding_++ == 0) progress_at_ = now;
   if (operation.next_read == 0 && operation.next_byte == 0) operation.posted_at = now;
   ++operation.chains;
   operation.next_read = next_read;
@@ -221,18 +220,15 @@ Scans::Posted Scans::Post(size_t index, const ReadBatches::Source& source, absl:
   return whole ? Posted::kTurn : Posted::kCut;
 }
 
-void Scans::Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since) {
-  const size_t index = cookie & ~kCookieBit;
-  Operation& operation = *operations_[index];
+void Scans::Done(uint32_t number, bool believe, absl::Time now, TimeSince time_since) {
+  Operation& operation = *operations_[number];
   assert(operation.chains > 0);
-  --outstanding_;
   --operation.chains;
-  progress_at_ = now;
   if (operation.state == State::kDone) {
     // The scan is answered, and its callback has run or is about to.
     if (operation.chains > 0) return;
     operation.buffer.Reset();
-    if (operation.request.done == nullptr) free_.push_back(index);
+    if (operation.request.done == nullptr) free_.push_back(number);
     return;
   }
   if (operation.state != State::kReading) return;

@@ -38,7 +38,7 @@
 #include "client/client.h"
 #include "client/common/buffer_pool.h"
 #include "client/read/partition_maps.h"
-#include "client/read/read_batches.h"
+#include "client/read/reads_in_flight.h"
 #include "index/reader/scan.h"
 #include "rdma/transport.h"
 
@@ -76,21 +76,19 @@ class Scans {
     absl::AnyInvocable<void(absl::StatusOr<Found>)> done;
   };
 
-  Scans(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
-      : transport_(transport), buffers_(buffers), counters_(counters) {}
+  Scans(ReadsInFlight& reads, BufferPool& buffers, Counters& counters)
+      : reads_(reads), buffers_(buffers), counters_(counters) {}
   Scans(const Scans&) = delete;
   Scans& operator=(const Scans&) = delete;
 
   void Start(Request request);
 
   // Begins and continues scans, and posts READs. REQUIRES: the connection is ready.
-  void Advance(const ReadBatches::Source& source, PartitionMaps& maps, absl::Time now);
-  // Whether a completion with this cookie is of a scan.
-  static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
-  // The chain `cookie` has ended; `believe`: successfully. `time_since(posted)` returns the bounds
+  void Advance(const ReadSource& source, PartitionMaps& maps, absl::Time now);
+  // A chain of scan `number` has ended; `believe`: successfully. `time_since(posted)` returns the bounds
   // of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
-  void Done(uint64_t cookie, bool believe, absl::Time now, TimeSince time_since);
+  void Done(uint32_t number, bool believe, absl::Time now, TimeSince time_since);
   // The connection is gone, with all its READs.
   void OnLost();
 
@@ -108,11 +106,8 @@ class Scans {
   absl::Time NextTimer() const;
   // A scan waits for closer bounds of the server's clock.
   bool wants_time() const;
-  size_t outstanding() const { return outstanding_; }  // chains
-  absl::Time progress_at() const { return progress_at_; }
 
  private:
-  static constexpr uint64_t kCookieBit = uint64_t{1} << 61;
   // The limits for READs of one chain, and for chains of one scan under way.
   static constexpr size_t kChainReadsMax = 32;
   static constexpr int kChainsMax = 2;
@@ -148,13 +143,13 @@ class Scans {
     kCut,      // as many READs as the limits allow, possibly none
     kNothing,  // the scan has nothing to post now
   };
-  Posted Post(size_t index, const ReadBatches::Source& source, absl::Time now);
+  Posted Post(size_t index, const ReadSource& source, absl::Time now);
   bool TakeBuffer(Operation& operation);
   void Pause(Operation& operation, int attempt, absl::Time now);
   void TakeOut(Operation& operation);
   void End(Operation& operation, absl::StatusOr<Found> answer);
 
-  rdma::Transport& transport_;
+  ReadsInFlight& reads_;
   BufferPool& buffers_;
   Counters& counters_;
   std::vector<std::unique_ptr<Operation>> operations_;
@@ -162,8 +157,6 @@ class Scans {
   std::vector<size_t> done_;  // likewise: callbacks to be run
   size_t turn_ = 0;           // index into operations_: the first to post in Advance
   std::vector<rdma::ReadRequest> chain_;
-  size_t outstanding_ = 0;
-  absl::Time progress_at_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::client

@@ -29,8 +29,8 @@ void Fetch(absl::Span<const std::byte* const> items) {
 
 }  // namespace
 
-size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region,
-                           PartitionMaps& maps, absl::Span<BatchedGet> gets, absl::Time deadline,
+size_t ShmFastPath::Answer(const ReadSource& source, rdma::Bytes region, PartitionMaps& maps,
+                           absl::Span<BatchedGet> gets, absl::Time deadline,
                            GetBatches::Owner& owner) {
   assert(gets.size() <= kGetsMax);
   if (!buffer_.valid()) buffer_ = buffers_.Take(kGetsMax * kReadBytesMax);
@@ -64,7 +64,7 @@ size_t ShmFastPath::Answer(const ReadBatches::Source& source, rdma::Bytes region
 }
 
 // Appends the READ of each GET to chain_, one behind the other in the buffer. Returns their number.
-size_t ShmFastPath::Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+size_t ShmFastPath::Look(const ReadSource& source, rdma::Bytes region, PartitionMaps& maps,
                          absl::Span<const BatchedGet> gets) {
   const bool fetches = gets.size() > 1;  // prefetching does not help a single GET
   std::array<const std::byte*, kGetsMax> windows;

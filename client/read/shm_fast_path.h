@@ -24,7 +24,7 @@
 #include "client/read/cached_lookup.h"
 #include "client/read/get_batches.h"
 #include "client/read/partition_maps.h"
-#include "client/read/read_batches.h"
+#include "client/read/reads_in_flight.h"
 #include "index/layout/hash.h"
 #include "index/reader/directory_cache.h"
 #include "index/reader/mapped_probe.h"
@@ -38,19 +38,21 @@ class ShmFastPath {
   // Longer items need an operation.
   static constexpr uint32_t kReadBytesMax = 1024;
 
-  // `mapped` is null where nothing is mapped; then Answer may not be called.
+  // `mapped` is null where nothing can be mapped.
   ShmFastPath(rdma::MappedReads* mapped, BufferPool& buffers, GetContext& context)
       : mapped_(mapped), buffers_(buffers), context_(context) {}
 
+  // False: no region can be mapped, and nothing else may be called.
+  bool available() const { return mapped_ != nullptr; }
   // The region, if it is mapped.
-  rdma::Bytes View(const ReadBatches::Source& source) const {
-    return mapped_ == nullptr ? rdma::Bytes() : mapped_->View(source.connection, source.region);
+  rdma::Bytes View(const ReadSource& source) const {
+    return mapped_->View(source.connection, source.region);
   }
 
   // Answers those of `gets` that it finds, and counts them. The others, of which nothing is known,
   // come first afterwards, in their order; returns their number. `region` is the View of
   // source.region. REQUIRES: at most kGetsMax.
-  size_t Answer(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+  size_t Answer(const ReadSource& source, rdma::Bytes region, PartitionMaps& maps,
                 absl::Span<BatchedGet> gets, absl::Time deadline, GetBatches::Owner& owner);
   // Releases its buffer until the next Answer.
   void ReleaseBuffer() { buffer_.Reset(); }
@@ -63,7 +65,7 @@ class ShmFastPath {
     index::MappedProbe mapped_probe;
   };
 
-  size_t Look(const ReadBatches::Source& source, rdma::Bytes region, PartitionMaps& maps,
+  size_t Look(const ReadSource& source, rdma::Bytes region, PartitionMaps& maps,
               absl::Span<const BatchedGet> gets);
   bool Judge(const Member& member, const std::byte* landed, const BatchedGet& get);
 

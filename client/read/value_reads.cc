@@ -6,7 +6,7 @@
 
 namespace osprey::client {
 
-ValueReads::Posted ValueReads::Post(const ReadBatches::Source& source, OperationQueue& fetching,
+ValueReads::Posted ValueReads::Post(const ReadSource& source, OperationQueue& fetching,
                                     absl::Time now) {
   int left = kPiecesPerPostMax;
   // One piece a value in turn, so that a long value does not block others.
@@ -32,9 +32,9 @@ ValueReads::Posted ValueReads::Post(const ReadBatches::Source& source, Operation
   return Posted::kYes;
 }
 
-ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
-                                          GetOperation& operation, absl::Time now) {
-  if (transport_.ReadRoom(source.connection) <= 2 * source.reads_left) return Outcome::kNoRoom;
+ValueReads::Outcome ValueReads::PostPiece(const ReadSource& source, GetOperation& operation,
+                                          absl::Time now) {
+  if (reads_.Room(source) <= 2 * source.reads_left) return Outcome::kNoRoom;
   ValueFetch& fetch = operation.fetch();
   const uint64_t offset = fetch.offset + fetch.posted;
   const uint64_t length =
@@ -59,7 +59,7 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
                       target.data == nullptr ? &buffer.memory() : target.memory()};
   const uint32_t number = NewPiece();
   // The limit is reached, or the connection has just ended: the operation waits for its last event.
-  if (!transport_.PostReads(source.connection, {&read, 1}, kCookieBit | number).ok()) {
+  if (!reads_.Post(source, {&read, 1}, {ReadChainId::User::kValue, number}, now).ok()) {
     Free(number);
     return Outcome::kNoRoom;
   }
@@ -68,18 +68,14 @@ ValueReads::Outcome ValueReads::PostPiece(const ReadBatches::Source& source,
                      /*landed=*/false, std::move(buffer), data, static_cast<uint32_t>(length)};
   ++counters_.reads;
   counters_.read_bytes += length;
-  if (outstanding_++ == 0) progress_at_ = now;
   fetch.posted += length;
   fetch.PushBack(number);
   if (target.data != nullptr) operation.ReadInUserMemoryBegins();
   return Outcome::kPosted;
 }
 
-GetOperation* ValueReads::Done(uint64_t cookie, bool ok, absl::Time now) {
-  const auto number = static_cast<uint32_t>(cookie & ~kCookieBit);
+GetOperation* ValueReads::Done(uint32_t number, bool ok) {
   assert(number < pieces_.size() && !pieces_[number].landed);
-  --outstanding_;
-  progress_at_ = now;
   Piece& piece = pieces_[number];
   GetOperation* const operation = piece.operation;
   if (!piece.buffer.valid()) operation->ReadInUserMemoryEnded();

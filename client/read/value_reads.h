@@ -20,7 +20,7 @@
 #include "client/common/buffer_pool.h"
 #include "client/common/operation.h"
 #include "client/read/get_operation.h"
-#include "client/read/read_batches.h"
+#include "client/read/reads_in_flight.h"
 #include "rdma/transport.h"
 
 namespace osprey::client {
@@ -31,11 +31,8 @@ class ValueReads {
   // in which it is hashed and copied.
   static constexpr uint64_t kPieceBytes = 256 << 10;
 
-  ValueReads(rdma::Transport& transport, BufferPool& buffers, Counters& counters)
-      : transport_(transport), buffers_(buffers), counters_(counters) {}
-
-  // Whether a completion with this cookie is of a piece; those of ReadBatches are small numbers.
-  static bool Owns(uint64_t cookie) { return (cookie & kCookieBit) != 0; }
+  ValueReads(ReadsInFlight& reads, BufferPool& buffers, Counters& counters)
+      : reads_(reads), buffers_(buffers), counters_(counters) {}
 
   enum class Posted {
     kYes,
@@ -43,22 +40,16 @@ class ValueReads {
   };
   // Posts pieces of the values of `fetching` (all kFetching), in turn, as far as the limits allow.
   // The operations stay in the queue.
-  Posted Post(const ReadBatches::Source& source, OperationQueue& fetching, absl::Time now);
+  Posted Post(const ReadSource& source, OperationQueue& fetching, absl::Time now);
 
-  // The piece `cookie` has ended, successfully or not. Returns the operation whose value is
+  // Piece `number` has ended, successfully or not. Returns the operation whose value is
   // complete, or that lost a piece. Null: its operation continues, or was abandoned.
-  GetOperation* Done(uint64_t cookie, bool ok, absl::Time now);
+  GetOperation* Done(uint32_t number, bool ok);
 
   // The operation drops its pieces. REQUIRES: it is kFetching.
   void Abandon(GetOperation& operation);
 
-  // Pieces under way.
-  size_t outstanding() const { return outstanding_; }
-  // When the last piece ended, or when the first of those under way was posted.
-  absl::Time progress_at() const { return progress_at_; }
-
  private:
-  static constexpr uint64_t kCookieBit = uint64_t{1} << 62;
   // The limit of one call: over shm posting is copying, and a Poll must be short.
   static constexpr int kPiecesPerPostMax = 8;
 
@@ -72,17 +63,15 @@ class ValueReads {
   };
 
   enum class Outcome { kPosted, kNoRoom, kNoBuffer };
-  Outcome PostPiece(const ReadBatches::Source& source, GetOperation& operation, absl::Time now);
+  Outcome PostPiece(const ReadSource& source, GetOperation& operation, absl::Time now);
   uint32_t NewPiece();
   void Free(uint32_t number);
 
-  rdma::Transport& transport_;
+  ReadsInFlight& reads_;
   BufferPool& buffers_;
   Counters& counters_;
   std::vector<Piece> pieces_;
   std::vector<uint32_t> free_;  // of pieces_
-  size_t outstanding_ = 0;
-  absl::Time progress_at_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::client

@@ -18,8 +18,7 @@
 
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
-
-struct XXH3_state_s;
+#include "index/layout/long_hash.h"
 
 namespace osprey::index {
 
@@ -49,21 +48,6 @@ struct HashedKey {
 // Unseeded XXH3-64. Record checksums are made of it, and a rendezvous request carries that of its
 // value.
 uint64_t HashBytes(ByteSpan bytes);
-
-// The same, for bytes that come in pieces, in order. Not thread-safe.
-class BytesHasher {
- public:
-  BytesHasher();
-  ~BytesHasher();
-  BytesHasher(const BytesHasher&) = delete;
-  BytesHasher& operator=(const BytesHasher&) = delete;
-
-  void Update(ByteSpan piece);
-  uint64_t Digest() const;
-
- private:
-  XXH3_state_s* state_;
-};
 
 }  // namespace osprey::index
 

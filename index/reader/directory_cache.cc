@@ -98,12 +98,10 @@ uint64_t DirectoryCache::EntryOfLowerHalf(uint32_t index) const {
   return 0;
 }
 
-// The chunk of entry `index`, with room for all its entries of a directory as deep as the map.
 uint64_t* DirectoryCache::ChunkOf(uint64_t index) {
   const uint64_t number = index / kEntriesPerChunk;
   if (number >= chunks_.size()) chunks_.resize(number + 1);
-  const uint64_t behind = (uint64_t{1} << depth_) - number * kEntriesPerChunk;
-  chunks_[number].resize(std::min<uint64_t>(behind, kEntriesPerChunk));
+  chunks_[number].resize(kEntriesPerChunk);
   return chunks_[number].data();
 }
 
@@ -123,6 +121,14 @@ DirectoryCache::Taken DirectoryCache::TakePage(uint32_t page, ByteSpan bytes) {
   }
   if (!ready_) ready_ = ++next_page_ == DirectoryPages(depth_);
   return Taken::kYes;
+}
+
+ReadSpan DirectoryCache::ItemSpan(uint64_t slot) const {
+  const Slot item = Slot::Unpack(slot);
+  if (!Contains(item.offset, sizeof(ItemHeader))) return {};
+  const uint64_t length = std::max(ReadLengthOf(item.length_class), sizeof(ItemHeader));
+  const uint64_t length_max = std::min<uint64_t>(region_bytes_ - item.offset, UINT32_MAX);
+  return {item.offset, static_cast<uint32_t>(std::min(length, length_max))};
 }
 
 bool DirectoryCache::IsLine(uint64_t offset) const {

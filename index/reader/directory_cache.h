@@ -60,6 +60,9 @@ class DirectoryCache {
   // Where the key's home line is; 0: the map does not have it. A cache of hints uses it as the key's
   // number; it proves nothing, and only a Lookup may rely on a line. REQUIRES: ready().
   uint64_t HomeOf(KeyHash hash) const { return WindowOf(hash).offset; }
+  // The READ of the item that a slot leads to, with its end at the region's at the latest. Length 0:
+  // no item can be there, and no writer wrote this slot.
+  ReadSpan ItemSpan(uint64_t slot) const;
 
  private:
   friend class Lookup;
@@ -101,7 +104,7 @@ class DirectoryCache {
   // What a valid page said of entry `index`; 0 when none has yet.
   uint64_t ReadEntryAt(uint32_t index) const {
     const uint32_t chunk = index / kEntriesPerChunk;
-    if (chunk >= chunks_.size() || index % kEntriesPerChunk >= chunks_[chunk].size()) return 0;
+    if (chunk >= chunks_.size() || chunks_[chunk].empty()) return 0;
     return chunks_[chunk][index % kEntriesPerChunk];
   }
   // The entry as far as the pages that were READ tell; 0: they do not.
@@ -122,8 +125,7 @@ class DirectoryCache {
   bool header_known_ = false;
   bool ready_ = false;
   const char* problem_ = "";
-  // The words of the directory by index; 0, or not there: not READ yet. Chunks of which no word was
-  // READ are empty.
+  // The words of the directory by index; 0: not READ yet. Chunks of which no word was READ are empty, the others whole.
   static constexpr uint32_t kEntriesPerChunk = 512;
   std::vector<std::vector<uint64_t>> chunks_;
 };

@@ -107,13 +107,11 @@ Lookup::Step Lookup::ReadHome(int backoff) {
 // A slot comes from remote bytes or from the caller. It is checked here, before the READ of its
 // place.
 Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
-  const Slot slot = Slot::Unpack(word);
-  if (!map_.Contains(slot.offset, sizeof(ItemHeader))) return AskServer();
-  const uint64_t to_end = map_.region_bytes() - slot.offset;
-  uint64_t length = std::max(ReadLengthOf(slot.length_class), sizeof(ItemHeader));
-  head_only_ = length > WholeReadBytesMax(options_.whole_read_bytes_max);
-  if (head_only_) length = ItemHeadBytes(key_.size());
-  return Read(state, slot.offset, std::min(length, to_end), backoff);
+  const ReadSpan item = map_.ItemSpan(word);
+  if (item.length == 0) return AskServer();
+  head_only_ = !IsReadWhole(word, options_.whole_read_bytes_max);
+  const uint64_t head = head_only_ ? ItemHeadBytes(key_.size()) : item.length;
+  return Read(state, item.offset, std::min<uint64_t>(head, item.length), backoff);
 }
 
 Lookup::Step Lookup::AskServer() {
@@ -141,6 +139,16 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   step.landed_ns = time_.latest_ns;
   step.slot = slot;
   step.line = line;
+  return step;
+}
+
+// Inline items have no expiry.
+Lookup::Step Lookup::HitInline(const InlineItem& item) {
+  state_ = State::kDone;
+  Step step;
+  step.kind = Kind::kHit;
+  step.value = item.value;
+  step.version = item.cas_version;
   return step;
 }
 
@@ -312,16 +320,16 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
   confirmed_early_ = false;
   next_link_ = 0;
-  Found found[2];
+  InLine found[2];
   for (uint32_t i = 0; i < 2; ++i) {
     const uint64_t offset = window_.offset + i * kLineBytes;
     const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
-    ItemReading item;
+    InlineItem item;
     found[i] = Search(line_bytes, offset, item);
-    if (found[i] != Found::kKey || !IsBelieved(line_bytes, i)) continue;
+    if (found[i] != InLine::kKey || !IsBelieved(line_bytes, i)) continue;
     // The slots seen may include those of the home line.
     if (i == 1 && slots_seen_count_ > 0 && !IsBelieved(bytes.first(kLineBytes), 0)) Disbelieve();
-    return Hit(item, 0);
+    return HitInline(item);
   }
   // R2: a key that is not in one line of the window may be in the other.
   bool whole = true;
@@ -332,34 +340,26 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
       continue;
     }
     if (!IsOfSegment(line_bytes, i)) return Disbelieve(), Refresh();
-    if (found[i] == Found::kNonsense) return Disbelieve(), AskServer();
+    if (found[i] == InLine::kNonsense) return Disbelieve(), AskServer();
   }
   if (!whole) return Disbelieve(), TornLine();
   torn_in_a_row_ = 0;
   return NextCandidate();
 }
 
-Lookup::Found Lookup::Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item) {
+InLine Lookup::Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item) {
   const uint32_t number = searched_count_++;
   searched_[number] = {offset, HeaderOf(line_bytes), false};
   const uint64_t filed_under = FiledUnder(number);
-  LineCursor cursor(line_bytes);
-  while (cursor.Next()) {
-    if (cursor.kind() == WordKind::kSlot) {
-      slots_seen_[slots_seen_count_++] = {filed_under, cursor.head()};
-      if (Slot::Unpack(cursor.head()).fingerprint == hash_.fingerprint())
-        candidates_[candidate_count_++] = {cursor.head(), number};
-    } else if (cursor.HoldsInline(key_)) {
-      item.value = cursor.value();
-      item.cas_version = InlineHead::Unpack(cursor.head()).cas_version;
-      return Found::kKey;
-    }
-  }
-  if (cursor.malformed()) return Found::kNonsense;
+  const InLine found = SearchLine(line_bytes, pattern_, key_, item, [&](uint64_t slot) {
+    slots_seen_[slots_seen_count_++] = {filed_under, slot};
+    if (pattern_.MayBeSlot(slot)) candidates_[candidate_count_++] = {slot, number};
+  });
+  if (found != InLine::kNothing) return found;
   // Only the home line's link leads to this key's chain, and a chain line's link continues it. The
   // link of the window's second line leads to another home's chain.
   const bool followed = number == 1 || TakeLink(LinkOf(line_bytes));
-  return followed ? Found::kNothing : Found::kNonsense;
+  return followed ? InLine::kNothing : InLine::kNonsense;
 }
 
 bool Lookup::TakeLink(uint64_t link) {
@@ -410,13 +410,13 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
   // The line belongs to another segment by now, so the chain has changed.
   if (HeaderOf(bytes).tag != window_.generation) return Restart();
   candidate_count_ = candidate_next_ = 0;
-  ItemReading item;
+  InlineItem item;
   switch (Search(bytes, offset_, item)) {
-    case Found::kKey:
-      return Hit(item, 0);
-    case Found::kNonsense:
+    case InLine::kKey:
+      return HitInline(item);
+    case InLine::kNonsense:
       return AskServer();
-    case Found::kNothing:
+    case InLine::kNothing:
       break;
   }
   return NextCandidate();

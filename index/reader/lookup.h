@@ -38,8 +38,9 @@
 #include "index/layout/item.h"
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
+#include "index/layout/line_search.h"
+#include "index/layout/test_hooks.h"
 #include "index/reader/directory_cache.h"
-#include "index/reader/inline_probe.h"
 #include "index/reader/server_time.h"
 
 namespace osprey::index {
@@ -49,6 +50,11 @@ namespace osprey::index {
 inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
 inline constexpr uint64_t kLookupReadBytesMax =
     ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax)));
+
+// Whether a lookup READs the item of `slot` whole: with this option, or the default one.
+inline bool IsReadWhole(uint64_t slot, uint64_t bytes_max = kLookupReadBytesMax) {
+  return ReadLengthOf(Slot::Unpack(slot).length_class) <= WholeReadBytesMax(bytes_max);
+}
 
 struct LookupOptions {
   // Items with a longer READ come in pieces. At most kLookupReadBytesMax; less in tests.
@@ -107,7 +113,7 @@ class Lookup {
   // `window` is map.WindowOf(hash), now or earlier.
   Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash,
          const DirectoryCache::Window& window, const LookupOptions& options = {})
-      : map_(map), key_(key), hash_(hash), options_(options), window_(window) {
+      : map_(map), key_(key), hash_(hash), pattern_(key, hash), options_(options), window_(window) {
     assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
   }
 
@@ -184,8 +190,6 @@ class Lookup {
     uint64_t slot;
     uint32_t line;  // index into searched_
   };
-  // Result of the search for the key in a line.
-  enum class Found { kNothing, kKey, kNonsense };
   static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
 
   Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
@@ -194,6 +198,7 @@ class Lookup {
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
+  Step HitInline(const InlineItem& item);
   Life LifeOf(uint64_t cas_version, uint64_t expiry_ns);
   Step Miss();
 
@@ -216,7 +221,7 @@ class Lookup {
 
   // Records the line as searched, its slots, and the next line of its chain. kKey: the line holds
   // the key inline, as `item`.
-  Found Search(ByteSpan line_bytes, uint64_t offset, ItemReading& item);
+  InLine Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item);
   bool TakeLink(uint64_t link);
   // SlotSeen::line of a line, by its index in searched_.
   uint64_t FiledUnder(uint32_t number) const {
@@ -243,6 +248,7 @@ class Lookup {
   DirectoryCache& map_;
   absl::string_view key_;
   KeyHash hash_;
+  KeyPattern pattern_;
   uint64_t hint_ = 0;
   const LookupOptions options_;
   DirectoryCache::Window window_;

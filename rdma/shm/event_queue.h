@@ -45,6 +45,13 @@ class EventQueue {
     first_ = At(1);
     --count_;
   }
+  // Removes the first one, a kReadsDone, and returns its status.
+  absl::Status PopStatus() {
+    absl::Status status = std::exchange(front().event.status, absl::OkStatus());
+    first_ = At(1);
+    --count_;
+    return status;
+  }
   // A new one behind the last: its kind, connection, cookie and reads are set, all else is empty.
   PendingEvent& Add(Event::Kind kind, ConnectionId connection, uint64_t cookie = 0,
                     uint32_t reads = 0) {

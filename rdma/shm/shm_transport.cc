@@ -187,6 +187,17 @@ absl::Status ShmTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest
   return status;
 }
 
+bool ShmTransport::PollReads(ReadsDone& done) {
+  if (queue_.empty()) return false;
+  const PendingEvent& first = queue_.front();
+  if (first.event.kind != Event::Kind::kReadsDone) return false;
+  Find(first.event.connection)->reads_in_flight -= first.reads;
+  done.connection = first.event.connection;
+  done.cookie = first.event.cookie;
+  done.status = queue_.PopStatus();
+  return true;
+}
+
 size_t ShmTransport::ReadRoom(ConnectionId id) const {
   const ShmConnection* connection = Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return 0;

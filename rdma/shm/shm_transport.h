@@ -147,6 +147,7 @@ class ShmTransport final : public Transport, private MappedReads {
   Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
   absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
   MappedReads* mapped_reads() override { return this; }
+  bool PollReads(ReadsDone& done) override;
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
@@ -19,9 +20,6 @@ constexpr uint32_t kControlSlots = 2;
 // Work requests of the send queue besides READs and slots: the disconnect notice and the sentinel.
 constexpr uint32_t kLastWords = 2;
 
-// READs whose work requests are built on the stack: a GET's one or two.
-constexpr size_t kFewReads = 2;
-
 size_t Stride(uint32_t frame_bytes_max) {
   return (sizeof(FrameEnvelope) + frame_bytes_max + kCacheLineBytes - 1) / kCacheLineBytes *
          kCacheLineBytes;
@@ -34,6 +32,12 @@ uint32_t SignalEvery(uint32_t credits) { return std::max(1U, credits / 4); }
 // When all frames have arrived, at most SignalEvery - 1 slots still wait for a signalled
 // completion. The others must suffice for all credits.
 uint32_t SendSlots(uint32_t credits) { return credits + SignalEvery(credits) + kControlSlots; }
+
+uint64_t BytesOf(const ReadRequest& read) {
+  uint64_t bytes = read.segments[0].length;
+  if (read.segment_count == 2) bytes += read.segments[1].length;
+  return bytes;
+}
 
 absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port) {
   ibv_port_attr attributes = {};
@@ -278,50 +282,57 @@ absl::StatusOr<RemoteMemory> Link::Announce(const VerbsMemory& memory) const {
                       memory.remote_key(device_index_)};
 }
 
-absl::Status Link::CheckRead(const ReadRequest& read) const {
+absl::Status Link::BadReadError(const ReadRequest& read) const {
   if (read.segment_count < 1 || read.segment_count > kSegmentsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("a READ into ", read.segment_count, " segments; it takes 1 or 2"));
   }
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < read.segment_count; i++) bytes += read.segments[i].length;
-  if (bytes > limits_.read_bytes_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a READ of ", bytes, " bytes; the device's longest is ", limits_.read_bytes_max));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a READ of ", BytesOf(read), " bytes; the device's longest is ", limits_.read_bytes_max));
 }
 
-void Link::BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests,
-                      ibv_sge* segments_of) const {
-  const uint64_t wr_id = Work(WorkKind::kRead, batches_end_);
-  for (size_t i = 0; i < reads.size(); i++) {
-    const ReadRequest& read = reads[i];
-    ibv_sge* const segments = &segments_of[i * kSegmentsMax];
-    for (uint32_t s = 0; s < read.segment_count; s++) {
-      const LocalSegment& local = read.segments[s];
-      // Only memory made by a Domain of this transport is passed to it.
-      const VerbsMemory& memory = static_cast<const VerbsMemory&>(*local.memory);
-      assert(local.data >= memory.data() &&
-             local.data + local.length <= memory.data() + memory.size());
-      segments[s] = {reinterpret_cast<uintptr_t>(local.data), local.length,
-                     memory.local_key(device_index_)};
-    }
-    ibv_send_wr& request = requests[i];
-    // Sets every field that a READ needs; the others stay zero from the beginning.
-    request.wr_id = wr_id;
-    request.next = &request + 1;
-    request.sg_list = segments;
-    request.num_sge = static_cast<int>(read.segment_count);
-    request.opcode = IBV_WR_RDMA_READ;
-    request.send_flags = 0;
-    request.wr.rdma.remote_addr = read.remote_address;
-    request.wr.rdma.rkey = read.remote_key;
+inline bool Link::MayBeRead(const ReadRequest& read) const {
+  return read.segment_count >= 1 && read.segment_count <= kSegmentsMax &&
+         BytesOf(read) <= limits_.read_bytes_max;
+}
+
+ReadChain::ReadChain(size_t reads_max) : requests_(reads_max), segments_(reads_max * kSegmentsMax) {
+  for (size_t i = 0; i < reads_max; i++) {
+    requests_[i].opcode = IBV_WR_RDMA_READ;
+    requests_[i].sg_list = &segments_[i * kSegmentsMax];
+    requests_[i].next = i + 1 < reads_max ? &requests_[i + 1] : nullptr;
   }
-  ibv_send_wr& last = requests[reads.size() - 1];
-  last.next = nullptr;
-  last.wr_id = Work(WorkKind::kReadLast, batches_end_);
-  last.send_flags = IBV_SEND_SIGNALED;
+}
+
+inline ibv_send_wr* ReadChain::Build(absl::Span<const ReadRequest> reads, size_t device,
+                                     uint64_t work_id, uint64_t last_work_id) {
+  // Only memory made by a Domain of this transport is passed to it.
+  const auto segment_of = [device](const LocalSegment& local) {
+    const auto& memory = static_cast<const VerbsMemory&>(*local.memory);
+    assert(local.data >= memory.data() &&
+           local.data + local.length <= memory.data() + memory.size());
+    return ibv_sge{reinterpret_cast<uintptr_t>(local.data), local.length, memory.local_key(device)};
+  };
+  ibv_send_wr* request = requests_.data();
+  for (const ReadRequest& read : reads) {
+    request->sg_list[0] = segment_of(read.segments[0]);
+    if (read.segment_count == 2) request->sg_list[1] = segment_of(read.segments[1]);
+    request->wr_id = work_id;
+    request->num_sge = static_cast<int>(read.segment_count);
+    request->wr.rdma.remote_addr = read.remote_address;
+    request->wr.rdma.rkey = read.remote_key;
+    ++request;
+  }
+  last_ = request - 1;
+  behind_last_ = std::exchange(last_->next, nullptr);
+  last_->wr_id = last_work_id;
+  last_->send_flags = IBV_SEND_SIGNALED;
+  return requests_.data();
+}
+
+inline void ReadChain::Reset() {
+  last_->next = behind_last_;
+  last_->send_flags = 0;
 }
 
 absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cookie,
@@ -333,16 +344,13 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
                      limits_.reads_in_flight_max, " are in flight"));
   }
   for (const ReadRequest& read : reads) {
-    if (absl::Status status = CheckRead(read); !status.ok()) return status;
+    if (!MayBeRead(read)) return BadReadError(read);
   }
-  // A few are built on the stack, which is in the cache in any case.
-  ibv_send_wr few_requests[kFewReads] = {};
-  ibv_sge few_segments[kFewReads * kSegmentsMax];
-  const bool few = reads.size() <= kFewReads;
-  ibv_send_wr* const first = few ? few_requests : chain.requests.data();
-  BuildChain(reads, first, few ? few_segments : chain.segments.data());
+  ibv_send_wr* const first = chain.Build(reads, device_index_, Work(WorkKind::kRead, batches_end_),
+                                         Work(WorkKind::kReadLast, batches_end_));
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(queue_pair(), first, &bad);
+  chain.Reset();
   if (error != 0 && bad == first) return VerbsError("ibv_post_send of READs", error);
   batches_[batches_end_ & (batches_.size() - 1)] = {cookie, static_cast<uint32_t>(reads.size())};
   batches_end_++;

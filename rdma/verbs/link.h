@@ -68,12 +68,25 @@ struct WorkId {
   }
 };
 
-// Work requests of a long chain, built here. All links of a Transport share one, so that it stays
-// in the cache.
-struct ReadChain {
-  explicit ReadChain(size_t reads_max) : requests(reads_max), segments(reads_max * kSegmentsMax) {}
-  std::vector<ibv_send_wr> requests;
-  std::vector<ibv_sge> segments;
+// The work requests of a chain of READs, prepared: most fields are the same in every chain. All
+// links of a Transport share one, so that it stays in the cache. Not thread-safe.
+class ReadChain {
+ public:
+  explicit ReadChain(size_t reads_max);
+  ReadChain(const ReadChain&) = delete;
+  ReadChain& operator=(const ReadChain&) = delete;
+
+  // The first request of a chain of `reads`, from 1 to reads_max, of which the last is signalled.
+  // Valid until Reset, which must follow.
+  ibv_send_wr* Build(absl::Span<const ReadRequest> reads, size_t device, uint64_t work_id,
+                     uint64_t last_work_id);
+  void Reset();
+
+ private:
+  std::vector<ibv_send_wr> requests_;
+  std::vector<ibv_sge> segments_;
+  ibv_send_wr* last_ = nullptr;  // of the chain that was built
+  ibv_send_wr* behind_last_ = nullptr;
 };
 
 // Belongs to its Transport's thread, except for the slow calls: Make, Start, Flush, and the
@@ -170,9 +183,8 @@ class Link {
   absl::Status PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint32_t length);
   absl::Status PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, bool signalled);
   void GiveCreditsBack();
-  void BuildChain(absl::Span<const ReadRequest> reads, ibv_send_wr* requests,
-                  ibv_sge* segments_of) const;
-  absl::Status CheckRead(const ReadRequest& read) const;
+  bool MayBeRead(const ReadRequest& read) const;
+  absl::Status BadReadError(const ReadRequest& read) const;
 
   const VerbsDevice& device_;
   const size_t device_index_;

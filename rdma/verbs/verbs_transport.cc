@@ -356,13 +356,43 @@ bool VerbsTransport::PollCompletions(Output& output) {
   return true;
 }
 
+bool VerbsTransport::PollReads(ReadsDone& done) {
+  if (batches_in_flight_ == 0 || !pending_.empty()) return false;
+  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+    for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
+      const ibv_wc* const completion = queue->Next();
+      if (completion == nullptr) continue;
+      const bool reads = completion->status == IBV_WC_SUCCESS &&
+                         WorkId::Unpack(completion->wr_id).kind == WorkKind::kReadLast;
+      VerbsConnection* const connection = reads ? ConnectionOf(*completion) : nullptr;
+      if (connection != nullptr) {
+        batches_in_flight_--;
+        done.connection = connection->id;
+        done.cookie = connection->link->PopBatch();
+        return true;
+      }
+      // There is no room for its event, so that goes to pending_.
+      Output none;
+      OnCompletion(*completion, none);
+      if (!pending_.empty()) return false;
+    }
+  }
+  return false;
+}
+
+VerbsConnection* VerbsTransport::ConnectionOf(const ibv_wc& completion) const {
+  VerbsConnection* const connection = connections_.FindByTag(WorkId::Unpack(completion.wr_id).tag);
+  // (A late completion is of a connection whose drain took too long.)
+  const bool late = connection == nullptr || connection->link == nullptr ||
+                    connection->link->queue_pair() == nullptr;
+  return late ? nullptr : connection;
+}
+
 void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   const WorkId work = WorkId::Unpack(completion.wr_id);
-  VerbsConnection* const connection = connections_.FindByTag(work.tag);
-  // A late completion, of a connection whose drain took too long.
-  if (connection == nullptr || connection->link == nullptr) return;
+  VerbsConnection* const connection = ConnectionOf(completion);
+  if (connection == nullptr) return;
   Link& link = *connection->link;
-  if (link.queue_pair() == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
     Break(*connection, WorkError(*connection, completion.status));
     if (link.draining()) link.OnDrained(work.kind);

@@ -70,6 +70,7 @@ class VerbsTransport : public Transport {
   absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;
+  bool PollReads(ReadsDone& done) override;
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;
@@ -123,6 +124,8 @@ class VerbsTransport : public Transport {
   void FreeEnded();
   // True when no completion is left.
   bool PollCompletions(Output& output);
+  // The connection that the completion is of; null: it came too late to matter.
+  VerbsConnection* ConnectionOf(const ibv_wc& completion) const;
   void OnCompletion(const ibv_wc& completion, Output& output);
   void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, Output& output);
   void OnNotice(const DeviceNotice& notice);

@@ -155,6 +155,7 @@ class ReplayTransport : public rdma::Transport {
   absl::Status PostReads(ConnectionId, absl::Span<const rdma::ReadRequest>, uint64_t) override {
     return absl::UnavailableError("");
   }
+  bool PollReads(ReadsDone&) override { return false; }
   size_t ReadRoom(ConnectionId) const override { return 0; }
   size_t SendRoom(ConnectionId) const override { return 32; }
   void Disconnect(ConnectionId) override {}

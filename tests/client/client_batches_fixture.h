@@ -35,6 +35,11 @@ class ClientWaitingTest : public ClientEngineTest {
     answers_.assign(keys.size(), absl::UnknownError("not answered yet"));
     return engine_->StartGets(keys, answers_.data(), now_ + deadline, now_, unanswered_);
   }
+  // Begins one that is alone. False: it cannot be begun so.
+  bool BeginOne(absl::string_view key, absl::Duration deadline = absl::Seconds(1)) {
+    answers_.assign(1, absl::UnknownError("not answered yet"));
+    return engine_->GetOne(key, answers_[0], now_ + deadline, now_, unanswered_);
+  }
   const Counters& counters() const { return engine_->counters(); }
 
   // Three keys are rewritten while READs run, once before every few pieces. `get` must return all

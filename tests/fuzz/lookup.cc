@@ -13,6 +13,7 @@
 #include "index/reader/directory_cache.h"
 #include "index/reader/mapped_probe.h"
 #include "index/reader/scan.h"
+#include "index/reader/window_probe.h"
 #include "tests/fuzz/support/hostile_region.h"
 #include "tests/fuzz/support/input.h"
 
@@ -130,10 +131,11 @@ class Reader {
         OSPREY_MUST(step.length <= kLookupReadBytesMax, "a READ that is too long");
         const ByteSpan bytes = Read(step.offset, step.length);
         const DirectoryCache::Window window = map_->WindowOf(HashKey(key, map_->hash_seed()));
-        const bool inline_probes = reads == 0 && hint == 0 && window.generation != 0;
+        const bool window_probes = reads == 0 && hint == 0 && window.generation != 0;
         step = lookup.Resume(bytes, AnyTime());
-        if (inline_probes)
-          InlineProbeMustAgree({bytes, window, map_->incarnation(), key}, bytes, lookup, step);
+        if (window_probes)
+          WindowProbeMustAgree({bytes, *map_, window, {key, HashKey(key, map_->hash_seed())}},
+                               bytes, lookup, step);
         if (step.kind == Lookup::Kind::kHit && !step.in_pieces) MustBeWithin(step.value, bytes);
         for (const SlotSeen& seen : lookup.slots_seen())
           OSPREY_MUST(KindOf(seen.slot) == WordKind::kSlot, "a slot that is none was seen");
@@ -146,16 +148,25 @@ class Reader {
     OSPREY_MUST(lookup.counters().reads <= kReadsMax, "a lookup that READs too often");
   }
 
-  void InlineProbeMustAgree(const InlineProbe& inline_probe, ByteSpan bytes, const Lookup& lookup,
+  void WindowProbeMustAgree(const WindowProbe& probe, ByteSpan bytes, const Lookup& lookup,
                             const Lookup::Step& step) {
-    if (!inline_probe.hit()) return;
-    MustBeWithin(inline_probe.value(), bytes);
-    OSPREY_MUST(step.kind == Lookup::Kind::kHit && step.slot == 0 &&
-                    step.value.data() == inline_probe.value().data() &&
-                    step.value.size() == inline_probe.value().size() &&
-                    step.version == inline_probe.cas_version() &&
-                    lookup.slots_seen().size() == inline_probe.slots_seen().size(),
-                "a glance and a lookup of the same bytes that differ");
+    bool agree = true;
+    switch (probe.kind()) {
+      case WindowProbe::Kind::kOther:
+        return;
+      case WindowProbe::Kind::kHit:
+        MustBeWithin(probe.item().value, bytes);
+        agree = step.kind == Lookup::Kind::kHit && step.slot == 0 &&
+                step.value.data() == probe.item().value.data() &&
+                step.value.size() == probe.item().value.size() &&
+                step.version == probe.item().cas_version;
+        break;
+      case WindowProbe::Kind::kMiss:
+        agree = step.kind == Lookup::Kind::kMiss;
+        break;
+    }
+    OSPREY_MUST(agree && lookup.slots_seen().size() == probe.slots_seen().size(),
+                "a probe and a lookup of the same bytes that differ");
   }
 
   Lookup::Step ReadValue(Lookup& lookup, const Lookup::Step& step) {

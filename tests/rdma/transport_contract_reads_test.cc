@@ -110,6 +110,43 @@ TEST_P(TransportReads, BatchHasOneCompletionAndHoldsItsCreditsUntilThen) {
   }
 }
 
+TEST_P(TransportReads, PollReadsTakesTheEndsOfBatchesInOrderAndNothingElse) {
+  Side server(*fixture_), client(*fixture_);
+  const Ids ids = Join(server, client, Listen(server));
+  const Shared shared = ShareRegion(server, client, ids, 1 << 16);
+  Transport& transport = client.transport();
+  Transport::ReadsDone done;
+  EXPECT_FALSE(transport.PollReads(done));
+  const size_t room = transport.ReadRoom(ids.client);
+  for (const uint64_t cookie : {5, 6, 7}) {
+    ReadRequest read;
+    read.remote_address = shared.remote.address + cookie * 100;
+    read.remote_key = shared.remote.key;
+    read.segments[0] = {shared.buffer->data() + cookie * 256, 100, shared.buffer.get()};
+    ASSERT_TRUE(transport.PostReads(ids.client, {&read, 1}, cookie).ok());
+  }
+  for (const uint64_t cookie : {5, 6, 7}) {
+    ASSERT_TRUE(Until({&server}, [&] { return transport.PollReads(done); }));
+    EXPECT_EQ(done.connection, ids.client);
+    EXPECT_EQ(done.cookie, cookie);
+    EXPECT_TRUE(done.status.ok()) << done.status;
+    EXPECT_EQ(std::memcmp(shared.buffer->data() + cookie * 256,
+                          shared.region->data() + cookie * 100, 100),
+              0);
+  }
+  EXPECT_EQ(transport.ReadRoom(ids.client), room);
+  EXPECT_FALSE(transport.PollReads(done));
+  // What comes meanwhile is left to Poll, once each.
+  const size_t frames = client.Frames(ids.client).size();
+  ASSERT_TRUE(server.Send(ids.server, "frame").ok());
+  for (int i = 0; i < 1000; ++i) ASSERT_FALSE(transport.PollReads(done));
+  ASSERT_TRUE(Until({&server, &client}, [&] { return client.Frames(ids.client).size() > frames; }));
+  EXPECT_EQ(client.Frames(ids.client)[frames], "frame");
+  server.transport().Disconnect(ids.server);
+  for (int i = 0; i < 1000; ++i) ASSERT_FALSE(transport.PollReads(done));
+  EXPECT_TRUE(BothEnded(server, client, ids));
+}
+
 TEST_P(TransportReads, BatchThatDoesNotFitIsRefusedEntirely) {
   TransportOptions few;
   few.reads_in_flight_max = 4;

@@ -27,6 +27,7 @@ constexpr Field kFields[] = {
     {"evicted keys", &SimulationCounts::evicted, 100},
     {"scans", &SimulationCounts::scans, 100},
     {"GETs answered at once", &SimulationCounts::at_once, 20},
+    {"GETs answered while READs were awaited", &SimulationCounts::awaited, 500},
     {"READs stalled", &SimulationCounts::stalls, 10},
     {"READs of a later life's memory", &SimulationCounts::haunted_reads, 1},
     {"READs of which pieces were copied twice", &SimulationCounts::replayed_reads, 100},

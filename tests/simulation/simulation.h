@@ -47,6 +47,7 @@ struct SimulationCounts {
   uint64_t stalls = 0;
   uint64_t haunted_reads = 0;
   uint64_t at_once = 0;
+  uint64_t awaited = 0;
   uint64_t replayed_reads = 0;
   uint64_t changed_pieces = 0;
   uint64_t held_frames = 0;

@@ -23,6 +23,13 @@ class BreakingTransport : public rdma::Transport {
     return inner_->Send(id, pieces);
   }
 
+  bool PollReads(ReadsDone& done) override {
+    if (!inner_->PollReads(done)) return false;
+    const Step step(*this, done.connection);
+    // Chains always end.
+    if (done.connection == broken_) done.status = absl::UnavailableError("broken by the test");
+    return true;
+  }
   size_t Poll(absl::Span<Event> events) override {
     const size_t count = inner_->Poll(events);
     size_t kept = 0;

@@ -371,6 +371,35 @@ void FakeTransport::ReturnCredits() {
   lent_.clear();
 }
 
+// Executes the next batch of this end, if it may.
+bool FakeTransport::NextReads(ConnectionId id, ReadsDone& done) {
+  End* end = network_->Find(id);
+  if (end->state != End::State::kOpen || !end->MayRead()) return false;
+  if (network_->before_reads) network_->before_reads(id);
+  end = network_->Find(id);
+  if (end->state != End::State::kOpen || !end->MayRead()) return false;
+  const End::Batch batch = std::move(end->batches.front());
+  end->batches.pop_front();
+  end->reads_posted -= batch.reads.size();
+  done.connection = id;
+  done.cookie = batch.cookie;
+  done.status = network_->Execute(*end, batch.reads);
+  // A READ that fails puts the queue pairs of both ends in error.
+  if (!done.status.ok()) network_->Break(id, /*lose_frames=*/false);
+  return true;
+}
+
+rdma::MappedReads* FakeTransport::mapped_reads() {
+  return network_->options_.has_views ? this : nullptr;
+}
+
+bool FakeTransport::PollReads(ReadsDone& done) {
+  for (const auto& [id, end] : network_->ends_) {
+    if (end->transport == this) return NextReads(id, done);
+  }
+  return false;
+}
+
 size_t FakeTransport::Poll(absl::Span<Event> events) {
   ReturnCredits();
   size_t count = 0;
@@ -386,25 +415,15 @@ size_t FakeTransport::Poll(absl::Span<Event> events) {
   for (ConnectionId id : mine) {
     // READs first, since their events are not ordered against frames.
     End* end = network_->Find(id);
+    ReadsDone done;
     for (uint32_t left = network_->options_.read_batches_per_poll;
-         left > 0 && count < events.size() && end != nullptr && end->state == End::State::kOpen &&
-         end->MayRead();
-         --left) {
-      if (network_->before_reads) network_->before_reads(id);
-      end = network_->Find(id);
-      if (end->state == End::State::kOpen && end->MayRead()) {
-        const End::Batch batch = std::move(end->batches.front());
-        end->batches.pop_front();
-        end->reads_posted -= batch.reads.size();
-        Event& event = events[count++];
-        event = Event();
-        event.kind = Event::Kind::kReadsDone;
-        event.connection = id;
-        event.cookie = batch.cookie;
-        event.status = network_->Execute(*end, batch.reads);
-        // A READ that fails puts the queue pairs of both ends in error.
-        if (!event.status.ok()) network_->Break(id, /*lose_frames=*/false);
-      }
+         left > 0 && count < events.size() && end != nullptr && NextReads(id, done); --left) {
+      Event& event = events[count++];
+      event = Event();
+      event.kind = Event::Kind::kReadsDone;
+      event.connection = id;
+      event.cookie = done.cookie;
+      event.status = std::move(done.status);
     }
     while (count < events.size() && (end = network_->Find(id)) != nullptr &&
            NextEvent(*end, events[count]))

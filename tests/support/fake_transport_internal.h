@@ -139,7 +139,8 @@ class FakeTransport final : public rdma::Transport, private rdma::MappedReads {
                          uint64_t cookie) override;
   Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
   absl::Status ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) override;
-  MappedReads* mapped_reads() override { return this; }
+  MappedReads* mapped_reads() override;
+  bool PollReads(ReadsDone& done) override;
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;
@@ -161,6 +162,7 @@ class FakeTransport final : public rdma::Transport, private rdma::MappedReads {
   End* OpenEnd(ConnectionId id) const;
   void CheckReads(absl::Span<const ReadRequest> reads) const;
   bool HasEvent(const End& end) const;
+  bool NextReads(ConnectionId id, ReadsDone& done);
   bool NextEvent(End& end, Event& event);
   bool NextClosingEvent(End& end, Event& event);
   void ReturnCredits();

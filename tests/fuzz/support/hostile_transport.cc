@@ -246,6 +246,13 @@ void HostileTransport::Disconnect(ConnectionId id) {
   state_ = State::kClosing;
 }
 
+bool HostileTransport::PollReads(ReadsDone& done) {
+  if (events_.empty() || events_.front().kind != Event::Kind::kReadsDone) return false;
+  done = {events_.front().connection, events_.front().cookie, events_.front().status};
+  events_.pop_front();
+  return true;
+}
+
 size_t HostileTransport::Poll(absl::Span<Event> events) {
   lent_.clear();
   size_t count = 0;

@@ -76,6 +76,7 @@ class HostileTransport : public rdma::Transport, private rdma::MappedReads {
   rdma::Bytes View(rdma::ConnectionId id, const rdma::RemoteMemory& remote) const override;
   absl::Status ReadNow(rdma::ConnectionId id, absl::Span<const rdma::ReadRequest> reads) override;
   rdma::MappedReads* mapped_reads() override { return this; }
+  bool PollReads(ReadsDone& done) override;
   size_t ReadRoom(rdma::ConnectionId id) const override;
   absl::Status Send(rdma::ConnectionId id, absl::Span<const rdma::Bytes> pieces) override;
   size_t SendRoom(rdma::ConnectionId id) const override;
