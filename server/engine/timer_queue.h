@@ -24,7 +24,9 @@ namespace osprey::server {
 // An object's place in the queue.
 struct Timer {
   absl::Time at = absl::InfiniteFuture();  // not queued
-  uint64_t number = 0;                     // 0: never queued
+  // A time after this, rounded up, is not before `at`.
+  absl::Time not_after = absl::InfiniteFuture();
+  uint64_t number = 0;  // 0: never queued
 };
 
 // REQUIRES of Thing: a method `Timer& timer()`.
@@ -39,19 +41,20 @@ class TimerQueue {
   // in the order in which they were set first.
   void Set(Thing& thing, absl::Time at) {
     Timer& timer = thing.timer();
-    if (at >= timer.at) return;
+    if (at > timer.not_after) return;
     at = absl::UnixEpoch() + absl::Ceil(at - absl::UnixEpoch(), step_);
     if (at >= timer.at) return;
     Remove(thing);
     if (timer.number == 0) timer.number = ++last_number_;
     timer.at = at;
+    timer.not_after = at - step_;
     queue_.emplace(std::make_pair(at, timer.number), &thing);
   }
   void Remove(Thing& thing) {
     Timer& timer = thing.timer();
     if (timer.at == absl::InfiniteFuture()) return;
     queue_.erase({timer.at, timer.number});
-    timer.at = absl::InfiniteFuture();
+    timer.at = timer.not_after = absl::InfiniteFuture();
   }
 
   // Removes and returns the first thing that is due; nullptr if there is none.
