@@ -1,50 +1,28 @@
-// Runs each operation of index/ so many times inside OspreyMeasured, for callgrind to count the
-// instructions (tests/benchmarks/count_instructions, which also keeps the baseline). Prints the
-// compiler, then one line for each call of OspreyMeasured, in order: the operation and its count.
+// Runs each operation of index/ inside Measure, for callgrind to count the instructions
+// (tests/benchmarks/count_instructions, which also keeps the baseline).
 //
 // The instructions are the same on every machine. All input is fixed. No hashed input has more than
 // 240 B, above which xxHash chooses its code by the CPU.
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "index/layout/hash.h"
 #include "index/layout/record.h"
 #include "index/space/item_space.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
 #include "tests/benchmarks/index_subjects.h"
+#include "tests/benchmarks/measured.h"
 #include "tests/support/split_mix64.h"
-#include "xxhash.h"
-
-// Counting begins when this is entered and ends when it returns: a separate function in the
-// program, under this name.
-extern "C" __attribute__((noinline)) void OspreyMeasured(absl::FunctionRef<void()> body) {
-  body();
-  asm volatile("");  // no tail call, which would end the counting early
-}
 
 namespace osprey::index {
 namespace {
 
 constexpr uint64_t kTimes = 2000;
 constexpr uint64_t kKeys = 20000;
-
-void Measure(const char* name, uint64_t times, absl::FunctionRef<void(uint64_t i)> once) {
-  OspreyMeasured([&] {
-    for (uint64_t i = 0; i < times; ++i) once(i);
-  });
-  std::printf("%s %lu\n", name, static_cast<unsigned long>(times));
-}
-
-// The result is used, so the compiler cannot omit the work.
-void Must(bool condition) {
-  if (!condition) std::abort();
-}
 
 void MeasureRecords() {
   RegionMemory memory(kPageBytes);
@@ -95,12 +73,7 @@ void MeasureTable(const std::string& form, uint64_t value_bytes) {
 }  // namespace osprey::index
 
 int main() {
-#ifdef __clang__
-  std::printf("compiler clang %s", __clang_version__);
-#else
-  std::printf("compiler gcc %s", __VERSION__);
-#endif
-  std::printf(", xxhash %u\n", XXH_versionNumber());
+  osprey::PrintCompiler();
   osprey::index::MeasureRecords();
   osprey::index::MeasureItemSpace();
   osprey::index::MeasureTable("inline", 8);

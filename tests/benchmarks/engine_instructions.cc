@@ -1,0 +1,267 @@
+// Runs operations of the client's and the server's engines inside Measure, for callgrind to count
+// the instructions (tests/benchmarks/count_instructions, which also keeps the baseline). Both
+// engines run in this thread, over a transport of which nothing is counted.
+//
+//   client_…   from the call until READs are posted or the request is sent, and from their
+//              completion or the reply to the answer
+//   server_…   from a frame with requests to the frame with their replies
+//
+// The instructions are the same on every machine. All input is fixed. No hashed input has more than
+// 240 B, above which xxHash chooses its code by the CPU.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/engine/engine.h"
+#include "server/engine/engine.h"
+#include "server/requests/tables.h"
+#include "tests/benchmarks/measured.h"
+#include "tests/support/fake_transport.h"
+
+namespace osprey {
+namespace {
+
+constexpr char kUri[] = "rdma://server:7411";
+constexpr uint64_t kKeys = 2000;
+constexpr uint64_t kTimes = 1000;
+constexpr uint64_t kBatch = 16;
+constexpr int kInFlight = 32;
+constexpr size_t kRegionBytes = size_t{16} << 20;
+
+// Counts nothing of what `inner` does for data.
+class UncountedTransport : public rdma::Transport {
+ public:
+  explicit UncountedTransport(std::unique_ptr<rdma::Transport> inner) : inner_(std::move(inner)) {}
+
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
+    return inner_->Listen(uri, incarnation);
+  }
+  absl::StatusOr<rdma::ConnectionId> Connect(absl::string_view uri, uint32_t affinity) override {
+    return inner_->Connect(uri, affinity);
+  }
+  absl::Status Accept(rdma::ConnectionId id) override { return inner_->Accept(id); }
+  void Reject(rdma::ConnectionId id, rdma::RejectReason reason) override {
+    inner_->Reject(id, reason);
+  }
+  absl::Status Migrate(rdma::ConnectionId, rdma::Transport&) override { std::abort(); }
+  absl::StatusOr<rdma::RemoteMemory> Expose(rdma::ConnectionId id,
+                                            const rdma::Memory& memory) override {
+    return inner_->Expose(id, memory);
+  }
+  absl::StatusOr<rdma::RemoteMemory> Announce(rdma::ConnectionId id,
+                                              const rdma::Memory& memory) override {
+    return inner_->Announce(id, memory);
+  }
+  void Withdraw(rdma::ConnectionId id, const rdma::Memory& memory) override {
+    inner_->Withdraw(id, memory);
+  }
+  absl::Status Attach(rdma::ConnectionId id, const rdma::RemoteMemory& remote) override {
+    return inner_->Attach(id, remote);
+  }
+  absl::Status PostReads(rdma::ConnectionId id, absl::Span<const rdma::ReadRequest> reads,
+                         uint64_t cookie) override {
+    absl::Status status;
+    Uncounted([&] { status = inner_->PostReads(id, reads, cookie); });
+    return status;
+  }
+  bool PollReads(ReadsDone& done) override {
+    bool any = false;
+    Uncounted([&] { any = inner_->PollReads(done); });
+    return any;
+  }
+  size_t ReadRoom(rdma::ConnectionId id) const override {
+    size_t room = 0;
+    Uncounted([&] { room = inner_->ReadRoom(id); });
+    return room;
+  }
+  absl::Status Send(rdma::ConnectionId id, absl::Span<const rdma::Bytes> pieces) override {
+    absl::Status status;
+    Uncounted([&] { status = inner_->Send(id, pieces); });
+    return status;
+  }
+  size_t SendRoom(rdma::ConnectionId id) const override {
+    size_t room = 0;
+    Uncounted([&] { room = inner_->SendRoom(id); });
+    return room;
+  }
+  void Disconnect(rdma::ConnectionId id) override { inner_->Disconnect(id); }
+  size_t Poll(absl::Span<rdma::Event> events) override {
+    size_t count = 0;
+    Uncounted([&] { count = inner_->Poll(events); });
+    return count;
+  }
+  bool Arm() override { return inner_->Arm(); }
+  int fd() const override { return inner_->fd(); }
+  rdma::ConnectionLimits limits(rdma::ConnectionId id) const override { return inner_->limits(id); }
+  std::string Describe(rdma::ConnectionId id) const override { return inner_->Describe(id); }
+  Resources resources() const override { return inner_->resources(); }
+
+ private:
+  const std::unique_ptr<rdma::Transport> inner_;
+};
+
+class Engines {
+ public:
+  Engines() {
+    region_ = server_domain_->Allocate(kRegionBytes, rdma::Access::kRemoteRead).value();
+    scratch_ = server_domain_->Allocate(server::kLivenessBytes, rdma::Access::kLocal).value();
+    index::TableOptions table;
+    table.incarnation = kIncarnation;
+    table.hash_seed = 42;
+    table.clock = [this] { return now_; };
+    tables_ = server::Tables::Create({region_->data(), region_->size()}, 1, table).value();
+    server::EngineOptions options;
+    options.incarnation = kIncarnation;
+    options.random = [this] { return ++last_random_; };
+    std::vector<server::EnginePort> ports;
+    ports.push_back({std::make_unique<UncountedTransport>(server_domain_->NewTransport({}).value()),
+                     region_.get(), scratch_.get()});
+    server_ = std::make_unique<server::Engine>(*tables_, std::move(ports), options, now_);
+    Must(server_->Listen(0, kUri).ok());
+    client::EngineOptions client_options;
+    client_options.connection.uri = kUri;
+    client_options.connection.seed = 1;
+    client_ = client::Engine::Create(
+                  *client_domain_,
+                  std::make_unique<UncountedTransport>(client_domain_->NewTransport({}).value()),
+                  client_options)
+                  .value();
+    while (!client_->connection().ready()) Turn();
+  }
+  ~Engines() {
+    client_->Close();
+    while (!client_->closed()) Turn();
+  }
+
+  void Run() {
+    Fill("i", 8);
+    Fill("m", 64);
+    MeasureGets("inline", "i");
+    MeasureGets("item_cached", "m");
+    MeasureGets("absent", "x", false);
+    MeasureBatches("inline", "i");
+    MeasureBatches("item_cached", "m");
+    MeasurePuts();
+  }
+
+ private:
+  static constexpr uint64_t kIncarnation = 0xABCDEF;
+
+  static std::string Key(const char* set, uint64_t i) {
+    return absl::StrCat(set, absl::Dec(i % kKeys, absl::kZeroPad7));
+  }
+  absl::Time Deadline() const { return now_ + absl::Seconds(10); }
+
+  void Turn() {
+    now_ += absl::Microseconds(1);
+    client_->Poll(now_);
+    server_->Poll(now_);
+  }
+  void StartPut(const std::string& key, const std::string& value) {
+    Must(client_->StartPut(key, value, {}, Deadline(), [](auto version) { Must(version.ok()); })
+             .ok());
+  }
+  void Fill(const char* set, size_t bytes) {
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      StartPut(Key(set, i), std::string(bytes, 'v'));
+      while (client_->in_flight() > 0) Turn();
+    }
+  }
+  void Get(const std::string& key, bool present) {
+    size_t unanswered = 0;
+    absl::StatusOr<Value> answer = Value();
+    const absl::string_view view = key;
+    if (!client_->GetOne(key, answer, Deadline(), now_, unanswered))
+      client_->StartGets({&view, 1}, &answer, Deadline(), now_, unanswered);
+    if (unanswered > 0) client_->AwaitReads(unanswered, now_);
+    while (unanswered > 0) Turn();  // where the directory must be READ again
+    Must(answer.ok() == present);
+  }
+  void MeasureGets(const std::string& form, const char* set, bool present = true) {
+    for (uint64_t i = 0; i < kKeys; ++i) Get(Key(set, i), present);
+    std::vector<std::string> keys;
+    for (uint64_t i = 0; i < kTimes; ++i) keys.push_back(Key(set, i * 7));
+    Measure(absl::StrCat("client_get_", form).c_str(), kTimes,
+            [&](uint64_t i) { Get(keys[i], present); });
+  }
+  void MeasureBatches(const std::string& form, const char* set) {
+    std::vector<std::string> keys;
+    for (uint64_t i = 0; i < kBatch; ++i) keys.push_back(Key(set, i * 71));
+    const std::vector<absl::string_view> views(keys.begin(), keys.end());
+    std::vector<absl::StatusOr<Value>> answers(kBatch);
+    Measure(
+        absl::StrCat("client_multi_get_", form).c_str(), kTimes / kBatch,
+        [&](uint64_t) {
+          size_t unanswered = 0;
+          Must(client_->StartGets(views, answers.data(), Deadline(), now_, unanswered) == kBatch);
+          client_->AwaitReads(unanswered, now_);
+          Must(unanswered == 0);
+        },
+        kBatch);
+    for (const absl::StatusOr<Value>& answer : answers) Must(answer.ok());
+  }
+
+  // `start(i)` starts `each` requests. One turn of each side, of which one is counted.
+  template <typename Start>
+  void MeasureRequests(const std::string& what, int each, Start start) {
+    const auto one = [&](uint64_t i) {
+      now_ += absl::Microseconds(1);
+      start(i);
+      client_->Submit(now_);
+    };
+    Measure(
+        absl::StrCat("client_", what).c_str(), kTimes / each,
+        [&](uint64_t i) {
+          one(i);
+          Uncounted([&] { server_->Poll(now_); });
+          client_->Poll(now_);
+        },
+        each);
+    Measure(
+        absl::StrCat("server_", what).c_str(), kTimes / each,
+        [&](uint64_t i) {
+          Uncounted([&] { one(i); });
+          server_->Poll(now_);
+          Uncounted([&] {
+            while (client_->in_flight() > 0) Turn();
+          });
+        },
+        each);
+  }
+  void MeasurePuts() {
+    std::vector<std::string> keys;
+    for (uint64_t i = 0; i < kTimes; ++i) keys.push_back(Key("m", i * 7));
+    const std::string value(64, 'w');
+    MeasureRequests("ping", 1, [&](uint64_t) {
+      Must(client_->StartPing(Deadline(), [](auto answer) { Must(answer.ok()); }).ok());
+    });
+    MeasureRequests("put_64", 1, [&](uint64_t i) { StartPut(keys[i], value); });
+    MeasureRequests("put_64_of_32", kInFlight, [&](uint64_t i) {
+      for (int j = 0; j < kInFlight; ++j) StartPut(keys[(i * kInFlight + j) % kTimes], value);
+    });
+  }
+
+  fake::Network network_;
+  const std::unique_ptr<rdma::Domain> server_domain_ = network_.NewDomain("server");
+  const std::unique_ptr<rdma::Domain> client_domain_ = network_.NewDomain("client");
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  uint64_t last_random_ = 0;
+  std::unique_ptr<rdma::Memory> region_, scratch_;
+  std::unique_ptr<server::Tables> tables_;
+  std::unique_ptr<server::Engine> server_;
+  std::unique_ptr<client::Engine> client_;
+};
+
+}  // namespace
+}  // namespace osprey
+
+int main() {
+  osprey::PrintCompiler();
+  osprey::Engines().Run();
+  return 0;
+}
