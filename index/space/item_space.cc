@@ -44,11 +44,21 @@ constexpr uint64_t kSpanChunksMax = 64;
 // Slabs of a class that are searched for a span.
 constexpr int kSpanSlabsSeenMax = 16;
 
+// Of the region, so much may wait, but never less than the bytes. One key of 4 MiB that is rewritten
+// without a pause would have more than a gigabyte wait otherwise.
+constexpr uint64_t kWaitingShare = 16;
+constexpr uint64_t kWaitingBytesLeast = 16 << 20;
+// Items that are freed early for one that is retired.
+constexpr int kFreedPerRetire = 4;
+
 constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes; }
 
 }  // namespace
 
-ItemSpace::ItemSpace(RegionSpace& space, absl::Duration grace) : pages_(space), grace_(grace) {}
+ItemSpace::ItemSpace(RegionSpace& space, absl::Duration grace)
+    : pages_(space),
+      grace_(grace),
+      waiting_bytes_max_(std::max(space.pages_end() / kWaitingShare, kWaitingBytesLeast)) {}
 
 absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit fit) {
   assert(bytes > 0 && bytes <= kItemBytesMax);
@@ -239,6 +249,10 @@ void ItemSpace::Release(uint64_t offset) { Free(offset); }
 void ItemSpace::Retire(uint64_t offset, absl::Time now) {
   waiting_bytes_ += CapacityOf(offset);
   waiting_.push_back({offset, now + grace_});
+  // (The one that was just retired may be all that waits.)
+  for (int i = 0; i < kFreedPerRetire && waiting_bytes_ > waiting_bytes_max_ && waiting_.size() > 1;
+       ++i)
+    FreeOldest(now);
 }
 
 // Frees the item that has waited longest, or defers it to the end of its lease. False if none

@@ -8,8 +8,8 @@
 //   above          runs of 4 KiB pages, best fit, free neighbours joined
 //
 // A dead item's space waits before it is used again (W4), so that readers that were just sent there
-// find it dead, not torn. Correctness does not depend on the wait: if memory is short, the oldest
-// waits less. Only a lease guarantees the wait.
+// find it dead, not torn. Correctness does not depend on the wait: if memory is short, or more than
+// a sixteenth of the region waits, the oldest waits less. Only a lease guarantees the wait.
 //
 //   Allocate --> in use --Retire--> waiting --grace, or lack of memory--> free
 //                  |                   +------ leased: until the lease ends ---^
@@ -81,9 +81,13 @@ class ItemSpace {
   // Frees all that waits and is not leased, as lack of memory does.
   void EndGrace(absl::Time now);
   // Whether FreeDue has work.
-  bool IsDue(absl::Time now) const {
-    return (!waiting_.empty() && waiting_.front().until <= now) ||
-           (!lease_order_.empty() && lease_order_.front().until <= now);
+  bool IsDue(absl::Time now) const { return next_due() <= now; }
+  // When FreeDue has work next; InfiniteFuture if nothing waits.
+  absl::Time next_due() const {
+    absl::Time next = absl::InfiniteFuture();
+    if (!waiting_.empty()) next = waiting_.front().until;
+    if (!lease_order_.empty()) next = std::min(next, lease_order_.front().until);
+    return next;
   }
   // Frees a few items whose grace period has ended, as each Allocate does. True if there was one.
   bool FreeDue(absl::Time now);
@@ -226,6 +230,7 @@ class ItemSpace {
   std::deque<Waiting> lease_order_;  // each lease once, in the order of its end when last seen
   absl::flat_hash_set<uint64_t> leased_dead_;  // past their grace period, but leased
 
+  const uint64_t waiting_bytes_max_;
   uint64_t allocated_bytes_ = 0;  // in use and waiting
   uint64_t waiting_bytes_ = 0;
 };

@@ -128,6 +128,8 @@ class alignas(128) Table {
   // The latest time of the next SweepStep, whatever happens until then; InfiniteFuture if no key
   // expires.
   absl::Time next_sweep() const { return expirer_.next_sweep(); }
+  // The same of any step: also when dead space may be freed.
+  absl::Time next_step() const { return std::min(next_sweep(), keys_.items.space().next_due()); }
 
   absl::Time ServerTime() const { return keys_.options.clock(); }
 

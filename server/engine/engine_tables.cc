@@ -53,7 +53,7 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     }
     const bool wants_nothing = !table.StepWanted(now);
     if (wants_nothing) {
-      sweep_at_[partition] = table.next_sweep();
+      sweep_at_[partition] = table.next_step();
       AwaitSweep(partition, now);
     }
     access_.LetGo(wants_nothing);
@@ -104,15 +104,15 @@ bool Engine::MaintainTable(uint32_t partition, absl::Time now) {
   // The sweep was due, but another poller has done it and continues with the table. A poller that
   // moves the next sweep, by a sweep or by a write that sweeps for lack of memory, sets a timer for
   // it. If this engine had used the table since its own timer was set, it might be that poller.
-  const absl::Time next_sweep = table->next_sweep();
-  const bool is_others = now >= sweep_at_[partition] && now < next_sweep && !is_used;
+  const absl::Time next_step = table->next_step();
+  const bool is_others = now >= sweep_at_[partition] && now < next_step && !is_used;
   bool more = table->GrowStep(now);
   more |= table->SweepStep(now);
   more |= table->EvictStep(now);
   more |= table->CompactStep(now);
   // (These steps may sweep as well.)
-  const bool is_awaited = is_others && table->next_sweep() >= next_sweep;
-  sweep_at_[partition] = is_awaited ? absl::InfiniteFuture() : table->next_sweep();
+  const bool is_awaited = is_others && table->next_step() >= next_step;
+  sweep_at_[partition] = is_awaited ? absl::InfiniteFuture() : table->next_step();
   if (!more) AwaitSweep(partition, now);
   return more;
 }

@@ -49,6 +49,42 @@ TEST(ItemSpaceTest, DeadSpaceRestsForItsGrace) {
   EXPECT_EQ(items.stats().waiting_bytes, 0u);
 }
 
+TEST(ItemSpaceTest, DeadSpaceThatWaitsIsBoundedInBytes) {
+  constexpr uint64_t kRegionBytes = uint64_t{1} << 30;
+  RegionSpace space(kUnitsOffset, kRegionBytes);
+  ItemSpace items(space, absl::Hours(1));
+  EXPECT_EQ(items.next_due(), absl::InfiniteFuture());
+  const uint64_t leased = *items.Allocate(4 << 20, At(0));
+  items.Lease(leased, At(3'600'000));
+  items.Retire(leased, At(0));
+  uint64_t waiting_max = 0;
+  for (int i = 0; i < 1000; ++i) {
+    items.Retire(*items.Allocate(4 << 20, At(i)), At(i));
+    waiting_max = std::max(waiting_max, items.stats().waiting_bytes);
+  }
+  EXPECT_LE(waiting_max, kRegionBytes / 16 + (8 << 20));
+  EXPECT_GT(waiting_max, kRegionBytes / 16 - (8 << 20));
+  EXPECT_TRUE(items.IsLeased(leased, At(1000)));
+  EXPECT_TRUE(items.IsAllocated(leased));
+  // Small ones wait for their grace, unless many bytes wait.
+  while (items.FreeDue(At(3'700'000))) {
+  }
+  EXPECT_EQ(items.stats().waiting_bytes, 0u);
+  for (int i = 0; i < 1000; ++i) items.Retire(*items.Allocate(200, At(0)), At(0));
+  EXPECT_EQ(items.stats().waiting_bytes, 1000u * 208);
+  EXPECT_EQ(items.next_due(), At(3'600'000));
+}
+
+TEST(ItemSpaceTest, AnItemAboveTheBoundWaitsAsLongAsItIsAlone) {
+  RegionSpace space(kUnitsOffset, uint64_t{1} << 30);
+  ItemSpace items(space, absl::Hours(1));
+  const uint64_t first = *items.Allocate(100 << 20, At(0));
+  items.Retire(first, At(0));
+  EXPECT_TRUE(items.IsAllocated(first));
+  items.Retire(*items.Allocate(100 << 20, At(0)), At(0));
+  EXPECT_FALSE(items.IsAllocated(first));
+}
+
 TEST(ItemSpaceTest, MemoryShortageEndsTheGracePeriodButNotALease) {
   RegionSpace space(kUnitsOffset, 640 << 10);  // space for two
   ItemSpace items(space, absl::Hours(1));

@@ -315,5 +315,29 @@ TEST(ServerExpiryTest, StatsTellOfIt) {
   }
 }
 
+// --- Dead space
+
+TEST(ServerDeadSpaceTest, AnIdleServerReusesDeadSpaceOnceItsGraceHasEnded) {
+  ServerHarness server;
+  {
+    RawClient client(server);
+    client.Establish();
+    for (uint64_t i = 1; i <= 20; ++i) {
+      const std::string value(i % 2 == 0 ? 2000 : 3000, 'v');
+      ASSERT_EQ(client.Ask(client.PutFrame(i, "key", value)).code, StatusCode::kOk);
+    }
+  }
+  server.Settle();
+  ASSERT_GT(server.table().stats().quarantine_bytes, 0u);
+  const absl::Time written = server.now();
+  // As a sleeping server: it polls at its timers alone.
+  while (server.table().stats().quarantine_bytes > 0) {
+    const absl::Time next = server.engine().next_timer();
+    ASSERT_LT(next, written + absl::Seconds(2));
+    server.Advance(std::max(next - server.now(), absl::Milliseconds(1)), absl::Hours(1));
+  }
+  EXPECT_GE(server.now(), written + absl::Milliseconds(900));
+}
+
 }  // namespace
 }  // namespace osprey::server
