@@ -92,12 +92,12 @@ void Operations::Place(GetOperation& get, absl::Time now) {
     case GetOperation::State::kFetching:
       return fetching.PushBack(get);
     case GetOperation::State::kPaused: {
-      const bool asks = get.asks_after_pause();
+      const bool asks = get.pause().asks;
       const int doublings =
-          std::min(get.pause_attempt() - 1, asks ? kAskPauseDoublingsMax : kTornPauseDoublingsMax);
+          std::min(get.pause().attempt - 1, asks ? kAskPauseDoublingsMax : kTornPauseDoublingsMax);
       const absl::Duration pause = (asks ? kAskPauseFirst : kTornPauseFirst) * (1 << doublings);
-      get.set_pause_end(now + pause * std::uniform_real_distribution<double>(0.5, 1.0)(random_));
-      next_pause_end = std::min(next_pause_end, get.pause_end());
+      get.pause().end = now + pause * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+      next_pause_end = std::min(next_pause_end, get.pause().end);
       return paused.PushBack(get);
     }
     case GetOperation::State::kToAsk:
@@ -128,8 +128,8 @@ void Operations::EndPauses(absl::Time now) {
   for (Operation* next = paused.first(); next != nullptr;) {
     auto& get = static_cast<GetOperation&>(*next);
     next = OperationQueue::Next(*next);
-    if (now < get.pause_end()) {
-      next_pause_end = std::min(next_pause_end, get.pause_end());
+    if (now < get.pause().end) {
+      next_pause_end = std::min(next_pause_end, get.pause().end);
       continue;
     }
     get.EndPause();

@@ -135,8 +135,8 @@ void ReadPipeline::PostReadsOfAll(absl::Time now) {
   while (!operations_.to_read.empty()) {
     if (batches_.Post(source, operations_.to_read, now) > 0) continue;
     auto& first = static_cast<GetOperation&>(*operations_.to_read.first());
-    const uint32_t length = first.read().length;
-    if (first.buffer().size() >= length || link_.read_buffers.CanEverHold(length))
+    const uint32_t length = first.step_read().span.length;
+    if (first.step_read().buffer.size() >= length || link_.read_buffers.CanEverHold(length))
       return;  // its turn will come
     operations_.End(first, link_.read_buffers.error());
   }
@@ -149,7 +149,7 @@ bool ReadPipeline::ReclaimBuffers() {
   mapped_.ReleaseBuffer();
   get_batches_.ReleaseBuffers();
   for (const std::unique_ptr<GetOperation>& get : operations_.gets) {
-    if (get->NeedsNothingOfBuffer()) get->buffer().Reset();
+    if (get->NeedsNothingOfBuffer()) get->step_read().buffer.Reset();
   }
   return link_.read_buffers.taken_bytes() < before;
 }
@@ -189,7 +189,7 @@ void ReadPipeline::OnReadsDone(ReadChainId id, const absl::Status& status, absl:
 void ReadPipeline::OnLanded(GetOperation& get, bool believe, absl::Time now) {
   if (!believe) {
     get.Restart();
-  } else if (get.landed() < get.read().length) {
+  } else if (get.step_read().landed < get.step_read().span.length) {
     get.set_state(GetOperation::State::kToRead);
   } else {
     get.Landed([this](absl::Time posted) { return link_.TimeSince(posted); });

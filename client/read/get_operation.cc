@@ -67,8 +67,8 @@ void GetOperation::Prefetch() const {
 void GetOperation::Begin(uint64_t read_bytes_max) {
   assert(state_ == State::kNew);
   if (measured_bytes_ != 0) {
-    read_ = {0, measured_bytes_};
-    landed_ = 0;
+    step_read_.span = {0, measured_bytes_};
+    step_read_.landed = 0;
     state_ = State::kToRead;
     return;
   }
@@ -94,9 +94,10 @@ index::LookupOptions GetOperation::ReadOptions(uint64_t present_version) const {
 }
 
 void GetOperation::Landed(TimeSince time_since) {
-  assert(state_ == State::kReading && landed_ == read_.length);
+  assert(state_ == State::kReading && step_read_.landed == step_read_.span.length);
   if (measured_bytes_ != 0) return Answer(Value());
-  Follow(lookup_->Resume({buffer_.data(), read_.length}, [&] { return time_since(posted_at_); }));
+  Follow(lookup_->Resume({step_read_.buffer.data(), step_read_.span.length},
+                         [&] { return time_since(step_read_.posted_at); }));
 }
 
 void GetOperation::BeginFetch(const index::Lookup::Step& step) {
@@ -134,10 +135,10 @@ void GetOperation::Follow(const index::Lookup::Step& step) {
   switch (step.kind) {
     case index::Lookup::Kind::kRead:
       if (step.length > read_bytes_max_) break;
-      read_ = {lookup_->offset() + step.offset, step.length};
-      landed_ = 0;
-      attempt_ = step.backoff;
-      asks_after_pause_ = false;
+      step_read_.span = {lookup_->offset() + step.offset, step.length};
+      step_read_.landed = 0;
+      pause_.attempt = step.backoff;
+      pause_.asks = false;
       state_ = step.backoff == 0 ? State::kToRead : State::kPaused;
       return;
     case index::Lookup::Kind::kReadValue:
@@ -175,14 +176,14 @@ void GetOperation::Hit(absl::Span<const std::byte> bytes, uint64_t version, absl
 // rarer.
 void GetOperation::AskServer() {
   lookup_->Drop();
-  attempt_ = times_asked_++;
-  asks_after_pause_ = true;
-  state_ = attempt_ == 0 ? State::kToAsk : State::kPaused;
+  pause_.attempt = times_asked_++;
+  pause_.asks = true;
+  state_ = pause_.attempt == 0 ? State::kToAsk : State::kPaused;
 }
 
 void GetOperation::EndPause() {
   assert(state_ == State::kPaused);
-  state_ = asks_after_pause_ ? State::kToAsk : State::kToRead;
+  state_ = pause_.asks ? State::kToAsk : State::kToRead;
 }
 
 bool GetOperation::AppendTo(rdma::FrameBatch& frame, uint64_t session, uint64_t sequence) const {
@@ -230,7 +231,7 @@ void GetOperation::End(absl::StatusOr<Value> answer, bool is_answered) {
   assert(state_ != State::kDone);
   lookup_->Drop();
   answer_ = std::move(answer);
-  if (buffer_.size() > kKeptBufferBytes) buffer_.Reset();
+  if (step_read_.buffer.size() > kKeptBufferBytes) step_read_.buffer.Reset();
   fetched_ = std::string();
   target_ = UserMemory();
   state_ = State::kDone;

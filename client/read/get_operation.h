@@ -77,7 +77,7 @@ class GetOperation final : public Operation {
   // `kNew` -> kToRead (or kToAsk). READs are no longer than `read_bytes_max`, because no value is
   // longer.
   void Begin(uint64_t read_bytes_max);
-  // kReading -> any state but `kNew`: all bytes of read() have landed in buffer().
+  // kReading -> any state but `kNew`: all bytes of step_read() have landed in its buffer.
   // `time_since(posted)` returns the bounds of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
   void Landed(TimeSince time_since);
@@ -108,19 +108,20 @@ class GetOperation final : public Operation {
     state_ = state;
   }  // kReading, kToAsk, kAsking: by who posts and sends
 
-  // kToRead: the span of the region to READ, and how much of it has landed. (It may need several
-  // READs of the device's size.)
-  const index::ReadSpan& read() const { return read_; }
-  uint32_t landed() const { return landed_; }
-  void set_landed(uint32_t bytes) { landed_ = bytes; }
-  // When the first of these READs was posted, or a little earlier.
-  void set_posted_at(absl::Time time) { posted_at_ = time; }
-  // Registered memory for read(). It is held elsewhere while READs are under way.
-  Buffer& buffer() { return buffer_; }
-  // Its contents have been examined, and no READ into it has begun.
+  // kToRead: the next READ. (It may take several of the device's size.)
+  struct StepRead {
+    index::ReadSpan span;  // of the region
+    uint32_t landed = 0;   // bytes of it
+    absl::Time posted_at;  // when the first of its READs was posted, or a little earlier
+    Buffer buffer;         // registered memory; held elsewhere while READs are under way
+    uint32_t batch = 0;    // where the READ under way is recorded (client/read/read_batches.h)
+    uint32_t batch_entry = 0;
+  };
+  StepRead& step_read() { return step_read_; }
+  // The buffer's contents have been examined, and no READ into it has begun.
   bool NeedsNothingOfBuffer() const {
     return state_ != State::kReading && state_ != State::kFetching &&
-           (state_ != State::kToRead || landed_ == 0);
+           (state_ != State::kToRead || step_read_.landed == 0);
   }
 
   // kFetching: the value's bytes, and where they go.
@@ -132,15 +133,13 @@ class GetOperation final : public Operation {
   void ReadInUserMemoryBegins() { ++reads_in_user_memory_; }
   void ReadInUserMemoryEnded() { --reads_in_user_memory_; }
 
-  // kPaused: how many failures in a row (at least 1), and whether a GET by message follows.
-  int pause_attempt() const { return attempt_; }
-  bool asks_after_pause() const { return asks_after_pause_; }
-  absl::Time pause_end() const { return pause_end_; }
-  void set_pause_end(absl::Time end) { pause_end_ = end; }
-
-  // Where the READ under way is recorded (client/read/read_batches.h).
-  uint32_t batch = 0;
-  uint32_t batch_entry = 0;
+  // kPaused.
+  struct Pause {
+    int attempt = 0;    // failures in a row, at least 1
+    bool asks = false;  // a GET by message follows
+    absl::Time end;
+  };
+  Pause& pause() { return pause_; }
 
  private:
   index::LookupOptions ReadOptions(uint64_t present_version) const;
@@ -157,23 +156,18 @@ class GetOperation final : public Operation {
   State state_ = State::kDone;
   bool want_value_ = true;
   uint32_t measured_bytes_ = 0;  // 0: a GET
-  bool asks_after_pause_ = false;
   // The value seemed too long for the target: ask the server for its length.
   bool asks_length_ = false;
-  int attempt_ = 0;
+  Pause pause_;
   int times_asked_ = 0;
   uint64_t read_bytes_max_ = 0;
-  index::ReadSpan read_;
-  uint32_t landed_ = 0;
-  absl::Time posted_at_;
+  StepRead step_read_;
   absl::Time begun_at_ = absl::InfinitePast();
   bool used_clock_ = false;
-  Buffer buffer_;
   ValueFetch fetch_;
   std::string fetched_;  // of fetch_, unless there is a target
   UserMemory target_;
   uint32_t reads_in_user_memory_ = 0;
-  absl::Time pause_end_;
   absl::StatusOr<Value> answer_;
   uint64_t length_ = 0;  // of the value in the target
   Done done_;

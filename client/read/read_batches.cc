@@ -15,8 +15,8 @@ size_t ReadBatches::Post(const ReadSource& source, OperationQueue& to_read, absl
   for (Operation* next = to_read.first(); next != nullptr; next = OperationQueue::Next(*next)) {
     auto& operation = static_cast<GetOperation&>(*next);
     if (chain_.size() == room || chain_bytes >= kChainBytesMax) break;
-    const uint32_t length = operation.read().length;
-    Buffer& buffer = operation.buffer();
+    const uint32_t length = operation.step_read().span.length;
+    Buffer& buffer = operation.step_read().buffer;
     if (buffer.size() < length) {
       buffer.Reset();
       buffer = buffers_.Take(length);
@@ -42,10 +42,10 @@ size_t ReadBatches::Post(const ReadSource& source, OperationQueue& to_read, absl
   for (uint32_t i = 0; i < batches_[index].size(); ++i) {
     Entry& entry = batches_[index][i];
     OperationQueue::Remove(*entry.operation);
-    entry.buffer = std::move(entry.operation->buffer());
+    entry.buffer = std::move(entry.operation->step_read().buffer);
     entry.operation->set_state(GetOperation::State::kReading);
-    entry.operation->batch = index;
-    entry.operation->batch_entry = i;
+    entry.operation->step_read().batch = index;
+    entry.operation->step_read().batch_entry = i;
   }
   return batches_[index].size();
 }
@@ -53,20 +53,21 @@ size_t ReadBatches::Post(const ReadSource& source, OperationQueue& to_read, absl
 // Adds as many READs as the rest of the span of `operation` needs, or as the limits allow.
 void ReadBatches::AddReads(const ReadSource& source, GetOperation& operation, size_t room,
                            absl::Time now, uint64_t& chain_bytes) {
-  const index::ReadSpan& wanted = operation.read();
+  const index::ReadSpan& wanted = operation.step_read().span;
   // The lookup guarantees it; a READ out of range would break the connection.
   assert(wanted.length > 0 && wanted.length <= source.region.length &&
          wanted.offset <= source.region.length - wanted.length);
-  uint32_t landed = operation.landed();
+  uint32_t landed = operation.step_read().landed;
   const size_t chain_before = chain_.size();
   const uint64_t bytes_before = chain_bytes;
-  if (landed == 0) operation.set_posted_at(now);
+  if (landed == 0) operation.step_read().posted_at = now;
   while (landed < wanted.length && chain_.size() < room) {
     const uint32_t bytes = std::min(wanted.length - landed, source.read_bytes_max);
     rdma::ReadRequest read;
     read.remote_address = source.region.address + wanted.offset + landed;
     read.remote_key = source.region.key;
-    read.segments[0] = {operation.buffer().data() + landed, bytes, &operation.buffer().memory()};
+    read.segments[0] = {operation.step_read().buffer.data() + landed, bytes,
+                        &operation.step_read().buffer.memory()};
     chain_.push_back(read);
     landed += bytes;
     chain_bytes += bytes;
@@ -79,7 +80,7 @@ void ReadBatches::AddReads(const ReadSource& source, GetOperation& operation, si
 
 void ReadBatches::Abandon(GetOperation& operation) {
   assert(operation.state() == GetOperation::State::kReading);
-  Entry& entry = batches_[operation.batch][operation.batch_entry];
+  Entry& entry = batches_[operation.step_read().batch][operation.step_read().batch_entry];
   assert(entry.operation == &operation);
   entry.operation = nullptr;
 }

@@ -39,7 +39,7 @@ class ReadBatches {
   size_t Post(const ReadSource& source, OperationQueue& to_read, absl::Time now);
 
   // Chain `number` has ended. Calls `landed(operation)` for each operation that still waits for it,
-  // with its buffer and landed() updated.
+  // with its step_read() updated.
   template <typename Landed>
   void Done(uint32_t number, Landed landed);
 
@@ -75,8 +75,8 @@ void ReadBatches::Done(uint32_t number, Landed landed) {
   Batch& batch = batches_[number];
   for (Entry& entry : batch) {
     if (entry.operation == nullptr) continue;
-    entry.operation->buffer() = std::move(entry.buffer);
-    entry.operation->set_landed(entry.landed);
+    entry.operation->step_read().buffer = std::move(entry.buffer);
+    entry.operation->step_read().landed = entry.landed;
     landed(*entry.operation);
   }
   batch.clear();
