@@ -68,6 +68,7 @@ class DirectoryCache {
   friend class Lookup;
   friend class Scan;
   friend class MappedProbe;
+  friend class SearchedLines;
 
   enum class Taken { kYes, kTorn, kNonsense };
 

@@ -10,16 +10,6 @@
 
 namespace osprey::index {
 
-namespace {
-
-uint64_t LinkOf(ByteSpan line_bytes) {
-  uint64_t link;
-  std::memcpy(&link, line_bytes.data() + offsetof(Line, words[kLinkWord]), sizeof(link));
-  return link;
-}
-
-}  // namespace
-
 Lookup::Lookup(DirectoryCache& map, absl::string_view key, uint64_t hint,
                const LookupOptions& options)
     : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
@@ -47,7 +37,7 @@ Lookup::Step Lookup::Start(uint64_t hint) {
 Lookup::Step Lookup::Resume(ByteSpan bytes, TimeOfRead time) {
   assert(state_ != State::kDone && bytes.size() == length_);
   time_of_read_ = &time;
-  slots_seen_count_ = 0;
+  lines_.DropSlotsSeen();
   const Step step = Take(bytes);
   time_of_read_ = nullptr;
   return step;
@@ -142,6 +132,11 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   return step;
 }
 
+Lookup::Step Lookup::HitCandidate(const ItemReading& item) {
+  const SearchedLines::Candidate& candidate = *lines_.candidate();
+  return Hit(item, candidate.slot, lines_.FiledUnder(candidate.line));
+}
+
 // Inline items have no expiry.
 Lookup::Step Lookup::HitInline(const InlineItem& item) {
   state_ = State::kDone;
@@ -156,7 +151,7 @@ uint64_t Lookup::AccessOf(const Step& hit) const {
   assert(hit.kind == Kind::kHit);
   const WordKind kind = hit.slot != 0 ? WordKind::kSlot : WordKind::kInline;
   const uint64_t at =
-      hit.slot != 0 ? Slot::Unpack(hit.slot).offset : searched_[searched_count_ - 1].offset;
+      hit.slot != 0 ? Slot::Unpack(hit.slot).offset : lines_.offset(lines_.count() - 1);
   return AccessHint{kind, hash_.fingerprint(), 0, at}.Pack();
 }
 
@@ -238,7 +233,7 @@ ItemReading Lookup::Judge(ByteSpan item_bytes) const {
 Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
   if (!map_.Contains(offset_, bytes_needed)) return AskServer();
   // The slot, in a line with a checksum, bounds the length of the item. A longer head was torn.
-  if (head_only_ && !lengthened_ && !IsWithinSlot(candidates_[candidate_next_].slot, bytes_needed))
+  if (head_only_ && !lengthened_ && !IsWithinSlot(lines_.candidate()->slot, bytes_needed))
     return TornItem();
   if (head_only_) return ReadValue(bytes);
   // Only once: an item does not grow, so a longer one would be another item.
@@ -289,7 +284,7 @@ Lookup::Step Lookup::FinishValue() {
   const uint64_t checksum =
       ItemChecksum(value_hasher_->Digest(), head_, {offset_, map_.incarnation()});
   value_hasher_.reset();
-  slots_seen_count_ = 0;
+  lines_.DropSlotsSeen();
   if (checksum != head_.record.checksum && !IsMutant(Mutant::kNoItemChecksum) &&
       !IsMutant(Mutant::kPiecesNotVerified)) {
     return state_ == State::kHint ? TornHint() : TornItem();
@@ -297,9 +292,7 @@ Lookup::Step Lookup::FinishValue() {
   ItemReading item;
   item.cas_version = fields.cas_version;
   item.expiry_ns = fields.expiry_ns;
-  const Candidate& candidate = candidates_[candidate_next_];
-  Step step = state_ == State::kHint ? Hit(item, hint_)
-                                     : Hit(item, candidate.slot, FiledUnder(candidate.line));
+  Step step = state_ == State::kHint ? Hit(item, hint_) : HitCandidate(item);
   step.in_pieces = true;
   return step;
 }
@@ -311,15 +304,15 @@ bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
 }
 
 bool Lookup::IsBelieved(ByteSpan line_bytes, uint32_t number) const {
-  return IsOfSegment(line_bytes, number) && IsWholeLine(line_bytes, searched_[number].offset);
+  return IsOfSegment(line_bytes, number) && IsWholeLine(line_bytes, lines_.offset(number));
 }
 
 // First interprets the copy, then validates it. An inline hit needs only its own line to be valid;
 // the other need not be hashed.
 Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
-  searched_count_ = candidate_count_ = candidate_next_ = confirm_next_ = 0;
+  lines_.Clear(window_.offset);
+  confirm_next_ = 0;
   confirmed_early_ = false;
-  next_link_ = 0;
   InLine found[2];
   for (uint32_t i = 0; i < 2; ++i) {
     const uint64_t offset = window_.offset + i * kLineBytes;
@@ -328,43 +321,28 @@ Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
     found[i] = Search(line_bytes, offset, item);
     if (found[i] != InLine::kKey || !IsBelieved(line_bytes, i)) continue;
     // The slots seen may include those of the home line.
-    if (i == 1 && slots_seen_count_ > 0 && !IsBelieved(bytes.first(kLineBytes), 0)) Disbelieve();
+    if (i == 1 && !slots_seen().empty() && !IsBelieved(bytes.first(kLineBytes), 0))
+      lines_.DropSlotsSeen();
     return HitInline(item);
   }
   // R2: a key that is not in one line of the window may be in the other.
   bool whole = true;
   for (uint32_t i = 0; i < 2; ++i) {
     const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
-    if (!IsWholeLine(line_bytes, searched_[i].offset)) {
+    if (!IsWholeLine(line_bytes, lines_.offset(i))) {
       whole = false;
       continue;
     }
-    if (!IsOfSegment(line_bytes, i)) return Disbelieve(), Refresh();
-    if (found[i] == InLine::kNonsense) return Disbelieve(), AskServer();
+    if (!IsOfSegment(line_bytes, i)) return lines_.DropSlotsSeen(), Refresh();
+    if (found[i] == InLine::kNonsense) return lines_.DropSlotsSeen(), AskServer();
   }
-  if (!whole) return Disbelieve(), TornLine();
+  if (!whole) return lines_.DropSlotsSeen(), TornLine();
   torn_in_a_row_ = 0;
   return NextCandidate();
 }
 
 InLine Lookup::Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item) {
-  const uint32_t number = searched_count_++;
-  searched_[number] = {offset, HeaderOf(line_bytes), false};
-  const uint64_t filed_under = FiledUnder(number);
-  const InLine found = SearchLine(line_bytes, pattern_, key_, item, [&](uint64_t slot) {
-    slots_seen_[slots_seen_count_++] = {filed_under, slot};
-    if (pattern_.MayBeSlot(slot)) candidates_[candidate_count_++] = {slot, number};
-  });
-  if (found != InLine::kNothing) return found;
-  // Only the home line's link leads to this key's chain, and a chain line's link continues it. The
-  // link of the window's second line leads to another home's chain.
-  const bool followed = number == 1 || TakeLink(LinkOf(line_bytes));
-  return followed ? InLine::kNothing : InLine::kNonsense;
-}
-
-bool Lookup::TakeLink(uint64_t link) {
-  next_link_ = link == 0 ? 0 : LinkOffset(link);
-  return link == 0 || (KindOf(link) == WordKind::kLink && map_.IsLine(next_link_));
+  return lines_.Search(line_bytes, offset, map_, pattern_, key_, item);
 }
 
 // --- Items, chain ----------------------------------------------------------
@@ -372,22 +350,20 @@ bool Lookup::TakeLink(uint64_t link) {
 Lookup::Step Lookup::NextCandidate() {
   torn_in_a_row_ = 0;
   lengthened_ = false;
-  if (candidate_next_ < candidate_count_)
-    return ReadSlot(State::kItem, candidates_[candidate_next_].slot);
-  if (next_link_ == 0) return Conclude();
-  if (searched_count_ == kSearchedMax) return AskServer();  // R4: longer than any chain of a writer
+  if (lines_.candidate() != nullptr) return ReadSlot(State::kItem, lines_.candidate()->slot);
+  if (lines_.next_link() == 0) return Conclude();
+  if (lines_.full()) return AskServer();  // R4: longer than any chain of a writer
   if (IsMutant(Mutant::kChainMissConfirmedTooEarly) && !confirmed_early_) {
     return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
   }
-  return Read(State::kChainLine, next_link_, kLineBytes);
+  return Read(State::kChainLine, lines_.next_link(), kLineBytes);
 }
 
 Lookup::Step Lookup::OnItem(ByteSpan bytes) {
-  const Candidate& candidate = candidates_[candidate_next_];
   const ItemReading item = Judge(bytes);
   switch (item.verdict) {
     case ItemVerdict::kLive:
-      return Hit(item, candidate.slot, FiledUnder(candidate.line));
+      return HitCandidate(item);
     case ItemVerdict::kDead:
       // Neither torn nor a miss: the key was written meanwhile, and its line leads to its present
       // place.
@@ -398,8 +374,7 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
     case ItemVerdict::kTooShort:
       return ReadMore(bytes, item.bytes_needed);
     case ItemVerdict::kOther:
-      searched_[candidate.line].doubtful = !IsMutant(Mutant::kFingerprintNotConfirmed);
-      ++candidate_next_;
+      lines_.PassOver(/*confirm=*/!IsMutant(Mutant::kFingerprintNotConfirmed));
       return NextCandidate();
   }
   return AskServer();
@@ -409,7 +384,7 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
   if (!IsWholeLine(bytes, offset_)) return TornLine();
   // The line belongs to another segment by now, so the chain has changed.
   if (HeaderOf(bytes).tag != window_.generation) return Restart();
-  candidate_count_ = candidate_next_ = 0;
+  lines_.DropCandidates();
   InlineItem item;
   switch (Search(bytes, offset_, item)) {
     case InLine::kKey:
@@ -428,53 +403,35 @@ Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
 // READs posted only now, after all others have completed, confirm that.
 Lookup::Step Lookup::Conclude() {
   if (confirmed_early_) return Miss();
-  bool followed = searched_count_ > 2 && !IsMutant(Mutant::kChainMissNotConfirmed);
-  for (uint32_t i = 0; i < searched_count_; ++i) followed |= searched_[i].doubtful;
-  if (!followed) return Miss();
+  const bool chained = lines_.count() > 2 && !IsMutant(Mutant::kChainMissNotConfirmed);
+  if (!chained && lines_.NextToConfirm(0) == lines_.count()) return Miss();
   confirm_next_ = 2;
   return ConfirmNext();
 }
 
 Lookup::Step Lookup::ConfirmNext() {
-  for (; confirm_next_ < searched_count_; ++confirm_next_) {
-    if (!searched_[confirm_next_].doubtful) continue;
-    return Read(State::kConfirmChainLine, searched_[confirm_next_].offset, sizeof(RecordHeader));
-  }
+  confirm_next_ = lines_.NextToConfirm(confirm_next_);
+  if (confirm_next_ < lines_.count())
+    return Read(State::kConfirmChainLine, lines_.offset(confirm_next_), sizeof(RecordHeader));
   // READs the whole window rather than its headers. If it has changed, the search restarts from it.
   return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
 }
 
-// Compares all 16 bytes of the header. The version alone would suffice if it were copied at once.
-// For bytes of different moments the checksum is better evidence.
-bool Lookup::IsUnchanged(const Searched& searched, ByteSpan header_bytes) const {
-  return std::memcmp(&searched.header, header_bytes.data(), sizeof(RecordHeader)) == 0;
-}
-
-bool Lookup::CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const {
-  Line line;
-  std::memcpy(&line, line_bytes.data(), sizeof(line));
-  for (uint32_t i = 0; i < candidate_count_; ++i) {
-    if (candidates_[i].line != searched) continue;
-    if (std::count(line.words, line.words + kLineWordsUsable, candidates_[i].slot) == 0)
-      return false;
-  }
-  return true;
-}
-
 Lookup::Step Lookup::OnConfirmChainLine(ByteSpan bytes) {
-  if (!IsUnchanged(searched_[confirm_next_], bytes)) return Restart();
+  if (!lines_.IsUnchanged(confirm_next_, bytes)) return Restart();
   ++confirm_next_;
   return ConfirmNext();
 }
 
 Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
   const ByteSpan second = bytes.subspan(kLineBytes);
-  bool unchanged = IsUnchanged(searched_[0], bytes) &&
-                   (!searched_[1].doubtful || IsUnchanged(searched_[1], second));
-  if (IsMutant(Mutant::kConfirmedBySlot) && searched_count_ == 2) {
-    unchanged = CandidatesAreStillIn(0, bytes) && CandidatesAreStillIn(1, second);
+  const bool second_matters = lines_.NextToConfirm(1) == 1;
+  bool unchanged =
+      lines_.IsUnchanged(0, bytes) && (!second_matters || lines_.IsUnchanged(1, second));
+  if (IsMutant(Mutant::kConfirmedBySlot) && lines_.count() == 2) {
+    unchanged = lines_.HoldsCandidates(0, bytes) && lines_.HoldsCandidates(1, second);
   }
-  if (unchanged && IsMutant(Mutant::kChainMissConfirmedTooEarly) && next_link_ != 0) {
+  if (unchanged && IsMutant(Mutant::kChainMissConfirmedTooEarly) && lines_.next_link() != 0) {
     confirmed_early_ = true;
     return NextCandidate();
   }

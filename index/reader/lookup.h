@@ -41,6 +41,7 @@
 #include "index/layout/line_search.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/directory_cache.h"
+#include "index/reader/searched_lines.h"
 #include "index/reader/server_time.h"
 
 namespace osprey::index {
@@ -139,7 +140,7 @@ class Lookup {
   Step FinishValue();
 
   // The slots in the lines that the last Resume received and found whole.
-  absl::Span<const SlotSeen> slots_seen() const { return {slots_seen_, slots_seen_count_}; }
+  absl::Span<const SlotSeen> slots_seen() const { return lines_.slots_seen(); }
 
   // The place of the hit that the last Resume or FinishValue returned, as an AccessHint of
   // partition 0.
@@ -178,26 +179,13 @@ class Lookup {
     kPage,
   };
 
-  // A line that was searched. Lines 0 and 1 are the window's, the others the chain's.
-  struct Searched {
-    uint64_t offset;
-    RecordHeader header;
-    // A slot's fingerprint matched but its item has another key. The lookup must confirm that the
-    // slot led there all the while.
-    bool doubtful;
-  };
-  struct Candidate {
-    uint64_t slot;
-    uint32_t line;  // index into searched_
-  };
-  static constexpr uint32_t kSearchedMax = 2 + kChainLinesMax;
-
   Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
   Step ReadWindow(int backoff = 0);
   Step ReadHome(int backoff);
   Step ReadSlot(State state, uint64_t slot, int backoff = 0);
   Step AskServer();
   Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
+  Step HitCandidate(const ItemReading& item);
   Step HitInline(const InlineItem& item);
   Life LifeOf(uint64_t cas_version, uint64_t expiry_ns);
   Step Miss();
@@ -219,24 +207,13 @@ class Lookup {
   Step OnHeader(ByteSpan bytes);
   Step OnPage(ByteSpan bytes);
 
-  // Records the line as searched, its slots, and the next line of its chain. kKey: the line holds
-  // the key inline, as `item`.
   InLine Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item);
-  bool TakeLink(uint64_t link);
-  // SlotSeen::line of a line, by its index in searched_.
-  uint64_t FiledUnder(uint32_t number) const {
-    return number < 2 ? searched_[number].offset : window_.offset;
-  }
   bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
   // For a line of the window that has been searched.
   bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
     return IsOfGeneration(line_bytes, number, window_.generation);
   }
   bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
-  // Drops the slots seen in the last READ, which may be wrong.
-  void Disbelieve() { slots_seen_count_ = 0; }
-  bool IsUnchanged(const Searched& searched, ByteSpan header_bytes) const;
-  bool CandidatesAreStillIn(uint32_t searched, ByteSpan line_bytes) const;  // for a mutant
   Step NextCandidate();
   Step Conclude();
   Step ConfirmNext();
@@ -271,19 +248,10 @@ class Lookup {
   uint64_t value_left_ = 0;  // bytes not yet taken
   absl::optional<BytesHasher> value_hasher_;
 
-  uint32_t page_ = 0;       // of the directory, in state kPage
-  uint64_t next_link_ = 0;  // the line after those searched; 0: none
-  uint32_t searched_count_ = 0;
-  uint32_t candidate_count_ = 0;
-  uint32_t candidate_next_ = 0;
-  uint32_t confirm_next_ = 0;
-  uint32_t slots_seen_count_ = 0;
+  uint32_t page_ = 0;          // of the directory, in state kPage
+  uint32_t confirm_next_ = 0;  // number of a line
   LookupCounters counters_;
-  // Valid up to their counts and not initialised beyond: most lookups need few of them, and stay
-  // cheap to construct.
-  Searched searched_[kSearchedMax];
-  Candidate candidates_[2 * kLineWordsUsable];
-  SlotSeen slots_seen_[2 * kLineWordsUsable];
+  SearchedLines lines_;
 };
 
 }  // namespace osprey::index
