@@ -13,8 +13,8 @@
 #include "rdma/address.h"
 #include "rdma/errors.h"
 #include "rdma/selftest/deadline.h"
-#include "rdma/verbs/address.h"
-#include "rdma/verbs/queue_pair.h"
+#include "rdma/verbs/device/address.h"
+#include "rdma/verbs/device/queue_pair.h"
 
 namespace osprey::rdma::selftest {
 namespace {

@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "rdma/selftest/endpoint.h"
 #include "rdma/verbs/cm_event.h"
-#include "rdma/verbs/device.h"
-#include "rdma/verbs/objects.h"
-#include "rdma/verbs/reaper.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/objects.h"
+#include "rdma/verbs/device/reaper.h"
 
 namespace osprey::rdma::selftest {
 

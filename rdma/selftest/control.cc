@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "rdma/selftest/deadline.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma::selftest {
 namespace {

@@ -26,7 +26,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/unique_fd.h"
-#include "rdma/verbs/address.h"
+#include "rdma/verbs/device/address.h"
 
 namespace osprey::rdma::selftest {
 
@@ -70,7 +70,7 @@ static_assert(offsetof(Message, failed) == 10 && offsetof(Message, step) == 12);
 static_assert(offsetof(Message, qpn) == 16 && offsetof(Message, address) == 32);
 static_assert(offsetof(Message, gid) == 48 && offsetof(Message, text) == 80);
 
-// As ResolveAddress (rdma/verbs/address.h), but over TCP, without an RDMA device.
+// As ResolveAddress (rdma/verbs/device/address.h), but over TCP, without an RDMA device.
 absl::StatusOr<SocketAddress> ResolveTcp(const Address& address);
 // The length for bind and connect.
 socklen_t LengthOf(const SocketAddress& address);

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rdma/verbs/queue_pair.h"
+#include "rdma/verbs/device/queue_pair.h"
 
 namespace osprey::rdma::selftest {
 namespace {

@@ -18,8 +18,8 @@
 #include "rdma/host_memory.h"
 #include "rdma/selftest/control.h"
 #include "rdma/verbs/completions.h"
-#include "rdma/verbs/device.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma::selftest {
 

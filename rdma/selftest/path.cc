@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "rdma/errors.h"
-#include "rdma/verbs/objects.h"
-#include "rdma/verbs/queue_pair.h"
+#include "rdma/verbs/device/objects.h"
+#include "rdma/verbs/device/queue_pair.h"
 
 namespace osprey::rdma::selftest {
 namespace {

@@ -3,7 +3,7 @@
 //
 //   RESET ──ToInit──▶ INIT ──ToReadyToReceive──▶ RTR ──ToReadyToSend──▶ RTS
 //
-// Each transition is a named set of attributes with its mask. (verbs/queue_pair.h has the same for
+// Each transition is a named set of attributes with its mask. (verbs/device/queue_pair.h has the same for
 // connections of rdma_cm, which finds the path itself.)
 
 #ifndef OSPREY_RDMA_SELFTEST_PATH_H_
@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/selftest.h"
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/device.h"
 
 namespace osprey::rdma::selftest {
 

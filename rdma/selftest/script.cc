@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "rdma/verbs/address.h"
+#include "rdma/verbs/device/address.h"
 
 namespace osprey::rdma::selftest {
 namespace {

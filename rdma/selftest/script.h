@@ -14,7 +14,7 @@
 #include "rdma/selftest/endpoint.h"
 #include "rdma/selftest/path.h"
 #include "rdma/selftest/selftest.h"
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/device.h"
 
 namespace osprey::rdma::selftest {
 

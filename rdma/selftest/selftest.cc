@@ -16,8 +16,8 @@
 #include "rdma/errors.h"
 #include "rdma/selftest/control.h"
 #include "rdma/selftest/script.h"
-#include "rdma/verbs/address.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/address.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma::selftest {
 namespace {

@@ -19,7 +19,7 @@ namespace osprey::rdma {
 
 // The contents of a CM event, copied, so that the event can be acknowledged before it is handled.
 // rdma_destroy_id waits for the acknowledgement. The id may be gone right after it, as another
-// thread may be destroying it (reaper.h).
+// thread may be destroying it (device/reaper.h).
 struct CmEvent {
   explicit CmEvent(const rdma_cm_event& event)
       : type(event.event),

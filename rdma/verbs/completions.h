@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rdma/verbs/device.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma {
 

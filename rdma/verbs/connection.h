@@ -51,9 +51,9 @@
 #include "absl/status/status.h"
 #include "rdma/handshake.h"
 #include "rdma/transport.h"
-#include "rdma/verbs/address.h"
+#include "rdma/verbs/device/address.h"
+#include "rdma/verbs/device/objects.h"
 #include "rdma/verbs/link.h"
-#include "rdma/verbs/objects.h"
 
 namespace osprey::rdma {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/device.h"
 #include "rdma/verbs/verbs_transport.h"
 
 namespace osprey::rdma {

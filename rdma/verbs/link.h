@@ -33,9 +33,9 @@
 #include "rdma/handshake.h"
 #include "rdma/transport.h"
 #include "rdma/verbs/completions.h"
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/queue_pair.h"
 #include "rdma/verbs/frame.h"
-#include "rdma/verbs/queue_pair.h"
 
 namespace osprey::rdma {
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
-#include "rdma/verbs/address.h"
 #include "rdma/verbs/cm_event.h"
+#include "rdma/verbs/device/address.h"
 #include "rdma/verbs/verbs_transport.h"
 
 namespace osprey::rdma {

@@ -8,7 +8,7 @@
 //
 // Calls that could block in the kernel run on background threads. Making queue pairs of requests,
 // and breaking and destroying all, takes milliseconds (blocking_executor.h). Destroying CM ids can
-// take a minute (reaper.h). All else belongs to the Transport's thread.
+// take a minute (device/reaper.h). All else belongs to the Transport's thread.
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up), in
 // transport_connecting.cc, transport_cm_events.cc and transport_migration.cc (the making of
@@ -32,13 +32,13 @@
 #include "rdma/inbox.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
-#include "rdma/verbs/async.h"
 #include "rdma/verbs/completions.h"
 #include "rdma/verbs/connection.h"
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/async.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/objects.h"
+#include "rdma/verbs/device/reaper.h"
 #include "rdma/verbs/link.h"
-#include "rdma/verbs/objects.h"
-#include "rdma/verbs/reaper.h"
 
 namespace osprey::rdma {
 

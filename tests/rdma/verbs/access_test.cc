@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "rdma/errors.h"
-#include "rdma/verbs/device.h"
-#include "rdma/verbs/queue_pair.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/queue_pair.h"
 #include "rdma/verbs/verbs_transport.h"
 #include "tests/rdma/transport_contract.h"
 

@@ -1,6 +1,6 @@
 // The reaper of CM ids, with fake ids and a kernel that is a latch.
 
-#include "rdma/verbs/reaper.h"
+#include "rdma/verbs/device/reaper.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "rdma/verbs/reaper.h"
+#include "rdma/verbs/device/reaper.h"
 
 #include <pthread.h>
 

@@ -5,8 +5,8 @@
 //
 // The factories' errors are RESOURCE_EXHAUSTED or INTERNAL with the call and its errno.
 
-#ifndef OSPREY_RDMA_VERBS_OBJECTS_H_
-#define OSPREY_RDMA_VERBS_OBJECTS_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_OBJECTS_H_
+#define OSPREY_RDMA_VERBS_DEVICE_OBJECTS_H_
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -64,4 +64,4 @@ using QueuePair = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_OBJECTS_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_OBJECTS_H_

@@ -1,4 +1,4 @@
-#include "rdma/verbs/address.h"
+#include "rdma/verbs/device/address.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma {
 namespace {

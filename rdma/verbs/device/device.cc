@@ -1,4 +1,4 @@
-#include "rdma/verbs/device.h"
+#include "rdma/verbs/device/device.h"
 
 #include <linux/capability.h>
 #include <sys/mman.h>

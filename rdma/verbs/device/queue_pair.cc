@@ -1,4 +1,4 @@
-#include "rdma/verbs/queue_pair.h"
+#include "rdma/verbs/device/queue_pair.h"
 
 #include <algorithm>
 #include <cerrno>

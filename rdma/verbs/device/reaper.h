@@ -5,8 +5,8 @@
 // A thread that polls for many connections cannot wait for one of them. Once an id's queue pair is
 // destroyed, so that nothing can land on its behalf, the thread hands the id over.
 
-#ifndef OSPREY_RDMA_VERBS_REAPER_H_
-#define OSPREY_RDMA_VERBS_REAPER_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_REAPER_H_
+#define OSPREY_RDMA_VERBS_DEVICE_REAPER_H_
 
 #include <rdma/rdma_cma.h>
 
@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma {
 
@@ -67,4 +67,4 @@ class CmReaper {
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_REAPER_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_REAPER_H_

@@ -1,4 +1,4 @@
-#include "rdma/verbs/async.h"
+#include "rdma/verbs/device/async.h"
 
 #include <algorithm>
 

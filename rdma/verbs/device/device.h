@@ -1,7 +1,7 @@
 // The RDMA devices that a Domain holds, and memory registered with them.
 
-#ifndef OSPREY_RDMA_VERBS_DEVICE_H_
-#define OSPREY_RDMA_VERBS_DEVICE_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_DEVICE_H_
+#define OSPREY_RDMA_VERBS_DEVICE_DEVICE_H_
 
 #include <infiniband/verbs.h>
 
@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "rdma/host_memory.h"
 #include "rdma/transport.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma {
 
@@ -102,4 +102,4 @@ class VerbsBuffer {
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_DEVICE_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_DEVICE_H_

@@ -7,8 +7,8 @@
 // READs. That undoes flags set after rdma_create_qp. With our own queue pairs, rdma_cm reports
 // CONNECT_RESPONSE, we move the queue pair, and rdma_establish answers.
 
-#ifndef OSPREY_RDMA_VERBS_QUEUE_PAIR_H_
-#define OSPREY_RDMA_VERBS_QUEUE_PAIR_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_QUEUE_PAIR_H_
+#define OSPREY_RDMA_VERBS_DEVICE_QUEUE_PAIR_H_
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rdma/verbs/device.h"
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/device.h"
+#include "rdma/verbs/device/objects.h"
 
 namespace osprey::rdma {
 
@@ -80,4 +80,4 @@ void MoveToError(ibv_qp* queue_pair);
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_QUEUE_PAIR_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_QUEUE_PAIR_H_

@@ -1,4 +1,4 @@
-#include "rdma/verbs/objects.h"
+#include "rdma/verbs/device/objects.h"
 
 #include <fcntl.h>
 

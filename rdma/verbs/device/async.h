@@ -3,8 +3,8 @@
 // reads the events, and puts a copy of each into every Transport's inbox. The events are rare, so
 // the code is not optimised.
 
-#ifndef OSPREY_RDMA_VERBS_ASYNC_H_
-#define OSPREY_RDMA_VERBS_ASYNC_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_ASYNC_H_
+#define OSPREY_RDMA_VERBS_DEVICE_ASYNC_H_
 
 #include <infiniband/verbs.h>
 
@@ -48,4 +48,4 @@ class AsyncEvents {
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_ASYNC_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_ASYNC_H_

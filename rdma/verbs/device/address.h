@@ -1,8 +1,8 @@
 // Addresses of rdma_cm: conversion between text and sockaddr, and this machine's addresses that
 // belong to RDMA devices.
 
-#ifndef OSPREY_RDMA_VERBS_ADDRESS_H_
-#define OSPREY_RDMA_VERBS_ADDRESS_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_ADDRESS_H_
+#define OSPREY_RDMA_VERBS_DEVICE_ADDRESS_H_
 
 #include <sys/socket.h>
 
@@ -44,4 +44,4 @@ std::vector<std::string> RdmaAddresses(int family = AF_UNSPEC);
 
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_ADDRESS_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_ADDRESS_H_
