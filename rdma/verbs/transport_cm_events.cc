@@ -56,8 +56,8 @@ absl::Status ConnectError(absl::string_view name, int error, const VerbsConnecti
 // takes the kernel milliseconds; the frames of all other connections wait meanwhile.
 void VerbsTransport::ReadCmEvent() {
   rdma_cm_event* event = nullptr;
-  if (rdma_get_cm_event(reaper_->channel(), &event) != 0) return;
-  look_around_ = true;
+  if (rdma_get_cm_event(state_.reaper->channel(), &event) != 0) return;
+  state_.look_around = true;
   CmEvent copy(*event);
   const bool is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
   // The event's id may have moved to this channel just now, with a connection that is still in the
@@ -66,7 +66,8 @@ void VerbsTransport::ReadCmEvent() {
   // added to the table after the acknowledgement. Refusing it may destroy its id, and
   // rdma_destroy_id waits for the acknowledgement of that id's events.
   std::vector<VerbsMigrated> migrated;
-  if (!is_request && connections_.Find(copy.connection) == nullptr) migrated = migrated_->Take();
+  if (!is_request && state_.connections.Find(copy.connection) == nullptr)
+    migrated = migrated_->Take();
   rdma_ack_cm_event(event);
   if (is_request) return OnConnectRequest(copy);
   for (VerbsMigrated& asking : migrated) {
@@ -74,7 +75,7 @@ void VerbsTransport::ReadCmEvent() {
     const ConnectionId id = AddRequested(std::move(asking));
     if (is_of_event) copy.connection = id;
   }
-  VerbsConnection* const connection = connections_.Find(copy.connection);
+  VerbsConnection* const connection = state_.connections.Find(copy.connection);
   // The only event of listeners is their device's removal; an id that was handed over may receive
   // any.
   if (connection != nullptr) OnCmEvent(*connection, copy);
@@ -88,7 +89,7 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: {
       if (connection.state != State::kResolvingAddress) return;
-      SetState(connection, State::kResolvingRoute);
+      state_.SetState(connection, State::kResolvingRoute);
       if (rdma_resolve_route(connection.cm_id.get(), kResolveRouteMs) != 0) {
         Break(connection, ConnectError("rdma_resolve_route", errno, connection));
       }
@@ -96,7 +97,7 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
     }
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       if (connection.state != State::kResolvingRoute) return;
-      SetState(connection, State::kConnecting);
+      state_.SetState(connection, State::kConnecting);
       if (absl::Status status = SendConnectRequest(connection); !status.ok())
         Break(connection, status);
       return;
@@ -157,7 +158,7 @@ absl::Status VerbsTransport::RejectionOf(const VerbsConnection& connection,
       if (AllZero(event.data()))
         return UnreachableError(connection.peer, "the server ended before it accepted us");
       const absl::StatusOr<ConnectData> peer =
-          ParseConnectData(event.data(), shared_.protocol_version);
+          ParseConnectData(event.data(), state_.shared.protocol_version);
       return peer.ok() ? RejectionError(*peer, connection.peer) : peer.status();
     }
     default:

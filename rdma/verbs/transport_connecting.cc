@@ -71,7 +71,7 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/true);
   if (!resolved.ok()) return resolved.status();
-  absl::StatusOr<CmId> id = CreateCmId(reaper_->channel());
+  absl::StatusOr<CmId> id = CreateCmId(state_.reaper->channel());
   if (!id.ok()) return id.status();
   if (rdma_bind_addr(id->get(), resolved->get()) != 0) return BindError(*address, *resolved, errno);
   // The kernel binds to 127.0.0.1 without a device; such a listener would receive no requests.
@@ -103,19 +103,20 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
       return NotRdmaAddressError(host, hosts);
   }
-  VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
+  VerbsConnection* const connection =
+      state_.reaper->has_room() ? state_.connections.Add() : nullptr;
   if (connection == nullptr)
     return absl::ResourceExhaustedError("too many connections in one transport");
   connection->peer = address->ToString();
   connection->target = *resolved;
   connection->affinity = affinity;
-  connecting_++;  // in its first state
+  state_.connecting++;  // in its first state
   if (absl::Status status = StartConnecting(*connection); !status.ok()) Break(*connection, status);
   return connection->id;
 }
 
 absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
-  absl::StatusOr<CmId> id = CreateCmId(reaper_->channel());
+  absl::StatusOr<CmId> id = CreateCmId(state_.reaper->channel());
   if (!id.ok()) return id.status();
   connection.cm_id = *std::move(id);
   connection.cm_id->context = ContextOf(connection.id);
@@ -133,11 +134,11 @@ absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
 
 ConnectData VerbsTransport::OurData(RejectReason reason) const {
   ConnectData data;
-  data.version = shared_.protocol_version;
+  data.version = state_.shared.protocol_version;
   data.reason = static_cast<uint16_t>(reason);
-  data.receive_credits = options_.receive_credits;
-  data.frame_bytes_max = options_.frame_bytes_max;
-  data.reads_in_flight_max = options_.reads_in_flight_max;
+  data.receive_credits = state_.options.receive_credits;
+  data.frame_bytes_max = state_.options.frame_bytes_max;
+  data.reads_in_flight_max = state_.options.reads_in_flight_max;
   return data;
 }
 
@@ -157,24 +158,24 @@ rdma_conn_param VerbsTransport::ConnectParameters(const ConnectData& data, const
 absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& connection,
                                                               uint16_t send_credits_max,
                                                               uint32_t frame_bytes_max) {
-  const VerbsDevice* const device = shared_.devices->Find(connection.cm_id->verbs);
+  const VerbsDevice* const device = state_.shared.devices->Find(connection.cm_id->verbs);
   if (device == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the RDMA device on the way to ", connection.peer, " was added after this process began"));
   }
   Link::Options options;
-  options.receive_credits = options_.receive_credits;
+  options.receive_credits = state_.options.receive_credits;
   options.frame_bytes_max = frame_bytes_max;
-  options.reads_in_flight_max = options_.reads_in_flight_max;
+  options.reads_in_flight_max = state_.options.reads_in_flight_max;
   options.send_credits_max = send_credits_max;
   options.tag = ConnectionTable::TagOf(connection.id);
-  return Link::Create(*completions_[device->index], options);
+  return Link::Create(*state_.completions[device->index], options);
 }
 
 absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
   // The server's offer is not known yet.
   absl::StatusOr<std::unique_ptr<Link>> link =
-      NewLink(connection, kReceiveCreditsMax, options_.frame_bytes_max);
+      NewLink(connection, kReceiveCreditsMax, state_.options.frame_bytes_max);
   if (!link.ok()) return link.status();
   connection.link = *std::move(link);
   if (absl::Status status = connection.link->Make(connection.cm_id.get()); !status.ok())
@@ -189,7 +190,8 @@ absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
 }
 
 absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
-  const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
+  const absl::StatusOr<ConnectData> peer =
+      ParseConnectData(event.data(), state_.shared.protocol_version);
   if (!peer.ok()) {
     const ConnectData data = OurData();
     (void)rdma_reject(connection.cm_id.get(), &data, sizeof(data));
@@ -209,7 +211,8 @@ absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const
 
 void VerbsTransport::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
-  const absl::StatusOr<ConnectData> peer = ParseConnectData(event.data(), shared_.protocol_version);
+  const absl::StatusOr<ConnectData> peer =
+      ParseConnectData(event.data(), state_.shared.protocol_version);
   // Rejected before anything is made for it. A peer of another version reads our version in our
   // data.
   if (!peer.ok()) return Refuse(std::move(id), RejectReason::kVersionMismatch);
@@ -227,11 +230,12 @@ void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
   // destroyed here, quickly. All its fetched events have been acknowledged.
-  if (reaper_->has_room()) reaper_->DestroyLater(std::move(id));
+  if (state_.reaper->has_room()) state_.reaper->DestroyLater(std::move(id));
 }
 
 ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {
-  VerbsConnection* const connection = reaper_->has_room() ? connections_.Add() : nullptr;
+  VerbsConnection* const connection =
+      state_.reaper->has_room() ? state_.connections.Add() : nullptr;
   if (connection == nullptr) {
     Refuse(std::move(asking.cm_id), RejectReason::kTooManyConnections);
     return ConnectionId::kNone;
@@ -243,15 +247,15 @@ ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {
   connection->peer_data = asking.peer_data;
   connection->depth = asking.depth;
   connection->cm_id = std::move(asking.cm_id);
-  Queue(Event::Kind::kConnectRequest, connection->id);
-  pending_.back().event.text = connection->peer;
-  pending_.back().event.source = connection->source;
-  pending_.back().event.affinity = connection->peer_data.affinity;
+  Event& request = events_.Queue(Event::Kind::kConnectRequest, connection->id);
+  request.text = connection->peer;
+  request.source = connection->source;
+  request.affinity = connection->peer_data.affinity;
   return connection->id;
 }
 
 absl::Status VerbsTransport::Accept(ConnectionId id) {
-  VerbsConnection* const connection = connections_.Find(id);
+  VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) {
     return absl::UnavailableError("the peer does not wait to be accepted any more");
   }
@@ -267,7 +271,7 @@ absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
   const ConnectData& peer = connection.peer_data;
   absl::StatusOr<std::unique_ptr<Link>> made =
       NewLink(connection, std::min(peer.receive_credits, kReceiveCreditsMax),
-              std::min(peer.frame_bytes_max, options_.frame_bytes_max));
+              std::min(peer.frame_bytes_max, state_.options.frame_bytes_max));
   if (!made.ok()) return made.status();
   const ReadDepth ours = WantedReadDepth((*made)->device());
   connection.depth.initiator = std::min(connection.depth.initiator, ours.initiator);
@@ -277,25 +281,26 @@ absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
     absl::Status status;
   };
   const auto building = std::make_shared<Building>(Building{*std::move(made), {}});
-  SetState(connection, State::kBuilding);
-  PauseAccept(true);
-  blocking_executor_->Add(
+  state_.SetState(connection, State::kBuilding);
+  sources_.PauseAccept(true);
+  state_.blocking_executor->Add(
       BlockingExecutor::kMake,
       [building, peer, depth = connection.depth, id = connection.cm_id.get()] {
         building->status = building->link->Make(id);
         if (building->status.ok()) building->status = building->link->Start(id, peer, depth);
       },
       [this, building, id = connection.id] {
-        OnBuilt(*connections_.Find(id), std::move(building->link), std::move(building->status));
+        OnBuilt(*state_.connections.Find(id), std::move(building->link),
+                std::move(building->status));
       });
   return absl::OkStatus();
 }
 
 void VerbsTransport::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link,
                              absl::Status status) {
-  if (blocking_executor_->waiting(BlockingExecutor::kMake) == 0) PauseAccept(false);
+  if (state_.blocking_executor->waiting(BlockingExecutor::kMake) == 0) sources_.PauseAccept(false);
   connection.link = std::move(link);
-  SetState(connection, State::kRequested);
+  state_.SetState(connection, State::kRequested);
   if (connection.given_up) return Break(connection, std::move(connection.end_status));
   if (status.ok()) status = StartAccepting(connection);
   if (!status.ok()) Break(connection, std::move(status));
@@ -306,12 +311,12 @@ absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
   rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
   if (rdma_accept(connection.cm_id.get(), &parameters) != 0)
     return ConnectError("rdma_accept", errno, connection);
-  SetState(connection, State::kAccepting);
+  state_.SetState(connection, State::kAccepting);
   return absl::OkStatus();
 }
 
 void VerbsTransport::Reject(ConnectionId id, RejectReason reason) {
-  VerbsConnection* const connection = connections_.Find(id);
+  VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
   const ConnectData data = OurData(reason);
   (void)rdma_reject(connection->cm_id.get(), &data, sizeof(data));
@@ -319,8 +324,8 @@ void VerbsTransport::Reject(ConnectionId id, RejectReason reason) {
 }
 
 void VerbsTransport::BecomeConnected(VerbsConnection& connection) {
-  SetState(connection, State::kConnected);
-  Queue(Event::Kind::kConnected, connection.id);
+  state_.SetState(connection, State::kConnected);
+  events_.Queue(Event::Kind::kConnected, connection.id);
 }
 
 }  // namespace osprey::rdma

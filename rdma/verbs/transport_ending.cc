@@ -23,19 +23,8 @@ constexpr std::chrono::milliseconds kDrainMax(200);
 
 }  // namespace
 
-void VerbsTransport::SetState(VerbsConnection& connection, ConnectionState state) {
-  const auto waits = [](State s) {
-    return s == State::kResolvingAddress || s == State::kResolvingRoute ||
-           s == State::kConnecting || s == State::kBuilding || s == State::kAccepting ||
-           s == State::kBreaking || s == State::kDestroying;
-  };
-  connecting_ -= waits(connection.state);
-  connection.state = state;
-  connecting_ += waits(connection.state);
-}
-
 void VerbsTransport::Disconnect(ConnectionId id) {
-  VerbsConnection* const connection = connections_.Find(id);
+  VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr) return;
   connection->ended_by_us = true;
   if (connection->state == State::kConnected) return StartDisconnectNotice(*connection);
@@ -74,25 +63,25 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
 void VerbsTransport::StartDisconnectNotice(VerbsConnection& connection) {
   connection.link->SendDisconnectNotice();
   connection.bound = std::chrono::steady_clock::now() + kDisconnectNoticeMax;
-  SetState(connection, State::kSendingDisconnectNotice);
+  state_.SetState(connection, State::kSendingDisconnectNotice);
   ending_.push_back(connection.id);
 }
 
 void VerbsTransport::StartBreaking(VerbsConnection& connection) {
   connection.link->StopPosting();
-  SetState(connection, State::kBreaking);
-  blocking_executor_->Add(
+  state_.SetState(connection, State::kBreaking);
+  state_.blocking_executor->Add(
       BlockingExecutor::kEnd,
       [link = connection.link.get(), id = connection.cm_id.get()] {
         link->Flush();
         (void)rdma_disconnect(id);  // fails if the peer was first, which does no harm
       },
-      [this, id = connection.id] { StartDrain(*connections_.Find(id)); });
+      [this, id = connection.id] { StartDrain(*state_.connections.Find(id)); });
 }
 
 void VerbsTransport::StartDrain(VerbsConnection& connection) {
   connection.bound = std::chrono::steady_clock::now() + kDrainMax;
-  SetState(connection, State::kDraining);
+  state_.SetState(connection, State::kDraining);
   ending_.push_back(connection.id);
 }
 
@@ -100,7 +89,7 @@ void VerbsTransport::FinishEnding(bool seen_all) {
   const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
   // True if this one has left ending_.
   const auto finish = [&](ConnectionId id) {
-    VerbsConnection& connection = *connections_.Find(id);
+    VerbsConnection& connection = *state_.connections.Find(id);
     // The bound limits the device and the peer, so it does not apply while completions wait for
     // this thread.
     const bool late = seen_all && now >= connection.bound;
@@ -120,11 +109,11 @@ void VerbsTransport::Destroy(VerbsConnection& connection) {
   QueuePair queue_pair;
   if (connection.link != nullptr) queue_pair = connection.link->TakeQueuePair();
   if (queue_pair == nullptr) return End(connection);
-  SetState(connection, State::kDestroying);
-  blocking_executor_->Add(
+  state_.SetState(connection, State::kDestroying);
+  state_.blocking_executor->Add(
       BlockingExecutor::kEnd,
       [queue_pair = std::move(queue_pair)]() mutable { queue_pair.reset(); },
-      [this, id = connection.id] { End(*connections_.Find(id)); });
+      [this, id = connection.id] { End(*state_.connections.Find(id)); });
 }
 
 // No READ can land any more.
@@ -134,14 +123,14 @@ void VerbsTransport::End(VerbsConnection& connection) {
           ? absl::CancelledError("the connection ended before these READs were done")
           : connection.end_status;
   while (connection.link != nullptr && connection.link->has_batches()) {
-    batches_in_flight_--;
-    Queue(Event::Kind::kReadsDone, connection.id, unread);
-    pending_.back().event.cookie = connection.link->PopBatch();
+    state_.batches_in_flight--;
+    Event& done = events_.Queue(Event::Kind::kReadsDone, connection.id, unread);
+    done.cookie = connection.link->PopBatch();
   }
   // The kernel may take long.
-  reaper_->DestroyLater(std::move(connection.cm_id));
-  SetState(connection, State::kEnded);
-  Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
+  state_.reaper->DestroyLater(std::move(connection.cm_id));
+  state_.SetState(connection, State::kEnded);
+  events_.Queue(Event::Kind::kDisconnected, connection.id, connection.end_status);
 }
 
 }  // namespace osprey::rdma

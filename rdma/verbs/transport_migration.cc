@@ -14,18 +14,18 @@ namespace osprey::rdma {
 // rdma_migrate_id waits until the id's fetched events have been acknowledged, which always happens
 // before they are handled. Events that are still in the kernel move with the id.
 absl::Status VerbsTransport::Migrate(ConnectionId id, Transport& other) {
-  VerbsConnection* const connection = connections_.Find(id);
+  VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->state != ConnectionState::kRequested)
     return absl::UnavailableError("the peer does not wait to be accepted any more");
   auto* const to = dynamic_cast<VerbsTransport*>(&other);
   assert(to != nullptr && to != this && "a transport of another domain");
   absl::Status status = to->migrated_->Put([&]() -> absl::StatusOr<VerbsMigrated> {
-    if (rdma_migrate_id(connection->cm_id.get(), to->reaper_->channel()) != 0)
+    if (rdma_migrate_id(connection->cm_id.get(), to->state_.reaper->channel()) != 0)
       return VerbsError("rdma_migrate_id", errno);
     return VerbsMigrated{std::move(connection->cm_id), std::move(connection->peer),
                          std::move(connection->source), connection->peer_data, connection->depth};
   });
-  if (status.ok()) (void)connections_.Remove(id);
+  if (status.ok()) (void)state_.connections.Remove(id);
   return status;
 }
 

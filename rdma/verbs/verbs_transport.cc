@@ -1,11 +1,10 @@
 #include "rdma/verbs/verbs_transport.h"
 
-#include <sys/epoll.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
@@ -14,6 +13,7 @@ namespace osprey::rdma {
 namespace {
 
 using State = ConnectionState;
+using Source = ReadinessSources::Source;
 
 // Completions handled in one Poll, so that a flood of frames without events (credits) cannot
 // prolong it.
@@ -24,8 +24,6 @@ constexpr int kCompletionsPerTurn = 256;
 constexpr int kReadSpins = 16;
 // Polls per reading of the coarse clock, while READs are in flight.
 constexpr uint32_t kPollsPerClock = 8;
-// Descriptors that epoll reports at once: more than exist on a machine with up to 15 devices.
-constexpr int kReadyMax = 32;
 
 absl::Status NotConnected() { return absl::UnavailableError("this connection is not up"); }
 
@@ -79,85 +77,66 @@ absl::StatusOr<std::unique_ptr<VerbsTransport>> VerbsTransport::Create(
 }
 
 absl::Status VerbsTransport::Initialize() {
-  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.valid()) return VerbsError("epoll_create1", errno);
+  if (absl::Status status = sources_.Open(); !status.ok()) return status;
   absl::StatusOr<EventChannel> channel = CreateEventChannel();
   if (!channel.ok()) return channel.status();
-  reaper_ = std::make_unique<CmReaper>(*std::move(channel));
-  if (absl::Status status = Watch(reaper_->channel()->fd, {Source::Kind::kCm}); !status.ok())
+  state_.reaper = std::make_unique<CmReaper>(*std::move(channel));
+  if (absl::Status status = sources_.Watch(state_.reaper->channel()->fd, {Source::Kind::kCm});
+      !status.ok())
     return status;
 
   absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create(kNoticesMax);
   if (!inbox.ok()) return inbox.status();
   inbox_ = *std::move(inbox);
-  shared_.async.Subscribe(inbox_.get());
-  if (absl::Status status = Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
+  state_.shared.async.Subscribe(inbox_.get());
+  if (absl::Status status = sources_.Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
     return status;
 
   absl::StatusOr<std::unique_ptr<Inbox<VerbsMigrated>>> migrated =
       Inbox<VerbsMigrated>::Create(kMigratedMax);
   if (!migrated.ok()) return migrated.status();
   migrated_ = *std::move(migrated);
-  if (absl::Status status = Watch(migrated_->fd(), {Source::Kind::kMigrated}); !status.ok())
+  if (absl::Status status = sources_.Watch(migrated_->fd(), {Source::Kind::kMigrated});
+      !status.ok())
     return status;
 
   absl::StatusOr<std::unique_ptr<BlockingExecutor>> blocking_executor = BlockingExecutor::Create();
   if (!blocking_executor.ok()) return blocking_executor.status();
-  blocking_executor_ = *std::move(blocking_executor);
-  if (absl::Status status = Watch(blocking_executor_->fd(), {Source::Kind::kBlockingCalls});
+  state_.blocking_executor = *std::move(blocking_executor);
+  if (absl::Status status =
+          sources_.Watch(state_.blocking_executor->fd(), {Source::Kind::kBlockingCalls});
       !status.ok())
     return status;
 
-  for (const VerbsDevice& device : shared_.devices->all()) {
+  for (const VerbsDevice& device : state_.shared.devices->all()) {
     absl::StatusOr<std::unique_ptr<DeviceCompletions>> completions =
         DeviceCompletions::Create(device);
     if (!completions.ok()) return completions.status();
-    completions_.push_back(*std::move(completions));
+    state_.completions.push_back(*std::move(completions));
     absl::Status status =
-        Watch(device.context->async_fd, {Source::Kind::kDeviceEvents, device.index});
+        sources_.Watch(device.context->async_fd, {Source::Kind::kDeviceEvents, device.index});
     if (status.ok())
-      status = Watch(completions_.back()->fd(), {Source::Kind::kCompletions, device.index});
+      status = sources_.Watch(state_.completions.back()->fd(),
+                              {Source::Kind::kCompletions, device.index});
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status VerbsTransport::Watch(int fd, Source source) {
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u64 = sources_.size();
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-    return VerbsError("epoll_ctl", errno);
-  source.fd = fd;
-  sources_.push_back(source);
-  return absl::OkStatus();
-}
-
-void VerbsTransport::PauseAccept(bool hold) {
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    const Source& source = sources_[i];
-    if (source.kind != Source::Kind::kCm && source.kind != Source::Kind::kMigrated) continue;
-    epoll_event event = {};
-    if (!hold) event.events = EPOLLIN;
-    event.data.u64 = i;
-    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, source.fd, &event);  // needs no memory
-  }
-}
-
 VerbsTransport::~VerbsTransport() {
   // Links that another thread holds are returned first, or destroyed.
-  blocking_executor_.reset();
+  state_.blocking_executor.reset();
   // Their ids are of our channel. They were never accepted, so the kernel repeats no message on
   // their behalf.
   if (migrated_ != nullptr) migrated_->Take();
-  if (inbox_ != nullptr) shared_.async.Unsubscribe(inbox_.get());
-  connections_.ForEach([&](VerbsConnection& connection) {
+  if (inbox_ != nullptr) state_.shared.async.Unsubscribe(inbox_.get());
+  state_.connections.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
       MoveToError(connection.link->queue_pair());
       (void)rdma_disconnect(connection.cm_id.get());  // notifies the peer
       connection.link->TakeQueuePair().reset();       // ends posted work
     }
-    reaper_->DestroyLater(std::move(connection.cm_id));
+    state_.reaper->DestroyLater(std::move(connection.cm_id));
   });
   // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
   // them, nor for requests that were never accepted, so it does not wait.
@@ -166,7 +145,7 @@ VerbsTransport::~VerbsTransport() {
 // ---- Connections that are up ------------------------------------------------------------------
 
 VerbsConnection* VerbsTransport::FindConnected(ConnectionId id) const {
-  VerbsConnection* const connection = connections_.Find(id);
+  VerbsConnection* const connection = state_.connections.Find(id);
   return connection != nullptr && connection->state == State::kConnected ? connection : nullptr;
 }
 
@@ -199,7 +178,7 @@ absl::Status VerbsTransport::PostReads(ConnectionId id, absl::Span<const ReadReq
   VerbsConnection* const connection = FindConnected(id);
   if (connection == nullptr) return NotConnected();
   absl::Status status = connection->link->PostReads(reads, cookie, chain_);
-  if (status.ok()) batches_in_flight_++;
+  if (status.ok()) state_.batches_in_flight++;
   return status;
 }
 
@@ -220,19 +199,19 @@ size_t VerbsTransport::SendRoom(ConnectionId id) const {
 }
 
 ConnectionLimits VerbsTransport::limits(ConnectionId id) const {
-  const VerbsConnection* const connection = connections_.Find(id);
+  const VerbsConnection* const connection = state_.connections.Find(id);
   return connection == nullptr || connection->link == nullptr ? ConnectionLimits()
                                                               : connection->link->limits();
 }
 
 ibv_qp* VerbsTransport::queue_pair(ConnectionId id) const {
-  const VerbsConnection* const connection = connections_.Find(id);
+  const VerbsConnection* const connection = state_.connections.Find(id);
   return connection == nullptr || connection->link == nullptr ? nullptr
                                                               : connection->link->queue_pair();
 }
 
 std::string VerbsTransport::Describe(ConnectionId id) const {
-  const VerbsConnection* const connection = connections_.Find(id);
+  const VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->link == nullptr || connection->cm_id == nullptr) {
     return "transport=verbs device=none";
   }
@@ -247,8 +226,8 @@ std::string VerbsTransport::Describe(ConnectionId id) const {
 
 Transport::Resources VerbsTransport::resources() const {
   Resources resources;
-  resources.connections = connections_.size();
-  connections_.ForEach([&](const VerbsConnection& connection) {
+  resources.connections = state_.connections.size();
+  state_.connections.ForEach([&](const VerbsConnection& connection) {
     const bool elsewhere =
         connection.state == State::kBuilding || connection.state == State::kDestroying;
     if (elsewhere || (connection.link != nullptr && connection.link->queue_pair() != nullptr))
@@ -260,57 +239,44 @@ Transport::Resources VerbsTransport::resources() const {
 // ---- Progress ---------------------------------------------------------------------------------
 
 size_t VerbsTransport::Poll(absl::Span<Event> events) {
-  Output output{events};
-  if (!delivered_ends_.empty()) FreeEnded();
-  if (!delivered_frames_.empty()) ReleaseFrames();
+  EventSpan output{events};
+  if (events_.has_delivered_ends()) events_.FreeEnded();
+  if (!events_.delivered_frames().empty()) ReleaseFrames();
   if (MustLookAround()) LookAround();
-  if (!pending_.empty()) DeliverPending(output);
+  if (events_.has_pending()) events_.DeliverPending(output);
   bool seen_all = PollCompletions(output);
-  for (int spin = 0; spin < kReadSpins && output.count == 0 && batches_in_flight_ > 0; spin++) {
+  for (int spin = 0; spin < kReadSpins && output.count == 0 && state_.batches_in_flight > 0;
+       spin++) {
     seen_all = PollCompletions(output);
   }
   if (!ending_.empty()) FinishEnding(seen_all);
-  if (!pending_.empty()) DeliverPending(output);
+  if (events_.has_pending()) events_.DeliverPending(output);
   return output.count;
 }
 
 void VerbsTransport::ReleaseFrames() {
-  for (const DeliveredFrame& frame : delivered_frames_) {
-    VerbsConnection* const connection = connections_.Find(frame.connection);
+  for (const EventOutput::DeliveredFrame& frame : events_.delivered_frames()) {
+    VerbsConnection* const connection = state_.connections.Find(frame.connection);
     if (connection != nullptr && connection->link->queue_pair() != nullptr)
       connection->link->ReleaseFrame(frame.receive);
   }
-  delivered_frames_.clear();
-}
-
-void VerbsTransport::FreeEnded() {
-  for (std::unique_ptr<VerbsConnection>& connection : delivered_ends_) {
-    if (connection->link == nullptr) continue;
-    connection->link->LeaveCompletions();
-    blocking_executor_->Add(
-        BlockingExecutor::kFree, [link = std::move(connection->link)]() mutable { link.reset(); },
-        [] {});
-  }
-  delivered_ends_.clear();
+  events_.ClearDeliveredFrames();
 }
 
 bool VerbsTransport::MustLookAround() {
-  if (!look_around_ && connecting_ == 0) {
+  if (!state_.look_around && state_.connecting == 0) {
     // A caller that waits for a READ polls again at once, so only some of the Polls read even that
     // clock.
-    if (batches_in_flight_ > 0 && ++polls_unclocked_ % kPollsPerClock != 0) return false;
+    if (state_.batches_in_flight > 0 && ++polls_unclocked_ % kPollsPerClock != 0) return false;
     if (CoarseTick() == coarse_tick_) return false;
   }
-  look_around_ = false;
+  state_.look_around = false;
   coarse_tick_ = CoarseTick();
   return true;
 }
 
 void VerbsTransport::LookAround() {
-  epoll_event ready[kReadyMax];
-  const int count = epoll_wait(epoll_.get(), ready, kReadyMax, 0);
-  for (int i = 0; i < count; i++) {
-    const Source& source = sources_[ready[i].data.u64];
+  sources_.ForEachReady([this](const Source& source) {
     switch (source.kind) {
       case Source::Kind::kCm:
         ReadCmEvent();
@@ -321,35 +287,35 @@ void VerbsTransport::LookAround() {
       case Source::Kind::kMigrated:
         // Takes one, which will be accepted, as with CM events.
         TakeMigrated(1);
-        look_around_ = true;
+        state_.look_around = true;
         break;
       case Source::Kind::kBlockingCalls:
-        blocking_executor_->Finish();
-        look_around_ = true;
+        state_.blocking_executor->Finish();
+        state_.look_around = true;
         break;
       case Source::Kind::kDeviceEvents:
         // Distributes to all inboxes, our own too, which is read at the next look around.
-        shared_.async.Collect(shared_.devices->all()[source.device].context);
-        look_around_ = true;
+        state_.shared.async.Collect(state_.shared.devices->all()[source.device].context);
+        state_.look_around = true;
         break;
       case Source::Kind::kCompletions:
-        completions_[source.device]->ReadEvents();
+        state_.completions[source.device]->ReadEvents();
         break;
     }
-  }
+  });
 }
 
-bool VerbsTransport::PollCompletions(Output& output) {
+bool VerbsTransport::PollCompletions(EventSpan& output) {
   int budget = kCompletionsPerTurn;
-  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+  for (const std::unique_ptr<DeviceCompletions>& device : state_.completions) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
-      // A completion makes at most one event directly, but may add some to pending_ too.
+      // A completion makes at most one event directly, but may add some to the pending ones too.
       for (;;) {
-        if (output.full() || !pending_.empty() || budget-- == 0) return false;
+        if (output.full() || events_.has_pending() || budget-- == 0) return false;
         const ibv_wc* const completion = queue->Next();
         if (completion == nullptr) break;
         OnCompletion(*completion, output);
-        if (!pending_.empty()) DeliverPending(output);
+        if (events_.has_pending()) events_.DeliverPending(output);
       }
     }
   }
@@ -357,8 +323,8 @@ bool VerbsTransport::PollCompletions(Output& output) {
 }
 
 bool VerbsTransport::PollReads(ReadsDone& done) {
-  if (batches_in_flight_ == 0 || !pending_.empty()) return false;
-  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+  if (state_.batches_in_flight == 0 || events_.has_pending()) return false;
+  for (const std::unique_ptr<DeviceCompletions>& device : state_.completions) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
       const ibv_wc* const completion = queue->Next();
       if (completion == nullptr) continue;
@@ -366,29 +332,30 @@ bool VerbsTransport::PollReads(ReadsDone& done) {
                          WorkId::Unpack(completion->wr_id).kind == WorkKind::kReadLast;
       VerbsConnection* const connection = reads ? ConnectionOf(*completion) : nullptr;
       if (connection != nullptr) {
-        batches_in_flight_--;
+        state_.batches_in_flight--;
         done.connection = connection->id;
         done.cookie = connection->link->PopBatch();
         return true;
       }
-      // There is no room for its event, so that goes to pending_.
-      Output none;
+      // There is no room for its event, so that is queued.
+      EventSpan none;
       OnCompletion(*completion, none);
-      if (!pending_.empty()) return false;
+      if (events_.has_pending()) return false;
     }
   }
   return false;
 }
 
 VerbsConnection* VerbsTransport::ConnectionOf(const ibv_wc& completion) const {
-  VerbsConnection* const connection = connections_.FindByTag(WorkId::Unpack(completion.wr_id).tag);
+  VerbsConnection* const connection =
+      state_.connections.FindByTag(WorkId::Unpack(completion.wr_id).tag);
   // (A late completion is of a connection whose drain took too long.)
   const bool late = connection == nullptr || connection->link == nullptr ||
                     connection->link->queue_pair() == nullptr;
   return late ? nullptr : connection;
 }
 
-void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
+void VerbsTransport::OnCompletion(const ibv_wc& completion, EventSpan& output) {
   const WorkId work = WorkId::Unpack(completion.wr_id);
   VerbsConnection* const connection = ConnectionOf(completion);
   if (connection == nullptr) return;
@@ -400,8 +367,8 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
   }
   switch (work.kind) {
     case WorkKind::kReadLast:
-      batches_in_flight_--;
-      Emit(output, Event::Kind::kReadsDone, connection->id, link.PopBatch(), Bytes(), 0);
+      state_.batches_in_flight--;
+      events_.Emit(output, Event::Kind::kReadsDone, connection->id, link.PopBatch(), Bytes(), 0);
       return;
     case WorkKind::kReceive:
       OnFrame(*connection, work.index, completion.byte_len, output);
@@ -421,7 +388,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, Output& output) {
 }
 
 void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes,
-                             Output& output) {
+                             EventSpan& output) {
   const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
   if (!received.ok()) return Break(connection, received.status());
   if (received->disconnect_notice) {
@@ -439,59 +406,19 @@ void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint
   // A caller that has disconnected expects no more frames. After a disconnect by the peer, its last
   // frames are delivered.
   if (connection.ended_by_us) return;
-  Emit(output, Event::Kind::kReceived, connection.id, 0, received->frame, receive);
-}
-
-void VerbsTransport::Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie,
-                          Bytes frame, uint16_t receive) {
-  if (output.full() || !pending_.empty()) {
-    Queue(kind, id);
-    pending_.back().event.cookie = cookie;
-    pending_.back().event.frame = frame;
-    pending_.back().receive = receive;
-    return;
-  }
-  Event& event = output.events[output.count++];
-  event.kind = kind;
-  event.connection = id;
-  event.cookie = cookie;
-  event.frame = frame;
-  event.status = absl::OkStatus();
-  event.text.clear();
-  event.affinity = 0;
-  event.source.clear();
-  if (kind == Event::Kind::kReceived) delivered_frames_.push_back({id, receive});
-}
-
-void VerbsTransport::Queue(Event::Kind kind, ConnectionId id, absl::Status status) {
-  Pending& pending = pending_.emplace_back();
-  pending.event.kind = kind;
-  pending.event.connection = id;
-  pending.event.status = std::move(status);
-}
-
-void VerbsTransport::DeliverPending(Output& output) {
-  while (!pending_.empty() && !output.full()) {
-    Event& event = output.events[output.count++];
-    event = std::move(pending_.front().event);
-    if (event.kind == Event::Kind::kReceived)
-      delivered_frames_.push_back({event.connection, pending_.front().receive});
-    // The frames delivered before it must stay valid until the next Poll.
-    if (event.kind == Event::Kind::kDisconnected)
-      delivered_ends_.push_back(connections_.Remove(event.connection));
-    pending_.pop_front();
-  }
+  events_.Emit(output, Event::Kind::kReceived, connection.id, 0, received->frame, receive);
 }
 
 bool VerbsTransport::Arm() {
   // Only Poll posts delivered frames again, and a peer may be waiting for their credits.
-  if (!pending_.empty() || !delivered_frames_.empty() || !ending_.empty()) return false;
-  for (const std::unique_ptr<DeviceCompletions>& device : completions_) {
+  if (events_.has_pending() || !events_.delivered_frames().empty() || !ending_.empty())
+    return false;
+  for (const std::unique_ptr<DeviceCompletions>& device : state_.completions) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
       if (!queue->Arm()) return false;
     }
   }
-  look_around_ = true;
+  state_.look_around = true;
   return true;
 }
 
@@ -499,7 +426,7 @@ bool VerbsTransport::Arm() {
 
 void VerbsTransport::OnNotice(const DeviceNotice& notice) {
   VerbsConnection* connection = nullptr;
-  connections_.ForEach([&](VerbsConnection& candidate) {
+  state_.connections.ForEach([&](VerbsConnection& candidate) {
     if (candidate.link == nullptr || candidate.link->queue_pair() == nullptr) return;
     const bool same = candidate.link->device().context == notice.device &&
                       candidate.link->queue_pair()->qp_num == notice.queue_pair;
@@ -520,7 +447,7 @@ void VerbsTransport::OnNotice(const DeviceNotice& notice) {
       return;
     case IBV_EVENT_CQ_ERR:
       // Impossible, as room is reserved. Treats all connections of the device as broken.
-      connections_.ForEach([&](VerbsConnection& candidate) {
+      state_.connections.ForEach([&](VerbsConnection& candidate) {
         if (candidate.link == nullptr || candidate.link->device().context != notice.device) return;
         Break(candidate, absl::InternalError("a completion queue overran"));
       });
@@ -536,8 +463,8 @@ void VerbsTransport::OnNotice(const DeviceNotice& notice) {
 void VerbsTransport::OnDeviceLost() {
   if (device_lost_) return;
   device_lost_ = true;
-  Queue(Event::Kind::kDeviceLost, ConnectionId::kNone,
-        absl::UnavailableError("an RDMA device is being removed, or has failed"));
+  events_.Queue(Event::Kind::kDeviceLost, ConnectionId::kNone,
+                absl::UnavailableError("an RDMA device is being removed, or has failed"));
 }
 
 }  // namespace osprey::rdma

@@ -12,44 +12,33 @@
 //
 // Implemented in verbs_transport.cc (Poll, and the methods on connections that are up), in
 // transport_connecting.cc, transport_cm_events.cc and transport_migration.cc (the making of
-// connections), and in transport_ending.cc.
+// connections), and in transport_ending.cc. transport_state.h has what they share.
 
 #ifndef OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
 #define OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rdma/blocking_executor.h"
 #include "rdma/handshake.h"
 #include "rdma/inbox.h"
 #include "rdma/transport.h"
-#include "rdma/unique_fd.h"
-#include "rdma/verbs/completions.h"
 #include "rdma/verbs/connection.h"
 #include "rdma/verbs/device/async.h"
-#include "rdma/verbs/device/device.h"
 #include "rdma/verbs/device/objects.h"
-#include "rdma/verbs/device/reaper.h"
+#include "rdma/verbs/event_output.h"
 #include "rdma/verbs/link.h"
+#include "rdma/verbs/readiness_sources.h"
+#include "rdma/verbs/transport_state.h"
 
 namespace osprey::rdma {
 
 struct CmEvent;  // cm_event.h
-
-// State that the Transports of one Domain share. Thread-safe.
-struct VerbsShared {
-  uint16_t protocol_version = kProtocolVersion;
-  std::unique_ptr<VerbsDevices> devices;
-  AsyncEvents async;
-};
 
 class VerbsTransport : public Transport {
  public:
@@ -77,7 +66,7 @@ class VerbsTransport : public Transport {
   void Disconnect(ConnectionId id) override;
   size_t Poll(absl::Span<Event> events) override;
   bool Arm() override;
-  int fd() const override { return epoll_.get(); }
+  int fd() const override { return sources_.fd(); }
   ConnectionLimits limits(ConnectionId id) const override;
   std::string Describe(ConnectionId id) const override;
   Resources resources() const override;
@@ -87,53 +76,21 @@ class VerbsTransport : public Transport {
   ibv_qp* queue_pair(ConnectionId id) const;
 
  private:
-  // A source that epoll reports ready: an index into readiness_.
-  struct Source {
-    enum class Kind { kCm, kInbox, kMigrated, kBlockingCalls, kDeviceEvents, kCompletions };
-    Kind kind;
-    size_t device = 0;
-    int fd = -1;
-  };
-  // An event that waits for room in the caller's span.
-  struct Pending {
-    Event event;
-    uint16_t receive = 0;  // kReceived: the receive buffer that holds the frame
-  };
-  struct DeliveredFrame {
-    ConnectionId connection;
-    uint16_t receive;
-  };
-  // The filled part of the caller's span.
-  struct Output {
-    absl::Span<Event> events;
-    size_t count = 0;
-    bool full() const { return count == events.size(); }
-  };
-
   VerbsTransport(VerbsShared& shared, const TransportOptions& options)
-      : shared_(shared), options_(options), chain_(options.reads_in_flight_max) {}
+      : state_(shared, options), chain_(options.reads_in_flight_max) {}
   absl::Status Initialize();
-  absl::Status Watch(int fd, Source source);
-  // Leaves connect requests and other CM events in the kernel, where they do not wake us.
-  void PauseAccept(bool hold);
-
   // verbs_transport.cc: progress.
   void ReleaseFrames();
   bool MustLookAround();
   void LookAround();
-  void FreeEnded();
   // True when no completion is left.
-  bool PollCompletions(Output& output);
+  bool PollCompletions(EventSpan& output);
   // The connection that the completion is of; null: it came too late to matter.
   VerbsConnection* ConnectionOf(const ibv_wc& completion) const;
-  void OnCompletion(const ibv_wc& completion, Output& output);
-  void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, Output& output);
+  void OnCompletion(const ibv_wc& completion, EventSpan& output);
+  void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, EventSpan& output);
   void OnNotice(const DeviceNotice& notice);
   void OnDeviceLost();
-  void Emit(Output& output, Event::Kind kind, ConnectionId id, uint64_t cookie, Bytes frame,
-            uint16_t receive);
-  void DeliverPending(Output& output);
-  void Queue(Event::Kind kind, ConnectionId id, absl::Status status = absl::OkStatus());
   // The connection if frames and READs may be posted on it, else nullptr.
   VerbsConnection* FindConnected(ConnectionId id) const;
 
@@ -176,33 +133,19 @@ class VerbsTransport : public Transport {
   void End(VerbsConnection& connection);
   // `seen_all`: every available completion has been handled.
   void FinishEnding(bool seen_all);
-  void SetState(VerbsConnection& connection, ConnectionState state);
 
-  VerbsShared& shared_;
-  const TransportOptions options_;
-  std::unique_ptr<CmReaper> reaper_;                             // and the CM events' channel
-  std::vector<std::unique_ptr<DeviceCompletions>> completions_;  // by device
+  VerbsTransportState state_;
+  EventOutput events_{state_};
+  ReadinessSources sources_;
+
   std::unique_ptr<DeviceInbox> inbox_;
   std::unique_ptr<Inbox<VerbsMigrated>> migrated_;  // from other Transports
   std::vector<CmId> listeners_;
-  ConnectionTable connections_;
-  std::unique_ptr<BlockingExecutor> blocking_executor_;  // holds some connections' links
   ReadChain chain_;
-
   std::vector<ConnectionId> ending_;  // kSendingDisconnectNotice, kDraining
-  std::vector<std::unique_ptr<VerbsConnection>>
-      delivered_ends_;  // their frames are valid until the next Poll
-  std::vector<DeliveredFrame> delivered_frames_;
-  std::deque<Pending> pending_;
-
-  std::vector<Source> sources_;
-  size_t connecting_ = 0;         // connections that wait for a CM event, or for slow_calls_
-  size_t batches_in_flight_ = 0;  // of READs, of all connections
-  bool look_around_ = true;       // at the next Poll
-  int64_t coarse_tick_ = 0;       // coarse time of the last look around
+  int64_t coarse_tick_ = 0;           // coarse time of the last look around
   uint32_t polls_unclocked_ = 0;
   bool device_lost_ = false;
-  UniqueFd epoll_;
 };
 
 }  // namespace osprey::rdma
