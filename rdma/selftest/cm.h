@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "rdma/selftest/endpoint.h"
-#include "rdma/verbs/cm_event.h"
+#include "rdma/verbs/device/cm_event.h"
 #include "rdma/verbs/device/device.h"
 #include "rdma/verbs/device/objects.h"
 #include "rdma/verbs/device/reaper.h"

@@ -1,5 +1,6 @@
 #include "rdma/verbs/verbs_transport.h"
 
+#include <rdma/rdma_cma.h>
 #include <time.h>
 
 #include <algorithm>
@@ -85,18 +86,12 @@ absl::Status VerbsTransport::Initialize() {
       !status.ok())
     return status;
 
-  absl::StatusOr<std::unique_ptr<DeviceInbox>> inbox = DeviceInbox::Create(kNoticesMax);
-  if (!inbox.ok()) return inbox.status();
-  inbox_ = *std::move(inbox);
-  state_.shared.async.Subscribe(inbox_.get());
-  if (absl::Status status = sources_.Watch(inbox_->fd(), {Source::Kind::kInbox}); !status.ok())
+  if (absl::Status status = notices_.Open(); !status.ok()) return status;
+  if (absl::Status status = sources_.Watch(notices_.fd(), {Source::Kind::kInbox}); !status.ok())
     return status;
 
-  absl::StatusOr<std::unique_ptr<Inbox<VerbsMigrated>>> migrated =
-      Inbox<VerbsMigrated>::Create(kMigratedMax);
-  if (!migrated.ok()) return migrated.status();
-  migrated_ = *std::move(migrated);
-  if (absl::Status status = sources_.Watch(migrated_->fd(), {Source::Kind::kMigrated});
+  if (absl::Status status = migration_.Open(); !status.ok()) return status;
+  if (absl::Status status = sources_.Watch(migration_.fd(), {Source::Kind::kMigrated});
       !status.ok())
     return status;
 
@@ -115,9 +110,10 @@ absl::Status VerbsTransport::Initialize() {
     state_.completions.push_back(*std::move(completions));
     absl::Status status =
         sources_.Watch(device.context->async_fd, {Source::Kind::kDeviceEvents, device.index});
-    if (status.ok())
+    if (status.ok()) {
       status = sources_.Watch(state_.completions.back()->fd(),
                               {Source::Kind::kCompletions, device.index});
+    }
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -128,8 +124,7 @@ VerbsTransport::~VerbsTransport() {
   state_.blocking_executor.reset();
   // Their ids are of our channel. They were never accepted, so the kernel repeats no message on
   // their behalf.
-  if (migrated_ != nullptr) migrated_->Take();
-  if (inbox_ != nullptr) state_.shared.async.Unsubscribe(inbox_.get());
+  (void)migration_.TakeAll();
   state_.connections.ForEach([&](VerbsConnection& connection) {
     if (connection.link != nullptr && connection.link->queue_pair() != nullptr) {
       MoveToError(connection.link->queue_pair());
@@ -141,6 +136,31 @@ VerbsTransport::~VerbsTransport() {
   // Listeners end at once, so that their addresses are free. The kernel repeats no messages for
   // them, nor for requests that were never accepted, so it does not wait.
 }
+
+// ---- Making and ending connections ------------------------------------------------------------
+
+absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64_t incarnation) {
+  (void)incarnation;  // a READ of a region that is gone fails without it
+  return setup_.Listen(uri);
+}
+
+absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint32_t affinity) {
+  return setup_.Connect(uri, affinity);
+}
+
+absl::Status VerbsTransport::Accept(ConnectionId id) { return setup_.Accept(id); }
+
+void VerbsTransport::Reject(ConnectionId id, RejectReason reason) { setup_.Reject(id, reason); }
+
+absl::Status VerbsTransport::Migrate(ConnectionId id, Transport& other) {
+  const absl::StatusOr<VerbsConnection*> connection = setup_.FindRequested(id);
+  if (!connection.ok()) return connection.status();
+  auto* const to = dynamic_cast<VerbsTransport*>(&other);
+  assert(to != nullptr && to != this && "a transport of another domain");
+  return migration_.Move(**connection, to->migration_);
+}
+
+void VerbsTransport::Disconnect(ConnectionId id) { ending_.Disconnect(id); }
 
 // ---- Connections that are up ------------------------------------------------------------------
 
@@ -249,7 +269,7 @@ size_t VerbsTransport::Poll(absl::Span<Event> events) {
        spin++) {
     seen_all = PollCompletions(output);
   }
-  if (!ending_.empty()) FinishEnding(seen_all);
+  if (ending_.waits()) ending_.Finish(seen_all);
   if (events_.has_pending()) events_.DeliverPending(output);
   return output.count;
 }
@@ -279,14 +299,14 @@ void VerbsTransport::LookAround() {
   sources_.ForEachReady([this](const Source& source) {
     switch (source.kind) {
       case Source::Kind::kCm:
-        ReadCmEvent();
+        cm_events_.ReadOne();
         break;
       case Source::Kind::kInbox:
-        for (const DeviceNotice& notice : inbox_->Take()) OnNotice(notice);
+        notices_.Handle();
         break;
       case Source::Kind::kMigrated:
-        // Takes one, which will be accepted, as with CM events.
-        TakeMigrated(1);
+        // Adds one, which will be accepted, as with CM events.
+        migration_.AddOne();
         state_.look_around = true;
         break;
       case Source::Kind::kBlockingCalls:
@@ -361,7 +381,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, EventSpan& output) {
   if (connection == nullptr) return;
   Link& link = *connection->link;
   if (completion.status != IBV_WC_SUCCESS) {
-    Break(*connection, WorkError(*connection, completion.status));
+    ending_.Break(*connection, WorkError(*connection, completion.status));
     if (link.draining()) link.OnDrained(work.kind);
     return;
   }
@@ -377,7 +397,7 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, EventSpan& output) {
       link.OnSent(work.index);
       return;
     case WorkKind::kDisconnectNotice:
-      Break(*connection, absl::OkStatus());
+      ending_.Break(*connection, absl::OkStatus());
       return;
     case WorkKind::kSentinel:
       link.OnDrained(work.kind);
@@ -390,18 +410,18 @@ void VerbsTransport::OnCompletion(const ibv_wc& completion, EventSpan& output) {
 void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes,
                              EventSpan& output) {
   const absl::StatusOr<Link::Received> received = connection.link->OnReceived(receive, bytes);
-  if (!received.ok()) return Break(connection, received.status());
+  if (!received.ok()) return ending_.Break(connection, received.status());
   if (received->disconnect_notice) {
     // The connection's loss may have been noticed before. The disconnect notice shows that the peer
     // intended it.
     connection.end_status = absl::OkStatus();
-    return Break(connection, absl::OkStatus());
+    return ending_.Break(connection, absl::OkStatus());
   }
   // The first frame may overtake the CM's own message. rdma_notify is not called: without it the CM
   // repeats its question until that message comes. With it, the CM fails to stop repeating if the
   // connection ends before its worker ran (cm_establish_handler). The id then cannot be destroyed
   // for 69 s.
-  if (connection.state == State::kAccepting) BecomeConnected(connection);
+  if (connection.state == State::kAccepting) setup_.BecomeConnected(connection);
   if (received->frame.empty()) return;
   // A caller that has disconnected expects no more frames. After a disconnect by the peer, its last
   // frames are delivered.
@@ -411,8 +431,7 @@ void VerbsTransport::OnFrame(VerbsConnection& connection, uint16_t receive, uint
 
 bool VerbsTransport::Arm() {
   // Only Poll posts delivered frames again, and a peer may be waiting for their credits.
-  if (events_.has_pending() || !events_.delivered_frames().empty() || !ending_.empty())
-    return false;
+  if (events_.has_pending() || !events_.delivered_frames().empty() || ending_.waits()) return false;
   for (const std::unique_ptr<DeviceCompletions>& device : state_.completions) {
     for (const std::unique_ptr<CompletionQueue>& queue : device->queues()) {
       if (!queue->Arm()) return false;
@@ -420,51 +439,6 @@ bool VerbsTransport::Arm() {
   }
   state_.look_around = true;
   return true;
-}
-
-// ---- Asynchronous events ----------------------------------------------------------------------
-
-void VerbsTransport::OnNotice(const DeviceNotice& notice) {
-  VerbsConnection* connection = nullptr;
-  state_.connections.ForEach([&](VerbsConnection& candidate) {
-    if (candidate.link == nullptr || candidate.link->queue_pair() == nullptr) return;
-    const bool same = candidate.link->device().context == notice.device &&
-                      candidate.link->queue_pair()->qp_num == notice.queue_pair;
-    if (same) connection = &candidate;
-  });
-  switch (notice.type) {
-    case IBV_EVENT_DEVICE_FATAL:
-      return OnDeviceLost();
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_PATH_MIG_ERR:
-      if (connection != nullptr) {
-        Break(*connection,
-              PeerGoneError(absl::StrCat("its queue pair failed (", ibv_event_type_str(notice.type),
-                                         ", ", connection->peer, ")")));
-      }
-      return;
-    case IBV_EVENT_CQ_ERR:
-      // Impossible, as room is reserved. Treats all connections of the device as broken.
-      state_.connections.ForEach([&](VerbsConnection& candidate) {
-        if (candidate.link == nullptr || candidate.link->device().context != notice.device) return;
-        Break(candidate, absl::InternalError("a completion queue overran"));
-      });
-      return;
-    default:
-      // OnFrame does what COMM_EST would. Connections over a port that goes down end by their own
-      // timers, unless it comes back before. The rest (LIDs, GIDs, subnet managers, shared receive
-      // queues) does not affect connections that are up.
-      return;
-  }
-}
-
-void VerbsTransport::OnDeviceLost() {
-  if (device_lost_) return;
-  device_lost_ = true;
-  events_.Queue(Event::Kind::kDeviceLost, ConnectionId::kNone,
-                absl::UnavailableError("an RDMA device is being removed, or has failed"));
 }
 
 }  // namespace osprey::rdma

@@ -10,35 +10,45 @@
 // and breaking and destroying all, takes milliseconds (blocking_executor.h). Destroying CM ids can
 // take a minute (device/reaper.h). All else belongs to the Transport's thread.
 //
-// Implemented in verbs_transport.cc (Poll, and the methods on connections that are up), in
-// transport_connecting.cc, transport_cm_events.cc and transport_migration.cc (the making of
-// connections), and in transport_ending.cc. transport_state.h has what they share.
+// The class itself has the hot path and the methods on connections that are up. Its parts are
+// classes with files of their own:
+//
+//   transport_state.h       what the parts share
+//   event_output.h          events that wait for room, and what delivered ones refer to
+//   readiness_sources.h     the epoll descriptor
+//   connection_setup.h      listening, connecting, accepting
+//   connection_migration.h  requested connections that move to other threads
+//   connection_ending.h     from Disconnect or an error to kDisconnected
+//   cm_event_handler.h      CM events
+//   device_notices.h        asynchronous events of devices
 
 #ifndef OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
 #define OSPREY_RDMA_VERBS_VERBS_TRANSPORT_H_
+
+#include <infiniband/verbs.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rdma/handshake.h"
-#include "rdma/inbox.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "rdma/transport.h"
+#include "rdma/verbs/cm_event_handler.h"
 #include "rdma/verbs/connection.h"
-#include "rdma/verbs/device/async.h"
-#include "rdma/verbs/device/objects.h"
+#include "rdma/verbs/connection_ending.h"
+#include "rdma/verbs/connection_migration.h"
+#include "rdma/verbs/connection_setup.h"
+#include "rdma/verbs/device_notices.h"
 #include "rdma/verbs/event_output.h"
 #include "rdma/verbs/link.h"
 #include "rdma/verbs/readiness_sources.h"
 #include "rdma/verbs/transport_state.h"
 
 namespace osprey::rdma {
-
-struct CmEvent;  // cm_event.h
 
 class VerbsTransport : public Transport {
  public:
@@ -79,7 +89,7 @@ class VerbsTransport : public Transport {
   VerbsTransport(VerbsShared& shared, const TransportOptions& options)
       : state_(shared, options), chain_(options.reads_in_flight_max) {}
   absl::Status Initialize();
-  // verbs_transport.cc: progress.
+
   void ReleaseFrames();
   bool MustLookAround();
   void LookAround();
@@ -89,63 +99,21 @@ class VerbsTransport : public Transport {
   VerbsConnection* ConnectionOf(const ibv_wc& completion) const;
   void OnCompletion(const ibv_wc& completion, EventSpan& output);
   void OnFrame(VerbsConnection& connection, uint16_t receive, uint32_t bytes, EventSpan& output);
-  void OnNotice(const DeviceNotice& notice);
-  void OnDeviceLost();
   // The connection if frames and READs may be posted on it, else nullptr.
   VerbsConnection* FindConnected(ConnectionId id) const;
-
-  // transport_connecting.cc.
-  ConnectData OurData(RejectReason reason = RejectReason::kNone) const;
-  rdma_conn_param ConnectParameters(const ConnectData& data, const Link& link,
-                                    const ReadDepth& depth) const;
-  absl::StatusOr<std::unique_ptr<Link>> NewLink(VerbsConnection& connection,
-                                                uint16_t send_credits_max,
-                                                uint32_t frame_bytes_max);
-  absl::Status StartConnecting(VerbsConnection& connection);
-  absl::Status SendConnectRequest(VerbsConnection& connection);
-  absl::Status FinishConnecting(VerbsConnection& connection, const CmEvent& event);
-  absl::Status StartBuilding(VerbsConnection& connection);
-  void OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link, absl::Status status);
-  absl::Status StartAccepting(VerbsConnection& connection);
-  void OnConnectRequest(const CmEvent& event);
-  // The new connection; kNone: it was refused. This and Refuse may destroy the id, so every fetched
-  // event of it must have been acknowledged.
-  ConnectionId AddRequested(VerbsMigrated asking);
-  // Refuses an id that requests a connection, for which nothing has been made.
-  void Refuse(CmId id, RejectReason reason);
-  void BecomeConnected(VerbsConnection& connection);
-
-  // transport_migration.cc.
-  void TakeMigrated(size_t count_max);
-
-  // transport_cm_events.cc.
-  void ReadCmEvent();
-  void OnCmEvent(VerbsConnection& connection, const CmEvent& event);
-  absl::Status FailureOf(const VerbsConnection& connection, const CmEvent& event) const;
-  absl::Status RejectionOf(const VerbsConnection& connection, const CmEvent& event) const;
-
-  // transport_ending.cc. Break ignores a connection that is ending already.
-  void Break(VerbsConnection& connection, absl::Status status);
-  void StartDisconnectNotice(VerbsConnection& connection);
-  void StartBreaking(VerbsConnection& connection);
-  void StartDrain(VerbsConnection& connection);
-  void Destroy(VerbsConnection& connection);
-  void End(VerbsConnection& connection);
-  // `seen_all`: every available completion has been handled.
-  void FinishEnding(bool seen_all);
 
   VerbsTransportState state_;
   EventOutput events_{state_};
   ReadinessSources sources_;
+  ConnectionEnding ending_{state_, events_};
+  ConnectionSetup setup_{state_, events_, sources_, ending_};
+  ConnectionMigration migration_{state_, setup_};
+  DeviceNotices notices_{state_, events_, ending_};
+  CmEventHandler cm_events_{state_, setup_, ending_, migration_, notices_};
 
-  std::unique_ptr<DeviceInbox> inbox_;
-  std::unique_ptr<Inbox<VerbsMigrated>> migrated_;  // from other Transports
-  std::vector<CmId> listeners_;
   ReadChain chain_;
-  std::vector<ConnectionId> ending_;  // kSendingDisconnectNotice, kDraining
-  int64_t coarse_tick_ = 0;           // coarse time of the last look around
+  int64_t coarse_tick_ = 0;  // coarse time of the last look around
   uint32_t polls_unclocked_ = 0;
-  bool device_lost_ = false;
 };
 
 }  // namespace osprey::rdma

@@ -1,7 +1,7 @@
 // A copy of a CM event.
 
-#ifndef OSPREY_RDMA_VERBS_CM_EVENT_H_
-#define OSPREY_RDMA_VERBS_CM_EVENT_H_
+#ifndef OSPREY_RDMA_VERBS_DEVICE_CM_EVENT_H_
+#define OSPREY_RDMA_VERBS_DEVICE_CM_EVENT_H_
 
 #include <rdma/rdma_cma.h>
 
@@ -10,16 +10,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "rdma/transport.h"
-#include "rdma/verbs/connection.h"
 
 namespace osprey::rdma {
 
 // The contents of a CM event, copied, so that the event can be acknowledged before it is handled.
 // rdma_destroy_id waits for the acknowledgement. The id may be gone right after it, as another
-// thread may be destroying it (device/reaper.h).
+// thread may be destroying it (reaper.h).
 struct CmEvent {
   explicit CmEvent(const rdma_cm_event& event)
       : type(event.event),
@@ -46,10 +43,6 @@ struct CmEvent {
   size_t private_data_length = 0;  // bytes; the CM pads them
 };
 
-// The status of a call or event `name` that failed with `error`, an errno, while connecting to the
-// peer.
-absl::Status ConnectError(absl::string_view name, int error, const VerbsConnection& connection);
-
 }  // namespace osprey::rdma
 
-#endif  // OSPREY_RDMA_VERBS_CM_EVENT_H_
+#endif  // OSPREY_RDMA_VERBS_DEVICE_CM_EVENT_H_

@@ -1,18 +1,15 @@
-// How a VerbsTransport establishes connections. connection.h draws the states and
-// transitions.
-
-#include <rdma/rdma_cma.h>
+#include "rdma/verbs/connection_setup.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/address.h"
+#include "rdma/blocking_executor.h"
 #include "rdma/errors.h"
-#include "rdma/verbs/cm_event.h"
 #include "rdma/verbs/device/address.h"
-#include "rdma/verbs/verbs_transport.h"
 
 namespace osprey::rdma {
 
@@ -26,6 +23,7 @@ constexpr int kResolveAddressMs = 2000;
 // Connect requests not yet fetched, as many as the kernel allows by default, so that a whole data
 // centre may reconnect at once. One more is dropped, which costs its sender 4.3 s.
 constexpr int kBacklog = 1024;
+
 void* ContextOf(ConnectionId id) { return reinterpret_cast<void*>(static_cast<uintptr_t>(id)); }
 
 absl::Status BindError(const Address& address, const SocketAddress& resolved, int error) {
@@ -63,10 +61,26 @@ std::string ReachableUri(rdma_cm_id* listener) {
 
 }  // namespace
 
+absl::Status ConnectError(absl::string_view name, int error, const VerbsConnection& connection) {
+  switch (error) {
+    case ENODEV:
+    case EADDRNOTAVAIL: {
+      const sockaddr* const address = connection.target.get();
+      if (IsLocal(address)) return NotRdmaAddressError(HostOf(address), RdmaAddresses());
+      return UnreachableError(connection.peer,
+                              absl::StrCat("no RDMA device has a route to it (", name, ")"));
+    }
+    case ENOMEM:
+    case EMFILE:
+      return VerbsError(name, error);
+    default:
+      return UnreachableError(connection.peer, absl::StrCat(name, ": ", std::strerror(error)));
+  }
+}
+
 // ---- Listening and connecting -----------------------------------------------------------------
 
-absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64_t incarnation) {
-  (void)incarnation;  // a READ of a region that is gone fails without it
+absl::StatusOr<std::string> ConnectionSetup::Listen(absl::string_view uri) {
   const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/true);
@@ -86,7 +100,7 @@ absl::StatusOr<std::string> VerbsTransport::Listen(absl::string_view uri, uint64
   return ReachableUri(listeners_.back().get());
 }
 
-absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint32_t affinity) {
+absl::StatusOr<ConnectionId> ConnectionSetup::Connect(absl::string_view uri, uint32_t affinity) {
   const absl::StatusOr<Address> address = ParseRdmaAddress(uri);
   if (!address.ok()) return address.status();
   absl::StatusOr<SocketAddress> resolved = ResolveAddress(*address, /*passive=*/false);
@@ -111,11 +125,12 @@ absl::StatusOr<ConnectionId> VerbsTransport::Connect(absl::string_view uri, uint
   connection->target = *resolved;
   connection->affinity = affinity;
   state_.connecting++;  // in its first state
-  if (absl::Status status = StartConnecting(*connection); !status.ok()) Break(*connection, status);
+  if (absl::Status status = StartConnecting(*connection); !status.ok())
+    ending_.Break(*connection, status);
   return connection->id;
 }
 
-absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
+absl::Status ConnectionSetup::StartConnecting(VerbsConnection& connection) {
   absl::StatusOr<CmId> id = CreateCmId(state_.reaper->channel());
   if (!id.ok()) return id.status();
   connection.cm_id = *std::move(id);
@@ -132,7 +147,7 @@ absl::Status VerbsTransport::StartConnecting(VerbsConnection& connection) {
   return absl::OkStatus();
 }
 
-ConnectData VerbsTransport::OurData(RejectReason reason) const {
+ConnectData ConnectionSetup::OurData(RejectReason reason) const {
   ConnectData data;
   data.version = state_.shared.protocol_version;
   data.reason = static_cast<uint16_t>(reason);
@@ -142,8 +157,8 @@ ConnectData VerbsTransport::OurData(RejectReason reason) const {
   return data;
 }
 
-rdma_conn_param VerbsTransport::ConnectParameters(const ConnectData& data, const Link& link,
-                                                  const ReadDepth& depth) const {
+rdma_conn_param ConnectionSetup::ConnectParameters(const ConnectData& data, const Link& link,
+                                                   const ReadDepth& depth) const {
   rdma_conn_param parameters = {};
   parameters.private_data = &data;
   parameters.private_data_len = sizeof(data);
@@ -155,9 +170,9 @@ rdma_conn_param VerbsTransport::ConnectParameters(const ConnectData& data, const
   return parameters;
 }
 
-absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& connection,
-                                                              uint16_t send_credits_max,
-                                                              uint32_t frame_bytes_max) {
+absl::StatusOr<std::unique_ptr<Link>> ConnectionSetup::NewLink(VerbsConnection& connection,
+                                                               uint16_t send_credits_max,
+                                                               uint32_t frame_bytes_max) {
   const VerbsDevice* const device = state_.shared.devices->Find(connection.cm_id->verbs);
   if (device == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -172,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsTransport::NewLink(VerbsConnection& c
   return Link::Create(*state_.completions[device->index], options);
 }
 
-absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
+absl::Status ConnectionSetup::SendConnectRequest(VerbsConnection& connection) {
   // The server's offer is not known yet.
   absl::StatusOr<std::unique_ptr<Link>> link =
       NewLink(connection, kReceiveCreditsMax, state_.options.frame_bytes_max);
@@ -189,7 +204,7 @@ absl::Status VerbsTransport::SendConnectRequest(VerbsConnection& connection) {
   return absl::OkStatus();
 }
 
-absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
+absl::Status ConnectionSetup::FinishConnecting(VerbsConnection& connection, const CmEvent& event) {
   const absl::StatusOr<ConnectData> peer =
       ParseConnectData(event.data(), state_.shared.protocol_version);
   if (!peer.ok()) {
@@ -209,7 +224,7 @@ absl::Status VerbsTransport::FinishConnecting(VerbsConnection& connection, const
 
 // ---- Accepting --------------------------------------------------------------------------------
 
-void VerbsTransport::OnConnectRequest(const CmEvent& event) {
+void ConnectionSetup::OnConnectRequest(const CmEvent& event) {
   CmId id(event.id);
   const absl::StatusOr<ConnectData> peer =
       ParseConnectData(event.data(), state_.shared.protocol_version);
@@ -225,7 +240,7 @@ void VerbsTransport::OnConnectRequest(const CmEvent& event) {
                       {event.initiator_depth, event.responder_resources}});
 }
 
-void VerbsTransport::Refuse(CmId id, RejectReason reason) {
+void ConnectionSetup::Refuse(CmId id, RejectReason reason) {
   const ConnectData data = OurData(reason);
   (void)rdma_reject(id.get(), &data, sizeof(data));
   // It was never accepted, so the kernel repeats no message on its behalf. Without room it can be
@@ -233,7 +248,7 @@ void VerbsTransport::Refuse(CmId id, RejectReason reason) {
   if (state_.reaper->has_room()) state_.reaper->DestroyLater(std::move(id));
 }
 
-ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {
+ConnectionId ConnectionSetup::AddRequested(VerbsMigrated asking) {
   VerbsConnection* const connection =
       state_.reaper->has_room() ? state_.connections.Add() : nullptr;
   if (connection == nullptr) {
@@ -254,20 +269,25 @@ ConnectionId VerbsTransport::AddRequested(VerbsMigrated asking) {
   return connection->id;
 }
 
-absl::Status VerbsTransport::Accept(ConnectionId id) {
+absl::StatusOr<VerbsConnection*> ConnectionSetup::FindRequested(ConnectionId id) const {
   VerbsConnection* const connection = state_.connections.Find(id);
-  if (connection == nullptr || connection->state != State::kRequested) {
+  if (connection == nullptr || connection->state != State::kRequested)
     return absl::UnavailableError("the peer does not wait to be accepted any more");
-  }
-  absl::Status status = StartBuilding(*connection);
-  if (!status.ok()) Break(*connection, status);
+  return connection;
+}
+
+absl::Status ConnectionSetup::Accept(ConnectionId id) {
+  const absl::StatusOr<VerbsConnection*> connection = FindRequested(id);
+  if (!connection.ok()) return connection.status();
+  absl::Status status = StartBuilding(**connection);
+  if (!status.ok()) ending_.Break(**connection, status);
   return status;
 }
 
 // The queue pair is ready before the peer is answered, so that no frame arrives while another
 // thread has it. Further requests wait until then. Those in the kernel are kept, and those that
 // were fetched count as being accepted.
-absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
+absl::Status ConnectionSetup::StartBuilding(VerbsConnection& connection) {
   const ConnectData& peer = connection.peer_data;
   absl::StatusOr<std::unique_ptr<Link>> made =
       NewLink(connection, std::min(peer.receive_credits, kReceiveCreditsMax),
@@ -296,17 +316,17 @@ absl::Status VerbsTransport::StartBuilding(VerbsConnection& connection) {
   return absl::OkStatus();
 }
 
-void VerbsTransport::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link,
-                             absl::Status status) {
+void ConnectionSetup::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link> link,
+                              absl::Status status) {
   if (state_.blocking_executor->waiting(BlockingExecutor::kMake) == 0) sources_.PauseAccept(false);
   connection.link = std::move(link);
   state_.SetState(connection, State::kRequested);
-  if (connection.given_up) return Break(connection, std::move(connection.end_status));
+  if (connection.given_up) return ending_.Break(connection, std::move(connection.end_status));
   if (status.ok()) status = StartAccepting(connection);
-  if (!status.ok()) Break(connection, std::move(status));
+  if (!status.ok()) ending_.Break(connection, std::move(status));
 }
 
-absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
+absl::Status ConnectionSetup::StartAccepting(VerbsConnection& connection) {
   const ConnectData data = OurData();
   rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
   if (rdma_accept(connection.cm_id.get(), &parameters) != 0)
@@ -315,15 +335,15 @@ absl::Status VerbsTransport::StartAccepting(VerbsConnection& connection) {
   return absl::OkStatus();
 }
 
-void VerbsTransport::Reject(ConnectionId id, RejectReason reason) {
+void ConnectionSetup::Reject(ConnectionId id, RejectReason reason) {
   VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
   const ConnectData data = OurData(reason);
   (void)rdma_reject(connection->cm_id.get(), &data, sizeof(data));
-  Break(*connection, absl::OkStatus());
+  ending_.Break(*connection, absl::OkStatus());
 }
 
-void VerbsTransport::BecomeConnected(VerbsConnection& connection) {
+void ConnectionSetup::BecomeConnected(VerbsConnection& connection) {
   state_.SetState(connection, State::kConnected);
   events_.Queue(Event::Kind::kConnected, connection.id);
 }

@@ -1,4 +1,4 @@
-// How connections of a VerbsTransport end. connection.h draws the states and transitions.
+#include "rdma/verbs/connection_ending.h"
 
 #include <rdma/rdma_cma.h>
 
@@ -6,7 +6,9 @@
 #include <chrono>
 #include <utility>
 
-#include "rdma/verbs/verbs_transport.h"
+#include "rdma/blocking_executor.h"
+#include "rdma/verbs/device/objects.h"
+#include "rdma/verbs/link.h"
 
 namespace osprey::rdma {
 namespace {
@@ -23,7 +25,7 @@ constexpr std::chrono::milliseconds kDrainMax(200);
 
 }  // namespace
 
-void VerbsTransport::Disconnect(ConnectionId id) {
+void ConnectionEnding::Disconnect(ConnectionId id) {
   VerbsConnection* const connection = state_.connections.Find(id);
   if (connection == nullptr) return;
   connection->ended_by_us = true;
@@ -31,7 +33,7 @@ void VerbsTransport::Disconnect(ConnectionId id) {
   if (connection->state != State::kSendingDisconnectNotice) Break(*connection, absl::OkStatus());
 }
 
-void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
+void ConnectionEnding::Break(VerbsConnection& connection, absl::Status status) {
   switch (connection.state) {
     case State::kResolvingAddress:
     case State::kResolvingRoute:
@@ -60,14 +62,14 @@ void VerbsTransport::Break(VerbsConnection& connection, absl::Status status) {
   }
 }
 
-void VerbsTransport::StartDisconnectNotice(VerbsConnection& connection) {
+void ConnectionEnding::StartDisconnectNotice(VerbsConnection& connection) {
   connection.link->SendDisconnectNotice();
   connection.bound = std::chrono::steady_clock::now() + kDisconnectNoticeMax;
   state_.SetState(connection, State::kSendingDisconnectNotice);
   ending_.push_back(connection.id);
 }
 
-void VerbsTransport::StartBreaking(VerbsConnection& connection) {
+void ConnectionEnding::StartBreaking(VerbsConnection& connection) {
   connection.link->StopPosting();
   state_.SetState(connection, State::kBreaking);
   state_.blocking_executor->Add(
@@ -79,13 +81,13 @@ void VerbsTransport::StartBreaking(VerbsConnection& connection) {
       [this, id = connection.id] { StartDrain(*state_.connections.Find(id)); });
 }
 
-void VerbsTransport::StartDrain(VerbsConnection& connection) {
+void ConnectionEnding::StartDrain(VerbsConnection& connection) {
   connection.bound = std::chrono::steady_clock::now() + kDrainMax;
   state_.SetState(connection, State::kDraining);
   ending_.push_back(connection.id);
 }
 
-void VerbsTransport::FinishEnding(bool seen_all) {
+void ConnectionEnding::Finish(bool seen_all) {
   const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
   // True if this one has left ending_.
   const auto finish = [&](ConnectionId id) {
@@ -105,7 +107,7 @@ void VerbsTransport::FinishEnding(bool seen_all) {
   ending_.erase(std::remove_if(ending_.begin(), ending_.end(), finish), ending_.end());
 }
 
-void VerbsTransport::Destroy(VerbsConnection& connection) {
+void ConnectionEnding::Destroy(VerbsConnection& connection) {
   QueuePair queue_pair;
   if (connection.link != nullptr) queue_pair = connection.link->TakeQueuePair();
   if (queue_pair == nullptr) return End(connection);
@@ -117,7 +119,7 @@ void VerbsTransport::Destroy(VerbsConnection& connection) {
 }
 
 // No READ can land any more.
-void VerbsTransport::End(VerbsConnection& connection) {
+void ConnectionEnding::End(VerbsConnection& connection) {
   const absl::Status unread =
       connection.end_status.ok()
           ? absl::CancelledError("the connection ended before these READs were done")

@@ -1,25 +1,23 @@
-// CM events of a VerbsTransport. The states and transitions are drawn in connection.h.
+#include "rdma/verbs/cm_event_handler.h"
 
 #include <rdma/rdma_cma.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
-#include "rdma/verbs/cm_event.h"
-#include "rdma/verbs/device/address.h"
-#include "rdma/verbs/verbs_transport.h"
+#include "rdma/handshake.h"
+#include "rdma/transport.h"
 
 namespace osprey::rdma {
 namespace {
 
 using State = ConnectionState;
 
-// Time for finding the path to the peer: two seconds, as for its address (transport_connecting.cc).
+// Time for finding the path to the peer: two seconds, as for its address (connection_setup.cc).
 constexpr int kResolveRouteMs = 2000;
 
 // Reasons of a rejection, from the InfiniBand specification (Vol. 1, 12.6.7.2; ib_cm.h in the
@@ -35,26 +33,7 @@ bool AllZero(Bytes bytes) {
 
 }  // namespace
 
-absl::Status ConnectError(absl::string_view name, int error, const VerbsConnection& connection) {
-  switch (error) {
-    case ENODEV:
-    case EADDRNOTAVAIL: {
-      const sockaddr* const address = connection.target.get();
-      if (IsLocal(address)) return NotRdmaAddressError(HostOf(address), RdmaAddresses());
-      return UnreachableError(connection.peer,
-                              absl::StrCat("no RDMA device has a route to it (", name, ")"));
-    }
-    case ENOMEM:
-    case EMFILE:
-      return VerbsError(name, error);
-    default:
-      return UnreachableError(connection.peer, absl::StrCat(name, ": ", std::strerror(error)));
-  }
-}
-
-// Reads one event, and more at the next Poll. Most events make a connection or break one, which
-// takes the kernel milliseconds; the frames of all other connections wait meanwhile.
-void VerbsTransport::ReadCmEvent() {
+void CmEventHandler::ReadOne() {
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(state_.reaper->channel(), &event) != 0) return;
   state_.look_around = true;
@@ -67,50 +46,50 @@ void VerbsTransport::ReadCmEvent() {
   // rdma_destroy_id waits for the acknowledgement of that id's events.
   std::vector<VerbsMigrated> migrated;
   if (!is_request && state_.connections.Find(copy.connection) == nullptr)
-    migrated = migrated_->Take();
+    migrated = migration_.TakeAll();
   rdma_ack_cm_event(event);
-  if (is_request) return OnConnectRequest(copy);
+  if (is_request) return setup_.OnConnectRequest(copy);
   for (VerbsMigrated& asking : migrated) {
     const bool is_of_event = asking.cm_id.get() == copy.id;
-    const ConnectionId id = AddRequested(std::move(asking));
+    const ConnectionId id = setup_.AddRequested(std::move(asking));
     if (is_of_event) copy.connection = id;
   }
   VerbsConnection* const connection = state_.connections.Find(copy.connection);
   // The only event of listeners is their device's removal; an id that was handed over may receive
   // any.
   if (connection != nullptr) OnCmEvent(*connection, copy);
-  if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) OnDeviceLost();
+  if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL) notices_.OnDeviceLost();
 }
 
 // Handles every event in every state. An event that is not expected in a state is ignored, or
 // breaks the connection, without effect on an ending one. Each case is one line, so it uses plain
 // returns, not `const absl::Status&`s.
-void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event) {
+void CmEventHandler::OnCmEvent(VerbsConnection& connection, const CmEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: {
       if (connection.state != State::kResolvingAddress) return;
       state_.SetState(connection, State::kResolvingRoute);
       if (rdma_resolve_route(connection.cm_id.get(), kResolveRouteMs) != 0) {
-        Break(connection, ConnectError("rdma_resolve_route", errno, connection));
+        ending_.Break(connection, ConnectError("rdma_resolve_route", errno, connection));
       }
       return;
     }
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       if (connection.state != State::kResolvingRoute) return;
       state_.SetState(connection, State::kConnecting);
-      if (absl::Status status = SendConnectRequest(connection); !status.ok())
-        Break(connection, status);
+      if (absl::Status status = setup_.SendConnectRequest(connection); !status.ok())
+        ending_.Break(connection, status);
       return;
     }
     case RDMA_CM_EVENT_CONNECT_RESPONSE: {
       if (connection.state != State::kConnecting) return;
-      absl::Status status = FinishConnecting(connection, event);
-      if (!status.ok()) return Break(connection, status);
-      return BecomeConnected(connection);
+      absl::Status status = setup_.FinishConnecting(connection, event);
+      if (!status.ok()) return ending_.Break(connection, status);
+      return setup_.BecomeConnected(connection);
     }
     case RDMA_CM_EVENT_ESTABLISHED:
       // In kConnected: the first frame came earlier.
-      if (connection.state == State::kAccepting) BecomeConnected(connection);
+      if (connection.state == State::kAccepting) setup_.BecomeConnected(connection);
       return;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
@@ -119,7 +98,7 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
     case RDMA_CM_EVENT_REJECTED:
     case RDMA_CM_EVENT_DISCONNECTED:  // may come twice, or never
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return Break(connection, FailureOf(connection, event));
+      return ending_.Break(connection, FailureOf(connection, event));
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:    // ignored: the id is usually gone by then
     case RDMA_CM_EVENT_ADDR_CHANGE:      // the path of a connection that is up does not change
     case RDMA_CM_EVENT_CONNECT_REQUEST:  // not for a connection
@@ -129,7 +108,7 @@ void VerbsTransport::OnCmEvent(VerbsConnection& connection, const CmEvent& event
   }
 }
 
-absl::Status VerbsTransport::FailureOf(const VerbsConnection& connection,
+absl::Status CmEventHandler::FailureOf(const VerbsConnection& connection,
                                        const CmEvent& event) const {
   const bool up =
       connection.state == State::kConnected || connection.state == State::kSendingDisconnectNotice;
@@ -143,7 +122,7 @@ absl::Status VerbsTransport::FailureOf(const VerbsConnection& connection,
                           absl::StrCat(rdma_event_str(event.type), ", status ", event.status));
 }
 
-absl::Status VerbsTransport::RejectionOf(const VerbsConnection& connection,
+absl::Status CmEventHandler::RejectionOf(const VerbsConnection& connection,
                                          const CmEvent& event) const {
   switch (event.status) {
     case kRejectNoListener:
