@@ -1,6 +1,6 @@
-// The files of import and export, whole and damaged. What is taken, written anew in any format, is
-// taken again and is the same; however the bytes come, they mean the same; a binary file that was
-// changed is not believed.
+// The files of import and export, whole and damaged. What is taken and then written, in any format,
+// is taken again and is the same. However the bytes come, they mean the same. A binary file that was
+// changed is refused.
 
 #include <algorithm>
 #include <cstring>
@@ -143,7 +143,7 @@ void DropWhatNoServerTakes(std::vector<BulkRecord>& records) {
   records.erase(std::remove_if(records.begin(), records.end(), is_none), records.end());
 }
 
-// Anybody's file.
+// A file of any bytes.
 void TakeFile(BulkFormat format, fuzz::Input& input) {
   const size_t piece = 1 + input.UpTo(40);
   const bool fails = input.OneIn(4);
@@ -210,11 +210,11 @@ void TakeDamage(fuzz::Input& input) {
   }
   if (damaged == text) return;
   const Outcome outcome = Read(BulkFormat::kBinary, {damaged});
-  OSPREY_MUST(outcome.is_broken, "a damaged file that is believed");
+  OSPREY_MUST(outcome.is_broken, "a damaged file that is accepted");
   OSPREY_MUST(
       outcome.records.size() <= before.records.size() &&
           std::equal(outcome.records.begin(), outcome.records.end(), before.records.begin(), Same),
-      "a record of a damaged file that nobody wrote");
+      "a record of a damaged file that was never written");
 }
 
 // An export that was interrupted, and went on.

@@ -2,12 +2,12 @@
 // region, its replies, and when each of them comes. The bytes are a script of what the user starts,
 // what arrives and how time passes. What must hold:
 //
-//   every READ lies within the region that was told (hostile_transport.cc)
+//   every READ lies within the region that is attached (hostile_transport.cc)
 //
 //   what is sent is well-formed
 //
 //   every operation is answered once, and by its deadline (one in the user's memory: when the
-//   connection is gone, after it); so are the GETs of a caller who waits
+//   connection is gone, after it); so are the GETs of a caller that waits
 //
 //   an answer fits the caller's buffer; nothing lands there after the answer, and what was lent to
 //   the server stands as it was
@@ -119,7 +119,7 @@ class Script {
     if (input_.OneIn(8)) StartSome();
     if (outcome.memory == nullptr) return;
     outcome.as_answered = TextOf(*outcome.memory);
-    // The user may free it now; often he does.
+    // The user may free it now, and often does.
     if (input_.Flag()) outcome.memory = nullptr;
   }
   template <typename T>

@@ -1,6 +1,6 @@
 // What is typed at kvcli, and what it prints of it: lines of its shell, command lines, and answers
-// of a server that says anything. What is taken, quoted anew, is the same; what is printed keeps to
-// its line, says nothing to the terminal, and can be told apart from all else.
+// of a server that says anything. What is taken is the same when it is quoted again. What is printed
+// keeps to its line, has no codes for the terminal, and differs from all else that is printed.
 
 #include <algorithm>
 #include <cmath>
@@ -69,7 +69,7 @@ void TakeLine(const std::string& line) {
                     plain && anew.size() % 2 == 0 ? SinglyQuoted(word) : DoublyQuoted(word));
   }
   const absl::StatusOr<std::vector<std::string>> same = SplitLine(anew);
-  OSPREY_MUST(same.ok() && *same == *words, "words that are others when quoted anew");
+  OSPREY_MUST(same.ok() && *same == *words, "words that differ when quoted again");
 }
 
 void TakeCompletion(const std::string& line) {
@@ -249,7 +249,7 @@ void TakeHttpAddress(const std::string& text) {
   const absl::StatusOr<server::HttpAddress> same = server::ParseHttpAddress(again);
   OSPREY_MUST(same.ok() && same->ToString() == again && same->host == address->host &&
                   same->port == address->port,
-              "an address that is another one when written anew");
+              "an address that differs when written again");
 }
 
 void One(fuzz::Input input) {

@@ -1,6 +1,6 @@
 // The readers of index/ facing a region that lies: DirectoryCache, Lookup and Scan. None READs
-// outside the region that it was told of, none goes on for ever, and what a hit names lies within
-// the bytes that were READ.
+// outside its region, and none goes on for ever. What a hit names lies within the bytes that were
+// READ.
 
 #include "index/reader/lookup.h"
 
@@ -100,7 +100,7 @@ class Reader {
     MappedProbe mapped_probe;
     if (window.generation == kGenerationNone) {
       OSPREY_MUST(!mapped_probe.Look(nullptr, *map_, window, hash, key, read_bytes_max),
-                  "seen nowhere");
+                  "a READ without a window");
       return;
     }
     const ByteSpan in_place = Read(window.offset, kWindowBytes);

@@ -1,5 +1,5 @@
-// The results of kvbench that `kvbench merge` reads: whole, damaged, or anybody's. What is taken,
-// written anew, is the same; and every report can be made of it, and of several together, in
+// The results of kvbench that `kvbench merge` reads: whole, damaged, or of any bytes. What is taken
+// is the same when it is written again. Every report can be made of it, and of several together, in
 // bounded time and space.
 
 #include <algorithm>
@@ -86,7 +86,7 @@ void MustComeBack(const RunResult& result) {
   const std::string text = ToJson(result);
   const absl::StatusOr<RunResult> same = FromJson(text);
   OSPREY_MUST(same.ok(), "a result of ours that is not taken");
-  OSPREY_MUST(ToJson(*same) == text, "a result that is another one when written anew");
+  OSPREY_MUST(ToJson(*same) == text, "a result that differs when written again");
 }
 
 const Histogram& Service(const RunResult& result, size_t kind) {

@@ -1,6 +1,6 @@
-// The other end of a self-test, over TCP: whoever reaches the port. The bytes are what it sends, in
-// pieces, before it goes or falls silent. What is taken is valid; what is told of it is one line
-// that a terminal can show; and it is over by the deadline.
+// The other end of a self-test, over TCP: any process that reaches the port. The bytes are what it
+// sends, in pieces, before it goes or falls silent. What is taken is valid. What is said of it is one
+// line that a terminal can show. The exchange is over by the deadline.
 
 #include "rdma/selftest/selftest.h"
 
@@ -26,7 +26,7 @@
 namespace osprey::rdma::selftest {
 namespace {
 
-// Of an end that waits for one who has nothing more to say.
+// Of an end that waits for one that sends nothing more.
 constexpr absl::Duration kSilence() { return absl::Milliseconds(2); }
 // Of one that goes, which no end waits for. (That deadlines hold is for libFuzzer's own to see.)
 constexpr absl::Duration kPatience() { return absl::Seconds(5); }
@@ -41,7 +41,7 @@ void MustBeOneLine(const absl::Status& status) {
   MustBeShown(status.message());
 }
 
-// What the other end tells of itself, if it is believed: numbers that verbs can be given.
+// What the other end tells of itself, if it is accepted: numbers that verbs can be given.
 void MustBeUsable(const Message& message) {
   if (!message.ValidateParameters(kRemoteBytes).ok())
     return MustBeOneLine(message.ValidateParameters(kRemoteBytes));
@@ -50,7 +50,7 @@ void MustBeUsable(const Message& message) {
   OSPREY_MUST(message.mtu >= IBV_MTU_256 && message.mtu <= IBV_MTU_4096, "an MTU that is none");
   OSPREY_MUST(message.bytes == kRemoteBytes && message.address != 0 &&
                   message.address + message.bytes >= message.address,
-              "memory that lies nowhere");
+              "memory that has no address");
 }
 
 void MustBeValid(const Message& message, uint32_t step) {
@@ -59,7 +59,7 @@ void MustBeValid(const Message& message, uint32_t step) {
   OSPREY_MUST(message.failed <= 1 && message.ethernet <= 1, "a flag that is neither 0 nor 1");
   OSPREY_MUST(message.Text().size() <= kTextBytes, "a text longer than its message");
   MustBeShown(message.Text());
-  // What is told once more is the same.
+  // A text that is set once more is the same.
   Message again;
   again.SetText(message.Text());
   OSPREY_MUST(again.Text() == message.Text(), "a text that is another one when told again");
@@ -132,7 +132,7 @@ class OtherEnd {
 
 constexpr uint32_t kMessagesMax = 6;
 
-// Which of them a Control believes.
+// Which of them a Control accepts.
 void TakeControl(fuzz::Input& input) {
   OtherEnd other;
   const bool goes = !input.OneIn(4);

@@ -1,11 +1,16 @@
 // The server's engine facing clients that are hostile through and through. The bytes are a script
-// over the fake transport: who connects, which frames come in what order (mostly nearly right),
-// what rendezvous READs bring, what breaks, how time passes. What must hold:
+// over the fake transport: which clients connect, which frames come in what order (mostly nearly
+// right), what rendezvous READs bring, what breaks, how time passes. What must hold:
 //
 //   a client that keeps the rules is answered all the while, within so many turns
-//   what the server sends is well-formed; who has not proved that it has the key is told nothing
+//
+//   what the server sends is well-formed
+//
+//   a client that has not proved that it has the key gets only Challenge and Refused
+//
 //   when the others are gone, so is everything that was kept for them: connections, sessions, space
-//   the server ends when it is told to
+//
+//   the server ends when it is stopped
 
 #include <memory>
 #include <string>
@@ -108,7 +113,7 @@ class Script {
     return options;
   }
 
-  // --- Everybody's turns
+  // --- Turns
 
   void Turn() {
     engine_->Poll(now_);
@@ -130,13 +135,13 @@ class Script {
     OSPREY_MUST(good_->welcomed_, "a client that keeps the rules is not let in");
   }
 
-  // Refusals for want of room are answers as well; what is stored may have been flushed or evicted
-  // by the others.
+  // Refusals for lack of space are answers as well. The others may have flushed or evicted what is
+  // stored.
   absl::StatusCode Ask(const std::string& frame) {
     const uint64_t replies = good_->replies_;
     OSPREY_MUST(good_->Send(frame), "a client that keeps the rules cannot send");
     for (int turn = 0; turn < kTurnsToAnswer && good_->replies_ == replies; ++turn) {
-      OSPREY_MUST(!good_->disconnected_, "a client that keeps the rules was let go");
+      OSPREY_MUST(!good_->disconnected_, "a client that keeps the rules was disconnected");
       Pass(absl::Milliseconds(1));
     }
     OSPREY_MUST(good_->replies_ == replies + 1, "a client that keeps the rules is not answered");
@@ -320,7 +325,7 @@ class Script {
       hostile->asleep_ = false;
     }
     AskForGood();
-    // Whoever was cut off is noticed by its silence.
+    // A client that was cut off is noticed by its silence.
     for (int i = 0; i < 12; ++i) Pass(absl::Seconds(1));
     if (!stopped_) {
       OSPREY_MUST(engine_->connections() == 1, "a connection is left of one that is gone");
@@ -352,7 +357,7 @@ class Script {
     }
     const index::Table::Stats stats = tables_->stats();
     OSPREY_MUST(stats.keys == 0, "keys are left after a flush");
-    OSPREY_MUST(stats.item_bytes == 0, "space is held for nobody");
+    OSPREY_MUST(stats.item_bytes == 0, "space is held without keys");
   }
 
   fuzz::Input& input_;

@@ -1,8 +1,15 @@
 // The shared-memory transport facing a peer that is hostile through and through: its packets, the
 // descriptors that come with them, what it stores in the rings and when it goes. The bytes are a
 // script for one end that is honest, server or client, and a raw socket at the other. What must
-// hold: events as rdma/transport.h promises them, frames within their limits, no fault (descriptors
-// may be of anything, and change), and not one descriptor or mapping left when the peer is gone.
+// hold:
+//
+//   events come as rdma/transport.h promises them
+//
+//   frames are within their limits
+//
+//   there is no fault (descriptors may be of anything, and change)
+//
+//   not one descriptor or mapping is left when the peer is gone
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // What people and scripts write: addresses, sizes, numbers, times, flags, key files, package
-// indexes, cursors. What is taken means what it says: written anew it is taken again, and is the
+// indexes, cursors. What is taken means what it says: written again it is taken again, and is the
 // same.
 
 #include <fcntl.h>
@@ -73,14 +73,14 @@ void TakeAddress(const std::string& text) {
   const absl::StatusOr<rdma::Address> same = rdma::ParseAddress(again);
   OSPREY_MUST(same.ok() && same->ToString() == again && same->host == address->host &&
                   same->path == address->path && same->port == address->port,
-              "an address that is another one when written anew");
+              "an address that differs when written again");
 }
 
 void TakeSize(const std::string& text) {
   const absl::StatusOr<uint64_t> size = server::ParseSize(text);
   if (!size.ok()) return;
   const absl::StatusOr<uint64_t> same = server::ParseSize(server::FormatSize(*size));
-  OSPREY_MUST(same.ok() && *same == *size, "a size that is another one when written anew");
+  OSPREY_MUST(same.ok() && *same == *size, "a size that differs when written again");
 }
 
 void TakeNumber(const std::string& text, fuzz::Input& input) {
@@ -197,7 +197,7 @@ void TakeCursor(const std::string& text) {
   if (!place.ok() || text.empty()) return;
   const absl::StatusOr<client::ScanPlace> same = client::ScanPlace::Parse(place->Text());
   OSPREY_MUST(same.ok() && same->Text() == place->Text(),
-              "a cursor that is another one when written anew");
+              "a cursor that differs when written again");
 }
 
 void TakeValue(const std::string& text, fuzz::Input& input) {

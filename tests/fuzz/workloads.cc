@@ -1,6 +1,6 @@
-// What kvbench is told to do: property files, -p and -P, times, and the workload that comes of
-// them. What is taken, written anew, is the same; a workload that is taken can be run: its keys,
-// values and scans keep to what it says.
+// What kvbench takes as its task: property files, -p and -P, times, and the workload that comes of
+// them. What is taken is the same when it is written again. A workload that is taken can be run: its
+// keys, values and scans keep to what it says.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,7 +36,7 @@ void MustBeOneLine(const absl::Status& status) {
               "an error of several lines, or of none");
 }
 
-// As java.util.Properties.store writes them, as far as that matters to who reads them.
+// As java.util.Properties.store writes them, as far as that matters to their reader.
 std::string Escaped(absl::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -62,7 +62,7 @@ void TakeProperties(const std::string& text) {
     absl::StrAppend(&anew, Escaped(name), "=", Escaped(value), "\n");
   Properties same;
   OSPREY_MUST(ParseProperties(anew, same).ok() && same == properties,
-              "properties that are others when written anew");
+              "properties that differ when written again");
 }
 
 void TakeArguments(fuzz::Input& input) {
@@ -94,7 +94,7 @@ void TakeTimes(fuzz::Input& input) {
     OSPREY_MUST(*time >= least && *time <= most, "a time out of range");
     const absl::StatusOr<absl::Duration> same =
         ParseTimeFlag("timeout", absl::FormatDuration(*time), least, most);
-    OSPREY_MUST(same.ok() && *same == *time, "a time that is another one when written anew");
+    OSPREY_MUST(same.ok() && *same == *time, "a time that differs when written again");
   }
   if (const auto arrivals = ParseArrivals(text); !arrivals.ok()) MustBeOneLine(arrivals.status());
   if (const auto wait = ParseWait(text); !wait.ok()) MustBeOneLine(wait.status());
@@ -118,7 +118,8 @@ void MustBeOfWorkload(const Workload& workload, OperationSource::Phase phase,
   } else if (operation.kind != OperationKind::kInsert) {
     OSPREY_MUST(operation.key <= shared.inserted.last(), "a key that is not there");
   }
-  OSPREY_MUST(load || workload.share(operation.kind) > 0, "an operation that nobody asked for");
+  OSPREY_MUST(load || workload.share(operation.kind) > 0,
+              "an operation that the workload does not have");
   OSPREY_MUST(
       operation.kind != OperationKind::kScan || (operation.scan_length >= workload.scan_min &&
                                                  operation.scan_length <= workload.scan_max),

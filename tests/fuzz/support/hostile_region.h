@@ -1,12 +1,12 @@
 // A region that lies. Whatever is READ of it is made at that moment out of the fuzzer's bytes, and
-// mostly so that the checksum fits: so readers believe it, and go where it leads.
+// mostly so that the checksum fits. So readers accept it, and go where it leads.
 //
 //   HostileRegion region(shape, input);
 //   region.WillBeAsked(key);           // lines and items are often of these keys
 //   region.Read(offset, bytes);        // what a READ of [offset, offset + bytes.size()) brings
 //
-// What was READ once stands there from then on, unless the input wants it otherwise (as a writer
-// does, or a torn copy), so that confirmations are met as well. It knows nothing of what may be
+// What was READ once stands there from then on, so that confirmations are met as well. The input
+// may choose otherwise, as a writer does, or a torn copy. The region does not check what may be
 // READ: its user checks that against `shape` first.
 
 #ifndef OSPREY_TESTS_FUZZ_SUPPORT_HOSTILE_REGION_H_
@@ -43,7 +43,7 @@ class HostileRegion {
   const RegionShape& shape() const { return shape_; }
   // A slot that may lead somewhere.
   uint64_t AnySlot();
-  // Where the next records are made as a writer makes them, until the input wants otherwise.
+  // Where the next records are made as a writer makes them, until the input chooses otherwise.
   void set_honest(bool honest) { honest_ = honest; }
 
  private:

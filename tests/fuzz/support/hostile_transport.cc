@@ -69,7 +69,7 @@ void HostileTransport::FinishReads(size_t number, bool ok) {
   event.connection = id_;
   event.cookie = batch.cookie;
   for (const rdma::ReadRequest& read : batch.reads) {
-    CheckSegments(read);  // still: nobody gave the memory back
+    CheckSegments(read);  // still: the memory was not given back
     Land(read);
   }
   if (!ok) event.status = absl::UnavailableError("a READ failed");
@@ -183,7 +183,7 @@ absl::Status HostileTransport::Attach(ConnectionId id, const RemoteMemory& remot
 absl::Status HostileTransport::PostReads(ConnectionId id, absl::Span<const rdma::ReadRequest> reads,
                                          uint64_t cookie) {
   if (!IsOpen(id)) return absl::UnavailableError("not connected");
-  OSPREY_MUST(!reads.empty() && attached_, "a READ of a region that nobody told of");
+  OSPREY_MUST(!reads.empty() && attached_, "a READ of a region that is not attached");
   OSPREY_MUST(reads.size() <= ReadRoom(id), "more READs than there is room for");
   for (const rdma::ReadRequest& read : reads) CheckRead(read);
   reads_ += reads.size();
@@ -199,14 +199,14 @@ void HostileTransport::CheckRead(const rdma::ReadRequest& read) const {
   OSPREY_MUST(read.remote_key == region_.key, "a READ under another key");
   OSPREY_MUST(read.remote_address >= region_.address && bytes <= region_.length &&
                   read.remote_address - region_.address <= region_.length - bytes,
-              "a READ outside of the told region");
+              "a READ outside of the attached region");
 }
 
 rdma::Bytes HostileTransport::View(ConnectionId id, const RemoteMemory& remote) const {
   if (!IsOpen(id) || !attached_) return {};
   OSPREY_MUST(remote.key == region_.key && remote.address == region_.address &&
                   remote.length == region_.length,
-              "a view of a region that nobody told of");
+              "a view of a region that is not attached");
   return view_;
 }
 

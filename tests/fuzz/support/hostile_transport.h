@@ -1,10 +1,10 @@
 // The client's end of a connection whose other end is the fuzzer: nothing comes over it but what
 // the script sends, and READs bring what HostileRegion makes up. It is as strict as a device:
-// whatever the engine posts or sends against the contract of rdma/transport.h, and each READ
-// outside of the region that it was told of, ends the process.
+// whatever the engine posts or sends against the contract of rdma/transport.h ends the process. So
+// does each READ outside of the attached region.
 //
 // With a view, it is as if the region were mapped (shm): what READs have brought is seen there, and
-// zeros elsewhere. What ReadNow brings is made up anew.
+// zeros elsewhere. What ReadNow brings is made up each time.
 //
 //   HostileTransport* wire = …; the engine gets it, and Polls it
 //   wire->Accept(limits); wire->Deliver(frame); wire->FinishReads(0, true); wire->End(status)
@@ -34,7 +34,7 @@ namespace osprey::fuzz {
 
 class HostileTransport : public rdma::Transport, private rdma::MappedReads {
  public:
-  // Fills what a READ at so many bytes from the start of the told region brings.
+  // Fills what a READ at so many bytes from the start of the attached region brings.
   using Reader = std::function<void(uint64_t offset, absl::Span<std::byte> bytes)>;
   explicit HostileTransport(Reader reader) : reader_(std::move(reader)) {}
 

@@ -1,5 +1,5 @@
 // The bytes that a fuzzer gives, taken from the front as the numbers, choices and texts that a
-// target wants. When they are used up everything is zero, and empty() says so: a script ends there.
+// target takes. When they are used up everything is zero, and empty() says so: a script ends there.
 //
 // Numbers come as people get them wrong: small ones, ones near a power of two, all bits set, or
 // any.

@@ -58,7 +58,7 @@ bool Unpack(const std::string& packed, std::vector<std::string>& inputs) {
 }
 
 void RunOne(const std::string& input) {
-  // Exactly as long as the input, so that a sanitizer sees who reads beyond it.
+  // Exactly as long as the input, so that a sanitizer sees a read beyond it.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }

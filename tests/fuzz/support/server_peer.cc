@@ -93,7 +93,7 @@ void Peer::Take(rdma::Bytes frame) {
   const auto opcode = static_cast<Opcode>(header->opcode);
   OSPREY_MUST(
       !server_has_key_ || proved_ || opcode == Opcode::kChallenge || opcode == Opcode::kRefused,
-      "something was told to who has not proved that it has the key");
+      "a client that has not proved that it has the key got more than Challenge or Refused");
   switch (opcode) {
     case Opcode::kChallenge: {
       const absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);

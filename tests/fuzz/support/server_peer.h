@@ -21,7 +21,7 @@ namespace osprey::server {
 inline constexpr char kUri[] = "rdma://server:7411";
 inline constexpr size_t kSourceBytes = 96 << 10;  // of a hostile client's memory
 
-// One client's end, whoever drives it.
+// One client's end, whatever drives it.
 class Peer {
  public:
   Peer(fake::Network& network, rdma::Domain& domain, bool server_has_key);

@@ -1,5 +1,5 @@
-// Callers who wait for GETs (Client::MultiGet), as the engine sees them: each until it is told that
-// none of its GETs is unanswered, by its deadline.
+// Callers that wait for GETs (Client::MultiGet), as the engine sees them: each until its count says
+// that none of its GETs is unanswered, by its deadline.
 
 #ifndef OSPREY_TESTS_FUZZ_SUPPORT_WAITING_CALLERS_H_
 #define OSPREY_TESTS_FUZZ_SUPPORT_WAITING_CALLERS_H_
@@ -35,7 +35,7 @@ class WaitingCallers {
     Check(now, polls);
   }
 
-  // After each Poll. Those who have all their answers go.
+  // After each Poll. Those that have all their answers go.
   void Check(absl::Time now, uint64_t polls) {
     for (size_t i = 0; i < callers_.size();) {
       const Caller& caller = *callers_[i];
@@ -45,7 +45,7 @@ class WaitingCallers {
       size_t unanswered = 0;
       for (size_t get = 0; get < caller.begun; ++get)
         unanswered += caller.answers[get].status().message() == kNoneYet;
-      OSPREY_MUST(unanswered == caller.unanswered, "a caller is told another count of answers");
+      OSPREY_MUST(unanswered == caller.unanswered, "a caller gets another count of answers");
       if (unanswered != 0) {
         ++i;
       } else {
