@@ -23,7 +23,7 @@
 #include "tests/benchmarks/churn_subjects.h"
 
 DEFINE_string(subject, "table", "items, jemalloc or table");
-DEFINE_uint64(region_mib, 512, "size of the room");
+DEFINE_uint64(region_mib, 512, "size of the region");
 DEFINE_uint64(times, 20, "bytes written in all, in capacities");
 DEFINE_double(phase, 0.5, "bytes written between two changes of the mix, in capacities");
 DEFINE_uint64(size_min, 108, "smallest item, bytes, with its header of 32 and key of 12");

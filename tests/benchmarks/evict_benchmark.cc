@@ -42,7 +42,7 @@ DEFINE_uint64(value_bytes_min, 0, "Length of the shortest, if values differ; 0: 
 DEFINE_double(theta, 0.99, "Of the Zipf distribution.");
 DEFINE_uint64(gets, 20, "GETs in all, in times of --keys. The first quarter is not counted.");
 DEFINE_uint32(stride, osprey::client::AccessSampler::kStride,
-              "One hit of so many is told; 0: none.");
+              "One hit of so many is sampled; 0: none.");
 DEFINE_string(trace, "zipf", "zipf, drift, latest or scans");
 DEFINE_uint64(seed, 1, "Of the trace.");
 
@@ -264,7 +264,7 @@ void Compare() {
   }
   const uint64_t region_bytes = high * kStep;
   const Filled filled = FillUp(region_bytes, FLAGS_keys);
-  std::printf("trace %s, %" PRIu64 " keys, values of %" PRIu64 " B, one hit of %u is told\n",
+  std::printf("trace %s, %" PRIu64 " keys, values of %" PRIu64 " B, one hit of %u is sampled\n",
               FLAGS_trace.c_str(), FLAGS_keys, FLAGS_value_bytes, FLAGS_stride);
   std::printf("region %" PRIu64 " KiB: without eviction it takes %" PRIu64 " keys, %" PRIu64
               " B of keys and values\n",

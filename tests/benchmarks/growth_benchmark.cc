@@ -26,7 +26,7 @@ DEFINE_uint64(value_bytes, 8, "The length of each value.");
 DEFINE_uint64(region_mib, 0, "The region's size; 0: enough.");
 DEFINE_uint32(split_percent, osprey::index::kSplitPercent, "When segments split.");
 DEFINE_uint32(small_items_percent, osprey::index::kSmallItemsPercent,
-              "How many keys may be items for want of room in their line.");
+              "How many keys may be items because their line is full.");
 DEFINE_uint64(first, 1000, "Averages are taken from so many keys on.");
 DEFINE_uint64(gets, 4000, "GETs of present keys, and of absent ones, at each sample.");
 

@@ -53,7 +53,7 @@ TEST_F(ClientGroupsTest, EachKeyIsAnsweredByItself) {
   Store("item", std::string(500, 'i'));
   Store("long", std::string(5000, 'l'));
   const std::string too_long(4097, 'k');
-  GetAll({"item", "nowhere", "", "long", "inline", too_long});
+  GetAll({"item", "absent", "", "long", "inline", too_long});
   EXPECT_EQ(answers_[0]->bytes, std::string(500, 'i'));
   EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();
   EXPECT_EQ(ReasonOf(answers_[2].status()), Reason::kEmptyKey);

@@ -126,7 +126,7 @@ TEST_F(ClientBuffersTest, GetIntoWritesOnlyTheRequestedRange) {
     EXPECT_EQ(Contents(0, 13), std::string(13, '\xee'));
     EXPECT_TRUE(IsAll(kUntouched, 13 + bytes)) << bytes;
   }
-  EXPECT_TRUE(absl::IsNotFound(GetInto("nobody", buffer).status()));
+  EXPECT_TRUE(absl::IsNotFound(GetInto("absent", buffer).status()));
   EXPECT_EQ(engine_->counters().messages, 0u);
 }
 

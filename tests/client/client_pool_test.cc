@@ -123,7 +123,7 @@ TEST_F(ClientPoolTest, ALaneThatGoesBackWithOperationsInFlightIsClosed) {
 TEST_F(ClientPoolTest, ALaneThatCannotBeConnectedTakesNoPlace) {
   PoolOptions options;
   options.client.connect_timeout = absl::Milliseconds(50);
-  EXPECT_FALSE(ClientPool::Create("shm:///nowhere/socket", options).ok());
+  EXPECT_FALSE(ClientPool::Create("shm:///absent/socket", options).ok());
   options.lanes_max = 0;
   EXPECT_EQ(ReasonOf(ClientPool::Create(server_->uri(), options).status()), Reason::kBadOption);
 

@@ -174,13 +174,13 @@ TEST_F(ClientEngineTest, ALongPauseOfTheApplicationDoesNotBreakAHealthyConnectio
   StartEngine();
   BecomeReady();
   Outcome<Value> get;
-  ASSERT_TRUE(StartGet("nobody", get, absl::Seconds(60)).ok());
+  ASSERT_TRUE(StartGet("absent", get, absl::Seconds(60)).ok());
   engine_->Poll(now_);  // posts its READ
   now_ += absl::Seconds(30);
   ASSERT_TRUE(RunUntil([&] { return get.done(); }));
   EXPECT_TRUE(absl::IsNotFound(get.status()));
   now_ += absl::Hours(1);
-  EXPECT_TRUE(absl::IsNotFound(Get("nobody").status()));
+  EXPECT_TRUE(absl::IsNotFound(Get("absent").status()));
   EXPECT_EQ(engine_->counters().connects, 1u);
 }
 

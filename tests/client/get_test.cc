@@ -366,7 +366,7 @@ TEST_F(ClientPiecewiseGetTest, AValueLongerThanTheDevicesReadsComesInSeveral) {
   Store("planet", text);
   Outcome<Value> large, small;
   ASSERT_TRUE(StartGet("planet", large).ok());
-  ASSERT_TRUE(StartGet("nobody", small).ok());
+  ASSERT_TRUE(StartGet("absent", small).ok());
   ASSERT_TRUE(RunUntil([&] { return large.done() && small.done(); }));
   EXPECT_EQ(large.value->value().bytes, text);
   EXPECT_TRUE(absl::IsNotFound(small.status()));
@@ -400,7 +400,7 @@ TEST_F(ClientGetTest, BuffersOfShortReadsAreNotKeptFromLongerOnes) {
   }
   // Now with all buffers idle.
   std::vector<Outcome<Value>> misses(4096);
-  for (Outcome<Value>& get : misses) ASSERT_TRUE(StartGet("nowhere", get).ok());
+  for (Outcome<Value>& get : misses) ASSERT_TRUE(StartGet("absent", get).ok());
   ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }, absl::Seconds(2)));
   const std::string long_value(200000, 'r');
   Store("sun", long_value);

@@ -82,7 +82,7 @@ TEST_F(ClientMultiTest, EachKeyIsAnsweredByItself) {
   ASSERT_TRUE(client_->Put("here", "1").ok());
   const std::string long_key(4097, 'k');
   const std::vector<absl::StatusOr<Value>> gets =
-      client_->MultiGet({"here", "", "nowhere", long_key, "here"});
+      client_->MultiGet({"here", "", "absent", long_key, "here"});
   ASSERT_EQ(gets.size(), 5u);
   EXPECT_EQ(gets[0]->bytes, "1");
   EXPECT_EQ(ReasonOf(gets[1].status()), Reason::kEmptyKey);

@@ -241,7 +241,7 @@ TEST(ReasonsTest, SurviveWhatIsSaidOfTheOutcomeAndAreNoneElsewhere) {
   EXPECT_TRUE(MayBeApplied(client::WithOutcome(error, client::Outcome::kUnknown)));
   EXPECT_FALSE(MayBeApplied(client::WithOutcome(error, client::Outcome::kNotApplied)));
   EXPECT_EQ(ReasonOf(absl::OkStatus()), Reason::kNone);
-  EXPECT_EQ(ReasonOf(absl::InternalError("of somebody else")), Reason::kNone);
+  EXPECT_EQ(ReasonOf(absl::InternalError("from another source")), Reason::kNone);
   EXPECT_EQ(ReasonOf(absl::NotFoundError("")), Reason::kAbsent);
 }
 

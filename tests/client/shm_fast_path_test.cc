@@ -81,7 +81,7 @@ TEST_F(ClientMappedTest, TheRestIsAnsweredAsEver) {
   Store("long", std::string(5000, 'l'));
   Store("mayfly", std::string(100, 'm'), absl::Hours(1));
   const std::string too_long(4097, 'k');
-  EXPECT_EQ(GetAtOnce({"item", "nowhere", "", "long", "mayfly", "inline", too_long}), 4u);
+  EXPECT_EQ(GetAtOnce({"item", "absent", "", "long", "mayfly", "inline", too_long}), 4u);
   EXPECT_EQ(answers_[0]->bytes, std::string(500, 'i'));
   EXPECT_EQ(ReasonOf(answers_[2].status()), Reason::kEmptyKey);
   EXPECT_EQ(answers_[5]->bytes, "1");
@@ -125,7 +125,7 @@ TEST_F(ClientMappedTest, AReadThatFailsIsOnlyADelay) {
     network_.before_reads = nullptr;
     network_.Break(reader);
   };
-  EXPECT_EQ(GetAtOnce({"planet", "nowhere"}), 0u);
+  EXPECT_EQ(GetAtOnce({"planet", "absent"}), 0u);
   Finish();
   EXPECT_EQ(answers_[0]->bytes, "neptune");
   EXPECT_TRUE(absl::IsNotFound(answers_[1].status())) << answers_[1].status();

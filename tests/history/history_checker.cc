@@ -98,7 +98,7 @@ class Judging {
       }
       if (record.damaged) {
         Wrong(absl::StrCat("a GET of key ", record.key, " at ", record.call_ns,
-                           " answered what nobody wrote there"));
+                           " answered what no client wrote there"));
       }
       result_.failed += record.failed;
       failed_here += record.failed;

@@ -476,7 +476,7 @@ TEST(EvictionExpiryTest, ConditionIsRecheckedIfTheKeyExpiresDuringEviction) {
   EXPECT_TRUE(absl::IsNotFound(result.status)) << result.status;
   EXPECT_FALSE(table->Find("key").ok());
   EXPECT_EQ(table->stats().expiries, 1u);
-  EXPECT_EQ(table->evictions(), evictions) << "nobody else went for it";
+  EXPECT_EQ(table->evictions(), evictions) << "another key was evicted";
 }
 
 TEST_F(EvictionTest, WriteAmongLeasedItemsFailsWithBoundedEffort) {

@@ -127,7 +127,7 @@ TEST(ExpiryTest, ExpireChangesNeitherValueNorVersionInWhateverForm) {
     check(f.Expire("key", Lifetime::Forever()), 0);
     check(f.Expire("key", Lifetime::Forever()), 0);
   }
-  EXPECT_TRUE(absl::IsNotFound(f.Expire("nobody", kTenSeconds).status));
+  EXPECT_TRUE(absl::IsNotFound(f.Expire("absent", kTenSeconds).status));
   EXPECT_EQ(f.Expire("", kTenSeconds).status.code(), absl::StatusCode::kInvalidArgument);
 }
 

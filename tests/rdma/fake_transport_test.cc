@@ -192,7 +192,7 @@ TEST_F(FakeTransportTest, HeldFramesArriveLaterOrWhenTheConnectionEnds) {
 }
 
 TEST_F(FakeTransportTest, ConnectFailuresCarryTheirReasons) {
-  const ConnectionId id = client_->Connect("rdma://nobody:1").value();
+  const ConnectionId id = client_->Connect("rdma://absent:1").value();
   Event event = PollOne(*client_);
   EXPECT_EQ(event.connection, id);
   EXPECT_EQ(rdma::ReasonOf(event.status), rdma::Reason::kNoListener);

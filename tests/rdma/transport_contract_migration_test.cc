@@ -81,7 +81,7 @@ TEST_P(TransportMigration, AConnectionLivesWhereItWasHandedTo) {
   ASSERT_TRUE(Until({&second, &client},
                     [&] { return second.Find(Kind::kDisconnected, moved) != nullptr; }));
   for (int i = 0; i < 1000; ++i) first.Pump();
-  EXPECT_EQ(first.events().size(), 1u) << "more than the request was heard of";
+  EXPECT_EQ(first.events().size(), 1u) << "more events than the request arrived";
   EXPECT_EQ(second.transport().resources().connections, 0u);
 }
 

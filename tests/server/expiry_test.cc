@@ -118,8 +118,8 @@ TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
     server.Advance(absl::Seconds(6));
     EXPECT_EQ(server.Stored("key"), value);
   }
-  EXPECT_EQ(client.Ask(ExpireFrame(client, ++sequence, "nobody", 1)).code, StatusCode::kNotFound);
-  EXPECT_EQ(client.Ask(TouchFrame(client, ++sequence, "nobody")).code, StatusCode::kNotFound);
+  EXPECT_EQ(client.Ask(ExpireFrame(client, ++sequence, "absent", 1)).code, StatusCode::kNotFound);
+  EXPECT_EQ(client.Ask(TouchFrame(client, ++sequence, "absent")).code, StatusCode::kNotFound);
   EXPECT_EQ(server.counters().expires, 7u);
   EXPECT_EQ(server.counters().touches, 3u);
 }

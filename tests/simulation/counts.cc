@@ -39,7 +39,7 @@ constexpr Field kFields[] = {
     {"cut", &SimulationCounts::cut, 5},
     {"whose next READs failed", &SimulationCounts::reads_failed, 5},
     {"whose READs were held up", &SimulationCounts::reads_held, 5},
-    {"clients started anew", &SimulationCounts::clients_restarted, 1},
+    {"clients restarted", &SimulationCounts::clients_restarted, 1},
     {"PUTs done", &SimulationCounts::puts_done, 5000},
     {"conditional writes", &SimulationCounts::conditional_done, 200},
     {"deletions", &SimulationCounts::deletes_done, 1500},

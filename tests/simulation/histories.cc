@@ -159,7 +159,8 @@ std::string JudgeScan(const std::map<std::string, KeyTimes>& times, const ScanHi
       return absl::StrCat(when, " found '", key, "', which was not there all the while");
   }
   for (const std::string& key : scan.keys) {
-    if (times.count(key) == 0) return absl::StrCat(when, " found '", key, "', which nobody wrote");
+    if (times.count(key) == 0)
+      return absl::StrCat(when, " found '", key, "', which no operation wrote");
   }
   return "";
 }

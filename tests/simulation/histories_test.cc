@@ -64,7 +64,7 @@ TEST_F(SimulationHistoriesTest, KeyAbsentThroughoutMustNotBeFound) {
   Add("k", Kind::kGet, 10, 20, Outcome::kNotFound);
   EXPECT_TRUE(MayBeMissed());
   EXPECT_THAT(Scanned({"k"}), HasSubstr("found 'k', which was not there all the while"));
-  EXPECT_THAT(Scanned({"another"}), HasSubstr("found 'another', which nobody wrote"));
+  EXPECT_THAT(Scanned({"another"}), HasSubstr("found 'another', which no operation wrote"));
 }
 
 TEST_F(SimulationHistoriesTest, KeyChangedDuringTheScanMayBeFoundOrMissed) {

@@ -512,7 +512,7 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   const bool believed_late = at_once ? operation.returned > start.deadline + kLateMax
                                      : start.client.poll_began > start.deadline + kBelievedLateMax;
   if (answer.ok() && operation.kind == Kind::kGet && believed_late)
-    Wrong(absl::StrCat(operation.ToString(), " was believed after its deadline"));
+    Wrong(absl::StrCat(operation.ToString(), " was accepted after its deadline"));
   // However long the client had no turn.
   const int64_t late = start.client.previous_poll_began - start.deadline;
   if (!at_once && late > kLateMax) {

@@ -105,7 +105,7 @@ TEST_F(OperationsTest, AppendsGrowAValueFromNothingThroughEverySize) {
   EXPECT_EQ(client_->Get("log")->bytes, expected);
   ExpectNotApplied(client_->Append("log", "x", IfVersion(1)), absl::StatusCode::kFailedPrecondition,
                    Reason::kWrongVersion);
-  ExpectNotApplied(client_->Append("nobody", "x", IfVersion(1)), absl::StatusCode::kNotFound,
+  ExpectNotApplied(client_->Append("absent", "x", IfVersion(1)), absl::StatusCode::kNotFound,
                    Reason::kAbsent);
   EXPECT_EQ(client_->Get("log")->bytes, expected);
 }

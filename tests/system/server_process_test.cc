@@ -428,7 +428,7 @@ TEST(ServerProcess, NotifiesTheSystemdWatchdogOnlyIfConfigured) {
 
 TEST(ServerProcess, StartsWhereNoServiceManagerListensAtItsSocket) {
   const std::string directory = NewTemporaryDirectory();
-  for (const char* socket : {"/nowhere/notify", "relative", "", "/"}) {
+  for (const char* socket : {"/absent/notify", "relative", "", "/"}) {
     ProgramOptions options;
     options.environment = {absl::StrCat("NOTIFY_SOCKET=", socket)};
     const ProgramResult result =

@@ -67,7 +67,7 @@
 
 DEFINE_string(cpu, "max", "the model of the guest's CPU, for the report; checked for erms");
 DEFINE_double(seconds, 3, "for each size, in each round");
-DEFINE_int32(rounds_max, 20, "more than the first are made if less was seen than is wanted");
+DEFINE_int32(rounds_max, 20, "more than the first are made if less was seen than is required");
 DEFINE_uint64(gets_min, 300000, "GETs of all sizes together, below which nothing was shown");
 DEFINE_uint64(torn_min, 300, "torn READs of all sizes together, likewise");
 DEFINE_uint64(torn_min_each, 1, "torn READs of each size from --torn_each_from on, likewise");
@@ -446,7 +446,7 @@ class Cases {
     return Case(EnoughInAll(),
                 absl::StrCat(total_.torn, " torn READs were seen and rejected in ", total_.gets,
                              " GETs", where_, "; at least ", FLAGS_torn_min, " in ", FLAGS_gets_min,
-                             " are wanted")) &&
+                             " are required")) &&
            ok;
   }
 
@@ -455,7 +455,7 @@ class Cases {
     for (int round = 0; round < FLAGS_rounds_max && IsGood(total_); ++round)
       total_.Add(RewriteAndGet(write_uri_, read_uri_, kTornMostSize));
     return Case(total_.wrong > 0,
-                absl::StrCat("a client that compares no checksums of items is told wrong values, "
+                absl::StrCat("a client that compares no checksums of items gets wrong values, "
                              "which are noticed",
                              where_, " (", total_.wrong, " of ", total_.gets, ")"));
   }

@@ -106,7 +106,7 @@ TEST_F(FlagsTest, AFlagfileThatNamesItselfIsRefused) {
 }
 
 TEST_F(FlagsTest, WrongFlagfilesAreRefusedByName) {
-  EXPECT_THAT(ErrorOf({"--flagfile=/nowhere/x"}), HasSubstr("/nowhere/x"));
+  EXPECT_THAT(ErrorOf({"--flagfile=/absent/x"}), HasSubstr("/absent/x"));
   EXPECT_THAT(ErrorOf({"--flagfile=" + ::testing::TempDir()}), HasSubstr("cannot be read"));
   EXPECT_THAT(ErrorOf({"--flagfile=" + WriteFile("word.flags", "word\n")}),
               HasSubstr("'word' is no flag"));

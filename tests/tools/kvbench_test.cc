@@ -403,7 +403,7 @@ TEST_F(KvbenchOnAnyTransportTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong
   ExpectUsageError(Kvbench({"load", "--warmup=1"}), "--warmup means nothing to load");
   ExpectUsageError(Kvbench({"load", "--operations=1"}), "--operations means nothing to load");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--wokload=b"}), "is it --workload?");
-  ExpectUsageError(Kvbench({"run", "--flagfile=/nowhere/flags"}), "/nowhere/flags");
+  ExpectUsageError(Kvbench({"run", "--flagfile=/absent/flags"}), "/absent/flags");
   ExpectUsageError(Kvbench({"run"}), "--workload");
   ExpectUsageError(Kvbench({"run", "--workload=g"}), "a, b, c");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--bogus"}), "--bogus");
@@ -422,11 +422,11 @@ TEST_F(KvbenchOnAnyTransportTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong
   ExpectUsageError(Kvbench({"run", "--workload=a", "--wait=sleep\nor not"}), "--wait");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--arrivals=now"}), "--arrivals");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--slot-cache=2TiB"}), "--slot-cache");
-  ExpectUsageError(Kvbench({"run", "--workload=a", "--json=/nowhere/x"}), "/nowhere/x");
+  ExpectUsageError(Kvbench({"run", "--workload=a", "--json=/absent/x"}), "/absent/x");
   ExpectUsageError(Kvbench({"run", "--workload=a", "--json="}), "--json");
   ExpectUsageError(Kvbench({"run", "-p", "recordcoutn=5", "--workload=a"}), "is it recordcount?");
   ExpectUsageError(Bare({"run", "-p"}), "NAME=VALUE");
-  ExpectUsageError(Kvbench({"run", "-P", "/nowhere/w"}), "/nowhere/w");
+  ExpectUsageError(Kvbench({"run", "-P", "/absent/w"}), "/absent/w");
 }
 
 TEST_F(KvbenchOnAnyTransportTest, HelpNeedsNoServerAndNamesEveryFlag) {
@@ -454,10 +454,10 @@ TEST_F(KvbenchOnAnyTransportTest, TheVersionIsPrinted) {
 }
 
 TEST_F(KvbenchOnAnyTransportTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {
-  const ProgramResult result = Bare({"load", "--server=shm:///nowhere/socket", "--records=1"});
+  const ProgramResult result = Bare({"load", "--server=shm:///absent/socket", "--records=1"});
   EXPECT_EQ(result.exit_status, 3);
   EXPECT_THAT(result.out, IsEmpty());
-  EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/nowhere/socket")));
+  EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/absent/socket")));
 }
 
 }  // namespace

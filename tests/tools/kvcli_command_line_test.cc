@@ -85,7 +85,7 @@ TEST_F(KvcliTest, WrongCommandLinesAreStatusTwoAndSayWhatIsWrong) {
 
 TEST_F(KvcliTest, ArgumentsAreJudgedBeforeThereIsAConnection) {
   const auto nowhere = [](std::vector<std::string> args) {
-    args.insert(args.begin(), "--server=shm:///nowhere/socket");
+    args.insert(args.begin(), "--server=shm:///absent/socket");
     return Bare(args);
   };
   ExpectUsageError(nowhere({"incr", "a", "one"}), "'one'");
@@ -95,14 +95,14 @@ TEST_F(KvcliTest, ArgumentsAreJudgedBeforeThereIsAConnection) {
   ExpectUsageError(nowhere({"export", "x", "--format=xml"}), "xml");
   ExpectUsageError(nowhere({"export", "/tmp/never/was", "--resume", "--format=xml"}), "xml");
   ExpectUsageError(nowhere({"export", "-", "--resume"}), "--resume");
-  for (const std::vector<std::string>& args : {std::vector<std::string>{"put", "a", "@/nowhere/x"},
-                                               {"append", "a", "@/nowhere/x"},
-                                               {"mput", "b", "1", "a", "@/nowhere/x"},
-                                               {"import", "/nowhere/x"},
-                                               {"export", "/nowhere/x"}}) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"put", "a", "@/absent/x"},
+                                               {"append", "a", "@/absent/x"},
+                                               {"mput", "b", "1", "a", "@/absent/x"},
+                                               {"import", "/absent/x"},
+                                               {"export", "/absent/x"}}) {
     const ProgramResult result = nowhere(args);
     EXPECT_EQ(result.exit_status, 4) << args[0];
-    EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/nowhere"))) << args[0];
+    EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/absent"))) << args[0];
     EXPECT_EQ(result.err.find("connect"), std::string::npos) << result.err;
   }
 }
@@ -166,7 +166,7 @@ TEST_F(KvcliTest, WithoutMemoryTheStatusIsFourAndALineSaysSo) {
 #endif
   const ProgramResult result = RunProgram({"bash", "-c",
                                            "ulimit -v 200000; exec tools/quickstart.d/catalog put "
-                                           "/dev/zero --server=shm:///nowhere/x"});
+                                           "/dev/zero --server=shm:///absent/x"});
   EXPECT_EQ(result.exit_status, 4);
   EXPECT_THAT(result.err, MatchesRegex("catalog: out of memory; [^\n]+\n"));
 }
@@ -174,7 +174,7 @@ TEST_F(KvcliTest, WithoutMemoryTheStatusIsFourAndALineSaysSo) {
 TEST_F(KvcliTest, LinesEndWhereTheServerCannotBeReached) {
   ProgramOptions options;
   options.input = "get a\nput b 1\n";
-  const ProgramResult result = Bare({"--server=shm:///nowhere/socket", "--timeout=0.2"}, options);
+  const ProgramResult result = Bare({"--server=shm:///absent/socket", "--timeout=0.2"}, options);
   EXPECT_EQ(result.exit_status, 3);
   EXPECT_THAT(result.err, HasSubstr("line 1: the commands end here"));
 }
@@ -297,8 +297,8 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
                                                {"del", "absent"},
                                                {"expire", "absent", "5"},
                                                {"nonsense"},
-                                               {"import", "/nowhere/x"},
-                                               {"export", "/nowhere/x"}}) {
+                                               {"import", "/absent/x"},
+                                               {"export", "/absent/x"}}) {
     std::vector<std::string> with_json = args;
     with_json.push_back("--json");
     const std::vector<Json> lines = JsonLines(Kvcli(with_json).out);
@@ -348,10 +348,10 @@ TEST_F(KvcliTest, WithoutAServerTheStatusIsThreeAndTheLineNamesIt) {
   ProgramOptions options;
   options.timeout = absl::Seconds(25);
   const ProgramResult result =
-      Bare({"--server=shm:///nowhere/socket", "get", "x", "--timeout=60"}, options);
+      Bare({"--server=shm:///absent/socket", "get", "x", "--timeout=60"}, options);
   EXPECT_EQ(result.exit_status, 3);
   EXPECT_THAT(result.out, IsEmpty());
-  EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/nowhere/socket")));
+  EXPECT_THAT(result.err, AllOf(MatchesRegex(kOneLine), HasSubstr("/absent/socket")));
 }
 
 TEST_F(KvcliTest, AFullDiskIsStatusFour) {

@@ -87,9 +87,9 @@ TEST(KvcliDoctorTest, AServerThatTakesNoLongValuesIsAWarning) {
 }
 
 TEST(KvcliDoctorTest, AServerThatIsNotThereIsStatusThree) {
-  const ProgramResult result = Doctor({"--peer=shm:///nowhere/socket", "--timeout=1"});
+  const ProgramResult result = Doctor({"--peer=shm:///absent/socket", "--timeout=1"});
   EXPECT_EQ(result.exit_status, 3);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("FAIL\tpeer\t"), HasSubstr("/nowhere/socket")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("FAIL\tpeer\t"), HasSubstr("/absent/socket")));
 }
 
 TEST(KvcliDoctorTest, WithoutADeviceASelfTestSaysSoInOneLine) {

@@ -46,12 +46,12 @@ TEST_F(KvcliTest, AValueMayBeAnArgumentOrAFile) {
 }
 
 TEST_F(KvcliTest, ALiteralValueIsStoredAsItIsWritten) {
-  for (const std::string value : {"-", "@", "@nasa", "@/nowhere/x"}) {
+  for (const std::string value : {"-", "@", "@nasa", "@/absent/x"}) {
     EXPECT_EQ(Kvcli({"put", "literal", value, "--literal"}).exit_status, 0);
     EXPECT_EQ(Kvcli({"get", "literal"}).out, value);
   }
   EXPECT_EQ(Kvcli({"append", "literal", "-", "--literal"}).exit_status, 0);
-  EXPECT_EQ(Kvcli({"get", "literal"}).out, "@/nowhere/x-");
+  EXPECT_EQ(Kvcli({"get", "literal"}).out, "@/absent/x-");
   EXPECT_EQ(Kvcli({"--literal", "mput", "l1", "-", "l2", "-", "l3", "@x"}).exit_status, 0);
   EXPECT_EQ(Kvcli({"mget", "l1", "l2", "l3"}).out, "l1\t-\nl2\t-\nl3\t@x\n");
   EXPECT_THAT(
@@ -69,7 +69,7 @@ TEST_F(KvcliTest, ALiteralValueIsStoredAsItIsWritten) {
 }
 
 TEST_F(KvcliTest, AFileThatCannotBeReadStoresNothing) {
-  for (const std::string& path : {std::string("/nowhere/x"), directory_}) {
+  for (const std::string& path : {std::string("/absent/x"), directory_}) {
     const ProgramResult put = Kvcli({"put", "unreadable", absl::StrCat("@", path)});
     EXPECT_EQ(put.exit_status, 4);
     EXPECT_THAT(put.err, AllOf(MatchesRegex(kOneLine), HasSubstr(path)));

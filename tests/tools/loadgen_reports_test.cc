@@ -392,11 +392,11 @@ TEST(OutputsTest, EachKindHasAPercentileFileOfItsOwn) {
   const absl::StatusOr<RunResult> back = ReadResult(paths.json);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(YcsbText(*back), YcsbText(Result()));
-  paths.plot = "/nowhere/r.svg";
-  EXPECT_THAT(std::string(CheckOutputs(paths).message()), HasSubstr("/nowhere/r.svg"));
+  paths.plot = "/absent/r.svg";
+  EXPECT_THAT(std::string(CheckOutputs(paths).message()), HasSubstr("/absent/r.svg"));
   EXPECT_THAT(std::string(ReadResult(folder).status().message()), HasSubstr(folder));
-  EXPECT_THAT(std::string(ReadResult("/nowhere/r.json").status().message()),
-              HasSubstr("/nowhere/r.json"));
+  EXPECT_THAT(std::string(ReadResult("/absent/r.json").status().message()),
+              HasSubstr("/absent/r.json"));
 }
 
 TEST(OutputsTest, NothingIsWrittenThroughALinkOrFifo) {

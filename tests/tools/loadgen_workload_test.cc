@@ -100,7 +100,7 @@ TEST(PropertiesTest, AnyBytesAreEitherTakenOrRefused) {
 
 TEST(PropertiesTest, AFileThatCannotBeReadIsNamed) {
   Properties properties;
-  for (const std::string& path : {std::string("/nowhere/workload"), NewTemporaryDirectory()}) {
+  for (const std::string& path : {std::string("/absent/workload"), NewTemporaryDirectory()}) {
     const absl::Status status = ReadPropertiesFile(path, properties);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));

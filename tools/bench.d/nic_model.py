@@ -8,8 +8,8 @@ import dataclasses
 import math
 
 # READs a second by their bytes, of one 100 Gb/s NIC (one port, many queue pairs, RC): an assumption. They come from a list of others'
-# measurements that does not name the card. They are cautious: a quarter of what the vendor's manual says of its 200 Gb/s card, "215 million
-# messages per second" (NVIDIA, ConnectX-6 Ethernet Adapter Cards User Manual, Introduction).
+# measurements that does not name the card. They are cautious: a quarter of what the vendor's manual says of its 200 Gb/s card. It says
+# "215 million messages per second" (NVIDIA, ConnectX-6 Ethernet Adapter Cards User Manual, Introduction).
 PUBLISHED_READ_RATES = {8: 51e6, 72: 47e6, 136: 39e6, 264: 29e6, 392: 23e6}
 
 # A model that fits these within 2 %. The NIC's pipeline takes a message each 19.6 ns at best (51 M/s). A longer one takes

@@ -173,8 +173,8 @@ TEST_F(CApiTest, ConnectingFailsWithItsNumberAndNoClient) {
   osprey_options* options = osprey_options_new();
   const absl::Cleanup free_options = [&] { osprey_options_free(options); };
   osprey_options_set_connect_timeout_us(options, 50'000);
-  EXPECT_EQ(failure("shm:///nowhere/osprey", options), OSPREY_ERROR_NO_LISTENER);
-  EXPECT_EQ(osprey_connect("shm:///nowhere/osprey", options, nullptr, nullptr),
+  EXPECT_EQ(failure("shm:///absent/osprey", options), OSPREY_ERROR_NO_LISTENER);
+  EXPECT_EQ(osprey_connect("shm:///absent/osprey", options, nullptr, nullptr),
             OSPREY_ERROR_NULL_ARGUMENT);
 
   const auto refused = [&](auto change) {

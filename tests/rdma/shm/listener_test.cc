@@ -149,7 +149,7 @@ TEST_P(ShmListenerTest, SocketModeAdmitsOtherUsersWithTheirUid) {
   ASSERT_TRUE(server->Listen("shm://" + Path("a"), 1).ok());
   Side client(*fixture_);
   const Nobody nobody;
-  if (geteuid() != 65534) GTEST_SKIP() << "only root can play somebody else";
+  if (geteuid() != 65534) GTEST_SKIP() << "only root can act as another user";
   ASSERT_TRUE(client.transport().Connect("shm://" + Path("a")).ok());
   std::vector<Event> events(4);
   ASSERT_TRUE(Until({&client}, [&] { return server->Poll(absl::MakeSpan(events)) > 0; }));
@@ -161,7 +161,7 @@ TEST_P(ShmListenerTest, SocketModeAdmitsOtherUsersWithTheirUid) {
 }
 
 TEST_P(ShmListenerTest, ALockOpenToOthersIsMadePrivateAndAnothersIsRefused) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can play somebody else";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as another user";
   Side server(*fixture_);
   std::ofstream(Path("a.lock")).flush();
   ASSERT_EQ(chmod(Path("a.lock").c_str(), 0666), 0);
@@ -250,7 +250,7 @@ TEST_P(ShmListenerTest, UserWithoutPermissionGetsPermissionDenied) {
   ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
   ASSERT_TRUE(ListenStatus(server, Path("a")).ok());
   const Nobody nobody;
-  if (geteuid() != 65534) GTEST_SKIP() << "only root can play somebody else";
+  if (geteuid() != 65534) GTEST_SKIP() << "only root can act as another user";
   EXPECT_EQ(ConnectStatus(client, Path("a")).code(), Code::kPermissionDenied);
   EXPECT_EQ(ListenStatus(client, Path("b")).code(), Code::kPermissionDenied);
 }

@@ -26,7 +26,7 @@ class ShmFixture : public ContractFixture {
   std::string ListenUri() override {
     return "shm://" + directory_ + "/" + std::to_string(next_++) + ".sock";
   }
-  std::string DeadUri() override { return "shm://" + directory_ + "/nobody.sock"; }
+  std::string DeadUri() override { return "shm://" + directory_ + "/absent.sock"; }
 
  private:
   std::string directory_;
