@@ -14,29 +14,14 @@ namespace osprey::client {
 
 using rdma::Event;
 
-namespace {
-
-// The least size of a partition: a header, one directory page and one segment.
-constexpr uint64_t kPartitionBytesMin =
-    index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
-// Fixed part of the longest request.
-constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
-
-absl::Status BadServer(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the server does not keep to the protocol: ", what));
-}
-
-}  // namespace
-
 Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
                        BufferPool& buffers, const Session& session,
                        const ConnectionOptions& options)
     : transport_(transport),
-      liveness_(liveness),
       buffers_(buffers),
       session_(session),
       options_(options),
+      greeting_(transport, liveness, session, options_),
       random_(static_cast<std::minstd_rand::result_type>(options.seed)) {}
 
 Connection::Change Connection::Advance(const Event* event, absl::Time now) {
@@ -150,7 +135,7 @@ void Connection::Close() {
   if (state_ == State::kReady) {
     // DisconnectNotice lets the server drop the session. If it cannot be sent, the server drops the
     // session after a while.
-    const rdma::EmptyMessage disconnect_notice(rdma::Opcode::kDisconnectNotice, terms_.session, 0);
+    const rdma::EmptyMessage disconnect_notice(rdma::Opcode::kDisconnectNotice, terms().session, 0);
     (void)transport_.Send(id_, {disconnect_notice.bytes()});
   }
   if (id_ == rdma::ConnectionId::kNone) {
@@ -165,7 +150,7 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   NoteActivity(now);
   limits_ = transport_.limits(id_);
   if (limits_.frame_bytes_max == 0) return Change::kNone;  // already lost: kDisconnected follows
-  if (absl::Status status = SayHello(now); !status.ok()) {
+  if (absl::Status status = greeting_.SayHello(id_, limits_, now); !status.ok()) {
     Fail(std::move(status));
   } else {
     state_ = State::kGreeting;
@@ -173,163 +158,35 @@ Connection::Change Connection::WhileConnecting(const Event& event, absl::Time no
   return Change::kNone;
 }
 
-absl::Status Connection::SayHello(absl::Time now) {
-  terms_.asked_at = now;
-  if (limits_.frame_bytes_max < kPutFixedBytes + rdma::kKeyBytesMax) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the server takes frames of ", limits_.frame_bytes_max,
-        " bytes at most; the longest key needs ", kPutFixedBytes + rdma::kKeyBytesMax));
-  }
-  // A server that has not proved yet that it has the key must not READ anything.
-  absl::StatusOr<rdma::RemoteMemory> liveness = options_.key == nullptr
-                                                    ? transport_.Expose(id_, liveness_)
-                                                    : transport_.Announce(id_, liveness_);
-  if (!liveness.ok()) return liveness.status();
-  hello_ = rdma::HelloBody();
-  hello_.resume_session = session_.id();
-  hello_.resume_incarnation = session_.incarnation();
-  hello_.liveness.address = liveness->address;
-  hello_.liveness.length = liveness->length;
-  hello_.liveness.key = liveness->key;
-  nonces_.reset();
-  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, hello_, 0);
-  return transport_.Send(id_, {hello.bytes()});
-}
-
 Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now) {
   if (event.kind != Event::Kind::kReceived) return Change::kNone;
   NoteActivity(now);
-  absl::StatusOr<bool> welcome = TakeGreeting(event.frame);
-  if (!welcome.ok()) {
-    Fail(welcome.status());
-  } else if (*welcome) {
+  const absl::StatusOr<bool> welcome = greeting_.Take(event.frame);
+  if (welcome.ok() && !*welcome) return Change::kNone;
+  if (absl::Status status = welcome.ok() ? BeginMapping() : welcome.status(); !status.ok()) {
+    Fail(std::move(status));
+  } else {
     state_ = State::kMapping;
   }
   return Change::kNone;
 }
 
-absl::StatusOr<bool> Connection::TakeGreeting(rdma::Bytes frame) {
-  absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return BadServer(header.status().message());
-  absl::Status status;
-  switch (static_cast<rdma::Opcode>(header->opcode)) {
-    case rdma::Opcode::kChallenge:
-      status = TakeChallenge(frame);
-      if (!status.ok()) return status;
-      return false;
-    case rdma::Opcode::kWelcome:
-      status = TakeWelcome(*header, frame);
-      if (!status.ok()) return status;
-      return true;
-    case rdma::Opcode::kRefused:
-      return TakeRefused(frame);
-    case rdma::Opcode::kDisconnectNotice:
-      return rdma::ShuttingDownError(options_.uri);
-    default:
-      return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
-  }
-}
-
-absl::Status Connection::TakeChallenge(rdma::Bytes frame) {
-  absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
-  if (!challenge.ok()) return BadServer(challenge.status().message());
-  if (nonces_.has_value()) return BadServer("it challenges twice");
-  if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
-  nonces_.emplace();
-  nonces_->client = options_.nonce();
-  std::memcpy(nonces_->server.data(), challenge->server_nonce, nonces_->server.size());
-  const rdma::Proof proof = rdma::ClientProof(*options_.key, *nonces_, rdma::BodyBytes(hello_));
-  rdma::ResponseBody body;
-  std::memcpy(body.client_nonce, nonces_->client.data(), nonces_->client.size());
-  std::memcpy(body.mac, proof.data(), proof.size());
-  const rdma::Message<rdma::ResponseBody> response(rdma::Opcode::kResponse, 0, 0, body, 0);
-  return transport_.Send(id_, {response.bytes()});
-}
-
-absl::Status Connection::TakeRefused(rdma::Bytes frame) const {
-  absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
-  if (!refused.ok()) return BadServer(refused.status().message());
-  switch (static_cast<rdma::WireReason>(refused->reason)) {
-    case rdma::WireReason::kAuthenticationFailed:
-      return AuthenticationFailedError(options_.uri);
-    case rdma::WireReason::kAuthenticationRequired:
-      return AuthenticationRequiredError(options_.uri);
-    default:
-      return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
-  }
-}
-
-absl::Status Connection::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {
-  if (options_.key == nullptr) return absl::OkStatus();
-  if (!nonces_.has_value()) return ServerHasNoKeyError(options_.uri);
-  rdma::Proof claimed;
-  std::memcpy(claimed.data(), body.proof, claimed.size());
-  std::memset(body.proof, 0, sizeof(body.proof));
-  const rdma::Proof right =
-      rdma::ServerProof(*options_.key, *nonces_, header.session, rdma::BodyBytes(body));
-  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(options_.uri);
-}
-
-absl::Status Connection::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
-  absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
-  if (!body.ok()) return BadServer(body.status().message());
-  // The proof is checked before any other field is used.
-  if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
-  // Exposes the announced memory, which the server READs from now on.
-  if (options_.key != nullptr) {
-    absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
-    if (!liveness.ok()) return liveness.status();
-  }
-  if (absl::Status status = CheckTerms(header, *body); !status.ok()) return status;
-  if (absl::Status status = transport_.Attach(id_, terms_.region); !status.ok()) return status;
+absl::Status Connection::BeginMapping() {
+  const ServerTerms& server = terms();
+  if (absl::Status status = transport_.Attach(id_, server.region); !status.ok()) return status;
   maps_ =
-      std::make_unique<PartitionMaps>(terms_.incarnation, terms_.region.length, terms_.partitions);
+      std::make_unique<PartitionMaps>(server.incarnation, server.region.length, server.partitions);
   map_read_ = maps_->NextRead();
   return PostRead(map_read_.offset, map_read_.length);
 }
 
-absl::Status Connection::CheckTerms(const rdma::FrameHeader& header,
-                                    const rdma::WelcomeBody& body) {
-  if (header.session == 0) return BadServer("Welcome names no session");
-  if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
-  if (!index::IsPartitionCount(body.partitions))
-    return BadServer(absl::StrCat(body.partitions, " partitions"));
-  const uint64_t partition_bytes =
-      index::SpanOfPartition(body.region.length, body.partitions, 0).bytes;
-  if (partition_bytes < kPartitionBytesMin || body.region.length > index::kRegionBytesMax) {
-    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes with ",
-                                  body.partitions, " partitions"));
-  }
-  if (body.requests_max == 0) return BadServer("no request is allowed");
-  if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
-    return BadServer(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
-  }
-  if (body.resumed != 0 &&
-      (header.session != session_.id() || body.incarnation != session_.incarnation())) {
-    return BadServer("it resumes a session that was never ours");
-  }
-  terms_.session = header.session;
-  terms_.incarnation = body.incarnation;
-  terms_.resumed = body.resumed != 0;
-  terms_.partitions = body.partitions;
-  terms_.wants_hints = body.wants_hints != 0;
-  terms_.wants_reports = body.wants_reports != 0;
-  terms_.region = {body.region.address, body.region.length, body.region.key};
-  terms_.requests_max = std::min(body.requests_max, kRequestsMax);
-  terms_.value_bytes_max = body.value_bytes_max;
-  terms_.server_time = absl::FromUnixNanos(static_cast<int64_t>(body.server_time));
-  terms_.eager_bytes_max =
-      std::min<uint64_t>(body.eager_bytes_max, limits_.frame_bytes_max - kPutFixedBytes);
-  return absl::OkStatus();
-}
-
 // Posts a READ into buffer_.
 absl::Status Connection::PostRead(uint64_t offset, uint32_t length) {
-  assert(length <= buffer_.size() && length <= terms_.region.length);
-  assert(offset <= terms_.region.length - length);
+  assert(length <= buffer_.size() && length <= terms().region.length);
+  assert(offset <= terms().region.length - length);
   rdma::ReadRequest read;
-  read.remote_address = terms_.region.address + offset;
-  read.remote_key = terms_.region.key;
+  read.remote_address = terms().region.address + offset;
+  read.remote_key = terms().region.key;
   read.segments[0] = {buffer_.data(), length, &buffer_.memory()};
   return transport_.PostReads(id_, {&read, 1}, ReadChainId().Pack());
 }
@@ -365,9 +222,9 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
     // The owner has handled the replies.
     absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
     if (!header.ok()) {
-      Fail(BadServer(header.status().message()));
+      Fail(BadServerError(header.status().message()));
     } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kDisconnectNotice) {
-      Fail(BadServer(absl::StrCat("unexpected opcode ", header->opcode)));
+      Fail(BadServerError(absl::StrCat("unexpected opcode ", header->opcode)));
     } else {
       Leave(now);
     }

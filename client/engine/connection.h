@@ -30,53 +30,20 @@
 #define OSPREY_CLIENT_ENGINE_CONNECTION_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "client/common/buffer_pool.h"
+#include "client/engine/greeting.h"
 #include "client/engine/session.h"
 #include "client/read/partition_maps.h"
-#include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 
 namespace osprey::client {
-
-struct ConnectionOptions {
-  std::string uri;
-  // The pause before the first attempt after a loss, doubled up to the last. Each pause is
-  // shortened by up to a half at random. The time of a failed attempt counts as pause.
-  absl::Duration backoff_first = absl::Milliseconds(10);
-  absl::Duration backoff_last = absl::Seconds(1);
-  uint64_t seed = 1;
-  // Null: the client connects to no server that requires a key. Otherwise it connects only to a
-  // server that has the same.
-  rdma::AuthKey::Pointer key;
-  std::function<rdma::Nonce()> nonce = rdma::RandomNonce;
-};
-
-// The server's limits and wishes from its Welcome, checked.
-struct ServerTerms {
-  uint64_t session = 0;
-  uint64_t incarnation = 0;
-  bool resumed = false;
-  rdma::RemoteMemory region;
-  uint32_t partitions = 1;
-  uint32_t requests_max = 0;
-  uint64_t value_bytes_max = 0;
-  uint64_t eager_bytes_max = 0;  // key and value together
-  // The reading of its clock, taken after `asked_at` by the client's clock and before Welcome
-  // arrived.
-  absl::Time server_time;
-  absl::Time asked_at;
-  bool wants_hints = false;    // it evicts
-  bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
-};
 
 class Connection {
  public:
@@ -84,8 +51,6 @@ class Connection {
   static constexpr absl::Duration kQuietMax() { return absl::Seconds(1); }
   static constexpr absl::Duration kSilenceMax() { return absl::Seconds(3); }
   static constexpr absl::Duration kLeavingMax() { return absl::Milliseconds(500); }
-  // The client's own limit of requests without an answer, whatever a server allows.
-  static constexpr uint32_t kRequestsMax = 4096;
   // The word that the server READs to detect that the client is alive (rdma/wire/wire.h,
   // HelloBody).
   static constexpr uint64_t kLivenessBytes = 8;
@@ -138,14 +103,14 @@ class Connection {
   rdma::ConnectionId id() const { return id_; }
   const std::string& uri() const { return options_.uri; }
   // REQUIRES for these three: ready() since the last kLost.
-  const ServerTerms& terms() const { return terms_; }
+  const ServerTerms& terms() const { return greeting_.terms(); }
   const rdma::ConnectionLimits& limits() const { return limits_; }
   PartitionMaps& maps() { return *maps_; }
 
   // Why the last attempt or connection failed. OK: no failure yet.
   const absl::Status& last_error() const { return last_error_; }
   // Kept across reconnects: 0 until the first Welcome.
-  uint64_t value_bytes_max() const { return terms_.value_bytes_max; }
+  uint64_t value_bytes_max() const { return terms().value_bytes_max; }
   // The limit of one append, key and value together; also kept across reconnects. Before the first
   // connection: the limit that all servers share.
   uint64_t append_bytes_max() const;
@@ -161,32 +126,22 @@ class Connection {
   Change Disconnected(const rdma::Event& event, absl::Time now);
   void Connect(absl::Time now);
   void Pause(absl::Time now);
-  absl::Status SayHello(absl::Time now);
-  // Handles a frame before kMapping; true if it was the Welcome.
-  absl::StatusOr<bool> TakeGreeting(rdma::Bytes frame);
-  absl::Status TakeChallenge(rdma::Bytes frame);
-  absl::Status TakeRefused(rdma::Bytes frame) const;
-  absl::Status CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const;
-  absl::Status TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame);
-  absl::Status CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body);
+  absl::Status BeginMapping();
   absl::Status PostRead(uint64_t offset, uint32_t length);
   void Watch(absl::Time now);
 
   rdma::Transport& transport_;
-  const rdma::Memory& liveness_;
   BufferPool& buffers_;
   const Session& session_;
   const ConnectionOptions options_;
+  Greeting greeting_;
   std::minstd_rand random_;
 
   State state_ = State::kIdle;
   bool closing_ = false;
   rdma::ConnectionId id_ = rdma::ConnectionId::kNone;
   absl::Status last_error_;
-  ServerTerms terms_;
   rdma::ConnectionLimits limits_;
-  rdma::HelloBody hello_;                // as it was sent
-  absl::optional<rdma::Nonces> nonces_;  // of the answered challenge
   std::unique_ptr<PartitionMaps> maps_;
   Buffer buffer_;  // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;

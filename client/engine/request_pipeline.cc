@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
+#include "client/engine/greeting.h"
 
 namespace osprey::client {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 uint64_t ValueLengthOf(const Operation& operation) {
   if (operation.type() == Operation::Type::kGet) return 0;
   return static_cast<const MessageOperation&>(operation).value_length();
-}
-
-absl::Status Hostile(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the server does not keep to the protocol: ", what));
 }
 
 }  // namespace
@@ -194,7 +190,7 @@ bool RequestPipeline::OnFrame(rdma::Bytes frame, absl::Time now) {
   }
   if (opcode != rdma::Opcode::kBatch) return false;
   if (absl::Status status = rdma::ParseBatch(frame, replies_); !status.ok()) {
-    link_.connection->Fail(Hostile(status.message()));
+    link_.connection->Fail(BadServerError(status.message()));
     return true;
   }
   for (rdma::FrameBytes reply : replies_) {
@@ -208,14 +204,14 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
   link_.connection->NoteActivity(now);
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok() || static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kReply) {
-    return link_.connection->Fail(Hostile("a request in its Batch"));
+    return link_.connection->Fail(BadServerError("a request in its Batch"));
   }
   const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
-  if (!reply.ok()) return link_.connection->Fail(Hostile(reply.status().message()));
+  if (!reply.ok()) return link_.connection->Fail(BadServerError(reply.status().message()));
   if (header->session != link_.session.id() || !link_.session.IsUnanswered(header->sequence)) {
     return link_.connection->Fail(
-        Hostile(absl::StrCat("a reply to request ", header->sequence, " of session ",
-                             header->session, ", which waits for none")));
+        BadServerError(absl::StrCat("a reply to request ", header->sequence, " of session ",
+                                    header->session, ", which waits for none")));
   }
   if (link_.server_clock.WantsNews(now)) {
     link_.server_clock.Observe(link_.session.SentAt(header->sequence), link_.ReceivedBy(),

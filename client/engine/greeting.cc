@@ -1,0 +1,161 @@
+#include "client/engine/greeting.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/common/errors.h"
+#include "index/layout/layout.h"
+#include "index/layout/partitions.h"
+#include "rdma/errors.h"
+
+namespace osprey::client {
+namespace {
+
+// The least size of a partition: a header, one directory page and one segment.
+constexpr uint64_t kPartitionBytesMin =
+    index::kDirectoryOffset + index::kDirectoryPageBytes + index::kUnitBytes;
+
+}  // namespace
+
+absl::Status BadServerError(absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server does not keep to the protocol: ", what));
+}
+
+absl::Status Greeting::SayHello(rdma::ConnectionId id, const rdma::ConnectionLimits& limits,
+                                absl::Time now) {
+  id_ = id;
+  frame_bytes_max_ = limits.frame_bytes_max;
+  terms_.asked_at = now;
+  if (frame_bytes_max_ < kPutFixedBytes + rdma::kKeyBytesMax) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the server takes frames of ", frame_bytes_max_, " bytes at most; the longest key needs ",
+        kPutFixedBytes + rdma::kKeyBytesMax));
+  }
+  // A server that has not proved yet that it has the key must not READ anything.
+  absl::StatusOr<rdma::RemoteMemory> liveness = options_.key == nullptr
+                                                    ? transport_.Expose(id_, liveness_)
+                                                    : transport_.Announce(id_, liveness_);
+  if (!liveness.ok()) return liveness.status();
+  hello_ = rdma::HelloBody();
+  hello_.resume_session = session_.id();
+  hello_.resume_incarnation = session_.incarnation();
+  hello_.liveness.address = liveness->address;
+  hello_.liveness.length = liveness->length;
+  hello_.liveness.key = liveness->key;
+  nonces_.reset();
+  const rdma::Message<rdma::HelloBody> hello(rdma::Opcode::kHello, 0, 0, hello_, 0);
+  return transport_.Send(id_, {hello.bytes()});
+}
+
+absl::StatusOr<bool> Greeting::Take(rdma::Bytes frame) {
+  absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return BadServerError(header.status().message());
+  absl::Status status;
+  switch (static_cast<rdma::Opcode>(header->opcode)) {
+    case rdma::Opcode::kChallenge:
+      status = TakeChallenge(frame);
+      if (!status.ok()) return status;
+      return false;
+    case rdma::Opcode::kWelcome:
+      status = TakeWelcome(*header, frame);
+      if (!status.ok()) return status;
+      return true;
+    case rdma::Opcode::kRefused:
+      return TakeRefused(frame);
+    case rdma::Opcode::kDisconnectNotice:
+      return rdma::ShuttingDownError(options_.uri);
+    default:
+      return BadServerError(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
+  }
+}
+
+absl::Status Greeting::TakeChallenge(rdma::Bytes frame) {
+  absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
+  if (!challenge.ok()) return BadServerError(challenge.status().message());
+  if (nonces_.has_value()) return BadServerError("it challenges twice");
+  if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
+  nonces_.emplace();
+  nonces_->client = options_.nonce();
+  std::memcpy(nonces_->server.data(), challenge->server_nonce, nonces_->server.size());
+  const rdma::Proof proof = rdma::ClientProof(*options_.key, *nonces_, rdma::BodyBytes(hello_));
+  rdma::ResponseBody body;
+  std::memcpy(body.client_nonce, nonces_->client.data(), nonces_->client.size());
+  std::memcpy(body.mac, proof.data(), proof.size());
+  const rdma::Message<rdma::ResponseBody> response(rdma::Opcode::kResponse, 0, 0, body, 0);
+  return transport_.Send(id_, {response.bytes()});
+}
+
+absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
+  absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
+  if (!refused.ok()) return BadServerError(refused.status().message());
+  switch (static_cast<rdma::WireReason>(refused->reason)) {
+    case rdma::WireReason::kAuthenticationFailed:
+      return AuthenticationFailedError(options_.uri);
+    case rdma::WireReason::kAuthenticationRequired:
+      return AuthenticationRequiredError(options_.uri);
+    default:
+      return BadServerError(absl::StrCat("it refuses us for the reason ", refused->reason));
+  }
+}
+
+absl::Status Greeting::CheckProof(const rdma::FrameHeader& header, rdma::WelcomeBody body) const {
+  if (options_.key == nullptr) return absl::OkStatus();
+  if (!nonces_.has_value()) return ServerHasNoKeyError(options_.uri);
+  rdma::Proof claimed;
+  std::memcpy(claimed.data(), body.proof, claimed.size());
+  std::memset(body.proof, 0, sizeof(body.proof));
+  const rdma::Proof right =
+      rdma::ServerProof(*options_.key, *nonces_, header.session, rdma::BodyBytes(body));
+  return rdma::SameProof(claimed, right) ? absl::OkStatus() : ServerUnprovenError(options_.uri);
+}
+
+absl::Status Greeting::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
+  absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
+  if (!body.ok()) return BadServerError(body.status().message());
+  // The proof is checked before any other field is used.
+  if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
+  // Exposes the announced memory, which the server READs from now on.
+  if (options_.key != nullptr) {
+    absl::StatusOr<rdma::RemoteMemory> liveness = transport_.Expose(id_, liveness_);
+    if (!liveness.ok()) return liveness.status();
+  }
+  return CheckTerms(header, *body);
+}
+
+absl::Status Greeting::CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body) {
+  if (header.session == 0) return BadServerError("Welcome names no session");
+  if (body.incarnation == 0) return BadServerError("Welcome names no incarnation");
+  if (!index::IsPartitionCount(body.partitions))
+    return BadServerError(absl::StrCat(body.partitions, " partitions"));
+  const uint64_t partition_bytes =
+      index::SpanOfPartition(body.region.length, body.partitions, 0).bytes;
+  if (partition_bytes < kPartitionBytesMin || body.region.length > index::kRegionBytesMax) {
+    return BadServerError(absl::StrCat("a region of ", body.region.length, " bytes with ",
+                                       body.partitions, " partitions"));
+  }
+  if (body.requests_max == 0) return BadServerError("no request is allowed");
+  if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
+    return BadServerError(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
+  }
+  if (body.resumed != 0 &&
+      (header.session != session_.id() || body.incarnation != session_.incarnation())) {
+    return BadServerError("it resumes a session that was never ours");
+  }
+  terms_.session = header.session;
+  terms_.incarnation = body.incarnation;
+  terms_.resumed = body.resumed != 0;
+  terms_.partitions = body.partitions;
+  terms_.wants_hints = body.wants_hints != 0;
+  terms_.wants_reports = body.wants_reports != 0;
+  terms_.region = {body.region.address, body.region.length, body.region.key};
+  terms_.requests_max = std::min(body.requests_max, kRequestsMax);
+  terms_.value_bytes_max = body.value_bytes_max;
+  terms_.server_time = absl::FromUnixNanos(static_cast<int64_t>(body.server_time));
+  terms_.eager_bytes_max =
+      std::min<uint64_t>(body.eager_bytes_max, frame_bytes_max_ - kPutFixedBytes);
+  return absl::OkStatus();
+}
+
+}  // namespace osprey::client
