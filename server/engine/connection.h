@@ -44,8 +44,11 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
+#include "server/engine/lifecycle.h"
 #include "server/engine/partition_batch.h"
-#include "server/engine/reply_queue.h"
+#include "server/engine/reply_port.h"
+#include "server/engine/session_hold.h"
+#include "server/engine/shared.h"
 #include "server/engine/timer_queue.h"
 #include "server/requests/long_append.h"
 #include "server/requests/rendezvous.h"
@@ -71,9 +74,6 @@ inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
 // proof. Such a client abandons a connection attempt after 3 s; until then the server sends no
 // liveness READ.
 inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
-// The longest that a reply may wait for the client to receive earlier ones. Credits are granted so
-// that it need not wait at all, but may be returned in batches.
-inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
 // From DisconnectNotice to Disconnect: requests that were in flight are refused as not applied.
 inline constexpr absl::Duration kDisconnectNoticeGrace() { return absl::Milliseconds(100); }
 
@@ -81,89 +81,18 @@ inline constexpr absl::Duration kDisconnectNoticeGrace() { return absl::Millisec
 // clients that are slow, or give false lengths, hold little of the region.
 inline constexpr uint64_t kReservedBytesMax = 8 << 20;
 
-// What a connection may do in one turn, in units of about a microsecond (connection_turns.cc): two
-// full Batches of small writes, or one part of a flush. Further requests wait.
-inline constexpr uint64_t kTurnCostMax = 256;
-// The same for a connection that is the only one to send much, while others send little: those wait
-// for two such turns at most. If several send much, the others wait for all of them in any case.
-// Short turns would then cost a tenth of the writes, and a quarter with two pollers.
-inline constexpr uint64_t kTurnCostBesideOthersMax = 32;
-// A connection with this cost in a turn counts as sending much.
-inline constexpr uint64_t kGreedyCost = kTurnCostBesideOthersMax;
 // Frames that may wait for a turn.
 inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
 
 inline constexpr uint64_t kLivenessBytes = 8;
 
-// State that the connections of an engine share. Outlives them.
-struct Shared {
-  uint64_t incarnation = 0;
-  uint64_t value_bytes_max = 0;
-  TableAccess& tables;
-  Sessions& sessions;
-  Counters& counters;
-  // Requests that are executed together …
-  PartitionBatch& partition_batch;
-  // The text of STATS for this connection.
-  std::function<std::string(const std::string& transport, absl::Time now)> stats_text;
-  // For people; may be empty.
-  std::function<void(absl::string_view)> log;
-  // Counts the engine's turns.
-  uint64_t turn = 0;
-  // The cost limit of each connection in this turn, and the number that have sent much in it.
-  uint64_t turn_cost_max = kTurnCostMax;
-  uint32_t greedy = 0;
-  // The frames of the Batch in execution. A member to reuse its memory.
-  std::vector<rdma::FrameBytes> batch = {};
-  // Likewise the access hints for one partition.
-  std::vector<uint64_t> hints = {};
-  // Null: no authentication.
-  rdma::AuthKey::Pointer key = nullptr;
-  // … and the function that executes them. Never empty.
-  std::function<void(absl::Time now)> execute_batched = nullptr;
-  // Null: clients need not report their GETs.
-  ClientGets* client_gets = nullptr;
-  // 64 random bits. REQUIRES: not empty where there is a key.
-  std::function<uint64_t()> random = nullptr;
-};
-
-// The place of a connection: one transport, and the memory registered for it.
-struct Port {
-  rdma::Transport& transport;
-  const rdma::Memory& region;   // the tables; exposed with the Welcome
-  const rdma::Memory& scratch;  // the target of all liveness READs, kLivenessBytes; never read
-};
-
-// An input of a connection's state machine.
-struct Input {
-  enum class Kind {
-    kConnected,
-    kFrame,
-    kFenced,  // the old connection of our session is gone
-    kStop,    // the server is about to end
-    kTime,    // deadline() has come
-  };
-  Kind kind = Kind::kTime;
-  rdma::Bytes frame;  // kFrame
-};
-
 class Connection {
  public:
-  enum class State {
-    kAccepting,
-    kAwaitingHello,
-    kAwaitingResponse,
-    kAwaitingFence,
-    kEstablished,
-    kDraining,
-    kLeaving,
-    kClosing
-  };
+  using State = Lifecycle::State;
 
   // `ticket` is held until the connection is gone completely.
   Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
              Admission::Ticket ticket, absl::Time now);
-  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -186,11 +115,11 @@ class Connection {
   // Belongs to its engine.
   Timer& timer() { return timer_; }
   // Replies wait for credits, whose return is no event: Handle(kTime) is due in each turn.
-  bool blocked() const { return !reply_queue_.empty(); }
+  bool blocked() const { return !replies_.empty(); }
   // True if Work, a bounded step, is due in each turn. Either requests wait for a turn of their own
   // (not for the client), or a long write is in progress: it may wait for space to be freed.
   bool busy() const {
-    return state_ != State::kClosing && (!appends_.empty() || awaits_room_ || !backlog_.empty());
+    return !lifecycle_.closing() && (!appends_.empty() || awaits_room_ || !backlog_.empty());
   }
   void Work(absl::Time now);
 
@@ -200,7 +129,7 @@ class Connection {
   bool batched() const { return batched_ > 0; }
   // Its batched requests have all been executed.
   void EndBatched(absl::Time now);
-  State state() const { return state_; }
+  State state() const { return lifecycle_.state(); }
 
  private:
   // One for each state.
@@ -218,7 +147,6 @@ class Connection {
   void TakeResponse(rdma::FrameBytes frame, absl::Time now);
   void Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now);
   void Proceed(const rdma::HelloBody& hello, absl::Time now);
-  void Claim(Session& session, absl::Time now);
   void Welcome(bool resumed, absl::Time now);
 
   // connection_requests.cc
@@ -253,7 +181,6 @@ class Connection {
   size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
   bool Settled(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
-  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
 
   // connection_rendezvous.cc
   void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
@@ -263,29 +190,20 @@ class Connection {
   bool PostReads(Rendezvous& rendezvous);
   void LivenessReadDone(const absl::Status& status, absl::Time now);
 
-  // Sending. Replies wait in outbox_ for credits, and for the end of the Batch that they answer.
-  uint64_t ServerTimeNs() const;
-  void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
-  void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
-  void FlushReplies(absl::Time now);
-  absl::Status SendSlice(const ReplyQueue::Slice& slice);
-  absl::Status Send(absl::Span<const rdma::Bytes> pieces);
-  size_t ReplyDataMax() const;
-
-  void FinishClosing();
-  void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
+  void Release();
   void CheckLiveness(absl::Time now);  // connection_rendezvous.cc
   void LeaveWhenAnswered(absl::Time now);
-  void Log(absl::string_view what) const;
 
   Shared& shared_;
   const Port port_;
   const rdma::ConnectionId id_;
-  const std::string peer_;
   Admission::Ticket ticket_;
   Timer timer_;
 
-  State state_ = State::kAccepting;
+  Lifecycle lifecycle_;
+  SessionHold session_;
+  ReplyPort replies_;
+
   absl::Time hello_deadline_;
   ReportLimit report_limit_;
   // From Challenge to Welcome: what the proofs are over.
@@ -296,10 +214,6 @@ class Connection {
   std::unique_ptr<Exchange> exchange_;
   absl::Time heard_;  // when the last input came
   absl::Time leaving_since_ = absl::InfiniteFuture();
-
-  rdma::ConnectionLimits limits_;
-  Session* session_ = nullptr;  // owned by this connection
-  Session* claimed_ = nullptr;  // awaited from its owner
 
   rdma::WireMemory liveness_;
   bool liveness_reading_ = false;
@@ -318,13 +232,7 @@ class Connection {
   size_t batched_ = 0;               // requests in shared_.batch
   uint64_t batched_cost_ = 0;        // of these
   std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
-  ReplyQueue reply_queue_;
-  bool in_batch_ = false;  // more replies are about to follow
-  bool locked_ = false;    // our request is being executed while its table is held
   const index::KeyHash* known_hash_ = nullptr;  // of that request's key
-  bool close_unfinished_ = false;
-  std::string close_log_;  // the log line of the end
-  absl::Time blocked_since_ = absl::InfiniteFuture();
 };
 
 }  // namespace osprey::server

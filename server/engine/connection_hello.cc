@@ -17,11 +17,11 @@ rdma::RemoteMemory RemoteOf(const rdma::WireMemory& wire) {
 
 void Connection::TakeHello(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return Malformed(header.status().message());
+  if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kHello))
-    return Malformed("the first frame is no Hello");
+    return lifecycle_.Malformed("the first frame is no Hello");
   const absl::StatusOr<rdma::HelloBody> hello = rdma::ParseHello(frame);
-  if (!hello.ok()) return Malformed(hello.status().message());
+  if (!hello.ok()) return lifecycle_.Malformed(hello.status().message());
   if (shared_.key != nullptr) return SendChallenge(*hello, now);
   Proceed(*hello, now);
 }
@@ -37,18 +37,18 @@ void Connection::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
   rdma::ChallengeBody body;
   std::memcpy(body.server_nonce, nonce.data(), nonce.size());
   const rdma::Message<rdma::ChallengeBody> challenge(rdma::Opcode::kChallenge, 0, 0, body, 0);
-  state_ = State::kAwaitingResponse;
-  SendOrQueue({challenge.bytes()}, now);
+  lifecycle_.Enter(State::kAwaitingResponse);
+  replies_.SendOrQueue({challenge.bytes()}, now);
 }
 
 void Connection::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return Malformed(header.status().message());
+  if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kResponse))
     return Refuse(rdma::WireReason::kAuthenticationRequired, "it did not answer the challenge",
                   now);
   const absl::StatusOr<rdma::ResponseBody> response = rdma::ParseResponse(frame);
-  if (!response.ok()) return Malformed(response.status().message());
+  if (!response.ok()) return lifecycle_.Malformed(response.status().message());
   rdma::Nonces& nonces = exchange_->nonces;
   std::memcpy(nonces.client.data(), response->client_nonce, nonces.client.size());
   rdma::Proof claimed;
@@ -67,47 +67,35 @@ void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl:
   rdma::RefusedBody body;
   body.reason = static_cast<uint32_t>(reason);
   const rdma::Message<rdma::RefusedBody> refused(rdma::Opcode::kRefused, 0, 0, body, 0);
-  SendOrQueue({refused.bytes()}, now);
-  Close(CloseReason::kUnauthenticated, detail);
+  replies_.SendOrQueue({refused.bytes()}, now);
+  lifecycle_.Close(CloseReason::kUnauthenticated, detail);
 }
 
 void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
   liveness_ = hello.liveness;
   const absl::Status attached = port_.transport.Attach(id_, RemoteOf(liveness_));
-  if (!attached.ok()) return Malformed(absl::StrCat("its liveness word: ", attached.message()));
+  if (!attached.ok())
+    return lifecycle_.Malformed(absl::StrCat("its liveness word: ", attached.message()));
 
   if (hello.resume_session != 0) {
     Session* session = nullptr;
     if (hello.resume_incarnation == shared_.incarnation)
       session = shared_.sessions.Find(hello.resume_session);
-    if (session != nullptr) return Claim(*session, now);
+    if (session != nullptr) {
+      if (session_.Claim(*session)) return Welcome(/*resumed=*/true, now);
+      return lifecycle_.Enter(State::kAwaitingFence);
+    }
     ++shared_.counters.sessions_refused;
   }
-  session_ = &shared_.sessions.Create(this);
+  session_.Create();
   ++shared_.counters.sessions_created;
   Welcome(/*resumed=*/false, now);
-}
-
-// W9: a session continues only when its old connection can have no further effects.
-void Connection::Claim(Session& session, absl::Time now) {
-  if (session.owner == nullptr) {
-    shared_.sessions.Own(session, this);
-    session_ = &session;
-    return Welcome(/*resumed=*/true, now);
-  }
-  if (session.claimant != nullptr)
-    session.claimant->Close(CloseReason::kSuperseded, "its client connected once more");
-  assert(session.claimant == nullptr);
-  session.claimant = this;
-  claimed_ = &session;
-  state_ = State::kAwaitingFence;
-  session.owner->Close(CloseReason::kSuperseded, "its client connected once more");
 }
 
 void Connection::Welcome(bool resumed, absl::Time now) {
   if (resumed) ++shared_.counters.sessions_resumed;
   const absl::StatusOr<rdma::RemoteMemory> region = port_.transport.Expose(id_, port_.region);
-  if (!region.ok()) return Close(CloseReason::kFailed, region.status().message());
+  if (!region.ok()) return lifecycle_.Close(CloseReason::kFailed, region.status().message());
   rdma::WelcomeBody body;
   heard_ = now;
   body.incarnation = shared_.incarnation;
@@ -115,11 +103,11 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   body.requests_max = kRequestsMax;
   body.resumed = resumed ? 1 : 0;
   body.value_bytes_max = shared_.value_bytes_max;
-  body.server_time = ServerTimeNs();
+  body.server_time = replies_.ServerTimeNs();
   body.partitions = shared_.tables.partitions();
   body.wants_hints = shared_.tables.evicts() ? 1 : 0;
   body.wants_reports = shared_.client_gets != nullptr ? 1 : 0;
-  body.eager_bytes_max = limits_.frame_bytes_max -
+  body.eager_bytes_max = replies_.frame_bytes_max() -
                          static_cast<uint32_t>(sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody));
   if (exchange_ != nullptr) {
     const rdma::Proof proof =
@@ -129,8 +117,8 @@ void Connection::Welcome(bool resumed, absl::Time now) {
     heard_ = now + kWelcomeTakenMax();
   }
   const rdma::Message<rdma::WelcomeBody> welcome(rdma::Opcode::kWelcome, session_->id, 0, body, 0);
-  state_ = State::kEstablished;
-  SendOrQueue({welcome.bytes()}, now);
+  lifecycle_.Enter(State::kEstablished);
+  replies_.SendOrQueue({welcome.bytes()}, now);
 }
 
 }  // namespace osprey::server

@@ -14,10 +14,11 @@ namespace osprey::server {
 
 void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence,
                                  absl::Time now) {
-  if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
+  if (UnderWay() >= kRequestsMax)
+    return lifecycle_.Malformed("more requests under way than requests_max");
   if (request.body.value_length > shared_.value_bytes_max) {
-    return AnswerWrite(sequence, ValueTooLong(request.body.value_length, shared_.value_bytes_max),
-                       now);
+    return replies_.AnswerWrite(
+        sequence, ValueTooLong(request.body.value_length, shared_.value_bytes_max), now);
   }
   const rdma::WireMemory& source = request.body.source;
   absl::Status attached = port_.transport.Attach(id_, {source.address, source.length, source.key});
@@ -25,7 +26,7 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   // result is stored. The client repeats it, in this session, on its next connection.
   if (absl::IsUnavailable(attached)) return;
   if (!attached.ok()) {
-    return AnswerWrite(
+    return replies_.AnswerWrite(
         sequence, AnswerOf(attached.code(), absl::StrCat("source: ", attached.message())), now);
   }
   ++shared_.counters.rendezvous;
@@ -48,7 +49,7 @@ void Connection::StepRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
-  for (size_t i = 0; i < rendezvous_.size() && state_ != State::kClosing;) {
+  for (size_t i = 0; i < rendezvous_.size() && !lifecycle_.closing();) {
     Rendezvous& rendezvous = *rendezvous_[i];
     // Making space may be expensive. It continues in a turn of its own.
     spent_ += shared_.tables.TakeEffort();
@@ -77,7 +78,7 @@ void Connection::StepRendezvous(absl::Time now) {
     if (answer.has_value()) {
       const uint64_t sequence = rendezvous.sequence();
       rendezvous_.erase(rendezvous_.begin() + static_cast<ptrdiff_t>(i));
-      AnswerWrite(sequence, *answer, now);
+      replies_.AnswerWrite(sequence, *answer, now);
       continue;
     }
     reserved_bytes += rendezvous.value_length();
@@ -108,7 +109,7 @@ bool Connection::PostReads(Rendezvous& rendezvous) {
     shared_.counters.rendezvous_reads += *posted;
     return true;
   }
-  Close(CloseReason::kFailed, posted.status().message());
+  lifecycle_.Close(CloseReason::kFailed, posted.status().message());
   return false;
 }
 
@@ -122,13 +123,14 @@ void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, ab
     (*it)->OnPieceFailed();
     // A failed READ breaks the queue pair, so a client that names wrong memory harms only itself.
     // The span is returned when all its READs have ended, with kDisconnected.
-    return Close(CloseReason::kPeer, absl::StrCat("READ of a value failed: ", status.message()));
+    return lifecycle_.Close(CloseReason::kPeer,
+                            absl::StrCat("READ of a value failed: ", status.message()));
   }
   heard_ = now;
   (*it)->OnPieceLanded(cookie);
   // While closing, no request is executed. The client will repeat the write, or never learn its
   // result.
-  if (state_ != State::kClosing) AdvanceRendezvous(now);
+  if (!lifecycle_.closing()) AdvanceRendezvous(now);
 }
 
 // --- Liveness ------------------------------------------------------------------------------------
@@ -136,14 +138,15 @@ void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, ab
 void Connection::LivenessReadDone(const absl::Status& status, absl::Time now) {
   liveness_reading_ = false;
   if (!status.ok())
-    return Close(CloseReason::kSilent, absl::StrCat("liveness READ failed: ", status.message()));
+    return lifecycle_.Close(CloseReason::kSilent,
+                            absl::StrCat("liveness READ failed: ", status.message()));
   heard_ = now;
   AdvanceRendezvous(now);  // one may have waited for this place
 }
 
 // Checks whether a silent peer lives, by a READ that does not wake its process.
 void Connection::CheckLiveness(absl::Time now) {
-  if (state_ == State::kClosing || now < heard_ + kSilenceMax()) return;
+  if (lifecycle_.closing() || now < heard_ + kSilenceMax()) return;
   // Without room, READs of a rendezvous are in flight, which serve as well.
   if (!liveness_reading_ && port_.transport.ReadRoom(id_) > 0) {
     rdma::ReadRequest read;
@@ -157,7 +160,7 @@ void Connection::CheckLiveness(absl::Time now) {
     liveness_since_ = now;
   }
   if (now >= std::max(liveness_since_, heard_ + kSilenceMax()) + kLivenessTimeout()) {
-    Close(CloseReason::kSilent, "its liveness word could not be read in time");
+    lifecycle_.Close(CloseReason::kSilent, "its liveness word could not be read in time");
   }
 }
 

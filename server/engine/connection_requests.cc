@@ -26,7 +26,7 @@ void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
 // Earlier requests are executed first.
 void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
   shared_.execute_batched(now);
-  Malformed(detail);
+  lifecycle_.Malformed(detail);
 }
 
 // Executes the frames one by one, in order; their replies leave together. A malformed frame ends
@@ -37,13 +37,13 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
     return MalformedFrame(status.message(), now);
   ++shared_.counters.batches;
   shared_.counters.batched_requests += frames.size();
-  in_batch_ = true;
+  replies_.set_gathering(true);
   for (rdma::FrameBytes request : frames) {
     Take(rdma::ParseHeader(request).value(), request, now);
-    if (state_ == State::kClosing) break;
+    if (lifecycle_.closing()) break;
   }
-  in_batch_ = false;
-  FlushReplies(now);
+  replies_.set_gathering(false);
+  replies_.Flush(now);
 }
 
 void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -81,25 +81,25 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
     case rdma::Opcode::kRefused:
     case rdma::Opcode::kWelcome:
     case rdma::Opcode::kReply:
-      return Malformed(
+      return lifecycle_.Malformed(
           absl::StrCat("opcode ", header.opcode, " is none that an established client sends"));
   }
 }
 
 void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::PutRequest> request = rdma::ParsePut(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.puts;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
   const bool unconditional = request->body.condition == 0;
   if (unconditional && index::IsMutant(index::Mutant::kAckBeforePublish)) {
-    AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
-    FlushReplies(now);
+    replies_.AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
+    replies_.Flush(now);
     (void)Put(*request, now);
     return;
   }
-  AnswerWrite(header.sequence, Put(*request, now), now);
+  replies_.AnswerWrite(header.sequence, Put(*request, now), now);
 }
 
 // The value came in the frame.
@@ -113,33 +113,34 @@ Answer Connection::Put(const rdma::PutRequest& request, absl::Time now) {
 void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                             absl::Time now) {
   const absl::StatusOr<rdma::DeleteRequest> request = rdma::ParseDelete(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.deletes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const Answer answer = ExecuteDelete(*shared_.tables.For(request->key), *request, now);
-  AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                                absl::Time now) {
   const absl::StatusOr<rdma::IncrementRequest> request = rdma::ParseIncrement(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.increments;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const Answer answer = ExecuteIncrement(*shared_.tables.For(request->key), *request, now);
-  AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                             absl::Time now) {
   const absl::StatusOr<rdma::AppendRequest> request = rdma::ParseAppend(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.appends;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const absl::optional<Answer> answer =
       ExecuteAppend(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
-  if (answer.has_value()) return AnswerWrite(header.sequence, *answer, now);
-  if (UnderWay() >= kRequestsMax) return Malformed("more requests under way than requests_max");
+  if (answer.has_value()) return replies_.AnswerWrite(header.sequence, *answer, now);
+  if (UnderWay() >= kRequestsMax)
+    return lifecycle_.Malformed("more requests under way than requests_max");
   ++shared_.counters.long_appends;
   appends_.push_back(std::make_unique<LongAppend>(*request, header.sequence));
 }
@@ -150,7 +151,7 @@ void Connection::StepAppend(absl::Time now) {
   if (!answer.has_value()) return;
   const uint64_t sequence = appends_.front()->sequence();
   appends_.pop_front();
-  AnswerWrite(sequence, *answer, now);
+  replies_.AnswerWrite(sequence, *answer, now);
   LeaveWhenAnswered(now);
 }
 
@@ -158,68 +159,70 @@ void Connection::StepAppend(absl::Time now) {
 void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                            absl::Time now) {
   const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.flushes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
-  AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerWrite(header.sequence, answer, now);
 }
 
 void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                             absl::Time now) {
   const absl::StatusOr<rdma::ExpireRequest> request = rdma::ParseExpire(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.expires;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const Answer answer = ExecuteExpire(*shared_.tables.For(request->key), *request, now);
-  AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerWrite(header.sequence, answer, now);
 }
 
 // Like a read: repeated, it counts as one more use of the key.
 void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                            absl::Time now) {
   const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.touches;
   if (Refused(header.sequence, now)) return;
   const Answer answer = ExecuteTouch(*shared_.tables.For(request->key), *request);
-  Reply(header.sequence, answer, now);
+  replies_.Reply(header.sequence, answer, now);
 }
 
 // Reads may be repeated freely: the result is not stored.
 void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::GetRequest> request = rdma::ParseGet(frame);
-  if (!request.ok()) return Malformed(request.status().message());
+  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.gets;
   if (Refused(header.sequence, now)) return;
-  const bool was_locked = std::exchange(locked_, true);
+  const bool was_locked = lifecycle_.set_locked(true);
   {
     // Held until the value has been copied into the reply.
     const LockedTable table = shared_.tables.For(request->key);
-    Reply(header.sequence, ExecuteGet(*table, *request, ReplyDataMax(), now), now);
+    replies_.Reply(header.sequence, ExecuteGet(*table, *request, replies_.reply_data_max(), now),
+                   now);
   }
-  locked_ = was_locked;
-  FinishClosing();
+  lifecycle_.set_locked(was_locked);
+  lifecycle_.FinishClosing();
 }
 
 void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                               absl::Time now) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
-    return Malformed(status.message());
+    return lifecycle_.Malformed(status.message());
   const bool ping = header.opcode == static_cast<uint8_t>(rdma::Opcode::kPing);
   ++(ping ? shared_.counters.pings : shared_.counters.stats);
   if (Refused(header.sequence, now)) return;
   const std::string text = ping ? "" : shared_.stats_text(port_.transport.Describe(id_), now);
-  Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
+  replies_.Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
 }
 
 // Recent READs of the client. They affect only the choice of keys to evict. So a client may send
 // any hints at any time.
 void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
   const absl::StatusOr<rdma::HintsMessage> message = rdma::ParseHints(frame);
-  if (!message.ok()) return Malformed(message.status().message());
-  if (header.sequence != 0) return Malformed("hints have a sequence, though nothing answers them");
+  if (!message.ok()) return lifecycle_.Malformed(message.status().message());
+  if (header.sequence != 0)
+    return lifecycle_.Malformed("hints have a sequence, though nothing answers them");
   ++shared_.counters.hint_frames;
   if (!shared_.tables.evicts()) return;
   const auto hint = [&](uint32_t i) {
@@ -247,8 +250,9 @@ void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes fra
 void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                             absl::Time now) {
   const absl::StatusOr<rdma::ReportBody> report = rdma::ParseReport(frame);
-  if (!report.ok()) return Malformed(report.status().message());
-  if (header.sequence != 0) return Malformed("a report has a sequence, though nothing answers it");
+  if (!report.ok()) return lifecycle_.Malformed(report.status().message());
+  if (header.sequence != 0)
+    return lifecycle_.Malformed("a report has a sequence, though nothing answers it");
   ++shared_.counters.report_frames;
   if (shared_.client_gets != nullptr) shared_.client_gets->Add(report_limit_.Cut(*report, now));
 }
@@ -256,9 +260,9 @@ void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes fr
 // The client leaves for good: its session will not be resumed.
 void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
-    return Malformed(status.message());
-  shared_.sessions.Forget(*std::exchange(session_, nullptr));
-  Close(CloseReason::kPeer, "disconnect notice");
+    return lifecycle_.Malformed(status.message());
+  session_.Forget();
+  lifecycle_.Close(CloseReason::kPeer, "disconnect notice");
 }
 
 // True if a write is over already: its result is stored, or no longer stored, or the client
@@ -266,7 +270,7 @@ void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
 bool Connection::Settled(uint64_t sequence, absl::Time now) {
   const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
   if (absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it)) {
-    Malformed("sequence is that of a write that is under way");
+    lifecycle_.Malformed("sequence is that of a write that is under way");
     return true;
   }
   switch (session_->results.SeenOf(sequence)) {
@@ -274,14 +278,15 @@ bool Connection::Settled(uint64_t sequence, absl::Time now) {
       return false;
     case ResultWindow::Seen::kAnswered:
       ++shared_.counters.writes_repeated;
-      Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
+      replies_.Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
       return true;
     case ResultWindow::Seen::kForgotten:
       ++shared_.counters.writes_forgotten;
-      Reply(sequence,
-            AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
-                     rdma::WireReason::kForgotten),
-            now);
+      replies_.Reply(
+          sequence,
+          AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
+                   rdma::WireReason::kForgotten),
+          now);
       return true;
   }
   return false;
@@ -289,17 +294,12 @@ bool Connection::Settled(uint64_t sequence, absl::Time now) {
 
 // True if the server is about to end and starts no new work.
 bool Connection::Refused(uint64_t sequence, absl::Time now) {
-  if (state_ == State::kEstablished) return false;
-  Reply(sequence,
-        AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
-                 rdma::WireReason::kShuttingDown),
-        now);
+  if (lifecycle_.state() == State::kEstablished) return false;
+  replies_.Reply(sequence,
+                 AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
+                          rdma::WireReason::kShuttingDown),
+                 now);
   return true;
-}
-
-void Connection::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
-  session_->results.Remember(sequence, ResultOf(answer));
-  Reply(sequence, answer, now);
 }
 
 }  // namespace osprey::server

@@ -47,7 +47,7 @@ void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, a
   const absl::string_view key = BatchedBy(frame);
   if (key.empty()) {
     shared_.execute_batched(now);
-    if (state_ == State::kClosing) return;
+    if (lifecycle_.closing()) return;
     // The batched requests may have cost more than expected.
     return TurnIsOver() ? Keep(frame) : Execute(header, frame, now);
   }
@@ -64,28 +64,28 @@ uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl
   assert(batched_ > 0);
   --batched_;
   batched_cost_ -= CostOf(request.header, request.frame);
-  if (state_ == State::kClosing) return kRequestCost;
+  if (lifecycle_.closing()) return kRequestCost;
   const uint64_t before = spent_;
-  locked_ = true;
+  lifecycle_.set_locked(true);
   known_hash_ = &request.hash;
-  const bool was_in_batch = std::exchange(in_batch_, true);
+  const bool was_gathering = replies_.set_gathering(true);
   // The connection's other requests may have proved expensive.
   if (!backlog_.empty() || spent_ >= shared_.turn_cost_max) {
     Keep(request.frame);
   } else {
     Execute(request.header, request.frame, now);
   }
-  in_batch_ = was_in_batch;
+  replies_.set_gathering(was_gathering);
   known_hash_ = nullptr;
-  locked_ = false;
+  lifecycle_.set_locked(false);
   return std::max(spent_ - before, kRequestCost);
 }
 
 void Connection::EndBatched(absl::Time now) {
   assert(batched_ == 0 && batched_cost_ == 0);
-  FinishClosing();
-  if (state_ == State::kClosing) return;
-  if (!in_batch_) FlushReplies(now);
+  lifecycle_.FinishClosing();
+  if (lifecycle_.closing()) return;
+  if (!replies_.gathering()) replies_.Flush(now);
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
@@ -107,10 +107,10 @@ void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
 
 // Copies the frame, which the transport keeps only until the next turn.
 void Connection::Keep(rdma::FrameBytes frame) {
-  if (state_ == State::kClosing) return;
+  if (lifecycle_.closing()) return;
   // A client that respects requests_max never has more unanswered; hints come on top.
   if (backlog_.size() >= kBacklogMax)
-    return Malformed("more requests unanswered than requests_max");
+    return lifecycle_.Malformed("more requests unanswered than requests_max");
   ++shared_.counters.requests_deferred;
   backlog_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
@@ -119,22 +119,22 @@ void Connection::Work(absl::Time now) {
   assert(busy());
   EnterTurn();
   if (awaits_room_) AdvanceRendezvous(now);
-  if (!appends_.empty() && state_ != State::kClosing) StepAppend(now);
+  if (!appends_.empty() && !lifecycle_.closing()) StepAppend(now);
   spent_ += shared_.tables.TakeEffort();
   WorkOffBacklog(now);
 }
 
 void Connection::WorkOffBacklog(absl::Time now) {
   if (backlog_.empty()) return;
-  in_batch_ = true;
+  replies_.set_gathering(true);
   while (!backlog_.empty() && spent_ < shared_.turn_cost_max) {
     const std::string frame = std::move(backlog_.front());
     backlog_.pop_front();
     const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
     Execute(rdma::ParseHeader(bytes).value(), bytes, now);
   }
-  in_batch_ = false;
-  FlushReplies(now);
+  replies_.set_gathering(false);
+  replies_.Flush(now);
   LeaveWhenAnswered(now);
 }
 

@@ -1,0 +1,31 @@
+#include "server/engine/lifecycle.h"
+
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::server {
+
+void Lifecycle::Close(CloseReason reason, absl::string_view detail) {
+  if (closing()) return;
+  state_ = State::kClosing;
+  ++shared_.counters.connections_closed[static_cast<size_t>(reason)];
+  if (reason != CloseReason::kPeer && reason != CloseReason::kStopping) {
+    end_ = absl::StrCat("closed (", NameOf(reason), "): ", detail);
+  }
+  unfinished_ = true;
+  FinishClosing();
+}
+
+// Work too long for the lock of a partition.
+void Lifecycle::FinishClosing() {
+  if (locked_ || !std::exchange(unfinished_, false)) return;
+  if (!end_.empty()) Log(std::exchange(end_, ""));
+  release_();
+}
+
+void Lifecycle::Log(absl::string_view what) const {
+  if (shared_.log) shared_.log(absl::StrCat("client ", peer_, " ", what));
+}
+
+}  // namespace osprey::server

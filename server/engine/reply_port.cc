@@ -1,0 +1,85 @@
+#include "server/engine/reply_port.h"
+
+#include <algorithm>
+
+namespace osprey::server {
+
+// Now, and not when the turn began: an answered request had arrived by then, and the client derives
+// the server's time from that.
+uint64_t ReplyPort::ServerTimeNs() const {
+  return static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+}
+
+void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
+  if (lifecycle_.closing()) return;
+  ++shared_.counters.answers[answer.body.status];
+  rdma::FrameBytes data = answer.data();
+  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
+  data = data.first(std::min(data.size(), reply_data_max()));
+  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
+                                         data.size());
+  message.body.data_length = static_cast<uint32_t>(data.size());
+  message.body.server_time = ServerTimeNs();
+  if (data.empty()) return SendOrQueue({message.bytes()}, now);
+  SendOrQueue({message.bytes(), data}, now);
+}
+
+void ReplyPort::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
+  session_->results.Remember(sequence, ResultOf(answer));
+  Reply(sequence, answer, now);
+}
+
+void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
+  if (lifecycle_.closing()) return;
+  if (queue_.empty() && !gathering_ && transport_.SendRoom(id_) > 0) {
+    const absl::Status status = Send(pieces);
+    // UNAVAILABLE: it has just ended, and kDisconnected will follow. Otherwise the device has no
+    // room for the reply, and the client would wait for it forever.
+    if (!status.ok() && !absl::IsUnavailable(status))
+      lifecycle_.Close(CloseReason::kFailed, status.message());
+    return;
+  }
+  if (queue_.empty()) blocked_since_ = now;
+  queue_.Append(pieces);
+  // A client that respects requests_max never has more waiting replies than that (and a
+  // DisconnectNotice).
+  if (queue_.frames() > kRequestsMax + 1)
+    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
+}
+
+void ReplyPort::Flush(absl::Time now) {
+  while (!queue_.empty() && transport_.SendRoom(id_) > 0) {
+    const ReplyQueue::Slice slice = queue_.Next(frame_bytes_max_);
+    if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will follow
+    queue_.Drop(slice);
+    blocked_since_ = now;
+  }
+  if (queue_.empty()) {
+    blocked_since_ = absl::InfiniteFuture();
+    return;
+  }
+  if (now >= blocked_since_ + kReplyBlockedMax())
+    lifecycle_.Close(CloseReason::kBlocked, "it does not take its replies");
+}
+
+void ReplyPort::Clear() {
+  queue_.Clear();
+  blocked_since_ = absl::InfiniteFuture();
+}
+
+absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {
+  if (slice.count == 1) return Send({slice.bytes});
+  ++shared_.counters.reply_batches;
+  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
+  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
+  return Send({batch.bytes(), slice.bytes});
+}
+
+absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
+  absl::Status status = transport_.Send(id_, pieces);
+  if (!status.ok()) return status;
+  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
+  return status;
+}
+
+}  // namespace osprey::server

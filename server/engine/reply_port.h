@@ -1,0 +1,89 @@
+// What a connection sends: replies, and the frames of the handshake and of the end.
+//
+//   Reply, AnswerWrite, SendOrQueue ──> a credit, and nothing waits? ──yes──> Transport::Send
+//                                         | no
+//                                         v
+//                                    ReplyQueue ──Flush, as credits come──> Transport::Send
+//
+// Replies wait for credits, and for the end of the Batch that they answer. Thread rule: the
+// engine's thread.
+
+#ifndef OSPREY_SERVER_ENGINE_REPLY_PORT_H_
+#define OSPREY_SERVER_ENGINE_REPLY_PORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "rdma/transport.h"
+#include "rdma/wire/protocol.h"
+#include "server/engine/lifecycle.h"
+#include "server/engine/reply_queue.h"
+#include "server/engine/session_hold.h"
+#include "server/engine/shared.h"
+#include "server/requests/requests.h"
+
+namespace osprey::server {
+
+// The longest that a reply may wait for the client to receive earlier ones. Credits are granted so
+// that it need not wait at all, but may be returned in batches.
+inline constexpr absl::Duration kReplyBlockedMax() { return absl::Seconds(1); }
+
+class ReplyPort {
+ public:
+  ReplyPort(Shared& shared, rdma::Transport& transport, rdma::ConnectionId id, Lifecycle& lifecycle,
+            const SessionHold& session)
+      : shared_(shared), transport_(transport), id_(id), lifecycle_(lifecycle), session_(session) {}
+  ReplyPort(const ReplyPort&) = delete;
+  ReplyPort& operator=(const ReplyPort&) = delete;
+
+  // The longest frame that the client takes. Set before the first frame is sent.
+  void set_frame_bytes_max(uint32_t bytes) { frame_bytes_max_ = bytes; }
+  uint32_t frame_bytes_max() const { return frame_bytes_max_; }
+  // The longest data of a reply.
+  size_t reply_data_max() const {
+    return frame_bytes_max_ - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);
+  }
+  // For a Welcome or a reply.
+  uint64_t ServerTimeNs() const;
+
+  // Answers a request. REQUIRES: the session is held, or the connection is closing.
+  void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
+  // Likewise a write, whose answer the session remembers.
+  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+  // Sends one whole frame. Closes the connection if too many wait.
+  void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
+
+  // More replies are about to follow: they wait for Flush. Returns what was so before.
+  bool set_gathering(bool gathering) { return std::exchange(gathering_, gathering); }
+  bool gathering() const { return gathering_; }
+  // Sends as many as there are credits for. Closes the connection of a client that does not receive
+  // them.
+  void Flush(absl::Time now);
+  void Clear();
+
+  bool empty() const { return queue_.empty(); }
+  // When Flush is due, even if no credit comes.
+  absl::Time deadline() const { return blocked_since_ + kReplyBlockedMax(); }
+
+ private:
+  absl::Status SendSlice(const ReplyQueue::Slice& slice);
+  absl::Status Send(absl::Span<const rdma::Bytes> pieces);
+
+  Shared& shared_;
+  rdma::Transport& transport_;
+  const rdma::ConnectionId id_;
+  Lifecycle& lifecycle_;
+  const SessionHold& session_;
+  uint32_t frame_bytes_max_ = 0;
+  bool gathering_ = false;
+  ReplyQueue queue_;
+  absl::Time blocked_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_REPLY_PORT_H_
