@@ -31,9 +31,11 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       lifecycle_(shared, std::move(peer), [this] { Release(); }),
       session_(shared.sessions, *this),
       replies_(shared, port_.transport, id, lifecycle_, session_),
+      liveness_(shared, port_, id, lifecycle_, now),
+      turn_(shared),
+      writes_(shared, port_, id, lifecycle_, replies_, turn_),
       hello_deadline_(now + kHelloTimeout()),
-      report_limit_(now),
-      heard_(now) {}
+      report_limit_(now) {}
 
 void Connection::Handle(const Input& input, absl::Time now) {
   switch (lifecycle_.state()) {
@@ -141,15 +143,15 @@ void Connection::InAwaitingFence(const Input& input, absl::Time now) {
 void Connection::InEstablished(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
-      heard_ = now;
+      liveness_.InputCame(now);
       return TakeFrame(input.frame, now);
     case Input::Kind::kStop:
       lifecycle_.Enter(State::kDraining);
       return LeaveWhenAnswered(now);
     case Input::Kind::kTime:
       replies_.Flush(now);
-      if (now >= room_retry_at_) AdvanceRendezvous(now);
-      return CheckLiveness(now);
+      if (now >= writes_.room_retry_at()) AdvanceWrites(now);
+      return liveness_.Check(now);
     case Input::Kind::kConnected:
     case Input::Kind::kFenced:
       assert(false);
@@ -160,12 +162,12 @@ void Connection::InEstablished(const Input& input, absl::Time now) {
 void Connection::InDraining(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
-      heard_ = now;
+      liveness_.InputCame(now);
       return TakeFrame(input.frame, now);
     case Input::Kind::kTime:
       replies_.Flush(now);
-      if (now >= room_retry_at_) AdvanceRendezvous(now);
-      CheckLiveness(now);
+      if (now >= writes_.room_retry_at()) AdvanceWrites(now);
+      liveness_.Check(now);
       return LeaveWhenAnswered(now);
     case Input::Kind::kStop:
       return;
@@ -195,8 +197,8 @@ void Connection::InLeaving(const Input& input, absl::Time now) {
 }
 
 void Connection::LeaveWhenAnswered(absl::Time now) {
-  if (lifecycle_.state() != State::kDraining || UnderWay() > 0 || !replies_.empty() ||
-      !backlog_.empty())
+  if (lifecycle_.state() != State::kDraining || !writes_.empty() || !replies_.empty() ||
+      turn_.waiting())
     return;
   lifecycle_.Enter(State::kLeaving);
   leaving_since_ = now;
@@ -208,33 +210,44 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   lifecycle_.Close(reason, detail);
 }
 
-// appends_ stay until the end, since returning their space takes a lock.
 void Connection::Release() {
   replies_.Clear();
-  backlog_.clear();
-  awaits_room_ = false;
-  room_retry_at_ = absl::InfiniteFuture();
+  turn_.DropWaiting();
+  writes_.Stop();
   session_.Waive();
   port_.transport.Disconnect(id_);
+}
+
+void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now) {
+  if (cookie == LivenessProbe::kCookie) {
+    // A rendezvous may have waited for this place.
+    if (liveness_.OnReadDone(status, now)) AdvanceWrites(now);
+    return;
+  }
+  if (!writes_.OnReadDone(cookie, status)) return;
+  liveness_.InputCame(now);
+  // While closing, no request is executed. The client will repeat the write, or never learn its
+  // result.
+  if (!lifecycle_.closing()) AdvanceWrites(now);
+}
+
+void Connection::AdvanceWrites(absl::Time now) {
+  writes_.Advance(now);
+  LeaveWhenAnswered(now);
 }
 
 Connection* Connection::HandleDisconnected(const absl::Status& status, absl::Time now) {
   const bool broke_rules = rdma::ReasonOf(status) == rdma::Reason::kBrokeRules;
   lifecycle_.Close(broke_rules ? CloseReason::kMalformed : CloseReason::kPeer, status.message());
   // Every READ has ended, so the reserved space can be returned.
-  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
-    assert(!rendezvous->reading());
-    ++shared_.counters.rendezvous_aborted;
-  }
-  rendezvous_.clear();
-  appends_.clear();
+  writes_.End();
   Connection* const claimant = session_.Release(now);
   if (claimant != nullptr) claimant->Handle({Input::Kind::kFenced, {}}, now);
   return claimant;
 }
 
 void Connection::Abandon() {
-  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->Abandon();
+  writes_.Abandon();
   session_.Abandon();
 }
 
@@ -246,18 +259,101 @@ absl::Time Connection::deadline() const {
     case State::kAwaitingFence:
       return hello_deadline_;
     case State::kEstablished:
-    case State::kDraining: {
-      const absl::Time silence = heard_ + kSilenceMax();
-      const absl::Time alive =
-          liveness_reading_ ? std::max(liveness_since_, silence) + kLivenessTimeout() : silence;
-      return std::min({alive, replies_.deadline(), room_retry_at_});
-    }
+    case State::kDraining:
+      return std::min({liveness_.deadline(), replies_.deadline(), writes_.room_retry_at()});
     case State::kLeaving:
       return leaving_since_ + kDisconnectNoticeGrace();
     case State::kClosing:
       return absl::InfiniteFuture();
   }
   return absl::InfiniteFuture();
+}
+
+// --- Turns --------------------------------------------------------------------------------------
+
+// Executes the frame together with others if possible, else now.
+void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  if (turn_.IsOver()) return Defer(frame, now);
+  const absl::string_view key = BatchedBy(frame);
+  if (key.empty()) {
+    shared_.execute_batched(now);
+    if (lifecycle_.closing()) return;
+    // The batched requests may have cost more than expected.
+    return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
+  }
+  if (turn_.AddBatched(TurnBudget::CostOf(header, frame)) == 0)
+    shared_.partition_batch.AddConnection(*this);
+  const index::KeyHash hash = shared_.tables.HashOf(key);
+  const uint32_t partition = shared_.tables.PartitionOf(hash);
+  shared_.tables.Prefetch(partition, hash);
+  shared_.partition_batch.Add({this, header, frame, hash, PartitionBatch::kNone}, partition);
+  if (shared_.partition_batch.full()) shared_.execute_batched(now);
+}
+
+uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl::Time now) {
+  turn_.RemoveBatched(TurnBudget::CostOf(request.header, request.frame));
+  if (lifecycle_.closing()) return TurnBudget::kRequestCost;
+  const uint64_t before = turn_.spent();
+  lifecycle_.set_locked(true);
+  known_hash_ = &request.hash;
+  const bool was_gathering = replies_.set_gathering(true);
+  // The connection's other requests may have proved expensive.
+  if (turn_.waiting() || turn_.used_up()) {
+    Keep(request.frame);
+  } else {
+    Execute(request.header, request.frame, now);
+  }
+  replies_.set_gathering(was_gathering);
+  known_hash_ = nullptr;
+  lifecycle_.set_locked(false);
+  return std::max(turn_.spent() - before, TurnBudget::kRequestCost);
+}
+
+void Connection::EndBatched(absl::Time now) {
+  assert(!batched());
+  lifecycle_.FinishClosing();
+  if (lifecycle_.closing()) return;
+  if (!replies_.gathering()) replies_.Flush(now);
+}
+
+void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  const uint64_t cost = TurnBudget::CostOf(header, frame);
+  TakeRequest(header, frame, now);
+  turn_.ChargeRequest(cost);
+}
+
+// Puts the frame off to a turn of its own. Batched requests are executed first: some of them may
+// have to wait as well, and precede it.
+void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
+  if (batched()) shared_.execute_batched(now);
+  Keep(frame);
+}
+
+// Copies the frame, which the transport keeps only until the next turn.
+void Connection::Keep(rdma::FrameBytes frame) {
+  if (lifecycle_.closing()) return;
+  if (!turn_.Keep(frame)) lifecycle_.Malformed("more requests unanswered than requests_max");
+}
+
+void Connection::Work(absl::Time now) {
+  assert(busy());
+  turn_.Enter();
+  writes_.Work(now);
+  LeaveWhenAnswered(now);
+  WorkOffBacklog(now);
+}
+
+void Connection::WorkOffBacklog(absl::Time now) {
+  if (!turn_.waiting()) return;
+  replies_.set_gathering(true);
+  while (turn_.waiting() && !turn_.used_up()) {
+    const std::string frame = turn_.TakeWaiting();
+    const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
+    Execute(rdma::ParseHeader(bytes).value(), bytes, now);
+  }
+  replies_.set_gathering(false);
+  replies_.Flush(now);
+  LeaveWhenAnswered(now);
 }
 
 }  // namespace osprey::server

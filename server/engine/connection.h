@@ -45,13 +45,14 @@
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/engine/lifecycle.h"
+#include "server/engine/liveness_probe.h"
+#include "server/engine/long_writes.h"
 #include "server/engine/partition_batch.h"
 #include "server/engine/reply_port.h"
 #include "server/engine/session_hold.h"
 #include "server/engine/shared.h"
 #include "server/engine/timer_queue.h"
-#include "server/requests/long_append.h"
-#include "server/requests/rendezvous.h"
+#include "server/engine/turn_budget.h"
 #include "server/requests/requests.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -65,26 +66,12 @@ namespace osprey::server {
 // trips, and once, when it resumes, the end of its old connection. A silent or unauthenticated
 // client occupies a place no longer than this.
 inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
-// After this long without input from a peer, the server READs its liveness word.
-inline constexpr absl::Duration kSilenceMax() { return absl::Seconds(1); }
-// The connection is closed if that READ takes longer. A retransmission or two fit in, and a dead
-// host is detected within 4 s.
-inline constexpr absl::Duration kLivenessTimeout() { return absl::Seconds(3); }
 // A client with a key lets the server READ its liveness word only after the Welcome, which has the
 // proof. Such a client abandons a connection attempt after 3 s; until then the server sends no
 // liveness READ.
 inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
 // From DisconnectNotice to Disconnect: requests that were in flight are refused as not applied.
 inline constexpr absl::Duration kDisconnectNoticeGrace() { return absl::Milliseconds(100); }
-
-// Space reserved for values of one connection while they are READ. A longer value is READ alone. So
-// clients that are slow, or give false lengths, hold little of the region.
-inline constexpr uint64_t kReservedBytesMax = 8 << 20;
-
-// Frames that may wait for a turn.
-inline constexpr size_t kBacklogMax = 2 * kRequestsMax;
-
-inline constexpr uint64_t kLivenessBytes = 8;
 
 class Connection {
  public:
@@ -118,15 +105,13 @@ class Connection {
   bool blocked() const { return !replies_.empty(); }
   // True if Work, a bounded step, is due in each turn. Either requests wait for a turn of their own
   // (not for the client), or a long write is in progress: it may wait for space to be freed.
-  bool busy() const {
-    return !lifecycle_.closing() && (!appends_.empty() || awaits_room_ || !backlog_.empty());
-  }
+  bool busy() const { return !lifecycle_.closing() && (writes_.busy() || turn_.waiting()); }
   void Work(absl::Time now);
 
   // Executes one of its batched requests, whose table is held (TableAccess::Hold): its reply waits
   // until EndBatched. Returns its cost (kCostPerHold).
   uint64_t ExecuteBatched(const PartitionBatch::Request& request, absl::Time now);
-  bool batched() const { return batched_ > 0; }
+  bool batched() const { return turn_.batched() > 0; }
   // Its batched requests have all been executed.
   void EndBatched(absl::Time now);
   State state() const { return lifecycle_.state(); }
@@ -167,31 +152,18 @@ class Connection {
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeDisconnectNotice(rdma::FrameBytes frame);
-  void StepAppend(absl::Time now);
 
-  // connection_turns.cc
-  void EnterTurn();
-  bool TurnIsOver();
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Defer(rdma::FrameBytes frame, absl::Time now);
   void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);
 
-  size_t UnderWay() const { return rendezvous_.size() + appends_.size(); }
   bool Settled(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
 
-  // connection_rendezvous.cc
-  void BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
-  void AdvanceRendezvous(absl::Time now);
-  void StepRendezvous(absl::Time now);
-  Answer FinishRendezvous(Rendezvous& rendezvous, absl::Time now);
-  bool PostReads(Rendezvous& rendezvous);
-  void LivenessReadDone(const absl::Status& status, absl::Time now);
-
   void Release();
-  void CheckLiveness(absl::Time now);  // connection_rendezvous.cc
+  void AdvanceWrites(absl::Time now);
   void LeaveWhenAnswered(absl::Time now);
 
   Shared& shared_;
@@ -203,6 +175,9 @@ class Connection {
   Lifecycle lifecycle_;
   SessionHold session_;
   ReplyPort replies_;
+  LivenessProbe liveness_;
+  TurnBudget turn_;
+  LongWrites writes_;
 
   absl::Time hello_deadline_;
   ReportLimit report_limit_;
@@ -212,27 +187,9 @@ class Connection {
     rdma::Nonces nonces;
   };
   std::unique_ptr<Exchange> exchange_;
-  absl::Time heard_;  // when the last input came
   absl::Time leaving_since_ = absl::InfiniteFuture();
 
-  rdma::WireMemory liveness_;
-  bool liveness_reading_ = false;
-  absl::Time liveness_since_ = absl::InfinitePast();
-
-  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // the oldest first
-  std::deque<std::unique_ptr<LongAppend>> appends_;      // the first one is in progress
-  uint64_t rendezvous_numbers_ = 0;                      // the last one assigned
-  // The next rendezvous waits for space for its value. It is tried again in the next turn, or at
-  // room_retry_at_.
-  bool awaits_room_ = false;
-  absl::Time room_retry_at_ = absl::InfiniteFuture();
-  uint64_t turn_ = 0;                // for which spent_ counts
-  uint64_t spent_ = 0;               // of Shared::turn_cost_max
-  uint64_t greedy_turn_ = 0;         // the last in which it sent much
-  size_t batched_ = 0;               // requests in shared_.batch
-  uint64_t batched_cost_ = 0;        // of these
-  std::deque<std::string> backlog_;  // requests that wait for the next turn, each a whole frame
-  const index::KeyHash* known_hash_ = nullptr;  // of that request's key
+  const index::KeyHash* known_hash_ = nullptr;  // of the key of a batched request
 };
 
 }  // namespace osprey::server

@@ -72,8 +72,8 @@ void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl:
 }
 
 void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
-  liveness_ = hello.liveness;
-  const absl::Status attached = port_.transport.Attach(id_, RemoteOf(liveness_));
+  liveness_.set_word(hello.liveness);
+  const absl::Status attached = port_.transport.Attach(id_, RemoteOf(hello.liveness));
   if (!attached.ok())
     return lifecycle_.Malformed(absl::StrCat("its liveness word: ", attached.message()));
 
@@ -97,7 +97,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
   const absl::StatusOr<rdma::RemoteMemory> region = port_.transport.Expose(id_, port_.region);
   if (!region.ok()) return lifecycle_.Close(CloseReason::kFailed, region.status().message());
   rdma::WelcomeBody body;
-  heard_ = now;
+  liveness_.InputCame(now);
   body.incarnation = shared_.incarnation;
   body.region = {region->address, region->length, region->key, 0};
   body.requests_max = kRequestsMax;
@@ -114,7 +114,7 @@ void Connection::Welcome(bool resumed, absl::Time now) {
         rdma::ServerProof(*shared_.key, exchange_->nonces, session_->id, rdma::BodyBytes(body));
     std::memcpy(body.proof, proof.data(), proof.size());
     exchange_.reset();
-    heard_ = now + kWelcomeTakenMax();
+    liveness_.InputCame(now + kWelcomeTakenMax());
   }
   const rdma::Message<rdma::WelcomeBody> welcome(rdma::Opcode::kWelcome, session_->id, 0, body, 0);
   lifecycle_.Enter(State::kEstablished);

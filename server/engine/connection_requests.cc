@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
@@ -91,7 +90,7 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.puts;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  if (request->body.rendezvous == 1) return BeginRendezvous(*request, header.sequence, now);
+  if (request->body.rendezvous == 1) return writes_.Put(*request, header.sequence, now);
   const bool unconditional = request->body.condition == 0;
   if (unconditional && index::IsMutant(index::Mutant::kAckBeforePublish)) {
     replies_.AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
@@ -139,20 +138,7 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
   const absl::optional<Answer> answer =
       ExecuteAppend(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
   if (answer.has_value()) return replies_.AnswerWrite(header.sequence, *answer, now);
-  if (UnderWay() >= kRequestsMax)
-    return lifecycle_.Malformed("more requests under way than requests_max");
-  ++shared_.counters.long_appends;
-  appends_.push_back(std::make_unique<LongAppend>(*request, header.sequence));
-}
-
-void Connection::StepAppend(absl::Time now) {
-  const absl::optional<Answer> answer =
-      appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
-  if (!answer.has_value()) return;
-  const uint64_t sequence = appends_.front()->sequence();
-  appends_.pop_front();
-  replies_.AnswerWrite(sequence, *answer, now);
-  LeaveWhenAnswered(now);
+  writes_.Append(*request, header.sequence);
 }
 
 // A part of a flush is a write like others: a repeated request returns the same number of keys.
@@ -268,8 +254,7 @@ void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
 // True if a write is over already: its result is stored, or no longer stored, or the client
 // violates the rules.
 bool Connection::Settled(uint64_t sequence, absl::Time now) {
-  const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
-  if (absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it)) {
+  if (writes_.Contains(sequence)) {
     lifecycle_.Malformed("sequence is that of a write that is under way");
     return true;
   }

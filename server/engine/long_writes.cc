@@ -1,20 +1,15 @@
-// The READs that a connection posts: of values that clients PUT by rendezvous, and of their
-// liveness words.
+#include "server/engine/long_writes.h"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/engine/connection.h"
 
 namespace osprey::server {
 
-// --- Values --------------------------------------------------------------------------------------
-
-void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t sequence,
-                                 absl::Time now) {
-  if (UnderWay() >= kRequestsMax)
+void LongWrites::Put(const rdma::PutRequest& request, uint64_t sequence, absl::Time now) {
+  if (size() >= kRequestsMax)
     return lifecycle_.Malformed("more requests under way than requests_max");
   if (request.body.value_length > shared_.value_bytes_max) {
     return replies_.AnswerWrite(
@@ -32,34 +27,40 @@ void Connection::BeginRendezvous(const rdma::PutRequest& request, uint64_t seque
   ++shared_.counters.rendezvous;
   rendezvous_.push_back(
       std::make_unique<Rendezvous>(shared_.tables, request, sequence, ++rendezvous_numbers_));
-  AdvanceRendezvous(now);
+  Advance(now);
+}
+
+void LongWrites::Append(const rdma::AppendRequest& request, uint64_t sequence) {
+  if (size() >= kRequestsMax)
+    return lifecycle_.Malformed("more requests under way than requests_max");
+  ++shared_.counters.long_appends;
+  appends_.push_back(std::make_unique<LongAppend>(request, sequence));
 }
 
 // Advances the oldest first. It finishes those that have landed, reserves space for those next in
 // line, and posts the READs for which there is room. One that waits for space blocks the requests
 // queued behind it.
-void Connection::AdvanceRendezvous(absl::Time now) {
-  EnterTurn();
+void LongWrites::Advance(absl::Time now) {
+  turn_.Enter();
   StepRendezvous(now);
-  spent_ += shared_.tables.TakeEffort();  // or the next request of any client would be charged with
-                                          // it
+  turn_.ChargeEffort();
 }
 
-void Connection::StepRendezvous(absl::Time now) {
+void LongWrites::StepRendezvous(absl::Time now) {
   uint64_t reserved_bytes = 0;
   awaits_room_ = false;
   room_retry_at_ = absl::InfiniteFuture();
   for (size_t i = 0; i < rendezvous_.size() && !lifecycle_.closing();) {
     Rendezvous& rendezvous = *rendezvous_[i];
     // Making space may be expensive. It continues in a turn of its own.
-    spent_ += shared_.tables.TakeEffort();
-    if (spent_ >= shared_.turn_cost_max) {
+    turn_.ChargeEffort();
+    if (turn_.used_up()) {
       awaits_room_ = true;
       return;
     }
     absl::optional<Answer> answer;
     if (rendezvous.landed()) {
-      answer = FinishRendezvous(rendezvous, now);
+      answer = Finish(rendezvous, now);
     } else if (!rendezvous.reserved()) {
       // A single value may have any length.
       const bool fits = rendezvous.value_length() <= kReservedBytesMax &&
@@ -85,10 +86,9 @@ void Connection::StepRendezvous(absl::Time now) {
     if (!PostReads(rendezvous)) return;
     ++i;
   }
-  LeaveWhenAnswered(now);
 }
 
-Answer Connection::FinishRendezvous(Rendezvous& rendezvous, absl::Time now) {
+Answer LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
   Answer answer = rendezvous.Finish(now);
   if (answer.code() == absl::StatusCode::kOk) {
     shared_.counters.rendezvous_bytes += rendezvous.value_length();
@@ -99,7 +99,7 @@ Answer Connection::FinishRendezvous(Rendezvous& rendezvous, absl::Time now) {
 }
 
 // False if the connection ends.
-bool Connection::PostReads(Rendezvous& rendezvous) {
+bool LongWrites::PostReads(Rendezvous& rendezvous) {
   // The last place is reserved for the liveness READ, unless it is the only one.
   const size_t room = port_.transport.ReadRoom(id_);
   if (room == 0) return true;
@@ -113,55 +113,54 @@ bool Connection::PostReads(Rendezvous& rendezvous) {
   return false;
 }
 
-void Connection::HandleReadsDone(uint64_t cookie, const absl::Status& status, absl::Time now) {
-  if (cookie == 0) return LivenessReadDone(status, now);
+bool LongWrites::OnReadDone(uint64_t cookie, const absl::Status& status) {
   const uint64_t number = Rendezvous::NumberOf(cookie);
   auto it = std::find_if(rendezvous_.begin(), rendezvous_.end(),
                          [&](const auto& rendezvous) { return rendezvous->number() == number; });
   assert(it != rendezvous_.end());
-  if (!status.ok()) {
-    (*it)->OnPieceFailed();
-    // A failed READ breaks the queue pair, so a client that names wrong memory harms only itself.
-    // The span is returned when all its READs have ended, with kDisconnected.
-    return lifecycle_.Close(CloseReason::kPeer,
-                            absl::StrCat("READ of a value failed: ", status.message()));
+  if (status.ok()) {
+    (*it)->OnPieceLanded(cookie);
+    return true;
   }
-  heard_ = now;
-  (*it)->OnPieceLanded(cookie);
-  // While closing, no request is executed. The client will repeat the write, or never learn its
-  // result.
-  if (!lifecycle_.closing()) AdvanceRendezvous(now);
+  (*it)->OnPieceFailed();
+  // A failed READ breaks the queue pair, so a client that names wrong memory harms only itself.
+  // The span is returned when all its READs have ended, with kDisconnected.
+  lifecycle_.Close(CloseReason::kPeer, absl::StrCat("READ of a value failed: ", status.message()));
+  return false;
 }
 
-// --- Liveness ------------------------------------------------------------------------------------
-
-void Connection::LivenessReadDone(const absl::Status& status, absl::Time now) {
-  liveness_reading_ = false;
-  if (!status.ok())
-    return lifecycle_.Close(CloseReason::kSilent,
-                            absl::StrCat("liveness READ failed: ", status.message()));
-  heard_ = now;
-  AdvanceRendezvous(now);  // one may have waited for this place
+void LongWrites::Work(absl::Time now) {
+  if (awaits_room_) Advance(now);
+  if (!appends_.empty() && !lifecycle_.closing()) StepAppend(now);
+  turn_.ChargeEffort();
 }
 
-// Checks whether a silent peer lives, by a READ that does not wake its process.
-void Connection::CheckLiveness(absl::Time now) {
-  if (lifecycle_.closing() || now < heard_ + kSilenceMax()) return;
-  // Without room, READs of a rendezvous are in flight, which serve as well.
-  if (!liveness_reading_ && port_.transport.ReadRoom(id_) > 0) {
-    rdma::ReadRequest read;
-    read.remote_address = liveness_.address;
-    read.remote_key = liveness_.key;
-    read.segments[0] = {port_.scratch.data(), kLivenessBytes, &port_.scratch};
-    if (!port_.transport.PostReads(id_, {&read, 1}, /*cookie=*/0).ok())
-      return;  // kDisconnected is on its way
-    ++shared_.counters.liveness_reads;
-    liveness_reading_ = true;
-    liveness_since_ = now;
+void LongWrites::StepAppend(absl::Time now) {
+  const absl::optional<Answer> answer =
+      appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
+  if (!answer.has_value()) return;
+  const uint64_t sequence = appends_.front()->sequence();
+  appends_.pop_front();
+  replies_.AnswerWrite(sequence, *answer, now);
+}
+
+// appends_ stay until the end, since returning their space takes a lock.
+void LongWrites::Stop() {
+  awaits_room_ = false;
+  room_retry_at_ = absl::InfiniteFuture();
+}
+
+void LongWrites::End() {
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) {
+    assert(!rendezvous->reading());
+    ++shared_.counters.rendezvous_aborted;
   }
-  if (now >= std::max(liveness_since_, heard_ + kSilenceMax()) + kLivenessTimeout()) {
-    lifecycle_.Close(CloseReason::kSilent, "its liveness word could not be read in time");
-  }
+  rendezvous_.clear();
+  appends_.clear();
+}
+
+void LongWrites::Abandon() {
+  for (const std::unique_ptr<Rendezvous>& rendezvous : rendezvous_) rendezvous->Abandon();
 }
 
 }  // namespace osprey::server
