@@ -4,24 +4,9 @@
 #include <cassert>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
 
 namespace osprey::server {
-namespace {
-
-// The least frame length of a connection: the one that clients require themselves, for the longest
-// key.
-constexpr size_t kFrameBytesLeast =
-    sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
-static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
-              "an answer to each, and the DisconnectNotice");
-static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::WelcomeBody));
-static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::ChallengeBody));
-static_assert(kFrameBytesLeast > sizeof(rdma::FrameHeader) + sizeof(rdma::ReplyBody));
-
-}  // namespace
-
 Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
                        Admission::Ticket ticket, absl::Time now)
     : shared_(shared),
@@ -32,21 +17,18 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       session_(shared.sessions, *this),
       replies_(shared, port_.transport, id, lifecycle_, session_),
       liveness_(shared, port_, id, lifecycle_, now),
+      handshake_(shared, port_, id, ticket_, lifecycle_, session_, replies_, liveness_, now),
       turn_(shared),
       writes_(shared, port_, id, lifecycle_, replies_, turn_),
-      hello_deadline_(now + kHelloTimeout()),
       report_limit_(now) {}
 
 void Connection::Handle(const Input& input, absl::Time now) {
   switch (lifecycle_.state()) {
     case State::kAccepting:
-      return InAccepting(input, now);
     case State::kAwaitingHello:
-      return InAwaitingHello(input, now);
     case State::kAwaitingResponse:
-      return InAwaitingResponse(input, now);
     case State::kAwaitingFence:
-      return InAwaitingFence(input, now);
+      return handshake_.Handle(input, now);
     case State::kEstablished:
       return InEstablished(input, now);
     case State::kDraining:
@@ -55,88 +37,6 @@ void Connection::Handle(const Input& input, absl::Time now) {
       return InLeaving(input, now);
     case State::kClosing:
       return;  // it does nothing more; kDisconnected is on its way
-  }
-}
-
-void Connection::InAccepting(const Input& input, absl::Time now) {
-  switch (input.kind) {
-    case Input::Kind::kConnected:
-      replies_.set_frame_bytes_max(port_.transport.limits(id_).frame_bytes_max);
-      // The client gives this length itself, and no reply may be longer.
-      if (replies_.frame_bytes_max() < kFrameBytesLeast) {
-        return lifecycle_.Malformed(absl::StrCat("it takes frames of ", replies_.frame_bytes_max(),
-                                                 " bytes at most; ", kFrameBytesLeast,
-                                                 " are the least"));
-      }
-      lifecycle_.Enter(State::kAwaitingHello);
-      return;
-    case Input::Kind::kStop:
-      return lifecycle_.Close(CloseReason::kStopping, "the server ends");
-    case Input::Kind::kTime:
-      if (now >= hello_deadline_)
-        lifecycle_.Close(CloseReason::kHelloTimeout, "it did not connect in time");
-      return;
-    case Input::Kind::kFrame:
-    case Input::Kind::kFenced:
-      assert(false);  // kConnected comes before any frame
-      return;
-  }
-}
-
-void Connection::InAwaitingHello(const Input& input, absl::Time now) {
-  switch (input.kind) {
-    case Input::Kind::kFrame:
-      // It may end the connection of its session, which may have sent requests before.
-      shared_.execute_batched(now);
-      return TakeHello(input.frame, now);
-    case Input::Kind::kStop:
-      return lifecycle_.Close(CloseReason::kStopping, "the server ends");
-    case Input::Kind::kTime:
-      if (now >= hello_deadline_)
-        lifecycle_.Close(CloseReason::kHelloTimeout, "no Hello came in time");
-      return;
-    case Input::Kind::kConnected:
-    case Input::Kind::kFenced:
-      assert(false);
-      return;
-  }
-}
-
-void Connection::InAwaitingResponse(const Input& input, absl::Time now) {
-  switch (input.kind) {
-    case Input::Kind::kFrame:
-      shared_.execute_batched(now);  // likewise
-      return TakeResponse(input.frame, now);
-    case Input::Kind::kStop:
-      return lifecycle_.Close(CloseReason::kStopping, "the server ends");
-    case Input::Kind::kTime:
-      if (now >= hello_deadline_)
-        lifecycle_.Close(CloseReason::kHelloTimeout, "no response to the challenge came in time");
-      return;
-    case Input::Kind::kConnected:
-    case Input::Kind::kFenced:
-      assert(false);
-      return;
-  }
-}
-
-void Connection::InAwaitingFence(const Input& input, absl::Time now) {
-  switch (input.kind) {
-    case Input::Kind::kFenced:
-      session_.TakeOver();
-      return Welcome(/*resumed=*/true, now);
-    case Input::Kind::kFrame:
-      return lifecycle_.Malformed("a frame came between Hello and Welcome");
-    case Input::Kind::kStop:
-      return lifecycle_.Close(CloseReason::kStopping, "the server ends");
-    case Input::Kind::kTime:
-      if (now >= hello_deadline_)
-        lifecycle_.Close(CloseReason::kHelloTimeout,
-                         "the session's old connection did not end in time");
-      return;
-    case Input::Kind::kConnected:
-      assert(false);
-      return;
   }
 }
 
@@ -257,7 +157,7 @@ absl::Time Connection::deadline() const {
     case State::kAwaitingHello:
     case State::kAwaitingResponse:
     case State::kAwaitingFence:
-      return hello_deadline_;
+      return handshake_.deadline();
     case State::kEstablished:
     case State::kDraining:
       return std::min({liveness_.deadline(), replies_.deadline(), writes_.room_retry_at()});

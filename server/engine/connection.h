@@ -41,9 +41,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
+#include "server/engine/handshake.h"
 #include "server/engine/lifecycle.h"
 #include "server/engine/liveness_probe.h"
 #include "server/engine/long_writes.h"
@@ -62,14 +62,6 @@
 
 namespace osprey::server {
 
-// From the connect request to the Welcome, a challenge included. A correct client needs some round
-// trips, and once, when it resumes, the end of its old connection. A silent or unauthenticated
-// client occupies a place no longer than this.
-inline constexpr absl::Duration kHelloTimeout() { return absl::Seconds(5); }
-// A client with a key lets the server READ its liveness word only after the Welcome, which has the
-// proof. Such a client abandons a connection attempt after 3 s; until then the server sends no
-// liveness READ.
-inline constexpr absl::Duration kWelcomeTakenMax() { return absl::Seconds(3); }
 // From DisconnectNotice to Disconnect: requests that were in flight are refused as not applied.
 inline constexpr absl::Duration kDisconnectNoticeGrace() { return absl::Milliseconds(100); }
 
@@ -117,22 +109,10 @@ class Connection {
   State state() const { return lifecycle_.state(); }
 
  private:
-  // One for each state.
-  void InAccepting(const Input& input, absl::Time now);
-  void InAwaitingHello(const Input& input, absl::Time now);
-  void InAwaitingResponse(const Input& input, absl::Time now);
-  void InAwaitingFence(const Input& input, absl::Time now);
+  // One for each state from kEstablished on.
   void InEstablished(const Input& input, absl::Time now);
   void InDraining(const Input& input, absl::Time now);
   void InLeaving(const Input& input, absl::Time now);
-
-  // connection_hello.cc: the way to kEstablished
-  void TakeHello(rdma::FrameBytes frame, absl::Time now);
-  void SendChallenge(const rdma::HelloBody& hello, absl::Time now);
-  void TakeResponse(rdma::FrameBytes frame, absl::Time now);
-  void Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now);
-  void Proceed(const rdma::HelloBody& hello, absl::Time now);
-  void Welcome(bool resumed, absl::Time now);
 
   // connection_requests.cc
   void TakeFrame(rdma::FrameBytes frame, absl::Time now);
@@ -176,17 +156,11 @@ class Connection {
   SessionHold session_;
   ReplyPort replies_;
   LivenessProbe liveness_;
+  Handshake handshake_;
   TurnBudget turn_;
   LongWrites writes_;
 
-  absl::Time hello_deadline_;
   ReportLimit report_limit_;
-  // From Challenge to Welcome: what the proofs are over.
-  struct Exchange {
-    rdma::HelloBody hello;
-    rdma::Nonces nonces;
-  };
-  std::unique_ptr<Exchange> exchange_;
   absl::Time leaving_since_ = absl::InfiniteFuture();
 
   const index::KeyHash* known_hash_ = nullptr;  // of the key of a batched request

@@ -4,6 +4,9 @@
 
 namespace osprey::server {
 
+static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
+              "an answer to each, and the DisconnectNotice");
+
 // Now, and not when the turn began: an answered request had arrived by then, and the client derives
 // the server's time from that.
 uint64_t ReplyPort::ServerTimeNs() const {

@@ -1,13 +1,20 @@
-// A connection from its Hello to its Welcome. See the diagram in connection.h.
+#include "server/engine/handshake.h"
 
 #include <cassert>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "server/engine/connection.h"
 
 namespace osprey::server {
 namespace {
+
+// The least frame length of a connection: the one that clients require themselves, for the longest
+// key.
+constexpr size_t kFrameBytesLeast =
+    sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody) + rdma::kKeyBytesMax;
+static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::WelcomeBody));
+static_assert(kFrameBytesLeast >= sizeof(rdma::FrameHeader) + sizeof(rdma::ChallengeBody));
+static_assert(kFrameBytesLeast > sizeof(rdma::FrameHeader) + sizeof(rdma::ReplyBody));
 
 rdma::RemoteMemory RemoteOf(const rdma::WireMemory& wire) {
   return {wire.address, wire.length, wire.key};
@@ -15,7 +22,68 @@ rdma::RemoteMemory RemoteOf(const rdma::WireMemory& wire) {
 
 }  // namespace
 
-void Connection::TakeHello(rdma::FrameBytes frame, absl::Time now) {
+void Handshake::Handle(const Input& input, absl::Time now) {
+  switch (input.kind) {
+    case Input::Kind::kConnected:
+      return Connected();
+    case Input::Kind::kFrame:
+      return TakeFrame(input.frame, now);
+    case Input::Kind::kFenced:
+      assert(lifecycle_.state() == State::kAwaitingFence);
+      session_.TakeOver();
+      return Welcome(/*resumed=*/true, now);
+    case Input::Kind::kStop:
+      return lifecycle_.Close(CloseReason::kStopping, "the server ends");
+    case Input::Kind::kTime:
+      if (now >= deadline_) lifecycle_.Close(CloseReason::kHelloTimeout, Missing());
+      return;
+  }
+}
+
+void Handshake::Connected() {
+  assert(lifecycle_.state() == State::kAccepting);
+  const uint32_t frame_bytes_max = port_.transport.limits(id_).frame_bytes_max;
+  replies_.set_frame_bytes_max(frame_bytes_max);
+  // The client gives this length itself, and no reply may be longer.
+  if (frame_bytes_max < kFrameBytesLeast) {
+    return lifecycle_.Malformed(absl::StrCat("it takes frames of ", frame_bytes_max,
+                                             " bytes at most; ", kFrameBytesLeast,
+                                             " are the least"));
+  }
+  lifecycle_.Enter(State::kAwaitingHello);
+}
+
+void Handshake::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
+  switch (lifecycle_.state()) {
+    case State::kAwaitingHello:
+      // It may end the connection of its session, which may have sent requests before.
+      shared_.execute_batched(now);
+      return TakeHello(frame, now);
+    case State::kAwaitingResponse:
+      shared_.execute_batched(now);  // likewise
+      return TakeResponse(frame, now);
+    case State::kAwaitingFence:
+      return lifecycle_.Malformed("a frame came between Hello and Welcome");
+    default:
+      assert(false);  // kConnected comes before any frame
+      return;
+  }
+}
+
+absl::string_view Handshake::Missing() const {
+  switch (lifecycle_.state()) {
+    case State::kAccepting:
+      return "it did not connect in time";
+    case State::kAwaitingHello:
+      return "no Hello came in time";
+    case State::kAwaitingResponse:
+      return "no response to the challenge came in time";
+    default:
+      return "the session's old connection did not end in time";
+  }
+}
+
+void Handshake::TakeHello(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kHello))
@@ -26,7 +94,7 @@ void Connection::TakeHello(rdma::FrameBytes frame, absl::Time now) {
   Proceed(*hello, now);
 }
 
-void Connection::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
+void Handshake::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
   exchange_ = std::make_unique<Exchange>();
   exchange_->hello = hello;
   rdma::Nonce& nonce = exchange_->nonces.server;
@@ -41,7 +109,7 @@ void Connection::SendChallenge(const rdma::HelloBody& hello, absl::Time now) {
   replies_.SendOrQueue({challenge.bytes()}, now);
 }
 
-void Connection::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
+void Handshake::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok()) return lifecycle_.Malformed(header.status().message());
   if (header->opcode != static_cast<uint8_t>(rdma::Opcode::kResponse))
@@ -62,7 +130,7 @@ void Connection::TakeResponse(rdma::FrameBytes frame, absl::Time now) {
 }
 
 // Sends the client a Refused, once, and closes.
-void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now) {
+void Handshake::Refuse(rdma::WireReason reason, absl::string_view detail, absl::Time now) {
   ++shared_.counters.authentication_failures;
   rdma::RefusedBody body;
   body.reason = static_cast<uint32_t>(reason);
@@ -71,7 +139,7 @@ void Connection::Refuse(rdma::WireReason reason, absl::string_view detail, absl:
   lifecycle_.Close(CloseReason::kUnauthenticated, detail);
 }
 
-void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
+void Handshake::Proceed(const rdma::HelloBody& hello, absl::Time now) {
   liveness_.set_word(hello.liveness);
   const absl::Status attached = port_.transport.Attach(id_, RemoteOf(hello.liveness));
   if (!attached.ok())
@@ -92,7 +160,7 @@ void Connection::Proceed(const rdma::HelloBody& hello, absl::Time now) {
   Welcome(/*resumed=*/false, now);
 }
 
-void Connection::Welcome(bool resumed, absl::Time now) {
+void Handshake::Welcome(bool resumed, absl::Time now) {
   if (resumed) ++shared_.counters.sessions_resumed;
   const absl::StatusOr<rdma::RemoteMemory> region = port_.transport.Expose(id_, port_.region);
   if (!region.ok()) return lifecycle_.Close(CloseReason::kFailed, region.status().message());
