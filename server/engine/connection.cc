@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rdma/errors.h"
+#include "rdma/wire/batch.h"
 
 namespace osprey::server {
 Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, std::string peer,
@@ -20,7 +21,7 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       handshake_(shared, port_, id, ticket_, lifecycle_, session_, replies_, liveness_, now),
       turn_(shared),
       writes_(shared, port_, id, lifecycle_, replies_, turn_),
-      report_limit_(now) {}
+      executor_(shared, port_.transport, id, lifecycle_, session_, replies_, writes_, now) {}
 
 void Connection::Handle(const Input& input, absl::Time now) {
   switch (lifecycle_.state()) {
@@ -169,7 +170,39 @@ absl::Time Connection::deadline() const {
   return absl::InfiniteFuture();
 }
 
-// --- Turns --------------------------------------------------------------------------------------
+// --- Frames and turns ----------------------------------------------------------------------------
+
+void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
+  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
+  if (!header.ok()) return MalformedFrame(header.status().message(), now);
+  if (header->session != session_->id)
+    return MalformedFrame("session is not this connection's", now);
+  if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
+  Take(*header, frame, now);
+}
+
+// Earlier requests are executed first.
+void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
+  shared_.execute_batched(now);
+  lifecycle_.Malformed(detail);
+}
+
+// Executes the frames one by one, in order; their replies leave together. A malformed frame ends
+// the connection when its turn comes, as it would alone.
+void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
+  std::vector<rdma::FrameBytes>& frames = shared_.batch;
+  if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
+    return MalformedFrame(status.message(), now);
+  ++shared_.counters.batches;
+  shared_.counters.batched_requests += frames.size();
+  replies_.set_gathering(true);
+  for (rdma::FrameBytes request : frames) {
+    Take(rdma::ParseHeader(request).value(), request, now);
+    if (lifecycle_.closing()) break;
+  }
+  replies_.set_gathering(false);
+  replies_.Flush(now);
+}
 
 // Executes the frame together with others if possible, else now.
 void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
@@ -195,7 +228,7 @@ uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl
   if (lifecycle_.closing()) return TurnBudget::kRequestCost;
   const uint64_t before = turn_.spent();
   lifecycle_.set_locked(true);
-  known_hash_ = &request.hash;
+  executor_.set_known_hash(&request.hash);
   const bool was_gathering = replies_.set_gathering(true);
   // The connection's other requests may have proved expensive.
   if (turn_.waiting() || turn_.used_up()) {
@@ -204,7 +237,7 @@ uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl
     Execute(request.header, request.frame, now);
   }
   replies_.set_gathering(was_gathering);
-  known_hash_ = nullptr;
+  executor_.set_known_hash(nullptr);
   lifecycle_.set_locked(false);
   return std::max(turn_.spent() - before, TurnBudget::kRequestCost);
 }
@@ -218,7 +251,7 @@ void Connection::EndBatched(absl::Time now) {
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
   const uint64_t cost = TurnBudget::CostOf(header, frame);
-  TakeRequest(header, frame, now);
+  executor_.Execute(header, frame, now);
   turn_.ChargeRequest(cost);
 }
 

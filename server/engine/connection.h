@@ -49,6 +49,7 @@
 #include "server/engine/long_writes.h"
 #include "server/engine/partition_batch.h"
 #include "server/engine/reply_port.h"
+#include "server/engine/request_executor.h"
 #include "server/engine/session_hold.h"
 #include "server/engine/shared.h"
 #include "server/engine/timer_queue.h"
@@ -114,33 +115,15 @@ class Connection {
   void InDraining(const Input& input, absl::Time now);
   void InLeaving(const Input& input, absl::Time now);
 
-  // connection_requests.cc
+  // Frames of the client, and the turns in which they are executed.
   void TakeFrame(rdma::FrameBytes frame, absl::Time now);
   void TakeBatch(rdma::FrameBytes frame, absl::Time now);
   void MalformedFrame(absl::string_view detail, absl::Time now);
-  void TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  Answer Put(const rdma::PutRequest& request, absl::Time now);
-  void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
-  void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeDisconnectNotice(rdma::FrameBytes frame);
-
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Defer(rdma::FrameBytes frame, absl::Time now);
   void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);
-
-  bool Settled(uint64_t sequence, absl::Time now);
-  bool Refused(uint64_t sequence, absl::Time now);
 
   void Release();
   void AdvanceWrites(absl::Time now);
@@ -159,11 +142,9 @@ class Connection {
   Handshake handshake_;
   TurnBudget turn_;
   LongWrites writes_;
+  RequestExecutor executor_;
 
-  ReportLimit report_limit_;
   absl::Time leaving_since_ = absl::InfiniteFuture();
-
-  const index::KeyHash* known_hash_ = nullptr;  // of the key of a batched request
 };
 
 }  // namespace osprey::server

@@ -1,4 +1,4 @@
-// The requests of an established connection.
+#include "server/engine/request_executor.h"
 
 #include <bit>
 #include <cassert>
@@ -8,45 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
-#include "rdma/wire/batch.h"
-#include "server/engine/connection.h"
 
 namespace osprey::server {
 
-void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
-  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return MalformedFrame(header.status().message(), now);
-  if (header->session != session_->id)
-    return MalformedFrame("session is not this connection's", now);
-  if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
-  Take(*header, frame, now);
-}
-
-// Earlier requests are executed first.
-void Connection::MalformedFrame(absl::string_view detail, absl::Time now) {
-  shared_.execute_batched(now);
-  lifecycle_.Malformed(detail);
-}
-
-// Executes the frames one by one, in order; their replies leave together. A malformed frame ends
-// the connection when its turn comes, as it would alone.
-void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
-  std::vector<rdma::FrameBytes>& frames = shared_.batch;
-  if (absl::Status status = rdma::ParseBatch(frame, frames); !status.ok())
-    return MalformedFrame(status.message(), now);
-  ++shared_.counters.batches;
-  shared_.counters.batched_requests += frames.size();
-  replies_.set_gathering(true);
-  for (rdma::FrameBytes request : frames) {
-    Take(rdma::ParseHeader(request).value(), request, now);
-    if (lifecycle_.closing()) break;
-  }
-  replies_.set_gathering(false);
-  replies_.Flush(now);
-}
-
-void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                             absl::Time now) {
+void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                              absl::Time now) {
   switch (static_cast<rdma::Opcode>(header.opcode)) {
     case rdma::Opcode::kPut:
       return TakePut(header, frame, now);
@@ -85,7 +51,8 @@ void Connection::TakeRequest(const rdma::FrameHeader& header, rdma::FrameBytes f
   }
 }
 
-void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+void RequestExecutor::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                              absl::Time now) {
   const absl::StatusOr<rdma::PutRequest> request = rdma::ParsePut(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.puts;
@@ -102,15 +69,15 @@ void Connection::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame
 }
 
 // The value came in the frame.
-Answer Connection::Put(const rdma::PutRequest& request, absl::Time now) {
+Answer RequestExecutor::Put(const rdma::PutRequest& request, absl::Time now) {
   const index::KeyHash hash =
       known_hash_ != nullptr ? *known_hash_ : shared_.tables.HashOf(request.key);
   const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(hash));
   return ExecutePut(*table, request, hash, shared_.value_bytes_max, now);
 }
 
-void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                            absl::Time now) {
+void RequestExecutor::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                 absl::Time now) {
   const absl::StatusOr<rdma::DeleteRequest> request = rdma::ParseDelete(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.deletes;
@@ -119,8 +86,8 @@ void Connection::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes fr
   replies_.AnswerWrite(header.sequence, answer, now);
 }
 
-void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                               absl::Time now) {
+void RequestExecutor::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                    absl::Time now) {
   const absl::StatusOr<rdma::IncrementRequest> request = rdma::ParseIncrement(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.increments;
@@ -129,8 +96,8 @@ void Connection::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes
   replies_.AnswerWrite(header.sequence, answer, now);
 }
 
-void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                            absl::Time now) {
+void RequestExecutor::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                 absl::Time now) {
   const absl::StatusOr<rdma::AppendRequest> request = rdma::ParseAppend(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.appends;
@@ -142,8 +109,8 @@ void Connection::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes fr
 }
 
 // A part of a flush is a write like others: a repeated request returns the same number of keys.
-void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                           absl::Time now) {
+void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                absl::Time now) {
   const absl::StatusOr<rdma::FlushBody> request = rdma::ParseFlush(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.flushes;
@@ -153,8 +120,8 @@ void Connection::TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes fra
   replies_.AnswerWrite(header.sequence, answer, now);
 }
 
-void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                            absl::Time now) {
+void RequestExecutor::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                 absl::Time now) {
   const absl::StatusOr<rdma::ExpireRequest> request = rdma::ParseExpire(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.expires;
@@ -164,8 +131,8 @@ void Connection::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes fr
 }
 
 // Like a read: repeated, it counts as one more use of the key.
-void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                           absl::Time now) {
+void RequestExecutor::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                absl::Time now) {
   const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.touches;
@@ -175,7 +142,8 @@ void Connection::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes fra
 }
 
 // Reads may be repeated freely: the result is not stored.
-void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+void RequestExecutor::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                              absl::Time now) {
   const absl::StatusOr<rdma::GetRequest> request = rdma::ParseGet(frame);
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.gets;
@@ -191,20 +159,20 @@ void Connection::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame
   lifecycle_.FinishClosing();
 }
 
-void Connection::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                              absl::Time now) {
+void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                   absl::Time now) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return lifecycle_.Malformed(status.message());
   const bool ping = header.opcode == static_cast<uint8_t>(rdma::Opcode::kPing);
   ++(ping ? shared_.counters.pings : shared_.counters.stats);
   if (Refused(header.sequence, now)) return;
-  const std::string text = ping ? "" : shared_.stats_text(port_.transport.Describe(id_), now);
+  const std::string text = ping ? "" : shared_.stats_text(transport_.Describe(id_), now);
   replies_.Reply(header.sequence, AnswerOf(absl::StatusCode::kOk, text), now);
 }
 
 // Recent READs of the client. They affect only the choice of keys to evict. So a client may send
 // any hints at any time.
-void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
+void RequestExecutor::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
   const absl::StatusOr<rdma::HintsMessage> message = rdma::ParseHints(frame);
   if (!message.ok()) return lifecycle_.Malformed(message.status().message());
   if (header.sequence != 0)
@@ -233,8 +201,8 @@ void Connection::TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes fra
 }
 
 // Likewise; affects only metrics.
-void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                            absl::Time now) {
+void RequestExecutor::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                 absl::Time now) {
   const absl::StatusOr<rdma::ReportBody> report = rdma::ParseReport(frame);
   if (!report.ok()) return lifecycle_.Malformed(report.status().message());
   if (header.sequence != 0)
@@ -244,7 +212,7 @@ void Connection::TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes fr
 }
 
 // The client leaves for good: its session will not be resumed.
-void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
+void RequestExecutor::TakeDisconnectNotice(rdma::FrameBytes frame) {
   if (absl::Status status = rdma::ParseEmpty(frame); !status.ok())
     return lifecycle_.Malformed(status.message());
   session_.Forget();
@@ -253,7 +221,7 @@ void Connection::TakeDisconnectNotice(rdma::FrameBytes frame) {
 
 // True if a write is over already: its result is stored, or no longer stored, or the client
 // violates the rules.
-bool Connection::Settled(uint64_t sequence, absl::Time now) {
+bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
   if (writes_.Contains(sequence)) {
     lifecycle_.Malformed("sequence is that of a write that is under way");
     return true;
@@ -278,8 +246,8 @@ bool Connection::Settled(uint64_t sequence, absl::Time now) {
 }
 
 // True if the server is about to end and starts no new work.
-bool Connection::Refused(uint64_t sequence, absl::Time now) {
-  if (lifecycle_.state() == State::kEstablished) return false;
+bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
+  if (lifecycle_.state() == Lifecycle::State::kEstablished) return false;
   replies_.Reply(sequence,
                  AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
                           rdma::WireReason::kShuttingDown),
