@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rdma/errors.h"
 #include "rdma/wire/batch.h"
@@ -111,6 +114,7 @@ void Connection::Close(CloseReason reason, absl::string_view detail) {
   lifecycle_.Close(reason, detail);
 }
 
+// What the connection holds, except what takes a lock: that stays until kDisconnected.
 void Connection::Release() {
   replies_.Clear();
   turn_.DropWaiting();

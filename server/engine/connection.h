@@ -25,6 +25,20 @@
 // Before kEstablished the client has not proved the key. It has received no information on the
 // region and may READ nothing, and nothing of its memory was mapped or READ.
 //
+// The parts, each a class of its own header. They close the connection by Lifecycle, and none refers
+// to a later one:
+//
+//   Lifecycle          the state, and the end
+//   SessionHold        the session that is owned or awaited
+//   ReplyPort          sends frames under the client's credits
+//   LivenessProbe      READs the liveness word of a silent client
+//   Handshake          the states before kEstablished
+//   TurnBudget         the limits of a turn, and the requests that wait for one
+//   LongWrites         PUTs by rendezvous and long APPENDs
+//   RequestExecutor    requests, one by one
+//
+// Connection itself has the later states, and the order in which requests are executed.
+//
 // Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_ENGINE_CONNECTION_H_
@@ -32,11 +46,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -54,11 +64,7 @@
 #include "server/engine/shared.h"
 #include "server/engine/timer_queue.h"
 #include "server/engine/turn_budget.h"
-#include "server/requests/requests.h"
-#include "server/requests/sessions.h"
-#include "server/requests/tables.h"
 #include "server/stats/admission.h"
-#include "server/stats/client_gets.h"
 #include "server/stats/stats.h"
 
 namespace osprey::server {
@@ -86,8 +92,8 @@ class Connection {
   // destroyed, though not the tables.
   void Abandon();
 
-  // Disconnects, and counts the reason. No further request of this client is executed. Under the
-  // lock of a table (locked_) it does only that; the rest happens when the table is unlocked.
+  // Disconnects, and counts the reason. No further request of this client is executed. While one of
+  // its batched requests is being executed it does only that, and EndBatched does the rest.
   void Close(CloseReason reason, absl::string_view detail);
 
   // When Handle(kTime) is due.

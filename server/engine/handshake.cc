@@ -1,9 +1,14 @@
 #include "server/engine/handshake.h"
 
 #include <cassert>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/requests/sessions.h"
 
 namespace osprey::server {
 namespace {

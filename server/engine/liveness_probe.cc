@@ -1,5 +1,7 @@
 #include "server/engine/liveness_probe.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace osprey::server {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "server/requests/sessions.h"
 
 namespace osprey::server {
 

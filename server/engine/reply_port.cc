@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/requests/sessions.h"
+
 namespace osprey::server {
 
 static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,

@@ -1,9 +1,8 @@
 #include "server/engine/request_executor.h"
 
 #include <bit>
-#include <cassert>
 #include <cstring>
-#include <utility>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "index/layout/access_hint.h"

@@ -39,7 +39,7 @@ class RequestExecutor {
   RequestExecutor& operator=(const RequestExecutor&) = delete;
 
   // Executes a request of this session, or begins a long write. Closes the connection if the
-  // request breaks the rules. REQUIRES: the connection is not closing.
+  // request is malformed or breaks the order. REQUIRES: the connection is not closing.
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   // The hash of the next request's key, if it is known already; null otherwise.
   void set_known_hash(const index::KeyHash* hash) { known_hash_ = hash; }
