@@ -222,9 +222,9 @@ Connection::Change Connection::WhileReady(const Event& event, absl::Time now) {
     // The owner has handled the replies.
     absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(event.frame);
     if (!header.ok()) {
-      Fail(BadServerError(header.status().message()));
+      Fail(BadServer(header.status().message()));
     } else if (static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kDisconnectNotice) {
-      Fail(BadServerError(absl::StrCat("unexpected opcode ", header->opcode)));
+      Fail(BadServer(absl::StrCat("unexpected opcode ", header->opcode)));
     } else {
       Leave(now);
     }

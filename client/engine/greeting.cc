@@ -18,7 +18,7 @@ constexpr uint64_t kPartitionBytesMin =
 
 }  // namespace
 
-absl::Status BadServerError(absl::string_view what) {
+absl::Status BadServer(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("the server does not keep to the protocol: ", what));
 }
@@ -51,7 +51,7 @@ absl::Status Greeting::SayHello(rdma::ConnectionId id, const rdma::ConnectionLim
 
 absl::StatusOr<bool> Greeting::Take(rdma::Bytes frame) {
   absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return BadServerError(header.status().message());
+  if (!header.ok()) return BadServer(header.status().message());
   absl::Status status;
   switch (static_cast<rdma::Opcode>(header->opcode)) {
     case rdma::Opcode::kChallenge:
@@ -67,14 +67,14 @@ absl::StatusOr<bool> Greeting::Take(rdma::Bytes frame) {
     case rdma::Opcode::kDisconnectNotice:
       return rdma::ShuttingDownError(options_.uri);
     default:
-      return BadServerError(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
+      return BadServer(absl::StrCat("opcode ", header->opcode, " instead of Welcome"));
   }
 }
 
 absl::Status Greeting::TakeChallenge(rdma::Bytes frame) {
   absl::StatusOr<rdma::ChallengeBody> challenge = rdma::ParseChallenge(frame);
-  if (!challenge.ok()) return BadServerError(challenge.status().message());
-  if (nonces_.has_value()) return BadServerError("it challenges twice");
+  if (!challenge.ok()) return BadServer(challenge.status().message());
+  if (nonces_.has_value()) return BadServer("it challenges twice");
   if (options_.key == nullptr) return AuthenticationRequiredError(options_.uri);
   nonces_.emplace();
   nonces_->client = options_.nonce();
@@ -89,14 +89,14 @@ absl::Status Greeting::TakeChallenge(rdma::Bytes frame) {
 
 absl::Status Greeting::TakeRefused(rdma::Bytes frame) const {
   absl::StatusOr<rdma::RefusedBody> refused = rdma::ParseRefused(frame);
-  if (!refused.ok()) return BadServerError(refused.status().message());
+  if (!refused.ok()) return BadServer(refused.status().message());
   switch (static_cast<rdma::WireReason>(refused->reason)) {
     case rdma::WireReason::kAuthenticationFailed:
       return AuthenticationFailedError(options_.uri);
     case rdma::WireReason::kAuthenticationRequired:
       return AuthenticationRequiredError(options_.uri);
     default:
-      return BadServerError(absl::StrCat("it refuses us for the reason ", refused->reason));
+      return BadServer(absl::StrCat("it refuses us for the reason ", refused->reason));
   }
 }
 
@@ -113,7 +113,7 @@ absl::Status Greeting::CheckProof(const rdma::FrameHeader& header, rdma::Welcome
 
 absl::Status Greeting::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes frame) {
   absl::StatusOr<rdma::WelcomeBody> body = rdma::ParseWelcome(frame);
-  if (!body.ok()) return BadServerError(body.status().message());
+  if (!body.ok()) return BadServer(body.status().message());
   // The proof is checked before any other field is used.
   if (absl::Status status = CheckProof(header, *body); !status.ok()) return status;
   // Exposes the announced memory, which the server READs from now on.
@@ -125,23 +125,23 @@ absl::Status Greeting::TakeWelcome(const rdma::FrameHeader& header, rdma::Bytes 
 }
 
 absl::Status Greeting::CheckTerms(const rdma::FrameHeader& header, const rdma::WelcomeBody& body) {
-  if (header.session == 0) return BadServerError("Welcome names no session");
-  if (body.incarnation == 0) return BadServerError("Welcome names no incarnation");
+  if (header.session == 0) return BadServer("Welcome names no session");
+  if (body.incarnation == 0) return BadServer("Welcome names no incarnation");
   if (!index::IsPartitionCount(body.partitions))
-    return BadServerError(absl::StrCat(body.partitions, " partitions"));
+    return BadServer(absl::StrCat(body.partitions, " partitions"));
   const uint64_t partition_bytes =
       index::SpanOfPartition(body.region.length, body.partitions, 0).bytes;
   if (partition_bytes < kPartitionBytesMin || body.region.length > index::kRegionBytesMax) {
-    return BadServerError(absl::StrCat("a region of ", body.region.length, " bytes with ",
-                                       body.partitions, " partitions"));
+    return BadServer(absl::StrCat("a region of ", body.region.length, " bytes with ",
+                                  body.partitions, " partitions"));
   }
-  if (body.requests_max == 0) return BadServerError("no request is allowed");
+  if (body.requests_max == 0) return BadServer("no request is allowed");
   if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
-    return BadServerError(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
+    return BadServer(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
   }
   if (body.resumed != 0 &&
       (header.session != session_.id() || body.incarnation != session_.incarnation())) {
-    return BadServerError("it resumes a session that was never ours");
+    return BadServer("it resumes a session that was never ours");
   }
   terms_.session = header.session;
   terms_.incarnation = body.incarnation;

@@ -61,7 +61,7 @@ struct ServerTerms {
 inline constexpr uint64_t kPutFixedBytes = sizeof(rdma::FrameHeader) + sizeof(rdma::PutBody);
 
 // The server sent `what`, which the protocol forbids.
-absl::Status BadServerError(absl::string_view what);
+absl::Status BadServer(absl::string_view what);
 
 // Not thread-safe.
 class Greeting {

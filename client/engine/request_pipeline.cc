@@ -190,7 +190,7 @@ bool RequestPipeline::OnFrame(rdma::Bytes frame, absl::Time now) {
   }
   if (opcode != rdma::Opcode::kBatch) return false;
   if (absl::Status status = rdma::ParseBatch(frame, replies_); !status.ok()) {
-    link_.connection->Fail(BadServerError(status.message()));
+    link_.connection->Fail(BadServer(status.message()));
     return true;
   }
   for (rdma::FrameBytes reply : replies_) {
@@ -204,14 +204,14 @@ void RequestPipeline::OnReply(rdma::Bytes frame, absl::Time now) {
   link_.connection->NoteActivity(now);
   const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
   if (!header.ok() || static_cast<rdma::Opcode>(header->opcode) != rdma::Opcode::kReply) {
-    return link_.connection->Fail(BadServerError("a request in its Batch"));
+    return link_.connection->Fail(BadServer("a request in its Batch"));
   }
   const absl::StatusOr<rdma::Reply> reply = rdma::ParseReply(frame);
-  if (!reply.ok()) return link_.connection->Fail(BadServerError(reply.status().message()));
+  if (!reply.ok()) return link_.connection->Fail(BadServer(reply.status().message()));
   if (header->session != link_.session.id() || !link_.session.IsUnanswered(header->sequence)) {
     return link_.connection->Fail(
-        BadServerError(absl::StrCat("a reply to request ", header->sequence, " of session ",
-                                    header->session, ", which waits for none")));
+        BadServer(absl::StrCat("a reply to request ", header->sequence, " of session ",
+                               header->session, ", which waits for none")));
   }
   if (link_.server_clock.WantsNews(now)) {
     link_.server_clock.Observe(link_.session.SentAt(header->sequence), link_.ReceivedBy(),
