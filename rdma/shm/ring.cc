@@ -30,6 +30,12 @@ bool TakeFlag(std::byte* ring, size_t offset) {
 
 }  // namespace
 
+RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
+  const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
+  return {{std::min(server.receive_credits, kShmCreditsMax), frame},
+          {std::min(client.receive_credits, kShmCreditsMax), frame}};
+}
+
 // The result is kept: the next Push relies on it, whatever the peer stores meanwhile.
 uint32_t RingProducer::Room() {
   // Pairs with the store in RingConsumer::Release.

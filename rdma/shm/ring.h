@@ -28,8 +28,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/types/span.h"
+#include "rdma/handshake.h"
 #include "rdma/transport.h"
 
 namespace osprey::rdma {
@@ -45,6 +48,16 @@ struct RingShape {
   static constexpr size_t kControlBytes = 128;
   static constexpr size_t kSlotHeaderBytes = 8;
 };
+
+// The two rings of a connection, one behind the other in the same memory.
+struct RingShapes {
+  RingShape to_server;
+  RingShape to_client;
+  size_t bytes() const { return to_server.bytes() + to_client.bytes(); }
+};
+
+// Both ends compute this from what both have said.
+RingShapes ShapesOf(const ConnectData& server, const ConnectData& client);
 
 // The producer's end. Not thread-safe. `ring` has shape.bytes() bytes, zeroed at first, and
 // outlives it.
@@ -120,6 +133,28 @@ class RingConsumer {
   uint32_t tail_seen_ = 0;
   bool sleeping_ = false;
   bool frozen_ = false;
+};
+
+// The frames that one Poll delivers are copied here, and stay until the next. Keeps its storage.
+class FrameBuffers {
+ public:
+  explicit FrameBuffers(size_t frame_bytes_max) : frame_bytes_max_(frame_bytes_max) {}
+
+  // Frames put here since Reset.
+  size_t used() const { return used_; }
+  void Reset() { used_ = 0; }
+  // The buffer that is next. It stays so until Use, when a frame was put there.
+  std::byte* Next() {
+    if (used_ == buffers_.size())
+      buffers_.push_back(std::make_unique<std::byte[]>(frame_bytes_max_));
+    return buffers_[used_].get();
+  }
+  void Use() { ++used_; }
+
+ private:
+  const size_t frame_bytes_max_;
+  std::vector<std::unique_ptr<std::byte[]>> buffers_;
+  size_t used_ = 0;
 };
 
 }  // namespace osprey::rdma

@@ -154,7 +154,7 @@ absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest>
 
 absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                      uint64_t cookie) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
   if (reads.empty()) return absl::InvalidArgumentError("an empty batch of READs");
   if (reads.size() > connection->limits.reads_in_flight_max - connection->reads_in_flight) {
@@ -163,14 +163,14 @@ absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadReque
   }
   absl::Status status = Read(*connection, reads);
   connection->reads_in_flight += static_cast<uint32_t>(reads.size());
-  queue_.Add(Event::Kind::kReadsDone, id, cookie, static_cast<uint32_t>(reads.size()))
+  common_.queue.Add(Event::Kind::kReadsDone, id, cookie, static_cast<uint32_t>(reads.size()))
       .event.status = status;
   if (!status.ok()) End(connection, std::move(status));
   return absl::OkStatus();
 }
 
 Bytes ShmTransport::View(ConnectionId id, const RemoteMemory& remote) const {
-  const ShmConnection* connection = Find(id);
+  const ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return {};
   const ShmPeerMemory* memory = FindMemory(*connection, remote.key);
   if (memory == nullptr || !memory->mapping.mapped() || remote.address % sizeof(uint64_t) != 0 ||
@@ -180,7 +180,7 @@ Bytes ShmTransport::View(ConnectionId id, const RemoteMemory& remote) const {
 }
 
 absl::Status ShmTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest> reads) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
   absl::Status status = Read(*connection, reads);
   if (!status.ok()) End(connection, status);
@@ -188,24 +188,24 @@ absl::Status ShmTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest
 }
 
 bool ShmTransport::PollReads(ReadsDone& done) {
-  if (queue_.empty()) return false;
-  const PendingEvent& first = queue_.front();
+  if (common_.queue.empty()) return false;
+  const PendingEvent& first = common_.queue.front();
   if (first.event.kind != Event::Kind::kReadsDone) return false;
-  Find(first.event.connection)->reads_in_flight -= first.reads;
+  common_.connections.Find(first.event.connection)->reads_in_flight -= first.reads;
   done.connection = first.event.connection;
   done.cookie = first.event.cookie;
-  done.status = queue_.PopStatus();
+  done.status = common_.queue.PopStatus();
   return true;
 }
 
 size_t ShmTransport::ReadRoom(ConnectionId id) const {
-  const ShmConnection* connection = Find(id);
+  const ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return 0;
   return connection->limits.reads_in_flight_max - connection->reads_in_flight;
 }
 
 absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
   uint64_t length = 0;
   for (const Bytes& piece : pieces) length += piece.size();
@@ -228,7 +228,7 @@ absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces)
 }
 
 size_t ShmTransport::SendRoom(ConnectionId id) const {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return 0;
   return connection->out.Room();
 }
@@ -245,14 +245,14 @@ void ShmTransport::Wake(const ShmConnection& connection) {
 
 void ShmTransport::SendDueWakes() {
   for (ConnectionId id : std::exchange(wakes_due_, {})) {
-    const ShmConnection* connection = Find(id);
+    const ShmConnection* connection = common_.connections.Find(id);
     if (connection != nullptr && connection->state == State::kConnected) Wake(*connection);
   }
 }
 
 bool ShmTransport::SocketsAreDue() {
   // While a connection is being made, packets come over sockets: worth a system call a Poll.
-  if (!sockets_due_ && connecting_ == 0 && ++polls_since_sockets_ < kPollsPerSocketCheck)
+  if (!sockets_due_ && common_.connecting == 0 && ++polls_since_sockets_ < kPollsPerSocketCheck)
     return false;
   polls_since_sockets_ = 0;
   sockets_due_ = false;
@@ -260,12 +260,12 @@ bool ShmTransport::SocketsAreDue() {
 }
 
 size_t ShmTransport::Poll(absl::Span<Event> events) {
-  frame_buffers_used_ = 0;
+  frame_buffers_.Reset();
   if (!wakes_due_.empty()) SendDueWakes();
   if (SocketsAreDue()) CheckSockets();
   // Half of the events are reserved for frames: while large values are fetched, each READ that ends
   // may be followed by another at once.
-  const size_t frames_room = receiving_.empty() ? 0 : events.size() / 2;
+  const size_t frames_room = common_.receiving.empty() ? 0 : events.size() / 2;
   size_t count = DeliverQueued(events.first(events.size() - frames_room), 0);
   count = DeliverFrames(events, count);
   // What the frames brought about: a broken ring, or the end of a drained one.
@@ -273,27 +273,26 @@ size_t ShmTransport::Poll(absl::Span<Event> events) {
 }
 
 size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
-  for (; count < events.size() && !queue_.empty(); ++count) {
-    const PendingEvent& pending = queue_.front();
-    ShmConnection* connection = Find(pending.event.connection);
+  for (; count < events.size() && !common_.queue.empty(); ++count) {
+    const PendingEvent& pending = common_.queue.front();
+    ShmConnection* connection = common_.connections.Find(pending.event.connection);
     assert(connection != nullptr);
     connection->reads_in_flight -= pending.reads;
     if (pending.event.kind == Event::Kind::kConnected) connection->announced = true;
     if (pending.event.kind == Event::Kind::kDisconnected) Erase(connection);
-    queue_.PopInto(events[count]);
+    common_.queue.PopInto(events[count]);
   }
   return count;
 }
 
 size_t ShmTransport::DeliverFrames(absl::Span<Event> events, size_t count) {
-  if (receiving_.empty()) return count;
-  // End() takes a connection out of receiving_ and puts the last one in its place, which is then
+  if (common_.receiving.empty()) return count;
+  // End() takes a connection out of `receiving` and puts the last one in its place, which is then
   // looked at next time.
-  const size_t turns = receiving_.size();
-  for (size_t turn = 0; turn < turns && !receiving_.empty(); ++turn) {
-    if (count == events.size() || frame_buffers_used_ == kFramesPerPollMax) break;
-    if (receive_next_ >= receiving_.size()) receive_next_ = 0;
-    ShmConnection* const connection = receiving_[receive_next_++];
+  const size_t turns = common_.receiving.size();
+  for (size_t turn = 0; turn < turns && !common_.receiving.empty(); ++turn) {
+    if (count == events.size() || frame_buffers_.used() == kFramesPerPollMax) break;
+    ShmConnection* const connection = common_.receiving.Next();
     // Its kConnected comes before the first frame.
     if (connection->announced) count = DeliverFramesOf(connection, events, count);
   }
@@ -305,12 +304,12 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
   const size_t first = count;
   auto result = RingConsumer::Result::kFrame;
   while (count < events.size() && count - first < kFramesPerConnectionMax &&
-         frame_buffers_used_ < kFramesPerPollMax) {
-    std::byte* buffer = NextFrameBuffer();
+         frame_buffers_.used() < kFramesPerPollMax) {
+    std::byte* buffer = frame_buffers_.Next();
     uint32_t length = 0;
     result = connection->in.Pop(buffer, &length);
     if (result != RingConsumer::Result::kFrame) break;
-    ++frame_buffers_used_;
+    frame_buffers_.Use();
     Event& event = events[count++];
     event.kind = Event::Kind::kReceived;
     event.connection = connection->id;
@@ -338,38 +337,30 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
   return count;
 }
 
-// The buffer that is next in this Poll. Used only when a frame was put there.
-std::byte* ShmTransport::NextFrameBuffer() {
-  if (frame_buffers_used_ == frame_buffers_.size()) {
-    frame_buffers_.push_back(std::make_unique<std::byte[]>(options_.frame_bytes_max));
-  }
-  return frame_buffers_[frame_buffers_used_].get();
-}
-
 bool ShmTransport::Arm() {
   // Sockets need no arming: the epoll descriptor is readable as long as one of them is.
   sockets_due_ = true;
-  if (!queue_.empty() || !wakes_due_.empty()) return false;
-  for (ShmConnection* connection : receiving_) {
+  if (!common_.queue.empty() || !wakes_due_.empty()) return false;
+  for (ShmConnection* connection : common_.receiving.all()) {
     if (connection->state == State::kDraining || !connection->in.Sleep()) return false;
   }
   return true;
 }
 
 ConnectionLimits ShmTransport::limits(ConnectionId id) const {
-  const ShmConnection* connection = Find(id);
+  const ShmConnection* connection = common_.connections.Find(id);
   return connection == nullptr ? ConnectionLimits() : connection->limits;
 }
 
 std::string ShmTransport::Describe(ConnectionId id) const {
-  const ShmConnection* connection = Find(id);
+  const ShmConnection* connection = common_.connections.Find(id);
   return absl::StrCat("transport=shm device=none peer=",
                       connection == nullptr ? "none" : connection->uri);
 }
 
 Transport::Resources ShmTransport::resources() const {
   Resources resources;
-  for (const std::unique_ptr<ShmConnection>& connection : connections_) {
+  for (const std::unique_ptr<ShmConnection>& connection : common_.connections.slots()) {
     if (connection == nullptr || connection->state == State::kGreeting) continue;
     ++resources.connections;
     for (const ShmPeerMemory& memory : connection->peer_memories) {

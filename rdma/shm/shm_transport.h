@@ -1,21 +1,5 @@
 // One thread's shm connections. What goes over a connection's socket is in rdma/shm/socket.h, what
 // through its rings in rdma/shm/ring.h.
-//
-// Life of a connection:
-//
-//   server                                          client
-//   kGreeting   accepted, nothing heard yet         kConnecting  connect data sent
-//      | connect data                                  | accepted
-//   kRequested  kConnectRequest queued                 |           (may Migrate: there kRequested)
-//      | Accept                                        |
-//   kConnected  kConnected queued  <-----------------> kConnected
-//      | the peer's socket hangs up
-//   kDraining   frames published before are delivered
-//      |
-//   kEnded      kDisconnected queued; the entry goes when it is delivered
-//
-// From every state a breach of the rules, Reject or Disconnect leads to kEnded at once; kGreeting,
-// of which the user does not know, just goes.
 
 #ifndef OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
 #define OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
@@ -29,8 +13,8 @@
 
 #include "rdma/handshake.h"
 #include "rdma/inbox.h"
+#include "rdma/shm/connection.h"
 #include "rdma/shm/domain.h"
-#include "rdma/shm/event_queue.h"
 #include "rdma/shm/listener.h"
 #include "rdma/shm/mapping.h"
 #include "rdma/shm/peer_fd.h"
@@ -44,40 +28,6 @@
 
 namespace osprey::rdma {
 
-// Memory of this process that peers may be given. The descriptor belongs to its HostMemory.
-class ShmMemory : public Memory {
- public:
-  ShmMemory(std::byte* data, size_t size, int fd, Access access);
-
-  int fd() const { return fd_; }
-  Access access() const { return access_; }
-  // Never used again within the process, unlike addresses.
-  uint64_t serial() const { return serial_; }
-
- private:
-  int fd_;
-  Access access_;
-  uint64_t serial_;
-};
-
-// Memory that the peer exposed. A client's is read through its descriptor: its holes stay holes,
-// where loads from a mapping would make the kernel allocate their pages and charge the server for
-// them. A server's is mapped, which is faster.
-struct ShmPeerMemory {
-  uint32_t key = 0;
-  uint64_t length = 0;
-  PeerFd fd;        // a server's: until Attach
-  Mapping mapping;  // a server's: from Attach on
-  bool attached = false;
-};
-
-// Memory that we exposed.
-struct ShmExposed {
-  uint64_t serial = 0;  // of the ShmMemory
-  RemoteMemory remote;
-  bool withdrawn = false;  // the packet to the peer is still due: its socket was full
-};
-
 // A connection that asks, on its way from one Transport to another.
 struct ShmMigrated {
   PeerFd socket;
@@ -87,39 +37,6 @@ struct ShmMigrated {
   std::string source;
   ConnectData theirs;
   uint32_t exposed_max = 0;
-};
-
-struct ShmConnection {
-  enum class State { kGreeting, kRequested, kConnecting, kConnected, kDraining, kEnded };
-
-  ConnectionId id = ConnectionId::kNone;
-  State state = State::kGreeting;
-  PeerFd socket;
-  // Whether descriptors may lie in the socket, so that its close may block.
-  bool takes_descriptors = true;
-  // Server only: the peer may not have received descriptors that it was sent.
-  bool descriptors_unread = false;
-  std::shared_ptr<const ShmLife> life;  // server only
-  std::string uri;     // names the peer: the address connected to, or the client's process
-  std::string source;  // server only: the client's user
-  ConnectData theirs;
-  Mapping rings;
-  RingProducer out;
-  RingConsumer in;
-  ConnectionLimits limits;
-  Mapping page;        // client only: the server's incarnation page
-  uint32_t alive = 0;  // that page's word when the connection was made
-  std::vector<ShmPeerMemory> peer_memories;
-  bool attached_once = false;  // one of these: the peer may expose more
-  std::vector<ShmExposed> exposed;
-  uint32_t exposed_max = 0;       // of these, as the peer said
-  uint32_t last_exposed_key = 0;  // keys are not used again
-  uint32_t reads_in_flight = 0;
-  // REQUIRES: kConnected has been reached.
-  bool is_server() const { return !page.mapped(); }
-
-  bool announced = false;  // kConnected was delivered
-  bool bye = false;        // the peer took its leave before it hung up
 };
 
 class ShmTransport final : public Transport, private MappedReads {
@@ -154,7 +71,7 @@ class ShmTransport final : public Transport, private MappedReads {
   void Disconnect(ConnectionId id) override;
   size_t Poll(absl::Span<Event> events) override;
   bool Arm() override;
-  int fd() const override { return epoll_.get(); }
+  int fd() const override { return common_.epoll.get(); }
   ConnectionLimits limits(ConnectionId id) const override;
   std::string Describe(ConnectionId id) const override;
   Resources resources() const override;
@@ -170,11 +87,6 @@ class ShmTransport final : public Transport, private MappedReads {
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
 
-  // The connection of that id, or null.
-  ShmConnection* Find(ConnectionId id) const;
-  // A connection with an id of its own; null, and `socket` stays the caller's, when the table is
-  // full.
-  ShmConnection* Add(State state, PeerFd&& socket);
   void Erase(ShmConnection* connection);
   // Adds the socket to the epoll set.
   bool Watch(ShmConnection* connection);
@@ -189,7 +101,6 @@ class ShmTransport final : public Transport, private MappedReads {
              absl::Status status = absl::OkStatus());
 
   // Set-up: transport_setup.cc.
-  ConnectData Offer() const;
   void SendRejection(int socket, RejectReason reason) const;
   void QueueRequest(const ShmConnection& connection);
   absl::Status StartConnect(ShmConnection* connection, const std::string& path, uint32_t affinity);
@@ -219,31 +130,19 @@ class ShmTransport final : public Transport, private MappedReads {
   size_t DeliverQueued(absl::Span<Event> events, size_t count);
   size_t DeliverFrames(absl::Span<Event> events, size_t count);
   size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
-  std::byte* NextFrameBuffer();
   void Wake(const ShmConnection& connection);
   void SendDueWakes();
 
-  const ShmDomainOptions domain_;
-  const TransportOptions options_;
+  ShmCommon common_;
   const std::shared_ptr<SlowCloser> closer_;
-  const std::shared_ptr<ShmPeerLedger> ledger_;
-  UniqueFd epoll_;
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;
   std::vector<std::unique_ptr<ShmListener>> listeners_;
   std::unique_ptr<Inbox<ShmMigrated>> migrated_;  // what other Transports gave us
-  // By the low bits of their ids; free entries are null and listed in free_.
-  std::vector<std::unique_ptr<ShmConnection>> connections_;
-  std::vector<uint32_t> free_;
-  std::vector<ConnectionId> greeting_;     // accepted and silent, oldest first
-  std::vector<ShmConnection*> receiving_;  // kConnected and kDraining: whose rings are looked at
-  size_t receive_next_ = 0;                // where the next Poll begins in receiving_
-  size_t connecting_ = 0;                  // connections in kConnecting and kRequested
-  std::vector<ConnectionId> wakes_due_;    // to sleeping peers: the kernel did not take them yet
-  UnreadRings unread_rings_;               // of connections that we ended
-  EventQueue queue_;
-  std::vector<std::unique_ptr<std::byte[]>> frame_buffers_;
-  size_t frame_buffers_used_ = 0;
+  std::vector<ConnectionId> greeting_;            // accepted and silent, oldest first
+  std::vector<ConnectionId> wakes_due_;  // to sleeping peers: the kernel did not take them yet
+  UnreadRings unread_rings_;             // of connections that we ended
+  FrameBuffers frame_buffers_;
   uint32_t polls_since_sockets_ = 0;
   bool sockets_due_ = false;
 };

@@ -11,14 +11,14 @@
 namespace osprey::rdma {
 
 absl::Status ShmTransport::Migrate(ConnectionId id, Transport& other) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested)
     return absl::UnavailableError("the client does not wait to be accepted any more");
   auto* const to = dynamic_cast<ShmTransport*>(&other);
   assert(to != nullptr && to != this && "a transport of another domain");
   absl::Status status = to->migrated_->Put([&]() -> absl::StatusOr<ShmMigrated> {
     // It stays open, so that epoll would not forget it by itself.
-    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+    (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
     return ShmMigrated{std::move(connection->socket), connection->takes_descriptors,
                        std::move(connection->life),   std::move(connection->uri),
                        std::move(connection->source), connection->theirs,
@@ -31,7 +31,7 @@ absl::Status ShmTransport::Migrate(ConnectionId id, Transport& other) {
 void ShmTransport::TakeMigrated() {
   for (ShmMigrated& one : migrated_->Take()) {
     const int fd = one.socket.get();
-    ShmConnection* connection = Add(State::kRequested, std::move(one.socket));
+    ShmConnection* connection = common_.connections.Add(State::kRequested, std::move(one.socket));
     if (connection == nullptr) {
       SendRejection(fd, RejectReason::kTooManyConnections);
       continue;

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -25,9 +24,6 @@
 namespace osprey::rdma {
 namespace {
 
-// An id is a serial number, unique in the process, over the index in the table of connections.
-constexpr int kIndexBits = 16;
-constexpr size_t kConnectionsMax = size_t{1} << kIndexBits;
 // Clients that connected and said nothing: one more, and the oldest goes. An honest one speaks
 // before it is even accepted.
 constexpr size_t kGreetingMax = 64;
@@ -36,22 +32,6 @@ constexpr int kNewcomersMax = 16;
 
 // Of options: a frame is staged in buffers of that size.
 constexpr uint32_t kFrameBytesMax = 1 << 20;
-
-std::atomic<uint64_t> next_memory_serial{1};
-std::atomic<uint64_t> next_connection_serial{1};
-
-struct RingShapes {
-  RingShape to_server;
-  RingShape to_client;
-  size_t bytes() const { return to_server.bytes() + to_client.bytes(); }
-};
-
-// Both ends compute this from what both have said.
-RingShapes ShapesOf(const ConnectData& server, const ConnectData& client) {
-  const uint32_t frame = std::min(server.frame_bytes_max, client.frame_bytes_max);
-  return {{std::min(server.receive_credits, kShmCreditsMax), frame},
-          {std::min(client.receive_credits, kShmCreditsMax), frame}};
-}
 
 // What the peer said, within our own bound.
 uint32_t ExposedMax(const ShmPacket& connect) {
@@ -85,20 +65,20 @@ absl::Status ConnectError(const std::string& uri, const std::string& path, int e
 
 }  // namespace
 
-ShmMemory::ShmMemory(std::byte* data, size_t size, int fd, Access access)
-    : Memory(data, size), fd_(fd), access_(access), serial_(next_memory_serial.fetch_add(1)) {}
-
 ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                            std::shared_ptr<SlowCloser> closer,
                            std::shared_ptr<ShmPeerLedger> ledger)
-    : domain_(domain), options_(options), closer_(std::move(closer)), ledger_(std::move(ledger)) {}
+    : common_(domain, options, std::move(ledger)),
+      closer_(std::move(closer)),
+      frame_buffers_(options.frame_bytes_max) {}
 
 ShmTransport::~ShmTransport() {
-  for (const std::unique_ptr<ShmConnection>& connection : connections_) {
+  for (const std::unique_ptr<ShmConnection>& connection : common_.connections.slots()) {
     if (connection == nullptr) continue;
     connection->descriptors_unread = false;  // there may be no Transport left to look after it
     CloseSocket(connection.get());
   }
+  common_.connections.Clear();
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
@@ -116,9 +96,9 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
     return absl::InvalidArgumentError("reads_in_flight_max is 0");
   std::unique_ptr<ShmTransport> transport(
       new ShmTransport(domain, options, std::move(closer), std::move(ledger)));
-  transport->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  transport->common_.epoll.reset(epoll_create1(EPOLL_CLOEXEC));
   transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!transport->epoll_.valid()) {
+  if (!transport->common_.epoll.valid()) {
     return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
                                                      "; close connections, or raise ulimit -n"));
   }
@@ -130,60 +110,35 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
   event.events = EPOLLIN;
   event.data.u64 = kMigratedTag;
   const int fd = transport->migrated_->fd();
-  if (epoll_ctl(transport->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  if (epoll_ctl(transport->common_.epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
   return transport;
 }
 
-ShmConnection* ShmTransport::Find(ConnectionId id) const {
-  const size_t index = static_cast<uint64_t>(id) % kConnectionsMax;
-  if (index >= connections_.size()) return nullptr;
-  ShmConnection* connection = connections_[index].get();
-  return connection != nullptr && connection->id == id ? connection : nullptr;
-}
-
-ShmConnection* ShmTransport::Add(State state, PeerFd&& socket) {
-  if (free_.empty()) {
-    if (connections_.size() == kConnectionsMax) return nullptr;
-    free_.push_back(static_cast<uint32_t>(connections_.size()));
-    connections_.emplace_back();
-  }
-  const uint32_t index = free_.back();
-  free_.pop_back();
-  connections_[index] = std::make_unique<ShmConnection>();
-  ShmConnection* connection = connections_[index].get();
-  connection->id = ConnectionId{next_connection_serial.fetch_add(1) << kIndexBits | index};
-  connection->state = state;
-  connection->socket = std::move(socket);
-  return connection;
-}
-
 void ShmTransport::Erase(ShmConnection* connection) {
   CloseSocket(connection);
-  const uint64_t index = static_cast<uint64_t>(connection->id) % kConnectionsMax;
-  connections_[index].reset();
-  free_.push_back(static_cast<uint32_t>(index));
+  common_.connections.Erase(connection);
 }
 
 bool ShmTransport::Watch(ShmConnection* connection) {
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = static_cast<uint64_t>(connection->id);
-  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
+  return epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
 }
 
 void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
-  queue_.Add(kind, connection.id).event.status = std::move(status);
+  common_.queue.Add(kind, connection.id).event.status = std::move(status);
 }
 
 // The close may be long in coming, so the connection is shut down and leaves the epoll set first.
 void ShmTransport::CloseSocket(ShmConnection* connection) {
   if (!connection->socket.valid()) return;
   const int fd = connection->socket.get();
-  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
   (void)shutdown(fd, SHUT_RDWR);
   if (connection->descriptors_unread && !HasReceivedAll(fd)) {
-    ledger_->Keep(std::move(connection->socket));
+    common_.ledger->Keep(std::move(connection->socket));
   } else if (connection->takes_descriptors) {
     connection->socket.reset();
   } else {
@@ -193,12 +148,8 @@ void ShmTransport::CloseSocket(ShmConnection* connection) {
 
 void ShmTransport::End(ShmConnection* connection, absl::Status status) {
   assert(connection->state != State::kEnded && connection->state != State::kGreeting);
-  if (connection->state == State::kConnecting) --connecting_;
-  const auto receiving = std::find(receiving_.begin(), receiving_.end(), connection);
-  if (receiving != receiving_.end()) {
-    *receiving = receiving_.back();
-    receiving_.pop_back();
-  }
+  if (connection->state == State::kConnecting) --common_.connecting;
+  common_.receiving.Remove(connection);
   // READs are copied when they are posted: none can land after this.
   EndRings(connection, /*peer_reads_on=*/status.ok() && connection->socket.valid());
   CloseSocket(connection);
@@ -214,22 +165,13 @@ void ShmTransport::EndRings(ShmConnection* connection, bool peer_reads_on) {
   Mapping rings = std::move(connection->rings);
   if (!rings.mapped() || !connection->is_server()) return;
   if (!peer_reads_on) return ReleasePages(rings, 0, rings.size());
-  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
   unread_rings_.Keep(std::move(rings), shapes.to_server.bytes(), connection->out);
-}
-
-ConnectData ShmTransport::Offer() const {
-  ConnectData data;
-  data.version = domain_.protocol_version;
-  data.receive_credits = options_.receive_credits;
-  data.frame_bytes_max = options_.frame_bytes_max;
-  data.reads_in_flight_max = options_.reads_in_flight_max;
-  return data;
 }
 
 void ShmTransport::SendRejection(int socket, RejectReason reason) const {
   ShmPacket packet;
-  packet.connect = Offer();
+  packet.connect = common_.Offer();
   packet.connect.reason = static_cast<uint16_t>(reason);
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   (void)SendPacket(socket, packet);  // a client that is gone needs no answer
@@ -250,12 +192,12 @@ absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t
   if (error)
     return absl::NotFoundError(absl::StrCat("the working directory is gone: ", error.message()));
   absl::StatusOr<std::unique_ptr<ShmListener>> listener =
-      ShmListener::Open(path, incarnation, domain_.socket_mode);
+      ShmListener::Open(path, incarnation, common_.domain.socket_mode);
   if (!listener.ok()) return listener.status();
   epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListenerTag | listeners_.size();
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*listener)->socket(), &event) != 0) {
+  if (epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, (*listener)->socket(), &event) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
   }
   listeners_.push_back(*std::move(listener));
@@ -278,10 +220,10 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   const ucred peer = PeerOf(fd);
   PeerFd socket(fd, closer_->LaneOf(peer.uid));
   if (greeting_.size() == kGreetingMax) {
-    Erase(Find(greeting_.front()));
+    Erase(common_.connections.Find(greeting_.front()));
     greeting_.erase(greeting_.begin());
   }
-  ShmConnection* connection = Add(State::kGreeting, std::move(socket));
+  ShmConnection* connection = common_.connections.Add(State::kGreeting, std::move(socket));
   if (connection == nullptr) {
     SendRejection(fd, RejectReason::kTooManyConnections);
     return true;
@@ -317,7 +259,7 @@ void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
 void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
   std::erase(greeting_, connection->id);
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
-  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
   if (!data.ok() || received.bytes != sizeof(ShmPacket) || data->reason != 0 || !received.taken() ||
       received.fd_count != 0 ||
       received.packet.kind != static_cast<uint32_t>(PacketKind::kConnect)) {
@@ -334,21 +276,22 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
 }
 
 void ShmTransport::QueueRequest(const ShmConnection& connection) {
-  Event& request = queue_.Add(Event::Kind::kConnectRequest, connection.id).event;
+  Event& request = common_.queue.Add(Event::Kind::kConnectRequest, connection.id).event;
   request.text = connection.uri;
   request.source = connection.source;
   request.affinity = connection.theirs.affinity;
   if (connection.socket.lane()->full()) {
     request.status = absl::ResourceExhaustedError(absl::StrCat(
         CloserLane::kWaitingMax, " descriptors that this user's processes sent wait to be closed"));
-  } else if (const uid_t uid = PeerOf(connection.socket.get()).uid; ledger_->IsFull(uid)) {
-    request.status = absl::ResourceExhaustedError(absl::StrCat(
-        ledger_->KeptOf(uid), " connections of this user have ended with unread descriptors"));
+  } else if (const uid_t uid = PeerOf(connection.socket.get()).uid; common_.ledger->IsFull(uid)) {
+    request.status = absl::ResourceExhaustedError(
+        absl::StrCat(common_.ledger->KeptOf(uid),
+                     " connections of this user have ended with unread descriptors"));
   }
 }
 
 absl::Status ShmTransport::Accept(ConnectionId id) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state == State::kEnded) {
     return absl::UnavailableError("the client is gone already");
   }
@@ -365,7 +308,7 @@ absl::Status ShmTransport::Accept(ConnectionId id) {
 }
 
 absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
-  const RingShapes shapes = ShapesOf(Offer(), connection->theirs);
+  const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
   absl::StatusOr<SealedFile> rings =
       CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) {
@@ -375,9 +318,9 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   if (!connection->takes_descriptors)
     connection->takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
   ShmPacket packet;
-  packet.connect = Offer();
+  packet.connect = common_.Offer();
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
-  packet.key = domain_.peer_memories_max;
+  packet.key = common_.domain.peer_memories_max;
   packet.incarnation = connection->life->incarnation;
   const int fds[] = {rings->fd.get(), connection->life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
@@ -397,7 +340,7 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
 }
 
 void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
   SendRejection(connection->socket.get(), reason);
   End(connection, absl::OkStatus());
@@ -413,10 +356,10 @@ absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32
         absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
   }
   if (absl::Status status = SocketAddress(address->path).status(); !status.ok()) return status;
-  ShmConnection* connection = Add(State::kConnecting, PeerFd());
+  ShmConnection* connection = common_.connections.Add(State::kConnecting, PeerFd());
   if (connection == nullptr)
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
-  ++connecting_;
+  ++common_.connecting;
   connection->uri = std::string(uri);
   if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
     End(connection, std::move(status));
@@ -433,13 +376,13 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
   if (error != 0) return ConnectError(connection->uri, path, error);
   const uid_t server = PeerOf(fd).uid;
   connection->socket = PeerFd(socket->release(), closer_->LaneOf(server));
-  if (!domain_.any_server_user) {
+  if (!common_.domain.any_server_user) {
     if (absl::Status status = CheckServerUser(path, server, geteuid()); !status.ok()) return status;
   }
   ShmPacket packet;
-  packet.connect = Offer();
+  packet.connect = common_.Offer();
   packet.connect.affinity = affinity;
-  packet.key = domain_.peer_memories_max;
+  packet.key = common_.domain.peer_memories_max;
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   // Goes into the socket's queue: the server need not have accepted it yet.
   error = SendPacket(fd, packet);
@@ -449,7 +392,7 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
 
 void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
-  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, domain_.protocol_version);
+  const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
   if (!data.ok()) return End(connection, data.status());
   if (data->reason != 0) return End(connection, RejectionError(*data, connection->uri));
   connection->theirs = *data;
@@ -470,7 +413,7 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
   if (received.bytes != sizeof(ShmPacket) || received.fd_count != 2) {
     return NotOspreyError("its acceptance brings no rings");
   }
-  const RingShapes shapes = ShapesOf(connection->theirs, Offer());
+  const RingShapes shapes = ShapesOf(connection->theirs, common_.Offer());
   absl::StatusOr<Mapping> rings =
       MapSealed(received.fds[0].get(), shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) return rings.status();
@@ -492,8 +435,8 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
 // --- Both sides.
 
 void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool server) {
-  const RingShapes shapes =
-      server ? ShapesOf(Offer(), connection->theirs) : ShapesOf(connection->theirs, Offer());
+  const RingShapes shapes = server ? ShapesOf(common_.Offer(), connection->theirs)
+                                   : ShapesOf(connection->theirs, common_.Offer());
   std::byte* const to_server = rings.data();
   std::byte* const to_client = rings.data() + shapes.to_server.bytes();
   connection->rings = std::move(rings);
@@ -504,16 +447,16 @@ void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool serve
   connection->limits.frame_bytes_max = shapes.to_server.frame_bytes_max;
   connection->limits.send_credits_max =
       static_cast<uint16_t>(server ? shapes.to_client.slots : shapes.to_server.slots);
-  connection->limits.reads_in_flight_max = options_.reads_in_flight_max;
-  connection->limits.read_depth = options_.reads_in_flight_max;
+  connection->limits.reads_in_flight_max = common_.options.reads_in_flight_max;
+  connection->limits.read_depth = common_.options.reads_in_flight_max;
   connection->limits.read_bytes_max = std::numeric_limits<uint32_t>::max();
-  if (connection->state == State::kConnecting) --connecting_;
+  if (connection->state == State::kConnecting) --common_.connecting;
   connection->state = State::kConnected;
-  receiving_.push_back(connection);
+  common_.receiving.Add(connection);
 }
 
 void ShmTransport::Disconnect(ConnectionId id) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state == State::kEnded) return;
   // To a client that was not answered yet the end of the socket is the answer.
   if (connection->state == State::kConnecting || connection->state == State::kConnected) {

@@ -64,19 +64,20 @@ absl::Status MakeReadable(const ShmConnection& connection, ShmPeerMemory& memory
 
 void ShmTransport::CheckSockets() {
   epoll_event ready[kEpollEventsMax];
-  const int count = epoll_wait(epoll_.get(), ready, kEpollEventsMax, /*timeout=*/0);
+  const int count = epoll_wait(common_.epoll.get(), ready, kEpollEventsMax, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = ready[i].data.u64;
     if (tag == kMigratedTag) {
       TakeMigrated();
     } else if ((tag & kListenerTag) != 0) {
       TakeNewcomers(tag & ~kListenerTag);
-    } else if (ShmConnection* connection = Find(ConnectionId{tag}); connection != nullptr) {
+    } else if (ShmConnection* connection = common_.connections.Find(ConnectionId{tag});
+               connection != nullptr) {
       ReadSocket(connection);
     }
   }
   if (count == kEpollEventsMax) sockets_due_ = true;
-  if (ledger_->kept() > 0) ledger_->Sweep();
+  if (common_.ledger->kept() > 0) common_.ledger->Sweep();
 }
 
 void ShmTransport::ReadSocket(ShmConnection* connection) {
@@ -92,7 +93,7 @@ void ShmTransport::ReadSocket(ShmConnection* connection) {
         HandlePacket(connection, received);
     }
     // It may have gone, or lost its socket.
-    if (Find(id) != connection || !connection->socket.valid()) return;
+    if (common_.connections.Find(id) != connection || !connection->socket.valid()) return;
   }
   sockets_due_ = true;
 }
@@ -147,7 +148,7 @@ void ShmTransport::HandleHangUp(ShmConnection* connection) {
 }
 
 absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory& memory) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) {
     return absl::UnavailableError("the connection is not, or no longer, up");
   }
@@ -182,7 +183,7 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
 }
 
 void ShmTransport::Withdraw(ConnectionId id, const Memory& memory) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return;
   const auto* ours = dynamic_cast<const ShmMemory*>(&memory);
   assert(ours != nullptr && "memory of another domain");
@@ -217,10 +218,10 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
                BrokeRulesError(absl::StrCat("the peer exposed more than the ", kUnattachedMax,
                                             " memory that it may before that is attached")));
   }
-  if (memories.size() == domain_.peer_memories_max) {
-    return End(connection,
-               BrokeRulesError(absl::StrCat("the peer exposed more than ",
-                                            domain_.peer_memories_max, " memories at a time")));
+  if (memories.size() == common_.domain.peer_memories_max) {
+    return End(connection, BrokeRulesError(absl::StrCat("the peer exposed more than ",
+                                                        common_.domain.peer_memories_max,
+                                                        " memories at a time")));
   }
   ShmPeerMemory memory;
   memory.key = received.packet.key;
@@ -239,7 +240,7 @@ void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacke
 }
 
 absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
-  ShmConnection* connection = Find(id);
+  ShmConnection* connection = common_.connections.Find(id);
   const absl::Status not_connected =
       absl::UnavailableError("the connection is not, or no longer, up");
   if (connection == nullptr || connection->state != State::kConnected) return not_connected;
