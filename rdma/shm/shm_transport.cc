@@ -165,7 +165,7 @@ absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadReque
   connection->reads_in_flight += static_cast<uint32_t>(reads.size());
   common_.queue.Add(Event::Kind::kReadsDone, id, cookie, static_cast<uint32_t>(reads.size()))
       .event.status = status;
-  if (!status.ok()) End(connection, std::move(status));
+  if (!status.ok()) ending_.End(connection, std::move(status));
   return absl::OkStatus();
 }
 
@@ -183,7 +183,7 @@ absl::Status ShmTransport::ReadNow(ConnectionId id, absl::Span<const ReadRequest
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return NotConnected();
   absl::Status status = Read(*connection, reads);
-  if (!status.ok()) End(connection, status);
+  if (!status.ok()) ending_.End(connection, status);
   return status;
 }
 
@@ -223,7 +223,7 @@ absl::Status ShmTransport::Send(ConnectionId id, absl::Span<const Bytes> pieces)
     case RingProducer::Result::kBroken:
       break;
   }
-  End(connection, BrokeRulesError("the peer broke the rules of the ring"));
+  ending_.End(connection, BrokeRulesError("the peer broke the rules of the ring"));
   return NotConnected();
 }
 
@@ -279,7 +279,7 @@ size_t ShmTransport::DeliverQueued(absl::Span<Event> events, size_t count) {
     assert(connection != nullptr);
     connection->reads_in_flight -= pending.reads;
     if (pending.event.kind == Event::Kind::kConnected) connection->announced = true;
-    if (pending.event.kind == Event::Kind::kDisconnected) Erase(connection);
+    if (pending.event.kind == Event::Kind::kDisconnected) ending_.Erase(connection);
     common_.queue.PopInto(events[count]);
   }
   return count;
@@ -329,10 +329,10 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
     if (connection->in.Release() && connection->state == State::kConnected) Wake(*connection);
   }
   if (result == RingConsumer::Result::kBroken) {
-    End(connection, BrokeRulesError("the peer broke the rules of the ring"));
+    ending_.End(connection, BrokeRulesError("the peer broke the rules of the ring"));
   } else if (result == RingConsumer::Result::kEmpty && connection->state == State::kDraining) {
-    End(connection,
-        connection->bye ? absl::OkStatus() : PeerGoneError("the peer ended without a farewell"));
+    ending_.End(connection, connection->bye ? absl::OkStatus()
+                                            : PeerGoneError("the peer ended without a farewell"));
   }
   return count;
 }

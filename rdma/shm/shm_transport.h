@@ -14,6 +14,7 @@
 #include "rdma/handshake.h"
 #include "rdma/inbox.h"
 #include "rdma/shm/connection.h"
+#include "rdma/shm/connection_end.h"
 #include "rdma/shm/domain.h"
 #include "rdma/shm/listener.h"
 #include "rdma/shm/mapping.h"
@@ -22,7 +23,6 @@
 #include "rdma/shm/ring.h"
 #include "rdma/shm/slow_closer.h"
 #include "rdma/shm/socket.h"
-#include "rdma/shm/unread_rings.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 
@@ -68,7 +68,7 @@ class ShmTransport final : public Transport, private MappedReads {
   size_t ReadRoom(ConnectionId id) const override;
   absl::Status Send(ConnectionId id, absl::Span<const Bytes> pieces) override;
   size_t SendRoom(ConnectionId id) const override;
-  void Disconnect(ConnectionId id) override;
+  void Disconnect(ConnectionId id) override { ending_.Disconnect(id); }
   size_t Poll(absl::Span<Event> events) override;
   bool Arm() override;
   int fd() const override { return common_.epoll.get(); }
@@ -87,18 +87,8 @@ class ShmTransport final : public Transport, private MappedReads {
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
 
-  void Erase(ShmConnection* connection);
   // Adds the socket to the epoll set.
   bool Watch(ShmConnection* connection);
-  // Unmaps the rings, and gives their pages back but for frames that the peer is still to read.
-  void EndRings(ShmConnection* connection, bool peer_reads_on);
-  // Hangs up, and closes the socket without waiting for that. One whose peer has descriptors to
-  // receive goes to ledger_.
-  void CloseSocket(ShmConnection* connection);
-  // Closes what the connection holds. `status` goes out in kDisconnected, which is queued.
-  void End(ShmConnection* connection, absl::Status status);
-  void Queue(Event::Kind kind, const ShmConnection& connection,
-             absl::Status status = absl::OkStatus());
 
   // Set-up: transport_setup.cc.
   void SendRejection(int socket, RejectReason reason) const;
@@ -135,13 +125,13 @@ class ShmTransport final : public Transport, private MappedReads {
 
   ShmCommon common_;
   const std::shared_ptr<SlowCloser> closer_;
+  ShmEnding ending_;
   // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
   UniqueFd spare_;
   std::vector<std::unique_ptr<ShmListener>> listeners_;
   std::unique_ptr<Inbox<ShmMigrated>> migrated_;  // what other Transports gave us
   std::vector<ConnectionId> greeting_;            // accepted and silent, oldest first
   std::vector<ConnectionId> wakes_due_;  // to sleeping peers: the kernel did not take them yet
-  UnreadRings unread_rings_;             // of connections that we ended
   FrameBuffers frame_buffers_;
   uint32_t polls_since_sockets_ = 0;
   bool sockets_due_ = false;

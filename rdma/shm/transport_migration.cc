@@ -24,7 +24,7 @@ absl::Status ShmTransport::Migrate(ConnectionId id, Transport& other) {
                        std::move(connection->source), connection->theirs,
                        connection->exposed_max};
   });
-  if (status.ok()) Erase(connection);
+  if (status.ok()) ending_.Erase(connection);
   return status;
 }
 
@@ -44,7 +44,7 @@ void ShmTransport::TakeMigrated() {
     connection->exposed_max = one.exposed_max;
     if (!Watch(connection)) {
       SendRejection(fd, RejectReason::kTooManyConnections);
-      Erase(connection);
+      ending_.Erase(connection);
       continue;
     }
     QueueRequest(*connection);

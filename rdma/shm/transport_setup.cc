@@ -70,16 +70,10 @@ ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOption
                            std::shared_ptr<ShmPeerLedger> ledger)
     : common_(domain, options, std::move(ledger)),
       closer_(std::move(closer)),
+      ending_(common_),
       frame_buffers_(options.frame_bytes_max) {}
 
-ShmTransport::~ShmTransport() {
-  for (const std::unique_ptr<ShmConnection>& connection : common_.connections.slots()) {
-    if (connection == nullptr) continue;
-    connection->descriptors_unread = false;  // there may be no Transport left to look after it
-    CloseSocket(connection.get());
-  }
-  common_.connections.Clear();
-}
+ShmTransport::~ShmTransport() { ending_.CloseAll(); }
 
 absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
     const ShmDomainOptions& domain, const TransportOptions& options,
@@ -115,58 +109,11 @@ absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
   return transport;
 }
 
-void ShmTransport::Erase(ShmConnection* connection) {
-  CloseSocket(connection);
-  common_.connections.Erase(connection);
-}
-
 bool ShmTransport::Watch(ShmConnection* connection) {
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = static_cast<uint64_t>(connection->id);
   return epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
-}
-
-void ShmTransport::Queue(Event::Kind kind, const ShmConnection& connection, absl::Status status) {
-  common_.queue.Add(kind, connection.id).event.status = std::move(status);
-}
-
-// The close may be long in coming, so the connection is shut down and leaves the epoll set first.
-void ShmTransport::CloseSocket(ShmConnection* connection) {
-  if (!connection->socket.valid()) return;
-  const int fd = connection->socket.get();
-  (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
-  (void)shutdown(fd, SHUT_RDWR);
-  if (connection->descriptors_unread && !HasReceivedAll(fd)) {
-    common_.ledger->Keep(std::move(connection->socket));
-  } else if (connection->takes_descriptors) {
-    connection->socket.reset();
-  } else {
-    close(connection->socket.release());
-  }
-}
-
-void ShmTransport::End(ShmConnection* connection, absl::Status status) {
-  assert(connection->state != State::kEnded && connection->state != State::kGreeting);
-  if (connection->state == State::kConnecting) --common_.connecting;
-  common_.receiving.Remove(connection);
-  // READs are copied when they are posted: none can land after this.
-  EndRings(connection, /*peer_reads_on=*/status.ok() && connection->socket.valid());
-  CloseSocket(connection);
-  connection->page = Mapping();
-  connection->peer_memories.clear();
-  connection->exposed.clear();
-  connection->state = State::kEnded;
-  Queue(Event::Kind::kDisconnected, *connection, std::move(status));
-}
-
-// The client's pages are given back with the server's: it made the file.
-void ShmTransport::EndRings(ShmConnection* connection, bool peer_reads_on) {
-  Mapping rings = std::move(connection->rings);
-  if (!rings.mapped() || !connection->is_server()) return;
-  if (!peer_reads_on) return ReleasePages(rings, 0, rings.size());
-  const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
-  unread_rings_.Keep(std::move(rings), shapes.to_server.bytes(), connection->out);
 }
 
 void ShmTransport::SendRejection(int socket, RejectReason reason) const {
@@ -220,7 +167,7 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   const ucred peer = PeerOf(fd);
   PeerFd socket(fd, closer_->LaneOf(peer.uid));
   if (greeting_.size() == kGreetingMax) {
-    Erase(common_.connections.Find(greeting_.front()));
+    ending_.Erase(common_.connections.Find(greeting_.front()));
     greeting_.erase(greeting_.begin());
   }
   ShmConnection* connection = common_.connections.Add(State::kGreeting, std::move(socket));
@@ -234,7 +181,7 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
   connection->life = listeners_[listener]->life();
   if (!Watch(connection)) {
     SendRejection(fd, RejectReason::kTooManyConnections);
-    Erase(connection);
+    ending_.Erase(connection);
     return true;
   }
   greeting_.push_back(connection->id);
@@ -250,7 +197,7 @@ void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
     refused.socket = PeerFd(fd, closer_->LaneOf(PeerOf(fd).uid));
     refused.takes_descriptors = listener.newcomers_take_descriptors();
     SendRejection(fd, RejectReason::kTooManyConnections);
-    CloseSocket(&refused);
+    ending_.CloseSocket(&refused);
   }
   // The lane may not have closed it yet. Then there is none to spare until the next time.
   spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -266,7 +213,7 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
     if (ReasonOf(data.status()) == Reason::kVersionMismatch) {
       SendRejection(connection->socket.get(), RejectReason::kVersionMismatch);
     }
-    Erase(connection);
+    ending_.Erase(connection);
     return;
   }
   connection->theirs = *data;
@@ -300,10 +247,10 @@ absl::Status ShmTransport::Accept(ConnectionId id) {
   }
   absl::Status status = SendAcceptance(connection);
   if (!status.ok()) {
-    End(connection, status);
+    ending_.End(connection, status);
     return status;
   }
-  Queue(Event::Kind::kConnected, *connection);
+  common_.queue.Add(Event::Kind::kConnected, connection->id);
   return absl::OkStatus();
 }
 
@@ -343,7 +290,7 @@ void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
   SendRejection(connection->socket.get(), reason);
-  End(connection, absl::OkStatus());
+  ending_.End(connection, absl::OkStatus());
 }
 
 // --- The client's side.
@@ -362,7 +309,7 @@ absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32
   ++common_.connecting;
   connection->uri = std::string(uri);
   if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
-    End(connection, std::move(status));
+    ending_.End(connection, std::move(status));
   }
   return connection->id;
 }
@@ -393,14 +340,14 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
 void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
   const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
-  if (!data.ok()) return End(connection, data.status());
-  if (data->reason != 0) return End(connection, RejectionError(*data, connection->uri));
+  if (!data.ok()) return ending_.End(connection, data.status());
+  if (data->reason != 0) return ending_.End(connection, RejectionError(*data, connection->uri));
   connection->theirs = *data;
   connection->exposed_max = ExposedMax(received.packet);
   if (absl::Status status = TakeAcceptance(connection, received); !status.ok()) {
-    return End(connection, std::move(status));
+    return ending_.End(connection, std::move(status));
   }
-  Queue(Event::Kind::kConnected, *connection);
+  common_.queue.Add(Event::Kind::kConnected, connection->id);
 }
 
 absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
@@ -453,21 +400,6 @@ void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool serve
   if (connection->state == State::kConnecting) --common_.connecting;
   connection->state = State::kConnected;
   common_.receiving.Add(connection);
-}
-
-void ShmTransport::Disconnect(ConnectionId id) {
-  ShmConnection* connection = common_.connections.Find(id);
-  if (connection == nullptr || connection->state == State::kEnded) return;
-  // To a client that was not answered yet the end of the socket is the answer.
-  if (connection->state == State::kConnecting || connection->state == State::kConnected) {
-    // The farewell is no descriptor.
-    if (HasReceivedAll(connection->socket.get())) connection->descriptors_unread = false;
-    ShmPacket packet;
-    packet.kind = static_cast<uint32_t>(PacketKind::kBye);
-    (void)SendPacket(connection->socket.get(),
-                     packet);  // unheard, the end looks like a death: no harm
-  }
-  End(connection, absl::OkStatus());
 }
 
 }  // namespace osprey::rdma

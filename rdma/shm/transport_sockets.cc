@@ -120,25 +120,25 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
     case PacketKind::kConnect:
       break;
   }
-  End(connection, BrokeRulesError("the peer broke the rules of the socket"));
+  ending_.End(connection, BrokeRulesError("the peer broke the rules of the socket"));
 }
 
 void ShmTransport::HandleHangUp(ShmConnection* connection) {
   switch (connection->state) {
     case State::kGreeting:
       std::erase(greeting_, connection->id);
-      return Erase(connection);
+      return ending_.Erase(connection);
     case State::kRequested:
-      return End(connection, connection->bye
-                                 ? absl::OkStatus()
-                                 : PeerGoneError("the client ended before it was answered"));
+      return ending_.End(
+          connection, connection->bye ? absl::OkStatus()
+                                      : PeerGoneError("the client ended before it was answered"));
     case State::kConnecting:
-      return End(connection,
-                 UnreachableError(connection->uri, "the server hung up without an answer"));
+      return ending_.End(connection,
+                         UnreachableError(connection->uri, "the server hung up without an answer"));
     case State::kConnected:
       // What the peer had published before it went is still delivered.
       connection->in.Freeze();
-      CloseSocket(connection);
+      ending_.CloseSocket(connection);
       connection->state = State::kDraining;
       return;
     case State::kDraining:
@@ -211,17 +211,17 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
       std::any_of(memories.begin(), memories.end(),
                   [&](const ShmPeerMemory& memory) { return memory.key == received.packet.key; });
   if (received.fd_count != 1 || known) {
-    return End(connection, BrokeRulesError("the peer exposed no memory, or one key twice"));
+    return ending_.End(connection, BrokeRulesError("the peer exposed no memory, or one key twice"));
   }
   if (!connection->attached_once && memories.size() == kUnattachedMax) {
-    return End(connection,
-               BrokeRulesError(absl::StrCat("the peer exposed more than the ", kUnattachedMax,
-                                            " memory that it may before that is attached")));
+    return ending_.End(
+        connection, BrokeRulesError(absl::StrCat("the peer exposed more than the ", kUnattachedMax,
+                                                 " memory that it may before that is attached")));
   }
   if (memories.size() == common_.domain.peer_memories_max) {
-    return End(connection, BrokeRulesError(absl::StrCat("the peer exposed more than ",
-                                                        common_.domain.peer_memories_max,
-                                                        " memories at a time")));
+    return ending_.End(connection, BrokeRulesError(absl::StrCat("the peer exposed more than ",
+                                                                common_.domain.peer_memories_max,
+                                                                " memories at a time")));
   }
   ShmPeerMemory memory;
   memory.key = received.packet.key;
@@ -236,7 +236,7 @@ void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacke
     return memory.key == received.packet.key;
   });
   if (gone == 1 && received.fd_count == 0) return;
-  End(connection, BrokeRulesError("the peer withdrew what it had not exposed"));
+  ending_.End(connection, BrokeRulesError("the peer withdrew what it had not exposed"));
 }
 
 absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {

@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "rdma/errors.h"
+#include "rdma/shm/connection_end.h"
 #include "rdma/shm/domain.h"
 #include "rdma/shm/listener.h"
 #include "rdma/shm/mapping.h"
 #include "rdma/shm/socket.h"
-#include "rdma/shm/unread_rings.h"
 #include "tests/rdma/shm/packets.h"
 #include "tests/rdma/transport_contract.h"
 
