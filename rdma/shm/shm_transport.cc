@@ -1,4 +1,4 @@
-// The part of ShmTransport that moves bytes: READs, frames and Poll.
+// How bytes move: READs, frames and Poll.
 
 #include "rdma/shm/shm_transport.h"
 
@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,9 @@ constexpr size_t kFramesPerConnectionMax = 16;
 constexpr size_t kPrefetchedMax = 32;
 constexpr size_t kPrefetchBytesMax = 256;
 constexpr size_t kCacheLineBytes = 64;
+
+// Of options: a frame is staged in buffers of that size.
+constexpr uint32_t kFrameBytesMax = 1 << 20;
 
 uint64_t LengthOf(const ReadRequest& read) {
   const uint64_t first = read.segments[0].length;
@@ -151,6 +155,49 @@ absl::Status Read(const ShmConnection& connection, absl::Span<const ReadRequest>
 }
 
 }  // namespace
+
+ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
+                           std::shared_ptr<SlowCloser> closer,
+                           std::shared_ptr<ShmPeerLedger> ledger)
+    : common_(domain, options, std::move(ledger)),
+      ending_(common_),
+      setup_(common_, ending_, std::move(closer)),
+      frame_buffers_(options.frame_bytes_max) {}
+
+ShmTransport::~ShmTransport() { ending_.CloseAll(); }
+
+absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
+    const ShmDomainOptions& domain, const TransportOptions& options,
+    std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger) {
+  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
+                                                   "; it may be 2 to ", kShmCreditsMax));
+  }
+  if (options.frame_bytes_max == 0 || options.frame_bytes_max > kFrameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("frame_bytes_max is ", options.frame_bytes_max,
+                                                   "; it may be 1 to ", kFrameBytesMax));
+  }
+  if (options.reads_in_flight_max == 0)
+    return absl::InvalidArgumentError("reads_in_flight_max is 0");
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(domain, options, std::move(closer), std::move(ledger)));
+  transport->common_.epoll.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!transport->common_.epoll.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
+                                                     "; close connections, or raise ulimit -n"));
+  }
+  if (absl::Status status = transport->setup_.Open(); !status.ok()) return status;
+  return transport;
+}
+
+absl::Status ShmTransport::Migrate(ConnectionId id, Transport& other) {
+  ShmConnection* connection = common_.connections.Find(id);
+  if (connection == nullptr || connection->state != State::kRequested)
+    return absl::UnavailableError("the client does not wait to be accepted any more");
+  auto* const to = dynamic_cast<ShmTransport*>(&other);
+  assert(to != nullptr && to != this && "a transport of another domain");
+  return setup_.HandOver(connection, to->setup_);
+}
 
 absl::Status ShmTransport::PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                                      uint64_t cookie) {

@@ -12,32 +12,20 @@
 #include <vector>
 
 #include "rdma/handshake.h"
-#include "rdma/inbox.h"
 #include "rdma/shm/connection.h"
 #include "rdma/shm/connection_end.h"
 #include "rdma/shm/domain.h"
-#include "rdma/shm/listener.h"
 #include "rdma/shm/mapping.h"
 #include "rdma/shm/peer_fd.h"
 #include "rdma/shm/peer_ledger.h"
 #include "rdma/shm/ring.h"
 #include "rdma/shm/slow_closer.h"
 #include "rdma/shm/socket.h"
+#include "rdma/shm/transport_setup.h"
 #include "rdma/transport.h"
 #include "rdma/unique_fd.h"
 
 namespace osprey::rdma {
-
-// A connection that asks, on its way from one Transport to another.
-struct ShmMigrated {
-  PeerFd socket;
-  bool takes_descriptors = true;
-  std::shared_ptr<const ShmLife> life;
-  std::string uri;
-  std::string source;
-  ConnectData theirs;
-  uint32_t exposed_max = 0;
-};
 
 class ShmTransport final : public Transport, private MappedReads {
  public:
@@ -48,10 +36,14 @@ class ShmTransport final : public Transport, private MappedReads {
                                                            std::shared_ptr<ShmPeerLedger> ledger);
   ~ShmTransport() override;
 
-  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override;
-  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override;
-  absl::Status Accept(ConnectionId id) override;
-  void Reject(ConnectionId id, RejectReason reason) override;
+  absl::StatusOr<std::string> Listen(absl::string_view uri, uint64_t incarnation) override {
+    return setup_.Listen(uri, incarnation);
+  }
+  absl::StatusOr<ConnectionId> Connect(absl::string_view uri, uint32_t affinity = 0) override {
+    return setup_.Connect(uri, affinity);
+  }
+  absl::Status Accept(ConnectionId id) override { return setup_.Accept(id); }
+  void Reject(ConnectionId id, RejectReason reason) override { setup_.Reject(id, reason); }
   absl::Status Migrate(ConnectionId id, Transport& other) override;
   absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
   absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override {
@@ -79,35 +71,12 @@ class ShmTransport final : public Transport, private MappedReads {
  private:
   using State = ShmConnection::State;
 
-  // Marks the epoll entry of a listener; the low bits are its index. No connection's id has it.
-  static constexpr uint64_t kListenerTag = uint64_t{1} << 63;
-  // Marks that of handed_over_.
-  static constexpr uint64_t kMigratedTag = uint64_t{1} << 62;
-
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
 
-  // Adds the socket to the epoll set.
-  bool Watch(ShmConnection* connection);
-
-  // Set-up: transport_setup.cc.
-  void SendRejection(int socket, RejectReason reason) const;
-  void QueueRequest(const ShmConnection& connection);
-  absl::Status StartConnect(ShmConnection* connection, const std::string& path, uint32_t affinity);
-  absl::Status SendAcceptance(ShmConnection* connection);
-  void SetRings(ShmConnection* connection, Mapping rings, bool server);
-  void TakeNewcomers(size_t listener);
-  bool TakeNewcomer(size_t listener);
-  void RefuseForLackOfDescriptors(const ShmListener& listener);
-  void HandleRequest(ShmConnection* connection, const ReceivedPacket& received);
-  void HandleAnswer(ShmConnection* connection, ReceivedPacket& received);
-  absl::Status TakeAcceptance(ShmConnection* connection, ReceivedPacket& received);
-
-  // transport_migration.cc.
-  void TakeMigrated();
-
   // What comes over sockets: transport_sockets.cc.
   void CheckSockets();
+  void TakeNewcomers(size_t listener);
   void ReadSocket(ShmConnection* connection);
   void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
   void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
@@ -124,13 +93,8 @@ class ShmTransport final : public Transport, private MappedReads {
   void SendDueWakes();
 
   ShmCommon common_;
-  const std::shared_ptr<SlowCloser> closer_;
   ShmEnding ending_;
-  // Given up for a moment to refuse a newcomer politely when there are no descriptors left.
-  UniqueFd spare_;
-  std::vector<std::unique_ptr<ShmListener>> listeners_;
-  std::unique_ptr<Inbox<ShmMigrated>> migrated_;  // what other Transports gave us
-  std::vector<ConnectionId> greeting_;            // accepted and silent, oldest first
+  ShmSetup setup_;
   std::vector<ConnectionId> wakes_due_;  // to sleeping peers: the kernel did not take them yet
   FrameBuffers frame_buffers_;
   uint32_t polls_since_sockets_ = 0;

@@ -1,4 +1,4 @@
-// The part of ShmTransport that makes and ends connections.
+#include "rdma/shm/transport_setup.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -19,7 +19,7 @@
 #include "rdma/address.h"
 #include "rdma/errors.h"
 #include "rdma/shm/server_user.h"
-#include "rdma/shm/shm_transport.h"
+#include "rdma/shm/socket.h"
 
 namespace osprey::rdma {
 namespace {
@@ -27,11 +27,6 @@ namespace {
 // Clients that connected and said nothing: one more, and the oldest goes. An honest one speaks
 // before it is even accepted.
 constexpr size_t kGreetingMax = 64;
-// Newcomers taken in one look at a listener; what is left keeps the epoll descriptor readable.
-constexpr int kNewcomersMax = 16;
-
-// Of options: a frame is staged in buffers of that size.
-constexpr uint32_t kFrameBytesMax = 1 << 20;
 
 // What the peer said, within our own bound.
 uint32_t ExposedMax(const ShmPacket& connect) {
@@ -65,58 +60,29 @@ absl::Status ConnectError(const std::string& uri, const std::string& path, int e
 
 }  // namespace
 
-ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
-                           std::shared_ptr<SlowCloser> closer,
-                           std::shared_ptr<ShmPeerLedger> ledger)
-    : common_(domain, options, std::move(ledger)),
-      closer_(std::move(closer)),
-      ending_(common_),
-      frame_buffers_(options.frame_bytes_max) {}
-
-ShmTransport::~ShmTransport() { ending_.CloseAll(); }
-
-absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Create(
-    const ShmDomainOptions& domain, const TransportOptions& options,
-    std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger) {
-  if (options.receive_credits < kReceiveCreditsMin || options.receive_credits > kShmCreditsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("receive_credits is ", options.receive_credits,
-                                                   "; it may be 2 to ", kShmCreditsMax));
-  }
-  if (options.frame_bytes_max == 0 || options.frame_bytes_max > kFrameBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("frame_bytes_max is ", options.frame_bytes_max,
-                                                   "; it may be 1 to ", kFrameBytesMax));
-  }
-  if (options.reads_in_flight_max == 0)
-    return absl::InvalidArgumentError("reads_in_flight_max is 0");
-  std::unique_ptr<ShmTransport> transport(
-      new ShmTransport(domain, options, std::move(closer), std::move(ledger)));
-  transport->common_.epoll.reset(epoll_create1(EPOLL_CLOEXEC));
-  transport->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!transport->common_.epoll.valid()) {
-    return absl::ResourceExhaustedError(absl::StrCat("epoll_create1: ", std::strerror(errno),
-                                                     "; close connections, or raise ulimit -n"));
-  }
+absl::Status ShmSetup::Open() {
+  spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   absl::StatusOr<std::unique_ptr<Inbox<ShmMigrated>>> inbox =
       Inbox<ShmMigrated>::Create(kMigratedMax);
   if (!inbox.ok()) return inbox.status();
-  transport->migrated_ = *std::move(inbox);
+  migrated_ = *std::move(inbox);
   epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kMigratedTag;
-  const int fd = transport->migrated_->fd();
-  if (epoll_ctl(transport->common_.epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+  const int fd = migrated_->fd();
+  if (epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
-  return transport;
+  return absl::OkStatus();
 }
 
-bool ShmTransport::Watch(ShmConnection* connection) {
+bool ShmSetup::Watch(ShmConnection* connection) {
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = static_cast<uint64_t>(connection->id);
   return epoll_ctl(common_.epoll.get(), EPOLL_CTL_ADD, connection->socket.get(), &event) == 0;
 }
 
-void ShmTransport::SendRejection(int socket, RejectReason reason) const {
+void ShmSetup::SendRejection(int socket, RejectReason reason) const {
   ShmPacket packet;
   packet.connect = common_.Offer();
   packet.connect.reason = static_cast<uint16_t>(reason);
@@ -126,7 +92,7 @@ void ShmTransport::SendRejection(int socket, RejectReason reason) const {
 
 // --- The server's side.
 
-absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t incarnation) {
+absl::StatusOr<std::string> ShmSetup::Listen(absl::string_view uri, uint64_t incarnation) {
   const absl::StatusOr<Address> address = ParseAddress(uri);
   if (!address.ok()) return address.status();
   if (address->scheme != Address::Scheme::kShm) {
@@ -151,13 +117,8 @@ absl::StatusOr<std::string> ShmTransport::Listen(absl::string_view uri, uint64_t
   return absl::StrCat("shm://", path);
 }
 
-void ShmTransport::TakeNewcomers(size_t listener) {
-  int taken = 0;
-  while (taken < kNewcomersMax && TakeNewcomer(listener)) ++taken;
-  if (taken == kNewcomersMax) sockets_due_ = true;
-}
-
-bool ShmTransport::TakeNewcomer(size_t listener) {
+bool ShmSetup::TakeNewcomer(size_t listener, ShmConnection** newcomer) {
+  *newcomer = nullptr;
   const int listening = listeners_[listener]->socket();
   const int fd = accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
@@ -185,11 +146,11 @@ bool ShmTransport::TakeNewcomer(size_t listener) {
     return true;
   }
   greeting_.push_back(connection->id);
-  ReadSocket(connection);  // an honest client has spoken already
+  *newcomer = connection;
   return true;
 }
 
-void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
+void ShmSetup::RefuseForLackOfDescriptors(const ShmListener& listener) {
   spare_.reset();
   ShmConnection refused;
   const int fd = accept4(listener.socket(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -203,7 +164,12 @@ void ShmTransport::RefuseForLackOfDescriptors(const ShmListener& listener) {
   spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
+void ShmSetup::DropNewcomer(ShmConnection* connection) {
+  std::erase(greeting_, connection->id);
+  ending_.Erase(connection);
+}
+
+void ShmSetup::HandleRequest(ShmConnection* connection, const ReceivedPacket& received) {
   std::erase(greeting_, connection->id);
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
   const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
@@ -222,7 +188,7 @@ void ShmTransport::HandleRequest(ShmConnection* connection, const ReceivedPacket
   QueueRequest(*connection);
 }
 
-void ShmTransport::QueueRequest(const ShmConnection& connection) {
+void ShmSetup::QueueRequest(const ShmConnection& connection) {
   Event& request = common_.queue.Add(Event::Kind::kConnectRequest, connection.id).event;
   request.text = connection.uri;
   request.source = connection.source;
@@ -237,7 +203,7 @@ void ShmTransport::QueueRequest(const ShmConnection& connection) {
   }
 }
 
-absl::Status ShmTransport::Accept(ConnectionId id) {
+absl::Status ShmSetup::Accept(ConnectionId id) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state == State::kEnded) {
     return absl::UnavailableError("the client is gone already");
@@ -254,7 +220,7 @@ absl::Status ShmTransport::Accept(ConnectionId id) {
   return absl::OkStatus();
 }
 
-absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
+absl::Status ShmSetup::SendAcceptance(ShmConnection* connection) {
   const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
   absl::StatusOr<SealedFile> rings =
       CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
@@ -286,7 +252,7 @@ absl::Status ShmTransport::SendAcceptance(ShmConnection* connection) {
   return absl::OkStatus();
 }
 
-void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
+void ShmSetup::Reject(ConnectionId id, RejectReason reason) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kRequested) return;
   SendRejection(connection->socket.get(), reason);
@@ -295,7 +261,7 @@ void ShmTransport::Reject(ConnectionId id, RejectReason reason) {
 
 // --- The client's side.
 
-absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32_t affinity) {
+absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t affinity) {
   const absl::StatusOr<Address> address = ParseAddress(uri);
   if (!address.ok()) return address.status();
   if (address->scheme != Address::Scheme::kShm) {
@@ -314,8 +280,8 @@ absl::StatusOr<ConnectionId> ShmTransport::Connect(absl::string_view uri, uint32
   return connection->id;
 }
 
-absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::string& path,
-                                        uint32_t affinity) {
+absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string& path,
+                                    uint32_t affinity) {
   absl::StatusOr<UniqueFd> socket = NewSocket();
   if (!socket.ok()) return socket.status();
   const int fd = socket->get();
@@ -337,7 +303,7 @@ absl::Status ShmTransport::StartConnect(ShmConnection* connection, const std::st
   return error == 0 ? absl::OkStatus() : UnreachableError(connection->uri, std::strerror(error));
 }
 
-void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
+void ShmSetup::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
   const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
   if (!data.ok()) return ending_.End(connection, data.status());
@@ -350,7 +316,7 @@ void ShmTransport::HandleAnswer(ShmConnection* connection, ReceivedPacket& recei
   common_.queue.Add(Event::Kind::kConnected, connection->id);
 }
 
-absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
+absl::Status ShmSetup::TakeAcceptance(ShmConnection* connection, ReceivedPacket& received) {
   if (received.fds_foreign)
     return NotOspreyError("its acceptance brings descriptors that are no memory");
   if (received.fds_lost) {
@@ -379,9 +345,48 @@ absl::Status ShmTransport::TakeAcceptance(ShmConnection* connection, ReceivedPac
   return absl::OkStatus();
 }
 
+// --- From thread to thread: the socket, on which nothing but connect data has come so far, changes
+// hands.
+
+absl::Status ShmSetup::HandOver(ShmConnection* connection, ShmSetup& to) {
+  absl::Status status = to.migrated_->Put([&]() -> absl::StatusOr<ShmMigrated> {
+    // It stays open, so that epoll would not forget it by itself.
+    (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+    return ShmMigrated{std::move(connection->socket), connection->takes_descriptors,
+                       std::move(connection->life),   std::move(connection->uri),
+                       std::move(connection->source), connection->theirs,
+                       connection->exposed_max};
+  });
+  if (status.ok()) ending_.Erase(connection);
+  return status;
+}
+
+void ShmSetup::TakeMigrated() {
+  for (ShmMigrated& one : migrated_->Take()) {
+    const int fd = one.socket.get();
+    ShmConnection* connection = common_.connections.Add(State::kRequested, std::move(one.socket));
+    if (connection == nullptr) {
+      SendRejection(fd, RejectReason::kTooManyConnections);
+      continue;
+    }
+    connection->takes_descriptors = one.takes_descriptors;
+    connection->life = std::move(one.life);
+    connection->uri = std::move(one.uri);
+    connection->source = std::move(one.source);
+    connection->theirs = one.theirs;
+    connection->exposed_max = one.exposed_max;
+    if (!Watch(connection)) {
+      SendRejection(fd, RejectReason::kTooManyConnections);
+      ending_.Erase(connection);
+      continue;
+    }
+    QueueRequest(*connection);
+  }
+}
+
 // --- Both sides.
 
-void ShmTransport::SetRings(ShmConnection* connection, Mapping rings, bool server) {
+void ShmSetup::SetRings(ShmConnection* connection, Mapping rings, bool server) {
   const RingShapes shapes = server ? ShapesOf(common_.Offer(), connection->theirs)
                                    : ShapesOf(connection->theirs, common_.Offer());
   std::byte* const to_server = rings.data();

@@ -19,6 +19,8 @@ namespace {
 // descriptor readable.
 constexpr int kEpollEventsMax = 64;
 constexpr int kPacketsMax = 16;
+// Newcomers taken in one look at a listener; what is left keeps the epoll descriptor readable.
+constexpr int kNewcomersMax = 16;
 
 // Memories that a peer may have exposed before the first is attached. A server attaches a client's
 // liveness word when the client has proved that it has the key, and a client attaches the server's
@@ -67,10 +69,10 @@ void ShmTransport::CheckSockets() {
   const int count = epoll_wait(common_.epoll.get(), ready, kEpollEventsMax, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = ready[i].data.u64;
-    if (tag == kMigratedTag) {
-      TakeMigrated();
-    } else if ((tag & kListenerTag) != 0) {
-      TakeNewcomers(tag & ~kListenerTag);
+    if (tag == ShmSetup::kMigratedTag) {
+      setup_.TakeMigrated();
+    } else if ((tag & ShmSetup::kListenerTag) != 0) {
+      TakeNewcomers(tag & ~ShmSetup::kListenerTag);
     } else if (ShmConnection* connection = common_.connections.Find(ConnectionId{tag});
                connection != nullptr) {
       ReadSocket(connection);
@@ -78,6 +80,16 @@ void ShmTransport::CheckSockets() {
   }
   if (count == kEpollEventsMax) sockets_due_ = true;
   if (common_.ledger->kept() > 0) common_.ledger->Sweep();
+}
+
+void ShmTransport::TakeNewcomers(size_t listener) {
+  int taken = 0;
+  for (; taken < kNewcomersMax; ++taken) {
+    ShmConnection* newcomer = nullptr;
+    if (!setup_.TakeNewcomer(listener, &newcomer)) break;
+    if (newcomer != nullptr) ReadSocket(newcomer);  // an honest client has spoken already
+  }
+  if (taken == kNewcomersMax) sockets_due_ = true;
 }
 
 void ShmTransport::ReadSocket(ShmConnection* connection) {
@@ -99,8 +111,8 @@ void ShmTransport::ReadSocket(ShmConnection* connection) {
 }
 
 void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
-  if (connection->state == State::kGreeting) return HandleRequest(connection, received);
-  if (connection->state == State::kConnecting) return HandleAnswer(connection, received);
+  if (connection->state == State::kGreeting) return setup_.HandleRequest(connection, received);
+  if (connection->state == State::kConnecting) return setup_.HandleAnswer(connection, received);
   const bool whole = received.bytes == sizeof(ShmPacket) && received.taken();
   const bool connected = connection->state == State::kConnected;
   switch (whole ? static_cast<PacketKind>(received.packet.kind) : PacketKind::kConnect) {
@@ -126,8 +138,7 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
 void ShmTransport::HandleHangUp(ShmConnection* connection) {
   switch (connection->state) {
     case State::kGreeting:
-      std::erase(greeting_, connection->id);
-      return ending_.Erase(connection);
+      return setup_.DropNewcomer(connection);
     case State::kRequested:
       return ending_.End(
           connection, connection->bye ? absl::OkStatus()
