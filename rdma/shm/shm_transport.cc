@@ -1,5 +1,3 @@
-// How bytes move: READs, frames and Poll.
-
 #include "rdma/shm/shm_transport.h"
 
 #include <sys/epoll.h>
@@ -10,18 +8,16 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
+#include "rdma/shm/socket.h"
 
 namespace osprey::rdma {
 namespace {
 
-// The sockets are looked at, by a system call of some 300 ns, once in so many Polls; always when
-// the last ones say so. A spinning caller thus notices a death within microseconds, and pays a few
-// nanoseconds a Poll.
-constexpr uint32_t kPollsPerSocketCheck = 64;
 // Frames delivered by one Poll, and of one connection within it so that the others have their turn.
 constexpr size_t kFramesPerPollMax = 64;
 constexpr size_t kFramesPerConnectionMax = 16;
@@ -162,6 +158,7 @@ ShmTransport::ShmTransport(const ShmDomainOptions& domain, const TransportOption
     : common_(domain, options, std::move(ledger)),
       ending_(common_),
       setup_(common_, ending_, std::move(closer)),
+      sockets_(common_, ending_, setup_),
       frame_buffers_(options.frame_bytes_max) {}
 
 ShmTransport::~ShmTransport() { ending_.CloseAll(); }
@@ -297,19 +294,10 @@ void ShmTransport::SendDueWakes() {
   }
 }
 
-bool ShmTransport::SocketsAreDue() {
-  // While a connection is being made, packets come over sockets: worth a system call a Poll.
-  if (!sockets_due_ && common_.connecting == 0 && ++polls_since_sockets_ < kPollsPerSocketCheck)
-    return false;
-  polls_since_sockets_ = 0;
-  sockets_due_ = false;
-  return true;
-}
-
 size_t ShmTransport::Poll(absl::Span<Event> events) {
   frame_buffers_.Reset();
   if (!wakes_due_.empty()) SendDueWakes();
-  if (SocketsAreDue()) CheckSockets();
+  if (sockets_.AreDue(common_.connecting)) sockets_.Check();
   // Half of the events are reserved for frames: while large values are fetched, each READ that ends
   // may be followed by another at once.
   const size_t frames_room = common_.receiving.empty() ? 0 : events.size() / 2;
@@ -386,7 +374,7 @@ size_t ShmTransport::DeliverFramesOf(ShmConnection* connection, absl::Span<Event
 
 bool ShmTransport::Arm() {
   // Sockets need no arming: the epoll descriptor is readable as long as one of them is.
-  sockets_due_ = true;
+  sockets_.SetDue();
   if (!common_.queue.empty() || !wakes_due_.empty()) return false;
   for (ShmConnection* connection : common_.receiving.all()) {
     if (connection->state == State::kDraining || !connection->in.Sleep()) return false;

@@ -1,29 +1,37 @@
 // One thread's shm connections. What goes over a connection's socket is in rdma/shm/socket.h, what
 // through its rings in rdma/shm/ring.h.
+//
+//   ShmTransport   READs, frames and Poll; owns the parts
+//     ShmSockets   what comes over sockets; exposed memory           transport_sockets.h
+//       ShmSetup   listeners, connect data, migration                transport_setup.h
+//         ShmEnding  closes what a connection holds                  connection_end.h
+//           ShmCommon  the table of connections, events that wait    connection.h
+//
+// A part uses those below it, and none above.
 
 #ifndef OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
 #define OSPREY_RDMA_SHM_SHM_TRANSPORT_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "rdma/handshake.h"
 #include "rdma/shm/connection.h"
 #include "rdma/shm/connection_end.h"
 #include "rdma/shm/domain.h"
-#include "rdma/shm/mapping.h"
-#include "rdma/shm/peer_fd.h"
 #include "rdma/shm/peer_ledger.h"
 #include "rdma/shm/ring.h"
 #include "rdma/shm/slow_closer.h"
-#include "rdma/shm/socket.h"
 #include "rdma/shm/transport_setup.h"
+#include "rdma/shm/transport_sockets.h"
 #include "rdma/transport.h"
-#include "rdma/unique_fd.h"
 
 namespace osprey::rdma {
 
@@ -45,12 +53,16 @@ class ShmTransport final : public Transport, private MappedReads {
   absl::Status Accept(ConnectionId id) override { return setup_.Accept(id); }
   void Reject(ConnectionId id, RejectReason reason) override { setup_.Reject(id, reason); }
   absl::Status Migrate(ConnectionId id, Transport& other) override;
-  absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override;
+  absl::StatusOr<RemoteMemory> Expose(ConnectionId id, const Memory& memory) override {
+    return sockets_.Expose(id, memory);
+  }
   absl::StatusOr<RemoteMemory> Announce(ConnectionId id, const Memory& memory) override {
     return Expose(id, memory);
   }
-  void Withdraw(ConnectionId id, const Memory& memory) override;
-  absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override;
+  void Withdraw(ConnectionId id, const Memory& memory) override { sockets_.Withdraw(id, memory); }
+  absl::Status Attach(ConnectionId id, const RemoteMemory& remote) override {
+    return sockets_.Attach(id, remote);
+  }
   absl::Status PostReads(ConnectionId id, absl::Span<const ReadRequest> reads,
                          uint64_t cookie) override;
   Bytes View(ConnectionId id, const RemoteMemory& remote) const override;
@@ -74,18 +86,6 @@ class ShmTransport final : public Transport, private MappedReads {
   ShmTransport(const ShmDomainOptions& domain, const TransportOptions& options,
                std::shared_ptr<SlowCloser> closer, std::shared_ptr<ShmPeerLedger> ledger);
 
-  // What comes over sockets: transport_sockets.cc.
-  void CheckSockets();
-  void TakeNewcomers(size_t listener);
-  void ReadSocket(ShmConnection* connection);
-  void HandlePacket(ShmConnection* connection, ReceivedPacket& received);
-  void HandleExpose(ShmConnection* connection, ReceivedPacket& received);
-  void HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received);
-  void SendWithdrawals(ShmConnection* connection);
-  void HandleHangUp(ShmConnection* connection);
-
-  // Hot path: shm_transport.cc.
-  bool SocketsAreDue();
   size_t DeliverQueued(absl::Span<Event> events, size_t count);
   size_t DeliverFrames(absl::Span<Event> events, size_t count);
   size_t DeliverFramesOf(ShmConnection* connection, absl::Span<Event> events, size_t count);
@@ -95,10 +95,9 @@ class ShmTransport final : public Transport, private MappedReads {
   ShmCommon common_;
   ShmEnding ending_;
   ShmSetup setup_;
+  ShmSockets sockets_;
   std::vector<ConnectionId> wakes_due_;  // to sleeping peers: the kernel did not take them yet
   FrameBuffers frame_buffers_;
-  uint32_t polls_since_sockets_ = 0;
-  bool sockets_due_ = false;
 };
 
 }  // namespace osprey::rdma

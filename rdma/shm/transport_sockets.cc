@@ -1,16 +1,19 @@
-// The part of ShmTransport that takes what comes over sockets: packets, descriptors, hang-ups.
+#include "rdma/shm/transport_sockets.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rdma/errors.h"
-#include "rdma/shm/shm_transport.h"
+#include "rdma/shm/mapping.h"
 
 namespace osprey::rdma {
 namespace {
@@ -64,7 +67,7 @@ absl::Status MakeReadable(const ShmConnection& connection, ShmPeerMemory& memory
 
 }  // namespace
 
-void ShmTransport::CheckSockets() {
+void ShmSockets::Check() {
   epoll_event ready[kEpollEventsMax];
   const int count = epoll_wait(common_.epoll.get(), ready, kEpollEventsMax, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
@@ -75,24 +78,24 @@ void ShmTransport::CheckSockets() {
       TakeNewcomers(tag & ~ShmSetup::kListenerTag);
     } else if (ShmConnection* connection = common_.connections.Find(ConnectionId{tag});
                connection != nullptr) {
-      ReadSocket(connection);
+      Read(connection);
     }
   }
-  if (count == kEpollEventsMax) sockets_due_ = true;
+  if (count == kEpollEventsMax) due_ = true;
   if (common_.ledger->kept() > 0) common_.ledger->Sweep();
 }
 
-void ShmTransport::TakeNewcomers(size_t listener) {
+void ShmSockets::TakeNewcomers(size_t listener) {
   int taken = 0;
   for (; taken < kNewcomersMax; ++taken) {
     ShmConnection* newcomer = nullptr;
     if (!setup_.TakeNewcomer(listener, &newcomer)) break;
-    if (newcomer != nullptr) ReadSocket(newcomer);  // an honest client has spoken already
+    if (newcomer != nullptr) Read(newcomer);  // an honest client has spoken already
   }
-  if (taken == kNewcomersMax) sockets_due_ = true;
+  if (taken == kNewcomersMax) due_ = true;
 }
 
-void ShmTransport::ReadSocket(ShmConnection* connection) {
+void ShmSockets::Read(ShmConnection* connection) {
   const ConnectionId id = connection->id;
   for (int i = 0; i < kPacketsMax; ++i) {
     ReceivedPacket received;
@@ -107,10 +110,10 @@ void ShmTransport::ReadSocket(ShmConnection* connection) {
     // It may have gone, or lost its socket.
     if (common_.connections.Find(id) != connection || !connection->socket.valid()) return;
   }
-  sockets_due_ = true;
+  due_ = true;
 }
 
-void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
+void ShmSockets::HandlePacket(ShmConnection* connection, ReceivedPacket& received) {
   if (connection->state == State::kGreeting) return setup_.HandleRequest(connection, received);
   if (connection->state == State::kConnecting) return setup_.HandleAnswer(connection, received);
   const bool whole = received.bytes == sizeof(ShmPacket) && received.taken();
@@ -135,7 +138,7 @@ void ShmTransport::HandlePacket(ShmConnection* connection, ReceivedPacket& recei
   ending_.End(connection, BrokeRulesError("the peer broke the rules of the socket"));
 }
 
-void ShmTransport::HandleHangUp(ShmConnection* connection) {
+void ShmSockets::HandleHangUp(ShmConnection* connection) {
   switch (connection->state) {
     case State::kGreeting:
       return setup_.DropNewcomer(connection);
@@ -158,7 +161,7 @@ void ShmTransport::HandleHangUp(ShmConnection* connection) {
   }
 }
 
-absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory& memory) {
+absl::StatusOr<RemoteMemory> ShmSockets::Expose(ConnectionId id, const Memory& memory) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) {
     return absl::UnavailableError("the connection is not, or no longer, up");
@@ -193,7 +196,7 @@ absl::StatusOr<RemoteMemory> ShmTransport::Expose(ConnectionId id, const Memory&
   return connection->exposed.back().remote;
 }
 
-void ShmTransport::Withdraw(ConnectionId id, const Memory& memory) {
+void ShmSockets::Withdraw(ConnectionId id, const Memory& memory) {
   ShmConnection* connection = common_.connections.Find(id);
   if (connection == nullptr || connection->state != State::kConnected) return;
   const auto* ours = dynamic_cast<const ShmMemory*>(&memory);
@@ -206,7 +209,7 @@ void ShmTransport::Withdraw(ConnectionId id, const Memory& memory) {
 
 // Those that the socket does not take keep their places until the next time: the peer holds its
 // mapping meanwhile.
-void ShmTransport::SendWithdrawals(ShmConnection* connection) {
+void ShmSockets::SendWithdrawals(ShmConnection* connection) {
   std::erase_if(connection->exposed, [&](const ShmExposed& exposed) {
     if (!exposed.withdrawn) return false;
     ShmPacket packet;
@@ -216,7 +219,7 @@ void ShmTransport::SendWithdrawals(ShmConnection* connection) {
   });
 }
 
-void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
+void ShmSockets::HandleExpose(ShmConnection* connection, ReceivedPacket& received) {
   std::vector<ShmPeerMemory>& memories = connection->peer_memories;
   const bool known =
       std::any_of(memories.begin(), memories.end(),
@@ -242,7 +245,7 @@ void ShmTransport::HandleExpose(ShmConnection* connection, ReceivedPacket& recei
 }
 
 // READs are carried out when they are posted, so none is under way.
-void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received) {
+void ShmSockets::HandleWithdraw(ShmConnection* connection, const ReceivedPacket& received) {
   const size_t gone = std::erase_if(connection->peer_memories, [&](const ShmPeerMemory& memory) {
     return memory.key == received.packet.key;
   });
@@ -250,7 +253,7 @@ void ShmTransport::HandleWithdraw(ShmConnection* connection, const ReceivedPacke
   ending_.End(connection, BrokeRulesError("the peer withdrew what it had not exposed"));
 }
 
-absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
+absl::Status ShmSockets::Attach(ConnectionId id, const RemoteMemory& remote) {
   ShmConnection* connection = common_.connections.Find(id);
   const absl::Status not_connected =
       absl::UnavailableError("the connection is not, or no longer, up");
@@ -258,7 +261,7 @@ absl::Status ShmTransport::Attach(ConnectionId id, const RemoteMemory& remote) {
   ShmPeerMemory* memory = FindPeerMemory(*connection, remote);
   if (memory == nullptr) {
     // The peer sent the descriptor before the frame that told of it, so it is in the socket by now.
-    ReadSocket(connection);
+    Read(connection);
     // … or the end of the connection is. (It stays in the table until its kDisconnected is
     // delivered.)
     if (connection->state != State::kConnected) return not_connected;
