@@ -78,20 +78,26 @@ struct ShmExposed {
   bool withdrawn = false;  // the packet to the peer is still due: its socket was full
 };
 
+// What is said of a peer while the connection is made.
+struct ShmPeer {
+  // Whether descriptors may lie in the socket, so that its close may block.
+  bool takes_descriptors = true;
+  std::shared_ptr<const ShmLife> life;  // server only, until Accept
+  std::string uri;     // names the peer: the address connected to, or the client's process
+  std::string source;  // server only: the client's user
+  ConnectData theirs;
+  uint32_t exposed_max = 0;  // memories that we may have exposed at a time
+};
+
 struct ShmConnection {
   enum class State { kGreeting, kRequested, kConnecting, kConnected, kDraining, kEnded };
 
   ConnectionId id = ConnectionId::kNone;
   State state = State::kGreeting;
   PeerFd socket;
-  // Whether descriptors may lie in the socket, so that its close may block.
-  bool takes_descriptors = true;
   // Server only: the peer may not have received descriptors that it was sent.
   bool descriptors_unread = false;
-  std::shared_ptr<const ShmLife> life;  // server only
-  std::string uri;     // names the peer: the address connected to, or the client's process
-  std::string source;  // server only: the client's user
-  ConnectData theirs;
+  ShmPeer peer;
   Mapping rings;
   RingProducer out;
   RingConsumer in;
@@ -101,7 +107,6 @@ struct ShmConnection {
   std::vector<ShmPeerMemory> peer_memories;
   bool attached_once = false;  // one of these: the peer may expose more
   std::vector<ShmExposed> exposed;
-  uint32_t exposed_max = 0;       // of these, as the peer said
   uint32_t last_exposed_key = 0;  // keys are not used again
   uint32_t reads_in_flight = 0;
   // REQUIRES: kConnected has been reached.

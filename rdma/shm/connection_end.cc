@@ -63,7 +63,7 @@ void ShmEnding::EndRings(ShmConnection* connection, bool peer_reads_on) {
   Mapping rings = std::move(connection->rings);
   if (!rings.mapped() || !connection->is_server()) return;
   if (!peer_reads_on) return ReleasePages(rings, 0, rings.size());
-  const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
+  const RingShapes shapes = ShapesOf(common_.Offer(), connection->peer.theirs);
   unread_rings_.Keep(std::move(rings), shapes.to_server.bytes(), connection->out);
 }
 
@@ -75,7 +75,7 @@ void ShmEnding::CloseSocket(ShmConnection* connection) {
   (void)shutdown(fd, SHUT_RDWR);
   if (connection->descriptors_unread && !HasReceivedAll(fd)) {
     common_.ledger->Keep(std::move(connection->socket));
-  } else if (connection->takes_descriptors) {
+  } else if (connection->peer.takes_descriptors) {
     connection->socket.reset();
   } else {
     close(connection->socket.release());

@@ -390,7 +390,7 @@ ConnectionLimits ShmTransport::limits(ConnectionId id) const {
 std::string ShmTransport::Describe(ConnectionId id) const {
   const ShmConnection* connection = common_.connections.Find(id);
   return absl::StrCat("transport=shm device=none peer=",
-                      connection == nullptr ? "none" : connection->uri);
+                      connection == nullptr ? "none" : connection->peer.uri);
 }
 
 Transport::Resources ShmTransport::resources() const {

@@ -136,10 +136,10 @@ bool ShmSetup::TakeNewcomer(size_t listener, ShmConnection** newcomer) {
     SendRejection(fd, RejectReason::kTooManyConnections);
     return true;
   }
-  connection->takes_descriptors = listeners_[listener]->newcomers_take_descriptors();
-  connection->uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
-  connection->source = absl::StrCat("uid=", peer.uid);
-  connection->life = listeners_[listener]->life();
+  connection->peer.takes_descriptors = listeners_[listener]->newcomers_take_descriptors();
+  connection->peer.uri = absl::StrCat("shm:pid=", peer.pid, ",uid=", peer.uid);
+  connection->peer.source = absl::StrCat("uid=", peer.uid);
+  connection->peer.life = listeners_[listener]->life();
   if (!Watch(connection)) {
     SendRejection(fd, RejectReason::kTooManyConnections);
     ending_.Erase(connection);
@@ -156,7 +156,7 @@ void ShmSetup::RefuseForLackOfDescriptors(const ShmListener& listener) {
   const int fd = accept4(listener.socket(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) {
     refused.socket = PeerFd(fd, closer_->LaneOf(PeerOf(fd).uid));
-    refused.takes_descriptors = listener.newcomers_take_descriptors();
+    refused.peer.takes_descriptors = listener.newcomers_take_descriptors();
     SendRejection(fd, RejectReason::kTooManyConnections);
     ending_.CloseSocket(&refused);
   }
@@ -182,17 +182,17 @@ void ShmSetup::HandleRequest(ShmConnection* connection, const ReceivedPacket& re
     ending_.Erase(connection);
     return;
   }
-  connection->theirs = *data;
-  connection->exposed_max = ExposedMax(received.packet);
+  connection->peer.theirs = *data;
+  connection->peer.exposed_max = ExposedMax(received.packet);
   connection->state = State::kRequested;
   QueueRequest(*connection);
 }
 
 void ShmSetup::QueueRequest(const ShmConnection& connection) {
   Event& request = common_.queue.Add(Event::Kind::kConnectRequest, connection.id).event;
-  request.text = connection.uri;
-  request.source = connection.source;
-  request.affinity = connection.theirs.affinity;
+  request.text = connection.peer.uri;
+  request.source = connection.peer.source;
+  request.affinity = connection.peer.theirs.affinity;
   if (connection.socket.lane()->full()) {
     request.status = absl::ResourceExhaustedError(absl::StrCat(
         CloserLane::kWaitingMax, " descriptors that this user's processes sent wait to be closed"));
@@ -221,21 +221,21 @@ absl::Status ShmSetup::Accept(ConnectionId id) {
 }
 
 absl::Status ShmSetup::SendAcceptance(ShmConnection* connection) {
-  const RingShapes shapes = ShapesOf(common_.Offer(), connection->theirs);
+  const RingShapes shapes = ShapesOf(common_.Offer(), connection->peer.theirs);
   absl::StatusOr<SealedFile> rings =
       CreateSealed("osprey-rings", shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) {
     SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
     return rings.status();
   }
-  if (!connection->takes_descriptors)
-    connection->takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
+  if (!connection->peer.takes_descriptors)
+    connection->peer.takes_descriptors = SetTakesDescriptors(connection->socket.get(), true);
   ShmPacket packet;
   packet.connect = common_.Offer();
   packet.kind = static_cast<uint32_t>(PacketKind::kConnect);
   packet.key = common_.domain.peer_memories_max;
-  packet.incarnation = connection->life->incarnation;
-  const int fds[] = {rings->fd.get(), connection->life->page.get()};
+  packet.incarnation = connection->peer.life->incarnation;
+  const int fds[] = {rings->fd.get(), connection->peer.life->page.get()};
   if (const int error = SendPacket(connection->socket.get(), packet, fds); error != 0) {
     if (error == ETOOMANYREFS) {
       SendRejection(connection->socket.get(), RejectReason::kTooManyConnections);
@@ -247,7 +247,7 @@ absl::Status ShmSetup::SendAcceptance(ShmConnection* connection) {
         absl::StrCat("the client cannot be answered: ", std::strerror(error)));
   }
   connection->descriptors_unread = true;
-  connection->life.reset();
+  connection->peer.life.reset();
   SetRings(connection, std::move(rings->mapping), /*server=*/true);
   return absl::OkStatus();
 }
@@ -273,7 +273,7 @@ absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t a
   if (connection == nullptr)
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
   ++common_.connecting;
-  connection->uri = std::string(uri);
+  connection->peer.uri = std::string(uri);
   if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
     ending_.End(connection, std::move(status));
   }
@@ -286,7 +286,7 @@ absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string
   if (!socket.ok()) return socket.status();
   const int fd = socket->get();
   int error = ConnectSocket(fd, *SocketAddress(path));
-  if (error != 0) return ConnectError(connection->uri, path, error);
+  if (error != 0) return ConnectError(connection->peer.uri, path, error);
   const uid_t server = PeerOf(fd).uid;
   connection->socket = PeerFd(socket->release(), closer_->LaneOf(server));
   if (!common_.domain.any_server_user) {
@@ -300,16 +300,18 @@ absl::Status ShmSetup::StartConnect(ShmConnection* connection, const std::string
   // Goes into the socket's queue: the server need not have accepted it yet.
   error = SendPacket(fd, packet);
   if (error == 0 && !Watch(connection)) error = errno;
-  return error == 0 ? absl::OkStatus() : UnreachableError(connection->uri, std::strerror(error));
+  return error == 0 ? absl::OkStatus()
+                    : UnreachableError(connection->peer.uri, std::strerror(error));
 }
 
 void ShmSetup::HandleAnswer(ShmConnection* connection, ReceivedPacket& received) {
   const Bytes bytes(reinterpret_cast<const std::byte*>(&received.packet), received.bytes);
   const absl::StatusOr<ConnectData> data = ParseConnectData(bytes, common_.domain.protocol_version);
   if (!data.ok()) return ending_.End(connection, data.status());
-  if (data->reason != 0) return ending_.End(connection, RejectionError(*data, connection->uri));
-  connection->theirs = *data;
-  connection->exposed_max = ExposedMax(received.packet);
+  if (data->reason != 0)
+    return ending_.End(connection, RejectionError(*data, connection->peer.uri));
+  connection->peer.theirs = *data;
+  connection->peer.exposed_max = ExposedMax(received.packet);
   if (absl::Status status = TakeAcceptance(connection, received); !status.ok()) {
     return ending_.End(connection, std::move(status));
   }
@@ -326,7 +328,7 @@ absl::Status ShmSetup::TakeAcceptance(ShmConnection* connection, ReceivedPacket&
   if (received.bytes != sizeof(ShmPacket) || received.fd_count != 2) {
     return NotOspreyError("its acceptance brings no rings");
   }
-  const RingShapes shapes = ShapesOf(connection->theirs, common_.Offer());
+  const RingShapes shapes = ShapesOf(connection->peer.theirs, common_.Offer());
   absl::StatusOr<Mapping> rings =
       MapSealed(received.fds[0].get(), shapes.bytes(), MapAccess::kReadWrite);
   if (!rings.ok()) return rings.status();
@@ -352,10 +354,7 @@ absl::Status ShmSetup::HandOver(ShmConnection* connection, ShmSetup& to) {
   absl::Status status = to.migrated_->Put([&]() -> absl::StatusOr<ShmMigrated> {
     // It stays open, so that epoll would not forget it by itself.
     (void)epoll_ctl(common_.epoll.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
-    return ShmMigrated{std::move(connection->socket), connection->takes_descriptors,
-                       std::move(connection->life),   std::move(connection->uri),
-                       std::move(connection->source), connection->theirs,
-                       connection->exposed_max};
+    return ShmMigrated{std::move(connection->socket), std::move(connection->peer)};
   });
   if (status.ok()) ending_.Erase(connection);
   return status;
@@ -369,12 +368,7 @@ void ShmSetup::TakeMigrated() {
       SendRejection(fd, RejectReason::kTooManyConnections);
       continue;
     }
-    connection->takes_descriptors = one.takes_descriptors;
-    connection->life = std::move(one.life);
-    connection->uri = std::move(one.uri);
-    connection->source = std::move(one.source);
-    connection->theirs = one.theirs;
-    connection->exposed_max = one.exposed_max;
+    connection->peer = std::move(one.peer);
     if (!Watch(connection)) {
       SendRejection(fd, RejectReason::kTooManyConnections);
       ending_.Erase(connection);
@@ -387,8 +381,8 @@ void ShmSetup::TakeMigrated() {
 // --- Both sides.
 
 void ShmSetup::SetRings(ShmConnection* connection, Mapping rings, bool server) {
-  const RingShapes shapes = server ? ShapesOf(common_.Offer(), connection->theirs)
-                                   : ShapesOf(connection->theirs, common_.Offer());
+  const RingShapes shapes = server ? ShapesOf(common_.Offer(), connection->peer.theirs)
+                                   : ShapesOf(connection->peer.theirs, common_.Offer());
   std::byte* const to_server = rings.data();
   std::byte* const to_client = rings.data() + shapes.to_server.bytes();
   connection->rings = std::move(rings);

@@ -31,12 +31,7 @@ namespace osprey::rdma {
 // A connection that asks, on its way from one Transport to another.
 struct ShmMigrated {
   PeerFd socket;
-  bool takes_descriptors = true;
-  std::shared_ptr<const ShmLife> life;
-  std::string uri;
-  std::string source;
-  ConnectData theirs;
-  uint32_t exposed_max = 0;
+  ShmPeer peer;
 };
 
 // Makes the connections of one Transport. Not thread-safe, but for HandOver to this.
@@ -65,8 +60,8 @@ class ShmSetup {
   // Takes what others handed over.
   void TakeMigrated();
 
-  // Takes one client that waits at the listener of that index; false when none can be taken.
-  // `newcomer` is then in kGreeting, and null if it was refused.
+  // Takes one client that waits at the listener of that index; false when none was taken. Sets
+  // `newcomer` to its connection, in kGreeting, or to null if it was refused.
   bool TakeNewcomer(size_t listener, ShmConnection** newcomer);
   // Erases a connection in kGreeting.
   void DropNewcomer(ShmConnection* connection);

@@ -147,8 +147,8 @@ void ShmSockets::HandleHangUp(ShmConnection* connection) {
           connection, connection->bye ? absl::OkStatus()
                                       : PeerGoneError("the client ended before it was answered"));
     case State::kConnecting:
-      return ending_.End(connection,
-                         UnreachableError(connection->uri, "the server hung up without an answer"));
+      return ending_.End(connection, UnreachableError(connection->peer.uri,
+                                                      "the server hung up without an answer"));
     case State::kConnected:
       // What the peer had published before it went is still delivered.
       connection->in.Freeze();
@@ -176,8 +176,8 @@ absl::StatusOr<RemoteMemory> ShmSockets::Expose(ConnectionId id, const Memory& m
   for (const ShmExposed& exposed : connection->exposed) {
     if (exposed.serial == ours->serial() && !exposed.withdrawn) return exposed.remote;
   }
-  if (connection->exposed.size() >= connection->exposed_max)
-    return TooManyExposedError(connection->exposed_max);
+  if (connection->exposed.size() >= connection->peer.exposed_max)
+    return TooManyExposedError(connection->peer.exposed_max);
   ShmPacket packet;
   packet.kind = static_cast<uint32_t>(PacketKind::kExpose);
   packet.key = ++connection->last_exposed_key;
