@@ -327,7 +327,7 @@ TEST_F(ClientEngineTest, HugeAllowancesAreCutToWhatWeKeepAccountOf) {
   };
   StartEngine();
   BecomeReady();
-  EXPECT_LE(engine_->connection().terms().requests_max, Greeting::kRequestsMax);
+  EXPECT_LE(engine_->connection().terms().requests_max, client::Greeting::kRequestsMax);
   // A value longer than any frame still goes by rendezvous.
   const std::string value(100000, 'v');
   ASSERT_TRUE(Put("large", value).ok());
