@@ -22,7 +22,7 @@ def links_of(page):
 
 
 # What the package installs, by its name in the repository.
-PROGRAM = re.compile(r"bazel-bin/(?:server|tools)/(kvserver|kvcli|kvbench)\b")
+PROGRAM = re.compile(r"bazel-bin/(?:server|tools|tools/bench[.]d|tests/benchmarks)/([a-z_]+)\b")
 LIBRARY = [("bazel-bin/client/libosprey.so", "libosprey.so"), (" (`bazel build //client:libosprey`)", ""),
            ("-Lbazel-bin/client ", ""), ("LD_LIBRARY_PATH=bazel-bin/client ", ""), (" -I. ", " "),
            ('#include "client/osprey.h"', "#include <osprey.h>")]
