@@ -1,6 +1,7 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -35,8 +36,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       started_(now),
       tables_(tables),
       access_(tables),
-      own_partitions_(OwnPartitions()),
-      sweep_at_(tables.partitions(), absl::InfiniteFuture()),
+      maintenance_(tables, access_, OwnPartitions()),
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
       // Twice the connections: each may have left a session for its client to resume.
@@ -99,17 +99,17 @@ bool Engine::Poll(absl::Time now) {
       // A connection's requests are executed before its other events.
       if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
       Handle(*state, events_[i], now);
-      GrowBetween(now);
+      maintenance_.GrowBetween(writes(), now);
     }
     ExecuteBatched(now);  // while the transport still has the frames
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
   worked |= RunConnectionTimers(now);
-  const bool timers = now >= next_timer_;
+  const bool timers = now >= std::min(next_timer_, maintenance_.timer());
   if (timers) RunTimers(now);
   worked |= Work(now);
-  worked |= RunMaintenance(now);
+  worked |= maintenance_.Run(now);
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
@@ -240,6 +240,77 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
+// Executes the requests partition by partition, own partitions first, so that pollers begin at
+// different ones. A partition that another poller holds comes after the others. The engine waits
+// for it only when no other is left.
+void Engine::ExecuteBatched(absl::Time now) {
+  if (partition_batch_.empty()) return;
+  uint64_t left = partition_batch_.partitions();
+  while (left != 0) {
+    const uint64_t before = left;
+    for (const uint64_t some :
+         {left & maintenance_.own_partitions(), left & ~maintenance_.own_partitions()}) {
+      for (uint64_t rest = some; rest != 0; rest &= rest - 1) {
+        const auto partition = static_cast<uint32_t>(std::countr_zero(rest));
+        // Prefetches the next partition's cache line during the requests of this one.
+        const uint64_t next = rest & (rest - 1);
+        if (next != 0) access_.PrefetchHot(static_cast<uint32_t>(std::countr_zero(next)));
+        if (ExecuteOf(partition, /*wait=*/false, now)) left &= ~(uint64_t{1} << partition);
+      }
+    }
+    if (left != before) continue;
+    const auto partition = static_cast<uint32_t>(std::countr_zero(left));
+    ExecuteOf(partition, /*wait=*/true, now);
+    left &= left - 1;
+  }
+  for (Connection* const connection : partition_batch_.connections()) {
+    connection->EndBatched(now);
+    Touched(*connection);
+  }
+  partition_batch_.Clear();
+}
+
+// False: the lock is held and `wait` is false.
+bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
+  const PartitionBatch::Request* request = partition_batch_.First(partition);
+  while (request != nullptr) {
+    // Only the first hold may fail: then nothing was done.
+    if (!access_.Hold(partition, wait)) return false;
+    wait = true;
+    index::Table& table = access_.held();
+    PrefetchItems(*request);
+    for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
+      cost += request->connection->ExecuteBatched(*request, now);
+      request = partition_batch_.Next(*request);
+    }
+    const bool wants_nothing = !table.StepWanted(now);
+    if (wants_nothing) maintenance_.Await(partition, table.next_step(), now);
+    access_.LetGo(wants_nothing);
+    maintenance_.GrowBetween(writes(), now);
+  }
+  return true;
+}
+
+// Prefetches the items of some of the requests from `first` on. Without it each request would wait
+// for its item. A single request waits in any case.
+void Engine::PrefetchItems(const PartitionBatch::Request& first) {
+  const PartitionBatch::Request* request = &first;
+  if (partition_batch_.Next(first) == nullptr) return;
+  for (uint64_t i = 0; i < kCostPerHold && request != nullptr; ++i) {
+    access_.held().PrefetchItem(request->hash);
+    request = partition_batch_.Next(*request);
+  }
+}
+
+// The partitions whose timers belong to this engine.
+uint64_t Engine::OwnPartitions() const {
+  const uint32_t pollers = options_.pollers == nullptr ? 1 : options_.pollers->count();
+  uint64_t own = 0;
+  for (uint32_t i = options_.poller; i < tables_.partitions(); i += pollers)
+    own |= uint64_t{1} << i;
+  return own;
+}
+
 void Engine::RetryBlocked(absl::Time now) {
   for (Connection* connection : blocked_) {
     connection->Handle({Input::Kind::kTime, {}}, now);
@@ -267,17 +338,7 @@ bool Engine::RunConnectionTimers(absl::Time now) {
 
 void Engine::RunTimers(absl::Time now) {
   timers_ran_at_ = now;
-  absl::Time next = absl::InfiniteFuture();
-  // Tables without requests may need maintenance by time, too: dead space to be freed.
-  unmaintained_ |= own_partitions_;
-  // If this engine gave a key its expiry, this engine's timer covers it, in any partition.
-  for (uint32_t i = 0; i < tables_.partitions(); ++i) {
-    if (now < sweep_at_[i]) {
-      next = std::min(next, sweep_at_[i]);
-    } else {
-      unmaintained_ |= uint64_t{1} << i;  // its maintenance sets the next time
-    }
-  }
+  absl::Time next = maintenance_.WakeDue(now);
   sessions_.Expire(now);
   next = std::min(next, sessions_.next_expiry());
   if (stopped_at_ != absl::InfiniteFuture()) {

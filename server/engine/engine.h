@@ -54,6 +54,7 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "server/engine/connection.h"
+#include "server/engine/maintenance.h"
 #include "server/engine/partition_batch.h"
 #include "server/engine/pollers.h"
 #include "server/engine/timer_queue.h"
@@ -68,17 +69,9 @@ namespace osprey::server {
 // The limit of events from a transport in one turn: enough to amortise the poll, few enough that a
 // turn takes some 100 us (a few ms if each is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
-// A table grows by one step (some 100 us) a turn, and by one more after this many writes in a turn.
-// While all segments split, about one must split for every 200 new keys.
-inline constexpr uint64_t kWritesPerGrowStep = 128;
 // The limit for the cost of batched requests under one hold of a partition's lock, in the units of
 // kTurnCostMax: 64 small ones (some 10 us), or one expensive request.
 inline constexpr uint64_t kCostPerHold = 64;
-// The limit of tables with steps in one turn, counting those that need more afterwards.
-inline constexpr int kMaintainedPerTurn = 2;
-// Timers run at this interval at most, and connections' deadlines are multiples of it: they need no
-// higher precision.
-inline constexpr absl::Duration kTimerStep() { return absl::Milliseconds(20); }
 // The limit of due connections that are handled in a turn. After a moment of silence all
 // connections may be due at once, for a heartbeat READ each. Thousands of those would take long.
 inline constexpr int kTimersPerTurn = 4;
@@ -145,7 +138,9 @@ class Engine {
   bool Arm();
   std::vector<int> fds() const;
   // The time of the next Poll, even without a readable descriptor.
-  absl::Time next_timer() const { return std::min(next_timer_, timers_.next()); }
+  absl::Time next_timer() const {
+    return std::min({next_timer_, maintenance_.timer(), timers_.next()});
+  }
 
   // Begins to stop: answers pending requests, refuses new ones, sends DisconnectNotice,
   // disconnects.
@@ -178,17 +173,11 @@ class Engine {
   void Enlist(Connection& connection);
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
-  // engine_tables.cc
   void ExecuteBatched(absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   void PrefetchItems(const PartitionBatch::Request& first);
-  bool RunMaintenance(absl::Time now);
-  bool MaintainTable(uint32_t partition, absl::Time now);
   uint64_t OwnPartitions() const;
-  uint32_t NextUntended();
-  void AwaitSweep(uint32_t partition, absl::Time now);
-  void TakeTouched();
-  void GrowBetween(absl::Time now);
+  uint64_t writes() const { return counters_.puts + counters_.increments + counters_.appends; }
   bool RunConnectionTimers(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -201,16 +190,10 @@ class Engine {
   const absl::Time started_;
   Tables& tables_;
   TableAccess access_;
-  const uint64_t own_partitions_;
-  // By partition: when a sweep of expired keys is due; InfiniteFuture: by another poller.
-  std::vector<absl::Time> sweep_at_;
-  uint64_t unmaintained_ = 0;     // partitions that may need growth or compaction, a bit each
-  uint64_t used_ = 0;             // likewise, those that were used here since sweep_at_ was set
-  uint32_t maintained_last_ = 0;  // a partition: the next one is first in turn
+  Maintenance maintenance_;
   const std::unique_ptr<Admission> own_admission_;  // unless it is shared
   Admission& admission_;
   Counters counters_;
-  uint64_t grown_at_ = 0;        // writes until the last step of growth between events
   uint64_t requests_taken_ = 0;  // connect requests that were handled
   Sessions sessions_;
   PartitionBatch partition_batch_;
