@@ -39,6 +39,7 @@
 #define OSPREY_CLIENT_ENGINE_ENGINE_H_
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -93,6 +94,7 @@ class Engine {
   // left to do when one READ has answered it. False: not now; nothing was begun.
   bool GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
               absl::Time now, size_t& unanswered) {
+    assert(!polling_ && "a callback may not call a blocking operation");
     if (operations_.in_flight > 0 || closed_) return false;
     return reads_.GetOne(key, answer, deadline, now, unanswered);
   }

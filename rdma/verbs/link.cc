@@ -49,11 +49,10 @@ absl::StatusOr<uint32_t> MessageBytesMax(const VerbsDevice& device, uint8_t port
 }  // namespace
 
 Link::Link(const VerbsDevice& device, const Options& options)
-    : device_(device),
-      device_index_(device.index),
-      options_(options),
-      receives_(options.receive_credits + kControlReceives),
-      batches_(std::bit_ceil(size_t{options.reads_in_flight_max})) {}
+    : device_(device), device_index_(device.index), options_(options) {
+  receives_.count = options.receive_credits + kControlReceives;
+  reads_.batches.resize(std::bit_ceil(size_t{options.reads_in_flight_max}));
+}
 
 Link::~Link() = default;
 
@@ -70,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Link>> Link::Create(DeviceCompletions& completion
 QueuePairShape Link::Shape() const {
   return {
       .sends = options_.reads_in_flight_max + SendSlots(options_.send_credits_max) + kLastWords,
-      .receives = receives_,
+      .receives = receives_.count,
   };
 }
 
@@ -99,11 +98,12 @@ absl::Status Link::Start(rdma_cm_id* id, const ConnectData& peer, const ReadDept
 // ---- Receives ---------------------------------------------------------------------------------
 
 absl::Status Link::PrepareReceives() {
-  receive_stride_ = Stride(options_.frame_bytes_max);
-  absl::StatusOr<VerbsBuffer> buffer = VerbsBuffer::Allocate(device_, receives_ * receive_stride_);
+  receives_.stride = Stride(options_.frame_bytes_max);
+  absl::StatusOr<VerbsBuffer> buffer =
+      VerbsBuffer::Allocate(device_, receives_.count * receives_.stride);
   if (!buffer.ok()) return buffer.status();
-  receive_buffer_ = *std::move(buffer);
-  for (uint32_t i = 0; i < receives_; i++) {
+  receives_.buffer = *std::move(buffer);
+  for (uint32_t i = 0; i < receives_.count; i++) {
     if (absl::Status status = PostReceive(static_cast<uint16_t>(i)); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -111,9 +111,9 @@ absl::Status Link::PrepareReceives() {
 
 absl::Status Link::PostReceive(uint16_t index) {
   ibv_sge segment = {};
-  segment.addr = reinterpret_cast<uintptr_t>(receive_buffer_.data() + index * receive_stride_);
+  segment.addr = reinterpret_cast<uintptr_t>(receives_.buffer.data() + index * receives_.stride);
   segment.length = static_cast<uint32_t>(sizeof(FrameEnvelope) + options_.frame_bytes_max);
-  segment.lkey = receive_buffer_.local_key();
+  segment.lkey = receives_.buffer.local_key();
   ibv_recv_wr request = {};
   request.wr_id = Work(WorkKind::kReceive, index);
   request.sg_list = &segment;
@@ -121,22 +121,22 @@ absl::Status Link::PostReceive(uint16_t index) {
   ibv_recv_wr* bad = nullptr;
   if (int error = ibv_post_recv(queue_pair(), &request, &bad))
     return VerbsError("ibv_post_recv", error);
-  receives_posted_++;
+  receives_.posted++;
   return absl::OkStatus();
 }
 
 absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) {
-  receives_posted_--;
-  const Bytes message(receive_buffer_.data() + index * receive_stride_, bytes);
+  receives_.posted--;
+  const Bytes message(receives_.buffer.data() + index * receives_.stride, bytes);
   const absl::StatusOr<FrameEnvelope> envelope = ParseEnvelope(message, limits_.frame_bytes_max);
   if (!envelope.ok()) return envelope.status();
-  if (envelope->credits > limits_.send_credits_max - send_credits_) {
+  if (envelope->credits > limits_.send_credits_max - sends_.credits) {
     return absl::InvalidArgumentError(
         absl::StrCat("malformed message from the peer: it gives back ", envelope->credits,
                      " credits, more than were used"));
   }
   if (envelope->flags == 0) {
-    send_credits_ += envelope->credits;
+    sends_.credits += envelope->credits;
     return Received{message.subspan(sizeof(FrameEnvelope)), false};
   }
   // The receive first, then the credits: the bound on control frames depends on this order
@@ -144,7 +144,7 @@ absl::StatusOr<Link::Received> Link::OnReceived(uint16_t index, uint32_t bytes) 
   if (!draining_) {
     if (absl::Status status = PostReceive(index); !status.ok()) return status;
   }
-  send_credits_ += envelope->credits;
+  sends_.credits += envelope->credits;
   return Received{Bytes(), envelope->flags == kEnvelopeDisconnectNotice};
 }
 
@@ -152,39 +152,39 @@ void Link::ReleaseFrame(uint16_t index) {
   if (draining_) return;
   // It fails only on a broken queue pair, which completions report.
   if (!PostReceive(index).ok()) return;
-  credits_owed_++;
+  receives_.credits_owed++;
   GiveCreditsBack();
 }
 
 void Link::GiveCreditsBack() {
-  if (credits_owed_ < CreditsOwedMax(options_.receive_credits)) return;
+  if (receives_.credits_owed < CreditsOwedMax(options_.receive_credits)) return;
   // Without a slot, OnSent tries again when slots become free.
-  if (sends_posted_ - sends_done_ >= send_slots_) return;
+  if (sends_.posted - sends_.done >= sends_.slots) return;
   (void)PostFrame(kEnvelopeCreditsOnly, {}, 0);
 }
 
 // ---- Sends ------------------------------------------------------------------------------------
 
 absl::Status Link::AllocateSends() {
-  send_credits_ = limits_.send_credits_max;
-  send_slots_ = SendSlots(limits_.send_credits_max);
-  signal_every_ = SignalEvery(limits_.send_credits_max);
-  send_stride_ = Stride(limits_.frame_bytes_max);
+  sends_.credits = limits_.send_credits_max;
+  sends_.slots = SendSlots(limits_.send_credits_max);
+  sends_.signal_every = SignalEvery(limits_.send_credits_max);
+  sends_.stride = Stride(limits_.frame_bytes_max);
   absl::StatusOr<VerbsBuffer> buffer =
-      VerbsBuffer::Allocate(device_, (send_slots_ + 1) * send_stride_);
+      VerbsBuffer::Allocate(device_, (sends_.slots + 1) * sends_.stride);
   if (!buffer.ok()) return buffer.status();
-  send_buffer_ = *std::move(buffer);
+  sends_.buffer = *std::move(buffer);
   return absl::OkStatus();
 }
 
 std::byte* Link::send_slot(uint64_t number) const {
-  return send_buffer_.data() + (number % send_slots_) * send_stride_;
+  return sends_.buffer.data() + (number % sends_.slots) * sends_.stride;
 }
 
 size_t Link::SendRoom() const {
-  const uint64_t free_slots = send_slots_ - (sends_posted_ - sends_done_);
+  const uint64_t free_slots = sends_.slots - (sends_.posted - sends_.done);
   if (draining_ || free_slots <= kControlSlots) return 0;
-  return std::min<size_t>(send_credits_, free_slots - kControlSlots);
+  return std::min<size_t>(sends_.credits, free_slots - kControlSlots);
 }
 
 absl::Status Link::Send(absl::Span<const Bytes> pieces) {
@@ -199,13 +199,13 @@ absl::Status Link::Send(absl::Span<const Bytes> pieces) {
         "no credit to send another frame; poll until the peer gives some back");
   }
   absl::Status status = PostFrame(0, pieces, static_cast<uint32_t>(length));
-  if (status.ok()) send_credits_--;
+  if (status.ok()) sends_.credits--;
   return status;
 }
 
 absl::Status Link::PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint32_t length) {
-  std::byte* const slot = send_slot(sends_posted_);
-  const FrameEnvelope envelope = {.credits = static_cast<uint16_t>(credits_owed_),
+  std::byte* const slot = send_slot(sends_.posted);
+  const FrameEnvelope envelope = {.credits = static_cast<uint16_t>(receives_.credits_owed),
                                   .flags = flags,
                                   .reserved = 0,
                                   .length = length};
@@ -216,13 +216,13 @@ absl::Status Link::PostFrame(uint8_t flags, absl::Span<const Bytes> pieces, uint
     std::memcpy(end, piece.data(), piece.size());
     end += piece.size();
   }
-  const bool signalled = unsignalled_ + 1 >= signal_every_;
+  const bool signalled = sends_.unsignalled + 1 >= sends_.signal_every;
   absl::Status status = PostSend(slot, static_cast<uint32_t>(end - slot),
-                                 Work(WorkKind::kSend, sends_posted_), signalled);
+                                 Work(WorkKind::kSend, sends_.posted), signalled);
   if (!status.ok()) return status;
-  sends_posted_++;
-  unsignalled_ = signalled ? 0 : unsignalled_ + 1;
-  credits_owed_ = 0;
+  sends_.posted++;
+  sends_.unsignalled = signalled ? 0 : sends_.unsignalled + 1;
+  receives_.credits_owed = 0;
   return status;
 }
 
@@ -230,7 +230,7 @@ absl::Status Link::PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, boo
   ibv_sge segment = {};
   segment.addr = reinterpret_cast<uintptr_t>(slot);
   segment.length = bytes;
-  segment.lkey = send_buffer_.local_key();
+  segment.lkey = sends_.buffer.local_key();
   ibv_send_wr request = {};
   request.wr_id = wr_id;
   request.sg_list = &segment;
@@ -246,7 +246,7 @@ absl::Status Link::PostSend(std::byte* slot, uint32_t bytes, uint64_t wr_id, boo
 }
 
 void Link::SendDisconnectNotice() {
-  std::byte* const slot = send_buffer_.data() + send_slots_ * send_stride_;
+  std::byte* const slot = sends_.buffer.data() + sends_.slots * sends_.stride;
   const FrameEnvelope envelope = {
       .credits = 0, .flags = kEnvelopeDisconnectNotice, .reserved = 0, .length = 0};
   std::memcpy(slot, &envelope, sizeof(envelope));
@@ -256,9 +256,9 @@ void Link::SendDisconnectNotice() {
 
 void Link::OnSent(uint16_t index) {
   // The low bits of the number suffice, as fewer sends than that are in flight.
-  const uint16_t ahead = static_cast<uint16_t>(index - static_cast<uint16_t>(sends_done_));
-  assert(ahead < sends_posted_ - sends_done_);
-  sends_done_ += ahead + 1U;
+  const uint16_t ahead = static_cast<uint16_t>(index - static_cast<uint16_t>(sends_.done));
+  assert(ahead < sends_.posted - sends_.done);
+  sends_.done += ahead + 1U;
   if (!draining_) GiveCreditsBack();
 }
 
@@ -340,21 +340,23 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
   if (reads.empty()) return absl::InvalidArgumentError("a batch without READs");
   if (reads.size() > ReadRoom()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no room for ", reads.size(), " READs: ", reads_in_flight_, " of ",
+        absl::StrCat("no room for ", reads.size(), " READs: ", reads_.in_flight, " of ",
                      limits_.reads_in_flight_max, " are in flight"));
   }
   for (const ReadRequest& read : reads) {
     if (!MayBeRead(read)) return BadReadError(read);
   }
-  ibv_send_wr* const first = chain.Build(reads, device_index_, Work(WorkKind::kRead, batches_end_),
-                                         Work(WorkKind::kReadLast, batches_end_));
+  ibv_send_wr* const first =
+      chain.Build(reads, device_index_, Work(WorkKind::kRead, reads_.batches_end),
+                  Work(WorkKind::kReadLast, reads_.batches_end));
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(queue_pair(), first, &bad);
   chain.Reset();
   if (error != 0 && bad == first) return VerbsError("ibv_post_send of READs", error);
-  batches_[batches_end_ & (batches_.size() - 1)] = {cookie, static_cast<uint32_t>(reads.size())};
-  batches_end_++;
-  reads_in_flight_ += static_cast<uint32_t>(reads.size());
+  reads_.batches[reads_.batches_end & (reads_.batches.size() - 1)] = {
+      cookie, static_cast<uint32_t>(reads.size())};
+  reads_.batches_end++;
+  reads_.in_flight += static_cast<uint32_t>(reads.size());
   // Part of the chain is under way, without its signalled part. Only breaking the queue pair shows
   // when it has ended.
   if (error != 0) MoveToError(queue_pair());
@@ -363,9 +365,9 @@ absl::Status Link::PostReads(absl::Span<const ReadRequest> reads, uint64_t cooki
 
 uint64_t Link::PopBatch() {
   assert(has_batches());
-  const Batch& batch = batches_[batches_begin_ & (batches_.size() - 1)];
-  batches_begin_++;
-  reads_in_flight_ -= batch.reads;
+  const Batch& batch = reads_.batches[reads_.batches_begin & (reads_.batches.size() - 1)];
+  reads_.batches_begin++;
+  reads_.in_flight -= batch.reads;
   return batch.cookie;
 }
 
@@ -388,7 +390,7 @@ void Link::Flush() const {
 }
 
 void Link::OnDrained(WorkKind kind) {
-  if (kind == WorkKind::kReceive) receives_posted_--;
+  if (kind == WorkKind::kReceive) receives_.posted--;
   if (kind == WorkKind::kSentinel) sentinel_seen_ = true;
 }
 

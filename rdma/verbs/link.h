@@ -126,7 +126,7 @@ class Link {
   absl::StatusOr<RemoteMemory> Expose(const VerbsMemory& memory);
   absl::StatusOr<RemoteMemory> Announce(const VerbsMemory& memory) const;
   absl::Status PostReads(absl::Span<const ReadRequest> reads, uint64_t cookie, ReadChain& chain);
-  size_t ReadRoom() const { return limits_.reads_in_flight_max - reads_in_flight_; }
+  size_t ReadRoom() const { return limits_.reads_in_flight_max - reads_.in_flight; }
   absl::Status Send(absl::Span<const Bytes> pieces);
   size_t SendRoom() const;
 
@@ -149,7 +149,7 @@ class Link {
 
   // Removes the oldest batch, which has ended, and returns its cookie. REQUIRES: there is one.
   uint64_t PopBatch();
-  bool has_batches() const { return batches_begin_ != batches_end_; }
+  bool has_batches() const { return reads_.batches_begin != reads_.batches_end; }
 
   // The end of the queue pair, in two steps. After StopPosting no work is posted. Flush ends posted
   // work: each receive completes, and kSentinel as the last of the sends. Call OnDrained for each
@@ -158,7 +158,7 @@ class Link {
   void Flush() const;
   void OnDrained(WorkKind kind);
   bool draining() const { return draining_; }
-  bool drained() const { return draining_ && receives_posted_ == 0 && sentinel_seen_; }
+  bool drained() const { return draining_ && receives_.posted == 0 && sentinel_seen_; }
   // Once it is destroyed, no READ can land, drained or not, and no work completes.
   QueuePair TakeQueuePair() { return std::move(queue_pair_); }
   // REQUIRES: the queue pair is gone, and the next call is the destructor.
@@ -193,29 +193,33 @@ class Link {
   uint32_t inline_bytes_max_ = 0;
   CompletionRoom completions_;
 
-  // Sends. Slot number n (counted without end) lies at n % send_slots_; one more slot is for the
-  // disconnect notice.
-  uint32_t send_slots_ = 0;
-  uint32_t signal_every_ = 1;  // sends
-  uint32_t unsignalled_ = 0;   // sends since the last signalled one
-  uint64_t sends_posted_ = 0;
-  uint64_t sends_done_ = 0;
-  uint32_t send_credits_ = 0;  // frames that may be sent now
-  VerbsBuffer send_buffer_;
-  size_t send_stride_ = 0;  // bytes
+  struct {
+    // Slot number n (counted without end) lies at n % slots; one more is for the disconnect notice.
+    uint32_t slots = 0;
+    uint32_t signal_every = 1;  // sends
+    uint32_t unsignalled = 0;   // sends since the last signalled one
+    uint64_t posted = 0;
+    uint64_t done = 0;
+    uint32_t credits = 0;  // frames that may be sent now
+    VerbsBuffer buffer;
+    size_t stride = 0;  // bytes
+  } sends_;
 
-  // Receives.
-  const uint32_t receives_;       // in all
-  uint32_t receives_posted_ = 0;  // of these
-  uint32_t credits_owed_ = 0;     // posted again and not returned to the peer yet
-  VerbsBuffer receive_buffer_;
-  size_t receive_stride_ = 0;  // bytes
+  struct {
+    uint32_t count = 0;         // in all
+    uint32_t posted = 0;        // of these
+    uint32_t credits_owed = 0;  // posted again and not returned to the peer yet
+    VerbsBuffer buffer;
+    size_t stride = 0;  // bytes
+  } receives_;
 
-  // READs. Batches are numbered without end; number n lies at n % batches_.size(), a power of 2.
-  uint32_t reads_in_flight_ = 0;
-  uint64_t batches_begin_ = 0;
-  uint64_t batches_end_ = 0;
-  std::vector<Batch> batches_;
+  struct {
+    uint32_t in_flight = 0;
+    // Batches are numbered without end; number n lies at n % batches.size(), a power of 2.
+    uint64_t batches_begin = 0;
+    uint64_t batches_end = 0;
+    std::vector<Batch> batches;
+  } reads_;
 
   bool remote_read_granted_ = false;
   bool draining_ = false;
