@@ -95,7 +95,7 @@ void Compactor::Rest(absl::Time now) {
 }
 
 bool Compactor::StepWanted(absl::Time now) {
-  return state_ != State::kIdle || CompactionForced() || space_.IsDue(now) ||
+  return state_ != State::kIdle || CompactionForced() || space_.quarantine().next_due() <= now ||
          space_.LargestFreeRun() < PagesWanted(now);
 }
 
@@ -452,7 +452,7 @@ bool Compactor::Move(CompactionBound& left, absl::Time now) {
 // Returns false if the item cannot be moved.
 bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
   const RecordHeader header = writer_.Header(from);
-  if (IsBeingWritten(header.version) || space_.IsLeased(from, now)) return false;
+  if (IsBeingWritten(header.version) || space_.quarantine().IsLeased(from, now)) return false;
   if (ItemTag::Unpack(header.tag).state == ItemState::kDead)
     return true;  // waits for its grace period
   const uint64_t bytes = items_.At(from).bytes;
@@ -476,7 +476,7 @@ bool Compactor::IsDead(uint64_t item) const {
 // Continues the copy under way, and replaces the item when the copy is complete. Returns false
 // while it is not.
 bool Compactor::Copy(CompactionBound& left, absl::Time now) {
-  if (!copy_->unchanged() || space_.IsLeased(copy_->from(), now)) {
+  if (!copy_->unchanged() || space_.quarantine().IsLeased(copy_->from(), now)) {
     items_.Discard(copy_->to());
     copy_.reset();
     return true;

@@ -9,12 +9,6 @@
 namespace osprey::index {
 namespace {
 
-// The most retired items past their grace period that one Allocate frees. It is more than an
-// Allocate takes, so that they do not accumulate, and few, so that no write pays for many.
-constexpr int kFreedPerAllocate = 4;
-// The same for ended leases.
-constexpr int kLeasesEndedPerAllocate = 2;
-
 constexpr uint64_t kSmallestChunkBytes = 48;  // a header, a key of one byte, rounded to a class
 constexpr uint64_t kSlabPagesMin = 4;         // keeps the number of slabs low
 constexpr uint64_t kSlabPagesMax = 16;
@@ -57,8 +51,7 @@ constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / k
 
 ItemSpace::ItemSpace(RegionSpace& space, absl::Duration grace)
     : pages_(space),
-      grace_(grace),
-      waiting_bytes_max_(std::max(space.pages_end() / kWaitingShare, kWaitingBytesLeast)) {}
+      quarantine_(grace, std::max(space.pages_end() / kWaitingShare, kWaitingBytesLeast)) {}
 
 absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit fit) {
   assert(bytes > 0 && bytes <= kItemBytesMax);
@@ -247,41 +240,12 @@ void ItemSpace::FreeSpan(uint64_t offset, uint32_t slab_number) {
 void ItemSpace::Release(uint64_t offset) { Free(offset); }
 
 void ItemSpace::Retire(uint64_t offset, absl::Time now) {
-  waiting_bytes_ += CapacityOf(offset);
-  waiting_.push_back({offset, now + grace_});
-  // (The one that was just retired may be all that waits.)
-  for (int i = 0; i < kFreedPerRetire && waiting_bytes_ > waiting_bytes_max_ && waiting_.size() > 1;
-       ++i)
-    FreeOldest(now);
+  quarantine_.Add(offset, CapacityOf(offset), now);
+  for (int i = 0; i < kFreedPerRetire && quarantine_.is_full(); ++i) FreeOldest(now);
 }
 
-// Frees the item that has waited longest, or defers it to the end of its lease. False if none
-// waits.
 bool ItemSpace::FreeOldest(absl::Time now) {
-  if (waiting_.empty()) return false;
-  const uint64_t offset = waiting_.front().offset;
-  waiting_.pop_front();
-  const auto lease = leases_.find(offset);
-  if (lease != leases_.end() && lease->second > now) {
-    leased_dead_.insert(offset);
-    return true;
-  }
-  waiting_bytes_ -= CapacityOf(offset);
-  Free(offset);
-  return true;
-}
-
-bool ItemSpace::IsLeased(uint64_t offset, absl::Time now) const {
-  const auto lease = leases_.find(offset);
-  return lease != leases_.end() && lease->second > now;
-}
-
-std::vector<uint64_t> ItemSpace::Leased(absl::Time now) const {
-  std::vector<uint64_t> leased;
-  for (const auto& [offset, until] : leases_) {
-    if (until > now) leased.push_back(offset);
-  }
-  return leased;
+  return quarantine_.FreeOldest(now, [this](uint64_t offset) { Free(offset); });
 }
 
 void ItemSpace::EndGrace(absl::Time now) {
@@ -290,36 +254,7 @@ void ItemSpace::EndGrace(absl::Time now) {
 }
 
 bool ItemSpace::FreeDue(absl::Time now) {
-  const uint64_t waited = waiting_bytes_;
-  for (int i = 0; i < kFreedPerAllocate; ++i) {
-    if (waiting_.empty() || waiting_.front().until > now) break;
-    FreeOldest(now);
-  }
-  for (int i = 0; i < kLeasesEndedPerAllocate; ++i) {
-    if (lease_order_.empty() || lease_order_.front().until > now) break;
-    const uint64_t offset = lease_order_.front().offset;
-    lease_order_.pop_front();
-    const auto lease = leases_.find(offset);
-    assert(lease != leases_.end());
-    if (lease->second > now) {
-      lease_order_.push_back({offset, lease->second});  // renewed
-      continue;
-    }
-    leases_.erase(lease);
-    if (leased_dead_.erase(offset) == 0) continue;
-    waiting_bytes_ -= CapacityOf(offset);
-    Free(offset);
-  }
-  return waiting_bytes_ < waited;
-}
-
-void ItemSpace::Lease(uint64_t offset, absl::Time until) {
-  const auto [lease, is_new] = leases_.try_emplace(offset, until);
-  if (is_new) {
-    lease_order_.push_back({offset, until});
-  } else {
-    lease->second = std::max(lease->second, until);  // processed when its first end comes
-  }
+  return quarantine_.FreeDue(now, [this](uint64_t offset) { Free(offset); });
 }
 
 // --- For the compactor -------------------------------------------------------
@@ -451,7 +386,7 @@ absl::optional<ItemSpace::Span> ItemSpace::FindSpanIn(const Slab& slab, uint64_t
   for (uint64_t i = 0; i < slab.chunks; ++i) {
     const uint64_t offset = slab.offset + i * chunk_bytes;
     const bool is_free = IsFreeChunk(offset);
-    if (!is_free && (EndOfSpanAt(offset) != 0 || IsLeased(offset, now))) {
+    if (!is_free && (EndOfSpanAt(offset) != 0 || quarantine_.IsLeased(offset, now))) {
       run = free = 0;
       continue;
     }
@@ -508,8 +443,8 @@ void ItemSpace::Open() {
 
 ItemSpace::Stats ItemSpace::stats() const {
   Stats stats;
-  stats.used_bytes = allocated_bytes_ - waiting_bytes_;
-  stats.waiting_bytes = waiting_bytes_;
+  stats.used_bytes = allocated_bytes_ - quarantine_.bytes();
+  stats.waiting_bytes = quarantine_.bytes();
   stats.page_bytes = pages_.pages() * kPageBytes;
   stats.slabs = slabs_.size() - unused_slabs_.size();
   stats.free_page_bytes = pages_.free_pages() * kPageBytes;

@@ -24,18 +24,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/layout/layout.h"
 #include "index/space/page_runs.h"
+#include "index/space/quarantine.h"
 #include "index/space/region_space.h"
 
 namespace osprey::index {
@@ -70,25 +68,12 @@ class ItemSpace {
   // Frees the space of a dead item after its grace period.
   void Retire(uint64_t offset, absl::Time now);
 
-  // Keeps the space at `offset` from reuse until `until`, even if it is retired.
-  void Lease(uint64_t offset, absl::Time until);
-
-  bool IsLeased(uint64_t offset, absl::Time now) const;
-  // All leased offsets, in any order.
-  std::vector<uint64_t> Leased(absl::Time now) const;
-  // Entries kept for leases: at most one for each place, however often it is renewed.
-  size_t leases() const { return lease_order_.size(); }
+  // The dead space that waits, and the leases. A lease keeps the space at an offset from reuse, even
+  // if it is retired.
+  Quarantine& quarantine() { return quarantine_; }
+  const Quarantine& quarantine() const { return quarantine_; }
   // Frees all that waits and is not leased, as lack of memory does.
   void EndGrace(absl::Time now);
-  // Whether FreeDue has work.
-  bool IsDue(absl::Time now) const { return next_due() <= now; }
-  // When FreeDue has work next; InfiniteFuture if nothing waits.
-  absl::Time next_due() const {
-    absl::Time next = absl::InfiniteFuture();
-    if (!waiting_.empty()) next = waiting_.front().until;
-    if (!lease_order_.empty()) next = std::min(next, lease_order_.front().until);
-    return next;
-  }
   // Frees a few items whose grace period has ended, as each Allocate does. True if there was one.
   bool FreeDue(absl::Time now);
 
@@ -185,11 +170,6 @@ class ItemSpace {
     bool closed = false;             // not in partial_
     uint64_t free[kSlabWords] = {};  // a bit per chunk
   };
-  struct Waiting {
-    uint64_t offset;
-    absl::Time until;
-  };
-
   absl::optional<uint64_t> TryAllocate(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TakeFree(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TryChunk(uint32_t length_class);
@@ -212,7 +192,6 @@ class ItemSpace {
   bool FreeOldest(absl::Time now);
 
   PageRuns pages_;
-  absl::Duration grace_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> unused_slabs_;  // numbers
   // Slabs with a free chunk, as offsets. The highest is used first, so that slabs next to the free
@@ -225,14 +204,8 @@ class ItemSpace {
   uint64_t closed_begin_ = 0;
   uint64_t closed_end_ = 0;
 
-  std::deque<Waiting> waiting_;  // oldest first
-  absl::flat_hash_map<uint64_t, absl::Time> leases_;
-  std::deque<Waiting> lease_order_;  // each lease once, in the order of its end when last seen
-  absl::flat_hash_set<uint64_t> leased_dead_;  // past their grace period, but leased
-
-  const uint64_t waiting_bytes_max_;
+  Quarantine quarantine_;
   uint64_t allocated_bytes_ = 0;  // in use and waiting
-  uint64_t waiting_bytes_ = 0;
 };
 
 }  // namespace osprey::index

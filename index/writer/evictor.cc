@@ -136,7 +136,7 @@ absl::optional<Location> Evictor::VictimIn(uint64_t line, const Victims& victims
       const Slot slot = Slot::Unpack(entry.head);
       const uint64_t item = slot.offset;
       // Its space would not become free before the lease ends, and a reader would have to restart.
-      if (keys_.items.space().IsLeased(item, now)) continue;
+      if (keys_.items.space().quarantine().IsLeased(item, now)) continue;
       if (!victims.spared.empty() && keys_.items.At(item).key == victims.spared) continue;
       // Expired keys go before the others of the line.
       if (slot.has_expiry && keys_.items.At(item).expiry_ns <= victims.time_ns) {
@@ -212,7 +212,7 @@ absl::optional<uint64_t> Evictor::BeginItem(absl::string_view key, uint64_t valu
 // Items that are neither moved nor evicted, in order: leased ones, reservations, and the key's own
 // item if it is too long to fit elsewhere for certain.
 std::vector<uint64_t> Evictor::Pinned(absl::string_view key, absl::Time now) const {
-  std::vector<uint64_t> pinned = keys_.items.space().Leased(now);
+  std::vector<uint64_t> pinned = keys_.items.space().quarantine().Leased(now);
   pinned.insert(pinned.end(), reserved_.begin(), reserved_.end());
   const Location at = keys_.Locate(key);
   if (at.out_of_line() && keys_.items.At(at.item()).bytes > kChunkBytesMax)
@@ -230,7 +230,7 @@ absl::optional<uint64_t> Evictor::BeginLongItem(absl::string_view key, uint64_t 
   const auto evict_one = [&](uint64_t item) {
     const absl::optional<Location> at = keys_.LocateItem(item);
     if (!at.has_value() || keys_.items.At(item).key == key ||
-        keys_.items.space().IsLeased(item, now))
+        keys_.items.space().quarantine().IsLeased(item, now))
       return false;
     if (!keys_.writer.CasVersionsLeft(kCasVersionsPerWriteMax)) return false;
     EvictKey(*at, kPromotionsPerDelete, now);
@@ -288,7 +288,7 @@ bool Evictor::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared
   if (space.IsClosed(extent.begin)) return false;
   absl::optional<uint64_t> item = space.NextItem(extent.begin, extent.end());
   for (; item.has_value(); item = space.NextItem(*item + 1, extent.end())) {
-    if (space.IsLeased(*item, now)) return false;
+    if (space.quarantine().IsLeased(*item, now)) return false;
     const RecordHeader header = keys_.writer.Header(*item);
     if (IsBeingWritten(header.version)) return false;
     if (ItemTag::Unpack(header.tag).state != ItemState::kLive) continue;

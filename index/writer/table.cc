@@ -386,7 +386,8 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
 
 void Table::Lease(uint64_t slot, absl::Time until) {
   const uint64_t offset = Slot::Unpack(slot).offset;
-  if (keys_.items.space().IsAllocated(offset)) keys_.items.space().Lease(offset, until);
+  if (keys_.items.space().IsAllocated(offset))
+    keys_.items.space().quarantine().Lease(offset, until);
 }
 
 Table::Stats Table::stats() const {

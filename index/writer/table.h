@@ -129,7 +129,9 @@ class alignas(128) Table {
   // expires.
   absl::Time next_sweep() const { return expirer_.next_sweep(); }
   // The same of any step: also when dead space may be freed.
-  absl::Time next_step() const { return std::min(next_sweep(), keys_.items.space().next_due()); }
+  absl::Time next_step() const {
+    return std::min(next_sweep(), keys_.items.space().quarantine().next_due());
+  }
 
   absl::Time ServerTime() const { return keys_.options.clock(); }
 

@@ -53,9 +53,9 @@ TEST(ItemSpaceTest, DeadSpaceThatWaitsIsBoundedInBytes) {
   constexpr uint64_t kRegionBytes = uint64_t{1} << 30;
   RegionSpace space(kUnitsOffset, kRegionBytes);
   ItemSpace items(space, absl::Hours(1));
-  EXPECT_EQ(items.next_due(), absl::InfiniteFuture());
+  EXPECT_EQ(items.quarantine().next_due(), absl::InfiniteFuture());
   const uint64_t leased = *items.Allocate(4 << 20, At(0));
-  items.Lease(leased, At(3'600'000));
+  items.quarantine().Lease(leased, At(3'600'000));
   items.Retire(leased, At(0));
   uint64_t waiting_max = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -64,7 +64,7 @@ TEST(ItemSpaceTest, DeadSpaceThatWaitsIsBoundedInBytes) {
   }
   EXPECT_LE(waiting_max, kRegionBytes / 16 + (8 << 20));
   EXPECT_GT(waiting_max, kRegionBytes / 16 - (8 << 20));
-  EXPECT_TRUE(items.IsLeased(leased, At(1000)));
+  EXPECT_TRUE(items.quarantine().IsLeased(leased, At(1000)));
   EXPECT_TRUE(items.IsAllocated(leased));
   // Small ones wait for their grace, unless many bytes wait.
   while (items.FreeDue(At(3'700'000))) {
@@ -72,7 +72,7 @@ TEST(ItemSpaceTest, DeadSpaceThatWaitsIsBoundedInBytes) {
   EXPECT_EQ(items.stats().waiting_bytes, 0u);
   for (int i = 0; i < 1000; ++i) items.Retire(*items.Allocate(200, At(0)), At(0));
   EXPECT_EQ(items.stats().waiting_bytes, 1000u * 208);
-  EXPECT_EQ(items.next_due(), At(3'600'000));
+  EXPECT_EQ(items.quarantine().next_due(), At(3'600'000));
 }
 
 TEST(ItemSpaceTest, AnItemAboveTheBoundWaitsAsLongAsItIsAlone) {
@@ -90,8 +90,8 @@ TEST(ItemSpaceTest, MemoryShortageEndsTheGracePeriodButNotALease) {
   ItemSpace items(space, absl::Hours(1));
   const uint64_t leased = *items.Allocate(300000, At(0));
   const uint64_t other = *items.Allocate(300000, At(0));
-  items.Lease(leased, At(5000));
-  items.Lease(leased, At(2000));  // the later end counts
+  items.quarantine().Lease(leased, At(5000));
+  items.quarantine().Lease(leased, At(2000));  // the later end counts
   items.Retire(leased, At(0));
   items.Retire(other, At(0));
   EXPECT_EQ(*items.Allocate(300000, At(1)), other);
@@ -107,15 +107,15 @@ TEST(ItemSpaceTest, ALeaseThatIsRenewedWithoutEndIsRememberedOnce) {
   RegionSpace space(kUnitsOffset, 4 << 20);
   ItemSpace items(space, absl::ZeroDuration());
   const uint64_t leased = *items.Allocate(300000, At(0));
-  for (int i = 1; i <= 1000; ++i) items.Lease(leased, At(i));
-  EXPECT_EQ(items.leases(), 1u);
+  for (int i = 1; i <= 1000; ++i) items.quarantine().Lease(leased, At(i));
+  EXPECT_EQ(items.quarantine().leases(), 1u);
   items.Retire(leased, At(0));
   for (int i = 0; i < 10; ++i) items.FreeDue(At(999));
-  EXPECT_TRUE(items.IsLeased(leased, At(999)));
+  EXPECT_TRUE(items.quarantine().IsLeased(leased, At(999)));
   EXPECT_GT(items.stats().waiting_bytes, 0u);
   items.FreeDue(At(1000));
   EXPECT_EQ(items.stats().waiting_bytes, 0u);
-  EXPECT_EQ(items.leases(), 0u);
+  EXPECT_EQ(items.quarantine().leases(), 0u);
 }
 
 TEST(ItemSpaceTest, EmptySlabsServeOtherSizesAndRunsJoin) {
@@ -307,7 +307,7 @@ TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
     const uint64_t offset = alive[which];
     if (rng < 65 && random() % 10 == 0) {
       const int64_t until = now + static_cast<int64_t>(random() % 200);
-      items.Lease(offset, At(until));
+      items.quarantine().Lease(offset, At(until));
       spans[offset].leased_until = std::max(spans[offset].leased_until, until);
       continue;
     }
