@@ -35,6 +35,7 @@ class ServerClock {
   // An older estimate, with no answer since, is not used.
   static constexpr absl::Duration kAgeMax() { return absl::Seconds(10); }
   static constexpr absl::Duration kNewsEvery() { return absl::Milliseconds(1); }
+  static constexpr absl::Duration kClose() { return absl::Microseconds(200); }
   // The limit of two clocks' drift in `time`: 1000 ppm of it.
   static absl::Duration DriftMax(absl::Duration time) {
     return absl::Nanoseconds(std::abs(absl::ToInt64Nanoseconds(time)) / 1000 + 1);
@@ -66,7 +67,7 @@ class ServerClock {
     least_ = least;
     most_ = most;
     heard_at_ = received;
-    wants_news_at_ = received + kNewsEvery();
+    wants_news_at_ = most - least <= kClose() ? received + kNewsEvery() : received;
   }
 
   // Bounds of the server's time at `at` by the client's clock, which may be a little before the
@@ -87,8 +88,8 @@ class ServerClock {
 
   // The time since the last answer; InfiniteDuration: there was none.
   absl::Duration Age(absl::Time now) const { return now - heard_at_; }
-  // An answer since the last one would hardly be closer: the drift in 1 ms is 1 us, and answers take
-  // longer.
+  // Whether another answer may bring closer bounds. Not within 1 ms of the last one, in which the
+  // clocks drift by 1 us, if the bounds are close already.
   bool WantsNews(absl::Time now) const { return now >= wants_news_at_; }
 
  private:

@@ -101,6 +101,23 @@ TEST(ServerClockTest, ASlowAnswerDoesNotSpoilAGoodEstimate) {
   EXPECT_NE(clock.At(kStart + absl::Milliseconds(10500)), std::nullopt);
 }
 
+TEST(ServerClockTest, WantsNoNewsForAMillisecondOnceItsBoundsAreClose) {
+  ServerClock clock;
+  const Truth truth{absl::Seconds(7)};
+  EXPECT_TRUE(clock.WantsNews(kStart));
+  // Far apart: the next answer counts at once.
+  const absl::Time slow = kStart + absl::Milliseconds(3);
+  clock.Observe(kStart, slow, truth.At(kStart));
+  EXPECT_TRUE(clock.WantsNews(slow));
+  const absl::Time quick = slow + absl::Microseconds(100);
+  clock.Observe(slow, quick, truth.At(slow));
+  EXPECT_FALSE(clock.WantsNews(quick));
+  EXPECT_FALSE(clock.WantsNews(quick + absl::Microseconds(999)));
+  EXPECT_TRUE(clock.WantsNews(quick + absl::Milliseconds(1)));
+  clock.Reset();
+  EXPECT_TRUE(clock.WantsNews(quick));
+}
+
 TEST(ServerClockTest, WhenAClockJumpsOnlyTheLastAnswerCounts) {
   ServerClock clock;
   clock.Observe(kStart, kStart + absl::Microseconds(20), kStart);
