@@ -57,7 +57,7 @@ class CachedLookup {
 
   explicit CachedLookup(GetContext& context) : context_(context) {}
 
-  // `start` and `key` must stay valid until Drop.
+  // The partition of `start` and the bytes of `key` must stay valid until Drop.
   void Prepare(const KeyStart& start, absl::string_view key,
                const index::LookupOptions& options = {});
   // After Prepare: prefetches the cache lines for Begin.

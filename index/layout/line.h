@@ -75,11 +75,6 @@ class LineCursor {
   }
   WordKind kind() const { return KindOf(head_); }
   uint64_t head() const { return head_; }
-  // Whether the entry is this key's inline item.
-  bool HoldsInline(absl::string_view key) const {
-    return kind() == WordKind::kInline && InlineHead::Unpack(head_).key_length == key.size() &&
-           IsAt(bytes(), key);
-  }
   // The value of an inline item.
   ByteSpan value() const {
     const InlineHead inline_head = InlineHead::Unpack(head_);
@@ -89,16 +84,6 @@ class LineCursor {
 
  private:
   const std::byte* bytes() const { return line_words_ + (at_ + 1) * kWordBytes; }
-  // Most keys differ in their first word, and many have no other. A call of memcmp takes longer.
-  static bool IsAt(const std::byte* bytes, absl::string_view key) {
-    if (key.size() >= kWordBytes) {
-      uint64_t first, wanted;
-      std::memcpy(&first, bytes, kWordBytes);
-      std::memcpy(&wanted, key.data(), kWordBytes);
-      if (first != wanted || key.size() == kWordBytes) return first == wanted;
-    }
-    return std::memcmp(bytes, key.data(), key.size()) == 0;
-  }
 
   const std::byte* line_words_;
   uint64_t head_ = 0;

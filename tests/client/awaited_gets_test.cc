@@ -232,13 +232,7 @@ TEST_F(ClientAwaitedTest, AServerThatServesNoReadsIsAskedByOperations) {
 
 class ClientTornAwaitedTest : public ClientAwaitedTest {
  protected:
-  ClientTornAwaitedTest() : ClientAwaitedTest(Pieces()) {}
-  static fake::NetworkOptions Pieces() {
-    fake::NetworkOptions options;
-    options.read_piece_bytes = 32;
-    options.shuffle_pieces = true;
-    return options;
-  }
+  ClientTornAwaitedTest() : ClientAwaitedTest(ShuffledPieces()) {}
 };
 
 TEST_F(ClientTornAwaitedTest, OldOrNewValuesWhileTheyAreOverwritten) {

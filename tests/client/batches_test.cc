@@ -220,13 +220,7 @@ TEST_F(ClientGroupsTest, BytesOfAFailedReadAreIgnored) {
 
 class ClientTornGroupsTest : public ClientGroupsTest {
  protected:
-  ClientTornGroupsTest() : ClientGroupsTest(Pieces()) {}
-  static fake::NetworkOptions Pieces() {
-    fake::NetworkOptions options;
-    options.read_piece_bytes = 32;
-    options.shuffle_pieces = true;
-    return options;
-  }
+  ClientTornGroupsTest() : ClientGroupsTest(ShuffledPieces()) {}
 };
 
 TEST_F(ClientTornGroupsTest, OldOrNewValuesWhileTheyAreOverwritten) {

@@ -42,6 +42,13 @@ class ClientWaitingTest : public ClientEngineTest {
   }
   const Counters& counters() const { return engine_->counters(); }
 
+  // A network that tears READs: it lands each READ's bytes piece by piece, in any order.
+  static fake::NetworkOptions ShuffledPieces() {
+    fake::NetworkOptions options;
+    options.read_piece_bytes = 32;
+    options.shuffle_pieces = true;
+    return options;
+  }
   // Three keys are rewritten while READs run, once before every few pieces. `get` must return all
   // of them each time, with a value that was valid during the GET.
   template <typename Get>
