@@ -176,10 +176,14 @@ Lookup::Step Lookup::Restart() {
   return ReadWindow(restarts_ - 1);
 }
 
+// A line is torn for a moment while it is written, and permanently if its segment has ended and items
+// use its space. So after some attempts the map is READ again. That leads to the present lines.
 Lookup::Step Lookup::TornLine() {
   ++counters_.torn;
   if (counters_.torn >= kReadAttemptsMax) return AskServer();
-  return Read(state_, offset_, length_, ++torn_in_a_row_);
+  if (++torn_in_a_row_ < kLineAttemptsMax || state_ == State::kHeader)
+    return Read(state_, offset_, length_, torn_in_a_row_);
+  return Refresh();
 }
 
 // An item is torn for a moment while it is written, and permanently if its space was reused. So

@@ -214,17 +214,18 @@ void Scan::KeepUpToLimit(ScanCursor& next) {
 }
 
 Scan::Step Scan::EndBlock() {
-  ScanCursor next = {cursor_.position, home_end_, 0};
+  // The segment may be a part of the one in which the cursor began, or contain it.
+  const uint32_t depth = std::max(cursor_.depth, directory_entry_.depth);
+  ScanCursor next = {cursor_.position, depth, home_end_, 0};
   if (!options_.count_only) KeepUpToLimit(next);
   for (Found& found : block_found_) entries_.push_back(std::move(found.entry));
   count_ += block_count_;
   refreshes_ = 0;
   cursor_ = next;
   if (cursor_.home == kHomesPerSegment) {
-    const uint32_t depth = directory_entry_.depth;
-    const uint64_t span = ScanCursor::kPositions >> depth;
-    cursor_.position = cursor_.position / span * span + span;
-    cursor_.home = 0;
+    const uint64_t span = ScanCursor::kPositions >>
+                          (IsMutant(Mutant::kMergeMissedByCursor) ? directory_entry_.depth : depth);
+    cursor_ = {cursor_.position / span * span + span, 0, 0, 0};
   }
   return NextBlock();
 }
@@ -312,6 +313,8 @@ Scan::Step Scan::EndRound() {
       homes_.end());
   if (homes_.empty()) return EndBlock();
   if (++rounds_ > kScanRoundsMax) return GiveUp();
+  // Lines that stay torn may be those of a segment that has ended, whose space items use.
+  if (rounds_ >= kScanRoundsBeforeRefresh && refreshes_ == 0) return Refresh();
   return BeginRound();
 }
 
