@@ -518,7 +518,7 @@ absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t ve
   absl::StatusOr<FlushResult> result =
       flusher_.Step(cursor, version_bound, keys_max,
                     [&](absl::string_view key) { return Delete(key, {}, now).status; });
-  // Dead space that waits is scattered. After a flush its pages are wanted at once, for anything.
+  // Dead space that waits is scattered. A flush makes its pages free at once, for anything.
   if (result.ok()) keys_.items.space().EndGraceOf(2 * result->deleted + kFreedPerFlushStep, now);
   return result;
 }
