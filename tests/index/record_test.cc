@@ -181,6 +181,14 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
             "0000000000000000");
 }
 
+TEST(LayoutTest, NoGenerationIsTheTagOfAnItem) {
+  EXPECT_EQ(NextGeneration(kGenerationNone), 1u);
+  EXPECT_EQ(NextGeneration(0xffff), 0x30000u);  // live items have 0x1…, dead ones 0x2…
+  EXPECT_EQ(NextGeneration(0x30000), 0x30001u);
+  EXPECT_EQ(ItemTag::Unpack(0x10000).state, ItemState::kLive);
+  EXPECT_EQ(ItemTag::Unpack(0x2ffff).state, ItemState::kDead);
+}
+
 TEST(LayoutTest, HalvedDirectoryHasTheDepthInItsHeader) {
   RegionMemory memory(1 << 20);
   RegionWriter writer(memory.span(), kTestIncarnation, 6);
