@@ -8,16 +8,21 @@ namespace {
 constexpr uint64_t kLivenessBytes = 8;
 
 // The error of one wrong field. Every refusal of this file is made here, so that each names its
-// field and its value.
-absl::Status Bad(absl::string_view field, uint64_t value, absl::string_view expected) {
+// field and its value. Out of line, so that the checks of a correct frame are short.
+[[gnu::cold, gnu::noinline]] absl::Status Bad(absl::string_view field, uint64_t value,
+                                              absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat("malformed frame: ", field, " is ", value, ", expected ", expected));
+}
+[[gnu::cold, gnu::noinline]] absl::Status BadAtLeast(absl::string_view field, uint64_t value,
+                                                     uint64_t least) {
+  return Bad(field, value, absl::StrCat("at least ", least));
 }
 
 // The required session and sequence of a frame with this opcode.
 enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
 
-Addressing AddressingOf(uint8_t opcode) {
+constexpr Addressing AddressingOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
     case Opcode::kHello:
     case Opcode::kChallenge:
@@ -46,7 +51,7 @@ Addressing AddressingOf(uint8_t opcode) {
   return Addressing::kUnknownOpcode;
 }
 
-absl::Status CheckAddressing(const FrameHeader& header) {
+inline absl::Status CheckAddressing(const FrameHeader& header) {
   const Addressing addressing = AddressingOf(header.opcode);
   if (addressing == Addressing::kUnknownOpcode)
     return Bad("opcode", header.opcode, "one of this version");
@@ -61,23 +66,40 @@ absl::Status CheckAddressing(const FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// Copies the fixed body out (frames have no alignment) and returns the offset of the bytes after
-// it.
+// Twice in line, for CheckHeader and for ParseHeader: each frame of either side passes here.
+[[gnu::always_inline]] inline absl::Status CheckedHeader(FrameBytes frame) {
+  if (frame.size() < sizeof(FrameHeader))
+    return BadAtLeast("length", frame.size(), sizeof(FrameHeader));
+  const FrameHeader header = HeaderOf(frame);
+  if (header.magic != kFrameMagic) return Bad("magic", header.magic, absl::StrCat(kFrameMagic));
+  if (header.flags != 0) return Bad("flags", header.flags, "0");
+  if (header.length != frame.size()) {
+    return Bad("length", header.length, absl::StrCat("the ", frame.size(), " bytes of the frame"));
+  }
+  return CheckAddressing(header);
+}
+
 template <typename Body>
-absl::StatusOr<Body> FixedBody(FrameBytes frame) {
+inline absl::Status CheckFixed(FrameBytes frame) {
   constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
-  if (frame.size() < kBytes) return Bad("length", frame.size(), absl::StrCat("at least ", kBytes));
+  return frame.size() >= kBytes ? absl::OkStatus() : BadAtLeast("length", frame.size(), kBytes);
+}
+
+// A copy of the fixed body, since frames have no alignment. REQUIRES: CheckFixed.
+template <typename Body>
+inline Body FixedBody(FrameBytes frame) {
   Body body;
   std::memcpy(&body, frame.data() + sizeof(FrameHeader), sizeof(Body));
   return body;
 }
 
 template <typename Body>
-FrameBytes Rest(FrameBytes frame) {
-  return frame.subspan(sizeof(FrameHeader) + sizeof(Body));
+inline FrameBytes Rest(FrameBytes frame) {
+  return {frame.data() + sizeof(FrameHeader) + sizeof(Body),
+          frame.size() - sizeof(FrameHeader) - sizeof(Body)};
 }
 
-absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
+inline absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
   if (rest.empty()) return absl::OkStatus();
   return Bad("length", frame.size(), absl::StrCat(frame.size() - rest.size()));
 }
@@ -85,39 +107,50 @@ absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
 // Parses a message that consists of its body.
 template <typename Body>
 absl::StatusOr<Body> WholeBody(FrameBytes frame) {
-  absl::StatusOr<Body> body = FixedBody<Body>(frame);
-  if (!body.ok()) return body;
+  if (absl::Status status = CheckFixed<Body>(frame); !status.ok()) return status;
   if (absl::Status status = CheckNoRest(Rest<Body>(frame), frame); !status.ok()) return status;
-  return body;
+  return FixedBody<Body>(frame);
+}
+
+[[gnu::cold, gnu::noinline]] absl::Status BadKeyLength(FrameBytes rest, uint16_t key_length) {
+  if (key_length == 0 || key_length > kKeyBytesMax)
+    return Bad("key_length", key_length, absl::StrCat("1 to ", kKeyBytesMax));
+  return Bad("key_length", key_length,
+             absl::StrCat("at most the ", rest.size(), " bytes that follow"));
 }
 
 // The key stands at the start of `rest`.
-absl::StatusOr<absl::string_view> Key(FrameBytes rest, uint16_t key_length) {
-  if (key_length == 0 || key_length > kKeyBytesMax) {
-    return Bad("key_length", key_length, absl::StrCat("1 to ", kKeyBytesMax));
-  }
-  if (key_length > rest.size()) {
-    return Bad("key_length", key_length,
-               absl::StrCat("at most the ", rest.size(), " bytes that follow"));
-  }
-  return absl::string_view(reinterpret_cast<const char*>(rest.data()), key_length);
+inline absl::Status CheckKey(FrameBytes rest, uint16_t key_length) {
+  if (key_length != 0 && key_length <= kKeyBytesMax && key_length <= rest.size())
+    return absl::OkStatus();
+  return BadKeyLength(rest, key_length);
 }
 
-absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool absent_allowed) {
+// REQUIRES: CheckKey.
+inline absl::string_view KeyOf(FrameBytes rest, uint16_t key_length) {
+  return {reinterpret_cast<const char*>(rest.data()), key_length};
+}
+
+// REQUIRES: CheckKey.
+inline FrameBytes AfterKey(FrameBytes rest, uint16_t key_length) {
+  return {rest.data() + key_length, rest.size() - key_length};
+}
+
+inline absl::Status CheckCondition(uint8_t condition, uint64_t condition_version,
+                                   bool absent_allowed) {
+  if (condition == static_cast<uint8_t>(WireCondition::kVersionIs)) return absl::OkStatus();
   if (condition > static_cast<uint8_t>(WireCondition::kVersionIs) ||
       (condition == static_cast<uint8_t>(WireCondition::kAbsent) && !absent_allowed)) {
     return Bad("condition", condition, absent_allowed ? "0 to 2" : "0 or 2");
   }
-  if (condition != static_cast<uint8_t>(WireCondition::kVersionIs) && condition_version != 0) {
-    return Bad("condition_version", condition_version, "0 without a condition on it");
-  }
-  return absl::OkStatus();
+  if (condition_version == 0) return absl::OkStatus();
+  return Bad("condition_version", condition_version, "0 without a condition on it");
 }
 
 // The common part of Delete, Increment, Append and Expire: a condition on the version, two reserved
-// fields, and the key at the start of `rest`. Returns the key.
+// fields, and the key at the start of `rest`.
 template <typename Body>
-absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes rest) {
+absl::Status CheckConditional(const Body& body, FrameBytes rest) {
   if (absl::Status status =
           CheckCondition(body.condition, body.condition_version, /*absent_allowed=*/false);
       !status.ok()) {
@@ -125,16 +158,28 @@ absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes 
   }
   if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
   if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
-  return Key(rest, body.key_length);
+  return CheckKey(rest, body.key_length);
 }
 
-absl::Status CheckValueFollows(uint64_t value_length, FrameBytes value) {
+// A message of such a body and the key.
+template <typename Request, typename Body>
+absl::StatusOr<Request> ParseConditional(FrameBytes frame) {
+  if (absl::Status status = CheckFixed<Body>(frame); !status.ok()) return status;
+  const Body body = FixedBody<Body>(frame);
+  const FrameBytes rest = Rest<Body>(frame);
+  if (absl::Status status = CheckConditional(body, rest); !status.ok()) return status;
+  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
+    return status;
+  return Request{body, KeyOf(rest, body.key_length)};
+}
+
+inline absl::Status CheckValueFollows(uint64_t value_length, FrameBytes value) {
   if (value_length == value.size()) return absl::OkStatus();
   return Bad("value_length", value_length,
              absl::StrCat("the ", value.size(), " bytes after the key"));
 }
 
-absl::Status CheckEager(const PutBody& body, FrameBytes value) {
+inline absl::Status CheckEager(const PutBody& body, FrameBytes value) {
   if (absl::Status status = CheckValueFollows(body.value_length, value); !status.ok())
     return status;
   if (body.source.address != 0)
@@ -161,18 +206,11 @@ absl::Status CheckRendezvous(const PutBody& body, FrameBytes frame, FrameBytes v
 
 }  // namespace
 
+absl::Status CheckHeader(FrameBytes frame) { return CheckedHeader(frame); }
+
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame) {
-  FrameHeader header;
-  if (frame.size() < sizeof(header))
-    return Bad("length", frame.size(), absl::StrCat("at least ", sizeof(header)));
-  std::memcpy(&header, frame.data(), sizeof(header));
-  if (header.magic != kFrameMagic) return Bad("magic", header.magic, absl::StrCat(kFrameMagic));
-  if (header.flags != 0) return Bad("flags", header.flags, "0");
-  if (header.length != frame.size()) {
-    return Bad("length", header.length, absl::StrCat("the ", frame.size(), " bytes of the frame"));
-  }
-  if (absl::Status status = CheckAddressing(header); !status.ok()) return status;
-  return header;
+  if (absl::Status status = CheckedHeader(frame); !status.ok()) return status;
+  return HeaderOf(frame);
 }
 
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
@@ -233,55 +271,42 @@ absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame) {
 }
 
 absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
-  absl::StatusOr<PutBody> body = FixedBody<PutBody>(frame);
-  if (!body.ok()) return body.status();
+  if (absl::Status status = CheckFixed<PutBody>(frame); !status.ok()) return status;
+  const PutBody body = FixedBody<PutBody>(frame);
   if (absl::Status status =
-          CheckCondition(body->condition, body->condition_version, /*absent_allowed=*/true);
+          CheckCondition(body.condition, body.condition_version, /*absent_allowed=*/true);
       !status.ok()) {
     return status;
   }
-  if (body->rendezvous > 1) return Bad("rendezvous", body->rendezvous, "0 or 1");
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
-  if (body->source.reserved != 0) return Bad("source.reserved", body->source.reserved, "0");
+  if (body.rendezvous > 1) return Bad("rendezvous", body.rendezvous, "0 or 1");
+  if (body.reserved != 0) return Bad("reserved", body.reserved, "0");
+  if (body.source.reserved != 0) return Bad("source.reserved", body.source.reserved, "0");
   const FrameBytes rest = Rest<PutBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
-  if (!key.ok()) return key.status();
-  const FrameBytes value = rest.subspan(key->size());
+  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
+  const FrameBytes value = AfterKey(rest, body.key_length);
   absl::Status status =
-      body->rendezvous == 1 ? CheckRendezvous(*body, frame, value) : CheckEager(*body, value);
+      body.rendezvous == 1 ? CheckRendezvous(body, frame, value) : CheckEager(body, value);
   if (!status.ok()) return status;
-  return PutRequest{*body, *key, value};
+  return PutRequest{body, KeyOf(rest, body.key_length), value};
 }
 
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
-  absl::StatusOr<DeleteBody> body = FixedBody<DeleteBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<DeleteBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<DeleteBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return DeleteRequest{*body, *key};
+  return ParseConditional<DeleteRequest, DeleteBody>(frame);
 }
 
 absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame) {
-  absl::StatusOr<IncrementBody> body = FixedBody<IncrementBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<IncrementBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<IncrementBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return IncrementRequest{*body, *key};
+  return ParseConditional<IncrementRequest, IncrementBody>(frame);
 }
 
 absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
-  absl::StatusOr<AppendBody> body = FixedBody<AppendBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<AppendBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes value = Rest<AppendBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckValueFollows(body->value_length, value); !status.ok())
+  if (absl::Status status = CheckFixed<AppendBody>(frame); !status.ok()) return status;
+  const AppendBody body = FixedBody<AppendBody>(frame);
+  const FrameBytes rest = Rest<AppendBody>(frame);
+  if (absl::Status status = CheckConditional(body, rest); !status.ok()) return status;
+  const FrameBytes value = AfterKey(rest, body.key_length);
+  if (absl::Status status = CheckValueFollows(body.value_length, value); !status.ok())
     return status;
-  return AppendRequest{*body, *key, value};
+  return AppendRequest{body, KeyOf(rest, body.key_length), value};
 }
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
@@ -293,55 +318,47 @@ absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
 }
 
 absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
-  absl::StatusOr<ExpireBody> body = FixedBody<ExpireBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<ExpireBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<ExpireBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return ExpireRequest{*body, *key};
+  return ParseConditional<ExpireRequest, ExpireBody>(frame);
 }
 
 absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
-  absl::StatusOr<TouchBody> body = FixedBody<TouchBody>(frame);
-  if (!body.ok()) return body.status();
-  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
-  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
+  if (absl::Status status = CheckFixed<TouchBody>(frame); !status.ok()) return status;
+  const TouchBody body = FixedBody<TouchBody>(frame);
+  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
+  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
   const FrameBytes rest = Rest<TouchBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
-  if (!key.ok()) return key.status();
-  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
+  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
     return status;
-  return TouchRequest{*body, *key};
+  return TouchRequest{body, KeyOf(rest, body.key_length)};
 }
 
 absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
-  absl::StatusOr<HintsBody> body = FixedBody<HintsBody>(frame);
-  if (!body.ok()) return body.status();
-  if (body->count == 0 || body->count > kHintsMax)
-    return Bad("count", body->count, absl::StrCat("1 to ", kHintsMax));
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (absl::Status status = CheckFixed<HintsBody>(frame); !status.ok()) return status;
+  const HintsBody body = FixedBody<HintsBody>(frame);
+  if (body.count == 0 || body.count > kHintsMax)
+    return Bad("count", body.count, absl::StrCat("1 to ", kHintsMax));
+  if (body.reserved != 0) return Bad("reserved", body.reserved, "0");
   const FrameBytes words = Rest<HintsBody>(frame);
-  if (words.size() != body->count * sizeof(uint64_t)) {
-    return Bad("count", body->count, absl::StrCat("that of the ", words.size(), " bytes after it"));
+  if (words.size() != body.count * sizeof(uint64_t)) {
+    return Bad("count", body.count, absl::StrCat("that of the ", words.size(), " bytes after it"));
   }
-  return HintsMessage{body->count, words};
+  return HintsMessage{body.count, words};
 }
 
 absl::StatusOr<ReportBody> ParseReport(FrameBytes frame) { return WholeBody<ReportBody>(frame); }
 
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
-  absl::StatusOr<GetBody> body = FixedBody<GetBody>(frame);
-  if (!body.ok()) return body.status();
-  if (body->want_value > 1) return Bad("want_value", body->want_value, "0 or 1");
-  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
-  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
+  if (absl::Status status = CheckFixed<GetBody>(frame); !status.ok()) return status;
+  const GetBody body = FixedBody<GetBody>(frame);
+  if (body.want_value > 1) return Bad("want_value", body.want_value, "0 or 1");
+  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
+  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
   const FrameBytes rest = Rest<GetBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
-  if (!key.ok()) return key.status();
-  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
+  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
     return status;
-  return GetRequest{*body, *key};
+  return GetRequest{body, KeyOf(rest, body.key_length)};
 }
 
 absl::Status ParseEmpty(FrameBytes frame) {
@@ -350,30 +367,28 @@ absl::Status ParseEmpty(FrameBytes frame) {
 }
 
 absl::StatusOr<Reply> ParseReply(FrameBytes frame) {
-  absl::StatusOr<ReplyBody> body = FixedBody<ReplyBody>(frame);
-  if (!body.ok()) return body.status();
+  if (absl::Status status = CheckFixed<ReplyBody>(frame); !status.ok()) return status;
+  const ReplyBody body = FixedBody<ReplyBody>(frame);
   const FrameBytes data = Rest<ReplyBody>(frame);
   constexpr uint32_t kStatusMax = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
-  if (body->status > kStatusMax)
-    return Bad("status", body->status, absl::StrCat("at most ", kStatusMax));
-  if (body->data_length != data.size()) {
-    return Bad("data_length", body->data_length,
+  if (body.status > kStatusMax)
+    return Bad("status", body.status, absl::StrCat("at most ", kStatusMax));
+  if (body.data_length != data.size()) {
+    return Bad("data_length", body.data_length,
                absl::StrCat("the ", data.size(), " bytes that follow"));
   }
   // A reply has the whole value or none of it.
-  if (body->value_length != 0 && body->data_length != 0 &&
-      body->value_length != body->data_length) {
-    return Bad("value_length", body->value_length, "0, or data_length when there is data");
+  if (body.value_length != 0 && body.data_length != 0 && body.value_length != body.data_length) {
+    return Bad("value_length", body.value_length, "0, or data_length when there is data");
   }
-  if (body->lease_ms != 0 && body->value_length <= body->data_length) {
-    return Bad("lease_ms", body->lease_ms, "0 when the value was sent");
+  if (body.lease_ms != 0 && body.value_length <= body.data_length) {
+    return Bad("lease_ms", body.lease_ms, "0 when the value was sent");
   }
-  if (body->reason > kWireReasonMax || (body->reason != 0 && body->status == 0)) {
-    return Bad(
-        "reason", body->reason,
-        body->status == 0 ? "0 when status is OK" : absl::StrCat("at most ", kWireReasonMax));
+  if (body.reason > kWireReasonMax || (body.reason != 0 && body.status == 0)) {
+    return Bad("reason", body.reason,
+               body.status == 0 ? "0 when status is OK" : absl::StrCat("at most ", kWireReasonMax));
   }
-  return Reply{*body, data};
+  return Reply{body, data};
 }
 
 }  // namespace osprey::rdma

@@ -66,6 +66,14 @@ FrameBytes BodyBytes(const Body& body) {
 
 // The header of any frame. Errors: INVALID_ARGUMENT.
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
+// The same check without the header.
+absl::Status CheckHeader(FrameBytes frame);
+// A copy of the header, since frames have no alignment. REQUIRES: CheckHeader(frame) was OK.
+inline FrameHeader HeaderOf(FrameBytes frame) {
+  FrameHeader header;
+  std::memcpy(&header, frame.data(), sizeof(header));
+  return header;
+}
 
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.

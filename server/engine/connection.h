@@ -109,7 +109,8 @@ class Connection {
 
   // Executes one of its batched requests, whose table is held (TableAccess::Hold): its reply waits
   // until EndBatched. Returns its cost (kCostPerHold).
-  uint64_t ExecuteBatched(const PartitionBatch::Request& request, absl::Time now);
+  uint64_t ExecuteBatched(const PartitionBatch::Request& request, index::Table& table,
+                          absl::Time now);
   bool batched() const { return turn_.batched() > 0; }
   // Its batched requests have all been executed.
   void EndBatched(absl::Time now);

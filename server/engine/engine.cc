@@ -95,6 +95,7 @@ bool Engine::Poll(absl::Time now) {
   bool worked = false;
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
+    shared_.server_time_ns = 0;
     for (size_t i = 0; i < count; ++i) {
       // A connection's requests are executed before its other events.
       if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
@@ -280,7 +281,7 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     index::Table& table = access_.held();
     PrefetchItems(*request);
     for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
-      cost += request->connection->ExecuteBatched(*request, now);
+      cost += request->connection->ExecuteBatched(*request, table, now);
       request = partition_batch_.Next(*request);
     }
     const bool wants_nothing = !table.StepWanted(now);

@@ -1,15 +1,11 @@
 #include "server/engine/partition_batch.h"
 
-#include <cassert>
-
 namespace osprey::server {
 
-PartitionBatch::PartitionBatch() { requests_.reserve(kBatchedMax); }
-
-void PartitionBatch::Add(const Request& request, uint32_t partition) {
+void PartitionBatch::Add(uint32_t partition) {
   assert(!full() && partition < index::kPartitionsMax);
-  const auto number = static_cast<uint16_t>(requests_.size());
-  requests_.push_back(request);
+  const auto number = static_cast<uint16_t>(size_++);
+  requests_[number].next = kNone;
   const uint64_t bit = uint64_t{1} << partition;
   if ((partitions_ & bit) == 0) {
     first_[partition] = number;
@@ -21,7 +17,7 @@ void PartitionBatch::Add(const Request& request, uint32_t partition) {
 }
 
 void PartitionBatch::Clear() {
-  requests_.clear();
+  size_ = 0;
   connections_.clear();
   partitions_ = 0;
 }

@@ -14,40 +14,44 @@
 #define OSPREY_SERVER_ENGINE_PARTITION_BATCH_H_
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "index/layout/hash.h"
 #include "index/layout/partitions.h"
-#include "rdma/wire/protocol.h"
+#include "server/requests/keyed_request.h"
 
 namespace osprey::server {
 
 class Connection;
 
 // The limit of waiting requests: each touches 256 B first, and a core's second-level cache holds
-// that for all of them.
+// that and the request for all of them.
 inline constexpr size_t kBatchedMax = 256;
 
 class PartitionBatch {
  public:
   static constexpr uint16_t kNone = 0xffff;
 
-  struct Request {
+  struct Request : KeyedRequest {  // its frame is in the transport's memory
     Connection* connection = nullptr;
-    rdma::FrameHeader header;
-    rdma::FrameBytes frame;  // in the transport's memory
-    index::KeyHash hash;     // of its key
-    uint16_t next = kNone;   // in its partition, for PartitionBatch
+    uint32_t cost = 0;      // in the units of kTurnCostMax
+    uint16_t next = kNone;  // in its partition, for PartitionBatch
   };
 
-  PartitionBatch();
+  PartitionBatch() : requests_(kBatchedMax) {}
 
+  // The place of the next request, which the caller fills; used again unless Add follows.
   // REQUIRES: !full().
-  void Add(const Request& request, uint32_t partition);
-  bool full() const { return requests_.size() == kBatchedMax; }
-  bool empty() const { return requests_.empty(); }
+  Request& Place() {
+    assert(!full());
+    return requests_[size_];
+  }
+  // Adds the request in Place().
+  void Add(uint32_t partition);
+  bool full() const { return size_ == kBatchedMax; }
+  bool empty() const { return size_ == 0; }
   void Clear();
 
   // The partitions that have requests, a bit each.
@@ -65,7 +69,8 @@ class PartitionBatch {
  private:
   static_assert(kBatchedMax < kNone && index::kPartitionsMax <= 64);
 
-  std::vector<Request> requests_;
+  std::vector<Request> requests_;  // kBatchedMax of them, which are used again
+  size_t size_ = 0;
   uint64_t partitions_ = 0;
   // By partition; valid where partitions_ has a bit.
   std::array<uint16_t, index::kPartitionsMax> first_;

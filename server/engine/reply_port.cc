@@ -1,6 +1,7 @@
 #include "server/engine/reply_port.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "server/requests/sessions.h"
 
@@ -9,10 +10,13 @@ namespace osprey::server {
 static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
               "an answer to each, and the DisconnectNotice");
 
-// Now, and not when the turn began: an answered request had arrived by then, and the client derives
-// the server's time from that.
+// Read once a turn, and not before the transport was polled: an answered request had arrived by
+// then, and the client derives the server's time from that.
 uint64_t ReplyPort::ServerTimeNs() const {
-  return static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+  if (shared_.server_time_ns == 0) {
+    shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+  }
+  return shared_.server_time_ns;
 }
 
 void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
@@ -25,8 +29,14 @@ void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
                                          data.size());
   message.body.data_length = static_cast<uint32_t>(data.size());
   message.body.server_time = ServerTimeNs();
-  if (data.empty()) return SendOrQueue({message.bytes()}, now);
-  SendOrQueue({message.bytes(), data}, now);
+  if (!gathering_ && !lifecycle_.locked()) {
+    if (data.empty()) return SendOrQueue({message.bytes()}, now);
+    return SendOrQueue({message.bytes(), data}, now);
+  }
+  std::byte* const reply = queue_.AppendReply(sizeof(message) + data.size());
+  std::memcpy(reply, &message, sizeof(message));
+  if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
+  LimitQueue();
 }
 
 void ReplyPort::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
@@ -44,32 +54,40 @@ void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now
       lifecycle_.Close(CloseReason::kFailed, status.message());
     return;
   }
-  if (queue_.empty()) blocked_since_ = now;
+  if (queue_.empty()) blocked_until_ = now + kReplyBlockedMax();
   queue_.Append(pieces);
-  // A client that respects requests_max never has more waiting replies than that (and a
-  // DisconnectNotice).
+  LimitQueue();
+}
+
+// A client that respects requests_max never has more waiting replies than that (and a
+// DisconnectNotice).
+void ReplyPort::LimitQueue() {
   if (queue_.frames() > kRequestsMax + 1)
     lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
 void ReplyPort::Flush(absl::Time now) {
+  bool sent = false;
   while (!queue_.empty() && transport_.SendRoom(id_) > 0) {
     const ReplyQueue::Slice slice = queue_.Next(frame_bytes_max_);
     if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will follow
     queue_.Drop(slice);
-    blocked_since_ = now;
+    sent = true;
   }
   if (queue_.empty()) {
-    blocked_since_ = absl::InfiniteFuture();
+    blocked_until_ = absl::InfiniteFuture();
     return;
   }
-  if (now >= blocked_since_ + kReplyBlockedMax())
+  if (sent || blocked_until_ == absl::InfiniteFuture()) {
+    blocked_until_ = now + kReplyBlockedMax();
+  } else if (now >= blocked_until_) {
     lifecycle_.Close(CloseReason::kBlocked, "it does not take its replies");
+  }
 }
 
 void ReplyPort::Clear() {
   queue_.Clear();
-  blocked_since_ = absl::InfiniteFuture();
+  blocked_until_ = absl::InfiniteFuture();
 }
 
 absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {

@@ -18,8 +18,16 @@ namespace osprey::server {
 
 class ReplyQueue {
  public:
-  // Appends one whole frame, whose pieces are copied.
+  // Appends one whole frame, whose pieces are copied. The first has the whole header.
   void Append(absl::Span<const rdma::FrameBytes> pieces);
+  // Appends a reply of `bytes` bytes, which the caller writes there before the next call on this.
+  std::byte* AppendReply(size_t bytes) {
+    if (bytes > bytes_.size() - end_) Grow(bytes);
+    std::byte* const frame = bytes_.data() + end_;
+    end_ += bytes;
+    ++frames_;
+    return frame;
+  }
 
   // The frames that fit one frame of at most `bytes_max` bytes: `count` of the first ones. For a
   // `count` above one a Batch header goes before them, for which `bytes_max` has space. A frame
@@ -38,9 +46,13 @@ class ReplyQueue {
   size_t frames() const { return frames_; }
 
  private:
-  std::vector<std::byte> bytes_;
-  size_t first_ = 0;  // where the first frame starts
+  void Grow(size_t bytes);
+
+  std::vector<std::byte> bytes_;  // its size is the space there is
+  size_t first_ = 0;              // where the first frame starts
+  size_t end_ = 0;                // … and the last one ends
   size_t frames_ = 0;
+  size_t lone_frames_ = 0;  // of these, frames without a sequence
 };
 
 }  // namespace osprey::server

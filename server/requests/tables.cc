@@ -66,14 +66,14 @@ LockedTable Tables::Lock(uint32_t partition) {
   assert(partition < partitions());
   index::Table& table = *parts_[partition];
   PartitionLock(table.lock_word()).lock();
-  return LockedTable(table, partition, /*owns=*/true);
+  return LockedTable(table, partition);
 }
 
 LockedTable Tables::TryLock(uint32_t partition) {
   assert(partition < partitions());
   index::Table& table = *parts_[partition];
   if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
-  return LockedTable(table, partition, /*owns=*/true);
+  return LockedTable(table, partition);
 }
 
 index::Table::Stats Tables::stats() {
@@ -94,10 +94,9 @@ index::Table::Stats Tables::Sum(absl::Span<const index::Table::Stats> parts) {
 }
 
 LockedTable TableAccess::At(uint32_t partition) {
+  assert(!held_.held());
   touched_ |= uint64_t{1} << partition;
-  assert(!held_.held() || held_.partition() == partition);
-  LockedTable table =
-      held_.held() ? LockedTable(*held_, partition, /*owns=*/false) : tables_.Lock(partition);
+  LockedTable table = tables_.Lock(partition);
   table.AccountTo(effort_);
   return table;
 }
@@ -105,7 +104,10 @@ LockedTable TableAccess::At(uint32_t partition) {
 bool TableAccess::Hold(uint32_t partition, bool wait) {
   assert(!held_.held());
   held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
-  return held_.held();
+  if (!held_.held()) return false;
+  touched_ |= uint64_t{1} << partition;
+  held_.AccountTo(effort_);
+  return true;
 }
 
 void TableAccess::LetGo(bool wants_nothing) {

@@ -67,16 +67,13 @@ class PartitionLock {
 class LockedTable {
  public:
   LockedTable() = default;
-  // This thread holds the table's lock. The destructor releases it if this `owns` it; otherwise the
-  // holder releases it later.
-  LockedTable(index::Table& table, uint32_t partition, bool owns)
-      : owns_(owns), table_(&table), partition_(partition) {}
+  // This thread holds the table's lock, which the destructor releases.
+  LockedTable(index::Table& table, uint32_t partition) : table_(&table), partition_(partition) {}
   ~LockedTable() { Release(); }
   LockedTable(LockedTable&& other) noexcept { *this = std::move(other); }
   LockedTable& operator=(LockedTable&& other) noexcept {
     if (this == &other) return *this;
     Release();
-    owns_ = other.owns_;
     table_ = std::exchange(other.table_, nullptr);
     partition_ = other.partition_;
     account_ = std::exchange(other.account_, nullptr);
@@ -94,17 +91,21 @@ class LockedTable {
     account_ = &account;
     effort_before_ = table_->effort();
   }
+  // Adds the work until now. REQUIRES: AccountTo was called.
+  void Account() {
+    const uint64_t effort = table_->effort();
+    *account_ += effort - std::exchange(effort_before_, effort);
+  }
 
  private:
   void Release() {
     if (table_ == nullptr) return;
-    if (account_ != nullptr) *account_ += table_->effort() - effort_before_;
-    if (owns_) PartitionLock(table_->lock_word()).unlock();
+    if (account_ != nullptr) Account();
+    PartitionLock(table_->lock_word()).unlock();
     account_ = nullptr;
     table_ = nullptr;
   }
 
-  bool owns_ = false;
   index::Table* table_ = nullptr;
   uint32_t partition_ = 0;
   uint64_t* account_ = nullptr;
@@ -175,6 +176,7 @@ class TableAccess {
   absl::Time ServerTime() const { return tables_.ServerTime(); }
   index::KeyHash HashOf(absl::string_view key) const { return tables_.HashOf(key); }
   uint32_t PartitionOf(index::KeyHash hash) const { return tables_.PartitionOf(hash); }
+  // REQUIRES: nothing is held.
   LockedTable At(uint32_t partition);
   void Prefetch(uint32_t partition, index::KeyHash hash) const {
     tables_.Prefetch(partition, hash);
@@ -185,9 +187,8 @@ class TableAccess {
     return At(partitions() == 1 ? 0 : tables_.PartitionOf(key));
   }
 
-  // Holds a partition's lock across calls of At, until LetGo. All these calls must be for that
-  // partition. False: another thread holds it and `wait` is false; nothing is held then. REQUIRES:
-  // nothing is held.
+  // Holds a partition's lock until LetGo. False: another thread holds it and `wait` is false;
+  // nothing is held then. REQUIRES: nothing is held.
   bool Hold(uint32_t partition, bool wait);
   // REQUIRES: Hold returned true.
   index::Table& held() { return *held_; }
@@ -198,7 +199,10 @@ class TableAccess {
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
   // The extra work of the tables for this engine's requests since the last call, in microseconds or
   // so.
-  uint64_t TakeEffort() { return std::exchange(effort_, 0); }
+  uint64_t TakeEffort() {
+    if (held_.held()) held_.Account();
+    return std::exchange(effort_, 0);
+  }
 
  private:
   static_assert(index::kPartitionsMax <= 64);
