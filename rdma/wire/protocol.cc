@@ -1,5 +1,7 @@
 #include "rdma/wire/protocol.h"
 
+#include <cassert>
+
 #include "absl/strings/str_cat.h"
 
 namespace osprey::rdma {
@@ -8,16 +10,34 @@ namespace {
 constexpr uint64_t kLivenessBytes = 8;
 
 // The error of one wrong field. Every refusal of this file is made here, so that each names its
-// field and its value. Out of line, so that the checks of a correct frame are short.
+// field and its value.
 [[gnu::cold, gnu::noinline]] absl::Status Bad(absl::string_view field, uint64_t value,
                                               absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat("malformed frame: ", field, " is ", value, ", expected ", expected));
 }
-[[gnu::cold, gnu::noinline]] absl::Status BadAtLeast(absl::string_view field, uint64_t value,
-                                                     uint64_t least) {
-  return Bad(field, value, absl::StrCat("at least ", least));
-}
+
+// The checks of headers and requests come in two forms, of the same code. Each frame passes the
+// first. It is short, since it makes no texts.
+struct IsCorrect {
+  using Result = bool;
+  static bool Ok() { return true; }
+  static bool IsOk(bool result) { return result; }
+  template <typename... Expected>
+  static bool Bad(absl::string_view, uint64_t, const Expected&...) {
+    return false;
+  }
+};
+// The second one makes the error of a frame that failed.
+struct Explain {
+  using Result = absl::Status;
+  static absl::Status Ok() { return absl::OkStatus(); }
+  static bool IsOk(const absl::Status& result) { return result.ok(); }
+  template <typename... Expected>
+  static absl::Status Bad(absl::string_view field, uint64_t value, const Expected&... expected) {
+    return rdma::Bad(field, value, absl::StrCat(expected...));
+  }
+};
 
 // The required session and sequence of a frame with this opcode.
 enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
@@ -51,165 +71,200 @@ constexpr Addressing AddressingOf(uint8_t opcode) {
   return Addressing::kUnknownOpcode;
 }
 
-inline absl::Status CheckAddressing(const FrameHeader& header) {
+template <typename Form>
+typename Form::Result CheckAddressing(const FrameHeader& header) {
   const Addressing addressing = AddressingOf(header.opcode);
   if (addressing == Addressing::kUnknownOpcode)
-    return Bad("opcode", header.opcode, "one of this version");
+    return Form::Bad("opcode", header.opcode, "one of this version");
   const bool with_session = addressing != Addressing::kNone;
   const bool with_sequence = addressing == Addressing::kRequest;
-  if ((header.session != 0) != with_session) {
-    return Bad("session", header.session, with_session ? "one that was given" : "0");
-  }
-  if ((header.sequence != 0) != with_sequence) {
-    return Bad("sequence", header.sequence, with_sequence ? "at least 1" : "0");
-  }
-  return absl::OkStatus();
+  if ((header.session != 0) != with_session)
+    return Form::Bad("session", header.session, with_session ? "one that was given" : "0");
+  if ((header.sequence != 0) != with_sequence)
+    return Form::Bad("sequence", header.sequence, with_sequence ? "at least 1" : "0");
+  return Form::Ok();
 }
 
-// Twice in line, for CheckHeader and for ParseHeader: each frame of either side passes here.
-[[gnu::always_inline]] inline absl::Status CheckedHeader(FrameBytes frame) {
+template <typename Form>
+typename Form::Result CheckHeaderIn(FrameBytes frame) {
   if (frame.size() < sizeof(FrameHeader))
-    return BadAtLeast("length", frame.size(), sizeof(FrameHeader));
+    return Form::Bad("length", frame.size(), "at least ", sizeof(FrameHeader));
   const FrameHeader header = HeaderOf(frame);
-  if (header.magic != kFrameMagic) return Bad("magic", header.magic, absl::StrCat(kFrameMagic));
-  if (header.flags != 0) return Bad("flags", header.flags, "0");
-  if (header.length != frame.size()) {
-    return Bad("length", header.length, absl::StrCat("the ", frame.size(), " bytes of the frame"));
-  }
-  return CheckAddressing(header);
+  if (header.magic != kFrameMagic) return Form::Bad("magic", header.magic, kFrameMagic);
+  if (header.flags != 0) return Form::Bad("flags", header.flags, "0");
+  if (header.length != frame.size())
+    return Form::Bad("length", header.length, "the ", frame.size(), " bytes of the frame");
+  return CheckAddressing<Form>(header);
 }
 
-template <typename Body>
-inline absl::Status CheckFixed(FrameBytes frame) {
+template <typename Form, typename Body>
+typename Form::Result CheckFixed(FrameBytes frame) {
   constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
-  return frame.size() >= kBytes ? absl::OkStatus() : BadAtLeast("length", frame.size(), kBytes);
+  if (frame.size() >= kBytes) return Form::Ok();
+  return Form::Bad("length", frame.size(), "at least ", kBytes);
 }
 
-// A copy of the fixed body, since frames have no alignment. REQUIRES: CheckFixed.
-template <typename Body>
-inline Body FixedBody(FrameBytes frame) {
-  Body body;
-  std::memcpy(&body, frame.data() + sizeof(FrameHeader), sizeof(Body));
-  return body;
+template <typename Form>
+typename Form::Result CheckNoRest(FrameBytes rest, FrameBytes frame) {
+  if (rest.empty()) return Form::Ok();
+  return Form::Bad("length", frame.size(), frame.size() - rest.size());
 }
 
-template <typename Body>
-inline FrameBytes Rest(FrameBytes frame) {
-  return {frame.data() + sizeof(FrameHeader) + sizeof(Body),
-          frame.size() - sizeof(FrameHeader) - sizeof(Body)};
+// The key stands at the start of `rest`.
+template <typename Form>
+typename Form::Result CheckKey(FrameBytes rest, uint16_t key_length) {
+  if (key_length == 0 || key_length > kKeyBytesMax)
+    return Form::Bad("key_length", key_length, "1 to ", kKeyBytesMax);
+  if (key_length > rest.size()) {
+    return Form::Bad("key_length", key_length, "at most the ", rest.size(),
+                     " bytes that follow");
+  }
+  return Form::Ok();
 }
 
-inline absl::Status CheckNoRest(FrameBytes rest, FrameBytes frame) {
-  if (rest.empty()) return absl::OkStatus();
-  return Bad("length", frame.size(), absl::StrCat(frame.size() - rest.size()));
+template <typename Form>
+typename Form::Result CheckCondition(uint8_t condition, uint64_t condition_version,
+                                     bool absent_allowed) {
+  if (condition > static_cast<uint8_t>(WireCondition::kVersionIs) ||
+      (condition == static_cast<uint8_t>(WireCondition::kAbsent) && !absent_allowed))
+    return Form::Bad("condition", condition, absent_allowed ? "0 to 2" : "0 or 2");
+  if (condition != static_cast<uint8_t>(WireCondition::kVersionIs) && condition_version != 0)
+    return Form::Bad("condition_version", condition_version, "0 without a condition on it");
+  return Form::Ok();
+}
+
+template <typename Form>
+typename Form::Result CheckValueFollows(uint64_t value_length, FrameBytes value) {
+  if (value_length == value.size()) return Form::Ok();
+  return Form::Bad("value_length", value_length, "the ", value.size(), " bytes after the key");
+}
+
+template <typename Form>
+typename Form::Result CheckEager(const PutBody& body, FrameBytes value) {
+  if (auto result = CheckValueFollows<Form>(body.value_length, value); !Form::IsOk(result))
+    return result;
+  constexpr absl::string_view kZero = "0 without a rendezvous";
+  if (body.source.address != 0) return Form::Bad("source.address", body.source.address, kZero);
+  if (body.source.length != 0) return Form::Bad("source.length", body.source.length, kZero);
+  if (body.source.key != 0) return Form::Bad("source.key", body.source.key, kZero);
+  if (body.value_hash != 0) return Form::Bad("value_hash", body.value_hash, kZero);
+  return Form::Ok();
+}
+
+template <typename Form>
+typename Form::Result CheckRendezvous(const PutBody& body, FrameBytes frame, FrameBytes value) {
+  if (body.value_length == 0)
+    return Form::Bad("value_length", body.value_length, "at least 1 in a rendezvous");
+  if (body.source.length != body.value_length)
+    return Form::Bad("source.length", body.source.length, "value_length, ", body.value_length);
+  if (body.source.address > UINT64_MAX - body.source.length) {
+    return Form::Bad("source.address", body.source.address,
+                     "one with source.length bytes after it");
+  }
+  return CheckNoRest<Form>(value, frame);
+}
+
+template <typename Form>
+typename Form::Result CheckPut(FrameBytes frame) {
+  if (auto result = CheckFixed<Form, PutBody>(frame); !Form::IsOk(result)) return result;
+  const PutBody body = BodyOf<PutBody>(frame);
+  if (auto result = CheckCondition<Form>(body.condition, body.condition_version,
+                                         /*absent_allowed=*/true);
+      !Form::IsOk(result))
+    return result;
+  if (body.rendezvous > 1) return Form::Bad("rendezvous", body.rendezvous, "0 or 1");
+  if (body.reserved != 0) return Form::Bad("reserved", body.reserved, "0");
+  if (body.source.reserved != 0) return Form::Bad("source.reserved", body.source.reserved, "0");
+  const FrameBytes rest = AfterBody<PutBody>(frame);
+  if (auto result = CheckKey<Form>(rest, body.key_length); !Form::IsOk(result)) return result;
+  const FrameBytes value = AfterKey(rest, body.key_length);
+  return body.rendezvous == 1 ? CheckRendezvous<Form>(body, frame, value)
+                              : CheckEager<Form>(body, value);
+}
+
+// Any other request on a key. A condition is one on the version, and only Append has a value.
+template <typename Form, typename Body>
+typename Form::Result CheckOther(FrameBytes frame) {
+  if (auto result = CheckFixed<Form, Body>(frame); !Form::IsOk(result)) return result;
+  const Body body = BodyOf<Body>(frame);
+  if constexpr (requires { body.want_value; }) {
+    if (body.want_value > 1) return Form::Bad("want_value", body.want_value, "0 or 1");
+  }
+  if constexpr (requires { body.condition; }) {
+    if (auto result = CheckCondition<Form>(body.condition, body.condition_version,
+                                           /*absent_allowed=*/false);
+        !Form::IsOk(result))
+      return result;
+  }
+  if (body.reserved0 != 0) return Form::Bad("reserved0", body.reserved0, "0");
+  if (body.reserved1 != 0) return Form::Bad("reserved1", body.reserved1, "0");
+  const FrameBytes rest = AfterBody<Body>(frame);
+  if (auto result = CheckKey<Form>(rest, body.key_length); !Form::IsOk(result)) return result;
+  const FrameBytes value = AfterKey(rest, body.key_length);
+  if constexpr (requires { body.value_length; })
+    return CheckValueFollows<Form>(body.value_length, value);
+  return CheckNoRest<Form>(value, frame);
+}
+
+template <typename Form>
+typename Form::Result CheckKeyedIn(Opcode opcode, FrameBytes frame) {
+  switch (opcode) {
+    case Opcode::kPut:
+      return CheckPut<Form>(frame);
+    case Opcode::kDelete:
+      return CheckOther<Form, DeleteBody>(frame);
+    case Opcode::kIncrement:
+      return CheckOther<Form, IncrementBody>(frame);
+    case Opcode::kAppend:
+      return CheckOther<Form, AppendBody>(frame);
+    case Opcode::kGet:
+      return CheckOther<Form, GetBody>(frame);
+    case Opcode::kExpire:
+      return CheckOther<Form, ExpireBody>(frame);
+    case Opcode::kTouch:
+      return CheckOther<Form, TouchBody>(frame);
+    default:
+      assert(false && "no request on a key");
+      return Form::Ok();
+  }
+}
+
+[[gnu::cold, gnu::noinline]] absl::Status ErrorOfHeader(FrameBytes frame) {
+  return CheckHeaderIn<Explain>(frame);
+}
+[[gnu::cold, gnu::noinline]] absl::Status ErrorOfKeyed(Opcode opcode, FrameBytes frame) {
+  return CheckKeyedIn<Explain>(opcode, frame);
 }
 
 // Parses a message that consists of its body.
 template <typename Body>
 absl::StatusOr<Body> WholeBody(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<Body>(frame); !status.ok()) return status;
-  if (absl::Status status = CheckNoRest(Rest<Body>(frame), frame); !status.ok()) return status;
-  return FixedBody<Body>(frame);
-}
-
-[[gnu::cold, gnu::noinline]] absl::Status BadKeyLength(FrameBytes rest, uint16_t key_length) {
-  if (key_length == 0 || key_length > kKeyBytesMax)
-    return Bad("key_length", key_length, absl::StrCat("1 to ", kKeyBytesMax));
-  return Bad("key_length", key_length,
-             absl::StrCat("at most the ", rest.size(), " bytes that follow"));
-}
-
-// The key stands at the start of `rest`.
-inline absl::Status CheckKey(FrameBytes rest, uint16_t key_length) {
-  if (key_length != 0 && key_length <= kKeyBytesMax && key_length <= rest.size())
-    return absl::OkStatus();
-  return BadKeyLength(rest, key_length);
-}
-
-// REQUIRES: CheckKey.
-inline absl::string_view KeyOf(FrameBytes rest, uint16_t key_length) {
-  return {reinterpret_cast<const char*>(rest.data()), key_length};
-}
-
-// REQUIRES: CheckKey.
-inline FrameBytes AfterKey(FrameBytes rest, uint16_t key_length) {
-  return {rest.data() + key_length, rest.size() - key_length};
-}
-
-inline absl::Status CheckCondition(uint8_t condition, uint64_t condition_version,
-                                   bool absent_allowed) {
-  if (condition == static_cast<uint8_t>(WireCondition::kVersionIs)) return absl::OkStatus();
-  if (condition > static_cast<uint8_t>(WireCondition::kVersionIs) ||
-      (condition == static_cast<uint8_t>(WireCondition::kAbsent) && !absent_allowed)) {
-    return Bad("condition", condition, absent_allowed ? "0 to 2" : "0 or 2");
-  }
-  if (condition_version == 0) return absl::OkStatus();
-  return Bad("condition_version", condition_version, "0 without a condition on it");
-}
-
-// The common part of Delete, Increment, Append and Expire: a condition on the version, two reserved
-// fields, and the key at the start of `rest`.
-template <typename Body>
-absl::Status CheckConditional(const Body& body, FrameBytes rest) {
-  if (absl::Status status =
-          CheckCondition(body.condition, body.condition_version, /*absent_allowed=*/false);
-      !status.ok()) {
+  if (absl::Status status = CheckFixed<Explain, Body>(frame); !status.ok()) return status;
+  if (absl::Status status = CheckNoRest<Explain>(AfterBody<Body>(frame), frame); !status.ok())
     return status;
-  }
-  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
-  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
-  return CheckKey(rest, body.key_length);
+  return BodyOf<Body>(frame);
 }
 
-// A message of such a body and the key.
+// The request in a frame that CheckKeyed accepted.
 template <typename Request, typename Body>
-absl::StatusOr<Request> ParseConditional(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<Body>(frame); !status.ok()) return status;
-  const Body body = FixedBody<Body>(frame);
-  const FrameBytes rest = Rest<Body>(frame);
-  if (absl::Status status = CheckConditional(body, rest); !status.ok()) return status;
-  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
-    return status;
-  return Request{body, KeyOf(rest, body.key_length)};
-}
-
-inline absl::Status CheckValueFollows(uint64_t value_length, FrameBytes value) {
-  if (value_length == value.size()) return absl::OkStatus();
-  return Bad("value_length", value_length,
-             absl::StrCat("the ", value.size(), " bytes after the key"));
-}
-
-inline absl::Status CheckEager(const PutBody& body, FrameBytes value) {
-  if (absl::Status status = CheckValueFollows(body.value_length, value); !status.ok())
-    return status;
-  if (body.source.address != 0)
-    return Bad("source.address", body.source.address, "0 without a rendezvous");
-  if (body.source.length != 0)
-    return Bad("source.length", body.source.length, "0 without a rendezvous");
-  if (body.source.key != 0) return Bad("source.key", body.source.key, "0 without a rendezvous");
-  if (body.value_hash != 0) return Bad("value_hash", body.value_hash, "0 without a rendezvous");
-  return absl::OkStatus();
-}
-
-absl::Status CheckRendezvous(const PutBody& body, FrameBytes frame, FrameBytes value) {
-  if (body.value_length == 0)
-    return Bad("value_length", body.value_length, "at least 1 in a rendezvous");
-  if (body.source.length != body.value_length) {
-    return Bad("source.length", body.source.length,
-               absl::StrCat("value_length, ", body.value_length));
-  }
-  if (body.source.address > UINT64_MAX - body.source.length) {
-    return Bad("source.address", body.source.address, "one with source.length bytes after it");
-  }
-  return CheckNoRest(value, frame);
+absl::StatusOr<Request> ParseKeyed(Opcode opcode, FrameBytes frame) {
+  if (absl::Status status = CheckKeyed(opcode, frame); !status.ok()) return status;
+  Request request;
+  request.body = BodyOf<Body>(frame);
+  const FrameBytes rest = AfterBody<Body>(frame);
+  request.key = KeyOf(rest, request.body.key_length);
+  if constexpr (requires { request.value; }) request.value = AfterKey(rest, request.key.size());
+  return request;
 }
 
 }  // namespace
 
-absl::Status CheckHeader(FrameBytes frame) { return CheckedHeader(frame); }
+absl::Status CheckHeader(FrameBytes frame) {
+  return CheckHeaderIn<IsCorrect>(frame) ? absl::OkStatus() : ErrorOfHeader(frame);
+}
 
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame) {
-  if (absl::Status status = CheckedHeader(frame); !status.ok()) return status;
+  if (!CheckHeaderIn<IsCorrect>(frame)) return ErrorOfHeader(frame);
   return HeaderOf(frame);
 }
 
@@ -270,43 +325,36 @@ absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame) {
   return body;
 }
 
+absl::Status CheckKeyed(Opcode opcode, FrameBytes frame) {
+  return CheckKeyedIn<IsCorrect>(opcode, frame) ? absl::OkStatus() : ErrorOfKeyed(opcode, frame);
+}
+
 absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<PutBody>(frame); !status.ok()) return status;
-  const PutBody body = FixedBody<PutBody>(frame);
-  if (absl::Status status =
-          CheckCondition(body.condition, body.condition_version, /*absent_allowed=*/true);
-      !status.ok()) {
-    return status;
-  }
-  if (body.rendezvous > 1) return Bad("rendezvous", body.rendezvous, "0 or 1");
-  if (body.reserved != 0) return Bad("reserved", body.reserved, "0");
-  if (body.source.reserved != 0) return Bad("source.reserved", body.source.reserved, "0");
-  const FrameBytes rest = Rest<PutBody>(frame);
-  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
-  const FrameBytes value = AfterKey(rest, body.key_length);
-  absl::Status status =
-      body.rendezvous == 1 ? CheckRendezvous(body, frame, value) : CheckEager(body, value);
-  if (!status.ok()) return status;
-  return PutRequest{body, KeyOf(rest, body.key_length), value};
+  return ParseKeyed<PutRequest, PutBody>(Opcode::kPut, frame);
 }
 
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
-  return ParseConditional<DeleteRequest, DeleteBody>(frame);
+  return ParseKeyed<DeleteRequest, DeleteBody>(Opcode::kDelete, frame);
+}
+
+absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
+  return ParseKeyed<GetRequest, GetBody>(Opcode::kGet, frame);
 }
 
 absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame) {
-  return ParseConditional<IncrementRequest, IncrementBody>(frame);
+  return ParseKeyed<IncrementRequest, IncrementBody>(Opcode::kIncrement, frame);
 }
 
 absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<AppendBody>(frame); !status.ok()) return status;
-  const AppendBody body = FixedBody<AppendBody>(frame);
-  const FrameBytes rest = Rest<AppendBody>(frame);
-  if (absl::Status status = CheckConditional(body, rest); !status.ok()) return status;
-  const FrameBytes value = AfterKey(rest, body.key_length);
-  if (absl::Status status = CheckValueFollows(body.value_length, value); !status.ok())
-    return status;
-  return AppendRequest{body, KeyOf(rest, body.key_length), value};
+  return ParseKeyed<AppendRequest, AppendBody>(Opcode::kAppend, frame);
+}
+
+absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
+  return ParseKeyed<ExpireRequest, ExpireBody>(Opcode::kExpire, frame);
+}
+
+absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
+  return ParseKeyed<TouchRequest, TouchBody>(Opcode::kTouch, frame);
 }
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
@@ -317,29 +365,13 @@ absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
   return body;
 }
 
-absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
-  return ParseConditional<ExpireRequest, ExpireBody>(frame);
-}
-
-absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<TouchBody>(frame); !status.ok()) return status;
-  const TouchBody body = FixedBody<TouchBody>(frame);
-  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
-  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
-  const FrameBytes rest = Rest<TouchBody>(frame);
-  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
-  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
-    return status;
-  return TouchRequest{body, KeyOf(rest, body.key_length)};
-}
-
 absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<HintsBody>(frame); !status.ok()) return status;
-  const HintsBody body = FixedBody<HintsBody>(frame);
+  if (absl::Status status = CheckFixed<Explain, HintsBody>(frame); !status.ok()) return status;
+  const HintsBody body = BodyOf<HintsBody>(frame);
   if (body.count == 0 || body.count > kHintsMax)
     return Bad("count", body.count, absl::StrCat("1 to ", kHintsMax));
   if (body.reserved != 0) return Bad("reserved", body.reserved, "0");
-  const FrameBytes words = Rest<HintsBody>(frame);
+  const FrameBytes words = AfterBody<HintsBody>(frame);
   if (words.size() != body.count * sizeof(uint64_t)) {
     return Bad("count", body.count, absl::StrCat("that of the ", words.size(), " bytes after it"));
   }
@@ -348,28 +380,15 @@ absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
 
 absl::StatusOr<ReportBody> ParseReport(FrameBytes frame) { return WholeBody<ReportBody>(frame); }
 
-absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<GetBody>(frame); !status.ok()) return status;
-  const GetBody body = FixedBody<GetBody>(frame);
-  if (body.want_value > 1) return Bad("want_value", body.want_value, "0 or 1");
-  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
-  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
-  const FrameBytes rest = Rest<GetBody>(frame);
-  if (absl::Status status = CheckKey(rest, body.key_length); !status.ok()) return status;
-  if (absl::Status status = CheckNoRest(AfterKey(rest, body.key_length), frame); !status.ok())
-    return status;
-  return GetRequest{body, KeyOf(rest, body.key_length)};
-}
-
 absl::Status ParseEmpty(FrameBytes frame) {
   if (frame.size() == sizeof(FrameHeader)) return absl::OkStatus();
   return Bad("length", frame.size(), absl::StrCat(sizeof(FrameHeader)));
 }
 
 absl::StatusOr<Reply> ParseReply(FrameBytes frame) {
-  if (absl::Status status = CheckFixed<ReplyBody>(frame); !status.ok()) return status;
-  const ReplyBody body = FixedBody<ReplyBody>(frame);
-  const FrameBytes data = Rest<ReplyBody>(frame);
+  if (absl::Status status = CheckFixed<Explain, ReplyBody>(frame); !status.ok()) return status;
+  const ReplyBody body = BodyOf<ReplyBody>(frame);
+  const FrameBytes data = AfterBody<ReplyBody>(frame);
   constexpr uint32_t kStatusMax = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
   if (body.status > kStatusMax)
     return Bad("status", body.status, absl::StrCat("at most ", kStatusMax));

@@ -75,6 +75,31 @@ inline FrameHeader HeaderOf(FrameBytes frame) {
   return header;
 }
 
+// Parts of a frame that was checked: copies of bodies, since frames have no alignment, and views.
+template <typename Body>
+Body BodyOf(FrameBytes frame) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  Body body;
+  std::memcpy(&body, frame.data() + sizeof(FrameHeader), sizeof(Body));
+  return body;
+}
+template <typename Body>
+FrameBytes AfterBody(FrameBytes frame) {
+  constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
+  return {frame.data() + kBytes, frame.size() - kBytes};
+}
+// The key at the start of `rest`, and what follows it.
+inline absl::string_view KeyOf(FrameBytes rest, size_t key_length) {
+  return {reinterpret_cast<const char*>(rest.data()), key_length};
+}
+inline FrameBytes AfterKey(FrameBytes rest, size_t key_length) {
+  return {rest.data() + key_length, rest.size() - key_length};
+}
+
+// The checks of the Parse function of this opcode: Put, Delete, Get, Increment, Append, Expire, or
+// Touch. The fields of a correct frame may be read in place.
+absl::Status CheckKeyed(Opcode opcode, FrameBytes frame);
+
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);

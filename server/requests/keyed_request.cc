@@ -2,69 +2,58 @@
 
 #include <cassert>
 
-#include "absl/status/statusor.h"
-
 namespace osprey::server {
 namespace {
 
-// `fill` takes what only this kind of request has.
-template <typename Parsed, typename Fill>
-absl::Status Take(const absl::StatusOr<Parsed>& parsed, KeyedRequest& request, Fill&& fill) {
-  if (!parsed.ok()) return parsed.status();
-  request.key = parsed->key;
-  if constexpr (requires { parsed->body.condition; })
-    request.condition = ConditionOf(parsed->body.condition, parsed->body.condition_version);
-  if constexpr (requires { parsed->value; }) request.value = parsed->value;
-  if constexpr (requires { parsed->body.ttl_ns; }) request.ttl_ns = parsed->body.ttl_ns;
-  fill(*parsed);
-  return absl::OkStatus();
+// REQUIRES: the frame was checked.
+template <typename Body>
+inline void Fill(rdma::FrameBytes frame, KeyedRequest& request) {
+  const Body body = rdma::BodyOf<Body>(frame);
+  const rdma::FrameBytes rest = rdma::AfterBody<Body>(frame);
+  request.key = rdma::KeyOf(rest, body.key_length);
+  request.value = rdma::AfterKey(rest, body.key_length);
+  if constexpr (requires { body.condition; })
+    request.condition = ConditionOf(body.condition, body.condition_version);
+  if constexpr (requires { body.ttl_ns; }) request.ttl_ns = body.ttl_ns;
+  if constexpr (requires { body.by; }) request.by = body.by;
+  if constexpr (requires { body.want_value; }) request.wants_value = body.want_value == 1;
+  if constexpr (requires { body.rendezvous; }) request.rendezvous = body.rendezvous == 1;
 }
 
 }  // namespace
 
-index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
-  switch (static_cast<rdma::WireCondition>(wire_condition)) {
-    case rdma::WireCondition::kNone:
-      return {index::Condition::Kind::kNone, 0};
-    case rdma::WireCondition::kAbsent:
-      return {index::Condition::Kind::kAbsent, 0};
-    case rdma::WireCondition::kVersionIs:
-      return {index::Condition::Kind::kVersionIs, version};
-  }
-  return {};
-}
-
 absl::Status ParseKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                         KeyedRequest& request) {
-  const auto nothing_more = [](const auto&) {};
+  const auto opcode = static_cast<rdma::Opcode>(header.opcode);
+  if (absl::Status status = rdma::CheckKeyed(opcode, frame); !status.ok()) return status;
   request.frame = frame;
   request.sequence = header.sequence;
-  request.opcode = static_cast<rdma::Opcode>(header.opcode);
+  request.opcode = opcode;
   request.rendezvous = false;
-  switch (request.opcode) {
+  switch (opcode) {
     case rdma::Opcode::kPut:
-      return Take(rdma::ParsePut(frame), request, [&](const rdma::PutRequest& put) {
-        request.rendezvous = put.body.rendezvous == 1;
-      });
+      Fill<rdma::PutBody>(frame, request);
+      break;
     case rdma::Opcode::kDelete:
-      return Take(rdma::ParseDelete(frame), request, nothing_more);
+      Fill<rdma::DeleteBody>(frame, request);
+      break;
     case rdma::Opcode::kIncrement:
-      return Take(rdma::ParseIncrement(frame), request,
-                  [&](const rdma::IncrementRequest& increment) { request.by = increment.body.by; });
+      Fill<rdma::IncrementBody>(frame, request);
+      break;
     case rdma::Opcode::kAppend:
-      return Take(rdma::ParseAppend(frame), request, nothing_more);
+      Fill<rdma::AppendBody>(frame, request);
+      break;
     case rdma::Opcode::kGet:
-      return Take(rdma::ParseGet(frame), request, [&](const rdma::GetRequest& get) {
-        request.wants_value = get.body.want_value == 1;
-      });
+      Fill<rdma::GetBody>(frame, request);
+      break;
     case rdma::Opcode::kExpire:
-      return Take(rdma::ParseExpire(frame), request, nothing_more);
-    case rdma::Opcode::kTouch:
-      return Take(rdma::ParseTouch(frame), request, nothing_more);
+      Fill<rdma::ExpireBody>(frame, request);
+      break;
     default:
-      assert(false && "IsKeyed");
-      return absl::OkStatus();
+      assert(opcode == rdma::Opcode::kTouch);
+      Fill<rdma::TouchBody>(frame, request);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace osprey::server

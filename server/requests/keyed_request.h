@@ -52,7 +52,13 @@ constexpr bool IsKeyed(uint8_t opcode) {
   }
 }
 
-index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
+inline index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
+  using Kind = index::Condition::Kind;
+  static_assert(static_cast<int>(rdma::WireCondition::kAbsent) == static_cast<int>(Kind::kAbsent));
+  static_assert(static_cast<int>(rdma::WireCondition::kVersionIs) ==
+                static_cast<int>(Kind::kVersionIs));
+  return {static_cast<Kind>(wire_condition), version};
+}
 
 // Sets the fields that a request of this opcode has, except for the hash. `frame` must outlive it. REQUIRES: `header` is
 // the frame's and was checked, and IsKeyed(header.opcode). Errors: INVALID_ARGUMENT; `request` is
