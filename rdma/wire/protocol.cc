@@ -116,8 +116,7 @@ typename Form::Result CheckKey(FrameBytes rest, uint16_t key_length) {
   if (key_length == 0 || key_length > kKeyBytesMax)
     return Form::Bad("key_length", key_length, "1 to ", kKeyBytesMax);
   if (key_length > rest.size()) {
-    return Form::Bad("key_length", key_length, "at most the ", rest.size(),
-                     " bytes that follow");
+    return Form::Bad("key_length", key_length, "at most the ", rest.size(), " bytes that follow");
   }
   return Form::Ok();
 }

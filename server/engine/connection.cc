@@ -176,6 +176,30 @@ absl::Time Connection::deadline() const {
 
 // --- Frames and turns ----------------------------------------------------------------------------
 
+// Executes the frame together with others if possible, else now. In line for a frame alone and for
+// those of a Batch.
+[[gnu::always_inline]] inline void Connection::Take(const rdma::FrameHeader& header,
+                                                    rdma::FrameBytes frame, absl::Time now) {
+  if (turn_.IsOver()) return Defer(frame, now);
+  PartitionBatch::Request& request = shared_.partition_batch.Place();
+  const bool is_batched =
+      IsKeyed(header.opcode) && ParseKeyed(header, frame, request).ok() && !request.rendezvous;
+  if (!is_batched) {
+    shared_.execute_batched(now);
+    if (lifecycle_.closing()) return;
+    // The batched requests may have cost more than expected.
+    return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
+  }
+  request.connection = this;
+  request.cost = static_cast<uint32_t>(TurnBudget::CostOfKeyed(frame));
+  request.hash = shared_.tables.HashOf(request.key);
+  if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
+  const uint32_t partition = shared_.tables.PartitionOf(request.hash);
+  shared_.tables.Prefetch(partition, request.hash);
+  shared_.partition_batch.Add(partition);
+  if (shared_.partition_batch.full()) shared_.execute_batched(now);
+}
+
 void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
   if (absl::Status status = rdma::CheckHeader(frame); !status.ok())
     return MalformedFrame(status.message(), now);
@@ -207,52 +231,6 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
   }
   replies_.set_gathering(false);
   replies_.Flush(now);
-}
-
-// Executes the frame together with others if possible, else now.
-void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
-  if (turn_.IsOver()) return Defer(frame, now);
-  PartitionBatch::Request& request = shared_.partition_batch.Place();
-  const bool is_batched =
-      IsKeyed(header.opcode) && ParseKeyed(header, frame, request).ok() && !request.rendezvous;
-  if (!is_batched) {
-    shared_.execute_batched(now);
-    if (lifecycle_.closing()) return;
-    // The batched requests may have cost more than expected.
-    return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
-  }
-  request.connection = this;
-  request.cost = static_cast<uint32_t>(TurnBudget::CostOf(header, frame));
-  request.hash = shared_.tables.HashOf(request.key);
-  if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
-  const uint32_t partition = shared_.tables.PartitionOf(request.hash);
-  shared_.tables.Prefetch(partition, request.hash);
-  shared_.partition_batch.Add(partition);
-  if (shared_.partition_batch.full()) shared_.execute_batched(now);
-}
-
-uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, index::Table& table,
-                                    absl::Time now) {
-  turn_.RemoveBatched(request.cost);
-  if (lifecycle_.closing()) return TurnBudget::kRequestCost;
-  const uint64_t before = turn_.spent();
-  lifecycle_.set_locked(true);
-  // The connection's other requests may have proved expensive.
-  if (turn_.waiting() || turn_.used_up()) {
-    Keep(request.frame);
-  } else {
-    executor_.ExecuteKeyed(request, table, now);
-    turn_.ChargeRequest(request.cost);
-  }
-  lifecycle_.set_locked(false);
-  return std::max(turn_.spent() - before, TurnBudget::kRequestCost);
-}
-
-void Connection::EndBatched(absl::Time now) {
-  assert(!batched());
-  lifecycle_.FinishClosing();
-  if (lifecycle_.closing()) return;
-  if (!replies_.gathering()) replies_.Flush(now);
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {

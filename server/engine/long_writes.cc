@@ -71,7 +71,7 @@ void LongWrites::StepRendezvous(absl::Time now) {
       const absl::StatusOr<bool> reserved = rendezvous.Reserve(now);
       if (!reserved.ok()) {
         ++shared_.counters.rendezvous_aborted;
-        answer = AnswerOf(index::WriteResult{reserved.status()});
+        answer = AnswerOf(reserved.status());
       } else if (!*reserved) {
         awaits_room_ = rendezvous.room_retry_at() <= now;
         if (!awaits_room_) room_retry_at_ = rendezvous.room_retry_at();

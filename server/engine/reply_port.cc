@@ -12,19 +12,24 @@ static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
 
 // Read once a turn, and not before the transport was polled: an answered request had arrived by
 // then, and the client derives the server's time from that.
-uint64_t ReplyPort::ServerTimeNs() const {
-  if (shared_.server_time_ns == 0) {
-    shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
-  }
-  return shared_.server_time_ns;
+void ReplyPort::ReadServerTime() const {
+  shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+}
+
+// A client that respects requests_max never has more waiting replies than that (and a
+// DisconnectNotice).
+inline void ReplyPort::LimitQueue() {
+  if (queue_.frames() > kRequestsMax + 1)
+    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
 void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
   if (lifecycle_.closing()) return;
   ++shared_.counters.answers[answer.body.status];
-  rdma::FrameBytes data = answer.data();
+  rdma::FrameBytes data;
   // Only texts can be too long (values are not sent then), and their beginning is the most useful.
-  data = data.first(std::min(data.size(), reply_data_max()));
+  if (answer.has_data())
+    data = answer.data().first(std::min(answer.data().size(), reply_data_max()));
   rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
                                          data.size());
   message.body.data_length = static_cast<uint32_t>(data.size());
@@ -37,11 +42,6 @@ void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
   std::memcpy(reply, &message, sizeof(message));
   if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
   LimitQueue();
-}
-
-void ReplyPort::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
-  session_->results.Remember(sequence, ResultOf(answer));
-  Reply(sequence, answer, now);
 }
 
 void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
@@ -57,13 +57,6 @@ void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now
   if (queue_.empty()) blocked_until_ = now + kReplyBlockedMax();
   queue_.Append(pieces);
   LimitQueue();
-}
-
-// A client that respects requests_max never has more waiting replies than that (and a
-// DisconnectNotice).
-void ReplyPort::LimitQueue() {
-  if (queue_.frames() > kRequestsMax + 1)
-    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
 void ReplyPort::Flush(absl::Time now) {

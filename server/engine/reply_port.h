@@ -48,13 +48,19 @@ class ReplyPort {
     return frame_bytes_max_ - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);
   }
   // For a Welcome or a reply to a request of this turn.
-  uint64_t ServerTimeNs() const;
+  uint64_t ServerTimeNs() const {
+    if (shared_.server_time_ns == 0) ReadServerTime();
+    return shared_.server_time_ns;
+  }
 
   // Answers a request. While a table is held (Lifecycle::set_locked) the reply waits for Flush.
   // REQUIRES: the session is held, or the connection is closing.
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
   // Likewise a write, whose answer the session remembers.
-  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
+    session_->results.Remember(sequence, ResultOf(answer));
+    Reply(sequence, answer, now);
+  }
   // Sends one whole frame. Closes the connection if too many wait.
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
 
@@ -71,6 +77,7 @@ class ReplyPort {
   absl::Time deadline() const { return blocked_until_; }
 
  private:
+  void ReadServerTime() const;
   void LimitQueue();
   absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);

@@ -22,13 +22,7 @@ void ReplyQueue::Append(absl::Span<const rdma::FrameBytes> pieces) {
   for (rdma::FrameBytes piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
 }
 
-ReplyQueue::Slice ReplyQueue::Next(size_t bytes_max) const {
-  assert(!empty());
-  const rdma::FrameBytes all(bytes_.data() + first_, end_ - first_);
-  // Mostly all of them fit.
-  if (lone_frames_ == 0 && frames_ <= rdma::kBatchFramesMax &&
-      sizeof(rdma::FrameHeader) + all.size() <= bytes_max)
-    return {all, frames_};
+ReplyQueue::Slice ReplyQueue::FirstOf(rdma::FrameBytes all, size_t bytes_max) const {
   const rdma::FrameHeader first = rdma::HeaderOf(all);
   size_t bytes = first.length;
   size_t count = 1;
@@ -42,19 +36,16 @@ ReplyQueue::Slice ReplyQueue::Next(size_t bytes_max) const {
   return {all.first(bytes), count};
 }
 
-void ReplyQueue::Drop(const Slice& slice) {
-  assert(slice.count <= frames_);
+void ReplyQueue::DropFirst(const Slice& slice) {
+  assert(slice.count < frames_);
   if (lone_frames_ > 0 && rdma::HeaderOf(slice.bytes).sequence == 0) --lone_frames_;
   frames_ -= slice.count;
   first_ += slice.bytes.size();
-  if (frames_ == 0) return Clear();
   if (first_ < kDroppedBytesMax) return;
   std::copy(bytes_.begin() + static_cast<ptrdiff_t>(first_),
             bytes_.begin() + static_cast<ptrdiff_t>(end_), bytes_.begin());
   end_ -= first_;
   first_ = 0;
 }
-
-void ReplyQueue::Clear() { first_ = end_ = frames_ = lone_frames_ = 0; }
 
 }  // namespace osprey::server

@@ -7,6 +7,7 @@
 #ifndef OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
 #define OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,16 +38,28 @@ class ReplyQueue {
     rdma::FrameBytes bytes;
     size_t count = 0;
   };
-  Slice Next(size_t bytes_max) const;
+  Slice Next(size_t bytes_max) const {
+    assert(!empty());
+    const rdma::FrameBytes all(bytes_.data() + first_, end_ - first_);
+    // Mostly all of them fit.
+    const bool fit = lone_frames_ == 0 && frames_ <= rdma::kBatchFramesMax &&
+                     sizeof(rdma::FrameHeader) + all.size() <= bytes_max;
+    return fit ? Slice{all, frames_} : FirstOf(all, bytes_max);
+  }
   // Removes frames that were sent.
-  void Drop(const Slice& slice);
-  void Clear();
+  void Drop(const Slice& slice) {
+    if (slice.count == frames_) return Clear();
+    DropFirst(slice);
+  }
+  void Clear() { first_ = end_ = frames_ = lone_frames_ = 0; }
 
   bool empty() const { return frames_ == 0; }
   size_t frames() const { return frames_; }
 
  private:
   void Grow(size_t bytes);
+  Slice FirstOf(rdma::FrameBytes all, size_t bytes_max) const;
+  void DropFirst(const Slice& slice);
 
   std::vector<std::byte> bytes_;  // its size is the space there is
   size_t first_ = 0;              // where the first frame starts

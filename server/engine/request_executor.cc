@@ -33,6 +33,54 @@ uint64_t& CounterOf(rdma::Opcode opcode, Counters& counters) {
 
 }  // namespace
 
+// True if a write is over already: its result is stored, or no longer stored, or the client
+// violates the rules.
+inline bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
+  if (!writes_.empty() && writes_.Contains(sequence)) {
+    lifecycle_.Malformed("sequence is that of a write that is under way");
+    return true;
+  }
+  if (session_->results.SeenOf(sequence) == ResultWindow::Seen::kNew) return false;
+  AnswerAgain(sequence, now);
+  return true;
+}
+
+void RequestExecutor::AnswerAgain(uint64_t sequence, absl::Time now) {
+  const ResultWindow::Lookup known = session_->results.Find(sequence);
+  if (known.seen == ResultWindow::Seen::kAnswered) {
+    ++shared_.counters.writes_repeated;
+    return replies_.Reply(sequence, AnswerOf(known.result), now);
+  }
+  ++shared_.counters.writes_forgotten;
+  replies_.Reply(
+      sequence,
+      AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
+               rdma::WireReason::kForgotten),
+      now);
+}
+
+// True if the server is about to end and starts no new work.
+inline bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
+  if (lifecycle_.state() == Lifecycle::State::kEstablished) return false;
+  Refuse(sequence, now);
+  return true;
+}
+
+void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
+  replies_.Reply(sequence,
+                 AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
+                          rdma::WireReason::kShuttingDown),
+                 now);
+}
+
+// Counts the request. False if it has been answered: a write that is over already, or the server is
+// about to end.
+inline bool RequestExecutor::IsToExecute(const KeyedRequest& request, absl::Time now) {
+  ++CounterOf(request.opcode, shared_.counters);
+  if (request.is_write() && Settled(request.sequence, now)) return false;
+  return !Refused(request.sequence, now);
+}
+
 void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                               absl::Time now) {
   switch (static_cast<rdma::Opcode>(header.opcode)) {
@@ -94,8 +142,12 @@ void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& ta
       request.condition.kind == index::Condition::Kind::kNone) {
     replies_.AnswerWrite(request.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
     replies_.Flush(now);
-    (void)server::ExecuteKeyed(table, request, {shared_.value_bytes_max, 0}, now);
+    (void)ExecutePut(table, request, shared_.value_bytes_max, now);
     return;
+  }
+  if (request.opcode == rdma::Opcode::kPut) {
+    return replies_.AnswerWrite(request.sequence,
+                                ExecutePut(table, request, shared_.value_bytes_max, now), now);
   }
   const Answer answer = server::ExecuteKeyed(
       table, request, {shared_.value_bytes_max, replies_.reply_data_max()}, now);
@@ -103,14 +155,6 @@ void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& ta
   // A read may be repeated freely: its answer is not remembered.
   if (!request.is_write()) return replies_.Reply(request.sequence, answer, now);
   replies_.AnswerWrite(request.sequence, answer, now);
-}
-
-// Counts the request. False if it has been answered: a write that is over already, or the server is
-// about to end.
-bool RequestExecutor::IsToExecute(const KeyedRequest& request, absl::Time now) {
-  ++CounterOf(request.opcode, shared_.counters);
-  if (request.is_write() && Settled(request.sequence, now)) return false;
-  return !Refused(request.sequence, now);
 }
 
 // A part of a flush is a write like others: a repeated request returns the same number of keys.
@@ -183,42 +227,6 @@ void RequestExecutor::TakeDisconnectNotice(rdma::FrameBytes frame) {
     return lifecycle_.Malformed(status.message());
   session_.Forget();
   lifecycle_.Close(CloseReason::kPeer, "disconnect notice");
-}
-
-// True if a write is over already: its result is stored, or no longer stored, or the client
-// violates the rules.
-bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
-  if (writes_.Contains(sequence)) {
-    lifecycle_.Malformed("sequence is that of a write that is under way");
-    return true;
-  }
-  switch (session_->results.SeenOf(sequence)) {
-    case ResultWindow::Seen::kNew:
-      return false;
-    case ResultWindow::Seen::kAnswered:
-      ++shared_.counters.writes_repeated;
-      replies_.Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
-      return true;
-    case ResultWindow::Seen::kForgotten:
-      ++shared_.counters.writes_forgotten;
-      replies_.Reply(
-          sequence,
-          AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
-                   rdma::WireReason::kForgotten),
-          now);
-      return true;
-  }
-  return false;
-}
-
-// True if the server is about to end and starts no new work.
-bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
-  if (lifecycle_.state() == Lifecycle::State::kEstablished) return false;
-  replies_.Reply(sequence,
-                 AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
-                          rdma::WireReason::kShuttingDown),
-                 now);
-  return true;
 }
 
 }  // namespace osprey::server

@@ -60,7 +60,9 @@ class RequestExecutor {
   void TakeDisconnectNotice(rdma::FrameBytes frame);
 
   bool Settled(uint64_t sequence, absl::Time now);
+  void AnswerAgain(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
+  void Refuse(uint64_t sequence, absl::Time now);
 
   Shared& shared_;
   rdma::Transport& transport_;

@@ -53,7 +53,7 @@ absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable&
   absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, length, now);
   if (!reservation.ok()) {
     if (!room_awaited_.IsWorthIt(reservation.status(), *table, key_, length, now))
-      return AnswerOf(index::WriteResult{reservation.status()});
+      return AnswerOf(reservation.status());
     --attempts_;
     return absl::nullopt;
   }

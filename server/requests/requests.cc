@@ -105,8 +105,6 @@ bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition) {
          condition.kind == index::Condition::Kind::kNone;
 }
 
-rdma::FrameBytes Answer::data() const { return value.empty() ? AsFrameBytes(text) : value; }
-
 Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
   Answer answer;
   answer.body.status = static_cast<uint32_t>(code);
@@ -115,13 +113,8 @@ Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason
   return answer;
 }
 
-Answer AnswerOf(const index::WriteResult& result) {
-  Answer answer;
-  if (!result.status.ok())
-    answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
-  answer.body.version = result.version;
-  answer.body.slot = result.slot;
-  return answer;
+Answer AnswerOf(const absl::Status& refusal) {
+  return AnswerOf(refusal.code(), refusal.message(), ReasonOf(refusal));
 }
 
 Answer AnswerOfNumber(int64_t number, uint64_t version) {
@@ -131,19 +124,6 @@ Answer AnswerOfNumber(int64_t number, uint64_t version) {
   answer.body.version = version;
   answer.body.value_length = answer.text.size();
   return answer;
-}
-
-Result ResultOf(const Answer& answer) {
-  Result result;
-  result.code = answer.code();
-  result.version = answer.body.version;
-  result.slot = answer.body.slot;
-  result.value_length = answer.body.value_length;
-  result.number = answer.number;
-  result.has_number = answer.has_number;
-  result.expiry = answer.body.expiry;
-  result.reason = answer.reason();
-  return result;
 }
 
 Answer AnswerOf(const Result& result) {
@@ -171,14 +151,6 @@ Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
 }
 
 namespace {
-
-Answer Put(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
-           absl::Time now) {
-  if (request.value.size() > value_bytes_max)
-    return ValueTooLong(request.value.size(), value_bytes_max);
-  return AnswerOf(table.Put({request.key, request.hash}, request.value, request.condition, now,
-                            LifetimeOf(request.ttl_ns)));
-}
 
 Answer Expire(index::Table& table, const KeyedRequest& request, absl::Time now) {
   const index::WriteResult result =
@@ -257,7 +229,7 @@ Answer Increment(index::Table& table, const KeyedRequest& request, absl::Time no
 Answer Get(index::Table& table, const KeyedRequest& request, size_t reply_bytes_max,
            absl::Time now) {
   const absl::StatusOr<index::Table::View> view = table.Find(request.key);
-  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  if (!view.ok()) return AnswerOf(view.status());
   if (table.evicts()) table.Touch(request.key);
   Answer answer;
   answer.body.version = view->version;
@@ -277,7 +249,7 @@ Answer Get(index::Table& table, const KeyedRequest& request, size_t reply_bytes_
 
 Answer Touch(index::Table& table, const KeyedRequest& request) {
   const absl::StatusOr<index::Table::View> view = table.Find(request.key);
-  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
+  if (!view.ok()) return AnswerOf(view.status());
   table.Touch(request.key);
   Answer answer;
   answer.body.version = view->version;
@@ -298,7 +270,7 @@ Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const Valu
                     absl::Time now) {
   switch (request.opcode) {
     case rdma::Opcode::kPut:
-      return Put(table, request, limits.value_bytes_max, now);
+      return ExecutePut(table, request, limits.value_bytes_max, now);
     case rdma::Opcode::kDelete:
       return AnswerOf(table.Delete(request.key, request.condition, now));
     case rdma::Opcode::kIncrement:
@@ -329,7 +301,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   const absl::StatusOr<index::Table::FlushResult> result =
       tables.At(static_cast<uint32_t>(partition))
           ->FlushStep(request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
-  if (!result.ok()) return AnswerOf(index::WriteResult{result.status()});
+  if (!result.ok()) return AnswerOf(result.status());
   answer.body.value_length = result->deleted;
   if (result->cursor != 0) {
     answer.body.slot = partition << kPartitionShift | result->cursor;

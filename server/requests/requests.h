@@ -57,22 +57,43 @@ struct Answer {
 
   absl::StatusCode code() const { return static_cast<absl::StatusCode>(body.status); }
   rdma::WireReason reason() const { return static_cast<rdma::WireReason>(body.reason); }
-  rdma::FrameBytes data() const;
+  bool has_data() const { return !value.empty() || !text.empty(); }
+  rdma::FrameBytes data() const { return value.empty() ? AsFrameBytes(text) : value; }
 };
 
 Answer AnswerOf(absl::StatusCode code, absl::string_view text,
                 rdma::WireReason reason = rdma::WireReason::kNone);
-// Of a write: its status says which reason it has.
-Answer AnswerOf(const index::WriteResult& result);
+// Of a refused write: its status says which reason it has.
+Answer AnswerOf(const absl::Status& refusal);
+// Of a write.
+inline Answer AnswerOf(const index::WriteResult& result) {
+  Answer answer;
+  if (!result.status.ok()) answer = AnswerOf(result.status);
+  answer.body.version = result.version;
+  answer.body.slot = result.slot;
+  return answer;
+}
 Answer AnswerOfNumber(int64_t number, uint64_t version);
 
 // What is remembered of an answer, and the answer that is made of it again. The text of a refusal
 // is not: a shorter one takes its place.
-Result ResultOf(const Answer& answer);
+inline Result ResultOf(const Answer& answer) {
+  Result result;
+  result.code = answer.code();
+  result.version = answer.body.version;
+  result.slot = answer.body.slot;
+  result.value_length = answer.body.value_length;
+  result.number = answer.number;
+  result.has_number = answer.has_number;
+  result.expiry = answer.body.expiry;
+  result.reason = answer.reason();
+  return result;
+}
 Answer AnswerOf(const Result& result);
 
 // Of the ttl_ns of a request; 0: forever.
 index::Lifetime LifetimeOf(uint64_t ttl_ns);
+Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
 // The limits of an answer's value: longer ones are refused with INVALID_ARGUMENT, or not sent.
 struct ValueLimits {
@@ -89,6 +110,16 @@ struct ValueLimits {
 // REQUIRES: no rendezvous; the request's hash is set.
 Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const ValueLimits& limits,
                     absl::Time now);
+// As ExecuteKeyed. REQUIRES: a PUT. In line, for it is the most frequent request.
+inline Answer ExecutePut(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+                         absl::Time now) {
+  if (request.value.size() > value_bytes_max)
+    return ValueTooLong(request.value.size(), value_bytes_max);
+  const index::Lifetime lifetime =
+      request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
+  return AnswerOf(
+      table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime));
+}
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
                      absl::Time now);
@@ -98,8 +129,6 @@ bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition);
 // One part of a flush, of one table: the cursor says where in which. OK: value_length says how many
 // keys were deleted. Locks by itself.
 Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now);
-
-Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
 // For how long a write of a long value waits until enough has been evicted and moved out of its
 // way: some hundred turns, if need be, of a server whose memory is all in small items.

@@ -25,7 +25,7 @@ void Pause() {
 
 }  // namespace
 
-void PartitionLock::lock() {
+void PartitionLock::Await() {
   int pauses = 1;
   for (int i = 0; i < kLockSpins; ++i) {
     if (try_lock()) return;
@@ -62,20 +62,6 @@ absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> reg
   return tables;
 }
 
-LockedTable Tables::Lock(uint32_t partition) {
-  assert(partition < partitions());
-  index::Table& table = *parts_[partition];
-  PartitionLock(table.lock_word()).lock();
-  return LockedTable(table, partition);
-}
-
-LockedTable Tables::TryLock(uint32_t partition) {
-  assert(partition < partitions());
-  index::Table& table = *parts_[partition];
-  if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
-  return LockedTable(table, partition);
-}
-
 index::Table::Stats Tables::stats() {
   std::vector<index::Table::Stats> parts;
   for (uint32_t i = 0; i < partitions(); ++i) parts.push_back(Lock(i)->stats());
@@ -99,21 +85,6 @@ LockedTable TableAccess::At(uint32_t partition) {
   LockedTable table = tables_.Lock(partition);
   table.AccountTo(effort_);
   return table;
-}
-
-bool TableAccess::Hold(uint32_t partition, bool wait) {
-  assert(!held_.held());
-  held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
-  if (!held_.held()) return false;
-  touched_ |= uint64_t{1} << partition;
-  held_.AccountTo(effort_);
-  return true;
-}
-
-void TableAccess::LetGo(bool wants_nothing) {
-  assert(held_.held());
-  if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
-  held_ = LockedTable();
 }
 
 TableSpace& TableSpace::operator=(TableSpace&& other) noexcept {
