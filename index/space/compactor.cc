@@ -69,12 +69,13 @@ Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
 // --- When to compact -------------------------------------------------------
 
 uint64_t Compactor::PagesWanted(absl::Time now) {
-  if (now >= wanted_until_) wanted_pages_ = 0;
-  // More than the run must be free: moved items need destinations.
-  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
+  if (wanted_pages_ != 0 && now >= wanted_until_) wanted_pages_ = 0;
   const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
-  return possible ? std::max(stock, wanted_pages_) : stock;
+  if (wanted_pages_ <= stock) return stock;
+  // More than the run must be free: moved items need destinations.
+  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
+  return possible ? wanted_pages_ : stock;
 }
 
 // Whether space has become free since compaction began to rest, or leases may have ended.
@@ -95,8 +96,11 @@ void Compactor::Rest(absl::Time now) {
 }
 
 bool Compactor::StepWanted(absl::Time now) {
-  return state_ != State::kIdle || CompactionForced() || space_.quarantine().next_due() <= now ||
-         space_.LargestFreeRun() < PagesWanted(now);
+  if (state_ != State::kIdle || CompactionForced() || space_.quarantine().next_due() <= now)
+    return true;
+  const uint64_t pages = PagesWanted(now);
+  // Mostly the pages left in the middle are enough, which needs no search.
+  return space_.PagesLeft() < pages && space_.LargestFreeRun() < pages;
 }
 
 bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
