@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/wire/checks.h"
 
 namespace osprey::rdma {
 namespace {
@@ -33,7 +34,7 @@ absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames) {
                       absl::StrCat(sizeof(FrameHeader), " to ", rest.size()));
     }
     const FrameBytes inner = rest.first(length);
-    if (absl::Status status = CheckHeader(inner); !status.ok()) return status;
+    if (!CheckHeaderIn<IsCorrect>(inner)) return CheckHeader(inner);
     const FrameHeader header = HeaderOf(inner);
     // Only requests and replies have a sequence.
     const bool unanswered = header.opcode == static_cast<uint8_t>(Opcode::kHints) ||

@@ -96,10 +96,6 @@ inline FrameBytes AfterKey(FrameBytes rest, size_t key_length) {
   return {rest.data() + key_length, rest.size() - key_length};
 }
 
-// The checks of the Parse function of this opcode: Put, Delete, Get, Increment, Append, Expire, or
-// Touch. The fields of a correct frame may be read in place.
-absl::Status CheckKeyed(Opcode opcode, FrameBytes frame);
-
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);

@@ -2,12 +2,15 @@
 
 #include <cassert>
 
+#include "rdma/wire/checks.h"
+
 namespace osprey::server {
 namespace {
 
-// REQUIRES: the frame was checked.
 template <typename Body>
-inline void Fill(rdma::FrameBytes frame, KeyedRequest& request) {
+[[gnu::always_inline]] inline absl::Status Parse(rdma::FrameBytes frame, KeyedRequest& request) {
+  if (!rdma::CheckRequest<rdma::IsCorrect, Body>(frame))
+    return rdma::ErrorOfKeyed(request.opcode, frame);
   const Body body = rdma::BodyOf<Body>(frame);
   const rdma::FrameBytes rest = rdma::AfterBody<Body>(frame);
   request.key = rdma::KeyOf(rest, body.key_length);
@@ -18,42 +21,34 @@ inline void Fill(rdma::FrameBytes frame, KeyedRequest& request) {
   if constexpr (requires { body.by; }) request.by = body.by;
   if constexpr (requires { body.want_value; }) request.wants_value = body.want_value == 1;
   if constexpr (requires { body.rendezvous; }) request.rendezvous = body.rendezvous == 1;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status ParseKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                         KeyedRequest& request) {
-  const auto opcode = static_cast<rdma::Opcode>(header.opcode);
-  if (absl::Status status = rdma::CheckKeyed(opcode, frame); !status.ok()) return status;
   request.frame = frame;
   request.sequence = header.sequence;
-  request.opcode = opcode;
+  request.opcode = static_cast<rdma::Opcode>(header.opcode);
   request.rendezvous = false;
-  switch (opcode) {
+  switch (request.opcode) {
     case rdma::Opcode::kPut:
-      Fill<rdma::PutBody>(frame, request);
-      break;
+      return Parse<rdma::PutBody>(frame, request);
     case rdma::Opcode::kDelete:
-      Fill<rdma::DeleteBody>(frame, request);
-      break;
+      return Parse<rdma::DeleteBody>(frame, request);
     case rdma::Opcode::kIncrement:
-      Fill<rdma::IncrementBody>(frame, request);
-      break;
+      return Parse<rdma::IncrementBody>(frame, request);
     case rdma::Opcode::kAppend:
-      Fill<rdma::AppendBody>(frame, request);
-      break;
+      return Parse<rdma::AppendBody>(frame, request);
     case rdma::Opcode::kGet:
-      Fill<rdma::GetBody>(frame, request);
-      break;
+      return Parse<rdma::GetBody>(frame, request);
     case rdma::Opcode::kExpire:
-      Fill<rdma::ExpireBody>(frame, request);
-      break;
+      return Parse<rdma::ExpireBody>(frame, request);
     default:
-      assert(opcode == rdma::Opcode::kTouch);
-      Fill<rdma::TouchBody>(frame, request);
+      assert(request.opcode == rdma::Opcode::kTouch);
+      return Parse<rdma::TouchBody>(frame, request);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace osprey::server
