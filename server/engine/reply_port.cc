@@ -23,14 +23,13 @@ inline void ReplyPort::LimitQueue() {
     lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
 }
 
-void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
+// In line for the two forms of answers.
+[[gnu::always_inline]] inline void ReplyPort::SendReply(uint64_t sequence,
+                                                        const rdma::ReplyBody& body,
+                                                        rdma::Bytes data, absl::Time now) {
   if (lifecycle_.closing()) return;
-  ++shared_.counters.answers[answer.body.status];
-  rdma::FrameBytes data;
-  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
-  if (answer.has_data())
-    data = answer.data().first(std::min(answer.data().size(), reply_data_max()));
-  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
+  ++shared_.counters.answers[body.status];
+  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, body,
                                          data.size());
   message.body.data_length = static_cast<uint32_t>(data.size());
   message.body.server_time = ServerTimeNs();
@@ -42,6 +41,22 @@ void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
   std::memcpy(reply, &message, sizeof(message));
   if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
   LimitQueue();
+}
+
+void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
+  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
+  const rdma::FrameBytes data = answer.data();
+  SendReply(sequence, answer.body, data.first(std::min(data.size(), reply_data_max())), now);
+}
+
+void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now) {
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  rdma::ReplyBody body;
+  result.version = body.version = version;
+  result.slot = body.slot = slot;
+  session_->results.Remember(sequence, result);
+  SendReply(sequence, body, {}, now);
 }
 
 void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {

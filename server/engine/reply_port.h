@@ -61,6 +61,8 @@ class ReplyPort {
     session_->results.Remember(sequence, ResultOf(answer));
     Reply(sequence, answer, now);
   }
+  // As AnswerWrite, of a write that was applied and has nothing else to say.
+  void AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now);
   // Sends one whole frame. Closes the connection if too many wait.
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
 
@@ -78,6 +80,7 @@ class ReplyPort {
 
  private:
   void ReadServerTime() const;
+  void SendReply(uint64_t sequence, const rdma::ReplyBody& body, rdma::Bytes data, absl::Time now);
   void LimitQueue();
   absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);

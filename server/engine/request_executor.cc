@@ -142,12 +142,14 @@ void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& ta
       request.condition.kind == index::Condition::Kind::kNone) {
     replies_.AnswerWrite(request.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
     replies_.Flush(now);
-    (void)ExecutePut(table, request, shared_.value_bytes_max, now);
+    (void)ExecutePut(table, request, now);
     return;
   }
-  if (request.opcode == rdma::Opcode::kPut) {
-    return replies_.AnswerWrite(request.sequence,
-                                ExecutePut(table, request, shared_.value_bytes_max, now), now);
+  if (request.opcode == rdma::Opcode::kPut && request.value.size() <= shared_.value_bytes_max) {
+    const index::WriteResult result = ExecutePut(table, request, now);
+    if (result.status.ok())
+      return replies_.AnswerWritten(request.sequence, result.version, result.slot, now);
+    return replies_.AnswerWrite(request.sequence, AnswerOf(result), now);
   }
   const Answer answer = server::ExecuteKeyed(
       table, request, {shared_.value_bytes_max, replies_.reply_data_max()}, now);

@@ -270,7 +270,9 @@ Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const Valu
                     absl::Time now) {
   switch (request.opcode) {
     case rdma::Opcode::kPut:
-      return ExecutePut(table, request, limits.value_bytes_max, now);
+      if (request.value.size() > limits.value_bytes_max)
+        return ValueTooLong(request.value.size(), limits.value_bytes_max);
+      return AnswerOf(ExecutePut(table, request, now));
     case rdma::Opcode::kDelete:
       return AnswerOf(table.Delete(request.key, request.condition, now));
     case rdma::Opcode::kIncrement:

@@ -57,7 +57,6 @@ struct Answer {
 
   absl::StatusCode code() const { return static_cast<absl::StatusCode>(body.status); }
   rdma::WireReason reason() const { return static_cast<rdma::WireReason>(body.reason); }
-  bool has_data() const { return !value.empty() || !text.empty(); }
   rdma::FrameBytes data() const { return value.empty() ? AsFrameBytes(text) : value; }
 };
 
@@ -110,15 +109,12 @@ struct ValueLimits {
 // REQUIRES: no rendezvous; the request's hash is set.
 Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const ValueLimits& limits,
                     absl::Time now);
-// As ExecuteKeyed. REQUIRES: a PUT. In line, for it is the most frequent request.
-inline Answer ExecutePut(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
-                         absl::Time now) {
-  if (request.value.size() > value_bytes_max)
-    return ValueTooLong(request.value.size(), value_bytes_max);
+// The write of a PUT whose value is not too long. In line, since it is the most frequent request.
+inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& request,
+                                     absl::Time now) {
   const index::Lifetime lifetime =
       request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
-  return AnswerOf(
-      table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime));
+  return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime);
 }
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
