@@ -1,4 +1,4 @@
-// The checks of headers and of requests on a key, for the parsers of this folder and for callers
+// The checks of headers and of requests on a key. The parsers of this folder use them, and callers
 // that read the fields of a correct frame in place:
 //
 //   if (!CheckRequest<IsCorrect, PutBody>(frame)) return ErrorOfKeyed(Opcode::kPut, frame);
