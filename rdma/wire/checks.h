@@ -10,6 +10,7 @@
 #ifndef OSPREY_RDMA_WIRE_CHECKS_H_
 #define OSPREY_RDMA_WIRE_CHECKS_H_
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -80,9 +81,16 @@ constexpr Addressing AddressingOf(uint8_t opcode) {
   return Addressing::kUnknownOpcode;
 }
 
+inline constexpr std::array<Addressing, 256> kAddressings = [] {
+  std::array<Addressing, 256> all{};
+  for (size_t opcode = 0; opcode < all.size(); ++opcode)
+    all[opcode] = AddressingOf(static_cast<uint8_t>(opcode));
+  return all;
+}();
+
 template <typename Form>
 inline typename Form::Result CheckAddressing(const FrameHeader& header) {
-  const Addressing addressing = AddressingOf(header.opcode);
+  const Addressing addressing = kAddressings[header.opcode];
   if (addressing == Addressing::kUnknownOpcode)
     return Form::Bad("opcode", header.opcode, "one of this version");
   const bool with_session = addressing != Addressing::kNone;

@@ -26,25 +26,7 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       writes_(shared, port_, id, lifecycle_, replies_, turn_),
       executor_(shared, port_.transport, id, lifecycle_, session_, replies_, writes_, now) {}
 
-void Connection::Handle(const Input& input, absl::Time now) {
-  switch (lifecycle_.state()) {
-    case State::kAccepting:
-    case State::kAwaitingHello:
-    case State::kAwaitingResponse:
-    case State::kAwaitingFence:
-      return handshake_.Handle(input, now);
-    case State::kEstablished:
-      return InEstablished(input, now);
-    case State::kDraining:
-      return InDraining(input, now);
-    case State::kLeaving:
-      return InLeaving(input, now);
-    case State::kClosing:
-      return;  // it does nothing more; kDisconnected is on its way
-  }
-}
-
-void Connection::InEstablished(const Input& input, absl::Time now) {
+inline void Connection::InEstablished(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
       liveness_.InputCame(now);
@@ -60,6 +42,24 @@ void Connection::InEstablished(const Input& input, absl::Time now) {
     case Input::Kind::kFenced:
       assert(false);
       return;
+  }
+}
+
+void Connection::Handle(const Input& input, absl::Time now) {
+  switch (lifecycle_.state()) {
+    case State::kAccepting:
+    case State::kAwaitingHello:
+    case State::kAwaitingResponse:
+    case State::kAwaitingFence:
+      return handshake_.Handle(input, now);
+    case State::kEstablished:
+      return InEstablished(input, now);
+    case State::kDraining:
+      return InDraining(input, now);
+    case State::kLeaving:
+      return InLeaving(input, now);
+    case State::kClosing:
+      return;  // it does nothing more; kDisconnected is on its way
   }
 }
 

@@ -106,7 +106,7 @@ bool Engine::Poll(absl::Time now) {
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
-  worked |= RunConnectionTimers(now);
+  if (timers_.next() <= now) worked |= RunConnectionTimers(now);
   const bool timers = now >= std::min(next_timer_, maintenance_.timer());
   if (timers) RunTimers(now);
   worked |= Work(now);
@@ -126,6 +126,15 @@ bool Engine::Work(absl::Time now) {
   if (connection.busy()) connection.Work(now);
   Touched(connection);
   return true;
+}
+
+inline Connection* Engine::Find(PortState& state, rdma::ConnectionId id) {
+  Connection*& recent = RecentPlace(state, id);
+  if (recent != nullptr && recent->id() == id) return recent;
+  const auto it = state.connections.find(id);
+  if (it == state.connections.end()) return nullptr;
+  recent = it->second.get();
+  return recent;
 }
 
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
@@ -245,15 +254,6 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
-Connection* Engine::Find(PortState& state, rdma::ConnectionId id) {
-  Connection*& recent = RecentPlace(state, id);
-  if (recent != nullptr && recent->id() == id) return recent;
-  const auto it = state.connections.find(id);
-  if (it == state.connections.end()) return nullptr;
-  recent = it->second.get();
-  return recent;
-}
-
 // Executes the requests partition by partition, own partitions first, so that pollers begin at
 // different ones. A partition that another poller holds comes after the others. The engine waits
 // for it only when no other is left.
@@ -344,7 +344,6 @@ void Engine::RetryBlocked(absl::Time now) {
 
 // True if more are due.
 bool Engine::RunConnectionTimers(absl::Time now) {
-  if (timers_.next() > now) return false;
   for (int count = 0; count < kTimersPerTurn; ++count) {
     Connection* const connection = timers_.TakeDue(now);
     if (connection == nullptr) return false;

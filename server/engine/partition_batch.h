@@ -49,15 +49,33 @@ class PartitionBatch {
     return requests_[size_];
   }
   // Adds the request in Place().
-  void Add(uint32_t partition);
+  void Add(uint32_t partition) {
+    assert(!full() && partition < index::kPartitionsMax);
+    const auto number = static_cast<uint16_t>(size_++);
+    requests_[number].next = kNone;
+    const uint64_t bit = uint64_t{1} << partition;
+    if ((partitions_ & bit) == 0) {
+      first_[partition] = number;
+    } else {
+      requests_[last_[partition]].next = number;
+    }
+    last_[partition] = number;
+    partitions_ |= bit;
+  }
   bool full() const { return size_ == kBatchedMax; }
   bool empty() const { return size_ == 0; }
-  void Clear();
+  void Clear() {
+    size_ = 0;
+    connections_.clear();
+    partitions_ = 0;
+  }
 
   // The partitions that have requests, a bit each.
   uint64_t partitions() const { return partitions_; }
   // The requests of one partition, one by one: null after the last.
-  const Request* First(uint32_t partition) const;
+  const Request* First(uint32_t partition) const {
+    return (partitions_ >> partition & 1) == 0 ? nullptr : &requests_[first_[partition]];
+  }
   const Request* Next(const Request& request) const {
     return request.next == kNone ? nullptr : &requests_[request.next];
   }

@@ -59,6 +59,21 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
   SendReply(sequence, body, {}, now);
 }
 
+inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
+  absl::Status status = transport_.Send(id_, pieces);
+  if (!status.ok()) return status;
+  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
+  return status;
+}
+
+inline absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {
+  if (slice.count == 1) return Send({slice.bytes});
+  ++shared_.counters.reply_batches;
+  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
+  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
+  return Send({batch.bytes(), slice.bytes});
+}
+
 void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
   if (lifecycle_.closing()) return;
   if (queue_.empty() && !gathering_ && transport_.SendRoom(id_) > 0) {
@@ -96,21 +111,6 @@ void ReplyPort::Flush(absl::Time now) {
 void ReplyPort::Clear() {
   queue_.Clear();
   blocked_until_ = absl::InfiniteFuture();
-}
-
-absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {
-  if (slice.count == 1) return Send({slice.bytes});
-  ++shared_.counters.reply_batches;
-  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
-  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
-  return Send({batch.bytes(), slice.bytes});
-}
-
-absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
-  absl::Status status = transport_.Send(id_, pieces);
-  if (!status.ok()) return status;
-  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
-  return status;
 }
 
 }  // namespace osprey::server
