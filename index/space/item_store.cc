@@ -112,7 +112,8 @@ void ItemStore::Seal(const Sealing& sealing) {
   writer_.Seal(sealing.offset, sealing.version, sealing.tag, sealing.checksum);
 }
 
-// W1 of a whole item. In line for the most frequent write. `item` has its data already, and space for the header before them.
+// W1 of a whole item. `item` has its data already, and space for the header before them. In line
+// for the most frequent write.
 [[gnu::always_inline]] inline void ItemStore::Write(uint64_t offset, ItemHeader header,
                                                     absl::Span<std::byte> item) {
   header.record.checksum =

@@ -5,8 +5,8 @@
 //                                         v
 //                                    ReplyQueue ──Flush, as credits come──> Transport::Send
 //
-// Replies wait for credits, for the end of the Batch that they answer, and for that of a table's hold. Thread rule: the
-// engine's thread.
+// Replies wait for credits, for the end of the Batch that they answer, and for that of a table's
+// hold. Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_ENGINE_REPLY_PORT_H_
 #define OSPREY_SERVER_ENGINE_REPLY_PORT_H_

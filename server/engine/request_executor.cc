@@ -9,7 +9,6 @@
 #include "index/layout/test_hooks.h"
 
 namespace osprey::server {
-
 namespace {
 
 uint64_t& CounterOf(rdma::Opcode opcode, Counters& counters) {

@@ -60,9 +60,9 @@ inline index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
   return {static_cast<Kind>(wire_condition), version};
 }
 
-// Sets the fields that a request of this opcode has, except for the hash. `frame` must outlive it. REQUIRES: `header` is
-// the frame's and was checked, and IsKeyed(header.opcode). Errors: INVALID_ARGUMENT; `request` is
-// then not to be used.
+// Sets the fields that a request of this opcode has, except for the hash. `frame` must outlive it.
+// REQUIRES: `header` is the frame's and was checked, and IsKeyed(header.opcode). Errors:
+// INVALID_ARGUMENT; `request` is then not to be used.
 absl::Status ParseKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                         KeyedRequest& request);
 
