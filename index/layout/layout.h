@@ -323,11 +323,10 @@ struct ItemTag {
 // The generation after `generation`. Tags of items are passed over, so that no line is taken for an
 // item that is at its place later, or was before.
 constexpr uint32_t NextGeneration(uint32_t generation) {
-  constexpr uint32_t kItemTagsBegin = uint32_t{static_cast<uint8_t>(ItemState::kLive)} << 16;
-  constexpr uint32_t kItemTagsEnd = (uint32_t{static_cast<uint8_t>(ItemState::kDead)} + 1) << 16;
   const uint32_t next = generation + 1;
-  return next >= kItemTagsBegin && next < kItemTagsEnd ? kItemTagsEnd : next;
+  return next >> 16 != 0 && next >> 24 == 0 ? uint32_t{1} << 24 : next;
 }
+static_assert(ItemTag::Unpack(NextGeneration(0xfffe)).state == ItemState::kNone);
 static_assert(ItemTag::Unpack(NextGeneration(0xffff)).state == ItemState::kNone);
 
 constexpr uint64_t RoundUpToWords(uint64_t bytes) {

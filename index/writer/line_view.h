@@ -140,14 +140,17 @@ class EntryPattern {
   // the item of a slot with the key's fingerprint is the key's own.
   template <typename IsItsItem>
   uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
-    if (KindOf(line.words[0]) == WordKind::kInline) return FindByHeads(line, is_its_item);
-    const SlotSearch search(line, fingerprint_);
-    if (search.MayHoldInline()) return FindByHeads(line, is_its_item);
-    for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
-      const auto at = static_cast<uint32_t>(std::countr_zero(slots));
-      if (is_its_item(line.words[at])) return at;
+    if (KindOf(line.words[0]) != WordKind::kInline) {
+      const SlotSearch search(line, fingerprint_);
+      if (!search.MayHoldInline()) {
+        for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
+          const auto at = static_cast<uint32_t>(std::countr_zero(slots));
+          if (is_its_item(line.words[at])) return at;
+        }
+        return kLineWords;
+      }
     }
-    return kLineWords;
+    return FindByHeads(line, is_its_item);
   }
 
  private:
@@ -159,7 +162,7 @@ class EntryPattern {
   static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
 
   template <typename IsItsItem>
-  uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
+  [[gnu::always_inline]] uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
     for (uint32_t at = 0; at < kLineWordsUsable;) {
       const uint64_t head = line.words[at];
       if (head == 0) break;  // no gaps: the rest is empty

@@ -183,8 +183,9 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
 
 TEST(LayoutTest, NoGenerationIsTheTagOfAnItem) {
   EXPECT_EQ(NextGeneration(kGenerationNone), 1u);
-  EXPECT_EQ(NextGeneration(0xffff), 0x30000u);  // live items have 0x1…, dead ones 0x2…
-  EXPECT_EQ(NextGeneration(0x30000), 0x30001u);
+  EXPECT_EQ(NextGeneration(0xfffe), 0xffffu);
+  EXPECT_EQ(NextGeneration(0xffff), 0x1000000u);
+  EXPECT_EQ(NextGeneration(0x1000000), 0x1000001u);
   EXPECT_EQ(ItemTag::Unpack(0x10000).state, ItemState::kLive);
   EXPECT_EQ(ItemTag::Unpack(0x2ffff).state, ItemState::kDead);
 }
