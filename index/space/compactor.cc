@@ -85,9 +85,6 @@ uint64_t Compactor::PagesWanted(absl::Time now) {
   return possible ? wanted_pages_ : stock;
 }
 
-// Moving the index takes long, so only a write that found no space is a reason.
-bool Compactor::MayMoveUnits(uint64_t pages) const { return pages <= wanted_pages_; }
-
 // Whether space has become free since compaction began to rest, or leases may have ended.
 bool Compactor::WorthTrying(absl::Time now) {
   if (!resting_ || now >= resting_until_) return true;
@@ -124,9 +121,12 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
         if (space_.LargestFreeRun() >= pages) return freed;
         if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
       }
-      const absl::optional<Window> window =
+      absl::optional<Window> window =
           CompactionForced() ? Choose(1, 100, /*units=*/true, now)
-                             : Choose(pages, kStepCostPercentMax, MayMoveUnits(pages), now);
+                             : Choose(pages, kStepCostPercentMax, /*units=*/false, now);
+      // Moving the index takes long, so only a write that found no space is a reason.
+      if (!window.has_value() && space_.LargestFreeRun() < wanted_pages_)
+        window = Choose(wanted_pages_, kHelpCostPercentMax, /*units=*/true, now);
       if (window.has_value()) Enter(*window);
       return freed || window.has_value() || !resting_;
     }

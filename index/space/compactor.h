@@ -113,7 +113,6 @@ class Compactor {
   };
 
   uint64_t PagesWanted(absl::Time now);
-  bool MayMoveUnits(uint64_t pages) const;
   bool WorthTrying(absl::Time now);
   void Rest(absl::Time now);
   absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, bool units,
