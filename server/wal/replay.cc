@@ -109,15 +109,14 @@ class Replayer {
       wrong = reader.ReadRecord(place.offset, record);
       if (!wrong.ok()) return wrong.status();
       if (wrong->empty()) *wrong = CheckOrder(record, index);
-      if (!wrong->empty()) {
-        if (IsMutant(Mutant::kOldEndNotNamed) && !is_last) {
-          expected_ = chain_[index + 1].first_record;
-          checksum_ = chain_[index + 1].previous_checksum;
-          return absl::OkStatus();
-        }
-        return EndAt(index, place, *wrong, reader);
+      const bool is_close = wrong->empty() && IsClose(record);
+      if (IsMutant(Mutant::kOldEndNotNamed) && !is_last && (is_close || !wrong->empty())) {
+        expected_ = chain_[index + 1].first_record;
+        checksum_ = chain_[index + 1].previous_checksum;
+        return absl::OkStatus();
       }
-      if (record.header.kind == static_cast<uint8_t>(RecordKind::kClose)) {
+      if (!wrong->empty()) return EndAt(index, place, *wrong, reader);
+      if (is_close) {
         Know(record.header.synced_to);
         return CheckClose(record);
       }
@@ -125,6 +124,10 @@ class Replayer {
       if (!status.ok()) return status;
       place.offset += record.header.bytes();
     }
+  }
+
+  static bool IsClose(const LogRecord& record) {
+    return record.header.kind == static_cast<uint8_t>(RecordKind::kClose);
   }
 
   // Whether a valid record is the one that has to follow.

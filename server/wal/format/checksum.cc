@@ -27,7 +27,7 @@ uint64_t Checksum(absl::Span<const Bytes> pieces, uint64_t seed) {
 }
 
 uint64_t SeedOf(uint64_t life, uint64_t number, uint64_t offset) {
-  if (IsMutant(Mutant::kNoLife)) life = 0;
+  if (IsMutant(Mutant::kNoLife)) life = number = 0;
   // splitmix64's finalizer: neighbours in offset and number get unlike seeds.
   uint64_t seed = life ^ number * 0x9e3779b97f4a7c15 ^ offset * 0xd1342543de82ef95;
   seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9;

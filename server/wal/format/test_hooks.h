@@ -15,7 +15,7 @@ namespace osprey::server::wal {
 enum class Mutant : uint8_t {
   kNone,
   kNoChain,                // D1: the checksum of the record before is not compared
-  kNoLife,                 // D1: checksums do not depend on the file's random number
+  kNoLife,                 // D1: checksums do not depend on the file's life and number
   kNoSyncedTo,             // D2: the tail begins at any invalid record
   kTailNotRewritten,       // D3: the log goes on behind a tail that may not be on the disk
   kNewSegmentNotSynced,    // D3: CURRENT names a segment that may not be on the disk

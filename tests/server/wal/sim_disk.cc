@@ -12,6 +12,13 @@ namespace osprey::server::wal {
 
 using Sector = SimInode::Sector;
 
+namespace {
+
+// "log", "checkpoint", or the name.
+std::string StaleKey(const std::string& name) { return name.substr(0, name.find_first_of("-.")); }
+
+}  // namespace
+
 class SimFile final : public File {
  public:
   SimFile(SimDisk& disk, std::shared_ptr<SimInode> inode) : disk_(disk), inode_(std::move(inode)) {}
@@ -50,7 +57,7 @@ bool SimDisk::Step() {
 
 void SimDisk::GrowDurable(SimInode& inode, uint64_t bytes) {
   if (inode.durable.size() >= bytes) return;
-  const std::string& stale = stale_[inode.name];
+  const std::string& stale = stale_[StaleKey(inode.name)];
   const uint64_t before = inode.durable.size();
   inode.durable.resize(bytes, '\0');
   // Blocks that an earlier file had, and that are not written yet.
@@ -212,7 +219,7 @@ void SimDisk::LosePower() {
     for (const auto& [name, inode] : *names) LosePowerOf(*inode);
   }
   for (const auto& [name, inode] : names_) {
-    if (!kept.contains(name)) stale_[name] = inode->cached;
+    if (!kept.contains(name)) stale_[StaleKey(name)] = inode->cached;
   }
   names_ = durable_names_ = std::move(kept);
   Kill();
@@ -296,7 +303,7 @@ absl::Status SimDisk::Remove(const std::string& name) {
   if (found == names_.end()) return absl::NotFoundError(PathOf(name));
   const bool goes_on = Step();
   if (goes_on || random_.Chance(50)) {
-    stale_[name] = found->second->cached;
+    stale_[StaleKey(name)] = found->second->cached;
     names_.erase(found);
   }
   return goes_on ? absl::OkStatus() : Crashed();

@@ -10,7 +10,8 @@
 //
 // A crash of the machine keeps any of the dirty sectors: a middle may be lost, an end kept. It
 // keeps any of the names that were not synced, and any length between the old and the new one. A
-// lost sector of a new file has zeros, or what an earlier file of that name had there.
+// lost sector of a new file has zeros, or what an earlier file had there: the blocks of removed logs
+// are used for new ones, and those of checkpoints likewise.
 //
 // Crash points: after `CrashAfter(n)` the n-th call that changes anything does it in part and
 // fails, and so do all later ones.
@@ -114,7 +115,7 @@ class SimDisk final : public FileSystem {
   std::map<std::string, std::shared_ptr<SimInode>> durable_names_;
   std::map<std::string, std::shared_ptr<SimInode>> hidden_names_;  // of Hide, to restore
   std::map<std::string, std::shared_ptr<SimInode>> hidden_durable_names_;
-  std::map<std::string, std::string> stale_;  // by name: what an earlier file left on the disk
+  std::map<std::string, std::string> stale_;  // by StaleKey: what an earlier file left
   uint64_t steps_left_ = UINT64_MAX;
   bool crashed_ = false;
   bool locked_ = false;
