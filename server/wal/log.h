@@ -15,6 +15,8 @@
 // A failed Write or Sync ends the log: status() is that error from then on, and neither number
 // rises again (rule D7).
 //
+// The destructor neither writes nor syncs.
+//
 // Thread rule: all methods may run on any threads. Write waits for another thread's Write, and
 // waits for a Sync only if a second segment is full before the first one's sync.
 
@@ -46,7 +48,8 @@ struct LogOptions {
   uint64_t segment_bytes = 256 << 20;
   // Of appended records that are not written: above it Append refuses, unless the queue is empty.
   uint64_t queue_bytes_max = 64 << 20;
-  // Called after synced() rose, or the log failed, on the thread that called Sync or Write.
+  // Called after synced() rose, or the log failed, on the thread that called Sync or Write. It calls
+  // neither of the two.
   std::function<void()> progressed;
 };
 
@@ -68,7 +71,8 @@ class Log {
   // False: Append would find the queue full.
   bool HasRoom() const;
 
-  // Writes what was appended before the call.
+  // Writes what was appended before the call. On return, with an error too, pinned parts of it are
+  // no longer used.
   absl::Status Write();
   // Syncs what was written before the call.
   absl::Status Sync();
