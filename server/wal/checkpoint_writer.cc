@@ -15,6 +15,8 @@ namespace {
 
 // Longer values have blocks of their own, which are written from where they are.
 constexpr uint64_t kValueInBlockMax = 64 << 10;
+// Of a part, in the page cache and not on the disk.
+constexpr uint64_t kUnsyncedBytesMax = 8 << 20;
 
 Bytes ZerosAfter(uint64_t bytes) {
   static constexpr std::byte kZeros[kBlockAlignment] = {};
@@ -81,6 +83,11 @@ absl::Status PartWriter::WriteBlock(BlockKind kind, uint32_t count, Bytes body) 
   header.header_checksum = header.HeaderChecksum(seed);
   absl::Status status = file_->Write(offset_, {BytesOf(header), body});
   offset_ += sizeof(header) + body.size();
+  unsynced_ += sizeof(header) + body.size();
+  if (status.ok() && unsynced_ > kUnsyncedBytesMax) {
+    status = file_->Sync();
+    unsynced_ = 0;
+  }
   if (kind != BlockKind::kFooter) {
     ++footer_.blocks;
     footer_.checksum = Checksum(BytesOf(header.header_checksum), footer_.checksum);

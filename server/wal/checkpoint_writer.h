@@ -41,7 +41,8 @@ struct CheckpointItem {
   uint64_t expiry = 0;  // ns, absolute; 0: none
 };
 
-// Errors of all methods: those of FileSystem. After one the part is of no use.
+// A part syncs itself every few MiB: a long sync at its end would hold up the log's. Errors of all
+// methods: those of FileSystem. After one the part is of no use.
 class PartWriter {
  public:
   static absl::StatusOr<std::unique_ptr<PartWriter>> Create(FileSystem& files,
@@ -76,6 +77,7 @@ class PartWriter {
   std::string buffer_;  // the body of the block that is being filled
   uint32_t count_ = 0;  // in it
   uint64_t offset_ = sizeof(PartHeader);
+  uint64_t unsynced_ = 0;    // bytes
   uint64_t value_left_ = 0;  // bytes that the last item's value still needs
   PartFooter footer_;
   PartSummary summary_;

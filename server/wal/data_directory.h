@@ -3,7 +3,8 @@
 //   FORMAT    written once, as the last step of the creation: without it there is no log
 //   CURRENT   where replay begins, and the checkpoint; replaced in one step
 //
-// Thread rule: ReplaceCurrent and RemoveUnused run one at a time. current() may run on any thread.
+// Thread rule: ReplaceCurrent and RemoveUnused run one at a time. current() and Draw() may run on
+// any threads.
 
 #ifndef OSPREY_SERVER_WAL_DATA_DIRECTORY_H_
 #define OSPREY_SERVER_WAL_DATA_DIRECTORY_H_
@@ -49,7 +50,10 @@ class DataDirectory {
 
   FileSystem& files() const { return files_; }
   const FormatFile& format() const { return format_; }
-  uint64_t Draw() const { return random_(); }
+  uint64_t Draw() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return random_();
+  }
   Current current() const;
 
   // Sets directory, generation and checksum, and makes it the current one, durably. REQUIRES: all

@@ -106,6 +106,15 @@ TEST_F(WalCheckpointTest, ReturnsWhatWasWritten) {
   EXPECT_THAT(parts[1].lsns, ElementsAre(42));
 }
 
+TEST_F(WalCheckpointTest, LongPartIsSyncedAsItGrows) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  int syncs = 0;
+  disk_.set_during_sync([&](const std::string& name) { syncs += name == PartName(1, 0); });
+  ASSERT_EQ(Checkpoint({{"long", std::string(40 << 20, 'l')}}), absl::OkStatus());
+  EXPECT_GE(syncs, 4);
+  EXPECT_LE(syncs, 6);
+}
+
 TEST_F(WalCheckpointTest, LogBeforeItIsRemovedAndNotReplayed) {
   ASSERT_EQ(Open(), absl::OkStatus());
   for (int i = 0; i < 20; ++i) Put("old", std::string(3000, 'v'));
