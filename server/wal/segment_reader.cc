@@ -14,8 +14,7 @@ absl::StatusOr<std::unique_ptr<SegmentReader>> SegmentReader::Open(FileSystem& f
 }
 
 absl::StatusOr<std::string> SegmentReader::ReadHeader(const DirectoryId& directory) {
-  // Alone: many segments are looked through before the first is read.
-  const absl::StatusOr<Bytes> bytes = reader_.Read(0, sizeof(header_), kSegmentHeaderBytes);
+  const absl::StatusOr<Bytes> bytes = reader_.Read(0, sizeof(header_));
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < sizeof(header_)) return std::string("the segment header is cut off");
   std::memcpy(&header_, bytes->data(), sizeof(header_));

@@ -19,13 +19,15 @@ class DirectReader {
  public:
   explicit DirectReader(std::unique_ptr<File> file) : file_(std::move(file)) {}
 
-  // The bytes at the offset: `length` of them, or fewer at the end of the file. Reads
-  // `ahead_bytes` at least, for the calls that follow. Valid until the next call.
-  absl::StatusOr<Bytes> Read(uint64_t offset, uint64_t length, uint64_t ahead_bytes = 4 << 20) {
+  // The bytes at the offset: `length` of them, or fewer at the end of the file. Valid until the next
+  // call. Reads more than that, for the calls that follow: little at first, since many files are
+  // looked into and not read.
+  absl::StatusOr<Bytes> Read(uint64_t offset, uint64_t length) {
     if (offset < buffer_offset_ || offset + length > buffer_offset_ + buffer_length_) {
       const uint64_t begin = RoundDown(offset, kDirectAlignment);
       const uint64_t bytes =
-          std::max(RoundUp(offset + length - begin, kDirectAlignment), ahead_bytes);
+          std::max(RoundUp(offset + length - begin, kDirectAlignment), ahead_bytes_);
+      ahead_bytes_ = std::min(8 * ahead_bytes_, kAheadBytesMax);
       if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
       buffer_length_ = 0;
       const absl::StatusOr<uint64_t> got = file_->ReadPastCache(begin, buffer_.span());
@@ -39,7 +41,10 @@ class DirectReader {
   }
 
  private:
+  static constexpr uint64_t kAheadBytesMax = 4 << 20;
+
   const std::unique_ptr<File> file_;
+  uint64_t ahead_bytes_ = 32 << 10;
   AlignedBuffer buffer_;
   uint64_t buffer_offset_ = 0;
   uint64_t buffer_length_ = 0;
