@@ -5,8 +5,9 @@
 //   bazel-bin/tests/benchmarks/wal_benchmark --values=64,4096 --batches=1,64 --seconds=2
 //
 // One thread appends a group with the entries of a batch (keys of 16 B) and writes it. With sync it
-// also syncs, before the next batch. In the last rows each thread awaits each of its entries, which a
-// SyncThread syncs together (group commit). CPU is that of all threads.
+// also syncs, before the next batch. Then a log of such entries is read. In the last rows each thread
+// awaits each of its entries, which a SyncThread syncs together (group commit). CPU is that of all
+// threads.
 
 #include <stdlib.h>
 #include <time.h>
@@ -42,11 +43,13 @@ DEFINE_uint64(bytes_max, uint64_t{2} << 30, "written for each, at most");
 namespace osprey::server::wal {
 namespace {
 
-struct NoVisitor final : public ReplayVisitor {
-  absl::Status OnGroup(const LogRecord&, const Group&,
+struct CountingVisitor final : public ReplayVisitor {
+  absl::Status OnGroup(const LogRecord&, const Group& group,
                        const std::vector<std::vector<PiecePlace>>&) override {
+    entries += group.entries.size();
     return absl::OkStatus();
   }
+  uint64_t entries = 0;
 };
 
 double CpuSeconds() {
@@ -66,17 +69,24 @@ class Subject {
     }
     path_ = pattern;
     files_ = OpenPosixFileSystem(path_).value();
-    directory_ =
-        DataDirectory::Open(*files_, NewDirectory(), [this] { return random_() | 1; }).value();
-    NoVisitor visitor;
-    const LogEnd end = Replay(*directory_, visitor).value();
-    log_ = StartLog(*directory_, end, LogOptions()).value();
+    Open();
   }
   ~Subject() {
     log_.reset();
     std::filesystem::remove_all(path_);
   }
   Log& log() { return *log_; }
+  // Ends the log, reads it, and starts it again. Returns the entries read.
+  uint64_t Open() {
+    log_.reset();
+    directory_.reset();
+    directory_ =
+        DataDirectory::Open(*files_, NewDirectory(), [this] { return random_() | 1; }).value();
+    CountingVisitor visitor;
+    const LogEnd end = Replay(*directory_, visitor).value();
+    log_ = StartLog(*directory_, end, LogOptions()).value();
+    return visitor.entries;
+  }
 
  private:
   std::string path_;
@@ -146,6 +156,23 @@ void MeasureBatches(uint64_t value_bytes, uint64_t batch, bool synced) {
                (CpuSeconds() - cpu) / entries * 1e6, latencies[latencies.size() / 2]);
 }
 
+void MeasureReplay(uint64_t value_bytes) {
+  Subject subject;
+  const std::string value(value_bytes, 'v');
+  while (subject.log().bytes_written() < FLAGS_bytes_max / 4) {
+    AppendBatch(subject.log(), 64, value);
+    Check(subject.log().Write());
+  }
+  Check(subject.log().Sync());
+  const double bytes = static_cast<double>(subject.log().bytes_written());
+  const double cpu = CpuSeconds();
+  const absl::Time begin = absl::Now();
+  const uint64_t entries = subject.Open();
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+  absl::PrintF("%8d B  %4d  %-7s %12.0f/s %9.1f MB/s %8.2f us CPU\n", value_bytes, 64, "read",
+               entries / seconds, bytes / seconds / 1e6, (CpuSeconds() - cpu) / entries * 1e6);
+}
+
 void MeasureGroupCommit(uint64_t threads) {
   Subject subject;
   Log& log = subject.log();
@@ -199,6 +226,7 @@ int main(int argc, char** argv) {
     for (const uint64_t batch : Numbers(FLAGS_batches)) {
       for (const bool synced : {false, true}) MeasureBatches(value, batch, synced);
     }
+    MeasureReplay(value);
   }
   for (const uint64_t threads : Numbers(FLAGS_threads)) MeasureGroupCommit(threads);
 }
