@@ -333,7 +333,19 @@ def every_mistake_is_in_the_table():
         aim = re.sub(r"(?<!^)([A-Z])", r"-\1", aims[bug]).lower()
         if rows[bug] != aim:
             wrong.append(f"tests/README.md: mutation_test looks for {bug} with aim {aim}, not {rows[bug]}")
+    wrong += every_mistake_of_the_log_is_in_the_table()
     return wrong if len(bugs) > 30 else [f"only {len(bugs)} mistakes were found: is Mutant declared in another way now?"]
+
+
+def every_mistake_of_the_log_is_in_the_table():
+    enum = re.search(r"enum class Mutant : uint8_t \{(.*?)\};", read("server/wal/format/test_hooks.h"), re.S)[1]
+    mutants = set(re.findall(r"^  (k\w+),", enum, re.M)) - {"kNone"}
+    tested = set(re.findall(r"(?:Mutant::|MUTANT\()(k\w+)", read("tests/server/wal/wal_mutants_test.cc")))
+    rows = set(re.findall(r"^\| `(k\w+)` \|.*\| `wal_mutants_test` \|", read("tests/README.md"), re.M))
+    wrong = [f"tests/README.md: no row for {mutant}" for mutant in sorted(mutants - rows)]
+    wrong += [f"tests/README.md: {row} is no Mutant of server/wal" for row in sorted(rows - mutants)]
+    wrong += [f"tests/server/wal/wal_mutants_test.cc: does not look for {mutant}" for mutant in sorted(mutants - tested)]
+    return wrong if len(mutants) > 10 else wrong + [f"only {len(mutants)} mistakes were found in server/wal/format/test_hooks.h"]
 
 
 # ------------------------------------------------------------------------------------------------------------------------

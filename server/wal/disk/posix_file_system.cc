@@ -1,0 +1,202 @@
+#include "server/wal/disk/posix_file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::server::wal {
+namespace {
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  const int error = errno;
+  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(absl::StrCat(message, "; free disk space"));
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::UnavailableError(message);
+  }
+}
+
+class PosixFile final : public File {
+ public:
+  PosixFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixFile() override {
+    close(fd_);
+    if (direct_fd_ >= 0) close(direct_fd_);
+  }
+
+  absl::Status Write(uint64_t offset, absl::Span<const Bytes> pieces) override {
+    std::vector<iovec> vectors;
+    for (const Bytes& piece : pieces) {
+      if (!piece.empty()) vectors.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
+    }
+    for (size_t first = 0; first < vectors.size();) {
+      const int count = static_cast<int>(std::min<size_t>(vectors.size() - first, IOV_MAX));
+      const ssize_t written =
+          pwritev(fd_, vectors.data() + first, count, static_cast<off_t>(offset));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return SystemError("cannot write to the file", path_);
+      offset += static_cast<uint64_t>(written);
+      for (size_t left = static_cast<size_t>(written); left > 0;) {
+        iovec& next = vectors[first];
+        const size_t taken = std::min(left, next.iov_len);
+        next.iov_base = static_cast<std::byte*>(next.iov_base) + taken;
+        next.iov_len -= taken;
+        left -= taken;
+        if (next.iov_len == 0) ++first;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    if (fdatasync(fd_) != 0) return SystemError("cannot sync the file", path_);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) override {
+    const int fd = DirectFd();
+    if (fd < 0) return SystemError("cannot open the file", path_);
+    uint64_t done = 0;
+    while (done < to.size()) {
+      const ssize_t got =
+          pread(fd, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return SystemError("cannot read the file", path_);
+      done += static_cast<uint64_t>(got);
+      // A count that is no multiple ends at the end of the file.
+      if (got == 0 || done % kDirectAlignment != 0) break;
+    }
+    return done;
+  }
+
+ private:
+  int DirectFd() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (direct_fd_ < 0) direct_fd_ = open(path_.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (direct_fd_ < 0 && errno == EINVAL) {
+      direct_fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+      if (direct_fd_ >= 0) (void)posix_fadvise(direct_fd_, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    return direct_fd_;
+  }
+
+  const int fd_;
+  const std::string path_;
+  std::mutex mutex_;
+  int direct_fd_ = -1;
+};
+
+class PosixLock final : public DirectoryLock {
+ public:
+  explicit PosixLock(int fd) : fd_(fd) {}
+  ~PosixLock() override { close(fd_); }
+
+ private:
+  const int fd_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  PosixFileSystem(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixFileSystem() override { close(fd_); }
+
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) override {
+    return OpenWith(name, O_RDWR | O_CREAT | O_EXCL);
+  }
+  absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override {
+    return OpenWith(name, O_RDONLY);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (renameat(fd_, from.c_str(), fd_, to.c_str()) != 0)
+      return SystemError("cannot rename the file", PathOf(from));
+    return absl::OkStatus();
+  }
+  absl::Status Remove(const std::string& name) override {
+    if (unlinkat(fd_, name.c_str(), 0) != 0)
+      return SystemError("cannot remove the file", PathOf(name));
+    return absl::OkStatus();
+  }
+  absl::Status SyncDirectory() override {
+    if (fsync(fd_) != 0) return SystemError("cannot sync the directory", path_);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<std::string>> List() override {
+    DIR* const directory = opendir(path_.c_str());
+    if (directory == nullptr) return SystemError("cannot list the directory", path_);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = readdir(directory)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const bool whole = errno == 0;
+    absl::Status error = whole ? absl::OkStatus() : SystemError("cannot list the directory", path_);
+    closedir(directory);
+    if (!whole) return error;
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  absl::StatusOr<uint64_t> FreeBytes() override {
+    struct statvfs status;
+    if (fstatvfs(fd_, &status) != 0) return SystemError("cannot find the free space of", path_);
+    return uint64_t{status.f_bavail} * status.f_frsize;
+  }
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
+    const int fd = openat(fd_, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return SystemError("cannot open the file", PathOf("LOCK"));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const bool held = errno == EWOULDBLOCK;
+      const absl::Status error = SystemError("cannot lock the file", PathOf("LOCK"));
+      close(fd);
+      if (!held) return error;
+      return absl::FailedPreconditionError(absl::StrCat("another server uses the data directory ",
+                                                        path_, "; stop it, or name another one"));
+    }
+    return std::make_unique<PosixLock>(fd);
+  }
+  std::string PathOf(const std::string& name) const override {
+    return absl::StrCat(path_, "/", name);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<File>> OpenWith(const std::string& name, int flags) {
+    const int fd = openat(fd_, name.c_str(), flags | O_CLOEXEC, 0600);
+    if (fd < 0) return SystemError("cannot open the file", PathOf(name));
+    return std::make_unique<PosixFile>(fd, PathOf(name));
+  }
+
+  const int fd_;
+  const std::string path_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open the data directory", path);
+  return std::make_unique<PosixFileSystem>(fd, path);
+}
+
+}  // namespace osprey::server::wal

@@ -1,0 +1,221 @@
+#include "server/wal/format/entries.h"
+
+#include <cassert>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "server/wal/format/checksum.h"
+#include "server/wal/format/format.h"
+
+namespace osprey::server::wal {
+namespace {
+
+constexpr uint64_t kEntryAlignment = 8;
+constexpr uint8_t kEntryFlags = kHasResult | kHasBase | kIsLong | kInPieces;
+
+uint64_t Padding(uint64_t bytes) { return RoundUp(bytes, kEntryAlignment) - bytes; }
+
+// Takes objects from the front of bytes, and never more than there are.
+class Cursor {
+ public:
+  explicit Cursor(Bytes bytes) : left_(bytes) {}
+
+  template <typename T>
+  bool Take(T& object) {
+    if (left_.size() < sizeof(T)) return false;
+    std::memcpy(&object, left_.data(), sizeof(T));
+    left_.remove_prefix(sizeof(T));
+    return true;
+  }
+  bool Take(uint64_t count, Bytes& bytes) {
+    if (left_.size() < count) return false;
+    bytes = left_.first(count);
+    left_.remove_prefix(count);
+    return true;
+  }
+  uint64_t left() const { return left_.size(); }
+  Bytes rest() const { return left_; }
+
+ private:
+  Bytes left_;
+};
+
+bool HasKey(EntryKind kind) {
+  switch (kind) {
+    case EntryKind::kPut:
+    case EntryKind::kExtend:
+    case EntryKind::kDelete:
+    case EntryKind::kExpire:
+      return true;
+    case EntryKind::kSessionBegin:
+    case EntryKind::kSessionEnd:
+    case EntryKind::kTerm:
+    case EntryKind::kShardReset:
+    case EntryKind::kFlushBound:
+    case EntryKind::kTimeMark:
+      return false;
+  }
+  return false;
+}
+
+std::string CheckHeader(const EntryHeader& header) {
+  const auto kind = static_cast<EntryKind>(header.kind);
+  if (kind < EntryKind::kPut || kind > EntryKind::kTimeMark)
+    return absl::StrCat("an entry has the unknown kind ", header.kind);
+  if ((header.flags & ~kEntryFlags) != 0) return "an entry has unknown flags";
+  if (header.key_length > kKeyBytesMax || (header.key_length == 0) == HasKey(kind))
+    return absl::StrCat("an entry's key has ", header.key_length, " bytes");
+  if (header.value_length > kValueBytesMax)
+    return absl::StrCat("an entry's value has ", header.value_length, " bytes");
+  if (((header.flags & kIsLong) != 0) != (header.value_length > kShortValueBytesMax))
+    return "an entry's value has a checksum, or none, against its length";
+  if ((header.flags & kInPieces) != 0 && (header.flags & kIsLong) == 0)
+    return "a short value is in pieces";
+  if (((header.flags & kHasBase) != 0) != (kind == EntryKind::kExtend))
+    return "an entry has a base, or none, against its kind";
+  return "";
+}
+
+std::string ParsePieces(Cursor& cursor, uint32_t count, Entry& entry) {
+  if (count == 0 || cursor.left() / sizeof(PieceRef) < count)
+    return absl::StrCat("an entry names ", count, " pieces");
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    PieceRef piece;
+    cursor.Take(piece);
+    if (piece.length == 0 || piece.length > kPieceBytesMax || piece.record == 0 ||
+        piece.reserved != 0) {
+      return "an entry names an impossible piece";
+    }
+    bytes += piece.length;
+    entry.pieces.push_back(piece);
+  }
+  if (bytes != entry.value_length) return "an entry's pieces are not as long as its value";
+  return "";
+}
+
+// `bytes` is the entry from behind its header to its end.
+std::string ParseEntry(const EntryHeader& header, Bytes bytes, Entry& entry) {
+  if (std::string wrong = CheckHeader(header); !wrong.empty()) return wrong;
+  entry.kind = static_cast<EntryKind>(header.kind);
+  entry.term = header.term;
+  entry.version = header.version;
+  entry.expiry = header.expiry;
+  entry.client = header.client;
+  entry.sequence = header.sequence;
+  entry.value_length = header.value_length;
+  Cursor cursor(bytes);
+  constexpr char kCutOff[] = "an entry is cut off";
+  if ((header.flags & kHasResult) != 0 && !cursor.Take(entry.result.emplace())) return kCutOff;
+  if ((header.flags & kHasBase) != 0 && !cursor.Take(entry.base.emplace())) return kCutOff;
+  LongValue long_value;
+  if ((header.flags & kIsLong) != 0 && !cursor.Take(long_value)) return kCutOff;
+  if (long_value.reserved != 0) return "reserved bytes are not zero";
+  entry.value_checksum = long_value.checksum;
+  Bytes key;
+  if (!cursor.Take(header.key_length, key)) return kCutOff;
+  entry.key = {reinterpret_cast<const char*>(key.data()), key.size()};
+  if ((header.flags & kInPieces) != 0) {
+    std::string wrong = ParsePieces(cursor, long_value.pieces, entry);
+    if (!wrong.empty()) return wrong;
+  } else {
+    if (long_value.pieces != 0) return "an entry has its value both here and in pieces";
+    if (!cursor.Take(header.value_length, entry.value)) return kCutOff;
+  }
+  if (cursor.left() >= kEntryAlignment || HasBits(cursor.rest()))
+    return "an entry is longer than its parts";
+  return "";
+}
+
+}  // namespace
+
+GroupBuilder::GroupBuilder(const GroupHeader& header) : header_(header) {
+  header_.count = 0;
+  Copy(header_);
+}
+
+void GroupBuilder::Copy(Bytes bytes) {
+  copied_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  bytes_ += bytes.size();
+}
+
+void GroupBuilder::Add(const Entry& entry) {
+  const bool in_pieces = !entry.pieces.empty();
+  const bool is_long = entry.value_length > kShortValueBytesMax;
+  assert(in_pieces ? entry.value.empty() : entry.value.size() == entry.value_length);
+  EntryHeader header;
+  header.kind = static_cast<uint8_t>(entry.kind);
+  header.flags = static_cast<uint8_t>((entry.result.has_value() ? kHasResult : 0) |
+                                      (entry.base.has_value() ? kHasBase : 0) |
+                                      (is_long ? kIsLong : 0) | (in_pieces ? kInPieces : 0));
+  header.key_length = static_cast<uint16_t>(entry.key.size());
+  header.value_length = entry.value_length;
+  header.term = entry.term;
+  header.version = entry.version;
+  header.expiry = entry.expiry;
+  header.client = entry.client;
+  header.sequence = entry.sequence;
+  const uint64_t bytes = sizeof(header) + (entry.result.has_value() ? sizeof(EntryResult) : 0) +
+                         (entry.base.has_value() ? sizeof(EntryBase) : 0) +
+                         (is_long ? sizeof(LongValue) : 0) + entry.key.size() +
+                         (in_pieces ? entry.pieces.size() * sizeof(PieceRef) : entry.value_length);
+  header.length = static_cast<uint32_t>(bytes + Padding(bytes));
+  Copy(header);
+  if (entry.result.has_value()) Copy(*entry.result);
+  if (entry.base.has_value()) Copy(*entry.base);
+  if (is_long) {
+    Copy(LongValue{entry.value_checksum, static_cast<uint32_t>(entry.pieces.size()), 0});
+  }
+  Copy({reinterpret_cast<const std::byte*>(entry.key.data()), entry.key.size()});
+  if (in_pieces) {
+    for (const PieceRef& piece : entry.pieces) Copy(piece);
+  } else if (is_long) {
+    pinned_.emplace_back(copied_.size(), entry.value);
+    bytes_ += entry.value.size();
+  } else {
+    Copy(entry.value);
+  }
+  constexpr std::byte kZeros[kEntryAlignment] = {};
+  Copy(Bytes(kZeros).first(Padding(bytes)));
+  ++header_.count;
+}
+
+std::vector<BodyPart> GroupBuilder::Parts() {
+  std::memcpy(copied_.data(), &header_, sizeof(header_));
+  std::vector<BodyPart> parts;
+  const Bytes copied(reinterpret_cast<const std::byte*>(copied_.data()), copied_.size());
+  size_t begin = 0;
+  for (const auto& [end, value] : pinned_) {
+    parts.push_back({copied.subspan(begin, end - begin), false});
+    parts.push_back({value, true});
+    begin = end;
+  }
+  parts.push_back({copied.subspan(begin), false});
+  return parts;
+}
+
+std::string ParseGroup(Bytes body, Group& group) {
+  group.entries.clear();
+  Cursor cursor(body);
+  if (!cursor.Take(group.header)) return "a group is cut off";
+  if (group.header.reserved0 != 0 || group.header.reserved1 != 0)
+    return "reserved bytes are not zero";
+  if ((group.header.flags & ~kAtomic) != 0) return "a group has unknown flags";
+  while (cursor.left() > 0) {
+    EntryHeader header;
+    Bytes rest;
+    if (!cursor.Take(header) || header.length < sizeof(header) ||
+        header.length % kEntryAlignment != 0 ||
+        !cursor.Take(header.length - sizeof(header), rest)) {
+      return "an entry is cut off";
+    }
+    std::string wrong = ParseEntry(header, rest, group.entries.emplace_back());
+    if (!wrong.empty()) return wrong;
+  }
+  if (group.entries.size() != group.header.count)
+    return absl::StrCat("a group has ", group.entries.size(), " entries, and should have ",
+                        group.header.count);
+  return "";
+}
+
+}  // namespace osprey::server::wal

@@ -1,0 +1,85 @@
+// Groups of entries: how the body of a record is made, and read.
+//
+//   GroupBuilder group(header);
+//   group.Add(entry);                       for each entry, in the order of their lsns
+//   log.Append({{RecordKind::kEntries, group.Parts()}});
+//
+// Thread rule: one thread for each object.
+
+#ifndef OSPREY_SERVER_WAL_FORMAT_ENTRIES_H_
+#define OSPREY_SERVER_WAL_FORMAT_ENTRIES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/wal/disk/file_system.h"
+#include "server/wal/format/entry_format.h"
+
+namespace osprey::server::wal {
+
+// A part of a record's body.
+struct BodyPart {
+  Bytes bytes;
+  // The log copies the bytes when they are appended. Pinned ones stay where they are: the caller
+  // keeps them unchanged until the record is written.
+  bool pinned = false;
+};
+
+struct Entry {
+  EntryKind kind = EntryKind::kPut;
+  uint64_t term = 0;
+  uint64_t version = 0;
+  uint64_t expiry = 0;  // ns, absolute; 0: none
+  uint64_t client = 0;  // 0: no client's
+  uint64_t sequence = 0;
+  std::optional<EntryResult> result;  // absent: OK, with the entry's version and expiry
+  std::optional<EntryBase> base;      // kExtend
+  absl::string_view key;
+  uint64_t value_length = 0;
+  uint64_t value_checksum = 0;  // above kShortValueBytesMax: XXH3-64, unseeded; else 0
+  Bytes value;                  // empty if it is in pieces
+  std::vector<PieceRef> pieces;
+};
+
+class GroupBuilder {
+ public:
+  // `header.count` is counted here.
+  explicit GroupBuilder(const GroupHeader& header);
+
+  // Copies all but a value that is longer than kShortValueBytesMax. REQUIRES: the bounds that
+  // ParseGroup checks.
+  void Add(const Entry& entry);
+  // Valid until the next Add, and for as long as the values.
+  std::vector<BodyPart> Parts();
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  template <typename T>
+  void Copy(const T& object) {
+    Copy({reinterpret_cast<const std::byte*>(&object), sizeof(T)});
+  }
+  void Copy(Bytes bytes);
+
+  GroupHeader header_;
+  std::string copied_;
+  std::vector<std::pair<size_t, Bytes>> pinned_;  // each behind so many bytes of copied_
+  uint64_t bytes_ = 0;
+};
+
+struct Group {
+  GroupHeader header;
+  std::vector<Entry> entries;  // they point into the body
+};
+
+// Reads the body of a record of kind kEntries. Returns why it is none; empty if it is one. Every
+// offset and length is checked here.
+std::string ParseGroup(Bytes body, Group& group);
+
+}  // namespace osprey::server::wal
+
+#endif  // OSPREY_SERVER_WAL_FORMAT_ENTRIES_H_

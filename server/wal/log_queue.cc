@@ -1,0 +1,97 @@
+#include "server/wal/log_queue.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace osprey::server::wal {
+namespace {
+
+uint64_t LengthOf(const NewRecord& record) {
+  uint64_t length = 0;
+  for (const BodyPart& part : record.body) length += part.bytes.size();
+  return length;
+}
+
+}  // namespace
+
+// The close record needs its place too.
+bool LogQueue::NeedsSegment(uint64_t offset, uint64_t record_bytes) const {
+  constexpr uint64_t kCloseBytes = RoundUp(sizeof(RecordHeader) + sizeof(CloseBody), 64);
+  return offset > kSegmentHeaderBytes && offset + record_bytes + kCloseBytes > segment_bytes_;
+}
+
+absl::StatusOr<uint64_t> LogQueue::Append(
+    absl::Span<const NewRecord> records, const std::function<absl::Status(uint64_t)>& check_space) {
+  uint64_t total = 0;
+  for (const NewRecord& record : records) {
+    const uint64_t length = LengthOf(record);
+    const uint64_t length_max = record.kind == RecordKind::kPiece ? kPieceBytesMax : kRecordBodyMax;
+    if (length > length_max) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a record of ", length, " bytes; the log takes at most ", length_max));
+    }
+    total += RoundUp(sizeof(RecordHeader) + length, kRecordAlignment);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (bytes_ > 0 && bytes_ + total > bytes_max_) {
+    return absl::AbortedError(
+        absl::StrCat("the log's queue is full: ", bytes_, " bytes are not written yet"));
+  }
+  uint64_t segments = 0;
+  uint64_t offset = offset_;
+  for (const NewRecord& record : records) {
+    const uint64_t bytes = RoundUp(sizeof(RecordHeader) + LengthOf(record), kRecordAlignment);
+    if (NeedsSegment(offset, bytes)) {
+      ++segments;
+      offset = kSegmentHeaderBytes;
+    }
+    offset += bytes;
+  }
+  if (segments > 0) {
+    const absl::Status status = check_space(segments);
+    if (!status.ok()) return status;
+  }
+  for (const NewRecord& record : records) Add(record, LengthOf(record));
+  bytes_ += total;
+  return next_number_ - 1;
+}
+
+void LogQueue::Add(const NewRecord& record, uint64_t length) {
+  RecordHeader header;
+  header.kind = static_cast<uint8_t>(record.kind);
+  header.flags = kMustUnderstand;
+  header.length = static_cast<uint32_t>(length);
+  header.number = next_number_++;
+  const bool begins_segment = NeedsSegment(offset_, header.bytes());
+  if (begins_segment) offset_ = kSegmentHeaderBytes;
+  if (begins_segment || chunks_.empty()) chunks_.emplace_back().begins_segment = begins_segment;
+  LogChunk& chunk = chunks_.back();
+  chunk.bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  for (const BodyPart& part : record.body) {
+    if (part.bytes.empty()) continue;
+    if (part.pinned) {
+      chunk.pinned.emplace_back(chunk.bytes.size(), part.bytes);
+    } else {
+      chunk.bytes.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+    }
+  }
+  chunk.bytes.append(header.bytes() - sizeof(header) - length, '\0');
+  chunk.length += header.bytes();
+  offset_ += header.bytes();
+}
+
+std::deque<LogChunk> LogQueue::Take() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(chunks_, {});
+}
+
+void LogQueue::Release(uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bytes_ -= bytes;
+}
+
+bool LogQueue::HasRoom() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return bytes_ < bytes_max_;
+}
+
+}  // namespace osprey::server::wal

@@ -1,0 +1,69 @@
+// The records that are appended and not written: laid out as they will stand in their segments, but
+// for what is known only when they are written (chain, synced-to, marks, checksums).
+//
+// Thread rule: all methods may run on any threads.
+
+#ifndef OSPREY_SERVER_WAL_LOG_QUEUE_H_
+#define OSPREY_SERVER_WAL_LOG_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/wal/format/entries.h"
+#include "server/wal/format/format.h"
+
+namespace osprey::server::wal {
+
+struct NewRecord {
+  RecordKind kind = RecordKind::kEntries;
+  absl::Span<const BodyPart> body;
+};
+
+// Records that follow each other in one segment.
+struct LogChunk {
+  bool begins_segment = false;
+  std::string bytes;                             // headers, copied bodies, padding
+  std::vector<std::pair<size_t, Bytes>> pinned;  // each behind so many of `bytes`
+  uint64_t length = 0;                           // of both
+};
+
+class LogQueue {
+ public:
+  // The first record has the number `next_number`, and stands at `offset` of the present segment.
+  LogQueue(uint64_t segment_bytes, uint64_t bytes_max, uint64_t next_number, uint64_t offset)
+      : segment_bytes_(segment_bytes),
+        bytes_max_(bytes_max),
+        next_number_(next_number),
+        offset_(offset) {}
+
+  // As Log::Append. `check_space` is asked before the records begin so many new segments.
+  absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records,
+                                  const std::function<absl::Status(uint64_t)>& check_space);
+  // Takes all that is queued. It counts as queued until Release.
+  std::deque<LogChunk> Take();
+  void Release(uint64_t bytes);
+  bool HasRoom() const;
+
+ private:
+  bool NeedsSegment(uint64_t offset, uint64_t record_bytes) const;
+  void Add(const NewRecord& record, uint64_t length);
+
+  const uint64_t segment_bytes_;
+  const uint64_t bytes_max_;
+  mutable std::mutex mutex_;
+  std::deque<LogChunk> chunks_;
+  uint64_t bytes_ = 0;  // queued, and taken but not released
+  uint64_t next_number_;
+  uint64_t offset_;  // where the next record will stand
+};
+
+}  // namespace osprey::server::wal
+
+#endif  // OSPREY_SERVER_WAL_LOG_QUEUE_H_

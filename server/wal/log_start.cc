@@ -1,0 +1,128 @@
+#include <cstring>
+#include <utility>
+
+#include "server/wal/format/checksum.h"
+#include "server/wal/format/test_hooks.h"
+#include "server/wal/log.h"
+#include "server/wal/segment_reader.h"
+
+namespace osprey::server::wal {
+namespace {
+
+// Reads the tail, and writes it again into a new segment.
+class TailCopier {
+ public:
+  TailCopier(DataDirectory& directory, const LogEnd& end, SegmentHeader& header, File& to)
+      : directory_(directory), end_(end), header_(header), to_(to) {
+    checksum_ = end.cut_checksum;
+  }
+
+  absl::Status Copy() {
+    for (const Place& place : end_.tail) {
+      absl::Status status = CopyRecord(place);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  uint64_t offset() const { return offset_; }
+  uint64_t checksum() const { return checksum_; }
+
+ private:
+  absl::Status CopyRecord(const Place& place) {
+    absl::Status status = OpenSegment(place.segment);
+    if (!status.ok()) return status;
+    LogRecord record;
+    const absl::StatusOr<std::string> wrong = reader_->ReadRecord(place.offset, record);
+    if (!wrong.ok()) return wrong.status();
+    if (!wrong->empty()) {
+      return DamageError(directory_.files(), SegmentName(place.segment), place.offset, *wrong);
+    }
+    RecordHeader header = record.header;
+    const uint64_t seed = SeedOf(header_.life, header_.number, offset_);
+    header.chain = checksum_;
+    header.synced_to = end_.synced_to;
+    header.body_checksum = Checksum(record.body, seed);
+    header.header_checksum = checksum_ = header.HeaderChecksum(seed);
+    constexpr std::byte kZeros[kRecordAlignment] = {};
+    const Bytes padding = Bytes(kZeros).first(header.bytes() - sizeof(header) - header.length);
+    status = to_.Write(offset_, {BytesOf(header), record.body, padding});
+    offset_ += header.bytes();
+    return status;
+  }
+
+  absl::Status OpenSegment(uint64_t number) {
+    if (reader_ != nullptr && reader_->header().number == number) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
+        SegmentReader::Open(directory_.files(), number);
+    if (!opened.ok()) return opened.status();
+    reader_ = *std::move(opened);
+    const absl::StatusOr<std::string> wrong = reader_->ReadHeader(directory_.format().directory);
+    if (!wrong.ok()) return wrong.status();
+    if (wrong->empty()) return absl::OkStatus();
+    return DamageError(directory_.files(), SegmentName(number), 0, *wrong);
+  }
+
+  DataDirectory& directory_;
+  const LogEnd& end_;
+  const SegmentHeader& header_;
+  File& to_;
+  std::unique_ptr<SegmentReader> reader_;
+  uint64_t offset_ = kSegmentHeaderBytes;
+  uint64_t checksum_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const LogEnd& end,
+                                              LogOptions options) {
+  FileSystem& files = directory.files();
+  SegmentHeader header;
+  header.directory = directory.format().directory;
+  header.number = end.newest_number + 1;
+  header.life = directory.Draw();
+  header.previous_number = end.cut.segment;
+  header.previous_life = end.cut_life;
+  header.previous_end = end.cut.offset;
+  header.previous_checksum = end.cut_checksum;
+  header.first_record = end.synced_to + 1;
+  header.synced_to = end.synced_to;
+  header.Seal();
+
+  // It gets its name when it is whole: until then the tail is where it was.
+  absl::Status status = files.Remove(kSegmentNewName);
+  if (!status.ok() && !absl::IsNotFound(status)) return status;
+  absl::StatusOr<std::unique_ptr<File>> file = files.Create(kSegmentNewName);
+  if (!file.ok()) return file.status();
+  status = (*file)->Write(0, {BytesOf(header)});
+  TailCopier copier(directory, end, header, **file);
+  if (status.ok()) status = copier.Copy();
+  if (status.ok() && !IsMutant(Mutant::kNewSegmentNotSynced)) status = (*file)->Sync();
+  if (status.ok()) status = files.Rename(kSegmentNewName, SegmentName(header.number));
+  if (status.ok() && !IsMutant(Mutant::kDirectoryNotSynced)) status = files.SyncDirectory();
+  if (!status.ok()) return status;
+
+  Current current = directory.current();
+  current.header.newest_segment = header.number;
+  current.header.newest_life = header.life;
+  current.header.synced_to = end.last_record;
+  current.header.time_mark = end.time_mark;
+  current.header.version_ceiling = end.version_ceiling;
+  status = directory.ReplaceCurrent(std::move(current));
+  if (!status.ok()) return status;
+  std::vector<SegmentInfo> chain = end.chain;
+  chain.push_back({header.number, header.life, header.first_record});
+  std::vector<uint64_t> numbers;
+  for (const SegmentInfo& segment : chain) numbers.push_back(segment.number);
+  status = directory.RemoveLeftovers(numbers);
+  if (!status.ok()) return status;
+
+  Log::Segment segment;
+  segment.file = *std::move(file);
+  segment.info = chain.back();
+  segment.end = copier.offset();
+  segment.checksum = copier.checksum();
+  return std::unique_ptr<Log>(new Log(directory, std::move(options), std::move(chain),
+                                      std::move(segment), end.last_record));
+}
+
+}  // namespace osprey::server::wal

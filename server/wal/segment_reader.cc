@@ -1,0 +1,61 @@
+#include "server/wal/segment_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "server/wal/format/checksum.h"
+
+namespace osprey::server::wal {
+absl::StatusOr<std::unique_ptr<SegmentReader>> SegmentReader::Open(FileSystem& files,
+                                                                   uint64_t number) {
+  absl::StatusOr<std::unique_ptr<File>> file = files.Open(SegmentName(number));
+  if (!file.ok()) return file.status();
+  return std::unique_ptr<SegmentReader>(new SegmentReader(*std::move(file), number));
+}
+
+absl::StatusOr<std::string> SegmentReader::ReadHeader(const DirectoryId& directory) {
+  const absl::StatusOr<Bytes> bytes = reader_.Read(0, sizeof(header_));
+  if (!bytes.ok()) return bytes.status();
+  if (bytes->size() < sizeof(header_)) return std::string("the segment header is cut off");
+  std::memcpy(&header_, bytes->data(), sizeof(header_));
+  return header_.Validate(directory, number_);
+}
+
+uint64_t SegmentReader::SeedAt(uint64_t offset) const {
+  return SeedOf(header_.life, number_, offset);
+}
+
+absl::StatusOr<std::string> SegmentReader::ReadRecord(uint64_t offset, LogRecord& record) {
+  record.place = {number_, offset};
+  absl::StatusOr<Bytes> bytes = reader_.Read(offset, sizeof(RecordHeader));
+  if (!bytes.ok()) return bytes.status();
+  if (bytes->empty()) return std::string("the file ends");
+  if (bytes->size() < sizeof(RecordHeader)) return std::string("the record header is cut off");
+  std::memcpy(&record.header, bytes->data(), sizeof(RecordHeader));
+  const uint64_t seed = SeedAt(offset);
+  std::string wrong = record.header.Validate(seed);
+  if (!wrong.empty()) return wrong;
+  bytes = reader_.Read(offset, record.header.bytes());
+  if (!bytes.ok()) return bytes.status();
+  if (bytes->size() < record.header.bytes()) return std::string("the record is cut off");
+  record.body = bytes->subspan(sizeof(RecordHeader), record.header.length);
+  if (Checksum(record.body, seed) != record.header.body_checksum)
+    return std::string("the record's checksum is wrong");
+  if (HasBits(bytes->subspan(sizeof(RecordHeader) + record.header.length)))
+    return std::string("the record's padding is not zero");
+  return std::string();
+}
+
+absl::StatusOr<uint64_t> SegmentReader::HighestSyncedTo(uint64_t offset) {
+  uint64_t highest = 0;
+  for (;; offset += kRecordAlignment) {
+    const absl::StatusOr<Bytes> bytes = reader_.Read(offset, sizeof(RecordHeader));
+    if (!bytes.ok()) return bytes.status();
+    if (bytes->size() < sizeof(RecordHeader)) return highest;
+    RecordHeader header;
+    std::memcpy(&header, bytes->data(), sizeof(header));
+    if (header.Validate(SeedAt(offset)).empty()) highest = std::max(highest, header.synced_to);
+  }
+}
+
+}  // namespace osprey::server::wal

@@ -1,0 +1,65 @@
+// Reads one segment past the page cache, record by record.
+//
+// An answer has three kinds: an error of the disk, a valid record, or the reason why there is no
+// valid record. The reader does not judge whether the latter is damage (replay.h does).
+//
+// Thread rule: one thread.
+
+#ifndef OSPREY_SERVER_WAL_SEGMENT_READER_H_
+#define OSPREY_SERVER_WAL_SEGMENT_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "server/wal/disk/direct_reader.h"
+#include "server/wal/disk/file_system.h"
+#include "server/wal/format/format.h"
+
+namespace osprey::server::wal {
+
+// Where a record begins.
+struct Place {
+  uint64_t segment = 0;
+  uint64_t offset = 0;
+};
+
+struct LogRecord {
+  RecordHeader header;
+  Place place;
+  Bytes body;  // valid until the reader's next call
+};
+
+class SegmentReader {
+ public:
+  // Errors: NOT_FOUND and others of FileSystem.
+  static absl::StatusOr<std::unique_ptr<SegmentReader>> Open(FileSystem& files, uint64_t number);
+
+  // Why there is no valid header; empty if there is one, which is then in header(). Records need
+  // the header's life.
+  absl::StatusOr<std::string> ReadHeader(const DirectoryId& directory);
+  const SegmentHeader& header() const { return header_; }
+
+  // Why there is no valid record at the offset; empty if there is one. REQUIRES: a valid header.
+  absl::StatusOr<std::string> ReadRecord(uint64_t offset, LogRecord& record);
+
+  // The highest synced_to of all valid record headers from the offset on; 0 if there is none. The
+  // headers need not follow each other: bodies and the records before may be lost.
+  absl::StatusOr<uint64_t> HighestSyncedTo(uint64_t offset);
+
+ private:
+  SegmentReader(std::unique_ptr<File> file, uint64_t number)
+      : reader_(std::move(file)), number_(number) {}
+
+  uint64_t SeedAt(uint64_t offset) const;
+
+  DirectReader reader_;
+  const uint64_t number_;
+  SegmentHeader header_;
+};
+
+}  // namespace osprey::server::wal
+
+#endif  // OSPREY_SERVER_WAL_SEGMENT_READER_H_

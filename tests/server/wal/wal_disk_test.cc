@@ -1,0 +1,152 @@
+// The log on a directory of the machine: the calls of the operating system, and threads.
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/wal/disk/posix_file_system.h"
+#include "server/wal/sync_thread.h"
+#include "tests/server/wal/wal_fixture.h"
+
+namespace osprey::server::wal {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WalDiskTest : public ::testing::Test {
+ protected:
+  WalDiskTest() {
+    const char* const root = getenv("TEST_TMPDIR");
+    std::string pattern = absl::StrCat(root != nullptr ? root : "/tmp", "/wal.XXXXXX");
+    path_ = mkdtemp(pattern.data());
+    files_ = *OpenPosixFileSystem(path_);
+  }
+  ~WalDiskTest() override { std::filesystem::remove_all(path_); }
+
+  void Open(LogOptions options) {
+    log_.reset();
+    directory_.reset();
+    directory_ = *DataDirectory::Open(*files_, NewDirectory(), [this] { return ++draws_ << 8; });
+    KeepingVisitor visitor;
+    const LogEnd end = *Replay(*directory_, visitor);
+    puts_ = visitor.puts.size();
+    log_ = *StartLog(*directory_, end, std::move(options));
+  }
+
+  uint64_t draws_ = 0;
+  std::string path_;
+  std::unique_ptr<FileSystem> files_;
+  std::unique_ptr<DataDirectory> directory_;
+  std::unique_ptr<Log> log_;
+  size_t puts_ = 0;
+};
+
+TEST_F(WalDiskTest, FileHasWhatWasWritten) {
+  std::unique_ptr<File> file = *files_->Create("f");
+  EXPECT_EQ(files_->Create("f").status().code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_EQ(file->Write(3, {BytesOfText("lo"), BytesOfText(""), BytesOfText(" world")}),
+            absl::OkStatus());
+  ASSERT_EQ(file->Write(0, {BytesOfText("hel")}), absl::OkStatus());
+  ASSERT_EQ(file->Sync(), absl::OkStatus());
+  const AlignedBuffer buffer(2 * kDirectAlignment);
+  EXPECT_EQ(*(*files_->Open("f"))->ReadPastCache(0, buffer.span()), 11u);
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(buffer.span().data()), 11), "hello world");
+  EXPECT_EQ(*file->ReadPastCache(kDirectAlignment, buffer.span().first(kDirectAlignment)), 0u);
+}
+
+TEST_F(WalDiskTest, ManyPiecesAreWrittenWhole) {
+  std::unique_ptr<File> file = *files_->Create("f");
+  const std::string text(7, 'x');
+  ASSERT_EQ(file->Write(0, std::vector<Bytes>(5000, BytesOfText(text))), absl::OkStatus());
+  EXPECT_EQ(std::filesystem::file_size(path_ + "/f"), 35000u);
+}
+
+TEST_F(WalDiskTest, NamesAreListedRenamedAndRemoved) {
+  ASSERT_TRUE(files_->Create("b").ok());
+  ASSERT_TRUE(files_->Create("a").ok());
+  EXPECT_EQ(files_->Rename("b", "c"), absl::OkStatus());
+  EXPECT_EQ(*files_->List(), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(files_->Remove("a"), absl::OkStatus());
+  EXPECT_EQ(files_->SyncDirectory(), absl::OkStatus());
+  const absl::Status status = files_->Remove("a");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(path_ + "/a"));
+  EXPECT_GT(*files_->FreeBytes(), 0u);
+  EXPECT_THAT(OpenPosixFileSystem(path_ + "/none").status().message(),
+              HasSubstr("cannot open the data directory"));
+}
+
+TEST_F(WalDiskTest, LockIsHeldOnce) {
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files_->Lock();
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(files_->Lock().status().code(), absl::StatusCode::kFailedPrecondition);
+  lock->reset();
+  EXPECT_TRUE(files_->Lock().ok());
+}
+
+TEST_F(WalDiskTest, ThreadsShareSyncs) {
+  constexpr uint64_t kThreads = 3, kRecords = 300;
+  std::atomic<uint64_t> progressed{0};
+  LogOptions options;
+  options.segment_bytes = 32 << 10;
+  options.progressed = [&progressed] { ++progressed; };
+  Open(options);
+  {
+    SyncThread sync_thread(*log_, SyncThread::Clock::duration::zero());
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (uint64_t i = 0; i < kRecords; ++i) {
+          GroupBuilder group((GroupHeader()));
+          const std::string key = absl::StrCat(t, "-", i);
+          Entry entry;
+          entry.key = key;
+          group.Add(entry);
+          const absl::StatusOr<uint64_t> number =
+              log_->Append({{RecordKind::kEntries, group.Parts()}});
+          ASSERT_TRUE(number.ok());
+          ASSERT_EQ(log_->Write(), absl::OkStatus());
+          EXPECT_GE(log_->written(), *number);
+          sync_thread.Kick();
+          // As a lone client that awaits each write.
+          while (i % 100 == 0 && log_->synced() < *number) std::this_thread::yield();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(log_->synced(), kThreads * kRecords);
+  EXPECT_GT(progressed, 0u);
+  EXPECT_LT(progressed, kThreads * kRecords);
+  Open(LogOptions());
+  EXPECT_EQ(puts_, kThreads * kRecords);
+}
+
+TEST_F(WalDiskTest, DelayedSyncComesInTime) {
+  Open(LogOptions());
+  SyncThread sync_thread(*log_, std::chrono::milliseconds(30));
+  EXPECT_EQ(sync_thread.oldest_unsynced(), SyncThread::Clock::time_point::max());
+  const BodyPart part{BytesOfText("x"), false};
+  ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+  ASSERT_EQ(log_->Write(), absl::OkStatus());
+  const SyncThread::Clock::time_point before = SyncThread::Clock::now();
+  sync_thread.Kick();
+  EXPECT_GE(sync_thread.oldest_unsynced(), before);
+  while (log_->synced() == 0 && SyncThread::Clock::now() < before + std::chrono::seconds(20))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(log_->synced(), 1u);
+  EXPECT_GE(SyncThread::Clock::now() - before, std::chrono::milliseconds(29));
+}
+
+}  // namespace
+}  // namespace osprey::server::wal
