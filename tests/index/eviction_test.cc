@@ -57,7 +57,7 @@ class EvictionTest : public testing::Test {
   uint64_t HintOf(const std::string& key) {
     DirectoryCache map(kTestIncarnation, kEvictionRegionBytes);
     FillMap(map, memory_.data());
-    Lookup lookup(map, key, 0);
+    Lookup lookup(map, key);
     Lookup::Step step = lookup.Start();
     std::vector<std::byte> bytes;
     while (step.kind == Lookup::Kind::kRead) {

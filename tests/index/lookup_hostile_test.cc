@@ -65,8 +65,8 @@ TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
     }
     LookupOptions options;
     if (random() % 2 == 0) options.whole_read_bytes_max = random() % 400;
-    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0, options);
-    Lookup::Step step = lookup.Start();
+    Lookup lookup(map_, key, options);
+    Lookup::Step step = lookup.Start(random() % 2 == 0 ? random() : 0);
     std::vector<std::byte> bytes;
     uint32_t reads = 0;
     while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
@@ -121,7 +121,7 @@ TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   Rewrite(HomeLineOf("key"), [&](Line& l) {
     l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
   });
-  Lookup lookup(map_, "key", 0);
+  Lookup lookup(map_, "key");
   const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
   EXPECT_EQ(step.kind, Lookup::Kind::kRead);
   EXPECT_EQ(step.length, 32u);
@@ -282,7 +282,7 @@ TEST(DirectoryCacheMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
   uint64_t of_the_map = 0;
   constexpr int kKeys = 20;
   for (int i = 0; i < kKeys; ++i) {
-    Lookup lookup(map, absl::StrCat("key ", i), 0);
+    Lookup lookup(map, absl::StrCat("key ", i));
     Lookup::Step step = lookup.Start();
     std::vector<std::byte> bytes;
     while (step.kind == Lookup::Kind::kRead) {

@@ -476,8 +476,8 @@ TEST(TableTest, FullTableReservesSpaceForSlowUpdates) {
 TEST(TableTest, AValueThatIsWrittenOverInPlaceIsTornForItsReaders) {
   Fixture f(2 << 20);
   const std::vector<std::string> keys = FillWith(f, 400000);
-  Lookup lookup(f.map, keys[0], f.table->Find(keys[0])->slot);
-  Lookup::Step step = lookup.Start();
+  Lookup lookup(f.map, keys[0]);
+  Lookup::Step step = lookup.Start(f.table->Find(keys[0])->slot);
   step = lookup.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
   ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
   const std::vector<std::byte> first = ReadRegion(f.memory.data(), step.offset, 200000);
