@@ -1,7 +1,8 @@
-// The READs that bring an old map up to date for one key: the header, then one page of the directory.
+// The READs that refresh an old map for one key: the header, then one page of the directory.
 //
 //   span = refresh.Begin()
-//   refresh.Take(READ(span), hash)      kMore: READ span() next; kDone: the map knows the key's segment
+//   refresh.Take(READ(span), map, hash)      kMore: READ refresh.span() next
+//                                            kDone: the page's entries are in the map
 
 #ifndef OSPREY_INDEX_READER_DIRECTORY_REFRESH_H_
 #define OSPREY_INDEX_READER_DIRECTORY_REFRESH_H_

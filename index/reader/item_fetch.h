@@ -46,8 +46,8 @@ class ItemFetch {
   ItemFetch(const DirectoryCache& map, uint64_t whole_bytes_max)
       : map_(map), whole_bytes_max_(whole_bytes_max) {}
 
-  // Begins with the item of `slot`, which comes from remote bytes or from the caller. `line` is kept
-  // for the caller. Returns the first READ; length 0: no item can be there.
+  // Begins with the item of `slot`, which comes from remote bytes or from the caller. `line` is
+  // kept for the caller. Returns the first READ; length 0: no item can be there.
   ReadSpan Begin(uint64_t slot, uint64_t line, absl::string_view key);
   uint64_t slot() const { return slot_; }
   uint64_t line() const { return line_; }
@@ -84,7 +84,7 @@ class ItemFetch {
     value_hasher_->Update(piece);
     value_left_ -= piece.size();
   }
-  // After the whole value: kLive or kTorn. A kLive reading has no value: its pieces are the caller's.
+  // After the whole value: kLive or kTorn. The reading's value is empty.
   ItemReading FinishValue(absl::string_view key);
 
  private:

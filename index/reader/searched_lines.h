@@ -44,9 +44,9 @@ class SearchedLines {
     next_link_ = 0;
   }
 
-  // Searches one more line, at `offset`, for `key`, the same one at any address. kKey: the line
-  // holds it inline, as `item`. Its slots are added to slots_seen(), and the candidates to those not
-  // yet taken. REQUIRES: !full().
+  // Searches one more line, at `offset`, for `key`: the same one, at any address. kKey: the line
+  // holds it inline, as `item`. Its slots are added to slots_seen(), and the candidates to those
+  // not yet taken. REQUIRES: !full().
   InLine Search(ByteSpan line_bytes, uint64_t offset, const DirectoryCache& map,
                 absl::string_view key, InlineItem& item);
 
