@@ -268,7 +268,7 @@ absl::Status Workload::StartOne(Start start, bool with_buffer) {
     StartWaiting({std::move(start)});
     return absl::OkStatus();
   } else if (start.operation->kind == Kind::kGet) {
-    status = start.client.engine->StartGet(start.key, true, start.until, Ending<Value>(start));
+    status = start.client.engine->start().Get(start.key, true, start.until, Ending<Value>(start));
   } else {
     status = StartWrite(start);
   }
@@ -284,26 +284,26 @@ absl::Status Workload::StartWrite(Start& start) {
     case Kind::kPut:
     case Kind::kPutIfAbsent:
     case Kind::kPutIfVersion:
-      return engine.StartPut(start.key, operation.value, start.options, until,
-                             Ending<uint64_t>(start));
+      return engine.start().Put(start.key, operation.value, start.options, until,
+                                Ending<uint64_t>(start));
     case Kind::kDelete:
     case Kind::kDeleteIfVersion:
-      return engine.StartDelete(start.key, start.options, until, Ending<uint64_t>(start));
+      return engine.start().Delete(start.key, start.options, until, Ending<uint64_t>(start));
     case Kind::kIncrement:
-      return engine.StartIncrement(start.key, operation.by, start.options, until,
-                                   Ending<Number>(start));
+      return engine.start().Increment(start.key, operation.by, start.options, until,
+                                      Ending<Number>(start));
     case Kind::kAppend:
-      return engine.StartAppend(start.key, operation.value, start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Append(start.key, operation.value, start.options, until,
+                                   Ending<uint64_t>(start));
     case Kind::kExpire:
       start.options.ttl = absl::ZeroDuration();
-      return engine.StartExpire(start.key, absl::Nanoseconds(operation.ttl), start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Expire(start.key, absl::Nanoseconds(operation.ttl), start.options,
+                                   until, Ending<uint64_t>(start));
     case Kind::kPersist:
-      return engine.StartExpire(start.key, absl::InfiniteDuration(), start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Expire(start.key, absl::InfiniteDuration(), start.options, until,
+                                   Ending<uint64_t>(start));
     case Kind::kExists:
-      return engine.StartTouch(start.key, until, Ending<uint64_t>(start));
+      return engine.start().Touch(start.key, until, Ending<uint64_t>(start));
     case Kind::kGet:
     case Kind::kLoss:
     case Kind::kEvicted:
@@ -386,7 +386,7 @@ absl::Status Workload::StartGetInto(Start start) {
     Ended(start, value);
   };
   const absl::Status status =
-      start.client.engine->StartGetInto(start.key, target, start.until, done);
+      start.client.engine->start().GetInto(start.key, target, start.until, done);
   if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
   return status;
 }
@@ -402,7 +402,7 @@ absl::Status Workload::StartPutFrom(Start start) {
     Ended(start, version);
   };
   const absl::Status status =
-      start.client.engine->StartPutFrom(start.key, source, start.options, start.until, done);
+      start.client.engine->start().PutFrom(start.key, source, start.options, start.until, done);
   if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
   return status;
 }
