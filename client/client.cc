@@ -80,29 +80,9 @@ absl::StatusOr<rdma::AuthKey::Pointer> KeyOf(const Options& options) {
 
 // Errors that every later attempt would return, too.
 bool IsHopeless(const absl::Status& error) {
-  switch (rdma::ReasonOf(error)) {
-    case rdma::Reason::kNoDevice:
-    case rdma::Reason::kNotRdmaAddress:
-    case rdma::Reason::kMemlockTooLow:
-    case rdma::Reason::kVersionMismatch:
-    case rdma::Reason::kNotOsprey:
-      return true;
-    case rdma::Reason::kNoListener:
-    case rdma::Reason::kRefused:
-    case rdma::Reason::kShuttingDown:
-    case rdma::Reason::kUnreachable:
-    case rdma::Reason::kTimeout:
-    case rdma::Reason::kPeerGone:
-    case rdma::Reason::kBrokeRules:
-    case rdma::Reason::kTooManyExposed:
-    case rdma::Reason::kAddressInUse:
-      return false;
-    case rdma::Reason::kOther:
-      break;
-  }
-  return absl::IsInvalidArgument(error) || absl::IsFailedPrecondition(error) ||
-         absl::IsPermissionDenied(error) || absl::IsDataLoss(error) ||
-         absl::IsUnauthenticated(error);
+  return ReasonOf(error) == Reason::kMemlockTooLow || absl::IsInvalidArgument(error) ||
+         absl::IsFailedPrecondition(error) || absl::IsPermissionDenied(error) ||
+         absl::IsDataLoss(error) || absl::IsUnauthenticated(error);
 }
 
 }  // namespace
@@ -116,7 +96,7 @@ absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
   const auto settled = [this] {
     const absl::Status& error = engine_->connection().last_error();
     return engine_->connection().ready() || IsHopeless(error) ||
-           (!options_.await_listener && rdma::ReasonOf(error) == rdma::Reason::kNoListener);
+           (!options_.await_listener && ReasonOf(error) == Reason::kNoListener);
   };
   PollUntil(settled, Now() + options_.connect_timeout);
   if (engine_->connection().ready()) return absl::OkStatus();

@@ -210,41 +210,6 @@ absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const 
 
 // --- Ending --------------------------------------------------------------------------------------
 
-namespace {
-
-Reason ReasonOfWire(uint32_t reason) {
-  switch (static_cast<rdma::WireReason>(reason)) {
-    case rdma::WireReason::kNone:
-      return Reason::kNone;
-    case rdma::WireReason::kValueTooLong:
-      return Reason::kValueTooLong;
-    case rdma::WireReason::kWrongVersion:
-      return Reason::kWrongVersion;
-    case rdma::WireReason::kNotANumber:
-      return Reason::kNotANumber;
-    case rdma::WireReason::kOverflow:
-      return Reason::kOverflow;
-    case rdma::WireReason::kServerFull:
-      return Reason::kServerFull;
-    case rdma::WireReason::kForgotten:
-      return Reason::kForgotten;
-    case rdma::WireReason::kShuttingDown:
-      return Reason::kShuttingDown;
-    case rdma::WireReason::kValueChanged:
-      return Reason::kValueChanged;
-    case rdma::WireReason::kVersionsUsedUp:
-      return Reason::kVersionsUsedUp;
-    case rdma::WireReason::kChainFull:
-      return Reason::kChainFull;
-    case rdma::WireReason::kAuthenticationFailed:
-    case rdma::WireReason::kAuthenticationRequired:
-      break;  // never of a reply
-  }
-  return Reason::kNone;
-}
-
-}  // namespace
-
 void MessageOperation::Replied(const rdma::Reply& reply) {
   assert(state_ != State::kDone && ever_sent_);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
@@ -262,7 +227,7 @@ absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
   if (text.empty() && code == absl::StatusCode::kNotFound) text = "no such key";
   if (reply.body.version != 0)
     absl::StrAppend(&text, " (present version ", reply.body.version, ")");
-  const Reason reason = ReasonOfWire(reply.body.reason);
+  const Reason reason = ReasonOf(static_cast<rdma::WireReason>(reply.body.reason));
   return reason == Reason::kNone ? absl::Status(code, text) : Error(code, reason, text);
 }
 
