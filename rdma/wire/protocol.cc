@@ -114,6 +114,15 @@ absl::Status CheckCondition(uint8_t condition, uint64_t condition_version, bool 
   return absl::OkStatus();
 }
 
+// The common part of Touch and Get: two reserved fields, and the key at the start of `rest`. Returns
+// the key.
+template <typename Body>
+absl::StatusOr<absl::string_view> KeyOfUnconditional(const Body& body, FrameBytes rest) {
+  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
+  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
+  return Key(rest, body.key_length);
+}
+
 // The common part of Delete, Increment, Append and Expire: a condition on the version, two reserved
 // fields, and the key at the start of `rest`. Returns the key.
 template <typename Body>
@@ -123,9 +132,21 @@ absl::StatusOr<absl::string_view> KeyOfConditional(const Body& body, FrameBytes 
       !status.ok()) {
     return status;
   }
-  if (body.reserved0 != 0) return Bad("reserved0", body.reserved0, "0");
-  if (body.reserved1 != 0) return Bad("reserved1", body.reserved1, "0");
-  return Key(rest, body.key_length);
+  return KeyOfUnconditional(body, rest);
+}
+
+// Of a frame with a body, a key and nothing else. `key_of(body, rest)` checks the body's fields and
+// returns the key at the start of `rest`.
+template <typename Body, typename KeyOf>
+absl::StatusOr<KeyedRequest<Body>> ParseKeyed(FrameBytes frame, KeyOf key_of) {
+  absl::StatusOr<Body> body = FixedBody<Body>(frame);
+  if (!body.ok()) return body.status();
+  const FrameBytes rest = Rest<Body>(frame);
+  absl::StatusOr<absl::string_view> key = key_of(*body, rest);
+  if (!key.ok()) return key.status();
+  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
+    return status;
+  return KeyedRequest<Body>{*body, *key};
 }
 
 absl::Status CheckValueFollows(uint64_t value_length, FrameBytes value) {
@@ -254,23 +275,11 @@ absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
 }
 
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
-  absl::StatusOr<DeleteBody> body = FixedBody<DeleteBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<DeleteBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<DeleteBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return DeleteRequest{*body, *key};
+  return ParseKeyed<DeleteBody>(frame, KeyOfConditional<DeleteBody>);
 }
 
 absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame) {
-  absl::StatusOr<IncrementBody> body = FixedBody<IncrementBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<IncrementBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<IncrementBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return IncrementRequest{*body, *key};
+  return ParseKeyed<IncrementBody>(frame, KeyOfConditional<IncrementBody>);
 }
 
 absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
@@ -293,26 +302,11 @@ absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {
 }
 
 absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
-  absl::StatusOr<ExpireBody> body = FixedBody<ExpireBody>(frame);
-  if (!body.ok()) return body.status();
-  absl::StatusOr<absl::string_view> key = KeyOfConditional(*body, Rest<ExpireBody>(frame));
-  if (!key.ok()) return key.status();
-  const FrameBytes rest = Rest<ExpireBody>(frame).subspan(key->size());
-  if (absl::Status status = CheckNoRest(rest, frame); !status.ok()) return status;
-  return ExpireRequest{*body, *key};
+  return ParseKeyed<ExpireBody>(frame, KeyOfConditional<ExpireBody>);
 }
 
 absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
-  absl::StatusOr<TouchBody> body = FixedBody<TouchBody>(frame);
-  if (!body.ok()) return body.status();
-  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
-  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
-  const FrameBytes rest = Rest<TouchBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
-  if (!key.ok()) return key.status();
-  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
-    return status;
-  return TouchRequest{*body, *key};
+  return ParseKeyed<TouchBody>(frame, KeyOfUnconditional<TouchBody>);
 }
 
 absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
@@ -331,17 +325,11 @@ absl::StatusOr<HintsMessage> ParseHints(FrameBytes frame) {
 absl::StatusOr<ReportBody> ParseReport(FrameBytes frame) { return WholeBody<ReportBody>(frame); }
 
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
-  absl::StatusOr<GetBody> body = FixedBody<GetBody>(frame);
-  if (!body.ok()) return body.status();
-  if (body->want_value > 1) return Bad("want_value", body->want_value, "0 or 1");
-  if (body->reserved0 != 0) return Bad("reserved0", body->reserved0, "0");
-  if (body->reserved1 != 0) return Bad("reserved1", body->reserved1, "0");
-  const FrameBytes rest = Rest<GetBody>(frame);
-  absl::StatusOr<absl::string_view> key = Key(rest, body->key_length);
-  if (!key.ok()) return key.status();
-  if (absl::Status status = CheckNoRest(rest.subspan(key->size()), frame); !status.ok())
-    return status;
-  return GetRequest{*body, *key};
+  return ParseKeyed<GetBody>(frame, [](const GetBody& body, FrameBytes rest) {
+    if (body.want_value > 1)
+      return absl::StatusOr<absl::string_view>(Bad("want_value", body.want_value, "0 or 1"));
+    return KeyOfUnconditional(body, rest);
+  });
 }
 
 absl::Status ParseEmpty(FrameBytes frame) {

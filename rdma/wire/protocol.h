@@ -75,6 +75,12 @@ absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame);
 absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 
+template <typename Body>
+struct KeyedRequest {
+  Body body;
+  absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
+};
+
 struct PutRequest {
   PutBody body;
   absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
@@ -82,22 +88,13 @@ struct PutRequest {
 };
 absl::StatusOr<PutRequest> ParsePut(FrameBytes frame);
 
-struct DeleteRequest {
-  DeleteBody body;
-  absl::string_view key;
-};
+using DeleteRequest = KeyedRequest<DeleteBody>;
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame);
 
-struct GetRequest {
-  GetBody body;
-  absl::string_view key;
-};
+using GetRequest = KeyedRequest<GetBody>;
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame);
 
-struct IncrementRequest {
-  IncrementBody body;
-  absl::string_view key;
-};
+using IncrementRequest = KeyedRequest<IncrementBody>;
 absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame);
 
 struct AppendRequest {
@@ -109,16 +106,10 @@ absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
 
-struct ExpireRequest {
-  ExpireBody body;
-  absl::string_view key;
-};
+using ExpireRequest = KeyedRequest<ExpireBody>;
 absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame);
 
-struct TouchRequest {
-  TouchBody body;
-  absl::string_view key;
-};
+using TouchRequest = KeyedRequest<TouchBody>;
 absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame);
 
 struct HintsMessage {
