@@ -35,11 +35,11 @@ Location Keys::Locate(const HashedKey& hashed) const {
   Location at;
   at.hash = hashed.hash;
   at.home = HomeOf(at.hash);
-  const EntryPattern pattern(key, at.hash.fingerprint());
+  const KeyPattern pattern(key, at.hash);
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
   const Line* const window = WindowAt(writer, at.home);
   for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t found = pattern.FindIn(window[i], is_its_item);
+    const uint32_t found = FindEntry(window[i], key, pattern, at.hash.fingerprint(), is_its_item);
     if (found == kLineWords) continue;
     at.line = at.home + i * kLineBytes;
     at.entry = EntryAt(window[i], found);
@@ -49,12 +49,12 @@ Location Keys::Locate(const HashedKey& hashed) const {
   return at;
 }
 
-void Keys::LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const {
+void Keys::LocateInChain(absl::string_view key, const KeyPattern& pattern, Location& at) const {
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
   uint64_t chained = LinkOf(LineAt(writer, at.home));
   for (; chained != 0; chained = LinkOf(LineAt(writer, chained))) {
     const Line& line = LineAt(writer, chained);
-    const uint32_t found = pattern.FindIn(line, is_its_item);
+    const uint32_t found = FindEntry(line, key, pattern, at.hash.fingerprint(), is_its_item);
     if (found == kLineWords) continue;
     at.line = chained;
     at.entry = EntryAt(line, found);

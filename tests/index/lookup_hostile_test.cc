@@ -1,5 +1,6 @@
 // The reader and its map, in a region that no table would write.
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "index/layout/line_search.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
@@ -104,6 +106,21 @@ TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
   const GetResult got = Get(map_, memory_.data(), "key");
   EXPECT_EQ(got.kind, Lookup::Kind::kAskServer);
   EXPECT_EQ(got.counters.reads, 1u + kChainLinesMax);
+}
+
+// The head of an inline item has 7 bits for the key's length. All memory is alike, so the comparison
+// of a longer key would find it, beyond the line.
+TEST(SearchLineTest, AKeyTooLongToBeInlineIsNotCompared) {
+  std::vector<std::byte> memory(kLineBytes + kKeyBytesMax, std::byte{'k'});
+  const uint64_t head = InlineHead{16, 0, 1}.Pack();
+  std::memcpy(memory.data() + offsetof(Line, words), &head, sizeof(head));
+  for (const uint64_t length : {16u, 16u + 128, 16u + 256, 16u + 31 * 128}) {
+    const std::string key(length, 'k');
+    InlineItem item;
+    const InLine found = SearchLine(ByteSpan(memory.data(), kLineBytes), KeyPattern(key, KeyHash()),
+                                    key, item, [](uint64_t) {});
+    EXPECT_EQ(found, length == 16 ? InLine::kKey : InLine::kNothing) << length;
+  }
 }
 
 TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
