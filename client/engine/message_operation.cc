@@ -97,7 +97,7 @@ void MessageOperation::Start(Request&& request) {
   source_ = std::move(request.source);
   value_length_ = request.value_length;
   done_ = std::move(request.done);
-  flush_cursor_ = flush_version_bound_ = deleted_ = 0;
+  flush_ = {};
   by_rendezvous_ = ever_sent_ = false;
   state_ = State::kToSend;
 }
@@ -149,8 +149,8 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     }
     case rdma::Opcode::kFlush: {
       rdma::FlushBody body;
-      body.cursor = flush_cursor_;
-      body.version_bound = flush_version_bound_;
+      body.cursor = flush_.cursor;
+      body.version_bound = flush_.version_bound;
       const rdma::Message<rdma::FlushBody> flush(opcode_, link.session, sequence, body, 0);
       return AppendPieces(batch, flush.bytes(), "", {});
     }
@@ -241,11 +241,11 @@ void MessageOperation::Succeeded(const rdma::Reply& reply) {
     return nonsense("not a number");
   if (opcode_ == rdma::Opcode::kStats) text_.assign(AsText(reply.data).data(), reply.data.size());
   if (opcode_ == rdma::Opcode::kFlush) {
-    deleted_ += reply.body.value_length;
-    flush_cursor_ = reply.body.slot;
-    flush_version_bound_ = reply.body.version;
-    if (flush_cursor_ != 0 && flush_version_bound_ == 0) return nonsense("a flush without a bound");
-    if (flush_cursor_ != 0) {
+    flush_.deleted += reply.body.value_length;
+    flush_.cursor = reply.body.slot;
+    flush_.version_bound = reply.body.version;
+    if (flush_.cursor != 0 && flush_.version_bound == 0) return nonsense("a flush without a bound");
+    if (flush_.cursor != 0) {
       state_ = State::kToSend;
       return;
     }
@@ -281,7 +281,7 @@ void MessageOperation::RunCallback() {
   done_ = Client::WriteCallback();
   if (auto* write = std::get_if<Client::WriteCallback>(&moved)) {
     if (!status.ok()) return (*write)(status);
-    return (*write)(is_flush() ? deleted_ : version_);
+    return (*write)(is_flush() ? flush_.deleted : version_);
   }
   if (auto* increment = std::get_if<Client::IncrementCallback>(&moved)) {
     if (!status.ok()) return (*increment)(status);
