@@ -17,12 +17,13 @@ constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
 
-// incarnation (16 hexadecimal digits), partition (2), position (7), home (2), and from_hash (16),
-// at which the home is divided
+// incarnation (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and
+// from_hash (16), at which the home is divided
 constexpr size_t kIncarnationDigits = 16;
 constexpr size_t kPartitionDigits = 2;
 static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
 constexpr size_t kPositionDigits = 7;
+constexpr size_t kDepthDigits = 2;
 constexpr size_t kHomeDigits = 2;
 constexpr size_t kHashDigits = 16;
 
@@ -35,8 +36,8 @@ absl::Status BadCursor() {
 
 std::string ScanPlace::Text() const {
   if (at_end()) return "";
-  std::string text =
-      absl::StrFormat("%016x%02x%07x%02x", incarnation, partition, cursor.position, cursor.home);
+  std::string text = absl::StrFormat("%016x%02x%07x%02x%02x", incarnation, partition,
+                                     cursor.position, cursor.depth, cursor.home);
   if (cursor.from_hash != 0) absl::StrAppendFormat(&text, "%016x", cursor.from_hash);
   return text;
 }
@@ -45,6 +46,7 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
   ScanPlace place;
   if (text.empty()) return place;
   const absl::string_view whole = text;
+  uint64_t depth = 0;
   uint64_t home = 0;
   const auto take = [&text](size_t digits, auto& number) {
     if (text.size() < digits || !absl::SimpleHexAtoi(text.substr(0, digits), &number)) return false;
@@ -52,12 +54,13 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
     return true;
   };
   if (!take(kIncarnationDigits, place.incarnation) || !take(kPartitionDigits, place.partition) ||
-      !take(kPositionDigits, place.cursor.position) || !take(kHomeDigits, home) ||
-      (!text.empty() && !take(kHashDigits, place.cursor.from_hash)) || !text.empty() ||
-      place.incarnation == 0 || place.partition >= index::kPartitionsMax || place.at_end() ||
-      home >= index::kHomesPerSegment) {
+      !take(kPositionDigits, place.cursor.position) || !take(kDepthDigits, depth) ||
+      !take(kHomeDigits, home) || (!text.empty() && !take(kHashDigits, place.cursor.from_hash)) ||
+      !text.empty() || place.incarnation == 0 || place.partition >= index::kPartitionsMax ||
+      place.at_end() || depth > index::kDirectoryDepthMax || home >= index::kHomesPerSegment) {
     return BadCursor();
   }
+  place.cursor.depth = static_cast<uint32_t>(depth);
   place.cursor.home = static_cast<uint32_t>(home);
   const uint64_t hash = place.cursor.from_hash;
   if (hash != 0 && index::KeyHash{hash}.home() != home) return BadCursor();

@@ -38,6 +38,7 @@ enum class Mutant {
   kOldLinesNotPoisoned,    // W7
   kGenerationKeptOnReuse,  // W7: a unit has the same generation in all its uses
   kWriteDuringSplit,       // W7: between the copy and its publication
+  kMergeMissedByCursor,    // flush: a cursor counts the keys that a merge has added as done
   kNoDeadMarkOnMove,       // W2, compaction
   kChangedItemMoved,       // W2, compaction: the copy is of the item before a write
   kExpiryIgnored,          // R8, server: an expired key counts as present
@@ -94,6 +95,12 @@ inline Mutant active_mutant = Mutant::kNone;
 // Compaction continues even if no space is needed.
 inline bool compaction_forced = false;
 
+// Segments merge whenever their keys fit, however full they are; and each step of growth moves one as
+// well. Items get the lowest free run, which may have been the index's before.
+inline bool merging_forced = false;
+inline bool segment_moves_forced = false;
+inline bool low_runs_forced = false;
+
 // Each step evicts so many keys, whatever their counters, even if no memory is needed.
 inline uint32_t evictions_forced = 0;
 
@@ -107,6 +114,9 @@ inline bool rewriting_forced = false;
 
 inline bool RewritingForced() { return rewriting_forced; }
 inline bool CompactionForced() { return compaction_forced; }
+inline bool MergingForced() { return merging_forced; }
+inline bool SegmentMovesForced() { return segment_moves_forced; }
+inline bool LowRunsForced() { return low_runs_forced; }
 inline uint64_t CompactionBytesMax(uint64_t shipped) {
   return compaction_bytes_max == 0 ? shipped : std::min(shipped, compaction_bytes_max);
 }
@@ -136,6 +146,9 @@ inline constexpr bool kTestHooks = false;
 
 constexpr bool RewritingForced() { return false; }
 constexpr bool CompactionForced() { return false; }
+constexpr bool MergingForced() { return false; }
+constexpr bool SegmentMovesForced() { return false; }
+constexpr bool LowRunsForced() { return false; }
 constexpr uint32_t EvictionsForced() { return 0; }
 constexpr uint64_t CompactionBytesMax(uint64_t shipped) { return shipped; }
 constexpr uint64_t WholeReadBytesMax(uint64_t shipped) { return shipped; }

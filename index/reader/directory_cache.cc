@@ -69,8 +69,6 @@ DirectoryCache::Taken DirectoryCache::TakeHeader(ByteSpan bytes) {
     problem_ = problem;
     return Taken::kNonsense;
   }
-  // A directory never becomes shallower: another lookup has read a newer header meanwhile.
-  if (header_known_ && header.directory_depth < depth_) return Taken::kTorn;
   hash_seed_ = header.hash_seed;
   units_offset_ = header.units_offset;
   depth_ = header.directory_depth;

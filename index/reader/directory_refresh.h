@@ -30,7 +30,8 @@ class DirectoryRefresh {
     in_page_ = false;
     return span();
   }
-  // The READ under way.
+  // The READ under way: of a page, or of the header.
+  bool in_page() const { return in_page_; }
   ReadSpan span() const {
     return in_page_ ? DirectoryCache::PageSpan(page_) : DirectoryCache::HeaderSpan();
   }

@@ -154,14 +154,18 @@ Lookup::Step Lookup::Restart() {
   return ReadWindow(restarts_ - 1);
 }
 
-// R1: READs the record again. An item is torn for a moment while it is written, and permanently if
-// its space was reused. So after a second attempt at an item the line is READ again.
+// R1: READs the record again. It is torn for a moment while it is written, and permanently if its
+// space is used for something else. So after some attempts at an item its line is READ again. After
+// some attempts at a line, the map is: the line's segment may have ended.
 Lookup::Step Lookup::Torn() {
   ++counters_.torn;
   if (counters_.torn >= kReadAttemptsMax) return AskServer();
   ++torn_in_a_row_;
   const bool is_item = state_ == State::kHint || state_ == State::kItem;
-  if (!is_item || torn_in_a_row_ < kItemAttemptsMax) return Read(state_, read_, torn_in_a_row_);
+  const bool is_header = state_ == State::kRefresh && !refresh_.in_page();
+  if (is_header || torn_in_a_row_ < (is_item ? kItemAttemptsMax : kLineAttemptsMax))
+    return Read(state_, read_, torn_in_a_row_);
+  if (!is_item) return Refresh();
   return state_ == State::kHint ? StaleHint() : Restart();
 }
 

@@ -59,6 +59,7 @@ struct LookupOptions {
 inline constexpr int kReadsMax = 64;        // READs in all
 inline constexpr int kReadAttemptsMax = 8;  // torn records in all
 inline constexpr int kItemAttemptsMax = 2;  // torn in a row at one item; then READ the line
+inline constexpr int kLineAttemptsMax = 3;  // torn in a row at one line; then READ the map
 inline constexpr int kRestartsMax = 8;      // from the window
 inline constexpr int kRefreshesMax = 3;     // of the map
 

@@ -202,17 +202,18 @@ void Scan::KeepUpToLimit(ScanCursor& next) {
 }
 
 Scan::Step Scan::EndBlock() {
-  ScanCursor next = {cursor_.position, block_.home_end, 0};
+  // The segment may be a part of the one in which the cursor began, or contain it.
+  const uint32_t depth = std::max(cursor_.depth, block_.entry.depth);
+  ScanCursor next = {cursor_.position, depth, block_.home_end, 0};
   if (!options_.count_only) KeepUpToLimit(next);
   for (Found& found : block_.found) entries_.push_back(std::move(found.entry));
   count_ += block_.count;
   refreshes_ = 0;
   cursor_ = next;
   if (cursor_.home == kHomesPerSegment) {
-    const uint32_t depth = block_.entry.depth;
-    const uint64_t span = ScanCursor::kPositions >> depth;
-    cursor_.position = cursor_.position / span * span + span;
-    cursor_.home = 0;
+    const uint64_t span = ScanCursor::kPositions >>
+                          (IsMutant(Mutant::kMergeMissedByCursor) ? block_.entry.depth : depth);
+    cursor_ = {cursor_.position / span * span + span, 0, 0, 0};
   }
   return NextBlock();
 }
@@ -295,6 +296,8 @@ Scan::Step Scan::EndRound() {
                      block_.homes.end());
   if (block_.homes.empty()) return EndBlock();
   if (++block_.rounds > kScanRoundsMax) return GiveUp();
+  // Lines that stay torn may be those of a segment that has ended, whose space items use.
+  if (block_.rounds >= kScanRoundsBeforeRefresh && refreshes_ == 0) return Refresh();
   return BeginRound();
 }
 

@@ -12,7 +12,7 @@
 //   }
 //   … scan.entries(), and where to go on: scan.cursor() …
 //
-// The cursor stays valid across splits, so it may be kept for any time. Keys found before it stay
+// The cursor stays valid across splits and merges, so it may be kept for any time. Keys found before it stay
 // found if the scan is given up; a new scan continues from there.
 
 #ifndef OSPREY_INDEX_READER_SCAN_H_
@@ -38,11 +38,15 @@
 namespace osprey::index {
 
 // The position of a scan. Keys come in the order of their hashes' low bits, reversed. So the keys
-// of a segment are neighbours, and stay neighbours when it splits. Within a segment they come in
-// the order of their homes; where a limit divides a home, in the order of their hashes.
+// of a segment are neighbours, and stay neighbours when it splits or merges. Within a segment they
+// come in the order of their homes; where a limit divides a home, in the order of their hashes.
+//
+// Done are all keys before the position; and of the keys that share with it the low `depth` bits,
+// those of homes before `home`.
 struct ScanCursor {
   static constexpr uint64_t kPositions = uint64_t{1} << kDirectoryDepthMax;
   uint64_t position = 0;
+  uint32_t depth = 0;      // 0 if nothing there is done
   uint32_t home = 0;       // below kHomesPerSegment
   uint64_t from_hash = 0;  // of that home, keys with hashes below this are done
 
@@ -81,6 +85,7 @@ inline constexpr uint64_t kScanBytesMax = 256 << 10;
 // R4: the bounds on rounds over the homes of one block that are being written, and on refreshes of
 // the directory. After that the scan gives up.
 inline constexpr int kScanRoundsMax = 16;
+inline constexpr int kScanRoundsBeforeRefresh = 3;
 inline constexpr int kScanRefreshesMax = 16;
 
 class Scan {

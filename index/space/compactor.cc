@@ -20,6 +20,9 @@ constexpr int kHelpSearchesMax = 8;
 // The most extents examined to choose a window: some tens of microseconds.
 constexpr uint64_t kExtentsSeenMax = 1024;
 
+// A unit of the index that moves takes as long as this many items.
+constexpr uint64_t kItemsPerUnit = 64;
+
 // Dead items past their grace period that one step frees. Others wait for an allocation or a later
 // step.
 constexpr int kFreeDuePerStep = 8;
@@ -63,8 +66,12 @@ constexpr uint64_t kVersionsKept = CasCounter::kLeftMax;
 
 }  // namespace
 
-Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace)
-    : writer_(writer), items_(items), space_(items.space()), replace_(std::move(replace)) {}
+Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace, MoveUnit move_unit)
+    : writer_(writer),
+      items_(items),
+      space_(items.space()),
+      replace_(std::move(replace)),
+      move_unit_(std::move(move_unit)) {}
 
 // --- When to compact -------------------------------------------------------
 
@@ -72,15 +79,18 @@ uint64_t Compactor::PagesWanted(absl::Time now) {
   if (now >= wanted_until_) wanted_pages_ = 0;
   // More than the run must be free: moved items need destinations.
   const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
-  const uint64_t all_pages = (space_.pages_end() - space_.pages_begin()) / kPageBytes;
+  const uint64_t all_pages = space_.bytes() / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
   return possible ? std::max(stock, wanted_pages_) : stock;
 }
 
+// Moving the index takes long, so only a write that found no space is a reason.
+bool Compactor::MayMoveUnits(uint64_t pages) const { return pages <= wanted_pages_; }
+
 // Whether space has become free since compaction began to rest, or leases may have ended.
 bool Compactor::WorthTrying(absl::Time now) {
   if (!resting_ || now >= resting_until_) return true;
-  const uint64_t more_bytes = (space_.pages_end() - space_.pages_begin()) / kRestShareInverse;
+  const uint64_t more_bytes = space_.bytes() / kRestShareInverse;
   const uint64_t free_bytes = space_.FreeBytes();
   resting_at_ = std::min(resting_at_, free_bytes);
   return free_bytes >= resting_at_ + more_bytes;
@@ -104,7 +114,7 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
   CompactionBound left{bound.items, CompactionBytesMax(bound.bytes)};
   bool freed = false;
   for (int i = 0; i < kFreeDuePerStep; ++i) freed |= space_.FreeDue(now);
-  if (state_ != State::kIdle && now < cleared_until_) return freed;
+  if (state_ != State::kIdle && now < cleared_until_ && !units_wait_) return freed;
   switch (state_) {
     case State::kIdle: {
       const uint64_t pages = PagesWanted(now);
@@ -113,12 +123,15 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
         if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
       }
       const absl::optional<Window> window =
-          CompactionForced() ? Choose(1, 100, now) : Choose(pages, kStepCostPercentMax, now);
+          CompactionForced() ? Choose(1, 100, /*units=*/true, now)
+                             : Choose(pages, kStepCostPercentMax, MayMoveUnits(pages), now);
       if (window.has_value()) Enter(*window);
       return freed || window.has_value() || !resting_;
     }
     case State::kMoving:
+      in_step_ = true;
       Move(left, now);
+      in_step_ = false;
       return true;
     case State::kWaiting:
       if (WindowIsFree()) {
@@ -149,7 +162,8 @@ bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
       if (space_.LargestFreeRun() >= pages) return true;
       if (space_.FreeBytes() < pages * kPageBytes) return false;
       if (fruitless == kHelpSearchesMax || !WorthTrying(now)) return false;
-      const absl::optional<Window> window = Choose(pages, kHelpCostPercentMax, now);
+      const absl::optional<Window> window =
+          Choose(pages, kHelpCostPercentMax, /*units=*/false, now);
       if (!window.has_value()) {
         ++fruitless;
         continue;
@@ -189,16 +203,13 @@ absl::optional<uint64_t> Compactor::MakeSpan(uint64_t bytes, absl::Time now) {
 
 bool Compactor::CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const {
   const uint64_t pages = ItemSpace::PagesFor(bytes);
-  uint64_t begin = space_.pages_begin();
-  uint64_t free_before = space_.PagesLeft();  // the middle of the region
+  uint64_t begin = space_.begin();
   for (const uint64_t item : pinned) {
     const ItemSpace::Extent extent = space_.ExtentAt(item);
-    if (extent.begin > begin && (extent.begin - begin) / kPageBytes + free_before >= pages)
-      return true;
+    if (extent.begin >= begin + pages * kPageBytes) return true;
     begin = extent.end();
-    free_before = 0;
   }
-  return (space_.pages_end() - begin) / kPageBytes + free_before >= pages;
+  return space_.end() >= begin + pages * kPageBytes;
 }
 
 bool Compactor::Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
@@ -247,16 +258,17 @@ class Candidate {
   uint64_t pages() const { return pages_; }
   uint64_t pages_without_first() const { return pages_ - extents_[first_].pages; }
   uint64_t cost_bytes() const { return cost_bytes_; }
-  // Whether its items fit into slabs of their classes, and into free runs elsewhere.
+  // Whether its items fit into slabs of their classes and into free runs elsewhere, and its units
+  // into free units.
   bool FitsElsewhere(const std::vector<std::pair<uint64_t, uint64_t>>& free_runs) const {
-    uint64_t longest = 0, sum = space_.PagesLeft();
+    uint64_t longest = 0, sum = 0;
     for (const auto& [offset, run_pages] : free_runs) {
       if (offset >= begin() && offset < end()) continue;
       longest = std::max(longest, run_pages);
       sum += run_pages;
     }
-    return run_pages_ + slab_pages_ <= sum &&
-           LongestNeeded() <= std::max(longest, space_.PagesLeft());
+    return run_pages_ + slab_pages_ <= sum && LongestNeeded() <= longest &&
+           units_ + free_pages_ / kPagesPerUnit <= space_.units_left();
   }
 
  private:
@@ -269,7 +281,9 @@ class Candidate {
   void Count(const ItemSpace::Extent& extent, int64_t sign) {
     pages_ += sign * extent.pages;
     cost_bytes_ += sign * extent.used_bytes;
+    if (extent.kind == ItemSpace::Extent::Kind::kFree) free_pages_ += sign * extent.pages;
     if (extent.kind == ItemSpace::Extent::Kind::kRun) run_pages_ += sign * extent.pages;
+    if (extent.kind == ItemSpace::Extent::Kind::kUnit) units_ += sign;
     if (extent.kind != ItemSpace::Extent::Kind::kSlab) return;
     OfClass& of = classes_[extent.length_class];
     of.used += sign * extent.used_chunks;
@@ -300,6 +314,8 @@ class Candidate {
   size_t first_ = 0;  // extents before this were removed
   uint64_t pages_ = 0;
   uint64_t cost_bytes_ = 0;
+  uint64_t free_pages_ = 0;
+  uint64_t units_ = 0;
   uint64_t run_pages_ = 0;   // free runs that its runs need
   uint64_t slab_pages_ = 0;  // likewise, new slabs for its chunks
   std::array<OfClass, ItemSpace::kClasses> classes_{};
@@ -308,15 +324,15 @@ class Candidate {
 }  // namespace
 
 // Among the windows of `pages` pages in the next part of item space, the one with the fewest bytes
-// to move.
+// to move. With `units` false: among those without units.
 absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cost_percent_max,
-                                                    absl::Time now) {
-  const uint64_t end = space_.pages_end();
-  if (cursor_ < space_.pages_begin() || cursor_ >= end) cursor_ = space_.pages_begin();
+                                                    bool units, absl::Time now) {
+  const uint64_t end = space_.end();
+  if (cursor_ < space_.begin() || cursor_ >= end) cursor_ = space_.begin();
   if (cursor_ >= end) return absl::nullopt;
   const std::vector<std::pair<uint64_t, uint64_t>> free_runs =
       space_.LongestFreeRuns(kFreeRunsSeenMax);
-  Candidate candidate(space_);
+  absl::optional<Candidate> candidate(absl::in_place, space_);
   absl::optional<Window> best;
   // A long window has more extents: up to 128 Ki, some milliseconds, for a GiB.
   const uint64_t extents_max = kExtentsSeenMax + pages / 2;
@@ -324,18 +340,22 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
   for (uint64_t i = 0; i < extents_max && at < end; ++i) {
     const ItemSpace::Extent extent = space_.ExtentAt(at);
     at = extent.end();
-    candidate.Add(extent);
-    while (candidate.pages_without_first() >= pages) candidate.RemoveFirst();
-    const uint64_t cost_bytes = candidate.cost_bytes();
-    if (candidate.pages() < pages || cost_bytes == 0) continue;
-    if (cost_bytes * 100 > candidate.pages() * kPageBytes * cost_percent_max) continue;
+    if (extent.kind == ItemSpace::Extent::Kind::kUnit && !units) {
+      candidate.emplace(space_);
+      continue;
+    }
+    candidate->Add(extent);
+    while (candidate->pages_without_first() >= pages) candidate->RemoveFirst();
+    const uint64_t cost_bytes = candidate->cost_bytes();
+    if (candidate->pages() < pages || cost_bytes == 0) continue;
+    if (cost_bytes * 100 > candidate->pages() * kPageBytes * cost_percent_max) continue;
     if (best.has_value() && cost_bytes >= best->cost_bytes) continue;
-    if (candidate.FitsElsewhere(free_runs)) best = Window{candidate.begin(), at, cost_bytes};
+    if (candidate->FitsElsewhere(free_runs)) best = Window{candidate->begin(), at, cost_bytes};
   }
   fruitless_pages_ += (at - cursor_) / kPageBytes;
   cursor_ = at;
   if (best.has_value()) fruitless_pages_ = 0;
-  if (fruitless_pages_ > (end - space_.pages_begin()) / kPageBytes) Rest(now);
+  if (fruitless_pages_ > (end - space_.begin()) / kPageBytes) Rest(now);
   return best;
 }
 
@@ -343,34 +363,20 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
 // some thousand extents.
 absl::optional<Compactor::Window> Compactor::ChooseToClear(
     uint64_t pages, absl::Span<const uint64_t> pinned) const {
-  if (space_.pages_begin() >= space_.pages_end()) return absl::nullopt;
   uint64_t extents_left = kExtentsSeenMax + pages;
   absl::optional<Window> best;
-  const auto consider = [&](const Window& window) {
+  const auto look = [&](uint64_t begin, uint64_t end) {
+    if (end < begin + pages * kPageBytes) return;
+    const Window window = ChooseIn(begin, end, pages, extents_left);
     if (!best.has_value() || window.cost_bytes < best->cost_bytes) best = window;
   };
-  const auto look = [&](uint64_t begin, uint64_t end) {
-    // The free middle of the region joins the lowest run.
-    const uint64_t left = space_.PagesLeft();
-    if (begin == space_.pages_begin() && left > 0 && left < pages &&
-        begin + (pages - left) * kPageBytes <= end) {
-      Window lowest{begin, begin, 0};
-      while (lowest.pages() < pages - left) {
-        const ItemSpace::Extent extent = space_.ExtentAt(lowest.end);
-        lowest.end = extent.end();
-        lowest.cost_bytes += extent.used_bytes;
-      }
-      consider(lowest);
-    }
-    if (end - begin >= pages * kPageBytes) consider(ChooseIn(begin, end, pages, extents_left));
-  };
-  uint64_t begin = space_.pages_begin();
+  uint64_t begin = space_.begin();
   for (const uint64_t item : pinned) {
     const ItemSpace::Extent extent = space_.ExtentAt(item);
-    if (extent.begin > begin) look(begin, extent.begin);
+    look(begin, extent.begin);
     begin = extent.end();
   }
-  if (begin < space_.pages_end()) look(begin, space_.pages_end());
+  look(begin, space_.end());
   return best;
 }
 
@@ -412,6 +418,7 @@ void Compactor::Leave(bool emptied, absl::Time now) {
   copy_.reset();
   space_.Open();
   state_ = State::kIdle;
+  units_wait_ = false;
   cleared_until_ = absl::InfinitePast();
   if (emptied) {
     ++stats_.windows_emptied;
@@ -424,7 +431,8 @@ void Compactor::Leave(bool emptied, absl::Time now) {
 }
 
 bool Compactor::WindowIsFree() const {
-  return !space_.NextItem(window_.begin, window_.end).has_value();
+  return !space_.NextItem(window_.begin, window_.end).has_value() &&
+         !space_.NextUnit(window_.begin, window_.end).has_value();
 }
 
 bool Compactor::Move(CompactionBound& left, absl::Time now) {
@@ -435,6 +443,10 @@ bool Compactor::Move(CompactionBound& left, absl::Time now) {
     }
     const absl::optional<uint64_t> from = space_.NextItem(next_, window_.end);
     if (!from.has_value()) {
+      if (const absl::optional<uint64_t> unit = space_.NextUnit(window_.begin, window_.end)) {
+        if (!MoveTheUnit(*unit, left, now)) return state_ == State::kIdle;
+        continue;
+      }
       state_ = State::kWaiting;
       waiting_until_ = now + kWaitingMax();
       return true;
@@ -447,6 +459,19 @@ bool Compactor::Move(CompactionBound& left, absl::Time now) {
     }
   }
   return false;
+}
+
+// Returns false if the unit stays: for now, since a write is under way, whose places in the index
+// must not change; or the window is abandoned.
+bool Compactor::MoveTheUnit(uint64_t unit, CompactionBound& left, absl::Time now) {
+  units_wait_ = !in_step_;
+  if (units_wait_) return false;
+  if (!move_unit_(unit)) {
+    Leave(false, now);
+    return false;
+  }
+  left.items -= std::min(left.items, kItemsPerUnit);
+  return true;
 }
 
 // Returns false if the item cannot be moved.

@@ -2,8 +2,8 @@
 //
 // When value sizes change, free space fragments: chunks of half-empty slabs, and runs between large
 // items that outlive their neighbours. The compactor chooses a window of pages that holds few bytes
-// and closes it to new items. It moves the window's items, one by one, to free space outside. Then
-// the window is one free run.
+// and closes it to new items. It moves the window's items, one by one, to free space outside, and the
+// index its units. Then the window is one free run.
 //
 //              | slab: 3 of 36 | free | run of 5 pages | slab: 7 of 36 |
 //              |<----------------- window, closed -------------------->|
@@ -57,8 +57,12 @@ class Compactor {
   // Makes the copy at `sealing.offset` the item in place of that at `from`.
   using Replace = std::function<void(uint64_t from, const Sealing& sealing, absl::Time now)>;
 
+  // Moves some of what the unit at that offset holds to other units, and frees it in the end. False:
+  // it stays. Only Step calls this.
+  using MoveUnit = std::function<bool(uint64_t unit)>;
+
   // `writer` and `items` must outlive this.
-  Compactor(RegionWriter& writer, ItemStore& items, Replace replace);
+  Compactor(RegionWriter& writer, ItemStore& items, Replace replace, MoveUnit move_unit);
 
   // Whether Step may have something to do now.
   bool StepWanted(absl::Time now);
@@ -85,7 +89,7 @@ class Compactor {
   // evicted. True if there is space now.
   bool Clear(uint64_t bytes, absl::Span<const uint64_t> pinned, const Evictor& evictor,
              absl::Time now);
-  // Whether a window without pinned items exists.
+  // Whether a window without pinned items exists. Units are no obstacle.
   bool CanClear(uint64_t bytes, absl::Span<const uint64_t> pinned) const;
 
   // True if nothing is being moved. After a failed MakeRoom: compaction can gain nothing.
@@ -109,15 +113,18 @@ class Compactor {
   };
 
   uint64_t PagesWanted(absl::Time now);
+  bool MayMoveUnits(uint64_t pages) const;
   bool WorthTrying(absl::Time now);
   void Rest(absl::Time now);
-  absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, absl::Time now);
+  absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, bool units,
+                                absl::Time now);
   absl::optional<Window> ChooseToClear(uint64_t pages, absl::Span<const uint64_t> pinned) const;
   Window ChooseIn(uint64_t begin, uint64_t end, uint64_t pages, uint64_t& extents_left) const;
   void Enter(const Window& window);
   // Moves items within the bound. True if the window's items have all been moved, or the window was
   // abandoned.
   bool Move(CompactionBound& left, absl::Time now);
+  bool MoveTheUnit(uint64_t unit, CompactionBound& left, absl::Time now);
   bool MoveOne(uint64_t from, CompactionBound& left, absl::Time now);
   bool IsDead(uint64_t item) const;
   bool Copy(CompactionBound& left, absl::Time now);
@@ -128,6 +135,9 @@ class Compactor {
   ItemStore& items_;
   ItemSpace& space_;
   const Replace replace_;
+  const MoveUnit move_unit_;
+  bool in_step_ = false;     // within Step, so units may move
+  bool units_wait_ = false;  // the window's items have been moved, and its units wait for a Step
 
   State state_ = State::kIdle;
   Window window_;

@@ -51,7 +51,7 @@ constexpr uint64_t PagesOf(uint64_t bytes) { return (bytes + kPageBytes - 1) / k
 
 ItemSpace::ItemSpace(RegionSpace& space, absl::Duration grace)
     : pages_(space),
-      quarantine_(grace, std::max(space.pages_end() / kWaitingShare, kWaitingBytesLeast)) {}
+      quarantine_(grace, std::max(space.end() / kWaitingShare, kWaitingBytesLeast)) {}
 
 absl::optional<uint64_t> ItemSpace::Allocate(uint64_t bytes, absl::Time now, Fit fit) {
   assert(bytes > 0 && bytes <= kItemBytesMax);
@@ -248,8 +248,10 @@ bool ItemSpace::FreeOldest(absl::Time now) {
   return quarantine_.FreeOldest(now, [this](uint64_t offset) { Free(offset); });
 }
 
-void ItemSpace::EndGrace(absl::Time now) {
-  while (FreeOldest(now)) {
+void ItemSpace::EndGrace(absl::Time now) { EndGraceOf(~uint64_t{0}, now); }
+
+void ItemSpace::EndGraceOf(uint64_t count, absl::Time now) {
+  while (count-- > 0 && FreeOldest(now)) {
   }
 }
 
@@ -268,13 +270,20 @@ uint64_t ItemSpace::FewestSlabPages(uint32_t length_class) {
   return SlabPagesLeast(ReadLengthOf(length_class));
 }
 
-uint64_t ItemSpace::FreeBytes() const { return free_chunk_bytes_ + FreePages() * kPageBytes; }
+uint64_t ItemSpace::FreeBytes() const {
+  return free_chunk_bytes_ + pages_.free_pages() * kPageBytes;
+}
 
 ItemSpace::Extent ItemSpace::ExtentAt(uint64_t offset) const {
   Extent extent;
   const uint32_t owner = pages_.OwnerOf(offset);
   if (owner == 0) {
     std::tie(extent.begin, extent.pages) = pages_.FreeRunAt(offset);
+  } else if (owner == RegionSpace::kUnitOwner) {
+    extent.kind = Extent::Kind::kUnit;
+    extent.begin = pages_.UnitAt(offset);
+    extent.pages = kPagesPerUnit;
+    extent.used_bytes = kUnitBytes;
   } else if (owner == kLargeOwner) {
     extent.kind = Extent::Kind::kRun;
     std::tie(extent.begin, extent.pages) = *std::prev(runs_.upper_bound(offset));
@@ -312,6 +321,15 @@ absl::optional<uint64_t> ItemSpace::NextItem(uint64_t from, uint64_t end) const 
         return offset < end ? absl::optional<uint64_t>(offset) : absl::nullopt;
       }
     }
+    from = extent.end();
+  }
+  return absl::nullopt;
+}
+
+absl::optional<uint64_t> ItemSpace::NextUnit(uint64_t from, uint64_t end) const {
+  while (from < end) {
+    const Extent extent = ExtentAt(from);
+    if (extent.kind == Extent::Kind::kUnit) return extent.begin;
     from = extent.end();
   }
   return absl::nullopt;
@@ -445,7 +463,7 @@ ItemSpace::Stats ItemSpace::stats() const {
   Stats stats;
   stats.used_bytes = allocated_bytes_ - quarantine_.bytes();
   stats.waiting_bytes = quarantine_.bytes();
-  stats.page_bytes = pages_.pages() * kPageBytes;
+  stats.page_bytes = (pages_.pages() - pages_.free_pages()) * kPageBytes;
   stats.slabs = slabs_.size() - unused_slabs_.size();
   stats.free_page_bytes = pages_.free_pages() * kPageBytes;
   stats.free_runs = pages_.free_runs();

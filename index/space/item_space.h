@@ -1,5 +1,5 @@
-// The allocator of items, over the upper part of the region, with its state in private memory. It
-// never writes to the region. So free and dead space keeps its last bytes until an item is written
+// The allocator of items, over the pages that the index leaves (region_space.h), with its state in
+// private memory. It never writes to the region. So free and dead space keeps its last bytes until an item is written
 // there (W1: versions never restart, whatever the space held).
 //
 //   up to 8 KiB    chunks of a size class (the READ-length classes of layout.h) in slabs of 16 to
@@ -32,7 +32,6 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/layout/layout.h"
-#include "index/space/page_runs.h"
 #include "index/space/quarantine.h"
 #include "index/space/region_space.h"
 
@@ -49,7 +48,7 @@ enum class Fit { kTight, kLoose, kAny };
 // Not thread-safe. Offsets are from the start of the region, and multiples of 16.
 class ItemSpace {
  public:
-  // `space` must outlive this, and only this may take pages from it.
+  // `space` must outlive this, and only this may take runs from it.
   ItemSpace(RegionSpace& space, absl::Duration grace);
   ItemSpace(const ItemSpace&) = delete;
   ItemSpace& operator=(const ItemSpace&) = delete;
@@ -74,6 +73,8 @@ class ItemSpace {
   const Quarantine& quarantine() const { return quarantine_; }
   // Frees all that waits and is not leased, as lack of memory does.
   void EndGrace(absl::Time now);
+  // Frees up to `count` of them, the oldest first.
+  void EndGraceOf(uint64_t count, absl::Time now);
   // Frees a few items whose grace period has ended, as each Allocate does. True if there was one.
   bool FreeDue(absl::Time now);
 
@@ -81,23 +82,27 @@ class ItemSpace {
 
   static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
 
-  // A slab, a run of a large item, or a free run.
+  // A slab, a run of a large item, a unit of the index, or a free run.
   struct Extent {
-    enum class Kind { kFree, kSlab, kRun };
+    enum class Kind { kFree, kSlab, kRun, kUnit };
     Kind kind = Kind::kFree;
     uint64_t begin = 0;
     uint64_t pages = 0;
-    uint64_t used_bytes = 0;  // in use or waiting
+    uint64_t used_bytes = 0;  // in use or waiting; of a unit, all
     // Slabs only:
     uint32_t length_class = 0;
     uint32_t used_chunks = 0;
     uint32_t free_chunks = 0;  // that are usable
     uint64_t end() const { return begin + pages * kPageBytes; }
   };
-  // The extent that contains `offset`. REQUIRES: pages_begin() <= offset < pages_end().
+  // The extent that contains `offset`. REQUIRES: begin() <= offset < end().
   Extent ExtentAt(uint64_t offset) const;
   // The first item (in use or waiting) that starts at or above `from`, and below `end`.
   absl::optional<uint64_t> NextItem(uint64_t from, uint64_t end) const;
+
+  // The first unit of the index that starts at or above `from`, and below `end`.
+  absl::optional<uint64_t> NextUnit(uint64_t from, uint64_t end) const;
+  uint64_t units_left() const { return pages_.units_left(); }
 
   // Neighbouring chunks of one slab that together hold an item of up to kChunkBytesMax. This is the
   // last resort, when all free chunks are too short.
@@ -122,8 +127,11 @@ class ItemSpace {
   void Open();
   bool IsClosed(uint64_t offset) const { return pages_.IsClosed(offset); }
 
-  uint64_t pages_begin() const { return pages_.begin(); }
-  uint64_t pages_end() const { return pages_.end(); }
+  // Where items may be.
+  uint64_t begin() const { return pages_.items_begin(); }
+  uint64_t end() const { return pages_.end(); }
+  // Bytes of all pages that items use or may take.
+  uint64_t bytes() const { return pages_.pages() * kPageBytes; }
   // Pages that one more slab or run for `bytes` takes.
   static uint64_t PagesFor(uint64_t bytes);
   // The smallest number of pages of a slab.
@@ -134,11 +142,9 @@ class ItemSpace {
   std::vector<std::pair<uint64_t, uint64_t>> LongestFreeRuns(size_t count) const {
     return pages_.LongestRuns(count);
   }
-  // Pages of the longest usable free run, or of the free middle of the region.
-  uint64_t LargestFreeRun() const { return std::max(pages_.largest_run(), pages_.border_run()); }
-  uint64_t PagesLeft() const { return pages_.pages_left(); }  // in the middle of the region
-  uint64_t FreePages() const { return pages_.free_pages() + pages_.pages_left(); }
-  // All free bytes: in slabs, in runs, and in the middle of the region.
+  // Pages of the longest usable free run.
+  uint64_t LargestFreeRun() const { return pages_.largest_run(); }
+  // All free bytes: in slabs and in runs.
   uint64_t FreeBytes() const;
 
   // Whether an item may be at `offset`: the start of a chunk or a run, in use or waiting.
@@ -147,7 +153,7 @@ class ItemSpace {
   struct Stats {
     uint64_t used_bytes = 0;     // in use, rounding included
     uint64_t waiting_bytes = 0;  // retired, not yet free
-    uint64_t page_bytes = 0;     // taken from the region, free parts included
+    uint64_t page_bytes = 0;     // of slabs and runs in use, free chunks included
     uint64_t slabs = 0;
     uint64_t free_page_bytes = 0;  // in free runs
     uint64_t free_runs = 0;
@@ -191,11 +197,11 @@ class ItemSpace {
   void FreeSpan(uint64_t offset, uint32_t slab_number);
   bool FreeOldest(absl::Time now);
 
-  PageRuns pages_;
+  RegionSpace& pages_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> unused_slabs_;  // numbers
-  // Slabs with a free chunk, as offsets. The highest is used first, so that slabs next to the free
-  // middle of the region become empty.
+  // Slabs with a free chunk, as offsets. The highest is used first, so that those next to the index
+  // become empty.
   std::array<absl::btree_set<uint64_t>, kClasses> partial_;
   std::array<uint64_t, kClasses> free_chunks_{};  // in the slabs of partial_
   uint64_t free_chunk_bytes_ = 0;                 // likewise, of all classes

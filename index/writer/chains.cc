@@ -10,16 +10,50 @@ namespace osprey::index {
 bool Chains::AddUnit() {
   const absl::optional<uint64_t> offset = space_.TakeUnit();
   if (!offset.has_value()) return false;
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) {
+    LineEditor::Empty(writer_, clocks_, *offset + i * kLineBytes, kGenerationNone).Publish();
+  }
   Unit& unit = units_[*offset];
   unit.free_lines = kLinesPerUnit;
   for (uint64_t& word : unit.free) word = ~uint64_t{0};
-  units_with_room_.insert(*offset);
-  free_lines_ += kLinesPerUnit;
+  Offer(*offset, unit);
   return true;
 }
 
+void Chains::Offer(uint64_t offset, const Unit& unit) {
+  free_lines_ += unit.free_lines;
+  if (unit.free_lines > 0) units_with_room_.insert(offset);
+}
+
+absl::optional<uint64_t> Chains::Vacate(uint64_t offset) {
+  Unit& unit = units_.at(offset);
+  if (!unit.vacated) {
+    EndVacating();
+    unit.vacated = true;
+    vacated_ = offset;
+    free_lines_ -= unit.free_lines;
+    units_with_room_.erase(offset);
+  }
+  for (uint64_t line = 0; line < kLinesPerUnit; ++line) {
+    const Line& bytes = LineAt(writer_, offset + line * kLineBytes);
+    const bool in_use = (unit.free[line / 64] >> line % 64 & 1) == 0;
+    if (in_use && UsedWords(bytes) > 0) return bytes.words[0];
+  }
+  return absl::nullopt;
+}
+
+// The unit was not vacated in time, or is free.
+void Chains::EndVacating() {
+  if (!vacated_.has_value()) return;
+  const auto found = units_.find(*vacated_);
+  vacated_.reset();
+  if (found == units_.end()) return;
+  found->second.vacated = false;
+  Offer(found->first, found->second);
+}
+
 absl::optional<uint64_t> Chains::TakeLine() {
-  if (free_lines_ == 0 && !AddUnit()) return absl::nullopt;
+  if (free_lines_ == 0 && !Reserve(1)) return absl::nullopt;
   const uint64_t offset = *units_with_room_.begin();
   Unit& unit = units_[offset];
   uint32_t word = 0;
@@ -40,12 +74,16 @@ void Chains::FreeLine(uint64_t offset) {
   const uint64_t line = in_unit / kLineBytes;
   assert((unit.free[line / 64] >> line % 64 & 1) == 0);  // freed twice
   unit.free[line / 64] |= uint64_t{1} << line % 64;
-  units_with_room_.insert(found->first);
-  ++free_lines_;
   --lines_;
-  if (++unit.free_lines < kLinesPerUnit) return;
-  free_lines_ -= kLinesPerUnit;
+  ++unit.free_lines;
+  if (!unit.vacated) {
+    units_with_room_.insert(found->first);
+    ++free_lines_;
+  }
+  if (unit.free_lines < kLinesPerUnit) return;
+  if (!unit.vacated) free_lines_ -= kLinesPerUnit;
   units_with_room_.erase(found->first);
+  clocks_.DropUnit(found->first);
   space_.FreeUnit(found->first);
   units_.erase(found);
 }
@@ -101,6 +139,7 @@ bool Chains::IsFull(uint64_t home) const {
 }
 
 bool Chains::Reserve(uint64_t lines) {
+  if (free_lines_ < lines && vacated_.has_value() && !space_.IsClosed(*vacated_)) EndVacating();
   while (free_lines_ < lines) {
     if (!AddUnit()) return false;
   }

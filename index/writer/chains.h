@@ -8,7 +8,8 @@
 //      a key stays linked, and so do all lines before it.
 //   3. A key leaves a chain by being deleted or by being pulled back into h, whose version a reader
 //      compares after its last READ; and it is in h before it leaves the chain.
-// So a line may be used for another chain at once.
+// So a line may be used for another chain at once. A free line of a unit is an empty line of no
+// generation, or an unlinked one: the CLOCK hand and hints may visit it.
 //
 // Overflow lines hold slots only: one word each, so that whatever room appears in h is of use.
 
@@ -67,16 +68,25 @@ class Chains {
   // The home's own line is the caller's to rewrite.
   void Poison(uint64_t home);
 
+  // --- For a unit that becomes free.
+  bool IsUnit(uint64_t offset) const { return units_.contains(offset); }
+  // Takes no more lines from the unit, while its pages are closed (region_space.h). Returns the slot
+  // of a key in it; nullopt: no line in use has one.
+  absl::optional<uint64_t> Vacate(uint64_t unit);
+
   uint64_t lines() const { return lines_; }  // in use
 
  private:
   // A unit of overflow lines, of which some are free.
   struct Unit {
     uint32_t free_lines = 0;
+    bool vacated = false;                    // its free lines do not count
     uint64_t free[kLinesPerUnit / 64] = {};  // a bit per line
   };
 
   bool AddUnit();
+  void EndVacating();
+  void Offer(uint64_t offset, const Unit& unit);
   absl::optional<uint64_t> TakeLine();
   void FreeLine(uint64_t offset);
   // The chain's last line; `home` itself when there is no chain.
@@ -90,6 +100,7 @@ class Chains {
   // them free for segments: most chains live only shortly before their segments split.
   absl::btree_map<uint64_t, Unit> units_;
   absl::btree_set<uint64_t> units_with_room_;
+  absl::optional<uint64_t> vacated_;  // the unit, if there is one
   uint64_t free_lines_ = 0;
   uint64_t lines_ = 0;
 };

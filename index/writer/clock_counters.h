@@ -16,7 +16,9 @@
 #define OSPREY_INDEX_WRITER_CLOCK_COUNTERS_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "index/layout/layout.h"
@@ -67,7 +69,7 @@ class LineClocks {
   uint64_t packed_;
 };
 
-// The counters of all lines.
+// The counters of all lines, by unit.
 class ClockCounters {
  public:
   // Lines start at `units_offset`. With `on` false it stores nothing.
@@ -75,32 +77,60 @@ class ClockCounters {
 
   bool on() const { return on_; }
   LineClocks Of(uint64_t line_offset) const {
-    const uint64_t number = NumberOf(line_offset);
-    return number < lines_.size() ? lines_[number] : LineClocks();
+    const LineClocks* const clocks = Find(NumberOf(line_offset));
+    return clocks != nullptr ? *clocks : LineClocks();
   }
   void Set(uint64_t line_offset, LineClocks clocks) {
     if (!on_) return;
     const uint64_t number = NumberOf(line_offset);
-    // Grows a unit at a time, as lines are added.
-    if (number >= lines_.size()) lines_.resize((number / kLinesPerUnit + 1) * kLinesPerUnit);
-    lines_[number] = clocks;
+    const uint64_t unit = number / kLinesPerUnit;
+    if (unit >= units_.size()) units_.resize(unit + 1);
+    if (units_[unit] == nullptr) {
+      units_[unit] = std::make_unique<Unit>();
+      lines_ += kLinesPerUnit;
+    }
+    (*units_[unit])[number % kLinesPerUnit] = clocks;
   }
   void Add(uint64_t line_offset, uint32_t word, uint32_t clock) {
-    const uint64_t number = NumberOf(line_offset);
-    if (number < lines_.size()) lines_[number].Add(word, clock);
+    if (LineClocks* const clocks = Find(NumberOf(line_offset))) clocks->Add(word, clock);
   }
-  // Lines 0 … count - 1 are those of all units that were ever in use.
-  uint64_t count() const { return lines_.size(); }
+  // Forgets the lines of the unit at `unit_offset`, which are no longer lines.
+  void DropUnit(uint64_t unit_offset) {
+    const uint64_t unit = NumberOf(unit_offset) / kLinesPerUnit;
+    if (unit >= units_.size() || units_[unit] == nullptr) return;
+    units_[unit] = nullptr;
+    lines_ -= kLinesPerUnit;
+  }
+
+  // The number of lines that have counters.
+  uint64_t count() const { return lines_; }
+  // The first line with counters whose number is not below `number`, from number 0 again after the
+  // last. REQUIRES: count() > 0.
+  uint64_t NextFrom(uint64_t number) const {
+    for (;;) {
+      const uint64_t unit = number / kLinesPerUnit;
+      if (unit < units_.size() && units_[unit] != nullptr) return number;
+      number = unit < units_.size() ? (unit + 1) * kLinesPerUnit : 0;
+    }
+  }
   uint64_t OffsetOf(uint64_t number) const { return units_offset_ + number * kLineBytes; }
 
  private:
+  using Unit = std::array<LineClocks, kLinesPerUnit>;
+
   uint64_t NumberOf(uint64_t line_offset) const {
     return (line_offset - units_offset_) / kLineBytes;
+  }
+  LineClocks* Find(uint64_t number) const {
+    const uint64_t unit = number / kLinesPerUnit;
+    if (unit >= units_.size() || units_[unit] == nullptr) return nullptr;
+    return &(*units_[unit])[number % kLinesPerUnit];
   }
 
   uint64_t units_offset_;
   bool on_;
-  std::vector<LineClocks> lines_;
+  std::vector<std::unique_ptr<Unit>> units_;  // null: no counters
+  uint64_t lines_ = 0;
 };
 
 }  // namespace osprey::index

@@ -54,17 +54,23 @@ void Directory::WriteHeader() {
                       bytes.subspan(sizeof(RecordHeader)));
 }
 
-void Directory::Split(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high) {
-  assert(!doubling() && low.depth == high.depth && low.depth > 0 && low.depth <= depth_);
-  const uint64_t stride = uint64_t{1} << (low.depth - 1);
+void Directory::Name(uint32_t hash_bits, DirectoryEntry segment) {
+  assert(!doubling() && segment.depth <= depth_);
+  const uint64_t stride = uint64_t{1} << segment.depth;
   uint64_t index = hash_bits & (stride - 1);
   while (index < filled_) {
     Page page(*this, index / kDirectoryEntriesPerPage);
-    for (; index < std::min(page.end(), filled_); index += stride) {
-      page.at(index) = ((index & stride) != 0 ? high : low).Pack();
-    }
+    const uint64_t end = std::min(page.end(), filled_);
+    for (; index < end; index += stride) page.at(index) = segment.Pack();
     WritePage(page);
   }
+}
+
+void Directory::Halve() {
+  assert(!doubling() && depth_ > 0);
+  --depth_;
+  filled_ = size();
+  WriteHeader();
 }
 
 void Directory::DoubleStep() {

@@ -11,6 +11,9 @@
 //
 // So a reader that READs the header after the page never sees an entry deeper than the header
 // states.
+//
+// It halves by its header alone. Entries of the upper half are not written any more. A reader that
+// still uses one finds its segment, or lines of another generation.
 
 #ifndef OSPREY_INDEX_WRITER_DIRECTORY_H_
 #define OSPREY_INDEX_WRITER_DIRECTORY_H_
@@ -52,15 +55,16 @@ class Directory {
     return DirectoryEntryOffset(hash_bits & ((uint64_t{1} << depth_) - 1));
   }
 
-  // Names the two halves of a split segment at their entries. The hashes of its keys end in the low
-  // `depth` bits of `hash_bits`. `low` serves the keys whose next bit is 0. REQUIRES: not
-  // doubling(); both are at most depth() deep.
-  void Split(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high);
+  // Names the segment whose keys' hashes end in the low `segment.depth` bits of `hash_bits`, at all
+  // of its entries. REQUIRES: not doubling(); the segment is at most depth() deep.
+  void Name(uint32_t hash_bits, DirectoryEntry segment);
 
   bool may_double() const { return depth_ < depth_max_; }
   bool doubling() const { return filled_ > size(); }
   // Starts doubling, or continues. REQUIRES: may_double().
   void DoubleStep();
+  // Halves. REQUIRES: not doubling(); all segments are less than depth() deep.
+  void Halve();
 
  private:
   uint64_t size() const { return uint64_t{1} << depth_; }

@@ -45,8 +45,8 @@ constexpr size_t kHintsTogether = 16;
 }  // namespace
 
 uint64_t Evictor::ReserveBytes() const {
-  const uint64_t all = keys_.items.space().pages_end() - keys_.items.space().pages_begin();
-  return std::clamp(all / kReserveShareInverse, kReserveBytesMin, kReserveBytesMax);
+  return std::clamp(keys_.items.space().bytes() / kReserveShareInverse, kReserveBytesMin,
+                    kReserveBytesMax);
 }
 
 // Space in its grace period counts as free: a write takes it, early if necessary.
@@ -68,11 +68,11 @@ bool Evictor::Step(absl::Time now) {
 
 bool Evictor::MayMakeRoom(absl::string_view key, uint64_t value_length) const {
   const ItemSpace& space = keys_.items.space();
-  const uint64_t all = space.pages_end() - space.pages_begin() + space.PagesLeft() * kPageBytes;
   // The present value stays until the new one is complete.
   const Location at = keys_.Locate(key);
   const uint64_t kept = at.out_of_line() ? keys_.items.At(at.item()).bytes : 0;
-  return PagesFor(ItemBytes(key.size(), value_length)) + PagesFor(kept) <= all / kPageBytes;
+  return PagesFor(ItemBytes(key.size(), value_length)) + PagesFor(kept) <=
+         space.bytes() / kPageBytes;
 }
 
 // Evicts keys until their items amount to `bytes`, or a bound is reached. Returns the bytes freed.
@@ -87,13 +87,14 @@ uint64_t Evictor::Evict(uint64_t bytes, uint32_t keys_max, uint32_t lines_max,
   // After so many passes no counter is above 1, and after one more all keys were examined. With few
   // lines, that is soon.
   const uint64_t all_lines = keys_.clocks.count();
+  if (all_lines == 0) return 0;
   lines_max = static_cast<uint32_t>(std::min<uint64_t>(lines_max, kClockMax * all_lines));
   const uint64_t looks_max = lines_max + std::min<uint64_t>(lines_max, all_lines);
   for (uint32_t looked = 0; evicted_bytes < bytes && keys < keys_max && looked < looks_max;) {
     // All counters are high, and the write cannot wait: takes a key with the lowest counter.
     victims.clock_max = looked < lines_max || keys > 0 ? 1 : kClockMax;
     if (looked >= lines_max && keys > 0) break;
-    if (hand_ >= all_lines) hand_ = 0;
+    hand_ = keys_.clocks.NextFrom(hand_);
     const uint64_t line = keys_.clocks.OffsetOf(hand_);
     LineClocks clocks = keys_.clocks.Of(line);
     if (clocks.AnyLast() || victims.clock_max > 1) {
@@ -255,11 +256,11 @@ bool Evictor::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time
   absl::optional<Run> best;
   Run run;
   for (uint32_t looked = 0; looked < kExtentsPerAttemptMax; ++looked) {
-    if (place_ < space.pages_begin() || place_ >= space.pages_end()) {
-      place_ = space.pages_begin();
+    if (place_ < space.begin() || place_ >= space.end()) {
+      place_ = space.begin();
       run = {};
     }
-    if (place_ >= space.pages_end()) break;
+    if (place_ >= space.end()) break;
     const ItemSpace::Extent extent = space.ExtentAt(place_);
     place_ = extent.end();
     if (run.pages == 0) run.begin = extent.begin;
@@ -285,7 +286,7 @@ bool Evictor::EvictTogether(uint64_t bytes, absl::string_view spared, absl::Time
 bool Evictor::MayAllGo(const ItemSpace::Extent& extent, absl::string_view spared,
                        absl::Time now) const {
   const ItemSpace& space = keys_.items.space();
-  if (space.IsClosed(extent.begin)) return false;
+  if (space.IsClosed(extent.begin) || extent.kind == ItemSpace::Extent::Kind::kUnit) return false;
   absl::optional<uint64_t> item = space.NextItem(extent.begin, extent.end());
   for (; item.has_value(); item = space.NextItem(*item + 1, extent.end())) {
     if (space.quarantine().IsLeased(*item, now)) return false;
@@ -376,8 +377,8 @@ void Evictor::TakeHints(absl::Span<const uint64_t> hints) {
     const absl::Span<const uint64_t> some = hints.first(std::min(hints.size(), kHintsTogether));
     for (const uint64_t word : some) {
       const uint64_t offset = AccessHint::Unpack(word).offset;
-      if (offset >= keys_.items.space().pages_begin() &&
-          offset <= keys_.items.space().pages_end() - sizeof(ItemHeader)) {
+      if (offset >= keys_.items.space().begin() &&
+          offset <= keys_.items.space().end() - sizeof(ItemHeader)) {
         keys_.items.Prefetch(offset);
       }
     }
@@ -401,10 +402,8 @@ bool Evictor::TakeItemHint(uint64_t offset, uint32_t fingerprint) {
 }
 
 bool Evictor::TakeLineHint(uint64_t offset, uint32_t fingerprint) {
-  if (offset < keys_.space.units_offset() || offset >= keys_.space.units_end() ||
-      (offset - keys_.space.units_offset()) % kLineBytes != 0) {
+  if (!keys_.space.IsUnit(offset) || (offset - keys_.space.units_offset()) % kLineBytes != 0)
     return false;
-  }
   for (LineCursor cursor(LineAt(keys_.writer, offset)); cursor.Next();) {
     const LineEntry& entry = cursor.entry();
     if (entry.kind != WordKind::kInline) continue;

@@ -57,7 +57,6 @@ class Evictor {
   bool PutInline(absl::string_view key, ByteSpan value, uint64_t version, absl::Time now);
   // Thins out a segment that is full and cannot split. False without eviction.
   bool ThinOut(uint32_t unit, absl::Time now);
-
   // As Table::TakeHints and Table::Touch.
   void TakeHints(absl::Span<const uint64_t> hints);
   bool Touch(absl::string_view key);

@@ -215,13 +215,7 @@ absl::optional<uint64_t> Expirer::SweepForItem(absl::string_view key, uint64_t v
   return absl::nullopt;
 }
 
-uint64_t Expirer::TakeSegment(uint32_t unit) {
-  if (sweep_.unit != unit) return keys_.segments[unit].expires_from_ns;
-  sweep_.unit.reset();
-  return 0;  // as if never swept
-}
-
-void Expirer::NoteHalf(uint64_t expires_from_ns) {
+void Expirer::NoteSegment(uint64_t expires_from_ns) {
   sweep_.passed_from_ns = std::min(sweep_.passed_from_ns, expires_from_ns);
 }
 

@@ -56,10 +56,16 @@ class Expirer {
   // Space for a new item from expired keys that no sweep has reached: some steps of work.
   absl::optional<uint64_t> SweepForItem(absl::string_view key, uint64_t value_length,
                                         absl::Time now);
-  // A segment splits: when its keys expire, for NoteHalf. Ends a sweep of it.
-  uint64_t TakeSegment(uint32_t unit);
+  // No key of the segment expires before that.
+  uint64_t ExpiresFrom(uint32_t unit) const {
+    return sweep_.unit == unit ? 0 : keys_.segments[unit].expires_from_ns;
+  }
+  // The segment has ended, and a sweep of it.
+  void Forget(uint32_t unit) {
+    if (sweep_.unit == unit) sweep_.unit.reset();
+  }
   // A new segment has keys that expire from then on. The sweep may have passed its unit.
-  void NoteHalf(uint64_t expires_from_ns);
+  void NoteSegment(uint64_t expires_from_ns);
 
  private:
   // The progress of a sweep through the segments whose keys may have expired.

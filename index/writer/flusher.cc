@@ -2,42 +2,61 @@
 
 #include <algorithm>
 
+#include "index/layout/test_hooks.h"
+#include "index/writer/segment_order.h"
 #include "index/writer/write_results.h"
 
 namespace osprey::index {
 namespace {
 
-constexpr uint32_t ReverseBits(uint32_t bits) {
-  bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;
-  bits = (bits >> 2 & 0x33333333) | (bits & 0x33333333) << 2;
-  bits = (bits >> 4 & 0x0f0f0f0f) | (bits & 0x0f0f0f0f) << 4;
-  return __builtin_bswap32(bits);
-}
-static_assert(ReverseBits(1) == 0x80000000 && ReverseBits(0x12345678) == 0x1e6a2c48);
+// A cursor, as flusher.h draws it. Cursor 0 is the beginning.
+struct Place {
+  uint64_t position = 0;
+  uint32_t line = 0;
+  uint32_t depth = 0;
+
+  static constexpr int kLineBits = 8;
+  static constexpr int kDepthBits = 5;
+  static_assert(1 << kLineBits == kLinesPerUnit && 1 << kDepthBits > kDirectoryDepthMax);
+
+  static Place Unpack(uint64_t cursor) {
+    const uint64_t word = cursor == 0 ? 0 : cursor - 1;
+    return {word >> (kLineBits + kDepthBits), static_cast<uint32_t>(word % kLinesPerUnit),
+            static_cast<uint32_t>(word >> kLineBits & ((1 << kDepthBits) - 1))};
+  }
+  uint64_t Pack() const {
+    if (position >= kSegmentPositionEnd) return 0;
+    return (position << (kLineBits + kDepthBits) | uint64_t{depth} << kLineBits | line) + 1;
+  }
+};
 
 }  // namespace
 
 absl::StatusOr<Flusher::Result> Flusher::Step(uint64_t cursor, uint64_t version_bound,
                                               uint64_t keys_max, Delete delete_key) {
   keys_max = std::clamp<uint64_t>(keys_max, 1, kFlushKeysMax);
-  const uint64_t from = cursor == 0 ? 0 : cursor - 1;
-  uint64_t position = from / kLinesPerUnit;  // 32 bits; more: the end
-  uint32_t line = static_cast<uint32_t>(from % kLinesPerUnit);
+  Place at = Place::Unpack(cursor);
+  // The last line may hold keys of the home before it, which a merge may have put back there.
+  if (at.line > 0 && !IsMutant(Mutant::kMergeMissedByCursor)) --at.line;
   Result result;
   absl::Status status;
   const uint64_t looks_end = looks_ + kFlushLooksMax;
   for (uint32_t looked = 0; looked < kFlushLinesMax && looks_ < looks_end; ++looked) {
-    if (position > 0xffffffff) return result;
-    const DirectoryEntry entry = keys_.directory.At(ReverseBits(static_cast<uint32_t>(position)));
-    const uint64_t offset = keys_.UnitOffset(entry.unit) + line * kLineBytes;
+    if (at.position >= kSegmentPositionEnd) return result;
+    const DirectoryEntry entry =
+        keys_.directory.At(ReverseBits(static_cast<uint32_t>(at.position)));
+    // At the first line nothing of the segment is done.
+    at.depth = at.line == 0 ? entry.depth : std::max(at.depth, entry.depth);
+    const uint64_t offset = keys_.UnitOffset(entry.unit) + at.line * kLineBytes;
     if (!FlushLine(offset, version_bound, keys_max, delete_key, result, status)) break;
-    if (++line < kLinesPerUnit) continue;
-    line = 0;
-    const uint64_t interval = uint64_t{1} << (32 - entry.depth);
-    position = (position / interval + 1) * interval;
+    if (++at.line < kLinesPerUnit) continue;
+    at.line = 0;
+    const uint64_t interval =
+        SegmentInterval(IsMutant(Mutant::kMergeMissedByCursor) ? entry.depth : at.depth);
+    at.position = (at.position / interval + 1) * interval;
   }
   if (!status.ok()) return status;
-  if (position <= 0xffffffff) result.cursor = position * kLinesPerUnit + line + 1;
+  result.cursor = at.Pack();
   return result;
 }
 

@@ -1,12 +1,10 @@
-// Growth of the table (W7): which segments are too full, how one splits, and how the directory
-// doubles.
+// Growth of the table: which segments are too full and split, and when the directory doubles.
 
 #ifndef OSPREY_INDEX_WRITER_GROWER_H_
 #define OSPREY_INDEX_WRITER_GROWER_H_
 
 #include <cstdint>
 #include <deque>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "index/writer/evictor.h"
@@ -14,44 +12,43 @@
 #include "index/writer/keys.h"
 #include "index/writer/placement.h"
 #include "index/writer/segment_split.h"
+#include "index/writer/segments.h"
 
 namespace osprey::index {
 
-class Table;
+// How much deeper the directory may be than its shallowest segment, which then has
+// 2^kDepthSpreadMax entries. This bounds the pages that one split or merge writes. Segments of hashed
+// keys differ by one or two.
+inline constexpr uint32_t kDepthSpreadMax = 4;
+
+// An upper bound of the cas versions that one step draws: a promotion may need one for its line and
+// one for its item.
+inline constexpr uint64_t kCasVersionsPerGrowStepMax =
+    2 * 2 * kLinesPerUnit * uint64_t{kLineWordsUsable};
 
 // Not thread-safe.
 class Grower {
  public:
-  // All must outlive this. `table`: for the observers of tests alone.
-  Grower(Keys& keys, Placement& placement, Expirer& expirer, Evictor& evictor, Table& table);
+  // All must outlive this.
+  Grower(Keys& keys, Placement& placement, Expirer& expirer, Evictor& evictor, Segments& segments);
 
-  // Writes the first segment and the directory. REQUIRES: nothing has been written.
-  void LayOut();
   // After a write that may have filled the key's segment.
   void NoteLoad(const Location& at);
-  // As Table::GrowStep and Table::GrowthWanted.
-  bool Step(absl::Time now);
   bool Wanted() const { return keys_.directory.doubling() || !wants_split_.empty(); }
-
-  uint64_t segments() const;
+  // As Table::GrowStep. True if there is more to do now.
+  bool Step(absl::Time now);
 
  private:
-  DirectoryEntry NewSegment(uint32_t depth);
   bool MayDouble() const;
   bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
   void PromoteIn(DirectoryEntry entry, absl::Time now);
-  void WriteHalf(const SegmentSplit::Half& half, DirectoryEntry entry, uint64_t expires_from_ns);
-  void WriteEmptyHalf(DirectoryEntry entry);
-  void Poison(DirectoryEntry old);
 
   Keys& keys_;
   Placement& placement_;
   Expirer& expirer_;
   Evictor& evictor_;
-  Table& table_;
+  Segments& segments_;
   SegmentSplit split_;
-  uint32_t generation_ = 0;  // the last used
-  std::vector<uint64_t> segments_of_depth_;
   std::deque<uint32_t> wants_split_;  // the low hash bits of a key in each
 };
 

@@ -23,7 +23,8 @@ Keys::Keys(absl::Span<std::byte> region, const TableOptions& table_options)
     : writer(region, table_options.incarnation,
              table_options.cas_version.value_or(FirstCasVersion(table_options.incarnation)),
              table_options.cas_counter),
-      space(UnitsOffset(region.size()), region.size(), IndexRoom(region.size())),
+      space(UnitsOffset(region.size()), region.size(), IndexRoom(region.size()),
+            table_options.evict ? RegionSpace::Sharing::kBorder : RegionSpace::Sharing::kAllRuns),
       items(writer, space, table_options.reuse_grace),
       clocks(space.units_offset(), table_options.evict),
       chains(writer, space, clocks),
@@ -137,7 +138,7 @@ void Keys::Recount(const Location& at, const KeyAccount& before, const KeyAccoun
 
 void TableStats::Add(const TableStats& other) {
   // A new field must be added here.
-  static_assert(sizeof(TableStats) == 31 * sizeof(uint64_t));
+  static_assert(sizeof(TableStats) == 33 * sizeof(uint64_t));
   for (uint64_t TableStats::*field : {
            &TableStats::keys,
            &TableStats::inline_keys,
@@ -159,6 +160,8 @@ void TableStats::Add(const TableStats& other) {
            &TableStats::chains_full,
            &TableStats::in_place_updates,
            &TableStats::splits,
+           &TableStats::merges,
+           &TableStats::segment_moves,
            &TableStats::compaction_items,
            &TableStats::compaction_bytes,
            &TableStats::compaction_windows,

@@ -2,7 +2,9 @@
 // directory, and the counts. Here keys are found and counted, and lines published.
 //
 //   Table      conditions, versions, and the form of each write
-//     |-- Grower      segments that split, the directory that doubles (W7)
+//     |-- Merger      segments that merge or move, the directory that halves
+//     |-- Grower      segments that split, the directory that doubles
+//     |-- Segments    how segments begin and end (W7)
 //     |-- ItemRoom    space for a new item: swept, evicted, compacted
 //     |-- Evictor     CLOCK over all lines
 //     |-- Expirer     time to live (R8), sweeps
@@ -73,6 +75,7 @@ struct SegmentState {
   uint32_t expiring = 0;     // keys that have an expiry
   // No key here expires before that. (Server time; not valid while it is being swept.)
   uint64_t expires_from_ns = UINT64_MAX;
+  uint32_t hash_bits = 0;  // its keys' hashes end in as many of them as it is deep
   bool wants_split = false;
   uint8_t hand = 0;  // of eviction within it: a line
 };

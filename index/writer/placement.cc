@@ -113,21 +113,23 @@ bool Placement::Demote(uint64_t home, absl::Time now) {
       line_offset = offset;
     }
   }
-  if (longest.words == 0) return false;
-  const absl::optional<uint64_t> item = keys_.items.Begin(longest.key, longest.value.size(), now);
+  return longest.words != 0 && DemoteEntry(line_offset, longest, now);
+}
+
+bool Placement::DemoteEntry(uint64_t line_offset, const LineEntry& entry, absl::Time now) {
+  const absl::optional<uint64_t> item = keys_.items.Begin(entry.key, entry.value.size(), now);
   if (!item.has_value()) return false;
-  keys_.items.Fill(*item, longest.value);
-  const Sealing sealing =
-      keys_.items.Finish(*item, InlineHead::Unpack(longest.head).cas_version, 0);
-  const uint32_t fingerprint = HashKey(longest.key, keys_.options.hash_seed).fingerprint();
+  keys_.items.Fill(*item, entry.value);
+  const Sealing sealing = keys_.items.Finish(*item, InlineHead::Unpack(entry.head).cas_version, 0);
+  const uint32_t fingerprint = HashKey(entry.key, keys_.options.hash_seed).fingerprint();
   LineEditor line(keys_.writer, keys_.clocks, line_offset);
-  const uint32_t clock = line.Remove(longest.at, longest.words);
+  const uint32_t clock = line.Remove(entry.at, entry.words);
   line.AddSlot(keys_.items.SlotOf(*item, fingerprint), clock);
   keys_.PublishLine(line);
   keys_.items.Seal(sealing);
   --keys_.counts.inline_keys;
   ++keys_.counts.demotions;
-  ++keys_.segments[keys_.UnitOf(home)].small_items;
+  ++keys_.segments[keys_.UnitOf(line_offset)].small_items;
   return true;
 }
 

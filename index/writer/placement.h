@@ -37,6 +37,9 @@ class Placement {
   // Removes the key, for any reason. Up to `promotions_max` small items become inline where they
   // now fit.
   void Remove(const Location& at, int promotions_max, absl::Time now);
+  // Turns an inline item of that line into an item; its key stays in its line. False: there is no
+  // space for it.
+  bool DemoteEntry(uint64_t line_offset, const LineEntry& entry, absl::Time now);
   // Makes up to `items_max` small items of the line inline while they fit.
   void Promote(uint64_t line_offset, int items_max, absl::Time now);
   void MoveAsNobodyMay(absl::string_view key);  // mutants

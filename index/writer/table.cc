@@ -18,6 +18,10 @@ namespace {
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
 
 constexpr uint64_t kCacheLineBytes = 64;
+
+// Dead items that a step of a flush frees, besides two for each that it deletes.
+constexpr uint64_t kFreedPerFlushStep = 64;
+
 // Bytes prefetched of an item, so that a batch fits the cache.
 constexpr uint64_t kPrefetchedBytesMax = 256;
 
@@ -31,13 +35,17 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
                    options.evict ? 0 : options.update_room_bytes),
       placement_(keys_),
       expirer_(keys_, placement_),
-      compactor_(keys_.writer, keys_.items,
-                 [this](uint64_t from, const Sealing& sealing, absl::Time now) {
-                   placement_.ReplaceCopied(from, sealing, now);
-                 }),
+      compactor_(
+          keys_.writer, keys_.items,
+          [this](uint64_t from, const Sealing& sealing, absl::Time now) {
+            placement_.ReplaceCopied(from, sealing, now);
+          },
+          [this](uint64_t unit) { return merger_.MoveUnit(unit); }),
       evictor_(keys_, placement_, expirer_, compactor_, reserved_),
       item_room_(keys_, expirer_, evictor_, compactor_, update_room_),
-      grower_(keys_, placement_, expirer_, evictor_, *this),
+      segments_(keys_, expirer_, *this),
+      grower_(keys_, placement_, expirer_, evictor_, segments_),
+      merger_(keys_, placement_, expirer_, segments_),
       flusher_(keys_) {}
 
 uint64_t Table::RegionBytesMin() { return kRegionBytesSmallest; }
@@ -56,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Table>> Table::Create(absl::Span<std::byte> regio
     return absl::InvalidArgumentError("split_percent is at most 100");
   }
   std::unique_ptr<Table> table = absl::WrapUnique(new Table(region, options));
-  table->grower_.LayOut();
+  table->segments_.LayOut();
   table->update_room_.TakeBack();
   return table;
 }
@@ -399,7 +407,7 @@ Table::Stats Table::stats() const {
   stats.item_bytes = items.used_bytes - update_room_.bytes();
   stats.item_space_bytes = items.page_bytes;
   stats.quarantine_bytes = items.waiting_bytes;
-  stats.segments = grower_.segments();
+  stats.segments = segments_.count();
   stats.directory_depth = keys_.directory.depth();
   stats.overflow_lines = keys_.chains.lines();
   stats.compaction_items = compactor_.stats().moved_items;
@@ -472,9 +480,11 @@ bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
   return compactor_.Step(now, bound);
 }
 
+bool Table::GrowStep(absl::Time now) { return grower_.Step(now) || merger_.Step(now); }
+
 bool Table::StepWanted(absl::Time now) {
-  return GrowthWanted() || now >= expirer_.next_sweep() || evictor_.Wanted() ||
-         EvictionsForced() > 0 || compactor_.StepWanted(now);
+  return GrowthWanted() || merger_.Wanted(now) || now >= expirer_.next_sweep() ||
+         evictor_.Wanted() || EvictionsForced() > 0 || compactor_.StepWanted(now);
 }
 
 void Table::Prefetch(KeyHash hash) const {
@@ -505,8 +515,12 @@ void Table::PrefetchItem(KeyHash hash) const {
 
 absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t version_bound,
                                                     uint64_t keys_max, absl::Time now) {
-  return flusher_.Step(cursor, version_bound, keys_max,
-                       [&](absl::string_view key) { return Delete(key, {}, now).status; });
+  absl::StatusOr<FlushResult> result =
+      flusher_.Step(cursor, version_bound, keys_max,
+                    [&](absl::string_view key) { return Delete(key, {}, now).status; });
+  // Dead space that waits is scattered. A flush makes its pages free at once, for anything.
+  if (result.ok()) keys_.items.space().EndGraceOf(2 * result->deleted + kFreedPerFlushStep, now);
+  return result;
 }
 
 }  // namespace osprey::index

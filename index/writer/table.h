@@ -48,7 +48,9 @@
 #include "index/writer/grower.h"
 #include "index/writer/item_room.h"
 #include "index/writer/keys.h"
+#include "index/writer/merger.h"
 #include "index/writer/placement.h"
+#include "index/writer/segments.h"
 #include "index/writer/writes.h"
 
 namespace osprey::index {
@@ -154,14 +156,15 @@ class alignas(128) Table {
   // Errors: NOT_FOUND.
   absl::StatusOr<View> Find(absl::string_view key) const;
 
-  // --- Growth.
-  // Makes one bounded step towards a larger index, if needed. It splits one segment (some 3,300
+  // --- Growth, and its reverse.
+  // Makes one bounded step towards an index that fits its keys. It splits one segment (some 3,300
   // keys; more when it had to wait) and makes small items inline that now fit. Or it writes
-  // kDirectoryPagesPerStep pages of a directory that doubles. True if there is more to do now;
-  // false also if there is no space to grow. Between steps the table is consistent.
-  bool GrowStep(absl::Time now) { return grower_.Step(now); }
+  // kDirectoryPagesPerStep pages of a directory that doubles. Or, when many keys have gone, it merges
+  // two segments or halves the directory. True if there is more to do now; false also if there is no
+  // space to grow. Between steps the table is consistent.
+  bool GrowStep(absl::Time now);
 
-  // Whether a step is due. GrowStep may still find no space for it.
+  // Whether growth is due, which writes wait for. GrowStep may still find no space for it.
   bool GrowthWanted() const { return grower_.Wanted(); }
 
   // --- Eviction. Only with TableOptions::evict.
@@ -252,7 +255,9 @@ class alignas(128) Table {
   absl::flat_hash_set<uint64_t> reserved_;  // items of reservations, which are not moved
   Evictor evictor_;
   ItemRoom item_room_;
+  Segments segments_;
   Grower grower_;
+  Merger merger_;
   Flusher flusher_;
 };
 

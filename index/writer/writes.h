@@ -112,7 +112,7 @@ struct TableStats {
   uint64_t region_bytes = 0;
   uint64_t index_bytes = 0;       // units in use
   uint64_t item_bytes = 0;        // live items, headers and rounding included
-  uint64_t item_space_bytes = 0;  // taken from the region for items, free parts included
+  uint64_t item_space_bytes = 0;  // pages that items use, free parts included
   uint64_t quarantine_bytes = 0;  // dead, not yet reusable
   uint64_t segments = 0;
   uint64_t directory_depth = 0;
@@ -128,7 +128,9 @@ struct TableStats {
   uint64_t chained_inserts = 0;
   uint64_t chains_full = 0;  // insertions refused with IsChainFull
   uint64_t in_place_updates = 0;
-  uint64_t splits = 0;
+  uint64_t splits = 0;         // of segments
+  uint64_t merges = 0;         // likewise, of two
+  uint64_t segment_moves = 0;  // likewise, so that their units become free
   // Since the start: items and bytes that compaction moved, and windows that it emptied or
   // abandoned.
   uint64_t compaction_items = 0;

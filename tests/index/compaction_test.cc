@@ -161,7 +161,7 @@ TEST(CompactionTest, WriteWithoutSpaceCompactsABoundedAmount) {
 
 TEST(CompactionTest, AWriteThatCanNeverFitDoesNotKeepStepsFromTheirWork) {
   CompactionFixture f(32 * kMiB);
-  FillAndThin(f, 200, 2, 3);
+  FillAndThin(f, 500, 2, 3);
   EXPECT_FALSE(f.Put("huge", std::string(28 * kMiB, 'x')).status.ok());
   f.CompactAll();
   const uint64_t moved = f.table->stats().compaction_items;

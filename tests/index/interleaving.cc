@@ -62,12 +62,15 @@ Interleaving::Interleaving(uint64_t seed, Scene scene)
   // Items move between the writes of half of the runs.
   compaction_forced = seed / 3 % 2 == 0;
   rewriting_forced = seed / 5 % 3 == 0;
+  merging_forced = scene_ == Scene::kGrowing && seed % 2 == 0;
+  low_runs_forced = scene_ == Scene::kGrowing && seed / 2 % 2 == 0;
 }
 
 Interleaving::~Interleaving() {
   store_observer = nullptr;
   compaction_forced = false;
   rewriting_forced = false;
+  merging_forced = segment_moves_forced = low_runs_forced = false;
 }
 
 // Few keys, so that writes and reads collide. They have one home and its neighbour, so that they
@@ -123,6 +126,7 @@ void Interleaving::Grow() {
     old_maps_.emplace_back(kTestIncarnation, kRegionBytes);
     FillMap(old_maps_.back(), memory_.data());
   }
+  segment_moves_forced = merging_forced && Random(4) == 0;
   if (Random(6) == 0) table_->GrowStep(TestTime(++now_));
 }
 

@@ -64,9 +64,11 @@ TEST(InterleavingTest, EveryGetIsLinearizableBetweenAnyTwoStores) {
   EXPECT_GT(moves.evictions, 300u / kVolumeParts);
 }
 
-TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
+TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplitMergeAndMove) {
   InterleavingCounts all;
   uint64_t splits = 0;
+  uint64_t merges = 0;
+  uint64_t moves = 0;
   uint64_t depth = 0;
   for (uint64_t seed = 1; seed <= 25 / kVolumeParts; ++seed) {
     Interleaving interleaving(seed, Scene::kGrowing);
@@ -80,18 +82,22 @@ TEST(InterleavingTest, EveryGetIsLinearizableWhileSegmentsSplit) {
     all.restarts += counts.restarts;
     all.refreshes += counts.refreshes;
     splits += interleaving.table_stats().splits;
+    merges += interleaving.table_stats().merges;
+    moves += interleaving.table_stats().segment_moves;
     depth = std::max(depth, interleaving.table_stats().directory_depth);
   }
   std::cout << "gets " << all.gets << " hits " << all.hits << " misses " << all.misses << " asked "
             << all.asked_server << " torn " << all.torn << " restarts " << all.restarts
-            << " refreshes " << all.refreshes << " splits " << splits << " deepest " << depth
-            << "\n";
+            << " refreshes " << all.refreshes << " splits " << splits << " merges " << merges
+            << " moves " << moves << " deepest " << depth << "\n";
   EXPECT_GT(all.hits, 10000u / kVolumeParts);
   EXPECT_GT(all.misses, 10000u / kVolumeParts);
   EXPECT_GT(all.torn, 10000u / kVolumeParts);
   EXPECT_GT(all.refreshes, 1000u / kVolumeParts);
   EXPECT_LT(all.asked_server, all.gets / 20);
   EXPECT_GT(splits, 500u / kVolumeParts);
+  EXPECT_GT(merges, 100u / kVolumeParts);
+  EXPECT_GT(moves, 100u / kVolumeParts);
   EXPECT_GE(depth, 4u);
 }
 

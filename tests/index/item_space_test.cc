@@ -19,23 +19,86 @@ constexpr uint64_t kUnitsOffset = 8192;
 
 absl::Time At(int64_t milliseconds) { return absl::UnixEpoch() + absl::Milliseconds(milliseconds); }
 
-TEST(RegionSpaceTest, UnitsAndPagesMeetButNeverCross) {
+TEST(RegionSpaceTest, UnitsGrowUpwardsAndRunsDownwardsUntilTheyMeet) {
   RegionSpace space(kUnitsOffset, 1 << 20);
-  uint64_t units = 0;
-  uint64_t pages = 0;
+  uint64_t units_end = kUnitsOffset;
+  uint64_t runs_begin = space.end();
   for (bool more = true; more;) {
     const auto unit = space.TakeUnit();
-    const auto page = space.TakePages(3);
+    const auto run = space.Take(3, 1);
     if (unit.has_value()) {
-      EXPECT_EQ(*unit, kUnitsOffset + units * kUnitBytes);
-      ++units;
+      EXPECT_EQ(*unit, units_end);
+      units_end += kUnitBytes;
     }
-    if (page.has_value()) pages += 3;
-    more = unit.has_value() || page.has_value();
-    ASSERT_LE(space.units_end(), space.pages_begin());
+    if (run.has_value()) {
+      EXPECT_EQ(*run, runs_begin - 3 * kPageBytes);
+      runs_begin = *run;
+    }
+    more = unit.has_value() || run.has_value();
+    ASSERT_LE(units_end, runs_begin);
   }
-  EXPECT_LT(space.pages_begin() - space.units_end(), 3 * kPageBytes);
-  EXPECT_EQ(space.pages_end() - space.pages_begin(), pages * kPageBytes);
+  EXPECT_LT(runs_begin - units_end, 3 * kPageBytes);
+}
+
+TEST(RegionSpaceTest, EachTakesWhatTheOtherGivesBack) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 8 * kUnitBytes, kUnitBytes);
+  EXPECT_EQ(space.pages(), 7 * kPagesPerUnit);  // one unit is the index's
+  std::vector<uint64_t> units;
+  while (const auto unit = space.TakeUnit()) units.push_back(*unit);
+  ASSERT_EQ(units.size(), 8u);
+  EXPECT_EQ(space.pages(), 0u);
+  EXPECT_FALSE(space.Take(1, 1).has_value());
+  space.FreeUnit(units[0]);  // in the index's room
+  EXPECT_FALSE(space.Take(1, 1).has_value());
+  space.FreeUnit(units[4]);
+  space.FreeUnit(units[5]);
+  EXPECT_EQ(space.units_left(), 3u);
+  const auto run = space.Take(2 * kPagesPerUnit, 1);
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(*run, units[4]);
+  EXPECT_TRUE(space.IsTaken(*run));
+  EXPECT_FALSE(space.IsUnit(*run));
+  EXPECT_EQ(*space.TakeUnit(), units[0]);
+  EXPECT_FALSE(space.TakeUnit().has_value());
+  space.Release(*run, 2 * kPagesPerUnit);
+  EXPECT_EQ(*space.TakeUnit(), units[4]);
+  EXPECT_TRUE(space.IsUnit(units[4] + kUnitBytes - 1));
+  EXPECT_FALSE(space.IsUnit(units[5]));
+}
+
+TEST(RegionSpaceTest, SpareUnitIsForReplacementsAlone) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 4 * kUnitBytes, 4 * kUnitBytes);
+  std::vector<uint64_t> units;
+  while (const auto unit = space.TakeUnit()) units.push_back(*unit);
+  ASSERT_EQ(units.size(), 3u);
+  const auto spare = space.TakeReplacement();
+  ASSERT_TRUE(spare.has_value());
+  EXPECT_FALSE(space.TakeReplacement().has_value());
+  space.FreeUnit(units[0]);  // the spare one from here on
+  EXPECT_TRUE(space.IsSpare(units[0]));
+  EXPECT_FALSE(space.TakeUnit().has_value());
+  EXPECT_FALSE(space.VacateSpare(units[0]));
+  space.FreeUnit(units[1]);
+  EXPECT_EQ(space.units_left(), 1u);
+  ASSERT_TRUE(space.VacateSpare(units[0]));
+  EXPECT_TRUE(space.IsSpare(units[1]));
+  EXPECT_EQ(*space.TakeUnit(), units[0]);
+  EXPECT_EQ(space.units_used(), 3u);
+}
+
+TEST(RegionSpaceTest, UnitsAreAlignedWithinFreeRuns) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 3 * kUnitBytes);
+  std::vector<uint64_t> pages;
+  while (const auto page = space.Take(1, 1)) pages.push_back(*page);
+  ASSERT_EQ(pages.size(), 3 * kPagesPerUnit);
+  // 15 pages in a row contain a unit; 14 that begin one page too late do not.
+  for (uint64_t i = 1; i < 2 * kPagesPerUnit - 1; ++i)
+    space.Release(kUnitsOffset + i * kPageBytes, 1);
+  EXPECT_EQ(space.units_left(), 0u);
+  EXPECT_FALSE(space.TakeUnit().has_value());
+  space.Release(kUnitsOffset + (2 * kPagesPerUnit - 1) * kPageBytes, 1);
+  EXPECT_EQ(space.units_left(), 1u);
+  EXPECT_EQ(*space.TakeUnit(), kUnitsOffset + kUnitBytes);
 }
 
 TEST(ItemSpaceTest, DeadSpaceRestsForItsGrace) {
@@ -140,7 +203,8 @@ TEST(ItemSpaceTest, EmptySlabsServeOtherSizesAndRunsJoin) {
     EXPECT_EQ(stats.used_bytes, 0u);
     EXPECT_EQ(stats.slabs, 0u);
     EXPECT_EQ(stats.free_runs, 1u);
-    EXPECT_EQ(stats.free_page_bytes, stats.page_bytes);
+    EXPECT_EQ(stats.free_page_bytes, items.bytes());
+    EXPECT_EQ(stats.page_bytes, 0u);
   }
 }
 
@@ -215,7 +279,7 @@ TEST(ItemSpaceTest, ASpanIsOneItemUntilItIsFreed) {
   EXPECT_TRUE(items.IsAllocated(*item));
   for (uint64_t i = 1; i < 9; ++i)
     EXPECT_FALSE(items.IsAllocated(*item + i * span->chunk_bytes)) << i;
-  const auto next = items.NextItem(*item + 1, space.pages_end());
+  const auto next = items.NextItem(*item + 1, space.end());
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(*next, *item + 9 * span->chunk_bytes);
   EXPECT_FALSE(items.Allocate(100, At(0)).has_value());
@@ -288,7 +352,7 @@ TEST_P(ItemSpaceModelTest, AllocatedItemsNeverOverlap) {
       const uint64_t end = *offset + items.CapacityOf(*offset);
       ASSERT_GE(items.CapacityOf(*offset), bytes);
       ASSERT_EQ(*offset % 16, 0u);
-      ASSERT_GE(*offset, space.pages_begin());
+      ASSERT_GE(*offset, kUnitsOffset);
       ASSERT_LE(end, region_bytes);
       ASSERT_TRUE(items.IsAllocated(*offset));
       auto at = spans.upper_bound(*offset);

@@ -171,13 +171,32 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
   Directory directory(writer, kTestSeed);
   directory.LayOut({0, 0, 1});
   directory.DoubleStep();
-  directory.Split(0, {1, 1, 2}, {2, 1, 3});
+  directory.Name(0, {1, 1, 2});
+  directory.Name(1, {2, 1, 3});
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 0, 64)),
             "0e00000001000000 8a1aa4f29505ba06 4f53505245593031 0200000001000000 "
             "8877665544332211 2a00000000000000 0000100000000000 0020000000000000");
   EXPECT_EQ(Hex(ReadRegion(memory.data(), 4096, 40)),
-            "1000000002000000 0ba9d448c635de93 0100000402000000 0200000403000000 "
+            "1200000002000000 21d14f4f3321a96f 0100000402000000 0200000403000000 "
             "0000000000000000");
+}
+
+TEST(LayoutTest, HalvedDirectoryHasTheDepthInItsHeader) {
+  RegionMemory memory(1 << 20);
+  RegionWriter writer(memory.span(), kTestIncarnation, 6);
+  Directory directory(writer, kTestSeed);
+  directory.LayOut({0, 0, 1});
+  directory.DoubleStep();
+  directory.Name(0, {1, 0, 2});
+  directory.Halve();
+  EXPECT_EQ(directory.depth(), 0u);
+  DirectoryCache map(kTestIncarnation, memory.size());
+  FillMap(map, memory.data());
+  EXPECT_EQ(map.depth(), 0u);
+  EXPECT_EQ(map.WindowOf(KeyHash{1}).generation, 2u);
+  // It doubles again, over the entries of before.
+  directory.DoubleStep();
+  EXPECT_EQ(directory.At(1).generation, 2u);
 }
 
 TEST(LayoutTest, ExpiriesAreRoundedUpAndKeepTheirBits) {

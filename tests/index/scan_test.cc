@@ -282,10 +282,12 @@ class BusyTable : public StoreObserver {
     FillMap(*map_, memory_.data());
     store_observer = this;
     compaction_forced = seed % 4 == 1;
+    merging_forced = low_runs_forced = grows_ && seed % 2 == 0;
   }
   ~BusyTable() override {
     store_observer = nullptr;
     compaction_forced = false;
+    merging_forced = low_runs_forced = false;
   }
 
   // The error, or "".
@@ -440,6 +442,7 @@ class BusyTable : public StoreObserver {
 
 TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
   uint64_t scans = 0, entries = 0, give_ups = 0, steps = 0, splits = 0, chained = 0, moved = 0;
+  uint64_t merges = 0;
   for (uint64_t seed = 1; seed <= 60 / kVolumeParts; ++seed) {
     BusyTable table(seed);
     ASSERT_EQ(table.Run(1500), "") << "seed " << seed;
@@ -448,14 +451,16 @@ TEST(ScanTest, AKeyThatIsThereThroughoutIsFoundBetweenAnyTwoStores) {
     give_ups += table.give_ups;
     steps += table.steps;
     splits += table.stats().splits;
+    merges += table.stats().merges;
     chained += table.stats().chained_inserts;
     moved += table.stats().compaction_items;
   }
   std::cout << "scans " << scans << " entries " << entries << " gave up " << give_ups << " steps "
-            << steps << " splits " << splits << " chained " << chained << " moved " << moved
-            << "\n";
+            << steps << " splits " << splits << " merges " << merges << " chained " << chained
+            << " moved " << moved << "\n";
   EXPECT_GT(scans, 1000u / kVolumeParts);
   EXPECT_GT(splits, 20u / kVolumeParts);
+  EXPECT_GT(merges, 10u / kVolumeParts);
   EXPECT_GT(moved, 100u / kVolumeParts);
   EXPECT_GT(chained, 1000u / kVolumeParts);
   EXPECT_LT(give_ups, scans / 2);
@@ -487,15 +492,21 @@ TEST(ScanTest, LengthAndVersionOfALongItemAreOfOneWrite) {
   EXPECT_EQ(scan.entries()[0].version, second.version);
 }
 
-TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) {
+void ExpectFound(Mutant mutant) {
   if (kVolumeParts > 1) GTEST_SKIP() << "what is missed is the same there, only slower";
-  active_mutant = Mutant::kScanNotConfirmed;
+  active_mutant = mutant;
   std::string wrong;
   uint64_t seed = 0;
   while (++seed <= 500 && wrong.empty()) wrong = BusyTable(seed).Run(1500);
   active_mutant = Mutant::kNone;
   EXPECT_NE(wrong, "");
   std::cout << "seed " << seed - 1 << ": " << wrong << "\n";
+}
+
+TEST(ScanTest, WithoutTheConfirmationKeysWouldBeMissed) { ExpectFound(Mutant::kScanNotConfirmed); }
+
+TEST(ScanTest, CursorWithoutItsDepthWouldMissKeysOfMergedSegments) {
+  ExpectFound(Mutant::kMergeMissedByCursor);
 }
 
 // --- Hostile bytes -------------------------------------------------------------------------------

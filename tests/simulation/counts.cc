@@ -21,6 +21,7 @@ constexpr Field kFields[] = {
     {"connections", &SimulationCounts::connects, 200},
     {"lives of the server", &SimulationCounts::server_starts, 105},
     {"splits", &SimulationCounts::splits, 100},
+    {"merges", &SimulationCounts::merges, 50},
     {"chained keys", &SimulationCounts::chained, 10},
     {"expired keys", &SimulationCounts::expired, 100},
     {"items moved", &SimulationCounts::moved, 100},

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BUG(kGenerationUnchecked, kGrowth), BUG(kAbsentByLatestTime, kExpiry),
                     BUG(kPresentByEarliestTime, kExpiry), BUG(kClientClockSlewed, kExpiry),
                     BUG(kServerClockSlewed, kExpiry), BUG(kVersionsRepeat, kLives),
-                    BUG(kAckBeforePublish, kOneKey), BUG(kScanNotConfirmed, kScanRace)),
+                    BUG(kAckBeforePublish, kOneKey), BUG(kScanNotConfirmed, kScanRace),
+                    BUG(kMergeMissedByCursor, kScans)),
     [](const testing::TestParamInfo<Bug>& bug) { return std::string(bug.param.name); });
 
 }  // namespace

@@ -465,6 +465,7 @@ Plan MakePlan(Aim aim, SplitMix64& rng) {
   SplitMix64 more(SplitMix64(rng).Next());
   if (more.Chance(25)) plan.replays_per_10k = 100 + static_cast<uint32_t>(more.Below(900));
   plan.has_views = more.Chance(30);
+  plan.merges = plan.split_percent == 0 && more.Chance(40);
   // The judge's work grows with the concurrent operations on one key.
   if (plan.keys.size() < 4) plan.depth_max = 2;
   return plan;

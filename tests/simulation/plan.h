@@ -80,6 +80,7 @@ struct Plan {
   uint64_t region_bytes = 256 << 10;  // of each partition
   uint32_t split_percent = 0;
   int64_t grace_ms_max = 20;
+  bool merges = false;       // segments that have split merge again, and items take their space
   bool moves = false;        // compaction runs even if no space is needed …
   uint64_t moves_bytes = 0;  // … so many bytes a step; 0: as shipped
   bool evicts = false;

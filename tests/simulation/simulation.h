@@ -39,6 +39,7 @@ struct SimulationCounts {
   uint64_t connects = 0;
   uint64_t server_starts = 0;
   uint64_t splits = 0;
+  uint64_t merges = 0;
   uint64_t chained = 0;
   uint64_t expired = 0;
   uint64_t moved = 0;

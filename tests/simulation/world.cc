@@ -63,6 +63,7 @@ World::World(const Plan& plan, SplitMix64& rng, SimulationReport& report)
   first_words_until_ = rng_.Gap(plan_.first_words_per_10k);
 #ifdef OSPREY_INDEX_TEST_HOOKS
   index::store_observer = this;
+  index::merging_forced = index::low_runs_forced = plan_.merges;
   index::compaction_forced = plan_.moves;
   index::compaction_bytes_max = plan_.moves_bytes;
   index::whole_read_bytes_max = plan_.whole_read_bytes_max;
@@ -73,6 +74,7 @@ World::~World() {
   for (const auto& client : clients_) client->engine.reset();
 #ifdef OSPREY_INDEX_TEST_HOOKS
   index::store_observer = nullptr;
+  index::merging_forced = index::low_runs_forced = false;
   index::compaction_forced = false;
   index::compaction_bytes_max = 0;
   index::whole_read_bytes_max = 0;
@@ -179,6 +181,7 @@ void World::StartServer() {
 void World::KillServer() {
   const index::Table::Stats stats = server_->tables->stats();
   report_.splits += stats.splits;
+  report_.merges += stats.merges;
   report_.chained += stats.chained_inserts;
   report_.expired += stats.expiries;
   report_.moved += stats.compaction_items;
@@ -449,6 +452,7 @@ std::string World::End(bool table_is_empty) {
   report_.changed_pieces += network_->changed_pieces();
   report_.held_frames += network_->held_frames();
 #ifdef OSPREY_INDEX_TEST_HOOKS
+  index::merging_forced = false;
   index::compaction_forced = false;
 #endif
   for (const auto& client : clients_) {
