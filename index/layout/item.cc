@@ -10,18 +10,6 @@
 namespace osprey::index {
 namespace {
 
-// Keeps the words of a header from cancelling each other.
-constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
-constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
-
-// A sum of bijections, each of one word. A change of one word alone changes the sum.
-uint64_t HeaderTerm(const ItemHeader& header, RecordPlace place) {
-  const bool without_cas = IsMutant(Mutant::kChecksumWithoutVersion);
-  const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
-  const uint64_t words = Mix(header.length_word ^ kLengthWordSalt) ^ Mix(cas_word ^ kCasWordSalt);
-  return RecordChecksum(words, header.record.version, header.record.tag, place);
-}
-
 absl::string_view KeyIn(ByteSpan bytes, ItemTag tag) {
   const uint64_t from = std::min<uint64_t>(sizeof(ItemHeader), bytes.size());
   const uint64_t length = std::min<uint64_t>(tag.key_length, bytes.size() - from);
@@ -68,14 +56,6 @@ bool HoldsKey(ByteSpan bytes, absl::string_view key) {
 }
 
 }  // namespace
-
-uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place) {
-  return data_hash ^ HeaderTerm(header, place);
-}
-
-uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place) {
-  return header.record.checksum ^ HeaderTerm(header, place);
-}
 
 bool ItemIsWhole(ByteSpan item, RecordPlace place) {
   assert(item.size() >= sizeof(ItemHeader));

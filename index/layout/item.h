@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
 #include "index/layout/record.h"
+#include "index/layout/test_hooks.h"
 
 namespace osprey::index {
 
@@ -30,13 +31,29 @@ struct ItemReading {
   uint64_t value_length = 0;  // likewise
 };
 
+// The part of an item's checksum that is the header's and the place's: a sum of bijections, each of
+// one word. A change of one word alone changes the sum.
+inline uint64_t ItemHeaderTerm(const ItemHeader& header, RecordPlace place) {
+  // They keep the words of a header from cancelling each other.
+  constexpr uint64_t kLengthWordSalt = 0xd6e8feb86659fd93;
+  constexpr uint64_t kCasWordSalt = 0xa0761d6478bd642f;
+  const bool without_cas = IsMutant(Mutant::kChecksumWithoutVersion);
+  const uint64_t cas_word = without_cas ? header.cas_word & ~kCasVersionMax : header.cas_word;
+  const uint64_t words = Mix(header.length_word ^ kLengthWordSalt) ^ Mix(cas_word ^ kCasWordSalt);
+  return RecordChecksum(words, header.record.version, header.record.tag, place);
+}
+
 // The checksum of an item whose data (key, value and padding) have the hash `data_hash`
 // (HashBytes). The checksum in `header` is not used. The header is mixed in afterwards, so a new
 // header needs no new hash of the data. For given data a change of any one word of the header, or
 // of the place, always changes the checksum.
-uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place);
+inline uint64_t ItemChecksum(uint64_t data_hash, const ItemHeader& header, RecordPlace place) {
+  return data_hash ^ ItemHeaderTerm(header, place);
+}
 // The inverse: the data_hash of an item with this header, its checksum included.
-uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place);
+inline uint64_t ItemDataHash(const ItemHeader& header, RecordPlace place) {
+  return header.record.checksum ^ ItemHeaderTerm(header, place);
+}
 
 // As RecordIsWhole, for exactly one item. REQUIRES: item.size() >= sizeof(ItemHeader).
 bool ItemIsWhole(ByteSpan item, RecordPlace place);

@@ -7,8 +7,8 @@
 //   |               | for the deepest)       |        |        |lines   |        |           |
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
-// Index space (units) grows from the bottom and item space from the top, until they meet. Neither
-// ever becomes the other.
+// Units of the index and pages of items share the space behind the directory. Units are taken from the
+// bottom, pages from the top, and what one gives back the other may take.
 //
 // Everything that a client accepts from a READ is a *record*:
 //
@@ -114,7 +114,8 @@ static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
 inline constexpr uint32_t kGenerationNone = 0;
 
 // generation (32, high) | depth (6) | unit (26, low). A generation identifies one use of one
-// segment. It is never used again, and is never kGenerationNone. `depth` is the number of low hash
+// segment. It is never used again, is never kGenerationNone, and never looks like the tag of an item
+// (NextGeneration). `depth` is the number of low hash
 // bits that all keys of the segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
@@ -318,6 +319,15 @@ struct ItemTag {
             tag >> 24 == 0 ? static_cast<ItemState>(tag >> 16 & 255) : ItemState::kNone};
   }
 };
+
+// The generation after `generation`. Tags of items are passed over, so that no line is taken for an
+// item that is at its place later, or was before.
+constexpr uint32_t NextGeneration(uint32_t generation) {
+  const uint32_t next = generation + 1;
+  return next >> 16 != 0 && next >> 24 == 0 ? uint32_t{1} << 24 : next;
+}
+static_assert(ItemTag::Unpack(NextGeneration(0xfffe)).state == ItemState::kNone);
+static_assert(ItemTag::Unpack(NextGeneration(0xffff)).state == ItemState::kNone);
 
 constexpr uint64_t RoundUpToWords(uint64_t bytes) {
   return (bytes + kWordBytes - 1) / kWordBytes * kWordBytes;

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "index/layout/layout.h"
+#include "index/layout/test_hooks.h"
 
 namespace osprey::index {
 
@@ -43,7 +44,19 @@ struct RecordPlace {
 // with high probability.
 //
 // Items use ItemChecksum (item.h), of which this is a part.
-uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag, RecordPlace place);
+inline uint64_t RecordChecksum(uint64_t contents_hash, uint32_t version, uint32_t tag,
+                               RecordPlace place) {
+  // Any odd number makes the multiplication a bijection; this one is 2^64 divided by the golden
+  // ratio.
+  constexpr uint64_t kHeaderFactor = 0x9e3779b97f4a7c15;
+  if (IsMutant(Mutant::kChecksumWithoutVersion)) version = 0;
+  if (IsMutant(Mutant::kChecksumWithoutOffset)) place.offset = 0;
+  if (IsMutant(Mutant::kChecksumWithoutIncarnation)) place.incarnation = 0;
+  const uint64_t header = uint64_t{tag} << 32 | version;
+  // Each of the three terms is a bijection of its input, so a change of one term alone always
+  // changes the sum.
+  return contents_hash ^ header * kHeaderFactor ^ Mix(place.offset ^ place.incarnation);
+}
 
 // The header of a record, from a copy of it. REQUIRES: bytes.size() >= sizeof(RecordHeader).
 inline RecordHeader HeaderOf(ByteSpan bytes) {

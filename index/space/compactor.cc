@@ -76,12 +76,13 @@ Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace, Mo
 // --- When to compact -------------------------------------------------------
 
 uint64_t Compactor::PagesWanted(absl::Time now) {
-  if (now >= wanted_until_) wanted_pages_ = 0;
-  // More than the run must be free: moved items need destinations.
-  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
+  if (wanted_pages_ != 0 && now >= wanted_until_) wanted_pages_ = 0;
   const uint64_t all_pages = space_.bytes() / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
-  return possible ? std::max(stock, wanted_pages_) : stock;
+  if (wanted_pages_ <= stock) return stock;
+  // More than the run must be free: moved items need destinations.
+  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
+  return possible ? wanted_pages_ : stock;
 }
 
 // Moving the index takes long, so only a write that found no space is a reason.
@@ -105,8 +106,9 @@ void Compactor::Rest(absl::Time now) {
 }
 
 bool Compactor::StepWanted(absl::Time now) {
-  return state_ != State::kIdle || CompactionForced() || space_.quarantine().next_due() <= now ||
-         space_.LargestFreeRun() < PagesWanted(now);
+  if (state_ != State::kIdle || CompactionForced() || space_.quarantine().next_due() <= now)
+    return true;
+  return space_.LargestFreeRun() < PagesWanted(now);
 }
 
 bool Compactor::Step(absl::Time now, const CompactionBound& bound) {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr uint64_t kDataOffset = sizeof(ItemHeader);
 
-uint32_t LiveTag(uint64_t key_length) {
-  return ItemTag{static_cast<uint32_t>(key_length), ItemState::kLive}.Pack();
-}
-
 // Without the checksum.
 ItemHeader HeaderWith(uint32_t version, uint32_t tag, const ItemFields& fields) {
   return {{version, tag, 0}, fields.length_word(), fields.cas_word()};
@@ -40,19 +36,11 @@ absl::optional<uint64_t> ItemStore::Begin(absl::string_view key, uint64_t value_
 }
 
 void ItemStore::BeginAt(uint64_t offset, absl::string_view key, uint64_t value_length) {
-  writer_.Begin(offset, RecordVersion(writer_.cas_version()), LiveTag(key.size()));
+  writer_.Begin(offset, RecordVersion(writer_.cas_version()), LiveItemTag(key.size()));
   writer_.Store(offset + offsetof(ItemHeader, length_word), value_length);
   // The last word first, for its padding; the key's own last word may be the same one.
   writer_.Store(offset + ItemBytes(key.size(), value_length) - kWordBytes, 0);
   writer_.Store(offset + kDataOffset, BytesOf(key));
-}
-
-bool ItemStore::HoldsKey(uint64_t offset, absl::string_view key) const {
-  const uint32_t tag = writer_.Header(offset).tag;
-  assert(ItemTag::Unpack(tag).state == ItemState::kLive);
-  if (tag != LiveTag(key.size())) return false;
-  return std::memcmp(writer_.Bytes(offset + kDataOffset, key.size()).data(), key.data(),
-                     key.size()) == 0;
 }
 
 StoredItem ItemStore::At(uint64_t offset) const {
@@ -112,7 +100,7 @@ Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t ca
                                 uint64_t expiry_ns) {
   const StoredItem item = At(offset);
   const ItemHeader header =
-      HeaderWith(RecordVersion(writer_.cas_version()), LiveTag(item.key.size()),
+      HeaderWith(RecordVersion(writer_.cas_version()), LiveItemTag(item.key.size()),
                  {item.value.size(), cas_version, expiry_ns});
   writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
   writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
@@ -122,6 +110,16 @@ Sealing ItemStore::FinishHashed(uint64_t offset, uint64_t data_hash, uint64_t ca
 
 void ItemStore::Seal(const Sealing& sealing) {
   writer_.Seal(sealing.offset, sealing.version, sealing.tag, sealing.checksum);
+}
+
+// W1 of a whole item. `item` has its data already, and space for the header before them. In line
+// for the most frequent write.
+[[gnu::always_inline]] inline void ItemStore::Write(uint64_t offset, ItemHeader header,
+                                                    absl::Span<std::byte> item) {
+  header.record.checksum =
+      ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
+  std::memcpy(item.data(), &header, sizeof(header));
+  writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
 }
 
 void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan value,
@@ -134,17 +132,9 @@ void ItemStore::RewriteInPlace(uint64_t offset, absl::string_view key, ByteSpan 
   std::memcpy(item + kDataOffset, key.data(), key.size());
   if (!value.empty()) std::memcpy(item + kDataOffset + key.size(), value.data(), value.size());
   Write(offset,
-        HeaderWith(writer_.NextRecordVersion(offset), LiveTag(key.size()),
+        HeaderWith(writer_.NextRecordVersion(offset), LiveItemTag(key.size()),
                    {value.size(), cas_version, expiry_ns}),
         absl::MakeSpan(item, bytes));
-}
-
-// W1 of a whole item. `item` has its data already, and space for the header before them.
-void ItemStore::Write(uint64_t offset, ItemHeader header, absl::Span<std::byte> item) {
-  header.record.checksum =
-      ItemChecksum(HashBytes(item.subspan(kDataOffset)), header, writer_.PlaceOf(offset));
-  std::memcpy(item.data(), &header, sizeof(header));
-  writer_.StoreRecord(offset, header.record, 0, item.subspan(sizeof(header.record)));
 }
 
 bool ItemStore::HasRoomInPlace(uint64_t slot, uint64_t key_length, uint64_t value_length) const {
@@ -168,8 +158,9 @@ uint64_t ItemStore::DataHash(absl::string_view key, ByteSpan value) {
 void ItemStore::RewriteHidden(uint64_t offset, absl::string_view key, ByteSpan value,
                               uint64_t data_hash, uint64_t cas_version, uint64_t expiry_ns) {
   // The version under which it was hidden: no other record has had it here.
-  const ItemHeader header = HeaderWith(writer_.Header(offset).version & ~1u, LiveTag(key.size()),
-                                       {value.size(), cas_version, expiry_ns});
+  const ItemHeader header =
+      HeaderWith(writer_.Header(offset).version & ~1u, LiveItemTag(key.size()),
+                 {value.size(), cas_version, expiry_ns});
   writer_.Store(offset + offsetof(ItemHeader, length_word), header.length_word);
   writer_.Store(offset + offsetof(ItemHeader, cas_word), header.cas_word);
   const size_t in_word = (kDataOffset + key.size()) % kWordBytes;

@@ -13,8 +13,10 @@
 #ifndef OSPREY_INDEX_SPACE_ITEM_STORE_H_
 #define OSPREY_INDEX_SPACE_ITEM_STORE_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -47,6 +49,11 @@ struct StoredItem {
 };
 
 // Not thread-safe.
+// The tag of a live item with a key of that length.
+constexpr uint32_t LiveItemTag(uint64_t key_length) {
+  return ItemTag{static_cast<uint32_t>(key_length), ItemState::kLive}.Pack();
+}
+
 class ItemStore {
  public:
   // Both must outlive this, and only this may take pages from `space`.
@@ -107,7 +114,13 @@ class ItemStore {
     return writer_.Word(offset + offsetof(ItemHeader, length_word)) & 0xffffffff;
   }
   // Whether the item has this key.
-  bool HoldsKey(uint64_t offset, absl::string_view key) const;
+  bool HoldsKey(uint64_t offset, absl::string_view key) const {
+    const uint32_t tag = writer_.Header(offset).tag;
+    assert(ItemTag::Unpack(tag).state == ItemState::kLive);
+    if (tag != LiveItemTag(key.size())) return false;
+    return std::memcmp(writer_.Bytes(offset + sizeof(ItemHeader), key.size()).data(), key.data(),
+                       key.size()) == 0;
+  }
   // Prefetches the memory that At reads.
   void Prefetch(uint64_t offset) const;
   // The slot that leads to the item.

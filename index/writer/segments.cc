@@ -43,7 +43,9 @@ DirectoryEntry Segments::Begin(uint32_t hash_bits, uint32_t depth) {
   DirectoryEntry entry;
   entry.unit = keys_.UnitOf(*unit);
   entry.depth = depth;
-  entry.generation = IsMutant(Mutant::kGenerationKeptOnReuse) ? 1 + entry.unit : ++generation_;
+  entry.generation = IsMutant(Mutant::kGenerationKeptOnReuse)
+                         ? 1 + entry.unit
+                         : (generation_ = NextGeneration(generation_));
   if (keys_.segments.size() <= entry.unit) keys_.segments.resize(entry.unit + 1);
   keys_.segments[entry.unit] = {};
   keys_.segments[entry.unit].hash_bits = hash_bits;

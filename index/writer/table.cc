@@ -104,6 +104,28 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 
 // --- Put -------------------------------------------------------------------
 
+// The instant is the item's. Neither its form changes, nor whether it has an expiry.
+inline WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
+                                      uint64_t expiry_ns) {
+  const uint64_t version = keys_.writer.NextCasVersion();
+  if (value.size() != keys_.items.ValueLengthAt(at.item()))
+    keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
+  expirer_.NoteExpiry(at, expiry_ns);
+  ++keys_.writer.hot().in_place_updates;
+  keys_.items.RewriteInPlace(at.item(), key, value, version, expiry_ns);
+  WriteResult result = Written(version);
+  result.slot = at.entry.head;
+  result.expiry_ns = expiry_ns;
+  return result;
+}
+
+// Whether the value may be written over the present one. The slot's expiry bit stays right.
+inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
+                              uint64_t expiry_ns) const {
+  return at.out_of_line() && at.has_expiry() == (expiry_ns != 0) &&
+         keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
+}
+
 WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
                        Condition condition, absl::Time now, Lifetime lifetime) {
   const absl::string_view key = hashed.key;
@@ -241,28 +263,6 @@ WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
   keys_.writer.AmendRecord(at.line, keys_.writer.NextRecordVersion(at.line), line.record.tag,
                            WordBytesOf(line), entry.at, entry.words);
   return Written(version);
-}
-
-// The instant is the item's. Neither its form changes, nor whether it has an expiry.
-WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
-                               uint64_t expiry_ns) {
-  const uint64_t version = keys_.writer.NextCasVersion();
-  if (value.size() != keys_.items.ValueLengthAt(at.item()))
-    keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
-  expirer_.NoteExpiry(at, expiry_ns);
-  ++keys_.writer.hot().in_place_updates;
-  keys_.items.RewriteInPlace(at.item(), key, value, version, expiry_ns);
-  WriteResult result = Written(version);
-  result.slot = at.entry.head;
-  result.expiry_ns = expiry_ns;
-  return result;
-}
-
-// Whether the value may be written over the present one. The slot's expiry bit stays right.
-bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpan value,
-                       uint64_t expiry_ns) const {
-  return at.out_of_line() && at.has_expiry() == (expiry_ns != 0) &&
-         keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
 // There is no space for a copy, so the value, of any length, replaces the present one in place. The

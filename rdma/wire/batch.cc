@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/wire/checks.h"
 
 namespace osprey::rdma {
 namespace {
@@ -33,16 +34,16 @@ absl::Status ParseBatch(FrameBytes frame, std::vector<FrameBytes>& frames) {
                       absl::StrCat(sizeof(FrameHeader), " to ", rest.size()));
     }
     const FrameBytes inner = rest.first(length);
-    const absl::StatusOr<FrameHeader> header = ParseHeader(inner);
-    if (!header.ok()) return header.status();
+    if (!CheckHeaderIn<IsCorrect>(inner)) return CheckHeader(inner);
+    const FrameHeader header = HeaderOf(inner);
     // Only requests and replies have a sequence.
-    const bool unanswered = header->opcode == static_cast<uint8_t>(Opcode::kHints) ||
-                            header->opcode == static_cast<uint8_t>(Opcode::kReport);
-    if (header->sequence == 0 && !unanswered)
-      return BadBatch("opcode", header->opcode,
+    const bool unanswered = header.opcode == static_cast<uint8_t>(Opcode::kHints) ||
+                            header.opcode == static_cast<uint8_t>(Opcode::kReport);
+    if (header.sequence == 0 && !unanswered)
+      return BadBatch("opcode", header.opcode,
                       "a request's, a reply's, or that of hints or a report");
-    if (header->session != batch.session)
-      return BadBatch("session", header->session, absl::StrCat("the batch's, ", batch.session));
+    if (header.session != batch.session)
+      return BadBatch("session", header.session, absl::StrCat("the batch's, ", batch.session));
     frames.push_back(inner);
     rest.remove_prefix(length);
   }

@@ -66,6 +66,35 @@ FrameBytes BodyBytes(const Body& body) {
 
 // The header of any frame. Errors: INVALID_ARGUMENT.
 absl::StatusOr<FrameHeader> ParseHeader(FrameBytes frame);
+// The same check without the header.
+absl::Status CheckHeader(FrameBytes frame);
+// A copy of the header, since frames have no alignment. REQUIRES: CheckHeader(frame) was OK.
+inline FrameHeader HeaderOf(FrameBytes frame) {
+  FrameHeader header;
+  std::memcpy(&header, frame.data(), sizeof(header));
+  return header;
+}
+
+// Parts of a frame that was checked: copies of bodies, since frames have no alignment, and views.
+template <typename Body>
+Body BodyOf(FrameBytes frame) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  Body body;
+  std::memcpy(&body, frame.data() + sizeof(FrameHeader), sizeof(Body));
+  return body;
+}
+template <typename Body>
+FrameBytes AfterBody(FrameBytes frame) {
+  constexpr size_t kBytes = sizeof(FrameHeader) + sizeof(Body);
+  return {frame.data() + kBytes, frame.size() - kBytes};
+}
+// The key at the start of `rest`, and what follows it.
+inline absl::string_view KeyOf(FrameBytes rest, size_t key_length) {
+  return {reinterpret_cast<const char*>(rest.data()), key_length};
+}
+inline FrameBytes AfterKey(FrameBytes rest, size_t key_length) {
+  return {rest.data() + key_length, rest.size() - key_length};
+}
 
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.
@@ -75,12 +104,6 @@ absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame);
 absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 
-template <typename Body>
-struct KeyedRequest {
-  Body body;
-  absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
-};
-
 struct PutRequest {
   PutBody body;
   absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
@@ -88,13 +111,22 @@ struct PutRequest {
 };
 absl::StatusOr<PutRequest> ParsePut(FrameBytes frame);
 
-using DeleteRequest = KeyedRequest<DeleteBody>;
+struct DeleteRequest {
+  DeleteBody body;
+  absl::string_view key;
+};
 absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame);
 
-using GetRequest = KeyedRequest<GetBody>;
+struct GetRequest {
+  GetBody body;
+  absl::string_view key;
+};
 absl::StatusOr<GetRequest> ParseGet(FrameBytes frame);
 
-using IncrementRequest = KeyedRequest<IncrementBody>;
+struct IncrementRequest {
+  IncrementBody body;
+  absl::string_view key;
+};
 absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame);
 
 struct AppendRequest {
@@ -106,10 +138,16 @@ absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
 
-using ExpireRequest = KeyedRequest<ExpireBody>;
+struct ExpireRequest {
+  ExpireBody body;
+  absl::string_view key;
+};
 absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame);
 
-using TouchRequest = KeyedRequest<TouchBody>;
+struct TouchRequest {
+  TouchBody body;
+  absl::string_view key;
+};
 absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame);
 
 struct HintsMessage {

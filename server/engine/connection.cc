@@ -26,25 +26,7 @@ Connection::Connection(Shared& shared, const Port& port, rdma::ConnectionId id, 
       writes_(shared, port_, id, lifecycle_, replies_, turn_),
       executor_(shared, port_.transport, id, lifecycle_, session_, replies_, writes_, now) {}
 
-void Connection::Handle(const Input& input, absl::Time now) {
-  switch (lifecycle_.state()) {
-    case State::kAccepting:
-    case State::kAwaitingHello:
-    case State::kAwaitingResponse:
-    case State::kAwaitingFence:
-      return handshake_.Handle(input, now);
-    case State::kEstablished:
-      return InEstablished(input, now);
-    case State::kDraining:
-      return InDraining(input, now);
-    case State::kLeaving:
-      return InLeaving(input, now);
-    case State::kClosing:
-      return;  // it does nothing more; kDisconnected is on its way
-  }
-}
-
-void Connection::InEstablished(const Input& input, absl::Time now) {
+inline void Connection::InEstablished(const Input& input, absl::Time now) {
   switch (input.kind) {
     case Input::Kind::kFrame:
       liveness_.InputCame(now);
@@ -60,6 +42,24 @@ void Connection::InEstablished(const Input& input, absl::Time now) {
     case Input::Kind::kFenced:
       assert(false);
       return;
+  }
+}
+
+void Connection::Handle(const Input& input, absl::Time now) {
+  switch (lifecycle_.state()) {
+    case State::kAccepting:
+    case State::kAwaitingHello:
+    case State::kAwaitingResponse:
+    case State::kAwaitingFence:
+      return handshake_.Handle(input, now);
+    case State::kEstablished:
+      return InEstablished(input, now);
+    case State::kDraining:
+      return InDraining(input, now);
+    case State::kLeaving:
+      return InLeaving(input, now);
+    case State::kClosing:
+      return;  // it does nothing more; kDisconnected is on its way
   }
 }
 
@@ -176,13 +176,38 @@ absl::Time Connection::deadline() const {
 
 // --- Frames and turns ----------------------------------------------------------------------------
 
+// Executes the frame together with others if possible, else now. In line for a frame alone and for
+// those of a Batch.
+[[gnu::always_inline]] inline void Connection::Take(const rdma::FrameHeader& header,
+                                                    rdma::FrameBytes frame, absl::Time now) {
+  if (turn_.IsOver()) return Defer(frame, now);
+  PartitionBatch::Request& request = shared_.partition_batch.Place();
+  const bool is_batched =
+      IsKeyed(header.opcode) && ParseKeyed(header, frame, request).ok() && !request.rendezvous;
+  if (!is_batched) {
+    shared_.execute_batched(now);
+    if (lifecycle_.closing()) return;
+    // The batched requests may have cost more than expected.
+    return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
+  }
+  request.connection = this;
+  request.cost = static_cast<uint32_t>(TurnBudget::CostOfKeyed(frame));
+  request.hash = shared_.tables.HashOf(request.key);
+  if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
+  const uint32_t partition = shared_.tables.PartitionOf(request.hash);
+  shared_.tables.Prefetch(partition, request.hash);
+  shared_.partition_batch.Add(partition);
+  if (shared_.partition_batch.full()) shared_.execute_batched(now);
+}
+
 void Connection::TakeFrame(rdma::FrameBytes frame, absl::Time now) {
-  const absl::StatusOr<rdma::FrameHeader> header = rdma::ParseHeader(frame);
-  if (!header.ok()) return MalformedFrame(header.status().message(), now);
-  if (header->session != session_->id)
+  if (absl::Status status = rdma::CheckHeader(frame); !status.ok())
+    return MalformedFrame(status.message(), now);
+  const rdma::FrameHeader header = rdma::HeaderOf(frame);
+  if (header.session != session_->id)
     return MalformedFrame("session is not this connection's", now);
-  if (header->opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
-  Take(*header, frame, now);
+  if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kBatch)) return TakeBatch(frame, now);
+  Take(header, frame, now);
 }
 
 // Earlier requests are executed first.
@@ -201,56 +226,11 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
   shared_.counters.batched_requests += frames.size();
   replies_.set_gathering(true);
   for (rdma::FrameBytes request : frames) {
-    Take(rdma::ParseHeader(request).value(), request, now);
+    Take(rdma::HeaderOf(request), request, now);
     if (lifecycle_.closing()) break;
   }
   replies_.set_gathering(false);
   replies_.Flush(now);
-}
-
-// Executes the frame together with others if possible, else now.
-void Connection::Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
-  if (turn_.IsOver()) return Defer(frame, now);
-  const absl::string_view key = BatchedBy(frame);
-  if (key.empty()) {
-    shared_.execute_batched(now);
-    if (lifecycle_.closing()) return;
-    // The batched requests may have cost more than expected.
-    return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
-  }
-  if (turn_.AddBatched(TurnBudget::CostOf(header, frame)) == 0)
-    shared_.partition_batch.AddConnection(*this);
-  const index::KeyHash hash = shared_.tables.HashOf(key);
-  const uint32_t partition = shared_.tables.PartitionOf(hash);
-  shared_.tables.Prefetch(partition, hash);
-  shared_.partition_batch.Add({this, header, frame, hash, PartitionBatch::kNone}, partition);
-  if (shared_.partition_batch.full()) shared_.execute_batched(now);
-}
-
-uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request, absl::Time now) {
-  turn_.RemoveBatched(TurnBudget::CostOf(request.header, request.frame));
-  if (lifecycle_.closing()) return TurnBudget::kRequestCost;
-  const uint64_t before = turn_.spent();
-  lifecycle_.set_locked(true);
-  executor_.set_known_hash(&request.hash);
-  const bool was_gathering = replies_.set_gathering(true);
-  // The connection's other requests may have proved expensive.
-  if (turn_.waiting() || turn_.used_up()) {
-    Keep(request.frame);
-  } else {
-    Execute(request.header, request.frame, now);
-  }
-  replies_.set_gathering(was_gathering);
-  executor_.set_known_hash(nullptr);
-  lifecycle_.set_locked(false);
-  return std::max(turn_.spent() - before, TurnBudget::kRequestCost);
-}
-
-void Connection::EndBatched(absl::Time now) {
-  assert(!batched());
-  lifecycle_.FinishClosing();
-  if (lifecycle_.closing()) return;
-  if (!replies_.gathering()) replies_.Flush(now);
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
@@ -286,7 +266,7 @@ void Connection::WorkOffBacklog(absl::Time now) {
   while (turn_.waiting() && !turn_.used_up()) {
     const std::string frame = turn_.TakeWaiting();
     const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
-    Execute(rdma::ParseHeader(bytes).value(), bytes, now);
+    Execute(rdma::HeaderOf(bytes), bytes, now);
   }
   replies_.set_gathering(false);
   replies_.Flush(now);

@@ -44,6 +44,8 @@
 #ifndef OSPREY_SERVER_ENGINE_CONNECTION_H_
 #define OSPREY_SERVER_ENGINE_CONNECTION_H_
 
+#include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -109,11 +111,22 @@ class Connection {
 
   // Executes one of its batched requests, whose table is held (TableAccess::Hold): its reply waits
   // until EndBatched. Returns its cost (kCostPerHold).
-  uint64_t ExecuteBatched(const PartitionBatch::Request& request, absl::Time now);
+  uint64_t ExecuteBatched(const PartitionBatch::Request& request, index::Table& table,
+                          absl::Time now);
   bool batched() const { return turn_.batched() > 0; }
   // Its batched requests have all been executed.
-  void EndBatched(absl::Time now);
+  void EndBatched(absl::Time now) {
+    assert(!batched());
+    lifecycle_.FinishClosing();
+    if (!lifecycle_.closing() && !replies_.gathering()) replies_.Flush(now);
+  }
+  // Whether the deadline may be earlier than when the timer was set. While nothing but the peer's
+  // silence is awaited, each frame moves it later.
+  bool needs_timer() const { return !timed_silence_ || !awaits_silence(); }
+  // The timer was set to deadline(), or is due earlier.
+  void TimerSet() { timed_silence_ = awaits_silence(); }
   State state() const { return lifecycle_.state(); }
+  rdma::ConnectionId id() const { return id_; }
 
  private:
   // One for each state from kEstablished on.
@@ -131,6 +144,10 @@ class Connection {
   void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);
 
+  bool awaits_silence() const {
+    return state() == State::kEstablished && replies_.empty() && writes_.empty() &&
+           !turn_.waiting() && !liveness_.spared();
+  }
   void Release();
   void AdvanceWrites(absl::Time now);
   void LeaveWhenAnswered(absl::Time now);
@@ -140,6 +157,7 @@ class Connection {
   const rdma::ConnectionId id_;
   Admission::Ticket ticket_;
   Timer timer_;
+  bool timed_silence_ = false;  // the timer was set when nothing else was awaited
 
   Lifecycle lifecycle_;
   SessionHold session_;
@@ -152,6 +170,23 @@ class Connection {
 
   absl::Time leaving_since_ = absl::InfiniteFuture();
 };
+
+inline uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& request,
+                                           index::Table& table, absl::Time now) {
+  turn_.RemoveBatched(request.cost);
+  if (lifecycle_.closing()) return TurnBudget::kRequestCost;
+  const uint64_t before = turn_.spent();
+  lifecycle_.set_locked(true);
+  // The connection's other requests may have proved expensive.
+  if (turn_.waiting() || turn_.used_up()) {
+    Keep(request.frame);
+  } else {
+    executor_.ExecuteKeyed(request, table, now);
+    turn_.ChargeRequest(request.cost);
+  }
+  lifecycle_.set_locked(false);
+  return std::max(turn_.spent() - before, TurnBudget::kRequestCost);
+}
 
 }  // namespace osprey::server
 

@@ -95,6 +95,7 @@ bool Engine::Poll(absl::Time now) {
   bool worked = false;
   for (const auto& state : states_) {
     const size_t count = state->port.transport.Poll(absl::MakeSpan(events_));
+    shared_.server_time_ns = 0;
     for (size_t i = 0; i < count; ++i) {
       // A connection's requests are executed before its other events.
       if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
@@ -105,7 +106,7 @@ bool Engine::Poll(absl::Time now) {
     worked |= count > 0;
   }
   if (!blocked_.empty()) RetryBlocked(now);
-  worked |= RunConnectionTimers(now);
+  if (timers_.next() <= now) worked |= RunConnectionTimers(now);
   const bool timers = now >= std::min(next_timer_, maintenance_.timer());
   if (timers) RunTimers(now);
   worked |= Work(now);
@@ -127,6 +128,15 @@ bool Engine::Work(absl::Time now) {
   return true;
 }
 
+inline Connection* Engine::Find(PortState& state, rdma::ConnectionId id) {
+  Connection*& recent = RecentPlace(state, id);
+  if (recent != nullptr && recent->id() == id) return recent;
+  const auto it = state.connections.find(id);
+  if (it == state.connections.end()) return nullptr;
+  recent = it->second.get();
+  return recent;
+}
+
 void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
   if (event.kind == Event::Kind::kConnectRequest) return HandleRequest(state, event, now);
   if (event.kind == Event::Kind::kDisconnected) return HandleDisconnected(state, event, now);
@@ -136,9 +146,9 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
         "will be empty)");
     return;
   }
-  auto it = state.connections.find(event.connection);
-  if (it == state.connections.end()) return;  // it was rejected
-  Connection& connection = *it->second;
+  Connection* const found = Find(state, event.connection);
+  if (found == nullptr) return;  // it was rejected
+  Connection& connection = *found;
   switch (event.kind) {
     case Event::Kind::kConnected:
       connection.Handle({Input::Kind::kConnected, {}}, now);
@@ -146,6 +156,8 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     case Event::Kind::kReceived:
       counters_.received_bytes += event.frame.size();
       connection.Handle({Input::Kind::kFrame, event.frame}, now);
+      // Otherwise after its requests have been executed (ExecuteBatched).
+      if (connection.batched() || !connection.needs_timer()) return;
       break;
     case Event::Kind::kReadsDone:
       connection.HandleReadsDone(event.cookie, event.status, now);
@@ -155,8 +167,7 @@ void Engine::Handle(PortState& state, const Event& event, absl::Time now) {
     case Event::Kind::kDeviceLost:
       break;  // above
   }
-  // Otherwise after its requests have been executed (ExecuteBatched).
-  if (!connection.batched()) Touched(connection);
+  Touched(connection);
 }
 
 // True if another poller takes the connection. Only the first poller listens; the others' connect
@@ -218,6 +229,7 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   if (it == state.connections.end()) return;
   const std::unique_ptr<Connection> connection = std::move(it->second);
   state.connections.erase(it);
+  RecentPlace(state, event.connection) = nullptr;
   timers_.Remove(*connection);
   blocked_.erase(std::remove(blocked_.begin(), blocked_.end(), connection.get()), blocked_.end());
   busy_.erase(std::remove(busy_.begin(), busy_.end(), connection.get()), busy_.end());
@@ -228,9 +240,11 @@ void Engine::HandleDisconnected(PortState& state, const Event& event, absl::Time
   if (stopped_at_ != absl::InfiniteFuture()) AdvanceStop(now);
 }
 
-// Called after an event of the connection: its deadline may be earlier now.
+// Called after an event of the connection, and after its batched requests: its deadline may be
+// earlier now.
 void Engine::Touched(Connection& connection) {
   timers_.Set(connection, connection.deadline());
+  connection.TimerSet();
   Enlist(connection);
 }
 
@@ -248,26 +262,32 @@ void Engine::ExecuteBatched(absl::Time now) {
   uint64_t left = partition_batch_.partitions();
   while (left != 0) {
     const uint64_t before = left;
-    for (const uint64_t some :
-         {left & maintenance_.own_partitions(), left & ~maintenance_.own_partitions()}) {
-      for (uint64_t rest = some; rest != 0; rest &= rest - 1) {
-        const auto partition = static_cast<uint32_t>(std::countr_zero(rest));
-        // Prefetches the next partition's cache line during the requests of this one.
-        const uint64_t next = rest & (rest - 1);
-        if (next != 0) access_.PrefetchHot(static_cast<uint32_t>(std::countr_zero(next)));
-        if (ExecuteOf(partition, /*wait=*/false, now)) left &= ~(uint64_t{1} << partition);
-      }
+    if ((left & (left - 1)) != 0) {  // several
+      left = TryEach(left & maintenance_.own_partitions(), now) |
+             TryEach(left & ~maintenance_.own_partitions(), now);
     }
     if (left != before) continue;
-    const auto partition = static_cast<uint32_t>(std::countr_zero(left));
-    ExecuteOf(partition, /*wait=*/true, now);
+    ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
     left &= left - 1;
   }
   for (Connection* const connection : partition_batch_.connections()) {
     connection->EndBatched(now);
-    Touched(*connection);
+    if (connection->needs_timer()) Touched(*connection);
   }
   partition_batch_.Clear();
+}
+
+// Executes the requests of each of these partitions whose lock is free. Returns the others.
+uint64_t Engine::TryEach(uint64_t some, absl::Time now) {
+  uint64_t left = some;
+  for (uint64_t rest = some; rest != 0; rest &= rest - 1) {
+    const auto partition = static_cast<uint32_t>(std::countr_zero(rest));
+    // Prefetches the next partition's cache line during the requests of this one.
+    const uint64_t next = rest & (rest - 1);
+    if (next != 0) access_.PrefetchHot(static_cast<uint32_t>(std::countr_zero(next)));
+    if (ExecuteOf(partition, /*wait=*/false, now)) left &= ~(uint64_t{1} << partition);
+  }
+  return left;
 }
 
 // False: the lock is held and `wait` is false.
@@ -280,7 +300,7 @@ bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
     index::Table& table = access_.held();
     PrefetchItems(*request);
     for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
-      cost += request->connection->ExecuteBatched(*request, now);
+      cost += request->connection->ExecuteBatched(*request, table, now);
       request = partition_batch_.Next(*request);
     }
     const bool wants_nothing = !table.StepWanted(now);

@@ -38,12 +38,14 @@
 #define OSPREY_SERVER_ENGINE_ENGINE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -158,12 +160,20 @@ class Engine {
   using Connections =
       absl::btree_map<rdma::ConnectionId, std::unique_ptr<Connection>>;  // ordered: replayable
 
+  // The connections of recent events, by their ids: mostly no search is needed.
+  using Recent = std::array<Connection*, 64>;
+
   struct PortState {
     Port port;
     Connections connections;
     std::vector<rdma::Transport*> by_poller;
+    Recent recent = {};
   };
 
+  static Connection*& RecentPlace(PortState& state, rdma::ConnectionId id) {
+    return state.recent[static_cast<uint64_t>(id) % std::tuple_size_v<Recent>];
+  }
+  static Connection* Find(PortState& state, rdma::ConnectionId id);
   void Handle(PortState& state, const rdma::Event& event, absl::Time now);
   void HandleRequest(PortState& state, const rdma::Event& event, absl::Time now);
   void Refuse(PortState& state, const rdma::Event& event);
@@ -174,6 +184,7 @@ class Engine {
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   void ExecuteBatched(absl::Time now);
+  uint64_t TryEach(uint64_t some, absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   void PrefetchItems(const PartitionBatch::Request& first);
   uint64_t OwnPartitions() const;

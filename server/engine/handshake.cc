@@ -187,7 +187,7 @@ void Handshake::Welcome(bool resumed, absl::Time now) {
         rdma::ServerProof(*shared_.key, exchange_->nonces, session_->id, rdma::BodyBytes(body));
     std::memcpy(body.proof, proof.data(), proof.size());
     exchange_.reset();
-    liveness_.InputCame(now + kWelcomeTakenMax());
+    liveness_.SpareUntil(now + kWelcomeTakenMax());
   }
   const rdma::Message<rdma::WelcomeBody> welcome(rdma::Opcode::kWelcome, session_->id, 0, body, 0);
   lifecycle_.Enter(State::kEstablished);

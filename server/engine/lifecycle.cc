@@ -18,8 +18,8 @@ void Lifecycle::Close(CloseReason reason, absl::string_view detail) {
 }
 
 // Work too long for the lock of a partition.
-void Lifecycle::FinishClosing() {
-  if (locked_ || !std::exchange(unfinished_, false)) return;
+void Lifecycle::Finish() {
+  unfinished_ = false;
   if (!end_.empty()) Log(std::exchange(end_, ""));
   release_();
 }

@@ -66,9 +66,13 @@ class Lifecycle {
   // A request of the connection is being executed while its table is held. Returns what was so
   // before. FinishClosing is due after the end of that.
   bool set_locked(bool locked) { return std::exchange(locked_, locked); }
-  void FinishClosing();
+  bool locked() const { return locked_; }
+  void FinishClosing() {
+    if (unfinished_ && !locked_) Finish();
+  }
 
  private:
+  void Finish();
   void Log(absl::string_view what) const;
 
   Shared& shared_;

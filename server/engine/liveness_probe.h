@@ -38,8 +38,17 @@ class LivenessProbe {
 
   // Where the word is. REQUIRES: attached. Set before the first Check.
   void set_word(const rdma::WireMemory& word) { word_ = word; }
-  // An input came; or counts as if, for a peer that need not be asked before `now`.
-  void InputCame(absl::Time now) { last_input_ = now; }
+  void InputCame(absl::Time now) {
+    last_input_ = now;
+    spared_ = false;
+  }
+  // The peer need not be asked before `until`, unless an input comes: then the deadline becomes
+  // earlier.
+  void SpareUntil(absl::Time until) {
+    last_input_ = until;
+    spared_ = true;
+  }
+  bool spared() const { return spared_; }
   // Posts the READ if the peer is silent, and closes the connection if the READ takes too long.
   void Check(absl::Time now);
   // The READ ended. False if it failed, which closes the connection.
@@ -57,7 +66,8 @@ class LivenessProbe {
   const rdma::ConnectionId id_;
   Lifecycle& lifecycle_;
   rdma::WireMemory word_;
-  absl::Time last_input_;
+  absl::Time last_input_;  // or until when the peer is spared
+  bool spared_ = false;
   bool reading_ = false;
   absl::Time since_ = absl::InfinitePast();  // when the last READ was posted
 };

@@ -32,11 +32,11 @@ void LongWrites::Put(const rdma::PutRequest& request, uint64_t sequence, absl::T
   Advance(now);
 }
 
-void LongWrites::Append(const rdma::AppendRequest& request, uint64_t sequence) {
+void LongWrites::Append(const KeyedRequest& request) {
   if (size() >= kRequestsMax)
     return lifecycle_.Malformed("more requests under way than requests_max");
   ++shared_.counters.long_appends;
-  appends_.push_back(std::make_unique<LongAppend>(request, sequence));
+  appends_.push_back(std::make_unique<LongAppend>(request));
 }
 
 // Advances the oldest first. It finishes those that have landed, reserves space for those next in
@@ -71,7 +71,7 @@ void LongWrites::StepRendezvous(absl::Time now) {
       const absl::StatusOr<bool> reserved = rendezvous.Reserve(now);
       if (!reserved.ok()) {
         ++shared_.counters.rendezvous_aborted;
-        answer = AnswerOf(index::WriteResult{reserved.status()});
+        answer = AnswerOf(reserved.status());
       } else if (!*reserved) {
         awaits_room_ = rendezvous.room_retry_at() <= now;
         if (!awaits_room_) room_retry_at_ = rendezvous.room_retry_at();

@@ -52,8 +52,8 @@ class LongWrites {
 
   // Begins a PUT by rendezvous, or answers it.
   void Put(const rdma::PutRequest& request, uint64_t sequence, absl::Time now);
-  // Begins an APPEND that ExecuteAppend has not done.
-  void Append(const rdma::AppendRequest& request, uint64_t sequence);
+  // Begins an APPEND that ExecuteKeyed has left (Answer::is_for_later).
+  void Append(const KeyedRequest& request);
   bool Contains(uint64_t sequence) const {
     const auto is_it = [sequence](const auto& write) { return write->sequence() == sequence; };
     return absl::c_any_of(rendezvous_, is_it) || absl::c_any_of(appends_, is_it);

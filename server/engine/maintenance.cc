@@ -5,9 +5,7 @@
 
 namespace osprey::server {
 
-bool Maintenance::Run(absl::Time now) {
-  TakeTouched();
-  if (unmaintained_ == 0) return false;
+bool Maintenance::RunSome(absl::Time now) {
   int steps = 0;
   for (int left = std::popcount(unmaintained_); left > 0 && steps < kMaintainedPerTurn; --left) {
     const uint32_t partition = NextUntended();
@@ -18,12 +16,6 @@ bool Maintenance::Run(absl::Time now) {
     }
   }
   return unmaintained_ != 0;
-}
-
-void Maintenance::TakeTouched() {
-  const uint64_t touched = access_.TakeTouched();
-  unmaintained_ |= touched;
-  used_ |= touched;
 }
 
 // True if the table needs more.
@@ -46,11 +38,6 @@ bool Maintenance::MaintainTable(uint32_t partition, absl::Time now) {
   step_at_[partition] = awaited;
   if (!more) Await(partition, awaited, now);
   return more;
-}
-
-void Maintenance::Await(uint32_t partition, absl::Time next_step, absl::Time now) {
-  step_at_[partition] = next_step;
-  timer_ = std::min(timer_, std::max(next_step, now + kTimerStep()));
 }
 
 absl::Time Maintenance::WakeDue(absl::Time now) {
@@ -77,10 +64,7 @@ uint32_t Maintenance::NextUntended() {
   return maintained_last_;
 }
 
-// Growth and eviction between events. So they keep up with a turn full of inserts, and no insert
-// waits for more than a step.
-void Maintenance::GrowBetween(uint64_t writes, absl::Time now) {
-  if (writes - grown_at_ < kWritesPerGrowStep) return;
+void Maintenance::GrowAt(uint64_t writes, absl::Time now) {
   grown_at_ = writes;
   TakeTouched();
   for (int left = std::popcount(unmaintained_); left > 0; --left) {

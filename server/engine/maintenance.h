@@ -12,6 +12,7 @@
 #ifndef OSPREY_SERVER_ENGINE_MAINTENANCE_H_
 #define OSPREY_SERVER_ENGINE_MAINTENANCE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -43,12 +44,21 @@ class Maintenance {
 
   // Runs the next steps of tables that were used, or whose time has come. True while there is more
   // work, so that the poller does not sleep.
-  bool Run(absl::Time now);
+  bool Run(absl::Time now) {
+    TakeTouched();
+    return unmaintained_ != 0 && RunSome(now);
+  }
   // Growth and eviction between events, after `writes` in all. So they keep up with a turn full of
   // inserts, and no insert waits for more than a step.
-  void GrowBetween(uint64_t writes, absl::Time now);
+  void GrowBetween(uint64_t writes, absl::Time now) {
+    if (writes - grown_at_ >= kWritesPerGrowStep) GrowAt(writes, now);
+  }
   // The table of `partition` has no work until `next_step`.
-  void Await(uint32_t partition, absl::Time next_step, absl::Time now);
+  void Await(uint32_t partition, absl::Time next_step, absl::Time now) {
+    step_at_[partition] = next_step;
+    if (timer_ <= next_step) return;  // mostly both are never
+    timer_ = std::min(timer_, std::max(next_step, now + kTimerStep()));
+  }
 
   // When WakeDue must be called at the latest. InfiniteFuture: not before another Await.
   absl::Time timer() const { return timer_; }
@@ -57,9 +67,15 @@ class Maintenance {
   absl::Time WakeDue(absl::Time now);
 
  private:
+  bool RunSome(absl::Time now);
+  void GrowAt(uint64_t writes, absl::Time now);
   bool MaintainTable(uint32_t partition, absl::Time now);
   uint32_t NextUntended();
-  void TakeTouched();
+  void TakeTouched() {
+    const uint64_t touched = access_.TakeTouched();
+    unmaintained_ |= touched;
+    used_ |= touched;
+  }
 
   Tables& tables_;
   TableAccess& access_;

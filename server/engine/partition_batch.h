@@ -14,46 +14,68 @@
 #define OSPREY_SERVER_ENGINE_PARTITION_BATCH_H_
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "index/layout/hash.h"
 #include "index/layout/partitions.h"
-#include "rdma/wire/protocol.h"
+#include "server/requests/keyed_request.h"
 
 namespace osprey::server {
 
 class Connection;
 
 // The limit of waiting requests: each touches 256 B first, and a core's second-level cache holds
-// that for all of them.
+// that and the request for all of them.
 inline constexpr size_t kBatchedMax = 256;
 
 class PartitionBatch {
  public:
   static constexpr uint16_t kNone = 0xffff;
 
-  struct Request {
+  struct Request : KeyedRequest {  // its frame is in the transport's memory
     Connection* connection = nullptr;
-    rdma::FrameHeader header;
-    rdma::FrameBytes frame;  // in the transport's memory
-    index::KeyHash hash;     // of its key
-    uint16_t next = kNone;   // in its partition, for PartitionBatch
+    uint32_t cost = 0;      // in the units of kTurnCostMax
+    uint16_t next = kNone;  // in its partition, for PartitionBatch
   };
 
-  PartitionBatch();
+  PartitionBatch() : requests_(kBatchedMax) {}
 
+  // The place of the next request, which the caller fills; used again unless Add follows.
   // REQUIRES: !full().
-  void Add(const Request& request, uint32_t partition);
-  bool full() const { return requests_.size() == kBatchedMax; }
-  bool empty() const { return requests_.empty(); }
-  void Clear();
+  Request& Place() {
+    assert(!full());
+    return requests_[size_];
+  }
+  // Adds the request in Place().
+  void Add(uint32_t partition) {
+    assert(!full() && partition < index::kPartitionsMax);
+    const auto number = static_cast<uint16_t>(size_++);
+    requests_[number].next = kNone;
+    const uint64_t bit = uint64_t{1} << partition;
+    if ((partitions_ & bit) == 0) {
+      first_[partition] = number;
+    } else {
+      requests_[last_[partition]].next = number;
+    }
+    last_[partition] = number;
+    partitions_ |= bit;
+  }
+  bool full() const { return size_ == kBatchedMax; }
+  bool empty() const { return size_ == 0; }
+  void Clear() {
+    size_ = 0;
+    connections_.clear();
+    partitions_ = 0;
+  }
 
   // The partitions that have requests, a bit each.
   uint64_t partitions() const { return partitions_; }
   // The requests of one partition, one by one: null after the last.
-  const Request* First(uint32_t partition) const;
+  const Request* First(uint32_t partition) const {
+    return (partitions_ >> partition & 1) == 0 ? nullptr : &requests_[first_[partition]];
+  }
   const Request* Next(const Request& request) const {
     return request.next == kNone ? nullptr : &requests_[request.next];
   }
@@ -65,7 +87,8 @@ class PartitionBatch {
  private:
   static_assert(kBatchedMax < kNone && index::kPartitionsMax <= 64);
 
-  std::vector<Request> requests_;
+  std::vector<Request> requests_;  // kBatchedMax of them, which are used again
+  size_t size_ = 0;
   uint64_t partitions_ = 0;
   // By partition; valid where partitions_ has a bit.
   std::array<uint16_t, index::kPartitionsMax> first_;

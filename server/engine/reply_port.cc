@@ -1,6 +1,7 @@
 #include "server/engine/reply_port.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "server/requests/sessions.h"
 
@@ -9,29 +10,68 @@ namespace osprey::server {
 static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
               "an answer to each, and the DisconnectNotice");
 
-// Now, and not when the turn began: an answered request had arrived by then, and the client derives
-// the server's time from that.
-uint64_t ReplyPort::ServerTimeNs() const {
-  return static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
+// Read once a turn, and not before the transport was polled: an answered request had arrived by
+// then, and the client derives the server's time from that.
+void ReplyPort::ReadServerTime() const {
+  shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
 }
 
-void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
+// A client that respects requests_max never has more waiting replies than that (and a
+// DisconnectNotice).
+inline void ReplyPort::LimitQueue() {
+  if (queue_.frames() > kRequestsMax + 1)
+    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
+}
+
+// In line for the two forms of answers.
+[[gnu::always_inline]] inline void ReplyPort::SendReply(uint64_t sequence,
+                                                        const rdma::ReplyBody& body,
+                                                        rdma::Bytes data, absl::Time now) {
   if (lifecycle_.closing()) return;
-  ++shared_.counters.answers[answer.body.status];
-  rdma::FrameBytes data = answer.data();
-  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
-  data = data.first(std::min(data.size(), reply_data_max()));
-  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, answer.body,
+  ++shared_.counters.answers[body.status];
+  rdma::Message<rdma::ReplyBody> message(rdma::Opcode::kReply, session_->id, sequence, body,
                                          data.size());
   message.body.data_length = static_cast<uint32_t>(data.size());
   message.body.server_time = ServerTimeNs();
-  if (data.empty()) return SendOrQueue({message.bytes()}, now);
-  SendOrQueue({message.bytes(), data}, now);
+  if (!gathering_ && !lifecycle_.locked()) {
+    if (data.empty()) return SendOrQueue({message.bytes()}, now);
+    return SendOrQueue({message.bytes(), data}, now);
+  }
+  std::byte* const reply = queue_.AppendReply(sizeof(message) + data.size());
+  std::memcpy(reply, &message, sizeof(message));
+  if (!data.empty()) std::memcpy(reply + sizeof(message), data.data(), data.size());
+  LimitQueue();
 }
 
-void ReplyPort::AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
-  session_->results.Remember(sequence, ResultOf(answer));
-  Reply(sequence, answer, now);
+void ReplyPort::Reply(uint64_t sequence, const Answer& answer, absl::Time now) {
+  // Only texts can be too long (values are not sent then), and their beginning is the most useful.
+  const rdma::FrameBytes data = answer.data();
+  SendReply(sequence, answer.body, data.first(std::min(data.size(), reply_data_max())), now);
+}
+
+void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now) {
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  rdma::ReplyBody body;
+  result.version = body.version = version;
+  result.slot = body.slot = slot;
+  session_->results.Remember(sequence, result);
+  SendReply(sequence, body, {}, now);
+}
+
+inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
+  absl::Status status = transport_.Send(id_, pieces);
+  if (!status.ok()) return status;
+  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
+  return status;
+}
+
+inline absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {
+  if (slice.count == 1) return Send({slice.bytes});
+  ++shared_.counters.reply_batches;
+  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
+  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
+  return Send({batch.bytes(), slice.bytes});
 }
 
 void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now) {
@@ -44,47 +84,33 @@ void ReplyPort::SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now
       lifecycle_.Close(CloseReason::kFailed, status.message());
     return;
   }
-  if (queue_.empty()) blocked_since_ = now;
+  if (queue_.empty()) blocked_until_ = now + kReplyBlockedMax();
   queue_.Append(pieces);
-  // A client that respects requests_max never has more waiting replies than that (and a
-  // DisconnectNotice).
-  if (queue_.frames() > kRequestsMax + 1)
-    lifecycle_.Close(CloseReason::kBlocked, "more requests than it takes replies for");
+  LimitQueue();
 }
 
 void ReplyPort::Flush(absl::Time now) {
+  bool sent = false;
   while (!queue_.empty() && transport_.SendRoom(id_) > 0) {
     const ReplyQueue::Slice slice = queue_.Next(frame_bytes_max_);
     if (!SendSlice(slice).ok()) break;  // it has just ended, and kDisconnected will follow
     queue_.Drop(slice);
-    blocked_since_ = now;
+    sent = true;
   }
   if (queue_.empty()) {
-    blocked_since_ = absl::InfiniteFuture();
+    blocked_until_ = absl::InfiniteFuture();
     return;
   }
-  if (now >= blocked_since_ + kReplyBlockedMax())
+  if (sent || blocked_until_ == absl::InfiniteFuture()) {
+    blocked_until_ = now + kReplyBlockedMax();
+  } else if (now >= blocked_until_) {
     lifecycle_.Close(CloseReason::kBlocked, "it does not take its replies");
+  }
 }
 
 void ReplyPort::Clear() {
   queue_.Clear();
-  blocked_since_ = absl::InfiniteFuture();
-}
-
-absl::Status ReplyPort::SendSlice(const ReplyQueue::Slice& slice) {
-  if (slice.count == 1) return Send({slice.bytes});
-  ++shared_.counters.reply_batches;
-  rdma::EmptyMessage batch(rdma::Opcode::kBatch, session_->id, 0);
-  batch.header.length += static_cast<uint32_t>(slice.bytes.size());
-  return Send({batch.bytes(), slice.bytes});
-}
-
-absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
-  absl::Status status = transport_.Send(id_, pieces);
-  if (!status.ok()) return status;
-  for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();
-  return status;
+  blocked_until_ = absl::InfiniteFuture();
 }
 
 }  // namespace osprey::server

@@ -5,8 +5,8 @@
 //                                         v
 //                                    ReplyQueue ──Flush, as credits come──> Transport::Send
 //
-// Replies wait for credits, and for the end of the Batch that they answer. Thread rule: the
-// engine's thread.
+// Replies wait for credits, for the end of the Batch that they answer, and for that of a table's
+// hold. Thread rule: the engine's thread.
 
 #ifndef OSPREY_SERVER_ENGINE_REPLY_PORT_H_
 #define OSPREY_SERVER_ENGINE_REPLY_PORT_H_
@@ -47,13 +47,22 @@ class ReplyPort {
   size_t reply_data_max() const {
     return frame_bytes_max_ - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);
   }
-  // For a Welcome or a reply.
-  uint64_t ServerTimeNs() const;
+  // For a Welcome or a reply to a request of this turn.
+  uint64_t ServerTimeNs() const {
+    if (shared_.server_time_ns == 0) ReadServerTime();
+    return shared_.server_time_ns;
+  }
 
-  // Answers a request. REQUIRES: the session is held, or the connection is closing.
+  // Answers a request. While a table is held (Lifecycle::set_locked) the reply waits for Flush.
+  // REQUIRES: the session is held, or the connection is closing.
   void Reply(uint64_t sequence, const Answer& answer, absl::Time now);
   // Likewise a write, whose answer the session remembers.
-  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now);
+  void AnswerWrite(uint64_t sequence, const Answer& answer, absl::Time now) {
+    session_->results.Remember(sequence, ResultOf(answer));
+    Reply(sequence, answer, now);
+  }
+  // As AnswerWrite, of a write that was applied and has nothing else to say.
+  void AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now);
   // Sends one whole frame. Closes the connection if too many wait.
   void SendOrQueue(absl::Span<const rdma::Bytes> pieces, absl::Time now);
 
@@ -67,9 +76,12 @@ class ReplyPort {
 
   bool empty() const { return queue_.empty(); }
   // When Flush is due, even if no credit comes.
-  absl::Time deadline() const { return blocked_since_ + kReplyBlockedMax(); }
+  absl::Time deadline() const { return blocked_until_; }
 
  private:
+  void ReadServerTime() const;
+  void SendReply(uint64_t sequence, const rdma::ReplyBody& body, rdma::Bytes data, absl::Time now);
+  void LimitQueue();
   absl::Status SendSlice(const ReplyQueue::Slice& slice);
   absl::Status Send(absl::Span<const rdma::Bytes> pieces);
 
@@ -81,7 +93,8 @@ class ReplyPort {
   uint32_t frame_bytes_max_ = 0;
   bool gathering_ = false;
   ReplyQueue queue_;
-  absl::Time blocked_since_ = absl::InfiniteFuture();
+  // Until when some of the waiting replies must leave; InfiniteFuture: none waits for a credit.
+  absl::Time blocked_until_ = absl::InfiniteFuture();
 };
 
 }  // namespace osprey::server

@@ -1,7 +1,7 @@
 #include "server/engine/reply_queue.h"
 
+#include <algorithm>
 #include <cassert>
-#include <cstring>
 
 namespace osprey::server {
 namespace {
@@ -10,29 +10,25 @@ namespace {
 // much memory.
 constexpr size_t kDroppedBytesMax = 64 << 10;
 
-rdma::FrameHeader HeaderAt(rdma::FrameBytes bytes) {
-  rdma::FrameHeader header;
-  assert(bytes.size() >= sizeof(header));
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  return header;
-}
-
 }  // namespace
 
+void ReplyQueue::Grow(size_t bytes) { bytes_.resize(std::max(2 * bytes_.size(), end_ + bytes)); }
+
 void ReplyQueue::Append(absl::Span<const rdma::FrameBytes> pieces) {
-  for (rdma::FrameBytes piece : pieces) bytes_.insert(bytes_.end(), piece.begin(), piece.end());
-  ++frames_;
+  if (rdma::HeaderOf(pieces.front()).sequence == 0) ++lone_frames_;
+  size_t bytes = 0;
+  for (rdma::FrameBytes piece : pieces) bytes += piece.size();
+  std::byte* to = AppendReply(bytes);
+  for (rdma::FrameBytes piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
 }
 
-ReplyQueue::Slice ReplyQueue::Next(size_t bytes_max) const {
-  assert(!empty());
-  const rdma::FrameBytes all = rdma::FrameBytes(bytes_).subspan(first_);
-  const rdma::FrameHeader first = HeaderAt(all);
+ReplyQueue::Slice ReplyQueue::FirstOf(rdma::FrameBytes all, size_t bytes_max) const {
+  const rdma::FrameHeader first = rdma::HeaderOf(all);
   size_t bytes = first.length;
   size_t count = 1;
   assert(bytes <= bytes_max);
   while (first.sequence != 0 && count < frames_ && count < rdma::kBatchFramesMax) {
-    const rdma::FrameHeader next = HeaderAt(all.subspan(bytes));
+    const rdma::FrameHeader next = rdma::HeaderOf(all.subspan(bytes));
     if (next.sequence == 0 || sizeof(rdma::FrameHeader) + bytes + next.length > bytes_max) break;
     bytes += next.length;
     ++count;
@@ -40,19 +36,16 @@ ReplyQueue::Slice ReplyQueue::Next(size_t bytes_max) const {
   return {all.first(bytes), count};
 }
 
-void ReplyQueue::Drop(const Slice& slice) {
-  assert(slice.count <= frames_);
+void ReplyQueue::DropFirst(const Slice& slice) {
+  assert(slice.count < frames_);
+  if (lone_frames_ > 0 && rdma::HeaderOf(slice.bytes).sequence == 0) --lone_frames_;
   frames_ -= slice.count;
   first_ += slice.bytes.size();
-  if (frames_ == 0) return Clear();
   if (first_ < kDroppedBytesMax) return;
-  bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(first_));
+  std::copy(bytes_.begin() + static_cast<ptrdiff_t>(first_),
+            bytes_.begin() + static_cast<ptrdiff_t>(end_), bytes_.begin());
+  end_ -= first_;
   first_ = 0;
-}
-
-void ReplyQueue::Clear() {
-  bytes_.clear();
-  first_ = frames_ = 0;
 }
 
 }  // namespace osprey::server

@@ -9,26 +9,90 @@
 #include "index/layout/test_hooks.h"
 
 namespace osprey::server {
+namespace {
+
+uint64_t& CounterOf(rdma::Opcode opcode, Counters& counters) {
+  switch (opcode) {
+    case rdma::Opcode::kDelete:
+      return counters.deletes;
+    case rdma::Opcode::kIncrement:
+      return counters.increments;
+    case rdma::Opcode::kAppend:
+      return counters.appends;
+    case rdma::Opcode::kGet:
+      return counters.gets;
+    case rdma::Opcode::kExpire:
+      return counters.expires;
+    case rdma::Opcode::kTouch:
+      return counters.touches;
+    default:
+      return counters.puts;
+  }
+}
+
+}  // namespace
+
+// True if a write is over already: its result is stored, or no longer stored, or the client
+// violates the rules.
+inline bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
+  if (!writes_.empty() && writes_.Contains(sequence)) {
+    lifecycle_.Malformed("sequence is that of a write that is under way");
+    return true;
+  }
+  if (session_->results.SeenOf(sequence) == ResultWindow::Seen::kNew) return false;
+  AnswerAgain(sequence, now);
+  return true;
+}
+
+void RequestExecutor::AnswerAgain(uint64_t sequence, absl::Time now) {
+  const ResultWindow::Lookup known = session_->results.Find(sequence);
+  if (known.seen == ResultWindow::Seen::kAnswered) {
+    ++shared_.counters.writes_repeated;
+    return replies_.Reply(sequence, AnswerOf(known.result), now);
+  }
+  ++shared_.counters.writes_forgotten;
+  replies_.Reply(
+      sequence,
+      AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
+               rdma::WireReason::kForgotten),
+      now);
+}
+
+// True if the server is about to end and starts no new work.
+inline bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
+  if (lifecycle_.state() == Lifecycle::State::kEstablished) return false;
+  Refuse(sequence, now);
+  return true;
+}
+
+void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
+  replies_.Reply(sequence,
+                 AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
+                          rdma::WireReason::kShuttingDown),
+                 now);
+}
+
+// Counts the request. False if it has been answered: a write that is over already, or the server is
+// about to end.
+inline bool RequestExecutor::IsToExecute(const KeyedRequest& request, absl::Time now) {
+  ++CounterOf(request.opcode, shared_.counters);
+  if (request.is_write() && Settled(request.sequence, now)) return false;
+  return !Refused(request.sequence, now);
+}
 
 void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame,
                               absl::Time now) {
   switch (static_cast<rdma::Opcode>(header.opcode)) {
     case rdma::Opcode::kPut:
-      return TakePut(header, frame, now);
     case rdma::Opcode::kDelete:
-      return TakeDelete(header, frame, now);
     case rdma::Opcode::kIncrement:
-      return TakeIncrement(header, frame, now);
     case rdma::Opcode::kAppend:
-      return TakeAppend(header, frame, now);
+    case rdma::Opcode::kGet:
+    case rdma::Opcode::kExpire:
+    case rdma::Opcode::kTouch:
+      return TakeKeyed(header, frame, now);
     case rdma::Opcode::kFlush:
       return TakeFlush(header, frame, now);
-    case rdma::Opcode::kGet:
-      return TakeGet(header, frame, now);
-    case rdma::Opcode::kExpire:
-      return TakeExpire(header, frame, now);
-    case rdma::Opcode::kTouch:
-      return TakeTouch(header, frame, now);
     case rdma::Opcode::kPing:
     case rdma::Opcode::kStats:
       return TakeQuestion(header, frame, now);
@@ -50,61 +114,48 @@ void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes 
   }
 }
 
-void RequestExecutor::TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                              absl::Time now) {
-  const absl::StatusOr<rdma::PutRequest> request = rdma::ParsePut(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.puts;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  if (request->body.rendezvous == 1) return writes_.Put(*request, header.sequence, now);
-  const bool unconditional = request->body.condition == 0;
-  if (unconditional && index::IsMutant(index::Mutant::kAckBeforePublish)) {
-    replies_.AnswerWrite(header.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
-    replies_.Flush(now);
-    (void)Put(*request, now);
+void RequestExecutor::TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                absl::Time now) {
+  KeyedRequest request;
+  if (absl::Status status = ParseKeyed(header, frame, request); !status.ok())
+    return lifecycle_.Malformed(status.message());
+  if (request.rendezvous) {
+    if (IsToExecute(request, now)) writes_.Put(rdma::ParsePut(frame).value(), header.sequence, now);
     return;
   }
-  replies_.AnswerWrite(header.sequence, Put(*request, now), now);
+  request.hash = shared_.tables.HashOf(request.key);
+  const bool was_locked = lifecycle_.set_locked(true);
+  {
+    const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(request.hash));
+    ExecuteKeyed(request, *table, now);
+  }
+  lifecycle_.set_locked(was_locked);
+  lifecycle_.FinishClosing();
+  if (!replies_.gathering()) replies_.Flush(now);
 }
 
-// The value came in the frame.
-Answer RequestExecutor::Put(const rdma::PutRequest& request, absl::Time now) {
-  const index::KeyHash hash =
-      known_hash_ != nullptr ? *known_hash_ : shared_.tables.HashOf(request.key);
-  const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(hash));
-  return ExecutePut(*table, request, hash, shared_.value_bytes_max, now);
-}
-
-void RequestExecutor::TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                 absl::Time now) {
-  const absl::StatusOr<rdma::DeleteRequest> request = rdma::ParseDelete(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.deletes;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  const Answer answer = ExecuteDelete(*shared_.tables.For(request->key), *request, now);
-  replies_.AnswerWrite(header.sequence, answer, now);
-}
-
-void RequestExecutor::TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                    absl::Time now) {
-  const absl::StatusOr<rdma::IncrementRequest> request = rdma::ParseIncrement(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.increments;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  const Answer answer = ExecuteIncrement(*shared_.tables.For(request->key), *request, now);
-  replies_.AnswerWrite(header.sequence, answer, now);
-}
-
-void RequestExecutor::TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                 absl::Time now) {
-  const absl::StatusOr<rdma::AppendRequest> request = rdma::ParseAppend(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.appends;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  const absl::optional<Answer> answer =
-      ExecuteAppend(*shared_.tables.For(request->key), *request, shared_.value_bytes_max, now);
-  if (answer.has_value()) return replies_.AnswerWrite(header.sequence, *answer, now);
-  writes_.Append(*request, header.sequence);
+void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& table,
+                                   absl::Time now) {
+  if (!IsToExecute(request, now)) return;
+  if (index::IsMutant(index::Mutant::kAckBeforePublish) && request.opcode == rdma::Opcode::kPut &&
+      request.condition.kind == index::Condition::Kind::kNone) {
+    replies_.AnswerWrite(request.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);
+    replies_.Flush(now);
+    (void)ExecutePut(table, request, now);
+    return;
+  }
+  if (request.opcode == rdma::Opcode::kPut && request.value.size() <= shared_.value_bytes_max) {
+    const index::WriteResult result = ExecutePut(table, request, now);
+    if (result.status.ok())
+      return replies_.AnswerWritten(request.sequence, result.version, result.slot, now);
+    return replies_.AnswerWrite(request.sequence, AnswerOf(result), now);
+  }
+  const Answer answer = server::ExecuteKeyed(
+      table, request, {shared_.value_bytes_max, replies_.reply_data_max()}, now);
+  if (answer.is_for_later) return writes_.Append(request);
+  // A read may be repeated freely: its answer is not remembered.
+  if (!request.is_write()) return replies_.Reply(request.sequence, answer, now);
+  replies_.AnswerWrite(request.sequence, answer, now);
 }
 
 // A part of a flush is a write like others: a repeated request returns the same number of keys.
@@ -117,45 +168,6 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   replies_.AnswerWrite(header.sequence, answer, now);
-}
-
-void RequestExecutor::TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                 absl::Time now) {
-  const absl::StatusOr<rdma::ExpireRequest> request = rdma::ParseExpire(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.expires;
-  if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
-  const Answer answer = ExecuteExpire(*shared_.tables.For(request->key), *request, now);
-  replies_.AnswerWrite(header.sequence, answer, now);
-}
-
-// Like a read: repeated, it counts as one more use of the key.
-void RequestExecutor::TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                absl::Time now) {
-  const absl::StatusOr<rdma::TouchRequest> request = rdma::ParseTouch(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.touches;
-  if (Refused(header.sequence, now)) return;
-  const Answer answer = ExecuteTouch(*shared_.tables.For(request->key), *request);
-  replies_.Reply(header.sequence, answer, now);
-}
-
-// Reads may be repeated freely: the result is not stored.
-void RequestExecutor::TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                              absl::Time now) {
-  const absl::StatusOr<rdma::GetRequest> request = rdma::ParseGet(frame);
-  if (!request.ok()) return lifecycle_.Malformed(request.status().message());
-  ++shared_.counters.gets;
-  if (Refused(header.sequence, now)) return;
-  const bool was_locked = lifecycle_.set_locked(true);
-  {
-    // Held until the value has been copied into the reply.
-    const LockedTable table = shared_.tables.For(request->key);
-    replies_.Reply(header.sequence, ExecuteGet(*table, *request, replies_.reply_data_max(), now),
-                   now);
-  }
-  lifecycle_.set_locked(was_locked);
-  lifecycle_.FinishClosing();
 }
 
 void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -216,42 +228,6 @@ void RequestExecutor::TakeDisconnectNotice(rdma::FrameBytes frame) {
     return lifecycle_.Malformed(status.message());
   session_.Forget();
   lifecycle_.Close(CloseReason::kPeer, "disconnect notice");
-}
-
-// True if a write is over already: its result is stored, or no longer stored, or the client
-// violates the rules.
-bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
-  if (writes_.Contains(sequence)) {
-    lifecycle_.Malformed("sequence is that of a write that is under way");
-    return true;
-  }
-  switch (session_->results.SeenOf(sequence)) {
-    case ResultWindow::Seen::kNew:
-      return false;
-    case ResultWindow::Seen::kAnswered:
-      ++shared_.counters.writes_repeated;
-      replies_.Reply(sequence, AnswerOf(session_->results.Find(sequence).result), now);
-      return true;
-    case ResultWindow::Seen::kForgotten:
-      ++shared_.counters.writes_forgotten;
-      replies_.Reply(
-          sequence,
-          AnswerOf(absl::StatusCode::kUnknown, "the answer to this write is no longer remembered",
-                   rdma::WireReason::kForgotten),
-          now);
-      return true;
-  }
-  return false;
-}
-
-// True if the server is about to end and starts no new work.
-bool RequestExecutor::Refused(uint64_t sequence, absl::Time now) {
-  if (lifecycle_.state() == Lifecycle::State::kEstablished) return false;
-  replies_.Reply(sequence,
-                 AnswerOf(absl::StatusCode::kUnavailable, "the server is about to end; not applied",
-                          rdma::WireReason::kShuttingDown),
-                 now);
-  return true;
 }
 
 }  // namespace osprey::server

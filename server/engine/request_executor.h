@@ -1,4 +1,7 @@
-// The requests of an established connection: each is parsed, executed and answered, or refused.
+// The requests of an established connection: each is executed and answered, or refused.
+//
+//   frame ──> not on a key: executed at once
+//     '─────> KeyedRequest ──> with others (partition_batch.h), or at once
 //
 // A write is answered once: a repeated one gets the answer that the session remembers. Thread rule:
 // the engine's thread.
@@ -9,7 +12,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "index/layout/hash.h"
+#include "index/writer/table.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
 #include "server/engine/lifecycle.h"
@@ -17,6 +20,7 @@
 #include "server/engine/reply_port.h"
 #include "server/engine/session_hold.h"
 #include "server/engine/shared.h"
+#include "server/requests/keyed_request.h"
 #include "server/requests/requests.h"
 #include "server/stats/client_gets.h"
 
@@ -39,28 +43,26 @@ class RequestExecutor {
   RequestExecutor& operator=(const RequestExecutor&) = delete;
 
   // Executes a request of this session, or begins a long write. Closes the connection if the
-  // request is malformed or breaks the order. REQUIRES: the connection is not closing.
+  // request is malformed or breaks the order. REQUIRES: the connection is not closing, and this
+  // thread holds no table.
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  // The hash of the next request's key, if it is known already; null otherwise.
-  void set_known_hash(const index::KeyHash* hash) { known_hash_ = hash; }
+  // Likewise a request that is parsed already. REQUIRES: the table of its key is held, under
+  // Lifecycle::set_locked, and its hash is set. Its reply waits for a Flush.
+  void ExecuteKeyed(const KeyedRequest& request, index::Table& table, absl::Time now);
 
  private:
-  void TakePut(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  Answer Put(const rdma::PutRequest& request, absl::Time now);
-  void TakeDelete(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeIncrement(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeAppend(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  bool IsToExecute(const KeyedRequest& request, absl::Time now);
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeGet(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeExpire(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void TakeTouch(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);
   void TakeReport(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeDisconnectNotice(rdma::FrameBytes frame);
 
   bool Settled(uint64_t sequence, absl::Time now);
+  void AnswerAgain(uint64_t sequence, absl::Time now);
   bool Refused(uint64_t sequence, absl::Time now);
+  void Refuse(uint64_t sequence, absl::Time now);
 
   Shared& shared_;
   rdma::Transport& transport_;
@@ -70,7 +72,6 @@ class RequestExecutor {
   ReplyPort& replies_;
   LongWrites& writes_;
   ReportLimit report_limit_;
-  const index::KeyHash* known_hash_ = nullptr;
 };
 
 }  // namespace osprey::server

@@ -13,6 +13,7 @@
 #ifndef OSPREY_SERVER_ENGINE_TIMER_QUEUE_H_
 #define OSPREY_SERVER_ENGINE_TIMER_QUEUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -49,12 +50,14 @@ class TimerQueue {
     timer.at = at;
     timer.not_after = at - step_;
     queue_.emplace(std::make_pair(at, timer.number), &thing);
+    next_ = std::min(next_, at);
   }
   void Remove(Thing& thing) {
     Timer& timer = thing.timer();
     if (timer.at == absl::InfiniteFuture()) return;
     queue_.erase({timer.at, timer.number});
     timer.at = timer.not_after = absl::InfiniteFuture();
+    next_ = queue_.empty() ? absl::InfiniteFuture() : queue_.begin()->first.first;
   }
 
   // Removes and returns the first thing that is due; nullptr if there is none.
@@ -65,14 +68,13 @@ class TimerQueue {
     return thing;
   }
   // InfiniteFuture if nothing is queued.
-  absl::Time next() const {
-    return queue_.empty() ? absl::InfiniteFuture() : queue_.begin()->first.first;
-  }
+  absl::Time next() const { return next_; }
 
  private:
   const absl::Duration step_;
   uint64_t last_number_ = 0;
   absl::btree_map<std::pair<absl::Time, uint64_t>, Thing*> queue_;
+  absl::Time next_ = absl::InfiniteFuture();  // the first of it, which each turn reads
 };
 
 }  // namespace osprey::server

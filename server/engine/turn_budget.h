@@ -34,6 +34,10 @@ class TurnBudget {
 
   // The cost of a request, on top of the work that the tables report (Table::effort).
   static uint64_t CostOf(const rdma::FrameHeader& header, rdma::FrameBytes frame);
+  // The same of a request on a key.
+  static uint64_t CostOfKeyed(rdma::FrameBytes frame) {
+    return kRequestCost + frame.size() / kBytesPerCost;
+  }
 
   // Begins this turn, unless it has begun.
   void Enter();
@@ -79,7 +83,7 @@ class TurnBudget {
 };
 
 inline uint64_t TurnBudget::CostOf(const rdma::FrameHeader& header, rdma::FrameBytes frame) {
-  uint64_t cost = kRequestCost + frame.size() / kBytesPerCost;
+  uint64_t cost = CostOfKeyed(frame);
   if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kFlush)) cost += kFlushKeysPerRequest;
   if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kStats)) cost += kStatsCost;
   if (header.opcode == static_cast<uint8_t>(rdma::Opcode::kHints))

@@ -6,11 +6,14 @@
 
 namespace osprey::server {
 
-LongAppend::LongAppend(const rdma::AppendRequest& request, uint64_t sequence)
-    : body_(request.body),
-      key_(request.key.data(), request.key.size()),
+LongAppend::LongAppend(const KeyedRequest& request)
+    : key_(request.key.data(), request.key.size()),
       addition_(reinterpret_cast<const char*>(request.value.data()), request.value.size()),
-      sequence_(sequence) {}
+      request_(request) {
+  request_.frame = {};
+  request_.key = key_;
+  request_.value = AsFrameBytes(addition_);
+}
 
 absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
@@ -21,9 +24,8 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     if (space_.valid()) space_.Take(table).Abort();
     version_ = 0;
     // The value may have become short, or the condition may refuse it now.
-    absl::optional<Answer> answer =
-        ExecuteAppend(*table, {body_, key_, AsFrameBytes(addition_)}, value_bytes_max, now);
-    if (answer.has_value()) return answer;
+    const Answer answer = ExecuteAppend(*table, request_, value_bytes_max, now);
+    if (!answer.is_for_later) return answer;
     return Begin(tables, table, *present, now);
   }
   const uint64_t bytes = std::min(kAppendStepBytes, present->value.size() - copied_);
@@ -34,7 +36,8 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   }
   if (copied_ < present->value.size()) return absl::nullopt;
   Answer answer = Finish(table, now);
-  if (ExpiredMeanwhile(answer, body_.condition)) return absl::nullopt;  // the next step starts over
+  if (ExpiredMeanwhile(answer, request_.condition))
+    return absl::nullopt;  // the next step starts over
   return answer;
 }
 
@@ -50,7 +53,7 @@ absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable&
   absl::StatusOr<index::Reservation> reservation = table->Reserve(key_, length, now);
   if (!reservation.ok()) {
     if (!room_awaited_.IsWorthIt(reservation.status(), *table, key_, length, now))
-      return AnswerOf(index::WriteResult{reservation.status()});
+      return AnswerOf(reservation.status());
     --attempts_;
     return absl::nullopt;
   }

@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/writer/table.h"
-#include "rdma/wire/protocol.h"
+#include "server/requests/keyed_request.h"
 #include "server/requests/requests.h"
 
 namespace osprey::server {
@@ -33,24 +33,24 @@ inline constexpr int kAppendAttemptsMax = 100;
 
 class LongAppend {
  public:
-  LongAppend(const rdma::AppendRequest& request, uint64_t sequence);
+  // Copies key and value. REQUIRES: an APPEND.
+  explicit LongAppend(const KeyedRequest& request);
   LongAppend(const LongAppend&) = delete;
   LongAppend& operator=(const LongAppend&) = delete;
 
   // The answer, if this was the last step.
   absl::optional<Answer> Step(TableAccess& tables, uint64_t value_bytes_max, absl::Time now);
 
-  uint64_t sequence() const { return sequence_; }
+  uint64_t sequence() const { return request_.sequence; }
 
  private:
   absl::optional<Answer> Begin(TableAccess& tables, const LockedTable& table,
                                const index::Table::View& present, absl::Time now);
   Answer Finish(const LockedTable& table, absl::Time now);
 
-  const rdma::AppendBody body_;
   const std::string key_;
   const std::string addition_;
-  const uint64_t sequence_;
+  KeyedRequest request_;  // of these
   int attempts_ = 0;
   uint64_t version_ = 0;  // of the value under copy
   uint64_t copied_ = 0;   // bytes of it

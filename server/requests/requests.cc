@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "server/requests/decimal_int.h"
 
 namespace osprey::server {
@@ -78,14 +78,13 @@ index::Condition ConditionOn(const absl::StatusOr<index::Table::View>& present) 
 // Whether a write with this condition may go on from `present`. Those that read before they write
 // ask here; their write itself then needs no other condition.
 absl::optional<Answer> RefuseFrom(const absl::StatusOr<index::Table::View>& present,
-                                  uint8_t wire_condition, uint64_t version) {
-  if (ConditionOf(wire_condition, version).kind != index::Condition::Kind::kVersionIs)
-    return absl::nullopt;
+                                  const index::Condition& condition) {
+  if (condition.kind != index::Condition::Kind::kVersionIs) return absl::nullopt;
   if (!present.ok()) return AnswerOf(absl::StatusCode::kNotFound, "no such key");
-  if (present->version == version) return absl::nullopt;
+  if (present->version == condition.version) return absl::nullopt;
   Answer answer =
       AnswerOf(absl::StatusCode::kFailedPrecondition,
-               absl::StrCat("the key's version is ", present->version, ", not ", version),
+               absl::StrCat("the key's version is ", present->version, ", not ", condition.version),
                WireReason::kWrongVersion);
   answer.body.version = present->version;
   return answer;
@@ -101,12 +100,10 @@ Answer Refusal(absl::StatusCode code, absl::string_view text, WireReason reason,
 
 }  // namespace
 
-bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition) {
+bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition) {
   return answer.code() == absl::StatusCode::kNotFound &&
-         static_cast<rdma::WireCondition>(wire_condition) == rdma::WireCondition::kNone;
+         condition.kind == index::Condition::Kind::kNone;
 }
-
-rdma::FrameBytes Answer::data() const { return value.empty() ? AsFrameBytes(text) : value; }
 
 Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason) {
   Answer answer;
@@ -116,13 +113,8 @@ Answer AnswerOf(absl::StatusCode code, absl::string_view text, WireReason reason
   return answer;
 }
 
-Answer AnswerOf(const index::WriteResult& result) {
-  Answer answer;
-  if (!result.status.ok())
-    answer = AnswerOf(result.status.code(), result.status.message(), ReasonOf(result.status));
-  answer.body.version = result.version;
-  answer.body.slot = result.slot;
-  return answer;
+Answer AnswerOf(const absl::Status& refusal) {
+  return AnswerOf(refusal.code(), refusal.message(), ReasonOf(refusal));
 }
 
 Answer AnswerOfNumber(int64_t number, uint64_t version) {
@@ -132,19 +124,6 @@ Answer AnswerOfNumber(int64_t number, uint64_t version) {
   answer.body.version = version;
   answer.body.value_length = answer.text.size();
   return answer;
-}
-
-Result ResultOf(const Answer& answer) {
-  Result result;
-  result.code = answer.code();
-  result.version = answer.body.version;
-  result.slot = answer.body.slot;
-  result.value_length = answer.body.value_length;
-  result.number = answer.number;
-  result.has_number = answer.has_number;
-  result.expiry = answer.body.expiry;
-  result.reason = answer.reason();
-  return result;
 }
 
 Answer AnswerOf(const Result& result) {
@@ -163,18 +142,6 @@ index::Lifetime LifetimeOf(uint64_t ttl_ns) {
   return index::Lifetime::For(absl::Nanoseconds(std::min<uint64_t>(ttl_ns, INT64_MAX)));
 }
 
-index::Condition ConditionOf(uint8_t wire_condition, uint64_t version) {
-  switch (static_cast<rdma::WireCondition>(wire_condition)) {
-    case rdma::WireCondition::kNone:
-      return {index::Condition::Kind::kNone, 0};
-    case rdma::WireCondition::kAbsent:
-      return {index::Condition::Kind::kAbsent, 0};
-    case rdma::WireCondition::kVersionIs:
-      return {index::Condition::Kind::kVersionIs, version};
-  }
-  return {};
-}
-
 Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
   return AnswerOf(
       absl::StatusCode::kInvalidArgument,
@@ -183,35 +150,19 @@ Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max) {
       WireReason::kValueTooLong);
 }
 
-Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, index::KeyHash hash,
-                  uint64_t value_bytes_max, absl::Time now) {
-  if (request.value.size() > value_bytes_max)
-    return ValueTooLong(request.value.size(), value_bytes_max);
-  return AnswerOf(table.Put({request.key, hash}, request.value,
-                            ConditionOf(request.body.condition, request.body.condition_version),
-                            now, LifetimeOf(request.body.ttl_ns)));
-}
+namespace {
 
-Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now) {
-  return AnswerOf(table.Delete(
-      request.key, ConditionOf(request.body.condition, request.body.condition_version), now));
-}
-
-Answer ExecuteExpire(index::Table& table, const rdma::ExpireRequest& request, absl::Time now) {
+Answer Expire(index::Table& table, const KeyedRequest& request, absl::Time now) {
   const index::WriteResult result =
-      table.Expire(request.key, ConditionOf(request.body.condition, request.body.condition_version),
-                   LifetimeOf(request.body.ttl_ns), now);
+      table.Expire(request.key, request.condition, LifetimeOf(request.ttl_ns), now);
   Answer answer = AnswerOf(result);
   answer.body.expiry = result.expiry_ns;
   return answer;
 }
 
-namespace {
-
-Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request, absl::Time now) {
-  const rdma::IncrementBody& body = request.body;
+Answer IncrementOnce(index::Table& table, const KeyedRequest& request, absl::Time now) {
   const absl::StatusOr<index::Table::View> present = table.Find(request.key);
-  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
+  if (absl::optional<Answer> refusal = RefuseFrom(present, request.condition))
     return *std::move(refusal);
   int64_t number = 0;
   if (present.ok()) {
@@ -228,10 +179,10 @@ Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request,
     }
     number = *parsed;
   }
-  const absl::optional<int64_t> sum = Sum(number, body.by);
+  const absl::optional<int64_t> sum = Sum(number, request.by);
   if (!sum.has_value()) {
     const std::string text =
-        absl::StrCat(number, " and ", body.by, " have a sum that does not fit into 64 bits");
+        absl::StrCat(number, " and ", request.by, " have a sum that does not fit into 64 bits");
     return present.ok()
                ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
                : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow);
@@ -245,16 +196,19 @@ Answer IncrementOnce(index::Table& table, const rdma::IncrementRequest& request,
   return answer;
 }
 
-absl::optional<Answer> AppendOnce(index::Table& table, const rdma::AppendRequest& request,
-                                  uint64_t value_bytes_max, absl::Time now) {
-  const rdma::AppendBody& body = request.body;
-  absl::StatusOr<index::Table::View> present = table.Find(request.key);
-  if (absl::optional<Answer> refusal = RefuseFrom(present, body.condition, body.condition_version))
-    return refusal;
+Answer AppendOnce(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+                  absl::Time now) {
+  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, request.condition))
+    return *std::move(refusal);
   const uint64_t old_length = present.ok() ? present->value.size() : 0;
   const uint64_t length = old_length + request.value.size();
   if (length > value_bytes_max) return ValueTooLong(length, value_bytes_max);
-  if (length > kAppendAtOnceBytesMax) return absl::nullopt;
+  if (length > kAppendAtOnceBytesMax) {
+    Answer later;
+    later.is_for_later = true;
+    return later;
+  }
   // A copy, since the table moves what it has while it makes room.
   std::string value;
   value.reserve(length);
@@ -266,20 +220,75 @@ absl::optional<Answer> AppendOnce(index::Table& table, const rdma::AppendRequest
   return answer;
 }
 
-}  // namespace
-
-Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request,
-                        absl::Time now) {
+Answer Increment(index::Table& table, const KeyedRequest& request, absl::Time now) {
   Answer answer = IncrementOnce(table, request, now);
-  if (!ExpiredMeanwhile(answer, request.body.condition)) return answer;
+  if (!ExpiredMeanwhile(answer, request.condition)) return answer;
   return IncrementOnce(table, request, now);
 }
 
-absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
-                                     uint64_t value_bytes_max, absl::Time now) {
-  absl::optional<Answer> answer = AppendOnce(table, request, value_bytes_max, now);
-  if (!answer.has_value() || !ExpiredMeanwhile(*answer, request.body.condition)) return answer;
+Answer Get(index::Table& table, const KeyedRequest& request, size_t reply_bytes_max,
+           absl::Time now) {
+  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
+  if (!view.ok()) return AnswerOf(view.status());
+  if (table.evicts()) table.Touch(request.key);
+  Answer answer;
+  answer.body.version = view->version;
+  answer.body.slot = view->slot;
+  answer.body.expiry = view->expiry_ns;
+  answer.body.value_length = view->value.size();
+  if (!request.wants_value) return answer;
+  if (view->value.size() <= reply_bytes_max) {
+    answer.value = view->value;
+    return answer;
+  }
+  const absl::Duration lease = LeaseOf(view->value.size());
+  table.Lease(view->slot, LeaseEnd(lease, now));
+  answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(lease));
+  return answer;
+}
+
+Answer Touch(index::Table& table, const KeyedRequest& request) {
+  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
+  if (!view.ok()) return AnswerOf(view.status());
+  table.Touch(request.key);
+  Answer answer;
+  answer.body.version = view->version;
+  answer.body.expiry = view->expiry_ns;
+  return answer;
+}
+
+}  // namespace
+
+Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+                     absl::Time now) {
+  Answer answer = AppendOnce(table, request, value_bytes_max, now);
+  if (!ExpiredMeanwhile(answer, request.condition)) return answer;
   return AppendOnce(table, request, value_bytes_max, now);
+}
+
+Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const ValueLimits& limits,
+                    absl::Time now) {
+  switch (request.opcode) {
+    case rdma::Opcode::kPut:
+      if (request.value.size() > limits.value_bytes_max)
+        return ValueTooLong(request.value.size(), limits.value_bytes_max);
+      return AnswerOf(ExecutePut(table, request, now));
+    case rdma::Opcode::kDelete:
+      return AnswerOf(table.Delete(request.key, request.condition, now));
+    case rdma::Opcode::kIncrement:
+      return Increment(table, request, now);
+    case rdma::Opcode::kAppend:
+      return ExecuteAppend(table, request, limits.value_bytes_max, now);
+    case rdma::Opcode::kGet:
+      return Get(table, request, limits.reply_bytes_max, now);
+    case rdma::Opcode::kExpire:
+      return Expire(table, request, now);
+    case rdma::Opcode::kTouch:
+      return Touch(table, request);
+    default:
+      assert(false && "IsKeyed");
+      return {};
+  }
 }
 
 // The client's cursor: the table's own, which has 41 bits, and the table's number.
@@ -294,7 +303,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   const absl::StatusOr<index::Table::FlushResult> result =
       tables.At(static_cast<uint32_t>(partition))
           ->FlushStep(request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
-  if (!result.ok()) return AnswerOf(index::WriteResult{result.status()});
+  if (!result.ok()) return AnswerOf(result.status());
   answer.body.value_length = result->deleted;
   if (result->cursor != 0) {
     answer.body.slot = partition << kPartitionShift | result->cursor;
@@ -302,66 +311,6 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
     answer.body.slot = (partition + 1) << kPartitionShift;
   }
   return answer;
-}
-
-Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
-                  absl::Time now) {
-  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
-  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
-  if (table.evicts()) table.Touch(request.key);
-  Answer answer;
-  answer.body.version = view->version;
-  answer.body.slot = view->slot;
-  answer.body.expiry = view->expiry_ns;
-  answer.body.value_length = view->value.size();
-  if (request.body.want_value == 0) return answer;
-  if (view->value.size() <= data_bytes_max) {
-    answer.value = view->value;
-    return answer;
-  }
-  const absl::Duration lease = LeaseOf(view->value.size());
-  table.Lease(view->slot, LeaseEnd(lease, now));
-  answer.body.lease_ms = static_cast<uint32_t>(absl::ToInt64Milliseconds(lease));
-  return answer;
-}
-
-Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request) {
-  const absl::StatusOr<index::Table::View> view = table.Find(request.key);
-  if (!view.ok()) return AnswerOf(view.status().code(), view.status().message());
-  table.Touch(request.key);
-  Answer answer;
-  answer.body.version = view->version;
-  answer.body.expiry = view->expiry_ns;
-  return answer;
-}
-
-absl::string_view BatchedBy(rdma::FrameBytes frame) {
-  const auto key = [](const auto& request) {
-    return request.ok() ? request->key : absl::string_view();
-  };
-  rdma::FrameHeader header;
-  assert(frame.size() >= sizeof(header));
-  std::memcpy(&header, frame.data(), sizeof(header));
-  switch (static_cast<rdma::Opcode>(header.opcode)) {
-    case rdma::Opcode::kPut: {
-      const absl::StatusOr<rdma::PutRequest> put = rdma::ParsePut(frame);
-      return put.ok() && put->body.rendezvous == 0 ? put->key : absl::string_view();
-    }
-    case rdma::Opcode::kDelete:
-      return key(rdma::ParseDelete(frame));
-    case rdma::Opcode::kIncrement:
-      return key(rdma::ParseIncrement(frame));
-    case rdma::Opcode::kAppend:
-      return key(rdma::ParseAppend(frame));
-    case rdma::Opcode::kGet:
-      return key(rdma::ParseGet(frame));
-    case rdma::Opcode::kExpire:
-      return key(rdma::ParseExpire(frame));
-    case rdma::Opcode::kTouch:
-      return key(rdma::ParseTouch(frame));
-    default:
-      return {};
-  }
 }
 
 bool RoomAwaited::IsWorthIt(const absl::Status& refusal, const index::Table& table,

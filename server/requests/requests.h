@@ -1,5 +1,5 @@
-// Executes requests on the table. Each function is one request that came whole in its frame; values
-// that do not fit into a frame are rendezvous.h's business.
+// Executes requests that came whole in their frames; values that do not fit into a frame are
+// rendezvous.h's business.
 //
 // Thread rule: the engine's thread, which holds the table's lock.
 
@@ -13,10 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
-#include "index/layout/hash.h"
 #include "index/writer/table.h"
 #include "rdma/wire/protocol.h"
+#include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 
@@ -48,6 +47,9 @@ inline constexpr uint64_t kAppendAtOnceBytesMax = 16 << 10;
 // answer before.
 struct Answer {
   rdma::ReplyBody body;
+  // APPEND: nothing was done, since the value would be longer than kAppendAtOnceBytesMax and nothing
+  // else is wrong. That is for LongAppend.
+  bool is_for_later = false;
   bool has_number = false;  // INCREMENT: `text` is that number
   int64_t number = 0;
   std::string text;        // a number, statistics, or what went wrong
@@ -55,56 +57,74 @@ struct Answer {
 
   absl::StatusCode code() const { return static_cast<absl::StatusCode>(body.status); }
   rdma::WireReason reason() const { return static_cast<rdma::WireReason>(body.reason); }
-  rdma::FrameBytes data() const;
+  rdma::FrameBytes data() const { return value.empty() ? AsFrameBytes(text) : value; }
 };
 
 Answer AnswerOf(absl::StatusCode code, absl::string_view text,
                 rdma::WireReason reason = rdma::WireReason::kNone);
-// Of a write: its status says which reason it has.
-Answer AnswerOf(const index::WriteResult& result);
+// Of a refused write: its status says which reason it has.
+Answer AnswerOf(const absl::Status& refusal);
+// Of a write.
+inline Answer AnswerOf(const index::WriteResult& result) {
+  Answer answer;
+  if (!result.status.ok()) answer = AnswerOf(result.status);
+  answer.body.version = result.version;
+  answer.body.slot = result.slot;
+  return answer;
+}
 Answer AnswerOfNumber(int64_t number, uint64_t version);
 
 // What is remembered of an answer, and the answer that is made of it again. The text of a refusal
 // is not: a shorter one takes its place.
-Result ResultOf(const Answer& answer);
+inline Result ResultOf(const Answer& answer) {
+  Result result;
+  result.code = answer.code();
+  result.version = answer.body.version;
+  result.slot = answer.body.slot;
+  result.value_length = answer.body.value_length;
+  result.number = answer.number;
+  result.has_number = answer.has_number;
+  result.expiry = answer.body.expiry;
+  result.reason = answer.reason();
+  return result;
+}
 Answer AnswerOf(const Result& result);
 
 // Of the ttl_ns of a request; 0: forever.
 index::Lifetime LifetimeOf(uint64_t ttl_ns);
+Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
-index::Condition ConditionOf(uint8_t wire_condition, uint64_t version);
-
-// The value came in the frame. INVALID_ARGUMENT when it is longer than `value_bytes_max`. `hash`:
-// the key's.
-Answer ExecutePut(index::Table& table, const rdma::PutRequest& request, index::KeyHash hash,
-                  uint64_t value_bytes_max, absl::Time now);
-Answer ExecuteDelete(index::Table& table, const rdma::DeleteRequest& request, absl::Time now);
-Answer ExecuteIncrement(index::Table& table, const rdma::IncrementRequest& request, absl::Time now);
+// The limits of an answer's value: longer ones are refused with INVALID_ARGUMENT, or not sent.
+struct ValueLimits {
+  uint64_t value_bytes_max = 0;  // of a value that is stored
+  size_t reply_bytes_max = 0;    // of a value in a reply
+};
+// Executes a request on the table of its key. The answer has, of
+//
+//   PUT, DELETE, INCREMENT, APPEND   the version, and the slot of an item
+//   EXPIRE, TOUCH                    the expiry; TOUCH: the key stays where cold keys make room
+//   GET                              the value; or its slot, for LeaseOf it, if the value is too
+//                                    long for the reply
+//
+// REQUIRES: no rendezvous; the request's hash is set.
+Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const ValueLimits& limits,
+                    absl::Time now);
+// The write of a PUT whose value is not too long. In line, since it is the most frequent request.
+inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& request,
+                                     absl::Time now) {
+  const index::Lifetime lifetime =
+      request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
+  return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime);
+}
+// As ExecuteKeyed. REQUIRES: an APPEND.
+Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
+                     absl::Time now);
 // Whether a write that reads before it writes was answered so because the key expired in between:
 // then it is made again, of a key that is absent. (With a condition, NOT_FOUND is the answer.)
-bool ExpiredMeanwhile(const Answer& answer, uint8_t wire_condition);
-// A lifetime for the value that is there. OK: the expiry says until when.
-Answer ExecuteExpire(index::Table& table, const rdma::ExpireRequest& request, absl::Time now);
-// Nothing, and nothing was done, when the new value would be longer than kAppendAtOnceBytesMax and
-// nothing else is wrong: that is for LongAppend.
-absl::optional<Answer> ExecuteAppend(index::Table& table, const rdma::AppendRequest& request,
-                                     uint64_t value_bytes_max, absl::Time now);
+bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition);
 // One part of a flush, of one table: the cursor says where in which. OK: value_length says how many
 // keys were deleted. Locks by itself.
 Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now);
-// A value of more than `data_bytes_max` is not sent: the answer says its slot, which stays as it is
-// for LeaseOf it at least.
-Answer ExecuteGet(index::Table& table, const rdma::GetRequest& request, size_t data_bytes_max,
-                  absl::Time now);
-
-// The key is in use: it stays longer where cold keys make room. OK: version and expiry.
-Answer ExecuteTouch(index::Table& table, const rdma::TouchRequest& request);
-
-// The key of a request above that is executed on the table of that key and needs nothing else.
-// Empty for all others, and if it is malformed.
-absl::string_view BatchedBy(rdma::FrameBytes frame);
-
-Answer ValueTooLong(uint64_t value_length, uint64_t value_bytes_max);
 
 // For how long a write of a long value waits until enough has been evicted and moved out of its
 // way: some hundred turns, if need be, of a server whose memory is all in small items.

@@ -11,15 +11,6 @@ ResultWindow::Lookup ResultWindow::Find(uint64_t sequence) const {
   return {seen, entries_[sequence % kResultsKept].result};
 }
 
-void ResultWindow::Remember(uint64_t sequence, const Result& result) {
-  // A slow write may end when its number is below the window already: then a repetition of it is
-  // answered with UNKNOWN.
-  if (SeenOf(sequence) == Seen::kForgotten) return;
-  if (entries_.empty()) entries_.resize(kResultsKept);
-  if (sequence > highest_) highest_ = sequence;
-  entries_[sequence % kResultsKept] = {sequence, result};
-}
-
 Sessions::Sessions(size_t sessions_max, std::function<uint64_t()> random)
     : sessions_max_(sessions_max), random_(std::move(random)) {}
 

@@ -84,15 +84,26 @@ class ResultWindow {
   // As Find, without the result.
   Seen SeenOf(uint64_t sequence) const {
     assert(sequence != 0);
-    if (highest_ >= kResultsKept && sequence <= highest_ - kResultsKept) return Seen::kForgotten;
+    if (IsForgotten(sequence)) return Seen::kForgotten;
     if (entries_.empty() || entries_[sequence % kResultsKept].sequence != sequence)
       return Seen::kNew;
     return Seen::kAnswered;
   }
   // REQUIRES: sequence >= 1. Forgets the answers kResultsKept behind the highest sequence.
-  void Remember(uint64_t sequence, const Result& result);
+  void Remember(uint64_t sequence, const Result& result) {
+    // A slow write may end when its number is below the window already: then a repetition of it is
+    // answered with UNKNOWN.
+    if (IsForgotten(sequence)) return;
+    if (entries_.empty()) entries_.resize(kResultsKept);
+    if (sequence > highest_) highest_ = sequence;
+    entries_[sequence % kResultsKept] = {sequence, result};
+  }
 
  private:
+  bool IsForgotten(uint64_t sequence) const {
+    return highest_ >= kResultsKept && sequence <= highest_ - kResultsKept;
+  }
+
   struct Entry {
     uint64_t sequence = 0;  // 0: empty
     Result result;

@@ -25,7 +25,7 @@ void Pause() {
 
 }  // namespace
 
-void PartitionLock::lock() {
+void PartitionLock::Await() {
   int pauses = 1;
   for (int i = 0; i < kLockSpins; ++i) {
     if (try_lock()) return;
@@ -62,20 +62,6 @@ absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> reg
   return tables;
 }
 
-LockedTable Tables::Lock(uint32_t partition) {
-  assert(partition < partitions());
-  index::Table& table = *parts_[partition];
-  PartitionLock(table.lock_word()).lock();
-  return LockedTable(table, partition, /*owns=*/true);
-}
-
-LockedTable Tables::TryLock(uint32_t partition) {
-  assert(partition < partitions());
-  index::Table& table = *parts_[partition];
-  if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
-  return LockedTable(table, partition, /*owns=*/true);
-}
-
 index::Table::Stats Tables::stats() {
   std::vector<index::Table::Stats> parts;
   for (uint32_t i = 0; i < partitions(); ++i) parts.push_back(Lock(i)->stats());
@@ -94,24 +80,11 @@ index::Table::Stats Tables::Sum(absl::Span<const index::Table::Stats> parts) {
 }
 
 LockedTable TableAccess::At(uint32_t partition) {
+  assert(!held_.held());
   touched_ |= uint64_t{1} << partition;
-  assert(!held_.held() || held_.partition() == partition);
-  LockedTable table =
-      held_.held() ? LockedTable(*held_, partition, /*owns=*/false) : tables_.Lock(partition);
+  LockedTable table = tables_.Lock(partition);
   table.AccountTo(effort_);
   return table;
-}
-
-bool TableAccess::Hold(uint32_t partition, bool wait) {
-  assert(!held_.held());
-  held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
-  return held_.held();
-}
-
-void TableAccess::LetGo(bool wants_nothing) {
-  assert(held_.held());
-  if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
-  held_ = LockedTable();
 }
 
 TableSpace& TableSpace::operator=(TableSpace&& other) noexcept {

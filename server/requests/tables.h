@@ -19,6 +19,7 @@
 #define OSPREY_SERVER_REQUESTS_TABLES_H_
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,7 +43,9 @@ class PartitionLock {
  public:
   explicit PartitionLock(std::atomic<uint32_t>& word) : word_(word) {}
 
-  void lock();
+  void lock() {
+    if (!try_lock()) Await();
+  }
   bool try_lock() {
     // Loads first: a failed exchange would take the cache line from the lock's holder. Acquire,
     // with unlock's release.
@@ -56,6 +59,8 @@ class PartitionLock {
   }
 
  private:
+  void Await();
+
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kHeld = 1;
   static constexpr uint32_t kAwaited = 2;  // held, and a thread may sleep until it is free
@@ -67,16 +72,13 @@ class PartitionLock {
 class LockedTable {
  public:
   LockedTable() = default;
-  // This thread holds the table's lock. The destructor releases it if this `owns` it; otherwise the
-  // holder releases it later.
-  LockedTable(index::Table& table, uint32_t partition, bool owns)
-      : owns_(owns), table_(&table), partition_(partition) {}
+  // This thread holds the table's lock, which the destructor releases.
+  LockedTable(index::Table& table, uint32_t partition) : table_(&table), partition_(partition) {}
   ~LockedTable() { Release(); }
   LockedTable(LockedTable&& other) noexcept { *this = std::move(other); }
   LockedTable& operator=(LockedTable&& other) noexcept {
     if (this == &other) return *this;
     Release();
-    owns_ = other.owns_;
     table_ = std::exchange(other.table_, nullptr);
     partition_ = other.partition_;
     account_ = std::exchange(other.account_, nullptr);
@@ -94,17 +96,25 @@ class LockedTable {
     account_ = &account;
     effort_before_ = table_->effort();
   }
-
- private:
+  // Releases the lock, if it is held.
   void Release() {
     if (table_ == nullptr) return;
-    if (account_ != nullptr) *account_ += table_->effort() - effort_before_;
-    if (owns_) PartitionLock(table_->lock_word()).unlock();
+    if (account_ != nullptr) Account();
+    Unlock();
+  }
+  // Releases the lock, and accounts nothing more. REQUIRES: it is held.
+  void Unlock() {
+    PartitionLock(table_->lock_word()).unlock();
     account_ = nullptr;
     table_ = nullptr;
   }
+  // Adds the work until now. REQUIRES: AccountTo was called.
+  void Account() {
+    const uint64_t effort = table_->effort();
+    *account_ += effort - std::exchange(effort_before_, effort);
+  }
 
-  bool owns_ = false;
+ private:
   index::Table* table_ = nullptr;
   uint32_t partition_ = 0;
   uint64_t* account_ = nullptr;
@@ -137,9 +147,19 @@ class Tables {
   // Prefetches the lock and the data that each write of a partition changes, before its lock.
   void PrefetchHot(uint32_t partition) const { parts_[partition]->PrefetchHot(); }
   // Waits until the lock is free. REQUIRES: this thread holds none.
-  LockedTable Lock(uint32_t partition);
+  LockedTable Lock(uint32_t partition) {
+    assert(partition < partitions());
+    index::Table& table = *parts_[partition];
+    PartitionLock(table.lock_word()).lock();
+    return LockedTable(table, partition);
+  }
   // Does not wait: holds nothing if another thread holds the lock.
-  LockedTable TryLock(uint32_t partition);
+  LockedTable TryLock(uint32_t partition) {
+    assert(partition < partitions());
+    index::Table& table = *parts_[partition];
+    if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
+    return LockedTable(table, partition);
+  }
 
   // The clock of `options`, by which keys expire.
   absl::Time ServerTime() const { return clock_(); }
@@ -175,6 +195,7 @@ class TableAccess {
   absl::Time ServerTime() const { return tables_.ServerTime(); }
   index::KeyHash HashOf(absl::string_view key) const { return tables_.HashOf(key); }
   uint32_t PartitionOf(index::KeyHash hash) const { return tables_.PartitionOf(hash); }
+  // REQUIRES: nothing is held.
   LockedTable At(uint32_t partition);
   void Prefetch(uint32_t partition, index::KeyHash hash) const {
     tables_.Prefetch(partition, hash);
@@ -185,20 +206,33 @@ class TableAccess {
     return At(partitions() == 1 ? 0 : tables_.PartitionOf(key));
   }
 
-  // Holds a partition's lock across calls of At, until LetGo. All these calls must be for that
-  // partition. False: another thread holds it and `wait` is false; nothing is held then. REQUIRES:
-  // nothing is held.
-  bool Hold(uint32_t partition, bool wait);
+  // Holds a partition's lock until LetGo. False: another thread holds it and `wait` is false;
+  // nothing is held then. REQUIRES: nothing is held.
+  bool Hold(uint32_t partition, bool wait) {
+    assert(!held_.held());
+    held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
+    if (!held_.held()) return false;
+    touched_ |= uint64_t{1} << partition;
+    held_.AccountTo(effort_);
+    return true;
+  }
   // REQUIRES: Hold returned true.
   index::Table& held() { return *held_; }
-  // `wants_nothing`: the table needs no maintenance (TakeTouched).
-  void LetGo(bool wants_nothing);
+  // `wants_nothing`: the table needs no maintenance (TakeTouched). REQUIRES: TakeEffort was called
+  // after the table's last work.
+  void LetGo(bool wants_nothing) {
+    if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
+    held_.Unlock();
+  }
 
   // The partitions used since the last call, a bit each.
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
   // The extra work of the tables for this engine's requests since the last call, in microseconds or
   // so.
-  uint64_t TakeEffort() { return std::exchange(effort_, 0); }
+  uint64_t TakeEffort() {
+    if (held_.held()) held_.Account();
+    return std::exchange(effort_, 0);
+  }
 
  private:
   static_assert(index::kPartitionsMax <= 64);

@@ -181,6 +181,15 @@ TEST(LayoutTest, DoubledDirectoryHasTheseBytes) {
             "0000000000000000");
 }
 
+TEST(LayoutTest, NoGenerationIsTheTagOfAnItem) {
+  EXPECT_EQ(NextGeneration(kGenerationNone), 1u);
+  EXPECT_EQ(NextGeneration(0xfffe), 0xffffu);
+  EXPECT_EQ(NextGeneration(0xffff), 0x1000000u);
+  EXPECT_EQ(NextGeneration(0x1000000), 0x1000001u);
+  EXPECT_EQ(ItemTag::Unpack(0x10000).state, ItemState::kLive);
+  EXPECT_EQ(ItemTag::Unpack(0x2ffff).state, ItemState::kDead);
+}
+
 TEST(LayoutTest, HalvedDirectoryHasTheDepthInItsHeader) {
   RegionMemory memory(1 << 20);
   RegionWriter writer(memory.span(), kTestIncarnation, 6);

@@ -1,5 +1,5 @@
-/* The directory: segments that split, a directory that doubles, and a client's map of it that is put
- * together from a header and pages READ at different times.
+/* The directory: segments that split and merge, a directory that doubles and halves, and a client's
+ * map of it that is put together from a header and pages READ at different times.
  *
  * Claim: whatever entry the map gives for a key names a segment that the key was in at some time.
  * (That such a segment's lines then tell the truth, or that they are another's, is split.pml's.)
@@ -9,7 +9,9 @@
  *
  * Model          Code
  *   double       Directory::DoubleStep: the upper half beside the lower one, then the header
- *   split        Directory::Split
+ *   halve        Directory::Halve: the header alone
+ *   split        Directory::Name, of both halves
+ *   merge        Directory::Name
  *   take_header  DirectoryCache::TakeHeader
  *   take_page    DirectoryCache::TakePage
  *   use          DirectoryCache::SegmentOf, with EntryAt
@@ -18,10 +20,14 @@
  *   BUG_DEEPER_USED      an entry deeper than the map is used
  *   BUG_DEEPER_COPIED    … or stands for the other half, whose page was not READ since
  *   BUG_ONE_HALF_SET     a split names the other half's segment in the key's entry
+ *   BUG_MERGED_TOO_MUCH  a merge names its segment at the entries of others
  */
 
 #ifndef STEPS
 #define STEPS 8
+#endif
+#ifndef GENERATIONS
+#define GENERATIONS 7
 #endif
 #define ENDING 3
 #define MASK(depth) ((1 << (depth)) - 1)
@@ -78,13 +84,51 @@ inline split(at) {
   skip;
   d_step { last_generation = last_generation + 2; i = 0; deep = 0 }
 }
+
+#ifdef BUG_MERGED_TOO_MUCH
+#define IS_MERGED(i, at) true
+#else
+#define IS_MERGED(i, at) (((i) & MASK(deep - 1)) == at)
+#endif
+
+/* Of the two segments of depth `deeper` whose hashes end as `at` does but for their topmost bit. */
+inline merge(at, deeper) {
+  d_step { deep = deeper; i = 0 };
+  do
+  :: i == 1 << depth -> break
+  :: i < 1 << depth && !IS_MERGED(i, at) -> i++
+  :: i < 1 << depth && IS_MERGED(i, at) ->
+    d_step {
+      entry_generation[i] = last_generation + 1;
+      entry_depth[i] = deep - 1;
+      if
+      :: (ENDING & MASK(deep - 1)) == at ->
+        keys_generations = keys_generations | (1 << (last_generation + 1))
+      :: else
+      fi;
+      i++
+    }
+  od;
+  skip;
+  d_step { last_generation++; i = 0; deep = 0 }
+}
+
+#define MAY_MERGE(at, deeper) (depth >= deeper && entry_depth[at] == deeper && \
+                               entry_depth[at | (1 << (deeper - 1))] == deeper)
+
 active proctype Writer() {
   byte i, deep;
   d_step { entry_generation[0] = 1; ready = true };
   do
   :: depth < 2 -> double()
-  :: entry_depth[0] < depth -> split(0)
-  :: depth > 0 && entry_depth[1] > 0 && entry_depth[1] < depth -> split(1)
+  :: last_generation < GENERATIONS && entry_depth[0] < depth -> split(0)
+  :: last_generation < GENERATIONS && depth > 0 && entry_depth[1] > 0 && entry_depth[1] < depth ->
+    split(1)
+  :: last_generation < GENERATIONS && MAY_MERGE(0, 1) -> merge(0, 1)
+  :: last_generation < GENERATIONS && MAY_MERGE(0, 2) -> merge(0, 2)
+  :: last_generation < GENERATIONS && MAY_MERGE(1, 2) -> merge(1, 2)
+  :: depth == 1 && entry_depth[0] == 0 -> depth = 0
+  :: depth == 2 && entry_depth[0] < 2 && entry_depth[1] < 2 -> depth = 1 /* halve */
   :: true -> break
   od
 }

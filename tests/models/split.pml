@@ -9,7 +9,8 @@
  * and chains add is in the other models.
  *
  * Model          Code
- *   split        Grower::Split: WriteHalf, Directory::Split, Poison (W7). Of the two halves the key's.
+ *   split        Segments::Replace: Segments::Write, Directory::Name, Segments::End (W7). Of those that
+ *                begin the key's. A merge and a move are the same for it.
  *   other        the space of a former segment becomes a segment of other keys, and is left again
  *   Reader       DirectoryCache (its copy of the directory entry), Lookup::OnWindow, Lookup::Refresh
  *

@@ -218,6 +218,18 @@ TEST_F(ServerAuthenticationTest, LivenessReadsStartAfterTheClientCanHoldTheProof
   EXPECT_FALSE(client.disconnected());
 }
 
+TEST_F(ServerAuthenticationTest, LivenessReadsStartOnTimeAfterAFirstRequest) {
+  RawClient client(server_);
+  SayHello(client);
+  client.Respond(*Key());
+  server_.Settle();
+  EXPECT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, absl::StatusCode::kOk);
+  server_.Advance(kSilenceMax() - absl::Milliseconds(100));
+  EXPECT_EQ(server_.counters().liveness_reads, 0u);
+  server_.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(server_.counters().liveness_reads, 1u);
+}
+
 TEST_F(ServerAuthenticationTest, StoppingServerSendsUnauthenticatedPeersNoNotice) {
   RawClient client(server_);
   SayHello(client);

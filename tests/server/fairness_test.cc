@@ -1,6 +1,8 @@
 // Fairness: one client's requests, however expensive or many, do not delay the others. Counted in
 // turns of the engine, on the fake transport.
 
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -172,7 +174,7 @@ TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
     clients.push_back(std::make_unique<RawClient>(server));
     clients.back()->Establish();
   }
-  // Each hold is marked as awaited, once.
+  // Each hold is marked as awaited, once: a PUT with a time to live reads the clock.
   index::Table& table = server.table();
   int holds = 0;
   server.set_clock([&] {
@@ -182,11 +184,17 @@ TEST(FairnessTest, ATableIsHeldForFewerDearRequestsThanSmallOnes) {
     return server.now();
   });
   uint64_t sequence = 0;
+  const auto put = [&](RawClient& client, size_t value_bytes) {
+    std::string frame = client.PutFrame(sequence, "key", std::string(value_bytes, 'v'));
+    const uint64_t ttl_ns = uint64_t{1} << 40;
+    std::memcpy(frame.data() + sizeof(rdma::FrameHeader) + offsetof(rdma::PutBody, ttl_ns), &ttl_ns,
+                sizeof(ttl_ns));
+    client.Send(frame);
+  };
   const auto holds_of = [&](size_t value_bytes) {
     for (int i = 0; i < 20; ++i) {
       ++sequence;
-      for (const auto& client : clients)
-        client->Send(client->PutFrame(sequence, "key", std::string(value_bytes, 'v')));
+      for (const auto& client : clients) put(*client, value_bytes);
     }
     const uint64_t before = server.counters().puts;
     holds = 0;

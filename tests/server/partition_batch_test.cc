@@ -16,17 +16,17 @@ Connection* const kOther = reinterpret_cast<Connection*>(128);
 
 void Add(PartitionBatch& gather, uint64_t sequence, uint32_t partition,
          Connection* connection = kOne) {
-  PartitionBatch::Request request;
+  PartitionBatch::Request& request = gather.Place();
   request.connection = connection;
-  request.header.sequence = sequence;
-  gather.Add(request, partition);
+  request.sequence = sequence;
+  gather.Add(partition);
 }
 
 std::vector<uint64_t> SequencesOf(const PartitionBatch& gather, uint32_t partition) {
   std::vector<uint64_t> sequences;
   for (const PartitionBatch::Request* request = gather.First(partition); request != nullptr;
        request = gather.Next(*request)) {
-    sequences.push_back(request->header.sequence);
+    sequences.push_back(request->sequence);
   }
   return sequences;
 }

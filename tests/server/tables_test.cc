@@ -266,14 +266,13 @@ TEST(TablesTest, FlushesUseUpFewVersionsAndTablesThatAreWrittenMuchDrawSeldom) {
   EXPECT_LT(drawings, kPartitions * (kRounds / index::CasCounter::kBlockMax + 150));
 }
 
-TEST(TablesTest, HeldTableIsUsedWithoutRelockingAndExcludesOthers) {
+TEST(TablesTest, HeldTableIsUsedAndExcludesOthers) {
   RegionMemory memory(2 << 20);
   const std::unique_ptr<Tables> tables = Make(memory, 4);
   TableAccess access(*tables);
   ASSERT_TRUE(access.Hold(2, /*wait=*/true));
   EXPECT_FALSE(tables->TryLock(2).held());
-  access.At(2)->Put("key", Bytes("value"), {}, kNow);
-  EXPECT_FALSE(tables->TryLock(2).held());  // still
+  access.held().Put("key", Bytes("value"), {}, kNow);
   EXPECT_TRUE(tables->TryLock(1).held());
   std::thread other([&] { EXPECT_FALSE(TableAccess(*tables).Hold(2, /*wait=*/false)); });
   other.join();
@@ -282,7 +281,6 @@ TEST(TablesTest, HeldTableIsUsedWithoutRelockingAndExcludesOthers) {
   EXPECT_TRUE(tables->TryLock(2).held());
   EXPECT_EQ(access.TakeTouched(), 0u);
   ASSERT_TRUE(access.Hold(2, /*wait=*/false));
-  access.At(2);
   access.LetGo(/*wants_nothing=*/false);
   EXPECT_EQ(access.TakeTouched(), 0b100u);
 }
