@@ -120,19 +120,9 @@ class SlotSearch {
 // `is_its_item(head)` returns whether the item of a slot with the key's fingerprint is the key's
 // own. (Inlined: every write begins with it.)
 template <typename IsItsItem>
-[[gnu::always_inline]] inline uint32_t FindEntry(const Line& line, absl::string_view key,
-                                                 const KeyPattern& pattern, uint32_t fingerprint,
-                                                 IsItsItem&& is_its_item) {
-  if (KindOf(line.words[0]) != WordKind::kInline) {
-    const SlotSearch search(line, fingerprint);
-    if (!search.MayHoldInline()) {
-      for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
-        const auto at = static_cast<uint32_t>(std::countr_zero(slots));
-        if (is_its_item(line.words[at])) return at;
-      }
-      return kLineWords;
-    }
-  }
+[[gnu::always_inline]] inline uint32_t FindByHeads(const Line& line, absl::string_view key,
+                                                   const KeyPattern& pattern,
+                                                   IsItsItem&& is_its_item) {
   for (uint32_t at = 0; at < kLineWordsUsable;) {
     const uint64_t head = line.words[at];
     if (head == 0) break;  // no gaps: the rest is empty
@@ -146,6 +136,23 @@ template <typename IsItsItem>
     }
   }
   return kLineWords;
+}
+
+// As FindByHeads, and faster if the line holds slots alone. `fingerprint` is the key's.
+template <typename IsItsItem>
+uint32_t FindEntry(const Line& line, absl::string_view key, const KeyPattern& pattern,
+                   uint32_t fingerprint, IsItsItem&& is_its_item) {
+  if (KindOf(line.words[0]) != WordKind::kInline) {
+    const SlotSearch search(line, fingerprint);
+    if (!search.MayHoldInline()) {
+      for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
+        const auto at = static_cast<uint32_t>(std::countr_zero(slots));
+        if (is_its_item(line.words[at])) return at;
+      }
+      return kLineWords;
+    }
+  }
+  return FindByHeads(line, key, pattern, is_its_item);
 }
 
 }  // namespace osprey::index
