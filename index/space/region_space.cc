@@ -226,7 +226,10 @@ void RegionSpace::RemoveFree(uint64_t offset, uint64_t pages) {
 }
 
 void RegionSpace::Offer(uint64_t offset, uint64_t pages) {
-  if (IsForItems(offset)) by_size_.emplace(pages, offset);
+  if (IsForItems(offset)) {
+    by_size_.emplace(pages, offset);
+    largest_run_ = std::max(largest_run_, pages);
+  }
   const uint64_t units = UnitsIn(offset, pages);
   if (units > 0) with_units_.insert(offset);
   units_left_ += units;
@@ -234,7 +237,10 @@ void RegionSpace::Offer(uint64_t offset, uint64_t pages) {
 }
 
 void RegionSpace::Withdraw(uint64_t offset, uint64_t pages) {
-  if (IsForItems(offset)) by_size_.erase({pages, offset});
+  if (IsForItems(offset)) {
+    by_size_.erase({pages, offset});
+    if (pages == largest_run_) largest_run_ = by_size_.empty() ? 0 : by_size_.rbegin()->first;
+  }
   const uint64_t units = UnitsIn(offset, pages);
   if (units > 0) with_units_.erase(offset);
   units_left_ -= units;

@@ -119,7 +119,7 @@ class RegionSpace {
   uint64_t free_pages() const { return free_pages_; }
   // Of the free runs that are not closed: the pages of the longest; and the longest ones, as
   // (offset, pages).
-  uint64_t largest_run() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
+  uint64_t largest_run() const { return largest_run_; }
   std::vector<std::pair<uint64_t, uint64_t>> LongestRuns(size_t count) const;
   uint64_t free_runs() const { return free_runs_; }
 
@@ -160,9 +160,10 @@ class RegionSpace {
   absl::btree_set<uint64_t> with_units_;
   bool keeps_spare_ = false;
   absl::btree_set<uint64_t> spares_;
-  uint64_t free_pages_ = 0;  // for items
-  uint64_t free_runs_ = 0;   // likewise
-  uint64_t unit_pages_ = 0;  // of units and spares, above items_begin_
+  uint64_t largest_run_ = 0;  // of by_size_, in pages
+  uint64_t free_pages_ = 0;   // for items
+  uint64_t free_runs_ = 0;    // likewise
+  uint64_t unit_pages_ = 0;   // of units and spares, above items_begin_
   const Sharing sharing_;
   uint64_t units_left_ = 0;       // in free runs that are not closed
   uint64_t room_units_left_ = 0;  // of them, before items_begin_

@@ -18,13 +18,8 @@ namespace {
 constexpr uint32_t kMergedPercentMax = 50;
 // While pages are short.
 constexpr uint32_t kMergedPercentMaxIfShort = 90;
-// Pages are short when less than this part of item space is free.
-constexpr uint64_t kShortShareInverse = 32;
 // While they are short, a pass begins at most so often.
 constexpr absl::Duration kShortPassPeriod() { return absl::Seconds(1); }
-
-// A pass begins when this part of all words has become free since the last one.
-constexpr uint64_t kFreedShareInverse = 32;
 
 // Keys that one merge turns into items: less than a tenth of a unit.
 constexpr size_t kDemotionsPerMergeMax = 64;
@@ -41,27 +36,19 @@ Merger::Merger(Keys& keys, Placement& placement, Expirer& expirer, Segments& seg
       segments_(segments),
       merge_(keys.writer, keys.items, keys.clocks, keys.options.hash_seed) {}
 
-// With eviction pages are always short.
-bool Merger::IsShort() const {
-  return !keys_.options.evict &&
-         keys_.space.free_pages() * kShortShareInverse < keys_.space.pages();
-}
-
 uint32_t Merger::PercentMax() const {
   if (MergingForced()) return 100;
   const uint32_t percent = IsShort() ? kMergedPercentMaxIfShort : kMergedPercentMax;
   return percent * keys_.options.split_percent / 100;
 }
 
-bool Merger::Wanted(absl::Time now) {
-  if (passing_) return true;
-  words_most_ = std::max(words_most_, keys_.occupied_words);
+bool Merger::MayStart(absl::Time now) const {
   if (SegmentMovesForced()) return true;
   if (segments_.count() == 1) return false;
-  if (MergingForced()) return true;
   const uint64_t words = Segments::Words(segments_.count());
-  if (words_most_ - keys_.occupied_words >= words / kFreedShareInverse) return true;
-  return IsShort() && keys_.occupied_words * 100 < words * PercentMax() && now >= short_pass_from_;
+  if (MergingForced() || words_most_ - keys_.occupied_words >= words / kFreedShareInverse)
+    return true;
+  return keys_.occupied_words * 100 < words * PercentMax() && now >= short_pass_from_;
 }
 
 bool Merger::Step(absl::Time now) {

@@ -14,10 +14,12 @@
 #ifndef OSPREY_INDEX_WRITER_MERGER_H_
 #define OSPREY_INDEX_WRITER_MERGER_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
 #include "index/layout/layout.h"
+#include "index/layout/test_hooks.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
 #include "index/writer/placement.h"
@@ -33,7 +35,13 @@ class Merger {
   Merger(Keys& keys, Placement& placement, Expirer& expirer, Segments& segments);
 
   // Whether enough keys have gone for a pass, or one is under way.
-  bool Wanted(absl::Time now);
+  bool Wanted(absl::Time now) {
+    words_most_ = std::max(words_most_, keys_.occupied_words);
+    const uint64_t words_freed = words_most_ - keys_.occupied_words;
+    const bool may_start = words_freed >= Segments::Words(segments_.count()) / kFreedShareInverse ||
+                           IsShort() || MergingForced() || SegmentMovesForced();
+    return passing_ || (may_start && MayStart(now));
+  }
   // Merges one pair, and halves the directory if it can, or looks at some segments. True if there is more to do
   // now.
   bool Step(absl::Time now);
@@ -46,7 +54,15 @@ class Merger {
   bool LayOut(DirectoryEntry low, DirectoryEntry high, absl::Time now);
   bool MergeAt(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high, absl::Time now);
   bool MoveSegment(uint32_t hash_bits);
-  bool IsShort() const;
+  // A pass begins when this part of all words has become free since the last one.
+  static constexpr uint64_t kFreedShareInverse = 32;
+  // Pages are short when less than this part of item space is free. With eviction they always are.
+  static constexpr uint64_t kShortShareInverse = 32;
+  bool IsShort() const {
+    return !keys_.options.evict &&
+           keys_.space.free_pages() * kShortShareInverse < keys_.space.pages();
+  }
+  bool MayStart(absl::Time now) const;
   uint32_t PercentMax() const;
   void EndPass(absl::Time now);
 

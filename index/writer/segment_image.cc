@@ -1,29 +1,8 @@
 #include "index/writer/segment_image.h"
 
 #include <cassert>
-#include <cstddef>
-
-#include "index/writer/line_editor.h"
-#include "index/writer/line_view.h"
 
 namespace osprey::index {
-
-void ForEachEntry(const RegionWriter& writer, const ClockCounters& clocks, uint64_t segment,
-                  absl::FunctionRef<void(const SegmentEntry&)> fn) {
-  const auto visit = [&](uint64_t line_offset, uint32_t line, bool chained) {
-    const LineClocks of_line = clocks.Of(line_offset);
-    for (LineCursor cursor(LineAt(writer, line_offset)); cursor.Next();) {
-      const LineEntry& entry = cursor.entry();
-      fn({line_offset + offsetof(Line, words) + entry.at * kWordBytes, entry.words,
-          of_line.At(entry.at), line, chained});
-    }
-  };
-  for (uint32_t i = 0; i < kLinesPerUnit; ++i) visit(segment + i * kLineBytes, i, false);
-  for (uint32_t i = 0; i < kHomesPerSegment; ++i) {
-    uint64_t link = LinkOf(LineAt(writer, segment + i * kLineBytes));
-    for (; link != 0; link = LinkOf(LineAt(writer, link))) visit(link, i, true);
-  }
-}
 
 void PrefetchItemOf(const RegionWriter& writer, const ItemStore& items, const SegmentEntry& entry) {
   const uint64_t head = writer.Word(entry.words_at);

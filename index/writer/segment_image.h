@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
@@ -16,6 +15,8 @@
 #include "index/space/region_writer.h"
 #include "index/writer/chains.h"
 #include "index/writer/clock_counters.h"
+#include "index/writer/line_editor.h"
+#include "index/writer/line_view.h"
 
 namespace osprey::index {
 
@@ -29,8 +30,23 @@ struct SegmentEntry {
 };
 
 // Calls fn(entry) for each key of the segment at that offset, chained keys last, by home.
+template <typename Fn>
 void ForEachEntry(const RegionWriter& writer, const ClockCounters& clocks, uint64_t segment,
-                  absl::FunctionRef<void(const SegmentEntry&)> fn);
+                  Fn fn) {
+  const auto visit = [&](uint64_t line_offset, uint32_t line, bool chained) {
+    const LineClocks of_line = clocks.Of(line_offset);
+    for (LineCursor cursor(LineAt(writer, line_offset)); cursor.Next();) {
+      const LineEntry& entry = cursor.entry();
+      fn(SegmentEntry{line_offset + offsetof(Line, words) + entry.at * kWordBytes, entry.words,
+                      of_line.At(entry.at), line, chained});
+    }
+  };
+  for (uint32_t i = 0; i < kLinesPerUnit; ++i) visit(segment + i * kLineBytes, i, false);
+  for (uint32_t i = 0; i < kHomesPerSegment; ++i) {
+    uint64_t link = LinkOf(LineAt(writer, segment + i * kLineBytes));
+    for (; link != 0; link = LinkOf(LineAt(writer, link))) visit(link, i, true);
+  }
+}
 
 // Items are scattered in memory, so their headers and keys are prefetched this many keys ahead.
 inline constexpr size_t kSegmentPrefetchDistance = 24;

@@ -59,7 +59,7 @@ class ItemsSubject : public ChurnSubject {
     items_.Release(at->second);
     offsets_.erase(at);
   }
-  uint64_t capacity_bytes() const override { return space_.pages_end() - kUnitsOffset; }
+  uint64_t capacity_bytes() const override { return space_.end() - kUnitsOffset; }
   std::string Describe() const override {
     const ItemSpace::Stats stats = items_.stats();
     return absl::StrFormat("used_share=%.3f free_pages_share=%.3f free_runs=%d slabs=%d",
