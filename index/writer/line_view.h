@@ -116,44 +116,52 @@ class SlotSearch {
   uint32_t inline_heads_;
 };
 
-// The index of the entry of `key` in `line`; kLineWords: none. `pattern` is the key's.
-// `is_its_item(head)` returns whether the item of a slot with the key's fingerprint is the key's
-// own. (Inlined: every write begins with it.)
-template <typename IsItsItem>
-[[gnu::always_inline]] inline uint32_t FindByHeads(const Line& line, absl::string_view key,
-                                                   const KeyPattern& pattern,
-                                                   IsItsItem&& is_its_item) {
-  for (uint32_t at = 0; at < kLineWordsUsable;) {
-    const uint64_t head = line.words[at];
-    if (head == 0) break;  // no gaps: the rest is empty
-    if (KindOf(head) == WordKind::kInline) {
-      const uint64_t* const words = &line.words[at + 1];
-      if (pattern.MayBeInline(head, *words) && KeyPattern::HoldsRest(words, key)) return at;
-      at += InlineHead::Unpack(head).words();
-    } else {
-      if (pattern.MayBeSlot(head) && is_its_item(head)) return at;
-      ++at;
-    }
-  }
-  return kLineWords;
-}
+// Finds the entry of a key in lines.
+class EntrySearch {
+ public:
+  // `key` must outlive this.
+  EntrySearch(absl::string_view key, KeyHash hash)
+      : key_(key), fingerprint_(hash.fingerprint()), pattern_(key, hash) {}
 
-// As FindByHeads, and faster if the line holds slots alone. `fingerprint` is the key's.
-template <typename IsItsItem>
-uint32_t FindEntry(const Line& line, absl::string_view key, const KeyPattern& pattern,
-                   uint32_t fingerprint, IsItsItem&& is_its_item) {
-  if (KindOf(line.words[0]) != WordKind::kInline) {
-    const SlotSearch search(line, fingerprint);
-    if (!search.MayHoldInline()) {
-      for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
-        const auto at = static_cast<uint32_t>(std::countr_zero(slots));
-        if (is_its_item(line.words[at])) return at;
+  // The index of the key's entry in `line`; kLineWords: none. `is_its_item(head)` returns whether
+  // the item of a slot with the key's fingerprint is the key's own.
+  template <typename IsItsItem>
+  uint32_t FindIn(const Line& line, IsItsItem&& is_its_item) const {
+    if (KindOf(line.words[0]) != WordKind::kInline) {
+      const SlotSearch search(line, fingerprint_);
+      if (!search.MayHoldInline()) {
+        for (uint32_t slots = search.slots(); slots != 0; slots &= slots - 1) {
+          const auto at = static_cast<uint32_t>(std::countr_zero(slots));
+          if (is_its_item(line.words[at])) return at;
+        }
+        return kLineWords;
       }
-      return kLineWords;
     }
+    return FindByHeads(line, is_its_item);
   }
-  return FindByHeads(line, key, pattern, is_its_item);
-}
+
+ private:
+  template <typename IsItsItem>
+  [[gnu::always_inline]] uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
+    for (uint32_t at = 0; at < kLineWordsUsable;) {
+      const uint64_t head = line.words[at];
+      if (head == 0) break;  // no gaps: the rest is empty
+      if (KindOf(head) == WordKind::kInline) {
+        const uint64_t* const words = &line.words[at + 1];
+        if (pattern_.MayBeInline(head, *words) && KeyPattern::HoldsRest(words, key_)) return at;
+        at += InlineHead::Unpack(head).words();
+      } else {
+        if (pattern_.MayBeSlot(head) && is_its_item(head)) return at;
+        ++at;
+      }
+    }
+    return kLineWords;
+  }
+
+  absl::string_view key_;
+  uint32_t fingerprint_;
+  KeyPattern pattern_;
+};
 
 }  // namespace osprey::index
 
