@@ -80,29 +80,9 @@ absl::StatusOr<rdma::AuthKey::Pointer> KeyOf(const Options& options) {
 
 // Errors that every later attempt would return, too.
 bool IsHopeless(const absl::Status& error) {
-  switch (rdma::ReasonOf(error)) {
-    case rdma::Reason::kNoDevice:
-    case rdma::Reason::kNotRdmaAddress:
-    case rdma::Reason::kMemlockTooLow:
-    case rdma::Reason::kVersionMismatch:
-    case rdma::Reason::kNotOsprey:
-      return true;
-    case rdma::Reason::kNoListener:
-    case rdma::Reason::kRefused:
-    case rdma::Reason::kShuttingDown:
-    case rdma::Reason::kUnreachable:
-    case rdma::Reason::kTimeout:
-    case rdma::Reason::kPeerGone:
-    case rdma::Reason::kBrokeRules:
-    case rdma::Reason::kTooManyExposed:
-    case rdma::Reason::kAddressInUse:
-      return false;
-    case rdma::Reason::kOther:
-      break;
-  }
-  return absl::IsInvalidArgument(error) || absl::IsFailedPrecondition(error) ||
-         absl::IsPermissionDenied(error) || absl::IsDataLoss(error) ||
-         absl::IsUnauthenticated(error);
+  return ReasonOf(error) == Reason::kMemlockTooLow || absl::IsInvalidArgument(error) ||
+         absl::IsFailedPrecondition(error) || absl::IsPermissionDenied(error) ||
+         absl::IsDataLoss(error) || absl::IsUnauthenticated(error);
 }
 
 }  // namespace
@@ -116,7 +96,7 @@ absl::Status Client::Impl::AwaitReady(absl::string_view uri) {
   const auto settled = [this] {
     const absl::Status& error = engine_->connection().last_error();
     return engine_->connection().ready() || IsHopeless(error) ||
-           (!options_.await_listener && rdma::ReasonOf(error) == rdma::Reason::kNoListener);
+           (!options_.await_listener && ReasonOf(error) == Reason::kNoListener);
   };
   PollUntil(settled, Now() + options_.connect_timeout);
   if (engine_->connection().ready()) return absl::OkStatus();
@@ -261,7 +241,7 @@ absl::StatusOr<absl::Duration> Client::Ping(absl::Duration deadline) {
   if (!end.ok()) return end.status();
   const absl::Time start = Now();
   absl::StatusOr<uint64_t> answer = impl_->Block<uint64_t>(
-      [&](auto done) { return impl_->engine().StartPing(*end, std::move(done)); });
+      [&](auto done) { return impl_->engine().start().Ping(*end, std::move(done)); });
   if (!answer.ok()) return answer.status();
   return Now() - start;
 }
@@ -271,7 +251,7 @@ absl::StatusOr<absl::Duration> Client::MeasureRead(uint32_t bytes, absl::Duratio
   if (!end.ok()) return end.status();
   const absl::Time start = Now();
   absl::StatusOr<Value> answer = impl_->Block<Value>(
-      [&](auto done) { return impl_->engine().StartMeasure(bytes, *end, std::move(done)); });
+      [&](auto done) { return impl_->engine().start().Measure(bytes, *end, std::move(done)); });
   if (!answer.ok()) return answer.status();
   return Now() - start;
 }
@@ -280,55 +260,55 @@ absl::StatusOr<std::string> Client::ServerStats(absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
   return impl_->Block<std::string>(
-      [&](auto done) { return impl_->engine().StartStats(*end, std::move(done)); });
+      [&](auto done) { return impl_->engine().start().Stats(*end, std::move(done)); });
 }
 
 absl::Status Client::StartGet(absl::string_view key, GetCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartGet(key, /*want_value=*/true, *end, std::move(done));
+  return impl_->engine().start().Get(key, /*want_value=*/true, *end, std::move(done));
 }
 
 absl::Status Client::StartPut(absl::string_view key, absl::string_view value,
                               const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartPut(key, value, options, *end, std::move(done));
+  return impl_->engine().start().Put(key, value, options, *end, std::move(done));
 }
 
 absl::Status Client::StartDelete(absl::string_view key, const WriteOptions& options,
                                  WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartDelete(key, options, *end, std::move(done));
+  return impl_->engine().start().Delete(key, options, *end, std::move(done));
 }
 
 absl::Status Client::StartExists(absl::string_view key, ExistsCallback done,
                                  absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartExists(key, *end, std::move(done));
+  return impl_->engine().start().Exists(key, *end, std::move(done));
 }
 
 absl::Status Client::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
                                     IncrementCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartIncrement(key, by, options, *end, std::move(done));
+  return impl_->engine().start().Increment(key, by, options, *end, std::move(done));
 }
 
 absl::Status Client::StartAppend(absl::string_view key, absl::string_view value,
                                  const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartAppend(key, value, options, *end, std::move(done));
+  return impl_->engine().start().Append(key, value, options, *end, std::move(done));
 }
 
 absl::Status Client::StartExpire(absl::string_view key, absl::Duration ttl,
                                  const WriteOptions& options, WriteCallback done) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartExpire(key, ttl, options, *end, std::move(done));
+  return impl_->engine().start().Expire(key, ttl, options, *end, std::move(done));
 }
 
 absl::Status Client::StartPersist(absl::string_view key, const WriteOptions& options,
@@ -339,25 +319,25 @@ absl::Status Client::StartPersist(absl::string_view key, const WriteOptions& opt
 absl::Status Client::StartTtl(absl::string_view key, TtlCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartTtl(key, *end, std::move(done));
+  return impl_->engine().start().Ttl(key, *end, std::move(done));
 }
 
 absl::Status Client::StartTouch(absl::string_view key, WriteCallback done,
                                 absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->DeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartTouch(key, *end, std::move(done));
+  return impl_->engine().start().Touch(key, *end, std::move(done));
 }
 
 absl::Status Client::StartFlush(WriteCallback done, absl::Duration deadline) {
   absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(deadline);
   if (!end.ok()) return end.status();
-  return impl_->engine().StartFlush(*end, std::move(done));
+  return impl_->engine().start().Flush(*end, std::move(done));
 }
 
 absl::Status Client::set_operations_max(int operations) {
   if (absl::Status status = CheckOperationsMax(operations); !status.ok()) return status;
-  impl_->engine().set_operations_max(operations);
+  impl_->engine().start().set_operations_max(operations);
   return absl::OkStatus();
 }
 

@@ -70,7 +70,7 @@ absl::Status Client::StartGetInto(absl::string_view key, Buffer& buffer, size_t 
   const size_t room = offset <= buffer.size() ? buffer.size() - offset : 0;
   absl::StatusOr<client::UserMemory> target = SpanOf(buffer, offset, room);
   if (!target.ok()) return target.status();
-  return impl_->engine().StartGetInto(key, *std::move(target), *end, std::move(done));
+  return impl_->engine().start().GetInto(key, *std::move(target), *end, std::move(done));
 }
 
 absl::Status Client::StartPutFrom(absl::string_view key, const Buffer& buffer, size_t offset,
@@ -79,7 +79,7 @@ absl::Status Client::StartPutFrom(absl::string_view key, const Buffer& buffer, s
   if (!end.ok()) return end.status();
   absl::StatusOr<client::UserMemory> source = SpanOf(buffer, offset, length);
   if (!source.ok()) return client::WithOutcome(source.status(), client::Outcome::kNotApplied);
-  return impl_->engine().StartPutFrom(key, *std::move(source), options, *end, std::move(done));
+  return impl_->engine().start().PutFrom(key, *std::move(source), options, *end, std::move(done));
 }
 
 }  // namespace osprey

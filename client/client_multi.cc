@@ -57,7 +57,7 @@ std::vector<absl::StatusOr<T>> BlockForAll(Impl& impl, size_t count, absl::Time 
 // Owns itself until it has called `done`.
 template <typename T, typename Start, typename Done>
 absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done done) {
-  if (absl::Status status = engine.CheckRoom(); !status.ok()) return status;
+  if (absl::Status status = engine.start().CheckRoom(); !status.ok()) return status;
   auto holder = std::make_shared<std::unique_ptr<client::Multi<T, Start>>>();
   auto finish = [holder, done = std::move(done)]() mutable {
     std::vector<absl::StatusOr<T>> results = (*holder)->TakeResults();
@@ -70,7 +70,7 @@ absl::Status StartAll(client::Engine& engine, size_t count, Start start, Done do
   multi.Advance(/*others=*/false);
   // Callbacks run in a later Poll, even if no operation was started.
   if (multi.done()) {
-    engine.Defer(std::move(finish));
+    engine.start().Defer(std::move(finish));
   } else {
     multi.set_on_done(std::move(finish));
   }
@@ -132,7 +132,7 @@ void Client::Impl::AwaitAll(absl::Span<const absl::string_view> keys,
       const size_t more =
           engine_->StartGets(keys.subspan(begun), answers + begun, end, now, unanswered);
       if (more == 0 && room_comes()) return false;
-      if (more == 0) answers[begun] = engine_->CheckRoom();
+      if (more == 0) answers[begun] = engine_->start().CheckRoom();
       begun += std::max<size_t>(more, 1);
       // Poll runs in between, however many GETs are answered at once.
       if (begun < keys.size() && ++rounds % kRoundsPerPoll == 0) engine_->Poll(now = client::Now());
@@ -157,7 +157,8 @@ std::vector<absl::StatusOr<uint64_t>> Client::MultiPut(absl::Span<const KeyValue
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(items.size(), end.status());
   return BlockForAll<uint64_t>(*impl_, items.size(), *end, [&](size_t i, WriteCallback done) {
-    return impl_->engine().StartPut(items[i].key, items[i].value, options, *end, std::move(done));
+    return impl_->engine().start().Put(items[i].key, items[i].value, options, *end,
+                                       std::move(done));
   });
 }
 
@@ -166,7 +167,7 @@ std::vector<absl::StatusOr<uint64_t>> Client::MultiDelete(absl::Span<const absl:
   const absl::StatusOr<absl::Time> end = impl_->WriteDeadlineOf(options.deadline);
   if (!end.ok()) return All<uint64_t>(keys.size(), end.status());
   return BlockForAll<uint64_t>(*impl_, keys.size(), *end, [&](size_t i, WriteCallback done) {
-    return impl_->engine().StartDelete(keys[i], options, *end, std::move(done));
+    return impl_->engine().start().Delete(keys[i], options, *end, std::move(done));
   });
 }
 
@@ -178,7 +179,7 @@ absl::Status Client::StartMultiGet(absl::Span<const absl::string_view> keys, Mul
   return StartAll<Value>(
       engine, keys.size(),
       [&engine, end = *end, keys = CopyOf(keys)](size_t i, GetCallback one) {
-        return engine.StartGet(keys[i], /*want_value=*/true, end, std::move(one));
+        return engine.start().Get(keys[i], /*want_value=*/true, end, std::move(one));
       },
       std::move(done));
 }
@@ -191,7 +192,7 @@ absl::Status Client::StartMultiPut(absl::Span<const KeyValue> items, const Write
   return StartAll<uint64_t>(
       engine, items.size(),
       [&engine, options, end = *end, items = CopyOf(items)](size_t i, WriteCallback one) {
-        return engine.StartPut(items[i].first, items[i].second, options, end, std::move(one));
+        return engine.start().Put(items[i].first, items[i].second, options, end, std::move(one));
       },
       std::move(done));
 }
@@ -204,7 +205,7 @@ absl::Status Client::StartMultiDelete(absl::Span<const absl::string_view> keys,
   return StartAll<uint64_t>(
       engine, keys.size(),
       [&engine, options, end = *end, keys = CopyOf(keys)](size_t i, WriteCallback one) {
-        return engine.StartDelete(keys[i], options, end, std::move(one));
+        return engine.start().Delete(keys[i], options, end, std::move(one));
       },
       std::move(done));
 }

@@ -97,7 +97,7 @@ absl::Status Client::StartScan(absl::string_view cursor, const ScanOptions& opti
         keys, [page](auto fetched) { Complete(*page, std::move(fetched)); }, deadline);
     if (!started.ok()) page->done(started);
   };
-  return impl_->engine().StartScan(std::move(request));
+  return impl_->engine().start().Scan(std::move(request));
 }
 
 absl::Status Client::StartCount(WriteCallback done, absl::Duration deadline) {
@@ -111,7 +111,7 @@ absl::Status Client::StartCount(WriteCallback done, absl::Duration deadline) {
     if (!found.ok()) return done(found.status());
     done(found->count);
   };
-  return impl_->engine().StartScan(std::move(request));
+  return impl_->engine().start().Scan(std::move(request));
 }
 
 }  // namespace osprey

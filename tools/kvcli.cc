@@ -28,6 +28,7 @@
 #include "tools/common/flags.h"
 #include "tools/common/out_of_memory.h"
 #include "tools/common/server_uri.h"
+#include "tools/common/time_flag.h"
 #include "tools/common/version.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
@@ -89,15 +90,10 @@ constexpr uint64_t kBufferBytesMax = uint64_t{4} << 30;
 constexpr absl::Duration kIntervalMax() { return absl::Hours(24); }
 
 absl::StatusOr<absl::Duration> ParseSeconds(absl::string_view name, const std::string& text) {
-  double seconds = 0;
-  absl::Duration time;
-  if (absl::SimpleAtod(text, &seconds)) {
-    time = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &time)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, text, " is no time; examples: 5, 0.5, 200ms"));
-  }
-  return time;
+  const absl::optional<absl::Duration> time = ParseTime(text);
+  if (time.has_value()) return *time;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, text, " is no time; examples: 5, 0.5, 200ms"));
 }
 
 absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text) {

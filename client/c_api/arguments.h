@@ -6,6 +6,8 @@
 //   const WriteOptions write = arguments.Write(options);
 //   if (!arguments.status().ok()) …       the first wrong argument
 //
+// KeyOf and others do the same later: client.h calls them once the call may proceed.
+//
 // Thread rule: on the stack of a call.
 
 #ifndef OSPREY_CLIENT_C_API_ARGUMENTS_H_
@@ -47,6 +49,29 @@ class Arguments {
 
   absl::Status status_;
 };
+
+// Each reads one argument, when it is called with the Arguments of a call.
+inline auto KeyOf(const void* key, size_t length) {
+  return [=](Arguments& arguments) { return arguments.Bytes("key", key, length); };
+}
+inline auto ValueOf(const void* value, size_t length) {
+  return [=](Arguments& arguments) { return arguments.Bytes("value", value, length); };
+}
+inline auto KeysOf(const osprey_bytes* keys, size_t count) {
+  return [=](Arguments& arguments) { return arguments.Keys(keys, count); };
+}
+inline auto ItemsOf(const osprey_pair* items, size_t count) {
+  return [=](Arguments& arguments) { return arguments.Items(items, count); };
+}
+inline auto DeadlineOf(const osprey_read_options* options) {
+  return [=](Arguments& arguments) { return arguments.Deadline(options); };
+}
+inline auto WriteOf(const osprey_write_options* options) {
+  return [=](Arguments& arguments) { return arguments.Write(options); };
+}
+inline auto ScanOf(const osprey_scan_options* options) {
+  return [=](Arguments& arguments) { return arguments.Scan(options); };
+}
 
 }  // namespace osprey::capi
 

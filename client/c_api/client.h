@@ -5,11 +5,15 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "client/c_api/arguments.h"
 #include "client/c_api/result.h"
 #include "client/client.h"
 #include "client/osprey.h"
@@ -112,14 +116,65 @@ class Sink {
   void* context_;
 };
 
-// Runs a call that starts an operation: `body(sink)` starts it, or returns an error.
-template <typename Body>
-int Start(osprey_client* client, osprey_callback done, void* context, Body body) noexcept {
+// Reads a buffer, constant or not. What it returns becomes a Buffer& once no argument was wrong.
+template <typename T>
+auto BufferOf(T* buffer) {
+  struct Argument {
+    operator decltype((buffer->buffer))() const { return of->buffer; }
+    T* of;
+  };
+  return [=](Arguments& arguments) {
+    arguments.NotNull("buffer", buffer);
+    return Argument{buffer};
+  };
+}
+
+// The value of one input of a call: of a reader (arguments.h), of a function that makes a callback
+// from the Sink, or the input itself.
+template <typename Input>
+auto ValueOfInput(const Input& input, Arguments& arguments, const Sink* sink) {
+  if constexpr (std::is_invocable_v<const Input&, Arguments&>) {
+    return input(arguments);
+  } else if constexpr (std::is_invocable_v<const Input&, const Sink&>) {
+    return input(*sink);
+  } else {
+    return input;
+  }
+}
+
+// Calls `method` with the Client and the values of `inputs`, or takes the error of the first wrong
+// argument.
+template <typename Method, typename... Inputs>
+void Invoke(osprey_result& answer, Client& client, const Sink* sink, const Method& method,
+            const Inputs&... inputs) {
+  Arguments arguments;
+  // (Braces: from left to right.)
+  const std::tuple values{std::ref(client), ValueOfInput(inputs, arguments, sink)...};
+  if (!arguments.status().ok()) return Take(answer, arguments.status());
+  auto returned = std::apply(method, values);
+  if constexpr (std::is_same_v<decltype(returned), absl::Status>) {
+    if (!returned.ok()) Take(answer, returned);
+  } else {
+    Take(answer, std::move(returned));
+  }
+}
+
+// Runs a blocking operation: `method` of the Client, or a function of the Client.
+template <typename Method, typename... Inputs>
+int Run(osprey_client* client, osprey_result** result, Method method, Inputs... inputs) noexcept {
+  return Call(client, result, [&](osprey_result& answer) {
+    Invoke(answer, *client->client, nullptr, method, inputs...);
+  });
+}
+
+// Starts an operation: the same, with an input such as Plain for its callback.
+template <typename Method, typename... Inputs>
+int Start(osprey_client* client, osprey_callback done, void* context, Method method,
+          Inputs... inputs) noexcept {
   return Finish(client, nullptr, CallKind::kStarts, [&](osprey_result& answer) {
     const Sink sink(client, done, context);
-    absl::Status status = sink.CheckRoom();
-    if (status.ok()) status = body(sink);
-    if (!status.ok()) Take(answer, status);
+    if (const absl::Status status = sink.CheckRoom(); !status.ok()) return Take(answer, status);
+    Invoke(answer, *client->client, &sink, method, inputs...);
   });
 }
 

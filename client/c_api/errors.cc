@@ -1,4 +1,4 @@
-// The errors of osprey.h: numbers, names, texts, and their mapping from the library's Reasons.
+// The errors of osprey.h: numbers, names and texts. The number of a Reason (reasons.h) is the same.
 
 #include <string>
 
@@ -122,106 +122,11 @@ namespace osprey::capi {
 
 namespace {
 
+static_assert(static_cast<int>(Reason::kEmptyKey) == OSPREY_ERROR_EMPTY_KEY &&
+              static_cast<int>(Reason::kServerUnproven) == OSPREY_ERROR_SERVER_UNPROVEN);
+
 // The code as a decimal number.
 constexpr absl::string_view kCodePayload = "osprey/capi.Code";
-
-int CodeOf(Reason reason) {
-  switch (reason) {
-    case Reason::kNone:
-      return OSPREY_ERROR_OTHER;
-    case Reason::kEmptyKey:
-      return OSPREY_ERROR_EMPTY_KEY;
-    case Reason::kKeyTooLong:
-      return OSPREY_ERROR_KEY_TOO_LONG;
-    case Reason::kValueTooLong:
-      return OSPREY_ERROR_VALUE_TOO_LONG;
-    case Reason::kAppendTooLong:
-      return OSPREY_ERROR_APPEND_TOO_LONG;
-    case Reason::kBadCondition:
-      return OSPREY_ERROR_BAD_CONDITION;
-    case Reason::kBadTtl:
-      return OSPREY_ERROR_BAD_TTL;
-    case Reason::kBadDeadline:
-      return OSPREY_ERROR_BAD_DEADLINE;
-    case Reason::kBadOption:
-      return OSPREY_ERROR_BAD_OPTION;
-    case Reason::kBadBuffer:
-      return OSPREY_ERROR_BAD_BUFFER;
-    case Reason::kBadCursor:
-      return OSPREY_ERROR_BAD_CURSOR;
-    case Reason::kAbsent:
-      return OSPREY_ERROR_ABSENT;
-    case Reason::kPresent:
-      return OSPREY_ERROR_PRESENT;
-    case Reason::kWrongVersion:
-      return OSPREY_ERROR_WRONG_VERSION;
-    case Reason::kNotANumber:
-      return OSPREY_ERROR_NOT_A_NUMBER;
-    case Reason::kOverflow:
-      return OSPREY_ERROR_OVERFLOW;
-    case Reason::kStaleCursor:
-      return OSPREY_ERROR_STALE_CURSOR;
-    case Reason::kBufferTooSmall:
-      return OSPREY_ERROR_BUFFER_TOO_SMALL;
-    case Reason::kTooManyOperations:
-      return OSPREY_ERROR_TOO_MANY_OPERATIONS;
-    case Reason::kBuffersUsedUp:
-      return OSPREY_ERROR_BUFFERS_USED_UP;
-    case Reason::kLanesTaken:
-      return OSPREY_ERROR_LANES_TAKEN;
-    case Reason::kServerFull:
-      return OSPREY_ERROR_SERVER_FULL;
-    case Reason::kChainFull:
-      return OSPREY_ERROR_CHAIN_FULL;
-    case Reason::kVersionsUsedUp:
-      return OSPREY_ERROR_VERSIONS_USED_UP;
-    case Reason::kDeadline:
-      return OSPREY_ERROR_DEADLINE;
-    case Reason::kNoConnection:
-      return OSPREY_ERROR_NO_CONNECTION;
-    case Reason::kServerGone:
-      return OSPREY_ERROR_SERVER_GONE;
-    case Reason::kForgotten:
-      return OSPREY_ERROR_FORGOTTEN;
-    case Reason::kValueChanged:
-      return OSPREY_ERROR_VALUE_CHANGED;
-    case Reason::kClosed:
-      return OSPREY_ERROR_CLOSED;
-    case Reason::kBadServer:
-      return OSPREY_ERROR_BAD_SERVER;
-    case Reason::kNoDevice:
-      return OSPREY_ERROR_NO_DEVICE;
-    case Reason::kNotRdmaAddress:
-      return OSPREY_ERROR_NOT_RDMA_ADDRESS;
-    case Reason::kMemlockTooLow:
-      return OSPREY_ERROR_MEMLOCK_TOO_LOW;
-    case Reason::kNoListener:
-      return OSPREY_ERROR_NO_LISTENER;
-    case Reason::kRefused:
-      return OSPREY_ERROR_REFUSED;
-    case Reason::kShuttingDown:
-      return OSPREY_ERROR_SHUTTING_DOWN;
-    case Reason::kUnreachable:
-      return OSPREY_ERROR_UNREACHABLE;
-    case Reason::kVersionMismatch:
-      return OSPREY_ERROR_VERSION_MISMATCH;
-    case Reason::kNotOsprey:
-      return OSPREY_ERROR_NOT_OSPREY;
-    case Reason::kConnectTimeout:
-      return OSPREY_ERROR_CONNECT_TIMEOUT;
-    case Reason::kPeerGone:
-      return OSPREY_ERROR_PEER_GONE;
-    case Reason::kBadAuthKey:
-      return OSPREY_ERROR_BAD_AUTH_KEY;
-    case Reason::kAuthenticationFailed:
-      return OSPREY_ERROR_AUTHENTICATION_FAILED;
-    case Reason::kAuthenticationRequired:
-      return OSPREY_ERROR_AUTHENTICATION_REQUIRED;
-    case Reason::kServerUnproven:
-      return OSPREY_ERROR_SERVER_UNPROVEN;
-  }
-  return OSPREY_ERROR_OTHER;
-}
 
 }  // namespace
 
@@ -236,7 +141,8 @@ int CodeOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kCodePayload);
   int code = OSPREY_ERROR_OTHER;
   if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &code)) return code;
-  return CodeOf(ReasonOf(status));
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kNone ? OSPREY_ERROR_OTHER : static_cast<int>(reason);
 }
 
 }  // namespace osprey::capi

@@ -1,7 +1,6 @@
 // The blocking operations of osprey.h.
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -9,245 +8,134 @@
 #include "client/c_api/client.h"
 #include "client/c_api/result.h"
 
+using osprey::Client;
 using osprey::capi::Arguments;
+using osprey::capi::BufferOf;
 using osprey::capi::Call;
-using osprey::capi::KeyCount;
+using osprey::capi::Counted;
+using osprey::capi::DeadlineOf;
+using osprey::capi::ItemsOf;
+using osprey::capi::KeyOf;
+using osprey::capi::KeysOf;
+using osprey::capi::Left;
+using osprey::capi::Run;
+using osprey::capi::ScanOf;
 using osprey::capi::Take;
-using osprey::capi::TimeToLive;
-
-namespace {
-
-absl::StatusOr<KeyCount> Counted(const absl::StatusOr<uint64_t>& keys) {
-  if (!keys.ok()) return keys.status();
-  return KeyCount{*keys};
-}
-
-absl::StatusOr<TimeToLive> Left(const absl::StatusOr<absl::Duration>& ttl) {
-  if (!ttl.ok()) return ttl.status();
-  return TimeToLive{*ttl};
-}
-
-}  // namespace
+using osprey::capi::ValueOf;
+using osprey::capi::WriteOf;
 
 int osprey_get(osprey_client* client, const void* key, size_t key_length,
                const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Get(key_bytes, deadline));
-  });
+  return Run(client, result, &Client::Get, KeyOf(key, key_length), DeadlineOf(options));
 }
 
 int osprey_exists(osprey_client* client, const void* key, size_t key_length,
                   const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Exists(key_bytes, deadline));
-  });
+  return Run(client, result, &Client::Exists, KeyOf(key, key_length), DeadlineOf(options));
 }
 
 int osprey_put(osprey_client* client, const void* key, size_t key_length, const void* value,
                size_t value_length, const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::string_view value_bytes = arguments.Bytes("value", value, value_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Put(key_bytes, value_bytes, write));
-  });
+  return Run(client, result, &Client::Put, KeyOf(key, key_length), ValueOf(value, value_length),
+             WriteOf(options));
 }
 
 int osprey_delete(osprey_client* client, const void* key, size_t key_length,
                   const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Delete(key_bytes, write));
-  });
+  return Run(client, result, &Client::Delete, KeyOf(key, key_length), WriteOf(options));
 }
 
 int osprey_increment(osprey_client* client, const void* key, size_t key_length, int64_t by,
                      const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Increment(key_bytes, by, write));
-  });
+  return Run(client, result, &Client::Increment, KeyOf(key, key_length), by, WriteOf(options));
 }
 
 int osprey_append(osprey_client* client, const void* key, size_t key_length, const void* value,
                   size_t value_length, const osprey_write_options* options,
                   osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::string_view value_bytes = arguments.Bytes("value", value, value_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Append(key_bytes, value_bytes, write));
-  });
+  return Run(client, result, &Client::Append, KeyOf(key, key_length), ValueOf(value, value_length),
+             WriteOf(options));
 }
 
 int osprey_expire(osprey_client* client, const void* key, size_t key_length, int64_t ttl_us,
                   const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Expire(key_bytes, absl::Microseconds(ttl_us), write));
-  });
+  return Run(client, result, &Client::Expire, KeyOf(key, key_length), absl::Microseconds(ttl_us),
+             WriteOf(options));
 }
 
 int osprey_persist(osprey_client* client, const void* key, size_t key_length,
                    const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Persist(key_bytes, write));
-  });
+  return Run(client, result, &Client::Persist, KeyOf(key, key_length), WriteOf(options));
 }
 
 int osprey_ttl(osprey_client* client, const void* key, size_t key_length,
                const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, Left(client->client->Ttl(key_bytes, deadline)));
-  });
+  return Run(
+      client, result,
+      [](Client& c, absl::string_view k, absl::Duration d) { return Left(c.Ttl(k, d)); },
+      KeyOf(key, key_length), DeadlineOf(options));
 }
 
 int osprey_touch(osprey_client* client, const void* key, size_t key_length,
                  const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Touch(key_bytes, deadline));
-  });
+  return Run(client, result, &Client::Touch, KeyOf(key, key_length), DeadlineOf(options));
 }
 
 int osprey_flush(osprey_client* client, const osprey_read_options* options,
                  osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, Counted(client->client->Flush(deadline)));
-  });
+  return Run(
+      client, result, [](Client& c, absl::Duration d) { return Counted(c.Flush(d)); },
+      DeadlineOf(options));
 }
 
 int osprey_scan(osprey_client* client, const char* cursor, const osprey_scan_options* options,
                 osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const osprey::ScanOptions scan = arguments.Scan(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Scan(cursor == nullptr ? "" : cursor, scan));
-  });
+  return Run(client, result, &Client::Scan, cursor == nullptr ? "" : cursor, ScanOf(options));
 }
 
 int osprey_count(osprey_client* client, const osprey_read_options* options,
                  osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, Counted(client->client->Count(deadline)));
-  });
+  return Run(
+      client, result, [](Client& c, absl::Duration d) { return Counted(c.Count(d)); },
+      DeadlineOf(options));
 }
 
 int osprey_ping(osprey_client* client, const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->Ping(deadline));
-  });
+  return Run(client, result, &Client::Ping, DeadlineOf(options));
 }
 
 int osprey_server_stats(osprey_client* client, const osprey_read_options* options,
                         osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->ServerStats(deadline));
-  });
+  return Run(client, result, &Client::ServerStats, DeadlineOf(options));
 }
 
 int osprey_multi_get(osprey_client* client, const osprey_bytes* keys, size_t count,
                      const osprey_read_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const std::vector<absl::string_view> key_views = arguments.Keys(keys, count);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->MultiGet(key_views, deadline));
-  });
+  return Run(client, result, &Client::MultiGet, KeysOf(keys, count), DeadlineOf(options));
 }
 
 int osprey_multi_put(osprey_client* client, const osprey_pair* items, size_t count,
                      const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const std::vector<osprey::KeyValue> item_views = arguments.Items(items, count);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->MultiPut(item_views, write));
-  });
+  return Run(client, result, &Client::MultiPut, ItemsOf(items, count), WriteOf(options));
 }
 
 int osprey_multi_delete(osprey_client* client, const osprey_bytes* keys, size_t count,
                         const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const std::vector<absl::string_view> key_views = arguments.Keys(keys, count);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->MultiDelete(key_views, write));
-  });
+  return Run(client, result, &Client::MultiDelete, KeysOf(keys, count), WriteOf(options));
 }
 
 int osprey_get_into(osprey_client* client, const void* key, size_t key_length,
                     osprey_buffer* buffer, size_t offset, const osprey_read_options* options,
                     osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    arguments.NotNull("buffer", buffer);
-    const absl::Duration deadline = arguments.Deadline(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->GetInto(key_bytes, buffer->buffer, offset, deadline));
-  });
+  return Run(client, result, &Client::GetInto, KeyOf(key, key_length), BufferOf(buffer), offset,
+             DeadlineOf(options));
 }
 
 int osprey_put_from(osprey_client* client, const void* key, size_t key_length,
                     const osprey_buffer* buffer, size_t offset, size_t length,
                     const osprey_write_options* options, osprey_result** result) {
-  return Call(client, result, [&](osprey_result& answer) {
-    Arguments arguments;
-    const absl::string_view key_bytes = arguments.Bytes("key", key, key_length);
-    arguments.NotNull("buffer", buffer);
-    const osprey::WriteOptions write = arguments.Write(options);
-    if (!arguments.status().ok()) return Take(answer, arguments.status());
-    Take(answer, client->client->PutFrom(key_bytes, buffer->buffer, offset, length, write));
-  });
+  return Run(client, result, &Client::PutFrom, KeyOf(key, key_length), BufferOf(buffer), offset,
+             length, WriteOf(options));
 }
 
 namespace {

@@ -49,6 +49,14 @@ struct KeyCount {
 struct TimeToLive {
   absl::Duration left;
 };
+inline absl::StatusOr<KeyCount> Counted(const absl::StatusOr<uint64_t>& keys) {
+  if (!keys.ok()) return keys.status();
+  return KeyCount{*keys};
+}
+inline absl::StatusOr<TimeToLive> Left(const absl::StatusOr<absl::Duration>& ttl) {
+  if (!ttl.ok()) return ttl.status();
+  return TimeToLive{*ttl};
+}
 
 // Each makes a result from an answer. REQUIRES: the result is as constructed.
 void Take(osprey_result& result, const absl::Status& error);  // REQUIRES: not OK

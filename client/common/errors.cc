@@ -9,7 +9,6 @@
 #include "absl/types/optional.h"
 #include "client/buffer.h"
 #include "client/reasons.h"
-#include "rdma/errors.h"
 
 namespace osprey {
 
@@ -21,7 +20,34 @@ constexpr absl::string_view kReasonPayload = "osprey/client.Reason";
 constexpr absl::string_view kMayBeAppliedPayload = "osprey/client.MayBeApplied";
 constexpr absl::string_view kBytesNeededPayload = "osprey/client.BytesNeeded";
 
-Reason ReasonOfConnecting(rdma::Reason reason) {
+}  // namespace
+
+Reason ReasonOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
+  int number = 0;
+  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &number)) {
+    const bool known = number >= 0 && number <= static_cast<int>(Reason::kServerUnproven);
+    return known ? static_cast<Reason>(number) : Reason::kNone;
+  }
+  // These codes are unambiguous and frequent: they carry no payload.
+  if (absl::IsNotFound(status)) return Reason::kAbsent;
+  if (absl::IsAlreadyExists(status)) return Reason::kPresent;
+  return client::ReasonOf(rdma::ReasonOf(status));
+}
+
+bool MayBeApplied(const absl::Status& status) {
+  return status.GetPayload(kMayBeAppliedPayload).has_value();
+}
+
+uint64_t BytesNeeded(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kBytesNeededPayload);
+  uint64_t bytes = 0;
+  return payload.has_value() && absl::SimpleAtoi(std::string(*payload), &bytes) ? bytes : 0;
+}
+
+namespace client {
+
+Reason ReasonOf(rdma::Reason reason) {
   switch (reason) {
     case rdma::Reason::kOther:
     case rdma::Reason::kTooManyExposed:  // never reaches a user
@@ -54,32 +80,35 @@ Reason ReasonOfConnecting(rdma::Reason reason) {
   return Reason::kNone;
 }
 
-}  // namespace
-
-Reason ReasonOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayload);
-  int number = 0;
-  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &number)) {
-    const bool known = number >= 0 && number <= static_cast<int>(Reason::kServerUnproven);
-    return known ? static_cast<Reason>(number) : Reason::kNone;
+Reason ReasonOf(rdma::WireReason reason) {
+  switch (reason) {
+    case rdma::WireReason::kNone:
+    case rdma::WireReason::kAuthenticationFailed:  // of Refused alone: greeting.cc
+    case rdma::WireReason::kAuthenticationRequired:
+      return Reason::kNone;
+    case rdma::WireReason::kValueTooLong:
+      return Reason::kValueTooLong;
+    case rdma::WireReason::kWrongVersion:
+      return Reason::kWrongVersion;
+    case rdma::WireReason::kNotANumber:
+      return Reason::kNotANumber;
+    case rdma::WireReason::kOverflow:
+      return Reason::kOverflow;
+    case rdma::WireReason::kServerFull:
+      return Reason::kServerFull;
+    case rdma::WireReason::kForgotten:
+      return Reason::kForgotten;
+    case rdma::WireReason::kShuttingDown:
+      return Reason::kShuttingDown;
+    case rdma::WireReason::kValueChanged:
+      return Reason::kValueChanged;
+    case rdma::WireReason::kVersionsUsedUp:
+      return Reason::kVersionsUsedUp;
+    case rdma::WireReason::kChainFull:
+      return Reason::kChainFull;
   }
-  // These codes are unambiguous and frequent: they carry no payload.
-  if (absl::IsNotFound(status)) return Reason::kAbsent;
-  if (absl::IsAlreadyExists(status)) return Reason::kPresent;
-  return ReasonOfConnecting(rdma::ReasonOf(status));
+  return Reason::kNone;
 }
-
-bool MayBeApplied(const absl::Status& status) {
-  return status.GetPayload(kMayBeAppliedPayload).has_value();
-}
-
-uint64_t BytesNeeded(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kBytesNeededPayload);
-  uint64_t bytes = 0;
-  return payload.has_value() && absl::SimpleAtoi(std::string(*payload), &bytes) ? bytes : 0;
-}
-
-namespace client {
 
 absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view message) {
   absl::Status status(code, message);

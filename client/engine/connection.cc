@@ -22,7 +22,7 @@ Connection::Connection(rdma::Transport& transport, const rdma::Memory& liveness,
       session_(session),
       options_(options),
       greeting_(transport, liveness, session, options_),
-      random_(static_cast<std::minstd_rand::result_type>(options.seed)) {}
+      backoff_(options.backoff_first, options.backoff_last, options.seed) {}
 
 Connection::Change Connection::Advance(const Event* event, absl::Time now) {
   if (event != nullptr && event->kind == Event::Kind::kDisconnected)
@@ -79,25 +79,12 @@ void Connection::Connect(absl::Time now) {
   }
   id_ = *id;
   state_ = State::kConnecting;
-  attempted_at_ = now;
+  backoff_.Attempt(now);
   timer_ = now + kAttemptMax();
 }
 
-// An attempt without an answer lasts longer than any pause. Another one then follows nearly at
-// once, so that one is under way soon after the network is back.
 void Connection::Pause(absl::Time now) {
-  if (now - ready_at_ >= options_.backoff_last)
-    pauses_ = 0;                       // it was stable: begin with short pauses again
-  ready_at_ = absl::InfiniteFuture();  // no longer ready
-  // A further doubling would exceed every sensible backoff_last.
-  constexpr int kDoublingsMax = 20;
-  const absl::Duration pause =
-      std::min(options_.backoff_first * (int64_t{1} << std::min(pauses_++, kDoublingsMax)),
-               options_.backoff_last);
-  const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
-  const absl::Duration waited = std::max(now - attempted_at_, absl::ZeroDuration());
-  attempted_at_ = absl::InfiniteFuture();
-  timer_ = now + std::max(pause - waited, options_.backoff_first) * part;
+  timer_ = backoff_.Pause(now);
   state_ = State::kBackoff;
 }
 
@@ -203,8 +190,7 @@ Connection::Change Connection::WhileMapping(const Event& event, absl::Time now) 
   if (status.ok() && maps_->ready()) {
     NoteActivity(now);
     state_ = State::kReady;
-    ready_at_ = now;
-    attempted_at_ = absl::InfiniteFuture();
+    backoff_.Succeed(now);
     ++times_ready_;
     return Change::kReady;
   }

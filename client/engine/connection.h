@@ -31,12 +31,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/common/buffer_pool.h"
+#include "client/engine/backoff.h"
 #include "client/engine/greeting.h"
 #include "client/engine/session.h"
 #include "client/read/partition_maps.h"
@@ -135,7 +135,7 @@ class Connection {
   const Session& session_;
   const ConnectionOptions options_;
   Greeting greeting_;
-  std::minstd_rand random_;
+  Backoff backoff_;
 
   State state_ = State::kIdle;
   bool closing_ = false;
@@ -146,13 +146,10 @@ class Connection {
   Buffer buffer_;  // for the maps' pages and the watching READs; kept
   index::ReadSpan map_read_;
   bool probing_ = false;
-  int pauses_ = 0;  // since the last stable connection
   uint64_t times_ready_ = 0;
   absl::Time heard_at_ = absl::InfinitePast();
-  absl::Time ready_at_ = absl::InfinitePast();
-  absl::Time attempted_at_ = absl::InfiniteFuture();  // the attempt under way
-  absl::Time timer_ =
-      absl::InfinitePast();  // end of the attempt, the pause, the leaving; or of the probe
+  // End of the attempt, the pause, the leaving; or of the probe.
+  absl::Time timer_ = absl::InfinitePast();
 };
 
 }  // namespace osprey::client

@@ -30,12 +30,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(rdma::Domain& domain,
 
 Engine::Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
                std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options)
-    : operations_max_(options.operations_max),
-      link_(std::move(transport), domain, std::move(liveness), options),
+    : link_(std::move(transport), domain, std::move(liveness), options),
       batches_(link_.reads, link_.read_buffers, link_.counters),
       value_reads_(link_.reads, link_.read_buffers, link_.counters),
       operations_(link_, batches_, value_reads_),
       reads_(link_, operations_, batches_, value_reads_),
+      start_(link_, operations_, reads_.scans()),
       requests_(link_, operations_),
       exposer_link_(std::make_shared<ExposerLink>(ExposerLink{&requests_})) {}
 
@@ -46,7 +46,7 @@ Engine::~Engine() {
   link_.transport.reset();
   operations_.EndDrained();
   RunCallbacks();
-  assert(closed_ && operations_.in_flight == 0);
+  assert(start_.closed() && operations_.in_flight == 0);
 }
 
 // --- Polling -------------------------------------------------------------------------------------
@@ -67,6 +67,15 @@ int Engine::Poll(absl::Time now) {
   RunCallbacks();
   polling_ = false;
   return static_cast<int>(operations_.ended - before);
+}
+
+size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
+                         absl::Time deadline, absl::Time now, size_t& unanswered) {
+  assert(!polling_ && "a callback may not call a blocking operation");
+  const size_t room = start_.Room();
+  if (room == 0) return 0;
+  return reads_.StartGets(keys.first(std::min(keys.size(), room)), answers, deadline, now,
+                          unanswered);
 }
 
 void Engine::AwaitReads(const size_t& unanswered, absl::Time now) {
@@ -307,7 +316,7 @@ absl::Status Engine::LateError(bool never_sent) const {
 
 void Engine::Close() {
   assert(!polling_);
-  closed_ = true;
+  start_.Close();
   for (const std::unique_ptr<GetOperation>& get : operations_.gets) {
     if (get->active()) operations_.FailAfterDrain(*get, ClosedError());
   }

@@ -2,7 +2,7 @@
 // clock, never sleeps and owns no thread; an rdma::Transport connects it to the world. So tests and
 // simulation run the same code in virtual time over their own transport.
 //
-//   Start…  an operation from the pool goes into the queue of its state
+//   start() an operation from the pool goes into the queue of its state
 //   Poll    deadlines; the transport's events; timers; READs, as chains; requests; callbacks
 //
 //   GETs    read/get_operation.h  new_gets -> to_read -> (chain) -> paused -> to_read …
@@ -29,8 +29,7 @@
 //   ServerLink         connection, session, clock, buffers, counters
 //   Operations         the pool, the queues, and how operations end
 //   ReadPipeline       READs, of GETs and scans        RequestPipeline   messages, both ways
-//
-// Engine itself has a method for each operation that can start: so many are its interface.
+//   OperationStarter   argument checks and copies; has a method for each operation
 //
 // Thread rule: one thread. Callbacks run inside Poll and Close; they may start operations and
 // nothing else.
@@ -49,16 +48,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "client/common/operation.h"
 #include "client/common/registered_memory.h"
 #include "client/engine/connection.h"
-#include "client/engine/message_operation.h"
+#include "client/engine/operation_starter.h"
 #include "client/engine/operations.h"
 #include "client/engine/read_pipeline.h"
 #include "client/engine/request_pipeline.h"
 #include "client/engine/server_link.h"
 #include "client/read/read_batches.h"
-#include "client/read/scans.h"
 #include "client/read/value_reads.h"
 #include "rdma/transport.h"
 
@@ -80,9 +77,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // As in client.h, with the deadline as a point in Poll's time.
-  absl::Status StartGet(absl::string_view key, bool want_value, absl::Time deadline,
-                        Client::GetCallback done);
+  // Starts operations.
+  OperationStarter& start() { return start_; }
   // GETs of a caller that polls until they are answered (client/read/get_batches.h). Begins the
   // first of `keys`, as many as the limits allow now, and returns their number. `answers` has a
   // place for each key. Those that were not answered at once are added to `unanswered`, which
@@ -95,41 +91,9 @@ class Engine {
   bool GetOne(absl::string_view key, absl::StatusOr<Value>& answer, absl::Time deadline,
               absl::Time now, size_t& unanswered) {
     assert(!polling_ && "a callback may not call a blocking operation");
-    if (operations_.in_flight > 0 || closed_) return false;
+    if (operations_.in_flight > 0 || start_.closed()) return false;
     return reads_.GetOne(key, answer, deadline, now, unanswered);
   }
-  absl::Status StartExists(absl::string_view key, absl::Time deadline, Client::ExistsCallback done);
-  absl::Status StartTtl(absl::string_view key, absl::Time deadline, Client::TtlCallback done);
-  absl::Status StartPut(absl::string_view key, absl::string_view value, const WriteOptions& options,
-                        absl::Time deadline, Client::WriteCallback done);
-  // The memory's owner must hold exposer_link(). operations.h explains what lands there, and
-  // when the operation is answered.
-  absl::Status StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
-                            Client::GetIntoCallback done);
-  absl::Status StartPutFrom(absl::string_view key, UserMemory source, const WriteOptions& options,
-                            absl::Time deadline, Client::WriteCallback done);
-  absl::Status StartDelete(absl::string_view key, const WriteOptions& options, absl::Time deadline,
-                           Client::WriteCallback done);
-  absl::Status StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
-                              absl::Time deadline, Client::IncrementCallback done);
-  absl::Status StartAppend(absl::string_view key, absl::string_view value,
-                           const WriteOptions& options, absl::Time deadline,
-                           Client::WriteCallback done);
-  // `ttl` InfiniteDuration: it lives until it is deleted.
-  absl::Status StartExpire(absl::string_view key, absl::Duration ttl, const WriteOptions& options,
-                           absl::Time deadline, Client::WriteCallback done);
-  absl::Status StartTouch(absl::string_view key, absl::Time deadline, Client::WriteCallback done);
-  absl::Status StartFlush(absl::Time deadline, Client::WriteCallback done);
-  // Calls `done` in the next Poll, like an operation that has ended at once.
-  void Defer(absl::AnyInvocable<void()> done) { operations_.Defer(std::move(done)); }
-  // OK if an operation may be started now, otherwise CANCELLED or RESOURCE_EXHAUSTED.
-  absl::Status CheckRoom() const;
-  // Ends at its deadline with the results so far, if any (client/read/scans.h).
-  absl::Status StartScan(Scans::Request request);
-  // One READ of the region's first `bytes`: 1 to Client::kMeasureBytesMax.
-  absl::Status StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done);
-  absl::Status StartPing(absl::Time deadline, Client::WriteCallback done);
-  absl::Status StartStats(absl::Time deadline, MessageOperation::TextCallback done);
 
   // Sends the operations that were just started; no callback runs. Poll does it as well, but takes
   // arrived events first: a caller that waits for this one operation would wait for those, too.
@@ -154,9 +118,6 @@ class Engine {
   // No READ can land in this process's memory any more.
   bool closed() const { return link_.connection->state() == Connection::State::kClosed; }
 
-  // Applies from now on; operations in flight above it stay.
-  void set_operations_max(int operations) { operations_max_ = operations; }
-
   int in_flight() const { return operations_.in_flight; }
   uint64_t ended() const { return operations_.ended; }  // operations since the beginning
   const Counters& counters() const { return link_.counters; }
@@ -168,13 +129,6 @@ class Engine {
  private:
   Engine(std::unique_ptr<rdma::Transport> transport, rdma::Domain& domain,
          std::unique_ptr<rdma::Memory> liveness, const EngineOptions& options);
-
-  absl::Status CheckKey(absl::string_view key) const;
-  absl::Status CheckPut(absl::string_view key, uint64_t value_length,
-                        const WriteOptions& options) const;
-  absl::Status CheckChange(absl::string_view key, const WriteOptions& options) const;
-  absl::Status Start(MessageOperation::Request request);
-  absl::Status Start(MessageOperation& message, MessageOperation::Request request);
 
   void ReceiveEvents(absl::Time now);
   void OnEvent(const rdma::Event& event, absl::Time now);
@@ -188,16 +142,15 @@ class Engine {
   void ExpireOperations(absl::Time now);
   absl::Status LateError(bool never_sent) const;
 
-  int operations_max_;
   ServerLink link_;
   ReadBatches batches_;
   ValueReads value_reads_;
   Operations operations_;
   ReadPipeline reads_;
+  OperationStarter start_;
   RequestPipeline requests_;
   const std::shared_ptr<ExposerLink> exposer_link_;
   absl::Time poll_due_ = absl::InfinitePast();
-  bool closed_ = false;
   bool polling_ = false;
   // While the connection is ready, Watch has nothing to do before this time.
   absl::Time next_watch_ = absl::InfinitePast();

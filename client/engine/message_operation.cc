@@ -97,7 +97,7 @@ void MessageOperation::Start(Request&& request) {
   source_ = std::move(request.source);
   value_length_ = request.value_length;
   done_ = std::move(request.done);
-  flush_cursor_ = flush_version_bound_ = deleted_ = 0;
+  flush_ = {};
   by_rendezvous_ = ever_sent_ = false;
   state_ = State::kToSend;
 }
@@ -149,8 +149,8 @@ absl::StatusOr<bool> MessageOperation::AppendTo(rdma::FrameBatch& batch, const L
     }
     case rdma::Opcode::kFlush: {
       rdma::FlushBody body;
-      body.cursor = flush_cursor_;
-      body.version_bound = flush_version_bound_;
+      body.cursor = flush_.cursor;
+      body.version_bound = flush_.version_bound;
       const rdma::Message<rdma::FlushBody> flush(opcode_, link.session, sequence, body, 0);
       return AppendPieces(batch, flush.bytes(), "", {});
     }
@@ -210,41 +210,6 @@ absl::StatusOr<bool> MessageOperation::AppendPut(rdma::FrameBatch& batch, const 
 
 // --- Ending --------------------------------------------------------------------------------------
 
-namespace {
-
-Reason ReasonOfWire(uint32_t reason) {
-  switch (static_cast<rdma::WireReason>(reason)) {
-    case rdma::WireReason::kNone:
-      return Reason::kNone;
-    case rdma::WireReason::kValueTooLong:
-      return Reason::kValueTooLong;
-    case rdma::WireReason::kWrongVersion:
-      return Reason::kWrongVersion;
-    case rdma::WireReason::kNotANumber:
-      return Reason::kNotANumber;
-    case rdma::WireReason::kOverflow:
-      return Reason::kOverflow;
-    case rdma::WireReason::kServerFull:
-      return Reason::kServerFull;
-    case rdma::WireReason::kForgotten:
-      return Reason::kForgotten;
-    case rdma::WireReason::kShuttingDown:
-      return Reason::kShuttingDown;
-    case rdma::WireReason::kValueChanged:
-      return Reason::kValueChanged;
-    case rdma::WireReason::kVersionsUsedUp:
-      return Reason::kVersionsUsedUp;
-    case rdma::WireReason::kChainFull:
-      return Reason::kChainFull;
-    case rdma::WireReason::kAuthenticationFailed:
-    case rdma::WireReason::kAuthenticationRequired:
-      break;  // never of a reply
-  }
-  return Reason::kNone;
-}
-
-}  // namespace
-
 void MessageOperation::Replied(const rdma::Reply& reply) {
   assert(state_ != State::kDone && ever_sent_);
   const auto code = static_cast<absl::StatusCode>(reply.body.status);
@@ -262,7 +227,7 @@ absl::Status MessageOperation::ErrorOf(const rdma::Reply& reply) const {
   if (text.empty() && code == absl::StatusCode::kNotFound) text = "no such key";
   if (reply.body.version != 0)
     absl::StrAppend(&text, " (present version ", reply.body.version, ")");
-  const Reason reason = ReasonOfWire(reply.body.reason);
+  const Reason reason = ReasonOf(static_cast<rdma::WireReason>(reply.body.reason));
   return reason == Reason::kNone ? absl::Status(code, text) : Error(code, reason, text);
 }
 
@@ -276,11 +241,11 @@ void MessageOperation::Succeeded(const rdma::Reply& reply) {
     return nonsense("not a number");
   if (opcode_ == rdma::Opcode::kStats) text_.assign(AsText(reply.data).data(), reply.data.size());
   if (opcode_ == rdma::Opcode::kFlush) {
-    deleted_ += reply.body.value_length;
-    flush_cursor_ = reply.body.slot;
-    flush_version_bound_ = reply.body.version;
-    if (flush_cursor_ != 0 && flush_version_bound_ == 0) return nonsense("a flush without a bound");
-    if (flush_cursor_ != 0) {
+    flush_.deleted += reply.body.value_length;
+    flush_.cursor = reply.body.slot;
+    flush_.version_bound = reply.body.version;
+    if (flush_.cursor != 0 && flush_.version_bound == 0) return nonsense("a flush without a bound");
+    if (flush_.cursor != 0) {
       state_ = State::kToSend;
       return;
     }
@@ -316,7 +281,7 @@ void MessageOperation::RunCallback() {
   done_ = Client::WriteCallback();
   if (auto* write = std::get_if<Client::WriteCallback>(&moved)) {
     if (!status.ok()) return (*write)(status);
-    return (*write)(is_flush() ? deleted_ : version_);
+    return (*write)(is_flush() ? flush_.deleted : version_);
   }
   if (auto* increment = std::get_if<Client::IncrementCallback>(&moved)) {
     if (!status.ok()) return (*increment)(status);

@@ -119,7 +119,7 @@ class MessageOperation final : public Operation {
   // counts as never sent.
   void NotApplied() {
     state_ = State::kToSend;
-    ever_sent_ = flush_cursor_ != 0;  // a FLUSH: earlier parts were sent
+    ever_sent_ = flush_.cursor != 0;  // a FLUSH: earlier parts were sent
     by_rendezvous_ = false;
   }
   // any -> kDone, with this error. The error of a write ends with its effect.
@@ -138,7 +138,7 @@ class MessageOperation final : public Operation {
   bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
   bool is_append() const { return opcode_ == rdma::Opcode::kAppend; }
   // A FLUSH with a part done: the next part is valid for the same server only.
-  bool is_in_mid_flush() const { return flush_cursor_ != 0; }
+  bool is_in_mid_flush() const { return flush_.cursor != 0; }
   uint64_t value_length() const { return value_length_; }
   // The server may have it: it was sent at least once.
   bool ever_sent() const { return ever_sent_; }
@@ -152,6 +152,13 @@ class MessageOperation final : public Operation {
   const rdma::Memory& memory() const { return has_source() ? *source_.memory() : value_.memory(); }
 
  private:
+  // A FLUSH, which comes in parts.
+  struct FlushProgress {
+    uint64_t cursor = 0;         // of the next part; 0: none
+    uint64_t version_bound = 0;  // keys up to it are deleted
+    uint64_t deleted = 0;        // keys
+  };
+
   rdma::Bytes ValueBytes() const {
     return {source_.data != nullptr ? source_.data : value_.data(), value_length_};
   }
@@ -175,16 +182,14 @@ class MessageOperation final : public Operation {
   UserMemory source_;
   uint64_t value_length_ = 0;
   uint64_t value_hash_ = 0;  // of a rendezvous, computed when it is first sent
-  uint64_t flush_cursor_ = 0;
-  uint64_t flush_version_bound_ = 0;
+  FlushProgress flush_;
   bool by_rendezvous_ = false;
   bool ever_sent_ = false;
   // The answer.
   absl::Status status_;
   uint64_t version_ = 0;
-  uint64_t deleted_ = 0;  // FLUSH
-  int64_t number_ = 0;    // INCREMENT
-  std::string text_;      // STATS
+  int64_t number_ = 0;  // INCREMENT
+  std::string text_;    // STATS
   Done done_;
 };
 

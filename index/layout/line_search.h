@@ -23,34 +23,49 @@ struct SlotSeen {
   uint64_t slot;
 };
 
-// The words of a line that may belong to a key. A comparison or two tell most of the others.
+// The longest key that a writer stores inline.
+inline constexpr uint64_t kInlineKeyBytesMax = (kInlineWordsMax - 1) * kWordBytes;
+
+// The words of a line that may belong to a key. Two comparisons exclude nearly all others.
 class KeyPattern {
  public:
-  // `key` is not empty.
+  // A key that is empty, or too long to be inline, matches no inline item.
   KeyPattern(absl::string_view key, KeyHash hash)
-      : slot_(Slot{0, 0, hash.fingerprint()}.Pack()),
-        head_(InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack()) {
+      : slot_front_(Slot{0, 0, hash.fingerprint()}.Pack() >> kSlotShift),
+        head_front_(!key.empty() && key.size() <= kInlineKeyBytesMax
+                        ? InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack() >> kHeadShift
+                        : 0) {
     if (key.size() >= kWordBytes) {
       std::memcpy(&first_, key.data(), kWordBytes);
     } else {
-      std::memcpy(&first_, key.data(), key.size());
+      if (!key.empty()) std::memcpy(&first_, key.data(), key.size());
       mask_ = (uint64_t{1} << 8 * key.size()) - 1;
     }
   }
 
   // A slot with the key's fingerprint.
-  bool MayBeSlot(uint64_t word) const { return (word ^ slot_) >> kSlotShift == 0; }
+  bool MayBeSlot(uint64_t word) const { return word >> kSlotShift == slot_front_; }
   // The head of an inline item with the key's length, and the word after it with the key's begin.
   bool MayBeInline(uint64_t word, uint64_t next_word) const {
-    return (word ^ head_) >> kHeadShift == 0 && ((next_word ^ first_) & mask_) == 0;
+    return word >> kHeadShift == head_front_ && (next_word & mask_) == first_;
+  }
+  // Whether the item of such a head has this key. `key` is the constructor's, `bytes` the item's
+  // bytes after the head, at least key.size() of them.
+  static bool HoldsRest(const void* bytes, absl::string_view key) {
+    return key.size() <= kWordBytes ||
+           std::memcmp(static_cast<const char*>(bytes) + kWordBytes, key.data() + kWordBytes,
+                       key.size() - kWordBytes) == 0;
   }
 
  private:
-  static constexpr int kSlotShift = 46;  // below kind and fingerprint
-  static constexpr int kHeadShift = 55;  // below kind and key length
+  // The bits of a word from these on hold its kind, and the fingerprint or the key's length.
+  static constexpr int kSlotShift = 46;
+  static constexpr int kHeadShift = 55;
+  static_assert(Slot{0, 0, 65535}.Pack() >> kSlotShift == (1u << 16 | 65535));
+  static_assert(InlineHead{127, 0, 0}.Pack() >> kHeadShift == (3u << 7 | 127));
 
-  uint64_t slot_;
-  uint64_t head_;
+  uint64_t slot_front_;
+  uint64_t head_front_;  // 0, which no inline item has: none matches
   uint64_t first_ = 0;
   uint64_t mask_ = ~uint64_t{0};
 };
@@ -89,9 +104,7 @@ InLine SearchLine(ByteSpan line_bytes, const KeyPattern& pattern, absl::string_v
     if (KindOf(word) != WordKind::kInline || end > kLineWordsUsable) return InLine::kNonsense;
     const std::byte* const bytes = words + (at + 1) * kWordBytes;
     // (The last word is the link's, but may be read.)
-    if (pattern.MayBeInline(word, word_at(at + 1)) &&
-        (key.size() <= kWordBytes ||
-         std::memcmp(bytes + kWordBytes, key.data() + kWordBytes, key.size() - kWordBytes) == 0)) {
+    if (pattern.MayBeInline(word, word_at(at + 1)) && KeyPattern::HoldsRest(bytes, key)) {
       item = {ByteSpan(bytes + key.size(), head.value_length), head.cas_version};
       return InLine::kKey;
     }

@@ -13,10 +13,6 @@ namespace osprey::index {
 DirectoryCache::DirectoryCache(uint64_t incarnation, uint64_t region_bytes)
     : incarnation_(incarnation), region_bytes_(region_bytes) {}
 
-ReadSpan DirectoryCache::PageSpan(uint32_t page) const {
-  return {kDirectoryOffset + page * kDirectoryPageBytes, kDirectoryPageBytes};
-}
-
 uint32_t DirectoryCache::PageOf(KeyHash hash) const {
   return hash.directory_index(depth_) / kDirectoryEntriesPerPage;
 }

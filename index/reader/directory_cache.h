@@ -11,6 +11,8 @@
 #include "absl/types/optional.h"
 #include "index/layout/hash.h"
 #include "index/layout/layout.h"
+#include "index/layout/line_search.h"
+#include "index/layout/record.h"
 
 namespace osprey::index {
 
@@ -50,6 +52,21 @@ class DirectoryCache {
   struct Window {
     uint64_t offset = 0;      // 0: the map does not know
     uint32_t generation = 0;  // 0: likewise; refresh
+
+    // The offset of line 0 or 1.
+    uint64_t OffsetOf(uint32_t number) const { return offset + number * kLineBytes; }
+    // Whether a copy of the line is whole, and whether it belongs to the window's segment.
+    bool IsWhole(ByteSpan line_bytes, uint32_t number, uint64_t incarnation) const {
+      return RecordIsWhole(line_bytes, {OffsetOf(number), incarnation});
+    }
+    bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
+      return IsOfGeneration(line_bytes, number, generation);
+    }
+    // Both: the line may be relied on. (Inlined: it is in the middle of most GETs.)
+    [[gnu::always_inline]] bool IsBelieved(ByteSpan line_bytes, uint32_t number,
+                                           uint64_t incarnation) const {
+      return IsOfSegment(line_bytes, number) && IsWhole(line_bytes, number, incarnation);
+    }
   };
   // As far as the pages that were READ tell. REQUIRES: ready().
   Window WindowOf(KeyHash hash) const {
@@ -65,9 +82,9 @@ class DirectoryCache {
   ReadSpan ItemSpan(uint64_t slot) const;
 
  private:
-  friend class Lookup;
+  friend class DirectoryRefresh;
+  friend class ItemFetch;
   friend class Scan;
-  friend class MappedProbe;
   friend class SearchedLines;
 
   enum class Taken { kYes, kTorn, kNonsense };
@@ -88,7 +105,9 @@ class DirectoryCache {
   }
 
   static ReadSpan HeaderSpan() { return {0, sizeof(RegionHeader)}; }
-  ReadSpan PageSpan(uint32_t page) const;
+  static ReadSpan PageSpan(uint32_t page) {
+    return {kDirectoryOffset + page * kDirectoryPageBytes, kDirectoryPageBytes};
+  }
   uint32_t PageOf(KeyHash hash) const;
   // Each takes exactly the bytes of its span. kNonsense: `problem_` says what.
   Taken TakeHeader(ByteSpan bytes);

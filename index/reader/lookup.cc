@@ -1,8 +1,6 @@
 #include "index/reader/lookup.h"
 
-#include <algorithm>
 #include <cassert>
-#include <cstring>
 
 #include "index/layout/access_hint.h"
 #include "index/layout/record.h"
@@ -10,32 +8,24 @@
 
 namespace osprey::index {
 
-Lookup::Lookup(DirectoryCache& map, absl::string_view key, uint64_t hint,
-               const LookupOptions& options)
-    : Lookup(map, key, HashKey(key, map.hash_seed()), hint, options) {}
-
-Lookup::Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, uint64_t hint,
-               const LookupOptions& options)
-    : Lookup(map, key, hash, map.WindowOf(hash), options) {
-  hint_ = hint;
-}
+Lookup::Lookup(DirectoryCache& map, absl::string_view key, const LookupOptions& options)
+    : Lookup(map, key, HashKey(key, map.hash_seed()), options) {}
 
 // --- Steps -----------------------------------------------------------------
 
 Lookup::Step Lookup::Start(uint64_t hint) {
   assert(state_ == State::kDone && counters_.reads == 0);
-  hint_ = hint;
   const bool plausible =
-      KindOf(hint_) == WordKind::kSlot && Slot::Unpack(hint_).fingerprint == hash_.fingerprint();
+      KindOf(hint) == WordKind::kSlot && Slot::Unpack(hint).fingerprint == hash_.fingerprint();
   if (plausible) {
-    const Step step = ReadSlot(State::kHint, hint_);
+    const Step step = ReadItem(State::kHint, hint, /*line=*/0);
     if (step.kind == Kind::kRead) return step;
   }
-  return ReadHome(/*backoff=*/0);
+  return ReadHome();
 }
 
 Lookup::Step Lookup::Resume(ByteSpan bytes, TimeOfRead time) {
-  assert(state_ != State::kDone && bytes.size() == length_);
+  assert(state_ != State::kDone && bytes.size() == read_.length);
   time_of_read_ = &time;
   lines_.DropSlotsSeen();
   const Step step = Take(bytes);
@@ -57,10 +47,8 @@ Lookup::Step Lookup::Take(ByteSpan bytes) {
       return OnConfirmChainLine(bytes);
     case State::kConfirmWindow:
       return OnConfirmWindow(bytes);
-    case State::kHeader:
-      return OnHeader(bytes);
-    case State::kPage:
-      return OnPage(bytes);
+    case State::kRefresh:
+      return OnRefresh(bytes);
     case State::kDone:
       break;
   }
@@ -68,18 +56,17 @@ Lookup::Step Lookup::Take(ByteSpan bytes) {
 }
 
 // R4: every READ is counted here, so no lookup makes more than kReadsMax.
-Lookup::Step Lookup::Read(State state, uint64_t offset, uint64_t length, int backoff) {
-  assert(length <= kLookupReadBytesMax && length <= map_.region_bytes() &&
-         offset <= map_.region_bytes() - length);
+Lookup::Step Lookup::Read(State state, ReadSpan span, int backoff) {
+  assert(span.length <= kLookupReadBytesMax && span.length <= map_.region_bytes() &&
+         span.offset <= map_.region_bytes() - span.length);
   if (counters_.reads >= kReadsMax) return AskServer();
   ++counters_.reads;
   state_ = state;
-  offset_ = offset;
-  length_ = length;
+  read_ = span;
   Step step;
   step.kind = Kind::kRead;
-  step.offset = offset;
-  step.length = static_cast<uint32_t>(length);
+  step.offset = span.offset;
+  step.length = span.length;
   step.backoff = backoff;
   return step;
 }
@@ -91,17 +78,13 @@ Lookup::Step Lookup::ReadWindow(int backoff) {
 
 Lookup::Step Lookup::ReadHome(int backoff) {
   if (window_.generation == 0) return Refresh();
-  return Read(State::kWindow, window_.offset, kWindowBytes, backoff);
+  return Read(State::kWindow, {window_.offset, kWindowBytes}, backoff);
 }
 
-// A slot comes from remote bytes or from the caller. It is checked here, before the READ of its
-// place.
-Lookup::Step Lookup::ReadSlot(State state, uint64_t word, int backoff) {
-  const ReadSpan item = map_.ItemSpan(word);
-  if (item.length == 0) return AskServer();
-  head_only_ = !IsReadWhole(word, options_.whole_read_bytes_max);
-  const uint64_t head = head_only_ ? ItemHeadBytes(key_.size()) : item.length;
-  return Read(state, item.offset, std::min<uint64_t>(head, item.length), backoff);
+// `line`: as Step::line of a hit.
+Lookup::Step Lookup::ReadItem(State state, uint64_t slot, uint64_t line) {
+  const ReadSpan span = fetch_.Begin(slot, line, key_);
+  return span.length == 0 ? AskServer() : Read(state, span);
 }
 
 Lookup::Step Lookup::AskServer() {
@@ -109,7 +92,7 @@ Lookup::Step Lookup::AskServer() {
   return {};
 }
 
-Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) {
+Lookup::Step Lookup::Hit(const ItemReading& item) {
   // An expired item was the key's current one at an instant of its READ. So the key was absent
   // then, and no other READ is needed.
   switch (LifeOf(item.cas_version, item.expiry_ns)) {
@@ -127,14 +110,9 @@ Lookup::Step Lookup::Hit(const ItemReading& item, uint64_t slot, uint64_t line) 
   step.version = item.cas_version;
   step.expiry_ns = item.expiry_ns;
   step.landed_ns = time_.latest_ns;
-  step.slot = slot;
-  step.line = line;
+  step.slot = fetch_.slot();
+  step.line = fetch_.line();
   return step;
-}
-
-Lookup::Step Lookup::HitCandidate(const ItemReading& item) {
-  const SearchedLines::Candidate& candidate = *lines_.candidate();
-  return Hit(item, candidate.slot, lines_.FiledUnder(candidate.line));
 }
 
 // Inline items have no expiry.
@@ -176,48 +154,38 @@ Lookup::Step Lookup::Restart() {
   return ReadWindow(restarts_ - 1);
 }
 
-// A line is torn for a moment while it is written, and permanently if its segment has ended and items
-// use its space. So after some attempts the map is READ again. That leads to the present lines.
-Lookup::Step Lookup::TornLine() {
+// R1: READs the record again. It is torn for a moment while it is written, and permanently if its
+// space is used for something else. So after some attempts at an item its line is READ again. After
+// some attempts at a line, the map is: the line's segment may have ended.
+Lookup::Step Lookup::Torn() {
   ++counters_.torn;
   if (counters_.torn >= kReadAttemptsMax) return AskServer();
-  if (++torn_in_a_row_ < kLineAttemptsMax || state_ == State::kHeader)
-    return Read(state_, offset_, length_, torn_in_a_row_);
-  return Refresh();
-}
-
-// An item is torn for a moment while it is written, and permanently if its space was reused. So
-// after a second attempt the line is READ again.
-Lookup::Step Lookup::TornItem() {
-  ++counters_.torn;
-  if (counters_.torn >= kReadAttemptsMax) return AskServer();
-  if (++torn_in_a_row_ < kItemAttemptsMax) return Read(state_, offset_, length_, torn_in_a_row_);
-  return Restart();
+  ++torn_in_a_row_;
+  const bool is_item = state_ == State::kHint || state_ == State::kItem;
+  const bool is_header = state_ == State::kRefresh && !refresh_.in_page();
+  if (is_header || torn_in_a_row_ < (is_item ? kItemAttemptsMax : kLineAttemptsMax))
+    return Read(state_, read_, torn_in_a_row_);
+  if (!is_item) return Refresh();
+  return state_ == State::kHint ? StaleHint() : Restart();
 }
 
 // --- Hint (R3) -------------------------------------------------------------
 
 Lookup::Step Lookup::OnHint(ByteSpan bytes) {
-  const ItemReading item = Judge(bytes);
+  const ItemReading item = fetch_.Judge(bytes, key_);
   switch (item.verdict) {
     case ItemVerdict::kLive:
-      return Hit(item, hint_);
+      return Hit(item);
     case ItemVerdict::kTorn:
-      return TornHint();
+      return Torn();
     case ItemVerdict::kTooShort:
-      if (head_only_ && IsWithinSlot(hint_, item.bytes_needed)) return ReadValue(bytes);
+      if (fetch_.is_head() && fetch_.IsWithinSlot(item.bytes_needed)) return ReadValue(bytes);
       return StaleHint();
     case ItemVerdict::kDead:
     case ItemVerdict::kOther:
       return StaleHint();
   }
   return AskServer();
-}
-
-Lookup::Step Lookup::TornHint() {
-  ++counters_.torn;
-  if (++torn_in_a_row_ < kItemAttemptsMax) return Read(state_, offset_, length_, torn_in_a_row_);
-  return StaleHint();
 }
 
 Lookup::Step Lookup::StaleHint() {
@@ -228,153 +196,99 @@ Lookup::Step Lookup::StaleHint() {
 
 // --- Long items ------------------------------------------------------------
 
-ItemReading Lookup::Judge(ByteSpan item_bytes) const {
-  const RecordPlace place{offset_, map_.incarnation()};
-  return head_only_ ? ReadItemHead(item_bytes, place, key_) : ReadItem(item_bytes, place, key_);
-}
-
 // The item may be the key's, and is longer than the bytes READ.
 Lookup::Step Lookup::ReadMore(ByteSpan bytes, uint64_t bytes_needed) {
-  if (!map_.Contains(offset_, bytes_needed)) return AskServer();
-  // The slot, in a line with a checksum, bounds the length of the item. A longer head was torn.
-  if (head_only_ && !lengthened_ && !IsWithinSlot(lines_.candidate()->slot, bytes_needed))
-    return TornItem();
-  if (head_only_) return ReadValue(bytes);
-  // Only once: an item does not grow, so a longer one would be another item.
-  if (lengthened_) return AskServer();
-  lengthened_ = true;
-  head_only_ = bytes_needed > WholeReadBytesMax(options_.whole_read_bytes_max);
-  return Read(State::kItem, offset_, head_only_ ? ItemHeadBytes(key_.size()) : bytes_needed);
-}
-
-// Whether `slot` can lead to an item of `bytes` at the READ's place.
-bool Lookup::IsWithinSlot(uint64_t slot, uint64_t bytes) const {
-  return bytes <= ReadLengthOf(Slot::Unpack(slot).length_class) && map_.Contains(offset_, bytes);
+  if (!fetch_.IsInside(bytes_needed)) return AskServer();
+  if (fetch_.is_head()) return fetch_.IsWithinSlot(bytes_needed) ? ReadValue(bytes) : Torn();
+  if (fetch_.lengthened()) return AskServer();
+  return Read(State::kItem, fetch_.Lengthen(bytes_needed, key_));
 }
 
 // The head is not accepted until the final checksum shows that it belongs to the value. Its lengths
 // have been checked against the region, so the READs lie within it.
 Lookup::Step Lookup::ReadValue(ByteSpan head) {
-  std::memcpy(&head_, head.data(), sizeof(head_));
-  const ItemFields fields = ItemFields::Unpack(head_);
+  const ItemFields fields = fetch_.BeginValue(head, key_);
   // The value is not READ unless the item is certainly alive. (That it has expired needs the
   // checksum.)
   const bool alive = LifeOf(fields.cas_version, fields.expiry_ns) == Life::kAlive;
   if (!alive || !options_.want_value) return AskServer();
-  const uint64_t value_at = sizeof(ItemHeader) + key_.size();
-  value_hasher_.emplace();
-  value_hasher_->Update(head.subspan(sizeof(ItemHeader), key_.size()));
-  value_left_ = fields.value_length;
   Step step;
   step.kind = Kind::kReadValue;
-  step.offset = offset_ + value_at;
+  step.offset = fetch_.value_offset(key_);
   step.value_length = fields.value_length;
   return step;
 }
 
-void Lookup::TakeValue(ByteSpan piece) {
-  assert(value_hasher_.has_value() && piece.size() <= value_left_);
-  value_hasher_->Update(piece);
-  value_left_ -= piece.size();
-}
-
 Lookup::Step Lookup::FinishValue() {
-  assert(value_hasher_.has_value() && value_left_ == 0);
-  // The padding is zeros, so it is hashed without a READ.
-  const std::byte zeros[kWordBytes] = {};
-  const ItemFields fields = ItemFields::Unpack(head_);
-  const uint64_t bytes = sizeof(ItemHeader) + key_.size() + fields.value_length;
-  value_hasher_->Update({zeros, RoundUpToWords(bytes) - bytes});
-  const uint64_t checksum =
-      ItemChecksum(value_hasher_->Digest(), head_, {offset_, map_.incarnation()});
-  value_hasher_.reset();
+  const ItemReading item = fetch_.FinishValue(key_);
   lines_.DropSlotsSeen();
-  if (checksum != head_.record.checksum && !IsMutant(Mutant::kNoItemChecksum) &&
-      !IsMutant(Mutant::kPiecesNotVerified)) {
-    return state_ == State::kHint ? TornHint() : TornItem();
-  }
-  ItemReading item;
-  item.cas_version = fields.cas_version;
-  item.expiry_ns = fields.expiry_ns;
-  Step step = state_ == State::kHint ? Hit(item, hint_) : HitCandidate(item);
+  if (item.verdict != ItemVerdict::kLive) return Torn();
+  Step step = Hit(item);
   step.in_pieces = true;
   return step;
 }
 
 // --- Window ----------------------------------------------------------------
 
-bool Lookup::IsWholeLine(ByteSpan line_bytes, uint64_t offset) const {
-  return RecordIsWhole(line_bytes, {offset, map_.incarnation()});
-}
-
-bool Lookup::IsBelieved(ByteSpan line_bytes, uint32_t number) const {
-  return IsOfSegment(line_bytes, number) && IsWholeLine(line_bytes, lines_.offset(number));
-}
-
 // First interprets the copy, then validates it. An inline hit needs only its own line to be valid;
 // the other need not be hashed.
 Lookup::Step Lookup::OnWindow(ByteSpan bytes) {
   lines_.Clear(window_.offset);
-  confirm_next_ = 0;
   confirmed_early_ = false;
+  const auto copy_of = [bytes](uint32_t number) {
+    return ByteSpan(bytes.data() + number * kLineBytes, kLineBytes);
+  };
+  const uint64_t incarnation = map_.incarnation();
   InLine found[2];
   for (uint32_t i = 0; i < 2; ++i) {
-    const uint64_t offset = window_.offset + i * kLineBytes;
-    const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
     InlineItem item;
-    found[i] = Search(line_bytes, offset, item);
-    if (found[i] != InLine::kKey || !IsBelieved(line_bytes, i)) continue;
+    found[i] = lines_.Search(copy_of(i), window_.OffsetOf(i), map_, key_, item);
+    if (found[i] != InLine::kKey || !window_.IsBelieved(copy_of(i), i, incarnation)) continue;
     // The slots seen may include those of the home line.
-    if (i == 1 && !slots_seen().empty() && !IsBelieved(bytes.first(kLineBytes), 0))
+    if (i == 1 && !slots_seen().empty() && !window_.IsBelieved(copy_of(0), 0, incarnation))
       lines_.DropSlotsSeen();
     return HitInline(item);
   }
   // R2: a key that is not in one line of the window may be in the other.
   bool whole = true;
   for (uint32_t i = 0; i < 2; ++i) {
-    const ByteSpan line_bytes = bytes.subspan(i * kLineBytes, kLineBytes);
-    if (!IsWholeLine(line_bytes, lines_.offset(i))) {
+    if (!window_.IsWhole(copy_of(i), i, incarnation)) {
       whole = false;
       continue;
     }
-    if (!IsOfSegment(line_bytes, i)) return lines_.DropSlotsSeen(), Refresh();
+    if (!window_.IsOfSegment(copy_of(i), i)) return lines_.DropSlotsSeen(), Refresh();
     if (found[i] == InLine::kNonsense) return lines_.DropSlotsSeen(), AskServer();
   }
-  if (!whole) return lines_.DropSlotsSeen(), TornLine();
-  torn_in_a_row_ = 0;
+  if (!whole) return lines_.DropSlotsSeen(), Torn();
   return NextCandidate();
-}
-
-InLine Lookup::Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item) {
-  return lines_.Search(line_bytes, offset, map_, pattern_, key_, item);
 }
 
 // --- Items, chain ----------------------------------------------------------
 
 Lookup::Step Lookup::NextCandidate() {
   torn_in_a_row_ = 0;
-  lengthened_ = false;
-  if (lines_.candidate() != nullptr) return ReadSlot(State::kItem, lines_.candidate()->slot);
+  if (const SearchedLines::Candidate* candidate = lines_.candidate(); candidate != nullptr)
+    return ReadItem(State::kItem, candidate->slot, lines_.FiledUnder(candidate->line));
   if (lines_.next_link() == 0) return Conclude();
   if (lines_.full()) return AskServer();  // R4: longer than any chain of a writer
   if (IsMutant(Mutant::kChainMissConfirmedTooEarly) && !confirmed_early_) {
-    return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
+    return Read(State::kConfirmWindow, {window_.offset, kWindowBytes});
   }
-  return Read(State::kChainLine, lines_.next_link(), kLineBytes);
+  return Read(State::kChainLine, {lines_.next_link(), kLineBytes});
 }
 
 Lookup::Step Lookup::OnItem(ByteSpan bytes) {
-  const ItemReading item = Judge(bytes);
+  const ItemReading item = fetch_.Judge(bytes, key_);
   switch (item.verdict) {
     case ItemVerdict::kLive:
-      return HitCandidate(item);
+      return Hit(item);
     case ItemVerdict::kDead:
       // Neither torn nor a miss: the key was written meanwhile, and its line leads to its present
       // place.
       if (IsMutant(Mutant::kDeadIsMiss)) return Miss();
       return Restart();
     case ItemVerdict::kTorn:
-      return TornItem();
+      return Torn();
     case ItemVerdict::kTooShort:
       return ReadMore(bytes, item.bytes_needed);
     case ItemVerdict::kOther:
@@ -385,12 +299,12 @@ Lookup::Step Lookup::OnItem(ByteSpan bytes) {
 }
 
 Lookup::Step Lookup::OnChainLine(ByteSpan bytes) {
-  if (!IsWholeLine(bytes, offset_)) return TornLine();
+  if (!RecordIsWhole(bytes, {read_.offset, map_.incarnation()})) return Torn();
   // The line belongs to another segment by now, so the chain has changed.
   if (HeaderOf(bytes).tag != window_.generation) return Restart();
   lines_.DropCandidates();
   InlineItem item;
-  switch (Search(bytes, offset_, item)) {
+  switch (lines_.Search(bytes, read_.offset, map_, key_, item)) {
     case InLine::kKey:
       return HitInline(item);
     case InLine::kNonsense:
@@ -416,9 +330,9 @@ Lookup::Step Lookup::Conclude() {
 Lookup::Step Lookup::ConfirmNext() {
   confirm_next_ = lines_.NextToConfirm(confirm_next_);
   if (confirm_next_ < lines_.count())
-    return Read(State::kConfirmChainLine, lines_.offset(confirm_next_), sizeof(RecordHeader));
+    return Read(State::kConfirmChainLine, {lines_.offset(confirm_next_), sizeof(RecordHeader)});
   // READs the whole window rather than its headers. If it has changed, the search restarts from it.
-  return Read(State::kConfirmWindow, window_.offset, kWindowBytes);
+  return Read(State::kConfirmWindow, {window_.offset, kWindowBytes});
 }
 
 Lookup::Step Lookup::OnConfirmChainLine(ByteSpan bytes) {
@@ -451,31 +365,18 @@ Lookup::Step Lookup::OnConfirmWindow(ByteSpan bytes) {
 Lookup::Step Lookup::Refresh() {
   if (++refreshes_ > kRefreshesMax) return AskServer();
   torn_in_a_row_ = 0;
-  const ReadSpan span = DirectoryCache::HeaderSpan();
-  return Read(State::kHeader, span.offset, span.length);
+  return Read(State::kRefresh, refresh_.Begin());
 }
 
-Lookup::Step Lookup::OnHeader(ByteSpan bytes) {
-  switch (map_.TakeHeader(bytes)) {
-    case DirectoryCache::Taken::kTorn:
-      return TornLine();
-    case DirectoryCache::Taken::kNonsense:
+Lookup::Step Lookup::OnRefresh(ByteSpan bytes) {
+  switch (refresh_.Take(bytes, map_, hash_)) {
+    case DirectoryRefresh::Taken::kMore:
+      return Read(State::kRefresh, refresh_.span());
+    case DirectoryRefresh::Taken::kTorn:
+      return Torn();
+    case DirectoryRefresh::Taken::kNonsense:
       return AskServer();
-    case DirectoryCache::Taken::kYes:
-      break;
-  }
-  page_ = map_.PageOf(hash_);  // kept: other lookups may deepen the map while this page is READ
-  const ReadSpan span = map_.PageSpan(page_);
-  return Read(State::kPage, span.offset, span.length);
-}
-
-Lookup::Step Lookup::OnPage(ByteSpan bytes) {
-  switch (map_.TakePage(page_, bytes)) {
-    case DirectoryCache::Taken::kTorn:
-      return TornLine();
-    case DirectoryCache::Taken::kNonsense:
-      return AskServer();
-    case DirectoryCache::Taken::kYes:
+    case DirectoryRefresh::Taken::kDone:
       break;
   }
   ++counters_.restarts;

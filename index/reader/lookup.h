@@ -6,8 +6,8 @@
 //
 //   DirectoryCache map(incarnation, region_bytes);            // once per connection
 //   … map.NextRead() / map.Apply(bytes) until map.ready()
-//   Lookup lookup(map, key, hint);
-//   Lookup::Step step = lookup.Start();
+//   Lookup lookup(map, key);
+//   Lookup::Step step = lookup.Start(hint);
 //   while (step.kind == Lookup::Kind::kRead) {
 //     bytes = READ(step.offset, step.length);            // step.backoff > 0: wait a little first
 //     step = lookup.Resume(bytes);
@@ -32,30 +32,18 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/layout/hash.h"
 #include "index/layout/item.h"
 #include "index/layout/layout.h"
-#include "index/layout/line.h"
 #include "index/layout/line_search.h"
-#include "index/layout/test_hooks.h"
 #include "index/reader/directory_cache.h"
+#include "index/reader/directory_refresh.h"
+#include "index/reader/item_fetch.h"
 #include "index/reader/searched_lines.h"
 #include "index/reader/server_time.h"
 
 namespace osprey::index {
-
-// The longest READ that a lookup requests: an item with a value of 256 KiB. Of a longer one, it
-// requests header and key first, and then the value in pieces.
-inline constexpr uint64_t kWholeValueBytesMax = 256 << 10;
-inline constexpr uint64_t kLookupReadBytesMax =
-    ReadLengthOf(LengthClassOf(ItemBytes(kKeyBytesMax, kWholeValueBytesMax)));
-
-// Whether a lookup READs the item of `slot` whole: with this option, or the default one.
-inline bool IsReadWhole(uint64_t slot, uint64_t bytes_max = kLookupReadBytesMax) {
-  return ReadLengthOf(Slot::Unpack(slot).length_class) <= WholeReadBytesMax(bytes_max);
-}
 
 struct LookupOptions {
   // Items with a longer READ come in pieces. At most kLookupReadBytesMax; less in tests.
@@ -108,27 +96,32 @@ class Lookup {
   };
 
   // `map` must be ready and outlive this; a lookup refreshes it if it is old. `key` must outlive
-  // this. `hint` is a slot from an earlier hit or reply, or 0.
-  Lookup(DirectoryCache& map, absl::string_view key, uint64_t hint,
-         const LookupOptions& options = {});
+  // this.
+  Lookup(DirectoryCache& map, absl::string_view key, const LookupOptions& options = {});
   // For callers that have computed these already: `hash` is HashKey(key, map.hash_seed()), and
   // `window` is map.WindowOf(hash), now or earlier.
   Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash,
          const DirectoryCache::Window& window, const LookupOptions& options = {})
-      : map_(map), key_(key), hash_(hash), pattern_(key, hash), options_(options), window_(window) {
+      : map_(map),
+        key_(key),
+        hash_(hash),
+        options_(options),
+        window_(window),
+        fetch_(map, options.whole_read_bytes_max),
+        lines_(key, hash) {
     assert(map.ready() && options.whole_read_bytes_max <= kLookupReadBytesMax);
   }
 
   // Replaces the key by an equal one at another address.
   void set_key(absl::string_view key) { key_ = key; }
 
+  // `hint` is a slot from an earlier hit or reply, or 0.
+  Step Start(uint64_t hint = 0);
   // While kRead is returned, the caller calls Resume with exactly the bytes requested. `time` gives
   // bounds of the server's clock during that READ (server_time.h). Without it, the server must
   // judge keys with an expiry. As a function it is called within Resume, and only for such keys: a
   // clock read takes a good part of a GET's time.
   using TimeOfRead = absl::FunctionRef<ServerTimeBounds()>;
-  Step Start() { return Start(hint_); }
-  Step Start(uint64_t hint);
   Step Resume(ByteSpan bytes, TimeOfRead time);
   Step Resume(ByteSpan bytes, const ServerTimeBounds& time = {}) {
     return Resume(bytes, [&time] { return time; });
@@ -137,7 +130,7 @@ class Lookup {
   // After kReadValue: TakeValue takes the value's bytes, private copies, in order and each once.
   // FinishValue returns the result. The pieces are hashed and not kept. REQUIRES at FinishValue:
   // the whole value was taken.
-  void TakeValue(ByteSpan piece);
+  void TakeValue(ByteSpan piece) { fetch_.TakeValue(piece); }
   Step FinishValue();
 
   // The slots in the lines that the last Resume received and found whole.
@@ -150,8 +143,8 @@ class Lookup {
   const LookupCounters& counters() const { return counters_; }
 
  private:
-  Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, uint64_t hint,
-         const LookupOptions& options);
+  Lookup(DirectoryCache& map, absl::string_view key, KeyHash hash, const LookupOptions& options)
+      : Lookup(map, key, hash, map.WindowOf(hash), options) {}
 
   // The purpose of the READ under way.
   //
@@ -159,7 +152,7 @@ class Lookup {
   //     |        v (not there)                       |
   //     +--> kWindow <----- restart -----+           |
   //            |  ^                      |           |
-  //            |  +-- kHeader, kPage <- (old map)    |
+  //            |  +-- kRefresh <- (old map)          |
   //            v                                     |
   //          kItem (each matching slot) -------------+
   //            v
@@ -167,7 +160,8 @@ class Lookup {
   //            v
   //          kConfirmChainLine, kConfirmWindow -----------> miss
   //
-  // kHint and kItem are two READs, of head and value, if the item is long (head_only_).
+  // kHint and kItem are two READs, of head and value, if the item is long. kRefresh is two, of
+  // header and page.
   enum class State {
     kDone,
     kHint,
@@ -176,80 +170,57 @@ class Lookup {
     kChainLine,
     kConfirmChainLine,
     kConfirmWindow,
-    kHeader,
-    kPage,
+    kRefresh,
   };
 
-  Step Read(State state, uint64_t offset, uint64_t length, int backoff = 0);
+  Step Read(State state, ReadSpan span, int backoff = 0);
   Step ReadWindow(int backoff = 0);
-  Step ReadHome(int backoff);
-  Step ReadSlot(State state, uint64_t slot, int backoff = 0);
+  Step ReadHome(int backoff = 0);
+  Step ReadItem(State state, uint64_t slot, uint64_t line);
   Step AskServer();
-  Step Hit(const ItemReading& item, uint64_t slot, uint64_t line = 0);
-  Step HitCandidate(const ItemReading& item);
+  Step Hit(const ItemReading& item);
   Step HitInline(const InlineItem& item);
   Life LifeOf(uint64_t cas_version, uint64_t expiry_ns);
   Step Miss();
 
-  ItemReading Judge(ByteSpan item_bytes) const;
   Step ReadMore(ByteSpan bytes, uint64_t bytes_needed);
-  bool IsWithinSlot(uint64_t slot, uint64_t bytes) const;
   Step ReadValue(ByteSpan head);
 
   Step Take(ByteSpan bytes);
   Step OnHint(ByteSpan bytes);
-  Step TornHint();
   Step StaleHint();
   Step OnWindow(ByteSpan bytes);
   Step OnItem(ByteSpan bytes);
   Step OnChainLine(ByteSpan bytes);
   Step OnConfirmChainLine(ByteSpan bytes);
   Step OnConfirmWindow(ByteSpan bytes);
-  Step OnHeader(ByteSpan bytes);
-  Step OnPage(ByteSpan bytes);
+  Step OnRefresh(ByteSpan bytes);
 
-  InLine Search(ByteSpan line_bytes, uint64_t offset, InlineItem& item);
-  bool IsWholeLine(ByteSpan line_bytes, uint64_t offset) const;
-  // For a line of the window that has been searched.
-  bool IsOfSegment(ByteSpan line_bytes, uint32_t number) const {
-    return IsOfGeneration(line_bytes, number, window_.generation);
-  }
-  bool IsBelieved(ByteSpan line_bytes, uint32_t number) const;
   Step NextCandidate();
   Step Conclude();
   Step ConfirmNext();
-  Step TornLine();
-  Step TornItem();
+  Step Torn();
   Step Restart();
   Step Refresh();
 
   DirectoryCache& map_;
   absl::string_view key_;
   KeyHash hash_;
-  KeyPattern pattern_;
-  uint64_t hint_ = 0;
   const LookupOptions options_;
   DirectoryCache::Window window_;
 
   State state_ = State::kDone;
-  uint64_t offset_ = 0;  // of the READ under way
-  uint64_t length_ = 0;
+  ReadSpan read_;  // under way
   int torn_in_a_row_ = 0;
   int restarts_ = 0;
   int refreshes_ = 0;
   bool confirmed_early_ = false;  // for a mutant
-  bool lengthened_ = false;       // the READ under way is the longer one of an item
-  bool head_only_ = false;        // the READ under way is of header and key of a long item
   // Bounds of the last READ, if requested; for a long item, of its head's READ.
   ServerTimeBounds time_;
   const TimeOfRead* time_of_read_ = nullptr;  // within Resume
 
-  // Of the item whose value is being READ in pieces.
-  ItemHeader head_;
-  uint64_t value_left_ = 0;  // bytes not yet taken
-  absl::optional<BytesHasher> value_hasher_;
-
-  uint32_t page_ = 0;          // of the directory, in state kPage
+  ItemFetch fetch_;  // of the hint or the last candidate
+  DirectoryRefresh refresh_;
   uint32_t confirm_next_ = 0;  // number of a line
   LookupCounters counters_;
   SearchedLines lines_;

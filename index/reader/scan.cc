@@ -26,6 +26,9 @@ uint64_t Reversed(uint64_t bits) {
   return reversed;
 }
 
+// A hash of the segment at the cursor.
+KeyHash HashAt(const ScanCursor& cursor) { return {Reversed(cursor.position)}; }
+
 constexpr uint64_t LowBits(uint64_t bits, uint32_t depth) {
   return bits & ((uint64_t{1} << depth) - 1);
 }
@@ -41,37 +44,36 @@ Scan::Scan(DirectoryCache& map, ScanCursor from, const ScanOptions& options)
 
 Scan::Step Scan::Resume(ByteSpan bytes, const ServerTimeBounds& time) {
   time_ = time;
-  for (; taken_ < posted_; ++taken_) {
-    const uint32_t length = wanted_[taken_].length;
+  while (reads_.has_posted()) {
+    const uint32_t length = reads_.next_length();
     assert(bytes.size() >= length);
-    const Purpose purpose = purposes_[taken_];
-    const bool same_life = Take(purpose, bytes.first(length));
+    const bool same_life = Take(reads_.TakeNext(), bytes.first(length));
     if (nonsense_) return GiveUp();
     if (!same_life) return Refresh();
     bytes.remove_prefix(length);
   }
-  if (taken_ < wanted_.size()) return ReadMore();
-  return EndPhase();
+  return reads_.all_taken() ? EndPhase() : ReadMore();
 }
 
-void Scan::Want(ReadSpan span, Purpose purpose) {
-  wanted_.push_back(span);
-  purposes_.push_back(purpose);
-}
-
-Scan::Step Scan::ReadMore() {
+Scan::Step Scan::Reads::Post() {
   Step step;
   step.kind = Kind::kRead;
   posted_ = taken_;
-  while (posted_ < wanted_.size() && posted_ - taken_ < kScanReadsMax) {
-    const ReadSpan& next = wanted_[posted_];
-    if (step.bytes > 0 && step.bytes + next.length > kScanBytesMax) break;
-    assert(next.length <= map_.region_bytes() && next.offset <= map_.region_bytes() - next.length);
-    step.bytes += next.length;
+  while (posted_ < spans_.size() && posted_ - taken_ < kScanReadsMax) {
+    const uint32_t length = spans_[posted_].length;
+    if (step.bytes > 0 && step.bytes + length > kScanBytesMax) break;
+    step.bytes += length;
     ++posted_;
   }
-  step.reads = absl::MakeConstSpan(wanted_).subspan(taken_, posted_ - taken_);
-  if (phase_ == Phase::kLines) step.backoff = rounds_;
+  step.reads = absl::MakeConstSpan(spans_).subspan(taken_, posted_ - taken_);
+  return step;
+}
+
+Scan::Step Scan::ReadMore() {
+  Step step = reads_.Post();
+  for (const ReadSpan& read : step.reads)
+    assert(read.length <= map_.region_bytes() && read.offset <= map_.region_bytes() - read.length);
+  if (phase_ == Phase::kLines) step.backoff = block_.rounds;
   return step;
 }
 
@@ -112,10 +114,11 @@ bool Scan::Take(const Purpose& purpose, ByteSpan bytes) {
       return true;
     }
     case Purpose::Kind::kMap: {
-      const DirectoryCache::Taken taken =
-          page_known_ ? map_.TakePage(purpose.index, bytes) : map_.TakeHeader(bytes);
-      nonsense_ |= taken == DirectoryCache::Taken::kNonsense;
-      return taken == DirectoryCache::Taken::kYes;  // torn: READ from the header again
+      const DirectoryRefresh::Taken taken = refresh_.Take(bytes, map_, HashAt(cursor_));
+      nonsense_ |= taken == DirectoryRefresh::Taken::kNonsense;
+      if (taken == DirectoryRefresh::Taken::kMore)
+        reads_.Add(refresh_.span(), {Purpose::Kind::kMap, 0, 1});
+      return taken != DirectoryRefresh::Taken::kTorn;  // torn: READ from the header again
     }
   }
   return false;
@@ -126,45 +129,30 @@ Scan::Step Scan::EndPhase() {
     case Phase::kLines:
     case Phase::kChains:
       phase_ = Phase::kChains;
-      wanted_.clear();
-      purposes_.clear();
-      taken_ = 0;
+      reads_.Clear();
       for (uint32_t i = 0; i < chains_.size(); ++i) {
         if (chains_[i].next != 0)
-          Want({chains_[i].next, kLineBytes}, {Purpose::Kind::kChain, i, 1});
+          reads_.Add({chains_[i].next, kLineBytes}, {Purpose::Kind::kChain, i, 1});
       }
-      if (!wanted_.empty()) return ReadMore();
+      if (!reads_.all_taken()) return ReadMore();
       phase_ = Phase::kItems;
       for (const Item& item : std::vector<Item>(std::exchange(items_, {}))) {
         WantItem(item, ReadLengthOf(Slot::Unpack(item.slot).length_class));
       }
-      if (!wanted_.empty()) return ReadMore();
+      if (!reads_.all_taken()) return ReadMore();
       [[fallthrough]];
     case Phase::kItems:
       phase_ = Phase::kConfirm;
-      wanted_.clear();
-      purposes_.clear();
-      taken_ = 0;
+      reads_.Clear();
       WantLines(Phase::kConfirm);
       for (uint32_t i = 0; i < heads_.size(); ++i) {
-        Want({heads_[i].offset, sizeof(ItemHeader)}, {Purpose::Kind::kConfirmHead, i, 1});
+        reads_.Add({heads_[i].offset, sizeof(ItemHeader)}, {Purpose::Kind::kConfirmHead, i, 1});
       }
-      if (!wanted_.empty()) return ReadMore();
+      if (!reads_.all_taken()) return ReadMore();
       [[fallthrough]];
     case Phase::kConfirm:
       return EndRound();
-    case Phase::kHeader: {
-      phase_ = Phase::kPage;
-      page_known_ = true;
-      wanted_.clear();
-      purposes_.clear();
-      taken_ = 0;
-      const KeyHash hash{Reversed(cursor_.position)};
-      const uint32_t page = map_.PageOf(hash);
-      Want(map_.PageSpan(page), {Purpose::Kind::kMap, page, 1});
-      return ReadMore();
-    }
-    case Phase::kPage:
+    case Phase::kRefresh:
       return NextBlock();
   }
   return GiveUp();
@@ -174,22 +162,22 @@ Scan::Step Scan::EndPhase() {
 
 Scan::Step Scan::NextBlock() {
   if (cursor_.at_end() || count_ >= options_.entries_max) return Done();
-  const absl::optional<DirectoryCache::Segment> segment =
-      map_.SegmentOf(KeyHash{Reversed(cursor_.position)});
+  const absl::optional<DirectoryCache::Segment> segment = map_.SegmentOf(HashAt(cursor_));
   if (!segment.has_value()) return Refresh();
-  segment_ = segment->offset;
-  directory_entry_ = segment->entry;
+  block_.segment = segment->offset;
+  block_.entry = segment->entry;
   // Few homes for a few entries; increasingly more if those hold too few.
   const uint64_t left = options_.entries_max - count_;
   const uint64_t homes_max = options_.want_values ? kHomesWithValuesMax : kHomesPerSegment;
   const uint64_t homes = std::min(std::max(left / kKeysPerHome + 1, homes_of_next_), homes_max);
   homes_of_next_ = 2 * homes;
-  home_end_ = static_cast<uint32_t>(std::min<uint64_t>(cursor_.home + homes, kHomesPerSegment));
-  homes_.clear();
-  for (uint32_t home = cursor_.home; home < home_end_; ++home) homes_.push_back(home);
-  block_found_.clear();
-  block_count_ = 0;
-  rounds_ = 0;
+  block_.home_end =
+      static_cast<uint32_t>(std::min<uint64_t>(cursor_.home + homes, kHomesPerSegment));
+  block_.homes.clear();
+  for (uint32_t home = cursor_.home; home < block_.home_end; ++home) block_.homes.push_back(home);
+  block_.found.clear();
+  block_.count = 0;
+  block_.rounds = 0;
   return BeginRound();
 }
 
@@ -197,34 +185,34 @@ Scan::Step Scan::NextBlock() {
 // the keys alone, so keys added or deleted in between do not affect the others.
 void Scan::KeepUpToLimit(ScanCursor& next) {
   const uint64_t left = options_.entries_max - count_;
-  if (block_found_.size() <= left) return;
+  if (block_.found.size() <= left) return;
   const auto order = [](const Found& found) {
     return std::make_pair(found.hash.home(), found.hash.bits);
   };
-  std::sort(block_found_.begin(), block_found_.end(),
+  std::sort(block_.found.begin(), block_.found.end(),
             [&](const Found& a, const Found& b) { return order(a) < order(b); });
   size_t end = left;
-  while (end < block_found_.size() && order(block_found_[end]) == order(block_found_[end - 1]))
+  while (end < block_.found.size() && order(block_.found[end]) == order(block_.found[end - 1]))
     ++end;
-  if (end == block_found_.size()) return;
-  next.home = block_found_[end].hash.home();
-  next.from_hash = block_found_[end].hash.bits;
-  block_found_.resize(end);
-  block_count_ = end;
+  if (end == block_.found.size()) return;
+  next.home = block_.found[end].hash.home();
+  next.from_hash = block_.found[end].hash.bits;
+  block_.found.resize(end);
+  block_.count = end;
 }
 
 Scan::Step Scan::EndBlock() {
   // The segment may be a part of the one in which the cursor began, or contain it.
-  const uint32_t depth = std::max(cursor_.depth, directory_entry_.depth);
-  ScanCursor next = {cursor_.position, depth, home_end_, 0};
+  const uint32_t depth = std::max(cursor_.depth, block_.entry.depth);
+  ScanCursor next = {cursor_.position, depth, block_.home_end, 0};
   if (!options_.count_only) KeepUpToLimit(next);
-  for (Found& found : block_found_) entries_.push_back(std::move(found.entry));
-  count_ += block_count_;
+  for (Found& found : block_.found) entries_.push_back(std::move(found.entry));
+  count_ += block_.count;
   refreshes_ = 0;
   cursor_ = next;
   if (cursor_.home == kHomesPerSegment) {
     const uint64_t span = ScanCursor::kPositions >>
-                          (IsMutant(Mutant::kMergeMissedByCursor) ? directory_entry_.depth : depth);
+                          (IsMutant(Mutant::kMergeMissedByCursor) ? block_.entry.depth : depth);
     cursor_ = {cursor_.position / span * span + span, 0, 0, 0};
   }
   return NextBlock();
@@ -233,12 +221,9 @@ Scan::Step Scan::EndBlock() {
 // The segment was split, or the map does not contain it yet. The whole block is void.
 Scan::Step Scan::Refresh() {
   if (++refreshes_ > kScanRefreshesMax) return GiveUp();
-  phase_ = Phase::kHeader;
-  page_known_ = false;
-  wanted_.clear();
-  purposes_.clear();
-  taken_ = 0;
-  Want(DirectoryCache::HeaderSpan(), {Purpose::Kind::kMap, 0, 1});
+  phase_ = Phase::kRefresh;
+  reads_.Clear();
+  reads_.Add(refresh_.Begin(), {Purpose::Kind::kMap, 0, 1});
   Step step = ReadMore();
   step.backoff = refreshes_ - 1;
   return step;
@@ -252,16 +237,14 @@ Scan::Step Scan::BeginRound() {
   items_.clear();
   heads_.clear();
   found_.clear();
-  wanted_.clear();
-  purposes_.clear();
-  taken_ = 0;
+  reads_.Clear();
   line_at_.fill(UINT32_MAX);
-  for (const uint32_t home : homes_) {
+  for (const uint32_t home : block_.homes) {
     for (const uint32_t number : {home, home + 1}) {
       if (line_at_[number] != UINT32_MAX) continue;
       line_at_[number] = static_cast<uint32_t>(lines_.size());
       LineCopy line;
-      line.offset = segment_ + number * kLineBytes;
+      line.offset = block_.segment + number * kLineBytes;
       line.number = number;
       lines_.push_back(line);
     }
@@ -288,8 +271,8 @@ void Scan::WantLines(Phase phase) {
     const uint32_t count = end - first;
     const uint64_t length =
         confirm ? (count - 1) * kLineBytes + sizeof(RecordHeader) : count * kLineBytes;
-    Want({lines_[first].offset, static_cast<uint32_t>(length)},
-         {confirm ? Purpose::Kind::kConfirmLines : Purpose::Kind::kLines, first, count});
+    reads_.Add({lines_[first].offset, static_cast<uint32_t>(length)},
+               {confirm ? Purpose::Kind::kConfirmLines : Purpose::Kind::kLines, first, count});
     first = end;
   }
 }
@@ -297,7 +280,7 @@ void Scan::WantLines(Phase phase) {
 // A home is settled if no contradiction was found in its two lines and its chain.
 Scan::Step Scan::EndRound() {
   std::array<bool, kHomesPerSegment> settled{};
-  for (const uint32_t home : homes_)
+  for (const uint32_t home : block_.homes)
     settled[home] = lines_[line_at_[home]].settled && lines_[line_at_[home + 1]].settled;
   for (const LineCopy& line : lines_) {
     if (line.number == kChainLine && !line.settled) settled[line.home] = false;
@@ -305,28 +288,28 @@ Scan::Step Scan::EndRound() {
   if (options_.count_only) CountEntries(settled);
   for (Found& found : found_) {
     if (!settled[found.hash.home()]) continue;
-    block_found_.push_back(std::move(found));
-    ++block_count_;
+    block_.found.push_back(std::move(found));
+    ++block_.count;
   }
-  homes_.erase(
-      std::remove_if(homes_.begin(), homes_.end(), [&](uint32_t home) { return settled[home]; }),
-      homes_.end());
-  if (homes_.empty()) return EndBlock();
-  if (++rounds_ > kScanRoundsMax) return GiveUp();
+  block_.homes.erase(std::remove_if(block_.homes.begin(), block_.homes.end(),
+                                    [&](uint32_t home) { return settled[home]; }),
+                     block_.homes.end());
+  if (block_.homes.empty()) return EndBlock();
+  if (++block_.rounds > kScanRoundsMax) return GiveUp();
   // Lines that stay torn may be those of a segment that has ended, whose space items use.
-  if (rounds_ >= kScanRoundsBeforeRefresh && refreshes_ == 0) return Refresh();
+  if (block_.rounds >= kScanRoundsBeforeRefresh && refreshes_ == 0) return Refresh();
   return BeginRound();
 }
 
 // Counts each line once: the first of the window; the segment's last; the chain.
 void Scan::CountEntries(const std::array<bool, kHomesPerSegment>& settled) {
-  for (const uint32_t home : homes_) {
+  for (const uint32_t home : block_.homes) {
     if (!settled[home]) continue;
-    block_count_ += lines_[line_at_[home]].entries;
-    if (home + 1 == kHomesPerSegment) block_count_ += lines_[line_at_[home + 1]].entries;
+    block_.count += lines_[line_at_[home]].entries;
+    if (home + 1 == kHomesPerSegment) block_.count += lines_[line_at_[home + 1]].entries;
   }
   for (const LineCopy& line : lines_) {
-    if (line.number == kChainLine && settled[line.home]) block_count_ += line.entries;
+    if (line.number == kChainLine && settled[line.home]) block_.count += line.entries;
   }
 }
 
@@ -341,7 +324,7 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
   Line line;
   std::memcpy(&line, bytes.data(), sizeof(line));
   copy.header = line.record;
-  if (line.record.tag != directory_entry_.generation) {
+  if (line.record.tag != block_.entry.generation) {
     // The line belongs to another chain by now, or the segment was split.
     copy.settled = false;
     return copy.number == kChainLine;
@@ -368,8 +351,8 @@ bool Scan::TakeLine(uint32_t index, ByteSpan bytes, Chain* chain) {
   }
   nonsense_ |= cursor.malformed();
   // If the line is only the second of a window, its link leads to another home's chain.
-  const bool is_home =
-      copy.number != kChainLine && std::binary_search(homes_.begin(), homes_.end(), copy.number);
+  const bool is_home = copy.number != kChainLine &&
+                       std::binary_search(block_.homes.begin(), block_.homes.end(), copy.number);
   const uint64_t link = line.words[kLinkWord];
   if (copy.number != kChainLine && !is_home) return true;
   nonsense_ |= link != 0 && (KindOf(link) != WordKind::kLink || !map_.IsLine(LinkOffset(link)));
@@ -412,8 +395,8 @@ void Scan::WantItem(Item item, uint64_t bytes) {
   ++item.attempts;
   items_.push_back(item);
   const uint64_t length = std::min(bytes, map_.region_bytes() - offset);
-  Want({offset, static_cast<uint32_t>(length)},
-       {Purpose::Kind::kItem, static_cast<uint32_t>(items_.size() - 1), 1});
+  reads_.Add({offset, static_cast<uint32_t>(length)},
+             {Purpose::Kind::kItem, static_cast<uint32_t>(items_.size() - 1), 1});
 }
 
 void Scan::TakeItem(Item item, ByteSpan bytes) {
@@ -443,8 +426,8 @@ void Scan::TakeItem(Item item, ByteSpan bytes) {
 }
 
 bool Scan::BelongsTo(const LineCopy& line, KeyHash hash) const {
-  const uint32_t depth = directory_entry_.depth;
-  if (LowBits(hash.bits, depth) != LowBits(Reversed(cursor_.position), depth)) return false;
+  const uint32_t depth = block_.entry.depth;
+  if (LowBits(hash.bits, depth) != LowBits(HashAt(cursor_).bits, depth)) return false;
   if (line.number == kChainLine) return hash.home() == line.home;
   return hash.home() == line.number || hash.home() + 1 == line.number;
 }
@@ -471,7 +454,7 @@ void Scan::TakeEntry(uint32_t line, uint32_t fingerprint, const ItemReading& ite
     ++lines_[line].entries;
     return;
   }
-  if (!std::binary_search(homes_.begin(), homes_.end(), hash.home())) return;
+  if (!std::binary_search(block_.homes.begin(), block_.homes.end(), hash.home())) return;
   if (hash.home() == cursor_.home && hash.bits < cursor_.from_hash) return;
   if (item.key.substr(0, options_.prefix.size()) != options_.prefix) return;
   Found found;

@@ -32,6 +32,7 @@
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
 #include "index/reader/directory_cache.h"
+#include "index/reader/directory_refresh.h"
 #include "index/reader/server_time.h"
 
 namespace osprey::index {
@@ -120,9 +121,9 @@ class Scan {
   //
   //   kLines -> kChains, as often as there is a link -> kItems -> kConfirm -> the next block
   //     ^  |                                                          |
-  //     |  +-> kHeader -> kPage (another generation)                  |
+  //     |  +-> kRefresh (another generation)                          |
   //     +---------------------- homes that have changed --------------+
-  enum class Phase { kLines, kChains, kItems, kConfirm, kHeader, kPage };
+  enum class Phase { kLines, kChains, kItems, kConfirm, kRefresh };
 
   static constexpr uint32_t kChainLine = UINT32_MAX;
   struct LineCopy {
@@ -164,6 +165,42 @@ class Scan {
     uint32_t index = 0;
     uint32_t count = 0;
   };
+  // The READs of a phase, in order: taken, posted, and not yet posted.
+  class Reads {
+   public:
+    void Clear() {
+      spans_.clear();
+      purposes_.clear();
+      taken_ = posted_ = 0;
+    }
+    void Add(ReadSpan span, Purpose purpose) {
+      spans_.push_back(span);
+      purposes_.push_back(purpose);
+    }
+    // Posts the next ones, as many as the bounds of a step allow.
+    Step Post();
+    bool has_posted() const { return taken_ < posted_; }
+    bool all_taken() const { return taken_ == spans_.size(); }
+    // REQUIRES for both: has_posted().
+    uint32_t next_length() const { return spans_[taken_].length; }
+    Purpose TakeNext() { return purposes_[taken_++]; }
+
+   private:
+    std::vector<ReadSpan> spans_;
+    std::vector<Purpose> purposes_;  // of spans_
+    size_t taken_ = 0;               // of spans_
+    size_t posted_ = 0;              // likewise: the end of the step under way
+  };
+  // The homes of one segment that are found next.
+  struct Block {
+    uint64_t segment = 0;  // offset
+    DirectoryEntry entry;
+    uint32_t home_end = 0;
+    std::vector<uint32_t> homes;  // not settled yet
+    std::vector<Found> found;
+    uint64_t count = 0;
+    int rounds = 0;
+  };
 
   Step NextBlock();
   Step BeginRound();
@@ -175,7 +212,6 @@ class Scan {
   Step Done();
   Step ReadMore();
   Step EndPhase();
-  void Want(ReadSpan span, Purpose purpose);
   void WantLines(Phase phase);
 
   // False if the bytes have another generation.
@@ -196,21 +232,15 @@ class Scan {
   std::vector<ScanEntry> entries_;
   uint64_t count_ = 0;
 
-  // The block.
-  uint64_t segment_ = 0;  // offset
-  DirectoryEntry directory_entry_;
-  uint32_t home_end_ = 0;
-  std::vector<uint32_t> homes_;  // not settled yet
-  std::vector<Found> block_found_;
-  uint64_t block_count_ = 0;
+  Block block_;
   uint64_t homes_of_next_ = 0;  // the least number of homes in the next block
-  int rounds_ = 0;
+  DirectoryRefresh refresh_;
   int refreshes_ = 0;
   bool nonsense_ = false;
-  bool page_known_ = false;
 
   // The round.
   Phase phase_ = Phase::kLines;
+  Reads reads_;
   ServerTimeBounds time_;  // of the READs that landed last
   std::vector<LineCopy> lines_;
   std::array<uint32_t, kLinesPerUnit> line_at_{};  // index into lines_, by number
@@ -218,10 +248,6 @@ class Scan {
   std::vector<Item> items_;
   std::vector<Head> heads_;
   std::vector<Found> found_;
-  std::vector<ReadSpan> wanted_;
-  std::vector<Purpose> purposes_;  // of wanted_
-  size_t taken_ = 0;               // of wanted_
-  size_t posted_ = 0;              // likewise: the end of the step under way
 };
 
 }  // namespace osprey::index

@@ -1,5 +1,6 @@
 // The lines that a lookup has searched since it began or restarted, and what they hold of its key.
 //
+//   SearchedLines lines(key, hash)
 //   lines.Clear(home)
 //   lines.Search(bytes, offset, …)                     line 0 and 1 of the window, then the chain's
 //   while (lines.candidate() != nullptr) …             slots that may lead to the key
@@ -10,13 +11,12 @@
 #define OSPREY_INDEX_READER_SEARCHED_LINES_H_
 
 #include <algorithm>
-#include <cassert>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "index/layout/hash.h"
 #include "index/layout/layout.h"
 #include "index/layout/line_search.h"
 #include "index/layout/record.h"
@@ -35,6 +35,8 @@ class SearchedLines {
     uint32_t line;
   };
 
+  SearchedLines(absl::string_view key, KeyHash hash) : pattern_(key, hash) {}
+
   // Forgets all lines. `home` is the offset of the window.
   void Clear(uint64_t home) {
     home_ = home;
@@ -42,28 +44,11 @@ class SearchedLines {
     next_link_ = 0;
   }
 
-  // Searches one more line, at `offset`. kKey: the line holds the key inline, as `item`. Its slots
-  // are added to slots_seen(), and the candidates to those not yet taken. REQUIRES: !full().
-  [[gnu::always_inline]] InLine Search(ByteSpan line_bytes, uint64_t offset,
-                                       const DirectoryCache& map, const KeyPattern& pattern,
-                                       absl::string_view key, InlineItem& item) {
-    assert(!full());
-    const uint32_t number = count_++;
-    lines_[number] = {offset, HeaderOf(line_bytes), false};
-    const uint64_t filed_under = FiledUnder(number);
-    const InLine found = SearchLine(line_bytes, pattern, key, item, [&](uint64_t slot) {
-      slots_seen_[slots_seen_count_++] = {filed_under, slot};
-      if (pattern.MayBeSlot(slot)) candidates_[candidate_count_++] = {slot, number};
-    });
-    // Only the home line's link leads to this key's chain, and a chain line's link continues it. The
-    // link of the window's second line leads to another home's chain.
-    if (found != InLine::kNothing || number == 1) return found;
-    uint64_t link;
-    std::memcpy(&link, line_bytes.data() + offsetof(Line, words[kLinkWord]), sizeof(link));
-    next_link_ = link == 0 ? 0 : LinkOffset(link);
-    const bool valid = link == 0 || (KindOf(link) == WordKind::kLink && map.IsLine(next_link_));
-    return valid ? InLine::kNothing : InLine::kNonsense;
-  }
+  // Searches one more line, at `offset`, for `key`: the same one, at any address. kKey: the line
+  // holds it inline, as `item`. Its slots are added to slots_seen(), and the candidates to those
+  // not yet taken. REQUIRES: !full().
+  InLine Search(ByteSpan line_bytes, uint64_t offset, const DirectoryCache& map,
+                absl::string_view key, InlineItem& item);
 
   uint32_t count() const { return count_; }
   bool full() const { return count_ == kLinesMax; }
@@ -117,6 +102,7 @@ class SearchedLines {
     bool doubtful;
   };
 
+  const KeyPattern pattern_;
   uint64_t home_ = 0;
   uint64_t next_link_ = 0;
   uint32_t count_ = 0;

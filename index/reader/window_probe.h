@@ -61,16 +61,16 @@ inline WindowProbe::WindowProbe(ByteSpan window_bytes, const DirectoryCache& map
                                 const DirectoryCache::Window& window, const HashedKey& key) {
   assert(window_bytes.size() == kWindowBytes && !key.key.empty());
   const KeyPattern pattern(key.key, key.hash);
-  const ByteSpan lines[2] = {{window_bytes.data(), kLineBytes},
-                             {window_bytes.data() + kLineBytes, kLineBytes}};
+  const auto copy_of = [window_bytes](uint32_t number) {
+    return ByteSpan(window_bytes.data() + number * kLineBytes, kLineBytes);
+  };
   const auto is_believed = [&](uint32_t number) {
-    return IsOfGeneration(lines[number], number, window.generation) &&
-           RecordIsWhole(lines[number], {window.offset + number * kLineBytes, map.incarnation()});
+    return window.IsBelieved(copy_of(number), number, map.incarnation());
   };
   bool may_be_there = false;
   for (uint32_t number = 0; number < 2; ++number) {
-    const uint64_t line = window.offset + number * kLineBytes;
-    const InLine found = SearchLine(lines[number], pattern, key.key, item_, [&](uint64_t slot) {
+    const uint64_t line = window.OffsetOf(number);
+    const InLine found = SearchLine(copy_of(number), pattern, key.key, item_, [&](uint64_t slot) {
       slots_seen_[slots_seen_count_++] = {line, slot};
       may_be_there |= pattern.MayBeSlot(slot);
     });

@@ -36,26 +36,26 @@ Location Keys::Locate(const HashedKey& hashed) const {
   Location at;
   at.hash = hashed.hash;
   at.home = HomeOf(at.hash);
-  const EntryPattern pattern(key, at.hash.fingerprint());
+  const EntrySearch search(key, at.hash);
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
   const Line* const window = WindowAt(writer, at.home);
   for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t found = pattern.FindIn(window[i], is_its_item);
+    const uint32_t found = search.FindIn(window[i], is_its_item);
     if (found == kLineWords) continue;
     at.line = at.home + i * kLineBytes;
     at.entry = EntryAt(window[i], found);
     return at;
   }
-  if (LinkOf(window[0]) != 0) LocateInChain(key, pattern, at);
+  if (LinkOf(window[0]) != 0) LocateInChain(key, search, at);
   return at;
 }
 
-void Keys::LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const {
+void Keys::LocateInChain(absl::string_view key, const EntrySearch& search, Location& at) const {
   const auto is_its_item = [&](uint64_t slot) { return HoldsKey(slot, key); };
   uint64_t chained = LinkOf(LineAt(writer, at.home));
   for (; chained != 0; chained = LinkOf(LineAt(writer, chained))) {
     const Line& line = LineAt(writer, chained);
-    const uint32_t found = pattern.FindIn(line, is_its_item);
+    const uint32_t found = search.FindIn(line, is_its_item);
     if (found == kLineWords) continue;
     at.line = chained;
     at.entry = EntryAt(line, found);

@@ -126,7 +126,7 @@ struct Keys {
   TableStats counts;                        // counters kept as events occur
 
  private:
-  void LocateInChain(absl::string_view key, const EntryPattern& pattern, Location& at) const;
+  void LocateInChain(absl::string_view key, const EntrySearch& search, Location& at) const;
   bool HoldsKey(uint64_t slot, absl::string_view key) const;
 };
 

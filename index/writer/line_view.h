@@ -1,5 +1,5 @@
 // The writer's access to its own lines. They are well-formed, so it steps from head to head and
-// compares keys by whole words. (Readers use line.h, which checks each word of a line.)
+// compares keys by whole words. (Readers check each word: line.h, line_search.h.)
 
 #ifndef OSPREY_INDEX_WRITER_LINE_VIEW_H_
 #define OSPREY_INDEX_WRITER_LINE_VIEW_H_
@@ -9,11 +9,11 @@
 #include <bit>
 #include <cassert>
 #include <cstdint>
-#include <cstring>
 
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
+#include "index/layout/line_search.h"
 #include "index/space/region_writer.h"
 
 namespace osprey::index {
@@ -116,25 +116,12 @@ class SlotSearch {
   uint32_t inline_heads_;
 };
 
-// The pattern of a key's entry. Two comparisons exclude nearly all other entries.
-class EntryPattern {
+// Finds the entry of a key in lines.
+class EntrySearch {
  public:
-  // `key` must outlive this. An empty key matches no inline item.
-  EntryPattern(absl::string_view key, uint32_t fingerprint)
-      : key_(key),
-        fingerprint_(fingerprint),
-        slot_front_(Slot{0, 0, fingerprint}.Pack() >> kFingerprintShift),
-        inline_front_(!key.empty() && key.size() <= kKeyBytesMaxInline
-                          ? InlineHead{static_cast<uint32_t>(key.size()), 0, 0}.Pack() >>
-                                kKeyLengthShift
-                          : 0) {
-    if (key.size() >= kWordBytes) {
-      std::memcpy(&first_word_, key.data(), kWordBytes);
-    } else {
-      if (!key.empty()) std::memcpy(&first_word_, key.data(), key.size());
-      first_mask_ = (uint64_t{1} << 8 * key.size()) - 1;
-    }
-  }
+  // `key` must outlive this.
+  EntrySearch(absl::string_view key, KeyHash hash)
+      : key_(key), fingerprint_(hash.fingerprint()), pattern_(key, hash) {}
 
   // The index of the key's entry in `line`; kLineWords: none. `is_its_item(head)` returns whether
   // the item of a slot with the key's fingerprint is the key's own.
@@ -154,41 +141,26 @@ class EntryPattern {
   }
 
  private:
-  // The bits of a head from these on hold its kind, and the fingerprint or the key's length.
-  static constexpr int kFingerprintShift = 46;
-  static constexpr int kKeyLengthShift = 55;
-  static constexpr uint64_t kKeyBytesMaxInline = (kInlineWordsMax - 1) * kWordBytes;
-  static_assert(Slot{0, 0, 65535}.Pack() >> kFingerprintShift == (1u << 16 | 65535));
-  static_assert(InlineHead{127, 0, 0}.Pack() >> kKeyLengthShift == (3u << 7 | 127));
-
   template <typename IsItsItem>
   [[gnu::always_inline]] uint32_t FindByHeads(const Line& line, IsItsItem&& is_its_item) const {
     for (uint32_t at = 0; at < kLineWordsUsable;) {
       const uint64_t head = line.words[at];
       if (head == 0) break;  // no gaps: the rest is empty
       if (KindOf(head) == WordKind::kInline) {
-        if (head >> kKeyLengthShift == inline_front_ && HoldsKey(&line.words[at + 1])) return at;
+        const uint64_t* const words = &line.words[at + 1];
+        if (pattern_.MayBeInline(head, *words) && KeyPattern::HoldsRest(words, key_)) return at;
         at += InlineHead::Unpack(head).words();
       } else {
-        if (head >> kFingerprintShift == slot_front_ && is_its_item(head)) return at;
+        if (pattern_.MayBeSlot(head) && is_its_item(head)) return at;
         ++at;
       }
     }
     return kLineWords;
   }
 
-  bool HoldsKey(const uint64_t* words) const {
-    if ((words[0] & first_mask_) != first_word_) return false;
-    return key_.size() <= kWordBytes ||
-           std::memcmp(words + 1, key_.data() + kWordBytes, key_.size() - kWordBytes) == 0;
-  }
-
   absl::string_view key_;
   uint32_t fingerprint_;
-  uint64_t slot_front_;
-  uint64_t inline_front_;  // 0, which no inline item has, if the key is too long or empty
-  uint64_t first_word_ = 0;
-  uint64_t first_mask_ = ~uint64_t{0};
+  KeyPattern pattern_;
 };
 
 }  // namespace osprey::index

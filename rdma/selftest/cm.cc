@@ -104,16 +104,7 @@ absl::Status CmConnection::MakeEndpoint(const VerbsDevices& devices, uint64_t se
 }
 
 rdma_conn_param CmConnection::Parameters(const uint64_t& seed) const {
-  const ReadDepth depth = WantedReadDepth(*device_);
-  rdma_conn_param parameters = {};
-  parameters.private_data = &seed;
-  parameters.private_data_len = sizeof(seed);
-  parameters.initiator_depth = depth.initiator;
-  parameters.responder_resources = depth.responder;
-  parameters.retry_count = kRetries;
-  parameters.rnr_retry_count = kReceiverNotReadyRetries;
-  parameters.qp_num = endpoint_->queue_pair()->qp_num;
-  return parameters;
+  return ConnectParameters(&seed, sizeof(seed), WantedReadDepth(*device_), endpoint_->queue_pair());
 }
 
 namespace {

@@ -3,8 +3,8 @@
 //
 //   RESET ──ToInit──▶ INIT ──ToReadyToReceive──▶ RTR ──ToReadyToSend──▶ RTS
 //
-// Each transition is a named set of attributes with its mask. (verbs/device/queue_pair.h has the same for
-// connections of rdma_cm, which finds the path itself.)
+// Each transition is a named set of attributes. verbs/device/queue_pair.h has their masks, and the
+// transitions of connections of rdma_cm, which finds the path itself.
 
 #ifndef OSPREY_RDMA_SELFTEST_PATH_H_
 #define OSPREY_RDMA_SELFTEST_PATH_H_

@@ -33,6 +33,15 @@ uint32_t ExposedMax(const ShmPacket& connect) {
   return connect.key == 0 ? kShmMemoriesMax : std::min(connect.key, kShmMemoriesMax);
 }
 
+// The path of a shm:// address.
+absl::StatusOr<std::string> PathIn(absl::string_view uri) {
+  absl::StatusOr<Address> address = ParseAddress(uri);
+  if (!address.ok()) return address.status();
+  if (address->scheme == Address::Scheme::kShm) return std::move(address->path);
+  return absl::InvalidArgumentError(
+      absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
+}
+
 absl::Status ConnectError(const std::string& uri, const std::string& path, int error) {
   struct stat info;
   switch (error) {
@@ -93,15 +102,11 @@ void ShmSetup::SendRejection(int socket, RejectReason reason) const {
 // --- The server's side.
 
 absl::StatusOr<std::string> ShmSetup::Listen(absl::string_view uri, uint64_t incarnation) {
-  const absl::StatusOr<Address> address = ParseAddress(uri);
-  if (!address.ok()) return address.status();
-  if (address->scheme != Address::Scheme::kShm) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
-  }
+  const absl::StatusOr<std::string> named = PathIn(uri);
+  if (!named.ok()) return named.status();
   // Clients have other working directories.
   std::error_code error;
-  const std::string path = std::filesystem::absolute(address->path, error).string();
+  const std::string path = std::filesystem::absolute(*named, error).string();
   if (error)
     return absl::NotFoundError(absl::StrCat("the working directory is gone: ", error.message()));
   absl::StatusOr<std::unique_ptr<ShmListener>> listener =
@@ -262,19 +267,15 @@ void ShmSetup::Reject(ConnectionId id, RejectReason reason) {
 // --- The client's side.
 
 absl::StatusOr<ConnectionId> ShmSetup::Connect(absl::string_view uri, uint32_t affinity) {
-  const absl::StatusOr<Address> address = ParseAddress(uri);
-  if (!address.ok()) return address.status();
-  if (address->scheme != Address::Scheme::kShm) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(uri, " is not an address of shared memory: shm://PATH"));
-  }
-  if (absl::Status status = SocketAddress(address->path).status(); !status.ok()) return status;
+  const absl::StatusOr<std::string> named = PathIn(uri);
+  if (!named.ok()) return named.status();
+  if (absl::Status status = SocketAddress(*named).status(); !status.ok()) return status;
   ShmConnection* connection = common_.connections.Add(State::kConnecting, PeerFd());
   if (connection == nullptr)
     return absl::ResourceExhaustedError("this transport has 65536 connections already");
   ++common_.connecting;
   connection->peer.uri = std::string(uri);
-  if (absl::Status status = StartConnect(connection, address->path, affinity); !status.ok()) {
+  if (absl::Status status = StartConnect(connection, *named, affinity); !status.ok()) {
     ending_.End(connection, std::move(status));
   }
   return connection->id;

@@ -157,19 +157,6 @@ ConnectData ConnectionSetup::OurData(RejectReason reason) const {
   return data;
 }
 
-rdma_conn_param ConnectionSetup::ConnectParameters(const ConnectData& data, const Link& link,
-                                                   const ReadDepth& depth) const {
-  rdma_conn_param parameters = {};
-  parameters.private_data = &data;
-  parameters.private_data_len = sizeof(data);
-  parameters.initiator_depth = depth.initiator;
-  parameters.responder_resources = depth.responder;
-  parameters.retry_count = kRetries;
-  parameters.rnr_retry_count = kReceiverNotReadyRetries;
-  parameters.qp_num = link.queue_pair()->qp_num;
-  return parameters;
-}
-
 absl::StatusOr<std::unique_ptr<Link>> ConnectionSetup::NewLink(VerbsConnection& connection,
                                                                uint16_t send_credits_max,
                                                                uint32_t frame_bytes_max) {
@@ -198,7 +185,8 @@ absl::Status ConnectionSetup::SendConnectRequest(VerbsConnection& connection) {
   connection.depth = WantedReadDepth(connection.link->device());
   ConnectData data = OurData();
   data.affinity = connection.affinity;
-  rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
+  rdma_conn_param parameters =
+      ConnectParameters(&data, sizeof(data), connection.depth, connection.link->queue_pair());
   if (rdma_connect(connection.cm_id.get(), &parameters) != 0)
     return ConnectError("rdma_connect", errno, connection);
   return absl::OkStatus();
@@ -328,7 +316,8 @@ void ConnectionSetup::OnBuilt(VerbsConnection& connection, std::unique_ptr<Link>
 
 absl::Status ConnectionSetup::StartAccepting(VerbsConnection& connection) {
   const ConnectData data = OurData();
-  rdma_conn_param parameters = ConnectParameters(data, *connection.link, connection.depth);
+  rdma_conn_param parameters =
+      ConnectParameters(&data, sizeof(data), connection.depth, connection.link->queue_pair());
   if (rdma_accept(connection.cm_id.get(), &parameters) != 0)
     return ConnectError("rdma_accept", errno, connection);
   state_.SetState(connection, State::kAccepting);

@@ -58,8 +58,6 @@ class ConnectionSetup {
 
  private:
   ConnectData OurData(RejectReason reason = RejectReason::kNone) const;
-  rdma_conn_param ConnectParameters(const ConnectData& data, const Link& link,
-                                    const ReadDepth& depth) const;
   absl::StatusOr<std::unique_ptr<Link>> NewLink(VerbsConnection& connection,
                                                 uint16_t send_credits_max,
                                                 uint32_t frame_bytes_max);

@@ -44,8 +44,8 @@ class Side {
   void Put(const std::string& value, int depth, std::vector<double>& times) {
     const absl::Time start = absl::Now();
     for (int i = 0; i < depth; ++i) {
-      const absl::Status started =
-          engine_->StartPut(absl::StrCat("key", i), value, {}, start + kDeadline, [](auto version) {
+      const absl::Status started = engine_->start().Put(
+          absl::StrCat("key", i), value, {}, start + kDeadline, [](auto version) {
             if (!version.ok()) std::fprintf(stderr, "%s\n", version.status().ToString().c_str());
           });
       if (!started.ok()) std::abort();

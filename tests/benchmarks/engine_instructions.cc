@@ -163,7 +163,8 @@ class Engines {
     server_->Poll(now_);
   }
   void StartPut(const std::string& key, const std::string& value) {
-    Must(client_->StartPut(key, value, {}, Deadline(), [](auto version) { Must(version.ok()); })
+    Must(client_->start()
+             .Put(key, value, {}, Deadline(), [](auto version) { Must(version.ok()); })
              .ok());
   }
   void Fill(const char* set, size_t bytes) {
@@ -238,7 +239,7 @@ class Engines {
     for (uint64_t i = 0; i < kTimes; ++i) keys.push_back(Key("m", i * 7));
     const std::string value(64, 'w');
     MeasureRequests("ping", 1, [&](uint64_t) {
-      Must(client_->StartPing(Deadline(), [](auto answer) { Must(answer.ok()); }).ok());
+      Must(client_->start().Ping(Deadline(), [](auto answer) { Must(answer.ok()); }).ok());
     });
     MeasureRequests("put_64", 1, [&](uint64_t i) { StartPut(keys[i], value); });
     MeasureRequests("put_64_of_32", kInFlight, [&](uint64_t i) {

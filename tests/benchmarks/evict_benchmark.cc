@@ -160,7 +160,7 @@ class Store {
   // As a client: READs and samples.
   bool Get(uint64_t number) {
     const std::string key = KeyOf(number);
-    Lookup lookup(*map_, key, 0);
+    Lookup lookup(*map_, key);
     Lookup::Step step = lookup.Start();
     while (step.kind == Lookup::Kind::kRead) {
       read_.resize(step.length);

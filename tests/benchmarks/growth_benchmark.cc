@@ -69,7 +69,7 @@ class ReadCounter {
   ReadCounter(const Region& region, DirectoryCache& map) : region_(region), map_(map) {}
   // READs that a GET takes.
   uint32_t Get(const Key& key, Lookup::Kind expected) {
-    Lookup lookup(map_, key.view(), 0);
+    Lookup lookup(map_, key.view());
     Lookup::Step step = lookup.Start();
     while (step.kind == Lookup::Kind::kRead) {
       bytes_.resize(step.length);

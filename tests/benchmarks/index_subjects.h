@@ -102,8 +102,8 @@ class FilledTable {
   }
   // Reads the key with READs that are plain copies, as over shared memory.
   Lookup::Kind Get(absl::string_view key, uint64_t hint = 0) {
-    Lookup lookup(map_, key, hint);
-    Lookup::Step step = lookup.Start();
+    Lookup lookup(map_, key);
+    Lookup::Step step = lookup.Start(hint);
     while (step.kind == Lookup::Kind::kRead) {
       std::memcpy(copy_, memory_.data() + step.offset, step.length);
       step = lookup.Resume(ByteSpan(copy_, step.length));

@@ -241,7 +241,8 @@ TEST_F(ClientTornGroupsTest, TheServerIsAskedWhenOneIsTornAllTheTime) {
   ASSERT_TRUE(answers_[0].ok()) << answers_[0].status();
   EXPECT_THAT(answers_[0]->bytes, HasSubstr("saturn"));
   EXPECT_EQ(counters().rpc_gets, 1u);
-  EXPECT_EQ(counters().reads, 8u);
+  // Twice also the map's header and page: the segment might have ended.
+  EXPECT_EQ(counters().reads, 8u + 4u);
   EXPECT_EQ(counters().torn, 8u);
   EXPECT_EQ(counters().gets, 1u);
 }

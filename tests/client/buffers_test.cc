@@ -78,7 +78,7 @@ class ClientBuffersTest : public ClientEngineTest {
   absl::Status StartGetInto(absl::string_view key, const UserMemory& target,
                             Outcome<ValueInfo>& outcome,
                             absl::Duration deadline = absl::Seconds(1)) {
-    return engine_->StartGetInto(key, target, now_ + deadline, outcome.Callback());
+    return engine_->start().GetInto(key, target, now_ + deadline, outcome.Callback());
   }
   absl::StatusOr<ValueInfo> GetInto(absl::string_view key, const UserMemory& target) {
     Outcome<ValueInfo> outcome;
@@ -89,7 +89,7 @@ class ClientBuffersTest : public ClientEngineTest {
   absl::Status StartPutFrom(absl::string_view key, const UserMemory& source,
                             Outcome<uint64_t>& outcome,
                             absl::Duration deadline = absl::Seconds(1)) {
-    return engine_->StartPutFrom(key, source, {}, now_ + deadline, outcome.Callback());
+    return engine_->start().PutFrom(key, source, {}, now_ + deadline, outcome.Callback());
   }
   absl::StatusOr<uint64_t> PutFrom(absl::string_view key, const UserMemory& source) {
     Outcome<uint64_t> outcome;
@@ -371,9 +371,9 @@ TEST_F(ClientFewMemoriesTest, ValuesInManyMemoriesAreReadInTurn) {
     for (const UserMemory& source : sources) Start(source);
   }
   Outcome<uint64_t> copied;  // in the pool
-  ASSERT_TRUE(
-      engine_->StartPut("copied", ValueOf(50000), {}, now_ + absl::Seconds(1), copied.Callback())
-          .ok());
+  ASSERT_TRUE(engine_->start()
+                  .Put("copied", ValueOf(50000), {}, now_ + absl::Seconds(1), copied.Callback())
+                  .ok());
   ExpectAllApplied();
   ASSERT_TRUE(RunUntil([&] { return copied.done(); }));
   EXPECT_TRUE(copied.status().ok()) << copied.status();

@@ -95,18 +95,18 @@ class ClientEngineTest : public ::testing::Test {
 
   absl::Status StartGet(absl::string_view key, Outcome<Value>& outcome,
                         absl::Duration deadline = absl::Seconds(1)) {
-    return engine_->StartGet(key, true, now_ + deadline, outcome.Callback());
+    return engine_->start().Get(key, true, now_ + deadline, outcome.Callback());
   }
   absl::Status StartPut(absl::string_view key, absl::string_view value, Outcome<uint64_t>& outcome,
                         absl::Duration deadline = absl::Seconds(1),
                         const WriteOptions& options = {}) {
-    return engine_->StartPut(key, value, options, now_ + deadline, outcome.Callback());
+    return engine_->start().Put(key, value, options, now_ + deadline, outcome.Callback());
   }
   absl::StatusOr<Number> Increment(absl::string_view key, int64_t by,
                                    const WriteOptions& options = {}) {
     Outcome<Number> outcome;
     absl::Status status =
-        engine_->StartIncrement(key, by, options, now_ + absl::Seconds(1), outcome.Callback());
+        engine_->start().Increment(key, by, options, now_ + absl::Seconds(1), outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
@@ -115,14 +115,14 @@ class ClientEngineTest : public ::testing::Test {
                                   const WriteOptions& options = {}) {
     Outcome<uint64_t> outcome;
     absl::Status status =
-        engine_->StartAppend(key, value, options, now_ + absl::Seconds(1), outcome.Callback());
+        engine_->start().Append(key, value, options, now_ + absl::Seconds(1), outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
   }
   absl::StatusOr<uint64_t> Flush(absl::Duration deadline = absl::Seconds(1)) {
     Outcome<uint64_t> outcome;
-    absl::Status status = engine_->StartFlush(now_ + deadline, outcome.Callback());
+    absl::Status status = engine_->start().Flush(now_ + deadline, outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, deadline + absl::Seconds(1)));
     return *outcome.value;

@@ -238,9 +238,9 @@ TEST_F(ClientEngineTest, ResultDeliveredAfterAStopPastTheDeadlineIsRejected) {
   };
   for (int i = 0; i < kGets; ++i) {
     const auto done = [&](absl::StatusOr<Value> value) { count(value.status()); };
-    ASSERT_TRUE(
-        engine_->StartGet(i % 2 == 0 ? "planet" : "none", true, now_ + absl::Seconds(1), done)
-            .ok());
+    ASSERT_TRUE(engine_->start()
+                    .Get(i % 2 == 0 ? "planet" : "none", true, now_ + absl::Seconds(1), done)
+                    .ok());
   }
   ASSERT_TRUE(RunUntil([&] { return told > 0; }, absl::Milliseconds(10)));
   EXPECT_EQ(told, kGets);
@@ -258,7 +258,7 @@ TEST_F(ClientEngineTest, ResultDeliveredAfterAStopPastTheDeadlineIsRejected) {
     may_be_applied += MayBeApplied(version.status());
   };
   for (int i = 0; i < kPuts; ++i)
-    ASSERT_TRUE(engine_->StartPut("planet", "mars", {}, now_ + absl::Seconds(1), done).ok());
+    ASSERT_TRUE(engine_->start().Put("planet", "mars", {}, now_ + absl::Seconds(1), done).ok());
   ASSERT_TRUE(RunUntil([&] { return told > 0; }));
   EXPECT_EQ(told, kPuts);
   EXPECT_GE(late, kPuts - kToldByOneLook);

@@ -47,7 +47,7 @@ class ClientExpiryTest : public ClientEngineTest {
                                   const WriteOptions& options = {}) {
     Outcome<uint64_t> outcome;
     const absl::Status status =
-        engine_->StartExpire(key, ttl, options, now_ + absl::Seconds(1), outcome.Callback());
+        engine_->start().Expire(key, ttl, options, now_ + absl::Seconds(1), outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
@@ -55,14 +55,15 @@ class ClientExpiryTest : public ClientEngineTest {
   absl::StatusOr<uint64_t> Touch(absl::string_view key) {
     Outcome<uint64_t> outcome;
     const absl::Status status =
-        engine_->StartTouch(key, now_ + absl::Seconds(1), outcome.Callback());
+        engine_->start().Touch(key, now_ + absl::Seconds(1), outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
   }
   absl::StatusOr<absl::Duration> Ttl(absl::string_view key) {
     Outcome<absl::Duration> outcome;
-    const absl::Status status = engine_->StartTtl(key, now_ + absl::Seconds(1), outcome.Callback());
+    const absl::Status status =
+        engine_->start().Ttl(key, now_ + absl::Seconds(1), outcome.Callback());
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(2)));
     return *outcome.value;
@@ -75,7 +76,7 @@ class ClientExpiryTest : public ClientEngineTest {
     request.values = values;
     request.deadline = now_ + absl::Seconds(5);
     request.done = outcome.Callback();
-    const absl::Status status = engine_->StartScan(std::move(request));
+    const absl::Status status = engine_->start().Scan(std::move(request));
     if (!status.ok()) return status;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(6)));
     return std::move(*outcome.value);
@@ -415,7 +416,7 @@ TEST_F(ClientExpiryTest, OnlyAPutTakesATimeToLiveAmongItsOptions) {
   const WriteOptions options = For(kTtl);
   Outcome<uint64_t> deleted;
   for (const absl::Status& status :
-       {engine_->StartDelete("k", options, now_ + kTtl, deleted.Callback()),
+       {engine_->start().Delete("k", options, now_ + kTtl, deleted.Callback()),
         Increment("k", 1, options).status(), Append("k", "v", options).status(),
         Expire("k", kTtl, options).status()}) {
     EXPECT_EQ(ReasonOf(status), Reason::kBadTtl) << status;
@@ -462,8 +463,8 @@ TEST_F(ClientExpiryTest, ReconnectResendsExpireAndReissuesTouch) {
   server_->sequences.clear();
   Outcome<uint64_t> expired, touched;
   const absl::Time deadline = now_ + absl::Seconds(5);
-  ASSERT_TRUE(engine_->StartExpire("planet", kTtl, {}, deadline, expired.Callback()).ok());
-  ASSERT_TRUE(engine_->StartTouch("planet", deadline, touched.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Expire("planet", kTtl, {}, deadline, expired.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Touch("planet", deadline, touched.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 2; }));
   network_.Break(server_->connection());
   server_->answers = true;
@@ -482,8 +483,8 @@ TEST_F(ClientExpiryTest, OfALostExpireItIsSaidThatItMayBeAppliedOfALostTouchNot)
   ASSERT_TRUE(Put("planet", "saturn").ok());
   server_->answers = false;
   Outcome<uint64_t> expired, touched;
-  ASSERT_TRUE(engine_->StartExpire("planet", kTtl, {}, now_ + kTtl, expired.Callback()).ok());
-  ASSERT_TRUE(engine_->StartTouch("planet", now_ + kTtl, touched.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Expire("planet", kTtl, {}, now_ + kTtl, expired.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Touch("planet", now_ + kTtl, touched.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return expired.done() && touched.done(); }, 2 * kTtl));
   EXPECT_EQ(ReasonOf(expired.status()), Reason::kDeadline);
   EXPECT_TRUE(MayBeApplied(expired.status()));

@@ -99,7 +99,7 @@ TEST_F(ClientGetTest, AMeasuredReadIsOneReadAndCountsAsNoGet) {
   network_.before_reads = [&](rdma::ConnectionId) { ++chains; };
   for (const uint32_t bytes : {1u, 8u, 256u, Client::kMeasureBytesMax}) {
     Outcome<Value> measure;
-    ASSERT_TRUE(engine_->StartMeasure(bytes, now_ + absl::Seconds(1), measure.Callback()).ok());
+    ASSERT_TRUE(engine_->start().Measure(bytes, now_ + absl::Seconds(1), measure.Callback()).ok());
     ASSERT_TRUE(RunUntil([&] { return measure.done(); }));
     EXPECT_TRUE(measure.status().ok()) << measure.status();
   }
@@ -118,7 +118,7 @@ TEST_F(ClientGetTest, AMeasuredReadOfNothingOrOfTooMuchIsRefused) {
   Outcome<Value> measure;
   for (const uint32_t bytes : {0u, Client::kMeasureBytesMax + 1}) {
     const absl::Status status =
-        engine_->StartMeasure(bytes, now_ + absl::Seconds(1), measure.Callback());
+        engine_->start().Measure(bytes, now_ + absl::Seconds(1), measure.Callback());
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
   EXPECT_FALSE(measure.done());
@@ -127,12 +127,12 @@ TEST_F(ClientGetTest, AMeasuredReadOfNothingOrOfTooMuchIsRefused) {
 TEST_F(ClientGetTest, AMeasuredReadEndsAtItsDeadlineOrGoesOnWithTheNextConnection) {
   network_.HoldReads(id(), true);
   Outcome<Value> late;
-  ASSERT_TRUE(engine_->StartMeasure(8, now_ + absl::Milliseconds(50), late.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Measure(8, now_ + absl::Milliseconds(50), late.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return late.done(); }));
   EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
   network_.HoldReads(id(), false);
   Outcome<Value> measure;
-  ASSERT_TRUE(engine_->StartMeasure(8, now_ + absl::Seconds(5), measure.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Measure(8, now_ + absl::Seconds(5), measure.Callback()).ok());
   KillServer();
   RunFor(absl::Milliseconds(50));
   StartServer(2);
@@ -438,10 +438,10 @@ TEST_F(ClientGetTest, ACallbackMayStartTheNextOperation) {
   std::function<void(absl::StatusOr<Value>)> next = [&](absl::StatusOr<Value> value) {
     ASSERT_EQ(value->bytes, "saturn");
     if (--left > 0) {
-      ASSERT_TRUE(engine_->StartGet("planet", true, now_ + absl::Seconds(1), next).ok());
+      ASSERT_TRUE(engine_->start().Get("planet", true, now_ + absl::Seconds(1), next).ok());
     }
   };
-  ASSERT_TRUE(engine_->StartGet("planet", true, now_ + absl::Seconds(1), next).ok());
+  ASSERT_TRUE(engine_->start().Get("planet", true, now_ + absl::Seconds(1), next).ok());
   ASSERT_TRUE(RunUntil([&] { return left == 0; }, absl::Seconds(5)));
 }
 
@@ -449,7 +449,7 @@ TEST_F(ClientGetTest, ACallbackMayNotPoll) {
   const auto poll = [&](absl::StatusOr<Value> value) {
     if (!absl::IsCancelled(value.status())) engine_->Poll(now_);
   };
-  ASSERT_TRUE(engine_->StartGet("planet", true, now_ + absl::Seconds(1), poll).ok());
+  ASSERT_TRUE(engine_->start().Get("planet", true, now_ + absl::Seconds(1), poll).ok());
   EXPECT_DEATH(RunUntil([&] { return engine_->in_flight() == 0; }), "may not call Poll");
 }
 

@@ -79,9 +79,9 @@ TEST_F(ClientLargeTest, AValueTakesItsWindowItsHeadAndItsPieces) {
 TEST_F(ClientLargeTest, ExistsDoesNotFetchTheValue) {
   Store("planet", ValueOf(4 * kMebibyte));
   Outcome<Value> exists;
-  ASSERT_TRUE(
-      engine_->StartGet("planet", /*want_value=*/false, now_ + absl::Seconds(1), exists.Callback())
-          .ok());
+  ASSERT_TRUE(engine_->start()
+                  .Get("planet", /*want_value=*/false, now_ + absl::Seconds(1), exists.Callback())
+                  .ok());
   ASSERT_TRUE(RunUntil([&] { return exists.done(); }));
   EXPECT_TRUE(exists.status().ok()) << exists.status();
   EXPECT_LE(counters().read_bytes, 1000u);

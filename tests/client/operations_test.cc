@@ -88,7 +88,7 @@ TEST_F(ClientOperationsTest, FlushOfAReplacedServerIsUnknownAndNotRepeated) {
   server_->scripted = {FlushReply(5, 100, 1000)};
   server_->tamper_reply = [&](auto&, auto&) { server_->answers = false; };
   Outcome<uint64_t> flush;
-  ASSERT_TRUE(engine_->StartFlush(now_ + absl::Seconds(10), flush.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Flush(now_ + absl::Seconds(10), flush.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->flushes.size() == 1; }));
   RunFor(absl::Milliseconds(5));
   KillServer();
@@ -110,11 +110,11 @@ TEST_F(ClientOperationsTest, AServerThatNeverEndsAFlushIsLeftAtTheDeadline) {
 TEST_F(ClientOperationsTest, ExistsAsksTheServerWithoutTheValue) {
   // (That it READs is tested with GETs.)
   Outcome<bool> exists, absent;
-  ASSERT_TRUE(engine_->StartExists("planet", now_ + absl::Seconds(1), exists.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Exists("planet", now_ + absl::Seconds(1), exists.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return exists.done(); }));
   EXPECT_FALSE(exists.value->value());
   ASSERT_TRUE(Put("planet", std::string(5000, 'p')).ok());
-  ASSERT_TRUE(engine_->StartExists("planet", now_ + absl::Seconds(1), absent.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Exists("planet", now_ + absl::Seconds(1), absent.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return absent.done(); }));
   EXPECT_TRUE(absent.value->value());
 }
@@ -185,7 +185,7 @@ TEST_F(ClientOperationsTest, EveryBadArgumentHasAReasonOfItsOwnAndNamesTheBound)
 }
 
 TEST_F(ClientOperationsTest, BoundsOfTheClientHaveReasons) {
-  engine_->set_operations_max(1);
+  engine_->start().set_operations_max(1);
   server_->answers = false;
   Outcome<uint64_t> first, second;
   ASSERT_TRUE(StartPut("a", "v", first).ok());
@@ -193,7 +193,7 @@ TEST_F(ClientOperationsTest, BoundsOfTheClientHaveReasons) {
   EXPECT_EQ(ReasonOf(many), Reason::kTooManyOperations);
   EXPECT_TRUE(absl::IsResourceExhausted(many));
   EXPECT_THAT(Text(many), HasSubstr("not applied"));
-  engine_->set_operations_max(2);
+  engine_->start().set_operations_max(2);
   EXPECT_TRUE(StartPut("b", "v", second).ok());
   server_->answers = true;
   ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }));

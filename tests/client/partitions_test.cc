@@ -55,7 +55,7 @@ class ClientPartitionsTest : public ClientEngineTest,
     request.count_only = count_only;
     request.deadline = now_ + absl::Seconds(5);
     request.done = outcome.Callback();
-    absl::Status started = engine_->StartScan(std::move(request));
+    absl::Status started = engine_->start().Scan(std::move(request));
     if (!started.ok()) return started;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, absl::Seconds(6)));
     return std::move(*outcome.value);
@@ -130,7 +130,7 @@ TEST_P(ClientPartitionsTest, AScanGoesOnBehindABreakInWhateverPartitionItWas) {
   request.limit = UINT64_MAX;
   request.deadline = now_ + absl::Seconds(30);
   request.done = outcome.Callback();
-  ASSERT_TRUE(engine_->StartScan(std::move(request)).ok());
+  ASSERT_TRUE(engine_->start().Scan(std::move(request)).ok());
   // A block of READs each, then a break.
   for (int breaks = 0; breaks < 10 && !outcome.done(); ++breaks) {
     for (int i = 0; i < 12; ++i) Step();

@@ -57,7 +57,7 @@ class ClientScanTest : public ClientEngineTest {
   absl::StatusOr<Scans::Found> Page(const std::string& cursor, uint64_t limit,
                                     absl::Duration deadline = absl::Seconds(1)) {
     Outcome<Scans::Found> outcome;
-    absl::Status started = engine_->StartScan(RequestOf(outcome, cursor, limit, deadline));
+    absl::Status started = engine_->start().Scan(RequestOf(outcome, cursor, limit, deadline));
     if (!started.ok()) return started;
     EXPECT_TRUE(RunUntil([&] { return outcome.done(); }, deadline + absl::Seconds(1)));
     return std::move(*outcome.value);
@@ -95,7 +95,7 @@ class ClientScanTest : public ClientEngineTest {
         taken.push_back(polls - begun[i]);
         if (++ended < most) start(i);
       };
-      ASSERT_TRUE(engine_->StartScan(std::move(request)).ok());
+      ASSERT_TRUE(engine_->start().Scan(std::move(request)).ok());
     };
     for (int i = 0; i < many; ++i) start(i);
     for (; ended < most && polls < 100'000; ++polls) Step();
@@ -125,10 +125,10 @@ TEST_F(ClientScanTest, ResultDeliveredAfterAStopPastTheDeadlineIsRejected) {
   for (int stop_at = 1; stop_at < 20 && whole_at == 0; ++stop_at) {
     SCOPED_TRACE(stop_at);
     Outcome<Scans::Found> outcome;
-    ASSERT_TRUE(engine_->StartScan(RequestOf(outcome, "", UINT64_MAX)).ok());
+    ASSERT_TRUE(engine_->start().Scan(RequestOf(outcome, "", UINT64_MAX)).ok());
     for (int poll = 1; !outcome.done(); ++poll) {
       ASSERT_LT(poll, 100);
-      engine_->Defer([=] {
+      engine_->start().Defer([=] {
         if (poll == stop_at) *stopped = absl::Seconds(5);
       });
       Step();
@@ -165,14 +165,14 @@ TEST_F(ClientScanTest, CountCountsAndPrefixesAreKeptTo) {
   Outcome<Scans::Found> count;
   Scans::Request request = RequestOf(count, "", UINT64_MAX);
   request.count_only = true;
-  ASSERT_TRUE(engine_->StartScan(std::move(request)).ok());
+  ASSERT_TRUE(engine_->start().Scan(std::move(request)).ok());
   ASSERT_TRUE(RunUntil([&] { return count.done(); }));
   EXPECT_EQ(count.value->value().count, 2000u);
   Outcome<Scans::Found> moons;
   request = RequestOf(moons, "", UINT64_MAX);
   request.prefix = "moon1";
   request.values = true;
-  ASSERT_TRUE(engine_->StartScan(std::move(request)).ok());
+  ASSERT_TRUE(engine_->start().Scan(std::move(request)).ok());
   ASSERT_TRUE(RunUntil([&] { return moons.done(); }));
   EXPECT_EQ(moons.value->value().count, 555u);
   for (const index::ScanEntry& entry : moons.value->value().entries) {
@@ -186,7 +186,7 @@ TEST_F(ClientScanTest, GetsGoOnBesideAScanAndManyScansBesideEachOther) {
   StoreMany(3000);
   std::vector<Outcome<Scans::Found>> scans(5);
   for (Outcome<Scans::Found>& scan : scans)
-    ASSERT_TRUE(engine_->StartScan(RequestOf(scan, "", UINT64_MAX)).ok());
+    ASSERT_TRUE(engine_->start().Scan(RequestOf(scan, "", UINT64_MAX)).ok());
   Step();
   const absl::Time start = now_;
   EXPECT_TRUE(Get("moon0").ok());
@@ -207,7 +207,7 @@ TEST_F(ClientScanTest, ConcurrentScansLeaveReadCreditsForGets) {
   }
   std::vector<Outcome<Scans::Found>> scans(8);
   for (Outcome<Scans::Found>& scan : scans)
-    ASSERT_TRUE(engine_->StartScan(RequestOf(scan, "", UINT64_MAX, absl::Seconds(10))).ok());
+    ASSERT_TRUE(engine_->start().Scan(RequestOf(scan, "", UINT64_MAX, absl::Seconds(10))).ok());
   ASSERT_TRUE(RunUntil([&] { return engine_->counters().scan_reads >= 500; }));
   EXPECT_TRUE(Get("moon0").ok());
   for (Outcome<Scans::Found>& scan : scans) EXPECT_FALSE(scan.done()) << "a GET had to wait";
@@ -222,7 +222,7 @@ TEST_F(ClientScanTest, AConnectionThatBreaksAfterAnyStepIsOnlyADelay) {
   for (uint64_t reads = 1; reads < 40; reads += 3) {
     const uint64_t before = engine_->counters().scan_reads;
     Outcome<Scans::Found> scan;
-    ASSERT_TRUE(engine_->StartScan(RequestOf(scan, "", UINT64_MAX, absl::Seconds(5))).ok());
+    ASSERT_TRUE(engine_->start().Scan(RequestOf(scan, "", UINT64_MAX, absl::Seconds(5))).ok());
     ASSERT_TRUE(RunUntil([&] { return engine_->counters().scan_reads >= before + reads; }));
     network_.Break(id());
     ASSERT_TRUE(RunUntil([&] { return scan.done(); }, absl::Seconds(6)));
@@ -238,8 +238,9 @@ TEST_F(ClientScanTest, ACursorIsOfOneLifeOfTheServer) {
   EXPECT_TRUE(Page(cursor, 100).ok());
   Outcome<Scans::Found> from_the_beginning, goes_on;
   ASSERT_TRUE(
-      engine_->StartScan(RequestOf(from_the_beginning, "", UINT64_MAX, absl::Seconds(10))).ok());
-  ASSERT_TRUE(engine_->StartScan(RequestOf(goes_on, cursor, UINT64_MAX, absl::Seconds(10))).ok());
+      engine_->start().Scan(RequestOf(from_the_beginning, "", UINT64_MAX, absl::Seconds(10))).ok());
+  ASSERT_TRUE(
+      engine_->start().Scan(RequestOf(goes_on, cursor, UINT64_MAX, absl::Seconds(10))).ok());
   RunFor(absl::Milliseconds(2), absl::Microseconds(100));
   ASSERT_FALSE(from_the_beginning.done());
   KillServer();
@@ -274,7 +275,7 @@ TEST_F(ClientScanTest, PageAtItsDeadlineReturnsTheKeysFoundSoFar) {
 TEST_F(ClientScanTest, ClosingCancelsScansWithReadsUnderWay) {
   StoreMany(1000);
   Outcome<Scans::Found> scan;
-  ASSERT_TRUE(engine_->StartScan(RequestOf(scan, "", UINT64_MAX)).ok());
+  ASSERT_TRUE(engine_->start().Scan(RequestOf(scan, "", UINT64_MAX)).ok());
   RunFor(absl::Milliseconds(1), absl::Microseconds(100));
   network_.HoldReads(id(), true);
   CloseEngine();

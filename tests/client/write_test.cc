@@ -38,7 +38,7 @@ TEST_F(ClientWriteTest, PutGetDeleteOfEverySize) {
     ASSERT_EQ(value->bytes, text);
     EXPECT_EQ(value->version, *version);
     Outcome<uint64_t> deleted;
-    ASSERT_TRUE(engine_->StartDelete(key, {}, now_ + absl::Seconds(1), deleted.Callback()).ok());
+    ASSERT_TRUE(engine_->start().Delete(key, {}, now_ + absl::Seconds(1), deleted.Callback()).ok());
     ASSERT_TRUE(RunUntil([&] { return deleted.done(); }));
     EXPECT_TRUE(deleted.status().ok());
     EXPECT_TRUE(absl::IsNotFound(Get(key).status()));
@@ -84,7 +84,7 @@ TEST_F(ClientWriteTest, BadArgumentsAreRefusedWithTheirBound) {
   EXPECT_TRUE(absl::IsInvalidArgument(StartPut("k", "v", put, absl::Seconds(1), both)));
   WriteOptions absent;
   absent.if_absent = true;
-  EXPECT_TRUE(absl::IsInvalidArgument(engine_->StartDelete("k", absent, now_, put.Callback())));
+  EXPECT_TRUE(absl::IsInvalidArgument(engine_->start().Delete("k", absent, now_, put.Callback())));
   EXPECT_EQ(engine_->in_flight(), 0);
   EXPECT_TRUE(server_->requests.empty());
 }
@@ -143,7 +143,8 @@ TEST_F(ClientWriteTest, RepliesMayShareAFrameToo) {
   for (int i = 0; i < 200; ++i)
     ASSERT_TRUE(StartPut(absl::StrCat("key", i), "v", puts.emplace_back()).ok());
   Outcome<Number> number;
-  ASSERT_TRUE(engine_->StartIncrement("n", 1, {}, now_ + absl::Seconds(1), number.Callback()).ok());
+  ASSERT_TRUE(
+      engine_->start().Increment("n", 1, {}, now_ + absl::Seconds(1), number.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return engine_->in_flight() == 0; }));
   uint64_t last = 0;
   for (const Outcome<uint64_t>& put : puts) {
@@ -180,8 +181,8 @@ TEST_F(ClientWriteTest, ABatchThatBreaksTheRulesCostsTheConnectionAndNothingElse
 TEST_F(ClientWriteTest, PingAndStatsAreAnswered) {
   Outcome<uint64_t> ping;
   Outcome<std::string> stats;
-  ASSERT_TRUE(engine_->StartPing(now_ + absl::Seconds(1), ping.Callback()).ok());
-  ASSERT_TRUE(engine_->StartStats(now_ + absl::Seconds(1), stats.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Ping(now_ + absl::Seconds(1), ping.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Stats(now_ + absl::Seconds(1), stats.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return ping.done() && stats.done(); }));
   EXPECT_TRUE(ping.status().ok());
   EXPECT_EQ(stats.value->value(), "name=value\n");
@@ -352,7 +353,7 @@ TEST_F(ClientWriteTest, AWriteThatTimedOutWhileDisconnectedIsNotRepeated) {
 TEST_F(ClientWriteTest, PingIsSimplyAskedAgainAfterABreak) {
   server_->answers = false;
   Outcome<uint64_t> ping;
-  ASSERT_TRUE(engine_->StartPing(now_ + absl::Seconds(5), ping.Callback()).ok());
+  ASSERT_TRUE(engine_->start().Ping(now_ + absl::Seconds(5), ping.Callback()).ok());
   ASSERT_TRUE(RunUntil([&] { return server_->waiting() == 1; }));
   network_.Break(id());
   server_->answers = true;

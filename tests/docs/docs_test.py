@@ -304,9 +304,13 @@ def every_entry_is_an_error():
 def every_reason_has_an_entry():
     """client/README.md has each Reason and each error number of C; every exit status that programs can end with is here."""
     page = read("client/README.md")
-    reasons = re.findall(r"^  (k\w+),", read("client/reasons.h"), re.M)
-    numbers = re.findall(r"^\s*OSPREY_\w+ = (\d+)", read("client/osprey.h"), re.M)
-    missing = [f"client/README.md: no {reason}" for reason in reasons if reason != "kNone" and f"`{reason}`" not in page]
+    reasons = dict(re.findall(r"^  (k[A-Z]\w+) = (\d+),", read("client/reasons.h"), re.M))
+    errors = dict(re.findall(r"^\s*OSPREY_ERROR_(\w+) = (\d+)", read("client/osprey.h"), re.M))
+    numbers = errors.values()
+    del reasons["kNone"]
+    missing = [f"client/README.md: no {reason}" for reason in reasons if f"`{reason}`" not in page]
+    missing += [f"client/osprey.h: no OSPREY_ERROR_{name} = {number}, as {reason}" for reason, number in reasons.items()
+                if errors.get(name := re.sub(r"(?<!^)([A-Z])", r"_\1", reason[1:]).upper()) != number]
     missing += [f"client/README.md: no error number {number}" for number in numbers
                 if int(number) >= 100 and not re.search(rf"\b{number}\b", page)]
     if len(reasons) < 30 or len(numbers) < 30:

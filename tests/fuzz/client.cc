@@ -187,7 +187,7 @@ class Script {
     if (which >= kWaitFrom) return Wait(deadline);
     switch (which % kKinds) {
       case kGet:
-        return Started(outcome, engine.StartGet(key, true, deadline, Callback<Value>(outcome)));
+        return Started(outcome, engine.start().Get(key, true, deadline, Callback<Value>(outcome)));
       case kGetInto: {
         UserMemory target = NewMemory(*outcome);
         const uint64_t room = target.size;
@@ -195,43 +195,45 @@ class Script {
           OSPREY_MUST(!info.ok() || info->length <= room, "a value longer than its buffer");
           Answered(*outcome);
         };
-        return Started(outcome, engine.StartGetInto(key, std::move(target), deadline, done));
+        return Started(outcome, engine.start().GetInto(key, std::move(target), deadline, done));
       }
       case kExists:
-        return Started(outcome, engine.StartExists(key, deadline, Callback<bool>(outcome)));
+        return Started(outcome, engine.start().Exists(key, deadline, Callback<bool>(outcome)));
       case kTtl:
-        return Started(outcome, engine.StartTtl(key, deadline, Callback<absl::Duration>(outcome)));
+        return Started(outcome,
+                       engine.start().Ttl(key, deadline, Callback<absl::Duration>(outcome)));
       case kPut:
-        return Started(outcome, engine.StartPut(key, AnyValue(input_), AnyOptions(input_, true),
-                                                deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Put(key, AnyValue(input_), AnyOptions(input_, true),
+                                                   deadline, Callback<uint64_t>(outcome)));
       case kPutFrom: {
         UserMemory source = NewMemory(*outcome);
-        return Started(
-            outcome, engine.StartPutFrom(key, std::move(source), AnyOptions(input_, true), deadline,
-                                         Callback<uint64_t>(outcome)));
+        return Started(outcome,
+                       engine.start().PutFrom(key, std::move(source), AnyOptions(input_, true),
+                                              deadline, Callback<uint64_t>(outcome)));
       }
       case kDelete:
-        return Started(outcome, engine.StartDelete(key, AnyOptions(input_, false), deadline,
-                                                   Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Delete(key, AnyOptions(input_, false), deadline,
+                                                      Callback<uint64_t>(outcome)));
       case kIncrement:
-        return Started(outcome, engine.StartIncrement(key, static_cast<int64_t>(input_.Number()),
-                                                      AnyOptions(input_, false), deadline,
-                                                      Callback<Number>(outcome)));
+        return Started(outcome, engine.start().Increment(key, static_cast<int64_t>(input_.Number()),
+                                                         AnyOptions(input_, false), deadline,
+                                                         Callback<Number>(outcome)));
       case kAppend:
-        return Started(outcome, engine.StartAppend(key, AnyValue(input_), AnyOptions(input_, false),
-                                                   deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome,
+                       engine.start().Append(key, AnyValue(input_), AnyOptions(input_, false),
+                                             deadline, Callback<uint64_t>(outcome)));
       case kExpire:
-        return Started(outcome, engine.StartExpire(key, absl::Seconds(1 + input_.Byte()),
-                                                   AnyOptions(input_, false), deadline,
-                                                   Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Expire(key, absl::Seconds(1 + input_.Byte()),
+                                                      AnyOptions(input_, false), deadline,
+                                                      Callback<uint64_t>(outcome)));
       case kTouch:
-        return Started(outcome, engine.StartTouch(key, deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Touch(key, deadline, Callback<uint64_t>(outcome)));
       case kFlush:
-        return Started(outcome, engine.StartFlush(deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Flush(deadline, Callback<uint64_t>(outcome)));
       case kPing:
-        return Started(outcome, engine.StartPing(deadline, Callback<uint64_t>(outcome)));
+        return Started(outcome, engine.start().Ping(deadline, Callback<uint64_t>(outcome)));
       case kStats:
-        return Started(outcome, engine.StartStats(deadline, Callback<std::string>(outcome)));
+        return Started(outcome, engine.start().Stats(deadline, Callback<std::string>(outcome)));
       case kScan: {
         Scans::Request request = AnyScan(input_, last_place_);
         request.deadline = deadline;
@@ -239,7 +241,7 @@ class Script {
           if (found.ok()) last_place_ = found->next;
           Answered(*outcome);
         };
-        return Started(outcome, engine.StartScan(std::move(request)));
+        return Started(outcome, engine.start().Scan(std::move(request)));
       }
     }
   }

@@ -122,8 +122,8 @@ class Reader {
     options.want_value = !input_.OneIn(4);
     if (input_.OneIn(8)) options.present_version = input_.Byte();
     const uint64_t hint = input_.Flag() ? region_.AnySlot() : 0;
-    Lookup lookup(*map_, key, hint, options);
-    Lookup::Step step = lookup.Start();
+    Lookup lookup(*map_, key, options);
+    Lookup::Step step = lookup.Start(hint);
     for (int reads = 0;; ++reads) {
       // Each READ of a value follows one of a head.
       OSPREY_MUST(reads <= 2 * kReadsMax, "a lookup that does not end");

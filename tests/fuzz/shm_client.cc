@@ -145,20 +145,20 @@ class Script {
     switch (input_.Choice(5)) {
       case 0:
       case 1:
-        status = engine_->StartGet(key, true, outcome->deadline, Callback<Value>(outcome));
+        status = engine_->start().Get(key, true, outcome->deadline, Callback<Value>(outcome));
         break;
       case 2:
-        status = engine_->StartPut(key, AnyValue(input_), AnyOptions(input_, true),
-                                   outcome->deadline, Callback<uint64_t>(outcome));
+        status = engine_->start().Put(key, AnyValue(input_), AnyOptions(input_, true),
+                                      outcome->deadline, Callback<uint64_t>(outcome));
         break;
       case 3:
-        status = engine_->StartPing(outcome->deadline, Callback<uint64_t>(outcome));
+        status = engine_->start().Ping(outcome->deadline, Callback<uint64_t>(outcome));
         break;
       case 4: {
         Scans::Request request = AnyScan(input_, ScanPlace());
         request.deadline = outcome->deadline;
         request.done = Callback<Scans::Found>(outcome);
-        status = engine_->StartScan(std::move(request));
+        status = engine_->start().Scan(std::move(request));
         break;
       }
     }

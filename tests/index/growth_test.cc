@@ -109,7 +109,7 @@ TEST(GrowthTest, KeysAreFoundWithAMapThatIsDeepenedWhileItsPagesAreNewer) {
   FillMap(map, f.memory.data());
   ASSERT_EQ(map.depth(), 0u);
   // Fetches the header, and not yet the page.
-  Lookup refreshing(map, KeyOf(0), 0);
+  Lookup refreshing(map, KeyOf(0));
   const Lookup::Step step = refreshing.Start();
   ASSERT_EQ(step.offset, 0u);
   (void)refreshing.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
@@ -160,7 +160,7 @@ TEST(GrowthTest, LookupsThatShareAMapMissNothingWhileTheDirectoryDoubles) {
         InFlight& flight = flights[random() % flights.size()];
         if (flight.lookup == nullptr) {
           flight.key = KeyOf(random() % (keys + 1));
-          flight.lookup = std::make_unique<Lookup>(*map, flight.key, 0);
+          flight.lookup = std::make_unique<Lookup>(*map, flight.key);
           flight.step = flight.lookup->Start();
         } else {
           if (flight.bytes.empty()) flight.bytes = copy(flight.step.offset, flight.step.length);

@@ -84,10 +84,10 @@ inline constexpr uint64_t kTestPieceBytes = 10000;
 inline GetResult Get(DirectoryCache& map, const std::byte* region, absl::string_view key,
                      uint64_t hint = 0, const LookupOptions& options = {},
                      const ServerTimeBounds& time = {}) {
-  Lookup lookup(map, key, hint, options);
+  Lookup lookup(map, key, options);
   std::vector<std::byte> bytes;
   std::string pieces;
-  Lookup::Step step = lookup.Start();
+  Lookup::Step step = lookup.Start(hint);
   while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
     if (step.kind == Lookup::Kind::kRead) {
       bytes = ReadRegion(region, step.offset, step.length);

@@ -405,8 +405,8 @@ void Interleaving::StartGet(Reader& reader) {
   if (!old_maps_.empty() && Random(10) == 0) {
     *reader.map = old_maps_[Random(old_maps_.size())];
   }
-  reader.lookup = std::make_unique<Lookup>(*reader.map, key.name, hint, options);
-  reader.step = reader.lookup->Start();
+  reader.lookup = std::make_unique<Lookup>(*reader.map, key.name, options);
+  reader.step = reader.lookup->Start(hint);
   PostRead(reader);
 }
 

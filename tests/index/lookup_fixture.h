@@ -59,7 +59,7 @@ class LookupTest : public testing::Test {
     std::vector<std::string> keys(2);
     for (const std::string& key : KeysOfHome(7, 40, /*same_fingerprint=*/false)) {
       Put(key, "value");
-      Lookup lookup(map_, key, 0);
+      Lookup lookup(map_, key);
       const Lookup::Step hit = lookup.Resume(Copy(lookup.Start()));
       if (hit.kind != Lookup::Kind::kHit) break;  // no more space
       const uint64_t line = AccessHint::Unpack(lookup.AccessOf(hit)).offset;

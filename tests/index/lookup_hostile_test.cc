@@ -1,5 +1,6 @@
 // The reader and its map, in a region that no table would write.
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "index/layout/line_search.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
@@ -65,8 +67,8 @@ TEST_F(LookupTest, NothingThatALineHoldsLeadsOutsideOrOnForever) {
     }
     LookupOptions options;
     if (random() % 2 == 0) options.whole_read_bytes_max = random() % 400;
-    Lookup lookup(map_, key, random() % 2 == 0 ? random() : 0, options);
-    Lookup::Step step = lookup.Start();
+    Lookup lookup(map_, key, options);
+    Lookup::Step step = lookup.Start(random() % 2 == 0 ? random() : 0);
     std::vector<std::byte> bytes;
     uint32_t reads = 0;
     while (step.kind == Lookup::Kind::kRead || step.kind == Lookup::Kind::kReadValue) {
@@ -106,6 +108,21 @@ TEST_F(LookupTest, ChainThatBitesItsTailEnds) {
   EXPECT_EQ(got.counters.reads, 1u + kChainLinesMax);
 }
 
+// The head of an inline item has 7 bits for the key's length. All memory is alike, so the comparison
+// of a longer key would find it, beyond the line.
+TEST(SearchLineTest, AKeyTooLongToBeInlineIsNotCompared) {
+  std::vector<std::byte> memory(kLineBytes + kKeyBytesMax, std::byte{'k'});
+  const uint64_t head = InlineHead{16, 0, 1}.Pack();
+  std::memcpy(memory.data() + offsetof(Line, words), &head, sizeof(head));
+  for (const uint64_t length : {16u, 16u + 128, 16u + 256, 16u + 31 * 128}) {
+    const std::string key(length, 'k');
+    InlineItem item;
+    const InLine found = SearchLine(ByteSpan(memory.data(), kLineBytes), KeyPattern(key, KeyHash()),
+                                    key, item, [](uint64_t) {});
+    EXPECT_EQ(found, length == 16 ? InLine::kKey : InLine::kNothing) << length;
+  }
+}
+
 TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   const uint32_t fingerprint = HashKey("key", kTestSeed).fingerprint();
   for (const uint64_t offset :
@@ -121,7 +138,7 @@ TEST_F(LookupTest, LeadsOutsideTheRegionAreNotFollowed) {
   Rewrite(HomeLineOf("key"), [&](Line& l) {
     l.words[0] = Slot{kBytes - 32, 40, fingerprint, false}.Pack();
   });
-  Lookup lookup(map_, "key", 0);
+  Lookup lookup(map_, "key");
   const Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
   EXPECT_EQ(step.kind, Lookup::Kind::kRead);
   EXPECT_EQ(step.length, 32u);
@@ -282,7 +299,7 @@ TEST(DirectoryCacheMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
   uint64_t of_the_map = 0;
   constexpr int kKeys = 20;
   for (int i = 0; i < kKeys; ++i) {
-    Lookup lookup(map, absl::StrCat("key ", i), 0);
+    Lookup lookup(map, absl::StrCat("key ", i));
     Lookup::Step step = lookup.Start();
     std::vector<std::byte> bytes;
     while (step.kind == Lookup::Kind::kRead) {

@@ -25,7 +25,7 @@ TEST_F(LookupTest, TornLineIsReadAgainWithBackoffAndThenTheServerIsAsked) {
   const uint64_t line = HomeLineOf("key");
   const RecordHeader header = writer_.Header(line);
   writer_.Begin(line, header.version, header.tag);
-  Lookup lookup(map_, "key", 0);
+  Lookup lookup(map_, "key");
   Lookup::Step step = lookup.Start();
   uint64_t of_line = 0;
   uint64_t of_map = 0;
@@ -66,7 +66,7 @@ TEST_F(LookupTest, LineThatStaysTornIsLookedForByANewMap) {
 
 TEST_F(LookupTest, DeadItemSendsTheReaderBackToTheLine) {
   Put("key", std::string(200, 'a'));
-  Lookup lookup(map_, "key", 0);
+  Lookup lookup(map_, "key");
   Lookup::Step step = lookup.Start();
   step = lookup.Resume(Copy(step));
   ASSERT_EQ(step.kind, Lookup::Kind::kRead);  // the item, which dies now
@@ -118,8 +118,8 @@ TEST_F(LookupTest, LongItemTakesAReadOfItsHeadAndThenItsValueInPieces) {
   const std::string value(kWholeValueBytesMax + 50000, 'v');
   const uint64_t slot = Put("key", value).slot;
   for (const uint64_t hint : {uint64_t{0}, slot}) {
-    Lookup lookup(map_, "key", hint);
-    Lookup::Step step = lookup.Start();
+    Lookup lookup(map_, "key");
+    Lookup::Step step = lookup.Start(hint);
     if (hint == 0) step = lookup.Resume(Copy(step));  // the window
     ASSERT_EQ(step.kind, Lookup::Kind::kRead);
     EXPECT_EQ(step.length, ItemHeadBytes(3));
@@ -143,7 +143,7 @@ TEST_F(LookupTest, AnyWrongByteOfAnyPieceIsNoticed) {
   LookupOptions options;
   options.whole_read_bytes_max = 100;
   for (size_t wrong = 0; wrong <= value.size(); ++wrong) {
-    Lookup lookup(map_, "key", 0, options);
+    Lookup lookup(map_, "key", options);
     Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
     step = lookup.Resume(Copy(step));
     ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
@@ -167,7 +167,7 @@ TEST_F(LookupTest, LongItemThatDiesWhileItsValueIsReadIsStillAHit) {
   Put("key", old_value);
   LookupOptions options;
   options.whole_read_bytes_max = 100;
-  Lookup lookup(map_, "key", 0, options);
+  Lookup lookup(map_, "key", options);
   Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
   step = lookup.Resume(Copy(step));
   ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
@@ -181,7 +181,7 @@ TEST_F(LookupTest, LongItemReusedDuringTheReadIsTorn) {
   const uint64_t slot = Put("key", std::string(3000, 'o')).slot;
   LookupOptions options;
   options.whole_read_bytes_max = 100;
-  Lookup lookup(map_, "key", 0, options);
+  Lookup lookup(map_, "key", options);
   Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
   step = lookup.Resume(Copy(step));
   ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
@@ -206,7 +206,7 @@ TEST_F(LookupTest, LongItemOfAnotherKeyIsTakenForThatOnlyIfTheLineHasNotChanged)
   options.whole_read_bytes_max = 100;
   for (const bool changed : {false, true}) {
     Put(twins[0], std::string(3000, 'a'));
-    Lookup lookup(map_, twins[1], 0, options);
+    Lookup lookup(map_, twins[1], options);
     Lookup::Step step = lookup.Resume(Copy(lookup.Start()));
     ASSERT_EQ(step.length, ItemHeadBytes(twins[1].size()));
     step = lookup.Resume(Copy(step));
@@ -259,7 +259,7 @@ Lookup::Kind ReadPastAnEmptiedLine(Table& table, DirectoryCache& map, const Regi
   for (size_t i = 0; i + 1 < others.size(); ++i) {
     EXPECT_TRUE(table.Put(others[i], BytesOf(value), {}, TestTime(0)).status.ok());
   }
-  Lookup lookup(map, keys.back(), 0);
+  Lookup lookup(map, keys.back());
   Lookup::Step step = lookup.Start();
   std::vector<std::byte> bytes;
   for (int read = 0; read < 2; ++read) {  // window, first overflow line
@@ -297,7 +297,7 @@ TEST_F(LookupTest, InlineHitNeedsEveryByteOfItsOwnLineAndNoneOfTheOther) {
       for (const std::byte mask : {std::byte{0x01}, std::byte{0x80}}) {
         std::vector<std::byte> bytes = good;
         bytes[at] ^= mask;
-        Lookup lookup(map_, keys[own], 0);
+        Lookup lookup(map_, keys[own]);
         ASSERT_EQ(lookup.Start().kind, Lookup::Kind::kRead);
         const Lookup::Step step = lookup.Resume(bytes);
         if (at / kLineBytes == own) {
@@ -317,7 +317,7 @@ TEST_F(LookupTest, InlineHitCachesSlotsOfTheOtherLineOnlyIfValid) {
   // It stays in its line, the first one.
   Put(keys[0], std::string(200, 'x'));
   for (uint64_t at = 0; at <= kLineBytes; ++at) {
-    Lookup lookup(map_, keys[1], 0);
+    Lookup lookup(map_, keys[1]);
     std::vector<std::byte> bytes = Copy(lookup.Start());
     if (at < kLineBytes) bytes[at] ^= std::byte{0x01};
     ASSERT_EQ(lookup.Resume(bytes).kind, Lookup::Kind::kHit) << "byte " << at;
@@ -486,8 +486,8 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   }
   page.entries[0] = page.entries[1] = DirectoryEntry{old.unit, 0, 60}.Pack();
   SealStruct(kDirectoryOffset, page);
-  Lookup first(map_, "key", 0);
-  Lookup second(map_, "absent", 0);
+  Lookup first(map_, "key");
+  Lookup second(map_, "absent");
   Lookup::Step step = first.Start();
   EXPECT_EQ(step.offset, line);
   step = first.Resume(Copy(step));

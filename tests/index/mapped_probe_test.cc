@@ -39,7 +39,7 @@ class MappedProbeTest : public LookupTest {
   }
   // The answer of a lookup.
   bool IsThere(absl::string_view key) {
-    Lookup lookup(map_, key, 0);
+    Lookup lookup(map_, key);
     Lookup::Step step = lookup.Start();
     while (step.kind == Lookup::Kind::kRead) step = lookup.Resume(LookupTest::Copy(step));
     return step.kind == Lookup::Kind::kHit;

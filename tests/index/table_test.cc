@@ -14,41 +14,13 @@
 #include "gtest/gtest.h"
 #include "index/reader/lookup.h"
 #include "tests/index/index_test_util.h"
+#include "tests/index/table_fixture.h"
 
 namespace osprey::index {
 namespace {
 
-constexpr uint64_t kTinyRegionBytes = 512 << 10;  // one segment
-
-struct Fixture {
-  explicit Fixture(uint64_t region_bytes = kTinyRegionBytes, TableOptions options = {})
-      : memory(region_bytes), map(kTestIncarnation, region_bytes) {
-    options.incarnation = kTestIncarnation;
-    options.hash_seed = kTestSeed;
-    table = *Table::Create(memory.span(), options);
-    FillMap(map, memory.data());
-  }
-  WriteResult Put(absl::string_view key, absl::string_view value, Condition condition = {}) {
-    return table->Put(key, BytesOf(value), condition, TestTime(++now));
-  }
-  WriteResult Delete(absl::string_view key, Condition condition = {}) {
-    return table->Delete(key, condition, TestTime(++now));
-  }
-  GetResult Read(absl::string_view key, uint64_t hint = 0) {
-    return Get(map, memory.data(), key, hint);
-  }
-
-  RegionMemory memory;
-  std::unique_ptr<Table> table;
-  DirectoryCache map;
-  int64_t now = 0;
-};
-
-constexpr Condition kIfAbsent{Condition::Kind::kAbsent, 0};
-Condition IfVersion(uint64_t version) { return {Condition::Kind::kVersionIs, version}; }
-
 TEST(TableTest, SmallValueIsReadInOneReadAndALargeOneInTwo) {
-  Fixture f;
+  TableFixture f;
   ASSERT_TRUE(f.Put("small", "value").status.ok());
   const WriteResult large = f.Put("large", std::string(500, 'x'));
   ASSERT_TRUE(large.status.ok());
@@ -77,7 +49,7 @@ TEST(TableTest, SmallValueIsReadInOneReadAndALargeOneInTwo) {
 
 // The rest of its words is zeros (layout.h).
 TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
-  Fixture f;
+  TableFixture f;
   ASSERT_TRUE(f.Put("k", "12345678-secret").status.ok());
   const auto held = [&] {
     const absl::Span<const std::byte> region = f.memory.span();
@@ -92,7 +64,7 @@ TEST(TableTest, AShorterValueInTheSameWordsLeavesNothingOfTheLongerOne) {
 
 // The search compares all words of a line at once, and only some of them are heads.
 TEST(TableTest, AnInlineValueThatLooksLikeASlotIsNone) {
-  Fixture f;
+  TableFixture f;
   // Keys of 8 B with one home, so that their values begin at a word.
   std::vector<std::string> keys;
   for (uint64_t i = 10'000'000; keys.size() < 4; ++i) {
@@ -120,7 +92,7 @@ TEST(TableTest, AnInlineValueThatLooksLikeASlotIsNone) {
 }
 
 TEST(TableTest, HintsThatWentStaleCostReadsAndNothingElse) {
-  Fixture f;
+  TableFixture f;
   const uint64_t first = f.Put("key", std::string(200, 'a')).slot;
   ASSERT_NE(f.Put("key", std::string(900, 'b')).slot, first);
   GetResult got = f.Read("key", first);
@@ -145,7 +117,7 @@ TEST(TableTest, HintsThatWentStaleCostReadsAndNothingElse) {
 }
 
 TEST(TableTest, ConditionsAreJudgedByTheVersionThatIsThere) {
-  Fixture f;
+  TableFixture f;
   EXPECT_EQ(f.Put("key", "1", IfVersion(7)).status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(f.Delete("key").status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(f.Delete("key", IfVersion(7)).status.code(), absl::StatusCode::kNotFound);
@@ -169,7 +141,7 @@ TEST(TableTest, ConditionsAreJudgedByTheVersionThatIsThere) {
 }
 
 TEST(TableTest, ImpossibleLengthsAreRefusedWithTheirBound) {
-  Fixture f;
+  TableFixture f;
   EXPECT_EQ(f.Put("", "v").status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(f.Put(std::string(4097, 'k'), "v").status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(f.Put(std::string(4096, 'k'), "v").status.ok());
@@ -183,7 +155,7 @@ TEST(TableTest, ImpossibleLengthsAreRefusedWithTheirBound) {
 TEST(TableTest, WritesAreRefusedWhenTheVersionsAreUsedUp) {
   TableOptions options;
   options.cas_version = kCasVersionMax - 500;
-  Fixture f(kTinyRegionBytes, options);
+  TableFixture f(kTinyRegionBytes, options);
   absl::Status status;
   uint64_t last = 0;
   int written = 0;
@@ -203,94 +175,8 @@ TEST(TableTest, WritesAreRefusedWhenTheVersionsAreUsedUp) {
   EXPECT_EQ(f.Read("key0").kind, Lookup::Kind::kHit);
 }
 
-TEST(TableTest, ReservedValueAppearsWhenItIsPublished) {
-  Fixture f;
-  f.Put("key", "old");
-  absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 1000, TestTime(1));
-  ASSERT_TRUE(reservation.ok());
-  ASSERT_EQ(reservation->value().size(), 1000u);
-  EXPECT_EQ(f.Read("key").value, "old");
-  const std::string value(1000, 'n');
-  std::memcpy(reservation->value().data(), value.data(), value.size());
-  EXPECT_EQ(f.Read("key").value, "old");
-  const WriteResult published = f.table->Publish(*std::move(reservation), {}, TestTime(2));
-  ASSERT_TRUE(published.status.ok());
-  EXPECT_FALSE(reservation->valid());
-  EXPECT_EQ(f.Read("key").value, value);
-  EXPECT_EQ(f.Read("key", published.slot).counters.reads, 1u);
-}
-
-TEST(TableTest, AReservationMayBeHashedWhileItIsFilled) {
-  Fixture f;
-  for (const size_t length : {1, 7, 8, 100, 5000, 100000}) {
-    std::string value(length, 'v');
-    for (size_t i = 0; i < length; ++i) value[i] = static_cast<char>('a' + i % 23 + i / 1000);
-    for (const size_t piece : {size_t{1}, size_t{13}, size_t{4096}, length}) {
-      absl::StatusOr<Reservation> reservation = f.table->Reserve("key", length, TestTime(1));
-      ASSERT_TRUE(reservation.ok());
-      // The last piece is left for Publish.
-      for (size_t at = 0; at < length; at += piece) {
-        const size_t bytes = std::min(piece, length - at);
-        std::memcpy(reservation->value().data() + at, value.data() + at, bytes);
-        if (at + bytes < length) reservation->Hash(bytes);
-      }
-      ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(1)).status.ok());
-      ASSERT_EQ(f.Read("key").value, value) << length << " in pieces of " << piece;
-    }
-  }
-}
-
-// Otherwise a long value would block all other requests when it is published.
-TEST(TableTest, WhatWasHashedIsNotHashedAgain) {
-  Fixture f;
-  absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 5000, TestTime(1));
-  std::memset(reservation->value().data(), 'v', 5000);
-  reservation->Hash(5000);
-  reservation->value()[100] = std::byte{'w'};  // not allowed here
-  ASSERT_TRUE(f.table->Publish(*std::move(reservation), {}, TestTime(1)).status.ok());
-  EXPECT_NE(f.Read("key").kind, Lookup::Kind::kHit);
-}
-
-TEST(TableTest, ReservationOutlivesOtherWritesOfItsKey) {
-  Fixture f;
-  absl::StatusOr<Reservation> reservation = f.table->Reserve("key", 100, TestTime(1));
-  ASSERT_TRUE(reservation.ok());
-  std::memset(reservation->value().data(), 'r', 100);
-  for (int i = 0; i < 50; ++i) {
-    f.Put("key", std::string(10 + i * 20, 'o'));
-    if (i % 3 == 0) f.Delete("key");
-  }
-  const uint64_t version = f.Put("key", "last").version;
-  const WriteResult published = f.table->Publish(*std::move(reservation), {}, TestTime(2));
-  ASSERT_TRUE(published.status.ok());
-  EXPECT_GT(published.version, version);
-  EXPECT_EQ(f.Read("key").value, std::string(100, 'r'));
-  EXPECT_EQ(f.table->stats().keys, 1u);
-}
-
-TEST(TableTest, UnpublishedReservationLeavesNothingBehind) {
-  Fixture f;
-  const uint64_t before = f.table->stats().item_bytes;
-  const uint64_t version = f.Put("key", "old").version;
-  for (int i = 0; i < 1000; ++i) {
-    absl::StatusOr<Reservation> dropped = f.table->Reserve("key", 50000, TestTime(i));
-    ASSERT_TRUE(dropped.ok()) << i;
-    Reservation moved = *std::move(dropped);
-    absl::StatusOr<Reservation> refused = f.table->Reserve("key", 50000, TestTime(i));
-    ASSERT_TRUE(refused.ok()) << i;
-    const WriteResult result =
-        f.table->Publish(*std::move(refused), IfVersion(version + 1), TestTime(i));
-    EXPECT_EQ(result.status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(result.version, version);
-    moved.Abort();
-    EXPECT_FALSE(moved.valid());
-  }
-  EXPECT_EQ(f.table->stats().item_bytes, before);
-  EXPECT_EQ(f.Read("key").value, "old");
-}
-
 TEST(TableTest, ValuesOfEverySizeComeBackWhole) {
-  Fixture f(64 << 20);
+  TableFixture f(64 << 20);
   std::mt19937_64 random(1);
   for (uint64_t size = 0; size <= (uint64_t{8} << 20);
        size = size < 300 ? size + 1 : size * 5 / 4) {
@@ -310,7 +196,7 @@ TEST(TableTest, ValuesOfEverySizeComeBackWhole) {
 TEST(TableTest, TableIsLaidOutInAnyRegionOfSensibleSize) {
   for (uint64_t bytes : {Table::RegionBytesMin(), uint64_t{4} << 20, (uint64_t{4} << 20) + 4096,
                          uint64_t{64} << 20}) {
-    Fixture f(bytes);
+    TableFixture f(bytes);
     const Table::Stats stats = f.table->stats();
     EXPECT_EQ(stats.region_bytes, bytes);
     EXPECT_EQ(stats.index_bytes, kUnitBytes);  // one segment
@@ -328,7 +214,7 @@ TEST(TableTest, TableIsLaidOutInAnyRegionOfSensibleSize) {
 // Keys of one home overfill its window and chain, and use all ways to find space, one after the
 // other.
 TEST(TableTest, WindowDemotesBeforeItChainsAndRecoversWhenKeysGo) {
-  Fixture f;
+  TableFixture f;
   const std::vector<std::string> keys = KeysOfHome(100, 60, false);
   for (const std::string& key : keys) ASSERT_TRUE(f.Put(key, "12345678").status.ok());
   Table::Stats stats = f.table->stats();
@@ -355,212 +241,6 @@ TEST(TableTest, WindowDemotesBeforeItChainsAndRecoversWhenKeysGo) {
   for (size_t i = 50; i < keys.size(); ++i) EXPECT_LE(f.Read(keys[i]).counters.reads, 2u);
 }
 
-TEST(TableTest, FullIsRefusedAndChangesNothing) {
-  Fixture f;
-  std::unordered_map<std::string, std::string> stored;
-  int refused = 0;
-  for (int i = 0; i < 4000 && refused < 100; ++i) {
-    const std::string key = absl::StrCat("key", i);
-    const std::string value(300, static_cast<char>('a' + i % 26));
-    const WriteResult result = f.Put(key, value);
-    if (result.status.ok()) {
-      stored[key] = value;
-    } else {
-      ASSERT_EQ(result.status.code(), absl::StatusCode::kResourceExhausted);
-      ++refused;
-    }
-  }
-  ASSERT_EQ(refused, 100);
-  // The rest of 512 KiB without the index's space is full of items of 352 B.
-  EXPECT_GT(stored.size() * 352, (kTinyRegionBytes - 4 * kUnitBytes) * 9 / 10);
-  EXPECT_EQ(f.table->stats().keys, stored.size());
-  for (const auto& [key, value] : stored) ASSERT_EQ(f.Read(key).value, value);
-  // Deleting and rewriting works at once, before any grace period has passed.
-  for (const auto& [key, value] : stored) {
-    ASSERT_TRUE(f.Delete(key).status.ok());
-    ASSERT_TRUE(f.Put(key, value).status.ok()) << key;
-  }
-}
-
-// Fills with values of `bytes` until one is refused, without a server's steps.
-std::vector<std::string> FillWith(Fixture& f, uint64_t bytes) {
-  std::vector<std::string> keys;
-  for (int i = 0; i < 100000; ++i) {
-    const std::string key = absl::StrCat("key", i);
-    if (!f.Put(key, std::string(bytes, 'o')).status.ok()) break;
-    keys.push_back(key);
-  }
-  return keys;
-}
-
-TEST(TableTest, AFullTableTakesAsLongAValueForAKeyThatItHas) {
-  for (const uint64_t bytes : {900u, 1100u, 2000u, 4095u, 8000u, 9000u, 70000u, 400001u}) {
-    SCOPED_TRACE(bytes);
-    int64_t server_time = 0;
-    TableOptions options;
-    options.clock = [&] { return TestTime(server_time); };
-    Fixture f(2 << 20, options);
-    const std::vector<std::string> keys = FillWith(f, bytes);
-    ASSERT_GT(keys.size(), 2u);
-    const auto put_all = [&](uint64_t length, char fill) {
-      const std::string value(length, fill);
-      uint64_t version = 0;
-      for (const std::string& key : keys) {
-        const WriteResult put = f.Put(key, value);
-        ASSERT_TRUE(put.status.ok()) << key << ": " << put.status;
-        ASSERT_GT(put.version, version);
-        version = put.version;
-        const GetResult read = f.Read(key);
-        ASSERT_EQ(read.value, value) << key;
-        ASSERT_EQ(read.version, version);
-        ASSERT_EQ(f.Read(key, put.slot).value, value);
-      }
-    };
-    put_all(bytes, 'a');
-    put_all(bytes - 1, 'b');
-    put_all(bytes, 'c');
-    // With a time to live, with a new one, and without.
-    for (const int64_t ttl : {1000, 2000, 0}) {
-      for (const std::string& key : keys) {
-        const uint64_t version = f.table->Find(key)->version;
-        const Lifetime lifetime =
-            ttl == 0 ? Lifetime::Forever() : Lifetime::For(absl::Milliseconds(ttl));
-        const WriteResult put = f.table->Put(key, BytesOf(std::string(bytes, 't')),
-                                             IfVersion(version), TestTime(f.now), lifetime);
-        ASSERT_TRUE(put.status.ok()) << key << ": " << put.status;
-        ASSERT_EQ(put.expiry_ns != 0, ttl != 0);
-        ASSERT_EQ(Slot::Unpack(f.table->Find(key)->slot).has_expiry, ttl != 0);
-        ASSERT_EQ(f.table->Find(key)->expiry_ns, put.expiry_ns);
-      }
-    }
-    EXPECT_EQ(f.table->stats().expiring_keys, 0u);
-    EXPECT_EQ(f.table->stats().value_bytes, keys.size() * bytes);
-    put_all(bytes / 3, 'd');
-    put_all(33, 'e');
-    EXPECT_EQ(f.table->stats().value_bytes, keys.size() * 33);
-    for (const std::string& key : keys) ASSERT_TRUE(f.Delete(key).status.ok());
-    EXPECT_EQ(f.table->stats().item_bytes, 0u);
-  }
-}
-
-TEST(TableTest, FullTableReservesSpaceForSlowUpdates) {
-  TableOptions options;
-  options.update_room_bytes = 80 << 10;
-  Fixture f(2 << 20, options);
-  const std::vector<std::string> keys = FillWith(f, 30000);
-  ASSERT_GT(keys.size(), 20u);
-  for (int round = 0; round < 3; ++round) {
-    for (const std::string& key : keys) {
-      absl::StatusOr<Reservation> one = f.table->Reserve(key, 30000, TestTime(++f.now));
-      ASSERT_TRUE(one.ok()) << key << ": " << one.status();
-      absl::StatusOr<Reservation> two = f.table->Reserve(keys[3], 30000, TestTime(f.now));
-      ASSERT_TRUE(two.ok()) << two.status();
-      // A third must wait. There is no space for other keys, nor for longer values.
-      EXPECT_FALSE(f.table->Reserve(keys[4], 30000, TestTime(f.now)).ok());
-      EXPECT_TRUE(f.table->MayMakeRoom(keys[4], 30000));
-      EXPECT_FALSE(f.table->Reserve("other", 9000, TestTime(f.now)).ok());
-      EXPECT_FALSE(f.table->MayMakeRoom("other", 9000));
-      EXPECT_FALSE(f.table->MayMakeRoom(keys[4], 40000));
-      ASSERT_EQ(f.Read(key).kind, Lookup::Kind::kHit);
-      std::memset(one->value().data(), 'a' + round, one->value().size());
-      ASSERT_TRUE(f.table->Publish(*std::move(one), {}, TestTime(f.now)).status.ok());
-      EXPECT_EQ(f.Read(key).value, std::string(30000, static_cast<char>('a' + round)));
-    }
-  }
-  EXPECT_FALSE(f.Put("other", std::string(9000, 'x')).status.ok());
-  for (const std::string& key : keys) ASSERT_TRUE(f.Delete(key).status.ok());
-  EXPECT_EQ(f.table->stats().item_bytes, 0u);
-}
-
-// A reader of the old value notices: its partial copy is torn.
-TEST(TableTest, AValueThatIsWrittenOverInPlaceIsTornForItsReaders) {
-  Fixture f(2 << 20);
-  const std::vector<std::string> keys = FillWith(f, 400000);
-  Lookup lookup(f.map, keys[0], f.table->Find(keys[0])->slot);
-  Lookup::Step step = lookup.Start();
-  step = lookup.Resume(ReadRegion(f.memory.data(), step.offset, step.length));
-  ASSERT_EQ(step.kind, Lookup::Kind::kReadValue);
-  const std::vector<std::byte> first = ReadRegion(f.memory.data(), step.offset, 200000);
-  lookup.TakeValue(first);
-  ASSERT_TRUE(f.Put(keys[0], std::string(400000, 'n')).status.ok());
-  lookup.TakeValue(ReadRegion(f.memory.data(), step.offset + 200000, 200000));
-  step = lookup.FinishValue();
-  EXPECT_EQ(step.kind, Lookup::Kind::kRead);
-  EXPECT_EQ(lookup.counters().torn, 1u);
-}
-
-TEST(TableTest, NoChainIsAtItsLongestWhereMemoryIsFull) {
-  Fixture f;
-  uint64_t refused = 0;
-  for (int i = 0; i < 200000 && refused < 5000; ++i) {
-    const WriteResult result = f.Put(absl::StrCat("key ", i), "v");
-    while (f.table->GrowthWanted() && f.table->GrowStep(TestTime(0))) {
-    }
-    if (result.status.ok()) continue;
-    ++refused;
-    ASSERT_EQ(result.status.code(), absl::StatusCode::kResourceExhausted);
-    ASSERT_FALSE(IsChainFull(result.status)) << i;
-  }
-  EXPECT_EQ(refused, 5000u);
-  EXPECT_EQ(f.table->stats().chains_full, 0u);
-}
-
-TEST(TableTest, ChainAtItsLongestRefusesFurtherKeys) {
-  Fixture f;
-  const std::vector<std::string> keys = KeysOfHome(7, 200, false);
-  size_t stored = 0;
-  while (stored < keys.size() && f.Put(keys[stored], "v").status.ok()) ++stored;
-  EXPECT_EQ(stored, (2 + kChainLinesMax) * kLineWordsUsable);
-  EXPECT_EQ(f.table->stats().chains_full, 1u);
-  const WriteResult refused = f.Put(keys[stored], "v");
-  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(IsChainFull(refused.status)) << refused.status;
-  EXPECT_EQ(f.table->stats().chains_full, 2u);
-  EXPECT_EQ(f.table->stats().overflow_lines, kChainLinesMax);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const GetResult got = f.Read(keys[i]);
-    ASSERT_EQ(got.kind, i < stored ? Lookup::Kind::kHit : Lookup::Kind::kMiss);
-    ASSERT_LE(got.counters.reads, kChainLinesMax + 3u);
-  }
-}
-
-// A refusal because lines are lacking must not be reported as one for chosen keys.
-TEST(ChainsTest, ChainIsFullOnlyAtItsLongest) {
-  constexpr uint64_t kRegionBytes = 1 << 20;
-  RegionMemory memory(kRegionBytes);
-  RegionWriter writer(memory.span(), kTestIncarnation, 0);
-  RegionSpace space(UnitsOffset(kRegionBytes), kRegionBytes, kRegionBytes);
-  ClockCounters clocks(space.units_offset(), false);
-  Chains chains(writer, space, clocks);
-  const uint64_t home = *space.TakeUnit();
-  LineEditor::Empty(writer, clocks, home, 1).Publish();
-  const uint64_t slot = Slot{home, 1, 1}.Pack();
-  for (uint32_t i = 0; i < kChainLinesMax * kLineWordsUsable; ++i) {
-    ASSERT_FALSE(chains.IsFull(home)) << i;
-    ASSERT_TRUE(chains.Add(home, slot)) << i;
-  }
-  EXPECT_TRUE(chains.IsFull(home));
-  EXPECT_FALSE(chains.Add(home, slot));
-  EXPECT_EQ(chains.LengthOf(home), kChainLinesMax);
-}
-
-TEST(TableTest, LeasedItemKeepsItsSpaceWhileMemoryIsScarce) {
-  Fixture f;
-  const std::string value(100000, 'L');
-  const uint64_t slot = f.Put("leased", value).slot;
-  f.table->Lease(slot, TestTime(1000000));
-  const Slot at = Slot::Unpack(slot);
-  ASSERT_TRUE(f.Delete("leased").status.ok());
-  for (int i = 0; i < 300; ++i) f.Put(absl::StrCat("filler", i), std::string(5000, 'f'));
-  const std::string body(reinterpret_cast<const char*>(f.memory.data()) + at.offset + 40, 90000);
-  EXPECT_EQ(body, std::string(90000, 'L'));
-  // Afterwards it is used.
-  f.now = 1000001;
-  for (int i = 300; i < 600; ++i) f.Put(absl::StrCat("filler", i), std::string(5000, 'f'));
-  const std::string after(reinterpret_cast<const char*>(f.memory.data()) + at.offset + 40, 90000);
-  EXPECT_NE(after, std::string(90000, 'L'));
-}
-
 // --- Against a model -------------------------------------------------------
 
 struct ModelValue {
@@ -576,7 +256,7 @@ TEST_P(ModelTest, RandomWritesLeaveWhatTheyWould) {
   std::mt19937_64 random(seed);
   TableOptions options;
   options.reuse_grace = absl::Milliseconds(random() % 3 * 50);
-  Fixture f(kTinyRegionBytes, options);
+  TableFixture f(kTinyRegionBytes, options);
   // Some keys overfill three neighbouring windows, the others are anywhere.
   std::vector<std::string> keys;
   for (uint32_t home : {10u, 11u, 12u}) {

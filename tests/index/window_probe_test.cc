@@ -122,7 +122,7 @@ TEST_F(WindowProbeTest, ReturnsSecondLineSlotsOnlyIfTheHomeLineIsValid) {
     std::vector<std::byte> bytes = WindowBytesOf(key);
     if (torn) bytes[0] ^= std::byte{0x01};
     const WindowProbe window_probe = WindowProbeFor(key, bytes);
-    Lookup lookup(map_, key, 0);
+    Lookup lookup(map_, key);
     lookup.Start();
     ASSERT_EQ(lookup.Resume(bytes).kind, Lookup::Kind::kHit);
     ASSERT_TRUE(IsHit(window_probe));
@@ -195,7 +195,7 @@ TEST_F(WindowProbeTest, SaysWhatALookupSaysOfAnyBytes) {
     ++counts[static_cast<int>(probe.kind())];
     if (probe.kind() == WindowProbe::Kind::kOther) continue;
     Lookup lookup(map_, key, hashed.hash, WindowOf(keys[0]));
-    ASSERT_EQ(lookup.Start(0).kind, Lookup::Kind::kRead);
+    ASSERT_EQ(lookup.Start().kind, Lookup::Kind::kRead);
     const Lookup::Step step = lookup.Resume(bytes);
     ASSERT_EQ(lookup.slots_seen().size(), probe.slots_seen().size());
     for (size_t i = 0; i < probe.slots_seen().size(); ++i) {

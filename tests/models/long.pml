@@ -15,8 +15,8 @@
  *   put            Table::PublishItem -> ReplaceWithItem, InsertItem (W2)
  *   delete         Placement::Remove
  *   stranger       the same, of a key whose fingerprint is the same
- *   read_head      Lookup::ReadSlot, of ItemHeadBytes; ReadItemHead
- *   pieces         Lookup::ReadValue, Lookup::TakeValue, Lookup::FinishValue
+ *   read_head      ItemFetch::Begin, of ItemHeadBytes; ReadItemHead
+ *   pieces         ItemFetch::BeginValue, ItemFetch::TakeValue, ItemFetch::FinishValue
  *   Reader         Lookup: OnHint, OnWindow, OnItem, ConfirmNext, OnConfirmWindow
  *
  * Mutants, each of which must be found (-DBUG_…; W2, W4, R2, long items of index/README.md):

@@ -21,8 +21,6 @@ constexpr int64_t kBelievedLateMax = 50'000'000;
 // Expiries are kept in steps, rounded up.
 constexpr int64_t kTtlSlack = 1 << 16;
 
-constexpr size_t kBufferBytes = 32 << 10;
-constexpr std::byte kIdle{0xE7};  // memory of the application that no operation uses
 constexpr int kBurstMax = 8;
 
 void Tell(const Value& value, Operation& operation) {
@@ -268,7 +266,7 @@ absl::Status Workload::StartOne(Start start, bool with_buffer) {
     StartWaiting({std::move(start)});
     return absl::OkStatus();
   } else if (start.operation->kind == Kind::kGet) {
-    status = start.client.engine->StartGet(start.key, true, start.until, Ending<Value>(start));
+    status = start.client.engine->start().Get(start.key, true, start.until, Ending<Value>(start));
   } else {
     status = StartWrite(start);
   }
@@ -284,26 +282,26 @@ absl::Status Workload::StartWrite(Start& start) {
     case Kind::kPut:
     case Kind::kPutIfAbsent:
     case Kind::kPutIfVersion:
-      return engine.StartPut(start.key, operation.value, start.options, until,
-                             Ending<uint64_t>(start));
+      return engine.start().Put(start.key, operation.value, start.options, until,
+                                Ending<uint64_t>(start));
     case Kind::kDelete:
     case Kind::kDeleteIfVersion:
-      return engine.StartDelete(start.key, start.options, until, Ending<uint64_t>(start));
+      return engine.start().Delete(start.key, start.options, until, Ending<uint64_t>(start));
     case Kind::kIncrement:
-      return engine.StartIncrement(start.key, operation.by, start.options, until,
-                                   Ending<Number>(start));
+      return engine.start().Increment(start.key, operation.by, start.options, until,
+                                      Ending<Number>(start));
     case Kind::kAppend:
-      return engine.StartAppend(start.key, operation.value, start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Append(start.key, operation.value, start.options, until,
+                                   Ending<uint64_t>(start));
     case Kind::kExpire:
       start.options.ttl = absl::ZeroDuration();
-      return engine.StartExpire(start.key, absl::Nanoseconds(operation.ttl), start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Expire(start.key, absl::Nanoseconds(operation.ttl), start.options,
+                                   until, Ending<uint64_t>(start));
     case Kind::kPersist:
-      return engine.StartExpire(start.key, absl::InfiniteDuration(), start.options, until,
-                                Ending<uint64_t>(start));
+      return engine.start().Expire(start.key, absl::InfiniteDuration(), start.options, until,
+                                   Ending<uint64_t>(start));
     case Kind::kExists:
-      return engine.StartTouch(start.key, until, Ending<uint64_t>(start));
+      return engine.start().Touch(start.key, until, Ending<uint64_t>(start));
     case Kind::kGet:
     case Kind::kLoss:
     case Kind::kEvicted:
@@ -386,7 +384,7 @@ absl::Status Workload::StartGetInto(Start start) {
     Ended(start, value);
   };
   const absl::Status status =
-      start.client.engine->StartGetInto(start.key, target, start.until, done);
+      start.client.engine->start().GetInto(start.key, target, start.until, done);
   if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
   return status;
 }
@@ -402,7 +400,7 @@ absl::Status Workload::StartPutFrom(Start start) {
     Ended(start, version);
   };
   const absl::Status status =
-      start.client.engine->StartPutFrom(start.key, source, start.options, start.until, done);
+      start.client.engine->start().PutFrom(start.key, source, start.options, start.until, done);
   if (!status.ok()) ReturnBuffer(start.client, number, memory.get());
   return status;
 }
@@ -547,65 +545,6 @@ void Workload::CountDone(Kind kind) {
     default:
       return;
   }
-}
-
-void Workload::ClientEnded(SimulatedClient& client) {
-  HadTurn(client);
-  for (const SimulatedClient::Buffer& buffer : client.buffers) {
-    if (buffer.busy) Wrong("a client has closed, and an operation has not ended");
-    const std::byte* const data = buffer.memory->memory->data();
-    if (std::any_of(data, data + kBufferBytes, [](std::byte b) { return b != kIdle; }))
-      Wrong("something landed in memory that no operation used");
-  }
-  client.buffers.clear();
-  for (auto it = versions_.begin(); it != versions_.end();)
-    it = it->first.first == client.number ? versions_.erase(it) : std::next(it);
-}
-
-void Workload::AllLost(int64_t from) {
-  for (auto& [key, history] : histories_.keys) {
-    auto lost = std::make_shared<Operation>();
-    lost->kind = Kind::kLoss;
-    lost->outcome = Operation::Outcome::kOk;
-    lost->call = from - 1;
-    lost->returned = world_.now();
-    history.push_back(lost);
-  }
-}
-
-void Workload::Evicting(absl::string_view key) {
-  auto gone = std::make_shared<Operation>();
-  gone->kind = Kind::kEvicted;
-  gone->outcome = Operation::Outcome::kOk;
-  gone->call = world_.Tick();
-  histories_.keys[std::string(key)].push_back(gone);
-  evicting_.push_back(std::move(gone));
-}
-
-void Workload::ServerTurnEnded() {
-  for (const OperationPointer& gone : evicting_) gone->returned = world_.Tick();
-  evicting_.clear();
-}
-
-void Workload::BetweenCopyAndPublish(index::Table& table) {
-  // An insertion: an assertion forbids writing over an item to which the new lines lead.
-  std::string key;
-  for (int i = 0; i < 20 && (key.empty() || table.Find(key).ok()); ++i) key = ChooseKey();
-  if (table.Find(key).ok()) return;
-  auto operation = std::make_shared<Operation>();
-  operation->kind = Kind::kPut;
-  operation->client = 99;
-  operation->value = NewValue();
-  operation->call = world_.Tick();
-  const std::string& value = operation->value;
-  const index::WriteResult result =
-      table.Put(key, {reinterpret_cast<const std::byte*>(value.data()), value.size()}, {},
-                world_.ServerTime());
-  operation->returned = world_.Tick();
-  operation->outcome =
-      result.status.ok() ? Operation::Outcome::kOk : Operation::Outcome::kUnapplied;
-  operation->version = result.version;
-  histories_.keys[key].push_back(std::move(operation));
 }
 
 }  // namespace osprey

@@ -53,6 +53,10 @@ class Workload final : public World::Actor {
 
  private:
   using OperationPointer = std::shared_ptr<Operation>;
+  static constexpr size_t kBufferBytes = 32 << 10;
+  // Memory of the application that no operation uses.
+  static constexpr std::byte kIdle{0xE7};
+
   // An operation that is being started.
   struct Start {
     SimulatedClient& client;

@@ -73,7 +73,7 @@ void Workload::NextPage(std::shared_ptr<ScanUnderWay> scan) {
     }
     NextPage(scan);
   };
-  const absl::Status status = scan->client->engine->StartScan(std::move(request));
+  const absl::Status status = scan->client->engine->start().Scan(std::move(request));
   if (!status.ok()) NotStarted(status);
 }
 

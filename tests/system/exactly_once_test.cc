@@ -119,45 +119,45 @@ class ExactlyOnceTest : public ::testing::Test {
     return Do<uint64_t>([&](absl::Time deadline, auto done) {
       WriteOptions options;
       options.if_absent = true;
-      return client_->StartPut(key, value, options, deadline, std::move(done));
+      return client_->start().Put(key, value, options, deadline, std::move(done));
     });
   }
   absl::StatusOr<uint64_t> DeleteIf(absl::string_view key, uint64_t version) {
     return Do<uint64_t>([&](absl::Time deadline, auto done) {
       WriteOptions options;
       options.if_version = version;
-      return client_->StartDelete(key, options, deadline, std::move(done));
+      return client_->start().Delete(key, options, deadline, std::move(done));
     });
   }
   absl::StatusOr<Number> Increment(absl::string_view key, int64_t by) {
     return Do<Number>([&](absl::Time deadline, auto done) {
-      return client_->StartIncrement(key, by, {}, deadline, std::move(done));
+      return client_->start().Increment(key, by, {}, deadline, std::move(done));
     });
   }
   absl::StatusOr<uint64_t> Append(absl::string_view key, absl::string_view value) {
     return Do<uint64_t>([&](absl::Time deadline, auto done) {
-      return client_->StartAppend(key, value, {}, deadline, std::move(done));
+      return client_->start().Append(key, value, {}, deadline, std::move(done));
     });
   }
   // The number of deleted keys.
   absl::StatusOr<uint64_t> Flush() {
     return Do<uint64_t>([&](absl::Time deadline, auto done) {
-      return client_->StartFlush(deadline, std::move(done));
+      return client_->start().Flush(deadline, std::move(done));
     });
   }
   // By message or READ, as the client chooses.
   absl::StatusOr<Value> Get(absl::string_view key) {
     return Do<Value>([&](absl::Time deadline, auto done) {
-      return client_->StartGet(key, true, deadline, std::move(done));
+      return client_->start().Get(key, true, deadline, std::move(done));
     });
   }
   // Many at once: they share frames.
   void IncrementTogether(absl::string_view key, int times) {
     std::deque<Answer<Number>> answers;
     for (int i = 0; i < times; ++i) {
-      ASSERT_TRUE(client_
-                      ->StartIncrement(key, 1, {}, absl::Now() + kWriteDeadline,
-                                       answers.emplace_back().Callback())
+      ASSERT_TRUE(client_->start()
+                      .Increment(key, 1, {}, absl::Now() + kWriteDeadline,
+                                 answers.emplace_back().Callback())
                       .ok());
     }
     RunUntil([&] { return client_->in_flight() == 0; });

@@ -63,8 +63,8 @@ class ClientWithWrongClock {
   absl::StatusOr<Value> Get(absl::string_view key) {
     std::optional<absl::StatusOr<Value>> answer;
     const absl::Status started =
-        engine_->StartGet(key, /*want_value=*/true, ItsNow() + kDeadline,
-                          [&](absl::StatusOr<Value> value) { answer = std::move(value); });
+        engine_->start().Get(key, /*want_value=*/true, ItsNow() + kDeadline,
+                             [&](absl::StatusOr<Value> value) { answer = std::move(value); });
     if (!started.ok()) return started;
     PollUntil([&] { return answer.has_value(); });
     return answer.has_value() ? *std::move(answer) : absl::UnknownError("never answered");
@@ -73,9 +73,9 @@ class ClientWithWrongClock {
     std::optional<absl::StatusOr<uint64_t>> answer;
     WriteOptions options;
     options.ttl = ttl;
-    const absl::Status started =
-        engine_->StartPut(key, value, options, ItsNow() + kDeadline,
-                          [&](absl::StatusOr<uint64_t> version) { answer = std::move(version); });
+    const absl::Status started = engine_->start().Put(
+        key, value, options, ItsNow() + kDeadline,
+        [&](absl::StatusOr<uint64_t> version) { answer = std::move(version); });
     if (!started.ok()) return started;
     PollUntil([&] { return answer.has_value(); });
     return answer.has_value() ? *std::move(answer) : absl::UnknownError("never answered");

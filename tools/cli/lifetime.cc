@@ -3,11 +3,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "tools/cli/run.h"
+#include "tools/common/time_flag.h"
 
 namespace osprey {
 namespace {
@@ -27,20 +27,17 @@ ExitStatus RunWith(CommandContext& context, absl::string_view verb, const std::s
 }  // namespace
 
 absl::StatusOr<absl::Duration> ParseTtl(absl::string_view name, const std::string& text) {
-  double seconds = 0;
-  absl::Duration ttl;
-  if (absl::SimpleAtod(text, &seconds)) {
-    ttl = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &ttl)) {
+  const absl::optional<absl::Duration> ttl = ParseTime(text);
+  if (!ttl.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, text, " is no time; examples: 60, 0.5, 200ms, 24h"));
   }
   // This form refuses NaN as well.
-  if (!(ttl > absl::ZeroDuration() && ttl <= kTtlMax())) {
+  if (!(*ttl > absl::ZeroDuration() && *ttl <= kTtlMax())) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, text, " is not above 0 and at most 100 years"));
   }
-  return ttl;
+  return *ttl;
 }
 
 absl::Status CheckExpire(Arguments arguments, const CommandOptions& /*options*/) {

@@ -2,28 +2,25 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "tools/common/time_flag.h"
 
 namespace osprey::loadgen {
 
 absl::StatusOr<absl::Duration> ParseTimeFlag(absl::string_view flag, const std::string& text,
                                              absl::Duration least, absl::Duration most) {
-  double seconds = 0;
-  absl::Duration time;
-  if (absl::SimpleAtod(text, &seconds)) {
-    time = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &time)) {
+  const absl::optional<absl::Duration> time = ParseTime(text);
+  if (!time.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
                                                    " is no time; examples: 5, 0.5, 200ms, 5m"));
   }
   // This form refuses NaN as well.
-  if (!(time >= least && time <= most)) {
+  if (!(*time >= least && *time <= most)) {
     return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", absl::CHexEscape(text),
                                                    " is not ", absl::FormatDuration(least), " to ",
                                                    absl::FormatDuration(most)));
   }
-  return time;
+  return *time;
 }
 
 absl::StatusOr<YcsbArguments> TakeYcsbArguments(absl::Span<const std::string> args) {

@@ -9,7 +9,6 @@
 namespace osprey::loadgen {
 namespace {
 
-constexpr size_t kSeenKeys = 1 << 16;
 // The longest wait. After it the thread checks whether to stop, and reports the last second.
 constexpr int64_t kWaitNsMax = 50'000'000;
 constexpr int64_t kSecondNs = 1'000'000'000;
@@ -19,6 +18,47 @@ uint64_t Since(int64_t then_ns, int64_t now_ns) {
 }
 
 }  // namespace
+
+uint64_t VersionsSeen::FloorOf(uint64_t key) const {
+  const Seen& seen = seen_[key % kKeys];
+  return seen.key == key ? seen.version : 0;
+}
+
+bool VersionsSeen::Note(uint64_t key, uint64_t version, uint64_t connects) {
+  if (!IsOf(connects)) {
+    connects_ = connects;
+    std::fill(seen_.begin(), seen_.end(), Seen{});
+    return false;
+  }
+  Seen& seen = seen_[key % kKeys];
+  if (seen.key != key) {
+    seen = {key, version};
+  } else {
+    seen.version = std::max(seen.version, version);
+  }
+  return true;
+}
+
+uint64_t PresentSecond::SecondOf(int64_t ns) const { return Since(start_ns_, ns) / kSecondNs; }
+
+void PresentSecond::Reach(int64_t now_ns) {
+  if (now_ns < start_ns_) return;
+  const uint64_t second = SecondOf(std::min(now_ns, end_ns_));
+  if (second == second_) return;
+  Add();
+  second_ = second;
+}
+
+void PresentSecond::Add() {
+  if (latencies_.count() == 0) return;
+  series_.Add(second_, latencies_);
+  latencies_.Clear();
+}
+
+void PresentSecond::Close(int64_t last_ns) {
+  second_ = std::min(second_, SecondOf(last_ns));
+  Add();
+}
 
 Driver::Driver(const DriverOptions& options, const Workload& workload, SharedKeys& keys,
                Store& store, Clock& clock, RunState& state)
@@ -31,48 +71,42 @@ Driver::Driver(const DriverOptions& options, const Workload& workload, SharedKey
       source_(options.phase, workload, keys, options.seed),
       records_(workload, options.serial, Mix64(options.seed)),
       slots_(options.depth),
-      seen_(options.verify ? kSeenKeys : 0),
+      versions_(options.verify),
       last_start_ns_(options.start_ns),
-      last_end_ns_(options.start_ns),
-      series_end_ns_(options.end_ns - 1) {
+      second_(state.series, options.start_ns, options.end_ns - 1) {
+  ended_.last_ns = options.start_ns;
   assert(options.depth > 0);
   for (Token token = options.depth; token > 0; --token) free_.push_back(token - 1);
   store.set_listener(this);
 }
 
 void Driver::Run() {
-  before_ = store_.counters();
   while (true) {
     const int64_t now_ns = clock_.NowNs();
-    if (!measuring_ && now_ns >= options_.start_ns) StartMeasuring();
-    ReportSecond(now_ns);
+    if (!before_ && now_ns >= options_.start_ns) before_ = store_.counters();
+    second_.Reach(now_ns);
     const bool stop = state_.stop.load(std::memory_order_relaxed);
     if (now_ns >= options_.end_ns || stop) {
-      stopped_ |= stop && MayStart() && now_ns < options_.end_ns;
+      ended_.stopped |= stop && MayStart() && now_ns < options_.end_ns;
       if (options_.pacer && !exhausted_)
-        behind_ns_ = std::max<int64_t>(0, now_ns - options_.pacer->due_ns());
+        ended_.behind_ns = std::max<int64_t>(0, now_ns - options_.pacer->due_ns());
       Exhaust();
     }
     if (!MayStart() && free_.size() == slots_.size()) break;
     StartWhatIsDue(now_ns);
     WaitForWork(now_ns);
   }
-  second_ = std::min(second_, SecondOf(last_start_ns_));
-  CloseSecond();
-  if (measuring_) CountClient();
+  second_.Close(last_start_ns_);
+  if (before_) CountClient();
 }
 
 void Driver::Exhaust() {
   exhausted_ = true;
-  series_end_ns_ = std::min(series_end_ns_, last_start_ns_);
+  // The last operations in flight are not a second's load.
+  second_.EndAt(last_start_ns_);
 }
 
 bool Driver::MayStart() const { return !exhausted_ && !failed_; }
-
-void Driver::StartMeasuring() {
-  measuring_ = true;
-  before_ = store_.counters();
-}
 
 // A clock read is expensive compared to a GET over shared memory. So it is read twice for each
 // operation, at its start and its end. The time of one start also decides whether the next is due.
@@ -106,8 +140,8 @@ void Driver::StartOne(Token token, const Operation& operation, int64_t now_ns) {
     options_.pacer->Advance();
   }
   if (slot.measured) ++started_;
-  if (!seen_.empty()) {
-    slot.floor = FloorOf(slot.key);
+  if (versions_.on()) {
+    slot.floor = versions_.FloorOf(slot.key);
     slot.checkable = true;
   }
   const absl::Status status = StartFirstPart(token, slot, operation);
@@ -205,7 +239,7 @@ void Driver::Verify(const Slot& slot, absl::string_view key, const Value& value)
   ++measured_.checked;
   const bool right = IsRecordOf(key, value.bytes);
   const bool stale =
-      slot.checkable && store_.counters().connects == connects_ && value.version < slot.floor;
+      slot.checkable && versions_.IsOf(store_.counters().connects) && value.version < slot.floor;
   if (right && !stale) return;
   ++(right ? measured_.stale : measured_.wrong);
   if (!measured_.first_wrong.empty()) return;
@@ -216,25 +250,9 @@ void Driver::Verify(const Slot& slot, absl::string_view key, const Value& value)
                            " bytes that kvbench did not write for it");
 }
 
-uint64_t Driver::FloorOf(uint64_t key) const {
-  const Seen& seen = seen_[key % kSeenKeys];
-  return seen.key == key ? seen.version : 0;
-}
-
 void Driver::Note(const Slot& slot, uint64_t version) {
-  const uint64_t connects = store_.counters().connects;
-  if (connects != connects_) {
-    connects_ = connects;
-    std::fill(seen_.begin(), seen_.end(), Seen{});
-    for (Slot& other : slots_) other.checkable = false;
-    return;
-  }
-  Seen& seen = seen_[slot.key % kSeenKeys];
-  if (seen.key != slot.key) {
-    seen = {slot.key, version};
-  } else {
-    seen.version = std::max(seen.version, version);
-  }
+  if (versions_.Note(slot.key, version, store_.counters().connects)) return;
+  for (Slot& other : slots_) other.checkable = false;
 }
 
 void Driver::MeasurePart(const Slot& slot, OperationKind kind, const absl::Status& status,
@@ -264,39 +282,21 @@ void Driver::Finish(Token token, const absl::Status& status, int64_t now_ns) {
   kind.Record(status.code(), service_ns);
   if (options_.pacer) kind.RecordIntended(status.code(), intended_ns);
   operations_.store(++measured_.operations, std::memory_order_relaxed);
-  last_end_ns_ = std::max(last_end_ns_, now_ns);
-  ReportSecond(now_ns);
-  second_latencies_.Record(options_.pacer ? intended_ns : service_ns);
-}
-
-uint64_t Driver::SecondOf(int64_t now_ns) const {
-  return Since(options_.start_ns, now_ns) / kSecondNs;
-}
-
-void Driver::ReportSecond(int64_t now_ns) {
-  if (now_ns < options_.start_ns) return;
-  const uint64_t second = SecondOf(std::min(now_ns, series_end_ns_));
-  if (second == second_) return;
-  CloseSecond();
-  second_ = second;
-}
-
-void Driver::CloseSecond() {
-  if (second_latencies_.count() == 0) return;
-  state_.series.Add(second_, second_latencies_);
-  second_latencies_.Clear();
+  ended_.last_ns = std::max(ended_.last_ns, now_ns);
+  second_.Reach(now_ns);
+  second_.Record(options_.pacer ? intended_ns : service_ns);
 }
 
 void Driver::CountClient() {
   const Counters after = store_.counters();
-  measured_.gets = after.gets - before_.gets;
-  measured_.reads = after.reads - before_.reads;
-  measured_.scan_reads = after.scan_reads - before_.scan_reads;
-  measured_.torn = after.torn - before_.torn;
-  measured_.retries = after.retries - before_.retries;
-  measured_.rpc_gets = after.rpc_gets - before_.rpc_gets;
-  measured_.messages = after.messages - before_.messages;
-  measured_.connects = after.connects - before_.connects;
+  measured_.gets = after.gets - before_->gets;
+  measured_.reads = after.reads - before_->reads;
+  measured_.scan_reads = after.scan_reads - before_->scan_reads;
+  measured_.torn = after.torn - before_->torn;
+  measured_.retries = after.retries - before_->retries;
+  measured_.rpc_gets = after.rpc_gets - before_->rpc_gets;
+  measured_.messages = after.messages - before_->messages;
+  measured_.connects = after.connects - before_->connects;
 }
 
 }  // namespace osprey::loadgen

@@ -17,6 +17,7 @@
 #ifndef OSPREY_TOOLS_LOADGEN_DRIVER_H_
 #define OSPREY_TOOLS_LOADGEN_DRIVER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tools/common/histogram.h"
 #include "tools/loadgen/measurements.h"
 #include "tools/loadgen/store.h"
 #include "tools/loadgen/workload/operations.h"
@@ -52,6 +54,58 @@ struct RunState {
   Series series;
 };
 
+// The newest version that a thread has seen of some keys, on one connection.
+class VersionsSeen {
+ public:
+  // `on`: false takes no memory, and nothing may be noted.
+  explicit VersionsSeen(bool on) : seen_(on ? kKeys : 0) {}
+
+  bool on() const { return !seen_.empty(); }
+  // A version of the key that exists, 0 for none. REQUIRES: on().
+  uint64_t FloorOf(uint64_t key) const;
+  // Whether floors are of the client's present connection, the `connects`-th.
+  bool IsOf(uint64_t connects) const { return connects == connects_; }
+  // Notes a version. False: the connection is another one, and all was forgotten instead. A new
+  // connection may lead to a new server with new versions. REQUIRES: on().
+  bool Note(uint64_t key, uint64_t version, uint64_t connects);
+
+ private:
+  struct Seen {
+    uint64_t key = UINT64_MAX;
+    uint64_t version = 0;
+  };
+  static constexpr size_t kKeys = 1 << 16;
+
+  std::vector<Seen> seen_;  // by key, modulo its size
+  uint64_t connects_ = 0;
+};
+
+// The latencies of one thread in the present second of the series.
+class PresentSecond {
+ public:
+  // `series` must outlive this. Its second 0 begins at `start_ns`. Operations that end after
+  // `end_ns` count to its second.
+  PresentSecond(Series& series, int64_t start_ns, int64_t end_ns)
+      : series_(series), start_ns_(start_ns), end_ns_(end_ns) {}
+
+  void EndAt(int64_t ns) { end_ns_ = std::min(end_ns_, ns); }
+  // Adds a second that is over to the series. `now_ns` never decreases.
+  void Reach(int64_t now_ns);
+  void Record(uint64_t latency_ns) { latencies_.Record(latency_ns); }
+  // Adds the rest to the second of `last_ns`, at the latest.
+  void Close(int64_t last_ns);
+
+ private:
+  uint64_t SecondOf(int64_t ns) const;
+  void Add();
+
+  Series& series_;
+  const int64_t start_ns_;
+  int64_t end_ns_;
+  uint64_t second_ = 0;
+  Histogram latencies_;
+};
+
 class Driver : private StoreListener {
  public:
   // All must outlive this.
@@ -68,11 +122,11 @@ class Driver : private StoreListener {
   // After Run.
   Measurements& measurements() { return measured_; }
   // When the last operation ended; `start_ns` if none was measured.
-  int64_t ended_ns() const { return last_end_ns_; }
+  int64_t ended_ns() const { return ended_.last_ns; }
   // Whether RunState::stop ended it before all requested operations were done.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return ended_.stopped; }
   // The delay behind the pacer when the thread started its last operation.
-  int64_t behind_ns() const { return behind_ns_; }
+  int64_t behind_ns() const { return ended_.behind_ns; }
 
  private:
   struct Slot {
@@ -87,10 +141,11 @@ class Driver : private StoreListener {
     std::string cursor;   // of this slot's scans
   };
 
-  // The newest version that this thread has seen of some keys.
-  struct Seen {
-    uint64_t key = UINT64_MAX;
-    uint64_t version = 0;
+  // How it ended.
+  struct End {
+    int64_t last_ns = 0;    // of the last operation
+    int64_t behind_ns = 0;  // the pacer
+    bool stopped = false;
   };
 
   void ReadEnded(Token token, absl::StatusOr<Value>& value) override;
@@ -111,11 +166,6 @@ class Driver : private StoreListener {
   void Finish(Token token, const absl::Status& status, int64_t now_ns);
   void Verify(const Slot& slot, absl::string_view key, const Value& value);
   void Note(const Slot& slot, uint64_t version);
-  uint64_t FloorOf(uint64_t key) const;
-  uint64_t SecondOf(int64_t now_ns) const;
-  void ReportSecond(int64_t now_ns);
-  void CloseSecond();
-  void StartMeasuring();
   void CountClient();
 
   DriverOptions options_;
@@ -129,28 +179,19 @@ class Driver : private StoreListener {
 
   std::vector<Slot> slots_;
   std::vector<Token> free_;
-  std::vector<Seen> seen_;  // by key, modulo its size; empty unless values are verified
-  uint64_t connects_ = 0;   // a new connection may lead to a new server with new versions
+  VersionsSeen versions_;  // on if values are verified
 
   uint64_t started_ = 0;  // measured operations
   bool exhausted_ = false;
-  bool stopped_ = false;
-  bool failed_ = false;  // an insert of a load
-  bool measuring_ = false;
-  Counters before_;
+  bool failed_ = false;             // an insert of a load
+  std::optional<Counters> before_;  // the client's when the measurement began
   int64_t last_start_ns_ = 0;
-  int64_t last_end_ns_ = 0;
-  // Operations that end later count to this second of the series: the last operations in flight are
-  // not a second's load.
-  int64_t series_end_ns_;
-  int64_t behind_ns_ = 0;
+  End ended_;
 
   // On its own cache line, so that other threads' drivers do not write to it.
   alignas(64) std::atomic<uint64_t> operations_ = 0;
 
-  Histogram second_latencies_;
-  uint64_t second_ = 0;
-
+  PresentSecond second_;
   Measurements measured_;
 };
 

@@ -22,6 +22,7 @@ FLAG = re.compile(r"^  (--[a-z][a-z0-9-]*|-[a-zA-Z](?= ))(?:[= ]([^\s-]\S*)(?=\s
 EXIT_STATUS = re.compile(r"^exit status: ((?:.+\n?)+)", re.IGNORECASE | re.MULTILINE)
 CONTINUED = re.compile(r"^ {8,}(\S.*)$")
 
+# A list that goes on, up to .El.
 OSPREY_SERVER = r"""
 .Sh ENVIRONMENT
 .Bl -tag -width Ds
@@ -30,7 +31,6 @@ The server where
 .Fl \-server
 is not given; with neither, the service of this host at
 .Pa /run/osprey/osprey.sock .
-.El
 """
 
 SHELL = r"""
@@ -54,14 +54,7 @@ end the shell.
 Errors do not; and when the server was started again, it connects again and says so.
 .Pp
 Lines of a pipe are commands likewise: their results are bare, and the exit status is the highest of theirs.
-.Sh ENVIRONMENT
-.Bl -tag -width Ds
-.It Ev OSPREY_SERVER
-The server where
-.Fl \-server
-is not given; with neither, the service of this host at
-.Pa /run/osprey/osprey.sock .
-.It Ev OSPREY_HISTORY
+""" + OSPREY_SERVER.lstrip() + r""".It Ev OSPREY_HISTORY
 The file of the shell's history; empty: none is kept.
 .El
 .Sh FILES
@@ -125,7 +118,7 @@ As a service:
     "kvbench": {
         "section": 1,
         "line": "measures an Osprey server with the YCSB workloads",
-        "before": OSPREY_SERVER,
+        "before": OSPREY_SERVER + ".El\n",
         "after": r"""
 .Sh SEE ALSO
 .Xr kvcli 1 ,

@@ -8,14 +8,6 @@
 namespace osprey::rdma {
 namespace {
 
-// The required attributes of each transition of a reliable connection. No more are set, as
-// rdma_init_qp_attr's own masks differ by kernel.
-constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kSendMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-
 // The attributes that rdma_cm has for `state`: path, peer, sequence numbers.
 absl::StatusOr<ibv_qp_attr> AttributesFor(rdma_cm_id* id, ibv_qp_state state) {
   ibv_qp_attr attributes = {};
@@ -67,6 +59,19 @@ ReadDepth WantedReadDepth(const VerbsDevice& device) {
     return static_cast<uint8_t>(std::clamp(device_max, 0, static_cast<int>(kReadDepthMax)));
   };
   return {clamp(device.attributes.max_qp_init_rd_atom), clamp(device.attributes.max_qp_rd_atom)};
+}
+
+rdma_conn_param ConnectParameters(const void* data, uint8_t bytes, const ReadDepth& depth,
+                                  const ibv_qp* queue_pair) {
+  rdma_conn_param parameters = {};
+  parameters.private_data = data;
+  parameters.private_data_len = bytes;
+  parameters.initiator_depth = depth.initiator;
+  parameters.responder_resources = depth.responder;
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kReceiverNotReadyRetries;
+  parameters.qp_num = queue_pair->qp_num;
+  return parameters;
 }
 
 absl::Status MoveToInit(ibv_qp* queue_pair, rdma_cm_id* id) {

@@ -43,6 +43,16 @@ inline constexpr uint8_t kReadDepthMax = 128;
 // small key and value. A device that cannot grant it is asked for less.
 inline constexpr uint32_t kInlineBytesWanted = 256;
 
+// The required attributes of each transition of a reliable connection. No more are set, as
+// rdma_init_qp_attr's own masks differ by kernel.
+inline constexpr int kInitMask =
+    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+inline constexpr int kReceiveMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                    IBV_QP_MIN_RNR_TIMER;
+inline constexpr int kSendMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                 IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+
 struct QueuePairShape {
   uint32_t sends = 0;     // work requests: SENDs and READs
   uint32_t receives = 0;  // work requests
@@ -64,6 +74,11 @@ struct ReadDepth {
 };
 // The depth to request.
 ReadDepth WantedReadDepth(const VerbsDevice& device);
+
+// The parameters of rdma_connect and rdma_accept, with `bytes` of private data at `data`, which must
+// outlive them.
+rdma_conn_param ConnectParameters(const void* data, uint8_t bytes, const ReadDepth& depth,
+                                  const ibv_qp* queue_pair);
 
 // RESET to INIT, without any remote access. REQUIRES: the id has a device (address resolved, or a
 // request).

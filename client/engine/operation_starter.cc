@@ -1,4 +1,4 @@
-// How the engine's operations start: argument checks and copies.
+#include "client/engine/operation_starter.h"
 
 #include <algorithm>
 #include <cassert>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/common/errors.h"
-#include "client/engine/engine.h"
+#include "client/engine/read_pipeline.h"
 #include "rdma/wire/protocol.h"
 
 namespace osprey::client {
@@ -34,57 +34,62 @@ absl::Status CheckTtl(absl::Duration ttl) {
 
 }  // namespace
 
-absl::Status Engine::CheckRoom() const {
+OperationStarter::OperationStarter(ServerLink& link, Operations& operations, Scans& scans)
+    : link_(link),
+      operations_(operations),
+      scans_(scans),
+      operations_max_(link.options.operations_max) {}
+
+size_t OperationStarter::Room() const {
+  if (closed_ || operations_.in_flight >= operations_max_) return 0;
+  return static_cast<size_t>(operations_max_ - operations_.in_flight);
+}
+
+absl::Status OperationStarter::CheckRoom() const {
   if (closed_) return ClosedError();
   if (operations_.in_flight >= operations_max_)
     return TooManyOperationsError(operations_.in_flight);
   return absl::OkStatus();
 }
 
-absl::Status Engine::CheckKey(absl::string_view key) const {
+absl::Status OperationStarter::CheckKey(absl::string_view key) const {
   if (absl::Status status = CheckKeyAlone(key); !status.ok()) return status;
   return CheckRoom();
 }
 
 // --- Reading
 
-absl::Status Engine::StartGet(absl::string_view key, bool want_value, absl::Time deadline,
-                              Client::GetCallback done) {
+template <typename... Arguments>
+absl::Status OperationStarter::StartGet(absl::string_view key, Arguments&&... arguments) {
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   GetOperation& get = operations_.NewGet();
-  get.Start(key, want_value, deadline, std::move(done));
+  get.Start(key, std::forward<Arguments>(arguments)...);
   operations_.Started(get);
   return absl::OkStatus();
 }
 
-absl::Status Engine::StartGetInto(absl::string_view key, UserMemory target, absl::Time deadline,
-                                  Client::GetIntoCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = operations_.NewGet();
-  get.Start(key, /*want_value=*/true, deadline, std::move(done), std::move(target));
-  operations_.Started(get);
-  return absl::OkStatus();
+absl::Status OperationStarter::Get(absl::string_view key, bool want_value, absl::Time deadline,
+                                   Client::GetCallback done) {
+  return StartGet(key, want_value, deadline, std::move(done));
 }
 
-absl::Status Engine::StartExists(absl::string_view key, absl::Time deadline,
-                                 Client::ExistsCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = operations_.NewGet();
-  get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  operations_.Started(get);
-  return absl::OkStatus();
+absl::Status OperationStarter::GetInto(absl::string_view key, UserMemory target,
+                                       absl::Time deadline, Client::GetIntoCallback done) {
+  return StartGet(key, /*want_value=*/true, deadline, std::move(done), std::move(target));
 }
 
-absl::Status Engine::StartTtl(absl::string_view key, absl::Time deadline,
-                              Client::TtlCallback done) {
-  if (absl::Status status = CheckKey(key); !status.ok()) return status;
-  GetOperation& get = operations_.NewGet();
-  get.Start(key, /*want_value=*/false, deadline, std::move(done));
-  operations_.Started(get);
-  return absl::OkStatus();
+absl::Status OperationStarter::Exists(absl::string_view key, absl::Time deadline,
+                                      Client::ExistsCallback done) {
+  return StartGet(key, /*want_value=*/false, deadline, std::move(done));
 }
 
-absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::GetCallback done) {
+absl::Status OperationStarter::Ttl(absl::string_view key, absl::Time deadline,
+                                   Client::TtlCallback done) {
+  return StartGet(key, /*want_value=*/false, deadline, std::move(done));
+}
+
+absl::Status OperationStarter::Measure(uint32_t bytes, absl::Time deadline,
+                                       Client::GetCallback done) {
   if (bytes < 1 || bytes > Client::kMeasureBytesMax) {
     return BadOptionError("bytes", absl::StrCat(bytes),
                           absl::StrCat("1 to ", Client::kMeasureBytesMax));
@@ -97,31 +102,22 @@ absl::Status Engine::StartMeasure(uint32_t bytes, absl::Time deadline, Client::G
   return absl::OkStatus();
 }
 
-size_t Engine::StartGets(absl::Span<const absl::string_view> keys, absl::StatusOr<Value>* answers,
-                         absl::Time deadline, absl::Time now, size_t& unanswered) {
-  assert(!polling_ && "a callback may not call a blocking operation");
-  if (closed_ || operations_.in_flight >= operations_max_) return 0;
-  const auto room = static_cast<size_t>(operations_max_ - operations_.in_flight);
-  return reads_.StartGets(keys.first(std::min(keys.size(), room)), answers, deadline, now,
-                          unanswered);
-}
-
-absl::Status Engine::StartScan(Scans::Request request) {
+absl::Status OperationStarter::Scan(Scans::Request request) {
   if (absl::Status status = CheckRoom(); !status.ok()) return status;
   ++operations_.in_flight;
   operations_.next_deadline = std::min(operations_.next_deadline, request.deadline);
-  reads_.scans().Start(std::move(request));
+  scans_.Start(std::move(request));
   return absl::OkStatus();
 }
 
 // --- Messages
 
 // Starts a request whose arguments are checked.
-absl::Status Engine::Start(MessageOperation::Request request) {
+absl::Status OperationStarter::Start(MessageOperation::Request request) {
   return Start(operations_.NewMessage(), std::move(request));
 }
 
-absl::Status Engine::Start(MessageOperation& message, MessageOperation::Request request) {
+absl::Status OperationStarter::Start(MessageOperation& message, MessageOperation::Request request) {
   message.Start(std::move(request));
   operations_.to_send.PushBack(message);
   operations_.Started(message);
@@ -129,15 +125,16 @@ absl::Status Engine::Start(MessageOperation& message, MessageOperation::Request 
 }
 
 // Checks the arguments of writes other than put.
-absl::Status Engine::CheckChange(absl::string_view key, const WriteOptions& options) const {
+absl::Status OperationStarter::CheckChange(absl::string_view key,
+                                           const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/false);
   if (status.ok() && options.ttl != absl::ZeroDuration()) status = NoTtlHereError();
   return status;
 }
 
-absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
-                              const WriteOptions& options) const {
+absl::Status OperationStarter::CheckPut(absl::string_view key, uint64_t value_length,
+                                        const WriteOptions& options) const {
   absl::Status status = CheckKey(key);
   if (status.ok()) status = CheckCondition(options, /*may_be_if_absent=*/true);
   if (status.ok() && options.ttl != absl::ZeroDuration()) status = CheckTtl(options.ttl);
@@ -148,9 +145,9 @@ absl::Status Engine::CheckPut(absl::string_view key, uint64_t value_length,
   return status.ok() ? status : NotStarted(status);
 }
 
-absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
-                              const WriteOptions& options, absl::Time deadline,
-                              Client::WriteCallback done) {
+absl::Status OperationStarter::Put(absl::string_view key, absl::string_view value,
+                                   const WriteOptions& options, absl::Time deadline,
+                                   Client::WriteCallback done) {
   if (absl::Status status = CheckPut(key, value.size(), options); !status.ok()) return status;
   const absl::StatusOr<MessageOperation*> message = operations_.NewMessage(value);
   if (!message.ok()) return NotStarted(message.status());
@@ -159,9 +156,9 @@ absl::Status Engine::StartPut(absl::string_view key, absl::string_view value,
   return Start(**message, std::move(request));
 }
 
-absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
-                                  const WriteOptions& options, absl::Time deadline,
-                                  Client::WriteCallback done) {
+absl::Status OperationStarter::PutFrom(absl::string_view key, UserMemory source,
+                                       const WriteOptions& options, absl::Time deadline,
+                                       Client::WriteCallback done) {
   if (absl::Status status = CheckPut(key, source.size, options); !status.ok()) return status;
   MessageOperation::Request request(rdma::Opcode::kPut, key, options, deadline, std::move(done));
   request.value_length = source.size;
@@ -169,14 +166,15 @@ absl::Status Engine::StartPutFrom(absl::string_view key, UserMemory source,
   return Start(std::move(request));
 }
 
-absl::Status Engine::StartDelete(absl::string_view key, const WriteOptions& options,
-                                 absl::Time deadline, Client::WriteCallback done) {
+absl::Status OperationStarter::Delete(absl::string_view key, const WriteOptions& options,
+                                      absl::Time deadline, Client::WriteCallback done) {
   if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
   return Start({rdma::Opcode::kDelete, key, options, deadline, std::move(done)});
 }
 
-absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const WriteOptions& options,
-                                    absl::Time deadline, Client::IncrementCallback done) {
+absl::Status OperationStarter::Increment(absl::string_view key, int64_t by,
+                                         const WriteOptions& options, absl::Time deadline,
+                                         Client::IncrementCallback done) {
   if (absl::Status status = CheckChange(key, options); !status.ok()) return NotStarted(status);
   MessageOperation::Request request(rdma::Opcode::kIncrement, key, options, deadline,
                                     std::move(done));
@@ -184,9 +182,9 @@ absl::Status Engine::StartIncrement(absl::string_view key, int64_t by, const Wri
   return Start(std::move(request));
 }
 
-absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
-                                 const WriteOptions& options, absl::Time deadline,
-                                 Client::WriteCallback done) {
+absl::Status OperationStarter::Append(absl::string_view key, absl::string_view value,
+                                      const WriteOptions& options, absl::Time deadline,
+                                      Client::WriteCallback done) {
   absl::Status status = CheckChange(key, options);
   const uint64_t bytes = key.size() + value.size();
   if (status.ok() && bytes > link_.connection->append_bytes_max())
@@ -199,9 +197,9 @@ absl::Status Engine::StartAppend(absl::string_view key, absl::string_view value,
   return Start(**message, std::move(request));
 }
 
-absl::Status Engine::StartExpire(absl::string_view key, absl::Duration ttl,
-                                 const WriteOptions& options, absl::Time deadline,
-                                 Client::WriteCallback done) {
+absl::Status OperationStarter::Expire(absl::string_view key, absl::Duration ttl,
+                                      const WriteOptions& options, absl::Time deadline,
+                                      Client::WriteCallback done) {
   absl::Status status = CheckChange(key, options);
   if (status.ok()) status = CheckTtl(ttl);
   if (!status.ok()) return NotStarted(status);
@@ -210,23 +208,23 @@ absl::Status Engine::StartExpire(absl::string_view key, absl::Duration ttl,
   return Start(std::move(request));
 }
 
-absl::Status Engine::StartTouch(absl::string_view key, absl::Time deadline,
-                                Client::WriteCallback done) {
+absl::Status OperationStarter::Touch(absl::string_view key, absl::Time deadline,
+                                     Client::WriteCallback done) {
   if (absl::Status status = CheckKey(key); !status.ok()) return status;
   return Start({rdma::Opcode::kTouch, key, {}, deadline, std::move(done)});
 }
 
-absl::Status Engine::StartFlush(absl::Time deadline, Client::WriteCallback done) {
+absl::Status OperationStarter::Flush(absl::Time deadline, Client::WriteCallback done) {
   if (absl::Status status = CheckRoom(); !status.ok()) return NotStarted(status);
   return Start({rdma::Opcode::kFlush, "", {}, deadline, std::move(done)});
 }
 
-absl::Status Engine::StartPing(absl::Time deadline, Client::WriteCallback done) {
+absl::Status OperationStarter::Ping(absl::Time deadline, Client::WriteCallback done) {
   if (absl::Status status = CheckRoom(); !status.ok()) return status;
   return Start({rdma::Opcode::kPing, "", {}, deadline, std::move(done)});
 }
 
-absl::Status Engine::StartStats(absl::Time deadline, MessageOperation::TextCallback done) {
+absl::Status OperationStarter::Stats(absl::Time deadline, MessageOperation::TextCallback done) {
   if (absl::Status status = CheckRoom(); !status.ok()) return status;
   return Start({rdma::Opcode::kStats, "", {}, deadline, std::move(done)});
 }
