@@ -100,7 +100,9 @@ uint64_t* DirectoryCache::ChunkOf(uint64_t index) {
 }
 
 DirectoryCache::Taken DirectoryCache::TakePage(uint32_t page, ByteSpan bytes) {
-  assert(bytes.size() == kDirectoryPageBytes && page < DirectoryPages(depth_));
+  assert(bytes.size() == kDirectoryPageBytes);
+  // A header that another lookup has READ since tells that the directory has halved.
+  if (page >= DirectoryPages(depth_)) return Taken::kTorn;
   const RecordPlace place{PageSpan(page).offset, incarnation_};
   if (HeaderOf(bytes).tag != kDirectoryPageTag || !RecordIsWhole(bytes, place)) return Taken::kTorn;
   const std::byte* words = bytes.data() + offsetof(DirectoryPage, entries);

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
+#include "index/writer/directory.h"
 #include "index/writer/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
@@ -511,6 +512,39 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
     step = first.Resume(bytes);
   }
   EXPECT_EQ(step.kind, Lookup::Kind::kHit);
+}
+
+// Both find no lines, and READ a directory of two pages anew. It halves while one of them READs the
+// second page.
+TEST_F(LookupTest, DirectoryMayHalveWhileAPageOfItIsRead) {
+  constexpr uint64_t kBytesOfTwoPages = 64 << 20;
+  RegionMemory memory(kBytesOfTwoPages);
+  RegionWriter writer(memory.span(), kTestIncarnation, 6);
+  Directory directory(writer, kTestSeed);
+  directory.LayOut({0, 0, 1});
+  while (directory.depth() < 9) directory.DoubleStep();
+  DirectoryCache map(kTestIncarnation, kBytesOfTwoPages);
+  FillMap(map, memory.data());
+  std::string key = "key";
+  while (HashKey(key, kTestSeed).directory_index(9) < kDirectoryEntriesPerPage) key += "y";
+  Lookup first(map, key);
+  Lookup second(map, key);
+  std::vector<std::byte> bytes;
+  const auto read = [&](Lookup& lookup, const Lookup::Step& step) {
+    bytes = ReadRegion(memory.data(), step.offset, step.length);
+    return lookup.Resume(bytes);
+  };
+  Lookup::Step step = first.Start();
+  while (step.offset != kDirectoryOffset + kDirectoryPageBytes) {
+    ASSERT_EQ(step.kind, Lookup::Kind::kRead);
+    step = read(first, step);
+  }
+  directory.Halve();
+  for (Lookup::Step other = second.Start(); other.kind == Lookup::Kind::kRead;)
+    other = read(second, other);
+  EXPECT_EQ(map.depth(), 8u);
+  while (step.kind == Lookup::Kind::kRead) step = read(first, step);
+  EXPECT_EQ(step.kind, Lookup::Kind::kAskServer);
 }
 
 // A server that was restarted in the same memory: readers accept nothing of the previous
