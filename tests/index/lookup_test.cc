@@ -514,7 +514,7 @@ TEST_F(LookupTest, LookupsThatShareAMapMayRefreshItAtOnce) {
   EXPECT_EQ(step.kind, Lookup::Kind::kHit);
 }
 
-// Both find no lines, and READ a directory of two pages anew. It halves while one of them READs the
+// Both find no lines, and READ a directory of two pages again. It halves while one of them READs the
 // second page.
 TEST_F(LookupTest, DirectoryMayHalveWhileAPageOfItIsRead) {
   constexpr uint64_t kBytesOfTwoPages = 64 << 20;
