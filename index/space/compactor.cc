@@ -36,6 +36,9 @@ constexpr uint64_t kStockShareInverse = 128;
 constexpr uint64_t kStockPagesMin = 16;
 constexpr uint64_t kStockPagesMax = 1024;
 
+// A window of so many pages is long: most item space may consist of such values.
+constexpr uint64_t kLongWindowPages = 256;
+
 // Steps choose windows in which at most this part of the bytes, in percent, must be moved.
 constexpr uint64_t kStepCostPercentMax = 85;
 // A write takes any window: a full server's free space may be a few bytes in each slab.
@@ -76,28 +79,28 @@ Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace, Mo
 // --- When to compact -------------------------------------------------------
 
 uint64_t Compactor::PagesWanted(absl::Time now) {
-  if (wanted_pages_ != 0 && now >= wanted_until_) wanted_pages_ = 0;
+  if (wanted_.pages != 0 && now >= wanted_.until) wanted_.pages = 0;
   const uint64_t all_pages = space_.bytes() / kPageBytes;
   const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
-  if (wanted_pages_ <= stock) return stock;
+  if (wanted_.pages <= stock) return stock;
   // More than the run must be free: moved items need destinations.
-  const bool possible = space_.FreeBytes() >= wanted_pages_ * kPageBytes * 9 / 8;
-  return possible ? wanted_pages_ : stock;
+  const bool possible = space_.FreeBytes() >= wanted_.pages * kPageBytes * 9 / 8;
+  return possible ? wanted_.pages : stock;
 }
 
 // Whether space has become free since compaction began to rest, or leases may have ended.
 bool Compactor::WorthTrying(absl::Time now) {
-  if (!resting_ || now >= resting_until_) return true;
+  if (!resting_.now || now >= resting_.until) return true;
   const uint64_t more_bytes = space_.bytes() / kRestShareInverse;
   const uint64_t free_bytes = space_.FreeBytes();
-  resting_at_ = std::min(resting_at_, free_bytes);
-  return free_bytes >= resting_at_ + more_bytes;
+  resting_.free_bytes = std::min(resting_.free_bytes, free_bytes);
+  return free_bytes >= resting_.free_bytes + more_bytes;
 }
 
 void Compactor::Rest(absl::Time now) {
-  resting_ = true;
-  resting_until_ = now + kRestMax();
-  resting_at_ = space_.FreeBytes();
+  resting_.now = true;
+  resting_.until = now + kRestMax();
+  resting_.free_bytes = space_.FreeBytes();
   fruitless_pages_ = 0;
   given_up_in_a_row_ = 0;
 }
@@ -125,10 +128,10 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
           CompactionForced() ? Choose(1, 100, /*units=*/true, now)
                              : Choose(pages, kStepCostPercentMax, /*units=*/false, now);
       // Moving the index takes long, so only a write that found no space is a reason.
-      if (!window.has_value() && space_.LargestFreeRun() < wanted_pages_)
-        window = Choose(wanted_pages_, kHelpCostPercentMax, /*units=*/true, now);
+      if (!window.has_value() && space_.LargestFreeRun() < wanted_.pages)
+        window = Choose(wanted_.pages, kHelpCostPercentMax, /*units=*/true, now);
       if (window.has_value()) Enter(*window);
-      return freed || window.has_value() || !resting_;
+      return freed || window.has_value() || !resting_.now;
     }
     case State::kMoving:
       in_step_ = true;
@@ -150,8 +153,8 @@ bool Compactor::MakeRoom(uint64_t bytes, absl::Time now) {
   if (!writer_.CasVersionsLeft(kVersionsKept)) return false;
   const uint64_t pages = ItemSpace::PagesFor(bytes);
   if (state_ == State::kIdle && space_.FreeBytes() < pages * kPageBytes) return false;
-  wanted_pages_ = std::max(wanted_pages_, pages);
-  wanted_until_ = now + kWantRemembered();
+  wanted_.pages = std::max(wanted_.pages, pages);
+  wanted_.until = now + kWantRemembered();
   // A much larger window serves another write. The free space in it may be enough.
   if (state_ != State::kIdle && window_.pages() > 4 * pages + kStockPagesMin) {
     space_.EndGrace(now);
@@ -336,6 +339,7 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
       space_.LongestFreeRuns(kFreeRunsSeenMax);
   absl::optional<Candidate> candidate(absl::in_place, space_);
   absl::optional<Window> best;
+  uint64_t best_weight = 0;
   // A long window has more extents: up to 128 Ki, some milliseconds, for a GiB.
   const uint64_t extents_max = kExtentsSeenMax + pages / 2;
   uint64_t at = space_.ExtentAt(cursor_).begin;
@@ -351,14 +355,33 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
     const uint64_t cost_bytes = candidate->cost_bytes();
     if (candidate->pages() < pages || cost_bytes == 0) continue;
     if (cost_bytes * 100 > candidate->pages() * kPageBytes * cost_percent_max) continue;
-    if (best.has_value() && cost_bytes >= best->cost_bytes) continue;
-    if (candidate->FitsElsewhere(free_runs)) best = Window{candidate->begin(), at, cost_bytes};
+    const Window window{candidate->begin(), at, cost_bytes};
+    const uint64_t weight = LeavesNoGap(window) ? cost_bytes / 2 : cost_bytes;
+    if (best.has_value() && weight >= best_weight) continue;
+    if (!candidate->FitsElsewhere(free_runs)) continue;
+    best = window;
+    best_weight = weight;
   }
   fruitless_pages_ += (at - cursor_) / kPageBytes;
   cursor_ = at;
-  if (best.has_value()) fruitless_pages_ = 0;
+  if (best.has_value()) {
+    fruitless_pages_ = 0;
+    if (pages >= kLongWindowPages) cursor_ = best->end;  // the next window is its neighbour
+  }
   if (fruitless_pages_ > (end - space_.begin()) / kPageBytes) Rest(now);
   return best;
+}
+
+// Whether it is long, and lies at an end of item space or next to a long item. If long windows leave
+// gaps between them, these are too short for the next one.
+bool Compactor::LeavesNoGap(const Window& window) const {
+  const auto is_long = [&](uint64_t offset) {
+    const ItemSpace::Extent extent = space_.ExtentAt(offset);
+    return extent.kind == ItemSpace::Extent::Kind::kRun && 2 * extent.pages >= window.pages();
+  };
+  if (window.pages() < kLongWindowPages) return false;
+  return window.begin == space_.begin() || window.end == space_.end() ||
+         is_long(window.begin - kPageBytes) || is_long(window.end);
 }
 
 // Among the windows between pinned items, the one with the fewest bytes in use. The search covers
@@ -424,7 +447,7 @@ void Compactor::Leave(bool emptied, absl::Time now) {
   cleared_until_ = absl::InfinitePast();
   if (emptied) {
     ++stats_.windows_emptied;
-    resting_ = false;
+    resting_.now = false;
     given_up_in_a_row_ = 0;
   } else {
     ++stats_.windows_given_up;

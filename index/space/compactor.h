@@ -117,6 +117,7 @@ class Compactor {
   void Rest(absl::Time now);
   absl::optional<Window> Choose(uint64_t pages, uint64_t cost_percent_max, bool units,
                                 absl::Time now);
+  bool LeavesNoGap(const Window& window) const;
   absl::optional<Window> ChooseToClear(uint64_t pages, absl::Span<const uint64_t> pinned) const;
   Window ChooseIn(uint64_t begin, uint64_t end, uint64_t pages, uint64_t& extents_left) const;
   void Enter(const Window& window);
@@ -148,13 +149,19 @@ class Compactor {
   uint64_t cursor_ = 0;           // where the next search for a window starts
   uint64_t fruitless_pages_ = 0;  // passed since a window was found
   int given_up_in_a_row_ = 0;
-  // True while compaction rests, since it can gain nothing; and the least space that has been free
-  // since.
-  bool resting_ = false;
-  uint64_t resting_at_ = 0;
-  absl::Time resting_until_ = absl::InfinitePast();
-  uint64_t wanted_pages_ = 0;  // of the largest item that found no space lately
-  absl::Time wanted_until_ = absl::InfinitePast();
+  // While compaction rests, since it can gain nothing.
+  struct Resting {
+    bool now = false;
+    uint64_t free_bytes = 0;  // the least that has been free since
+    absl::Time until = absl::InfinitePast();
+  };
+  Resting resting_;
+  // The largest item that found no space lately.
+  struct Wanted {
+    uint64_t pages = 0;
+    absl::Time until = absl::InfinitePast();
+  };
+  Wanted wanted_;
   Stats stats_;
 };
 
