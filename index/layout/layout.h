@@ -73,7 +73,7 @@ static_assert(offsetof(RecordHeader, checksum) == 8);
 
 // Spells "OSPREY01". It changes with the layout.
 inline constexpr uint64_t kRegionMagic = 0x313059455250534f;
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr uint32_t kRegionHeaderTag = 1;
 inline constexpr uint64_t kDirectoryOffset = 4096;
 

@@ -67,7 +67,7 @@ class RegionSpace {
   absl::optional<uint64_t> TakeReplacement();
   // REQUIRES: a unit that TakeUnit or TakeReplacement returned.
   void FreeUnit(uint64_t offset);
-  // --- Spare units, which are neither used nor free.
+  // --- Spare units, which are neither used nor free. Their bytes are arbitrary.
   bool IsSpare(uint64_t offset) const { return spares_.contains(offset); }
   // Frees the spare unit at `offset`. If it is the last, another becomes one. False: none is free.
   bool VacateSpare(uint64_t offset);
@@ -77,7 +77,7 @@ class RegionSpace {
   uint64_t units_left() const;
   uint64_t replacements_left() const { return units_left() + !spares_.empty(); }
   uint64_t units_used() const { return units_used_; }
-  // Whether `offset`, any offset, lies in a unit that is in use.
+  // Whether `offset`, any offset, lies in a unit that is in use, or spare.
   bool IsUnit(uint64_t offset) const {
     return offset >= units_offset_ && offset < end_ && OwnerOf(offset) == kUnitOwner;
   }

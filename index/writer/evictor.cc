@@ -402,8 +402,11 @@ bool Evictor::TakeItemHint(uint64_t offset, uint32_t fingerprint) {
 }
 
 bool Evictor::TakeLineHint(uint64_t offset, uint32_t fingerprint) {
-  if (!keys_.space.IsUnit(offset) || (offset - keys_.space.units_offset()) % kLineBytes != 0)
+  const RegionSpace& space = keys_.space;
+  if (!space.IsUnit(offset) || space.IsSpare(space.UnitAt(offset)) ||
+      (offset - space.units_offset()) % kLineBytes != 0) {
     return false;
+  }
   for (LineCursor cursor(LineAt(keys_.writer, offset)); cursor.Next();) {
     const LineEntry& entry = cursor.entry();
     if (entry.kind != WordKind::kInline) continue;

@@ -1,5 +1,6 @@
 // Eviction: which keys go, which stay, and that nothing else is lost or invented.
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -393,6 +394,18 @@ TEST_F(EvictionTest, HintsMayBeOldOrLiesAndChangeNothingButLives) {
   Fill("other", 20000, 200);
   table_->TakeHints(good);
   table_->TakeHints(hints);
+}
+
+// A spare unit has arbitrary bytes: here those of an inline item.
+TEST_F(EvictionTest, HintsOfASpareUnitAreNotFollowed) {
+  constexpr uint64_t kRoomUnits = kEvictionRegionBytes / 16 / kUnitBytes;
+  const uint64_t spare = UnitsOffset(kEvictionRegionBytes) + (kRoomUnits - 1) * kUnitBytes;
+  const uint64_t words[] = {InlineHead{3, 0, 1}.Pack(), 0x636261};  // "abc"
+  std::memcpy(memory_.span().data() + spare + offsetof(Line, words), words, sizeof(words));
+  const uint64_t hint =
+      AccessHint{WordKind::kInline, HashKey("abc", kTestSeed).fingerprint(), 0, spare}.Pack();
+  table_->TakeHints({&hint, 1});
+  EXPECT_EQ(table_->stats().hints_unmatched, 1u);
 }
 
 // --- Time to live ------------------------------------------------------------
