@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "index/layout/test_hooks.h"
-#include "index/writer/segment_order.h"
+#include "index/segments/segment_order.h"
 #include "index/writer/write_results.h"
 
 namespace osprey::index {

@@ -7,11 +7,11 @@
 #include <deque>
 
 #include "absl/time/time.h"
+#include "index/segments/segment_split.h"
 #include "index/writer/evictor.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
 #include "index/writer/placement.h"
-#include "index/writer/segment_split.h"
 #include "index/writer/segments.h"
 
 namespace osprey::index {

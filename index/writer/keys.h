@@ -25,13 +25,13 @@
 #include "index/layout/hash.h"
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
+#include "index/segments/chains.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/directory.h"
+#include "index/segments/line_editor.h"
 #include "index/space/item_store.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
-#include "index/writer/chains.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/directory.h"
-#include "index/writer/line_editor.h"
 #include "index/writer/writes.h"
 
 namespace osprey::index {

@@ -7,8 +7,8 @@
 
 #include "index/layout/hash.h"
 #include "index/layout/test_hooks.h"
+#include "index/segments/segment_order.h"
 #include "index/writer/grower.h"
-#include "index/writer/segment_order.h"
 
 namespace osprey::index {
 namespace {

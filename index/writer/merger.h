@@ -20,10 +20,10 @@
 #include "absl/time/time.h"
 #include "index/layout/layout.h"
 #include "index/layout/test_hooks.h"
+#include "index/segments/segment_merge.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
 #include "index/writer/placement.h"
-#include "index/writer/segment_merge.h"
 #include "index/writer/segments.h"
 
 namespace osprey::index {

@@ -14,9 +14,9 @@
 
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
+#include "index/segments/segment_image.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
-#include "index/writer/segment_image.h"
 
 namespace osprey::index {
 

@@ -1,6 +1,6 @@
 // The CLOCK counters of the keys in a line.
 
-#include "index/writer/clock_counters.h"
+#include "index/segments/clock_counters.h"
 
 #include "gtest/gtest.h"
 

@@ -15,8 +15,8 @@
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
+#include "index/segments/line_editor.h"
 #include "index/space/region_writer.h"
-#include "index/writer/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 

@@ -13,7 +13,7 @@
 #include "index/layout/item.h"
 #include "index/layout/record.h"
 #include "index/reader/lookup.h"
-#include "index/writer/line_editor.h"
+#include "index/segments/line_editor.h"
 #include "tests/index/index_test_util.h"
 #include "tests/index/lookup_fixture.h"
 

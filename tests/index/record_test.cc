@@ -15,9 +15,9 @@
 #include "index/layout/item.h"
 #include "index/layout/layout.h"
 #include "index/layout/test_hooks.h"
+#include "index/segments/directory.h"
+#include "index/segments/line_editor.h"
 #include "index/space/region_writer.h"
-#include "index/writer/directory.h"
-#include "index/writer/line_editor.h"
 #include "tests/index/index_test_util.h"
 
 namespace osprey::index {

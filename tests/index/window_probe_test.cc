@@ -12,7 +12,7 @@
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
-#include "index/writer/line_editor.h"
+#include "index/segments/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 #include "tests/index/lookup_fixture.h"

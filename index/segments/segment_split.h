@@ -8,17 +8,17 @@
 //   low half     line 7: A C G I      line 8: F
 //   high half    line 7: b d h        line 8: e
 
-#ifndef OSPREY_INDEX_WRITER_SEGMENT_SPLIT_H_
-#define OSPREY_INDEX_WRITER_SEGMENT_SPLIT_H_
+#ifndef OSPREY_INDEX_SEGMENTS_SEGMENT_SPLIT_H_
+#define OSPREY_INDEX_SEGMENTS_SEGMENT_SPLIT_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "index/layout/layout.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/segment_image.h"
 #include "index/space/item_store.h"
 #include "index/space/region_writer.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/segment_image.h"
 
 namespace osprey::index {
 
@@ -50,4 +50,4 @@ class SegmentSplit {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_SEGMENT_SPLIT_H_
+#endif  // OSPREY_INDEX_SEGMENTS_SEGMENT_SPLIT_H_

@@ -15,8 +15,8 @@
 // It halves by its header alone. Entries of the upper half are not written any more. A reader that
 // still uses one finds its segment, or lines of another generation.
 
-#ifndef OSPREY_INDEX_WRITER_DIRECTORY_H_
-#define OSPREY_INDEX_WRITER_DIRECTORY_H_
+#ifndef OSPREY_INDEX_SEGMENTS_DIRECTORY_H_
+#define OSPREY_INDEX_SEGMENTS_DIRECTORY_H_
 
 #include <atomic>
 #include <cstdint>
@@ -83,4 +83,4 @@ class Directory {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_DIRECTORY_H_
+#endif  // OSPREY_INDEX_SEGMENTS_DIRECTORY_H_

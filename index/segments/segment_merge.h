@@ -7,18 +7,18 @@
 //   high half    line 7: b d      line 8: e
 //   segment      line 7: A C b    line 8: d h F e                      (A b C d h have home 7)
 
-#ifndef OSPREY_INDEX_WRITER_SEGMENT_MERGE_H_
-#define OSPREY_INDEX_WRITER_SEGMENT_MERGE_H_
+#ifndef OSPREY_INDEX_SEGMENTS_SEGMENT_MERGE_H_
+#define OSPREY_INDEX_SEGMENTS_SEGMENT_MERGE_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/segment_image.h"
 #include "index/space/item_store.h"
 #include "index/space/region_writer.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/segment_image.h"
 
 namespace osprey::index {
 
@@ -58,4 +58,4 @@ class SegmentMerge {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_SEGMENT_MERGE_H_
+#endif  // OSPREY_INDEX_SEGMENTS_SEGMENT_MERGE_H_

@@ -12,8 +12,8 @@
 //
 // Not thread-safe.
 
-#ifndef OSPREY_INDEX_WRITER_CLOCK_COUNTERS_H_
-#define OSPREY_INDEX_WRITER_CLOCK_COUNTERS_H_
+#ifndef OSPREY_INDEX_SEGMENTS_CLOCK_COUNTERS_H_
+#define OSPREY_INDEX_SEGMENTS_CLOCK_COUNTERS_H_
 
 #include <algorithm>
 #include <array>
@@ -135,4 +135,4 @@ class ClockCounters {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_CLOCK_COUNTERS_H_
+#endif  // OSPREY_INDEX_SEGMENTS_CLOCK_COUNTERS_H_

@@ -1,4 +1,4 @@
-#include "index/writer/line_editor.h"
+#include "index/segments/line_editor.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,8 +1,8 @@
 // The writer's access to its own lines. They are well-formed, so it steps from head to head and
 // compares keys by whole words. (Readers check each word: line.h, line_search.h.)
 
-#ifndef OSPREY_INDEX_WRITER_LINE_VIEW_H_
-#define OSPREY_INDEX_WRITER_LINE_VIEW_H_
+#ifndef OSPREY_INDEX_SEGMENTS_LINE_VIEW_H_
+#define OSPREY_INDEX_SEGMENTS_LINE_VIEW_H_
 
 #include <emmintrin.h>
 
@@ -165,4 +165,4 @@ class EntrySearch {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_LINE_VIEW_H_
+#endif  // OSPREY_INDEX_SEGMENTS_LINE_VIEW_H_

@@ -1,8 +1,8 @@
-#include "index/writer/segment_split.h"
+#include "index/segments/segment_split.h"
 
 #include "absl/strings/string_view.h"
 #include "index/layout/hash.h"
-#include "index/writer/line_view.h"
+#include "index/segments/line_view.h"
 
 namespace osprey::index {
 void SegmentSplit::Read(uint64_t segment, uint32_t depth) {

@@ -1,4 +1,4 @@
-#include "index/writer/directory.h"
+#include "index/segments/directory.h"
 
 #include <algorithm>
 #include <cassert>

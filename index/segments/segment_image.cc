@@ -1,4 +1,4 @@
-#include "index/writer/segment_image.h"
+#include "index/segments/segment_image.h"
 
 #include <cassert>
 

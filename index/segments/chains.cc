@@ -1,4 +1,4 @@
-#include "index/writer/chains.h"
+#include "index/segments/chains.h"
 
 #include <bit>
 #include <cassert>

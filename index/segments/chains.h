@@ -13,8 +13,8 @@
 //
 // Overflow lines hold slots only: one word each, so that whatever room appears in h is of use.
 
-#ifndef OSPREY_INDEX_WRITER_CHAINS_H_
-#define OSPREY_INDEX_WRITER_CHAINS_H_
+#ifndef OSPREY_INDEX_SEGMENTS_CHAINS_H_
+#define OSPREY_INDEX_SEGMENTS_CHAINS_H_
 
 #include <cstdint>
 
@@ -23,10 +23,10 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/line_editor.h"
 #include "index/space/region_space.h"
 #include "index/space/region_writer.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/line_editor.h"
 
 namespace osprey::index {
 
@@ -107,4 +107,4 @@ class Chains {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_CHAINS_H_
+#endif  // OSPREY_INDEX_SEGMENTS_CHAINS_H_

@@ -1,8 +1,8 @@
 // The lines of a segment that is about to begin, laid out in private memory before any of it is
 // published.
 
-#ifndef OSPREY_INDEX_WRITER_SEGMENT_IMAGE_H_
-#define OSPREY_INDEX_WRITER_SEGMENT_IMAGE_H_
+#ifndef OSPREY_INDEX_SEGMENTS_SEGMENT_IMAGE_H_
+#define OSPREY_INDEX_SEGMENTS_SEGMENT_IMAGE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "index/layout/layout.h"
+#include "index/segments/chains.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/line_editor.h"
+#include "index/segments/line_view.h"
 #include "index/space/item_store.h"
 #include "index/space/region_writer.h"
-#include "index/writer/chains.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/line_editor.h"
-#include "index/writer/line_view.h"
 
 namespace osprey::index {
 
@@ -100,4 +100,4 @@ struct SegmentImage {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_SEGMENT_IMAGE_H_
+#endif  // OSPREY_INDEX_SEGMENTS_SEGMENT_IMAGE_H_

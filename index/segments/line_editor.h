@@ -1,16 +1,16 @@
 // A private copy of one line, edited and then published as one record.
 
-#ifndef OSPREY_INDEX_WRITER_LINE_EDITOR_H_
-#define OSPREY_INDEX_WRITER_LINE_EDITOR_H_
+#ifndef OSPREY_INDEX_SEGMENTS_LINE_EDITOR_H_
+#define OSPREY_INDEX_SEGMENTS_LINE_EDITOR_H_
 
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
 #include "index/layout/layout.h"
 #include "index/layout/line.h"
+#include "index/segments/clock_counters.h"
+#include "index/segments/line_view.h"
 #include "index/space/region_writer.h"
-#include "index/writer/clock_counters.h"
-#include "index/writer/line_view.h"
 
 namespace osprey::index {
 
@@ -63,4 +63,4 @@ class LineEditor {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_LINE_EDITOR_H_
+#endif  // OSPREY_INDEX_SEGMENTS_LINE_EDITOR_H_

@@ -1,10 +1,10 @@
-#include "index/writer/segment_merge.h"
+#include "index/segments/segment_merge.h"
 
 #include <algorithm>
 
 #include "absl/strings/string_view.h"
 #include "index/layout/hash.h"
-#include "index/writer/line_view.h"
+#include "index/segments/line_view.h"
 
 namespace osprey::index {
 

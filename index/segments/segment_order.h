@@ -2,8 +2,8 @@
 // order the keys of a segment are neighbours, and so are the halves into which it splits, or which
 // merge into it.
 
-#ifndef OSPREY_INDEX_WRITER_SEGMENT_ORDER_H_
-#define OSPREY_INDEX_WRITER_SEGMENT_ORDER_H_
+#ifndef OSPREY_INDEX_SEGMENTS_SEGMENT_ORDER_H_
+#define OSPREY_INDEX_SEGMENTS_SEGMENT_ORDER_H_
 
 #include <cstdint>
 
@@ -28,4 +28,4 @@ static_assert(ReverseBits(1) == 0x80000000 && ReverseBits(0x12345678) == 0x1e6a2
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_INDEX_WRITER_SEGMENT_ORDER_H_
+#endif  // OSPREY_INDEX_SEGMENTS_SEGMENT_ORDER_H_
