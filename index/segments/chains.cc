@@ -26,10 +26,9 @@ void Chains::Offer(uint64_t offset, const Unit& unit) {
 }
 
 absl::optional<uint64_t> Chains::Vacate(uint64_t offset) {
-  Unit& unit = units_.at(offset);
-  if (!unit.vacated) {
+  const Unit& unit = units_.at(offset);
+  if (vacated_ != offset) {
     EndVacating();
-    unit.vacated = true;
     vacated_ = offset;
     free_lines_ -= unit.free_lines;
     units_with_room_.erase(offset);
@@ -42,14 +41,10 @@ absl::optional<uint64_t> Chains::Vacate(uint64_t offset) {
   return absl::nullopt;
 }
 
-// The unit was not vacated in time, or is free.
 void Chains::EndVacating() {
   if (!vacated_.has_value()) return;
-  const auto found = units_.find(*vacated_);
+  Offer(*vacated_, units_.at(*vacated_));
   vacated_.reset();
-  if (found == units_.end()) return;
-  found->second.vacated = false;
-  Offer(found->first, found->second);
 }
 
 absl::optional<uint64_t> Chains::TakeLine() {
@@ -76,13 +71,18 @@ void Chains::FreeLine(uint64_t offset) {
   unit.free[line / 64] |= uint64_t{1} << line % 64;
   --lines_;
   ++unit.free_lines;
-  if (!unit.vacated) {
+  const bool vacated = vacated_ == found->first;
+  if (!vacated) {
     units_with_room_.insert(found->first);
     ++free_lines_;
   }
   if (unit.free_lines < kLinesPerUnit) return;
-  if (!unit.vacated) free_lines_ -= kLinesPerUnit;
-  units_with_room_.erase(found->first);
+  if (vacated) {
+    vacated_.reset();
+  } else {
+    free_lines_ -= kLinesPerUnit;
+    units_with_room_.erase(found->first);
+  }
   clocks_.DropUnit(found->first);
   space_.FreeUnit(found->first);
   units_.erase(found);

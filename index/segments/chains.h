@@ -80,7 +80,6 @@ class Chains {
   // A unit of overflow lines, of which some are free.
   struct Unit {
     uint32_t free_lines = 0;
-    bool vacated = false;                    // its free lines do not count
     uint64_t free[kLinesPerUnit / 64] = {};  // a bit per line
   };
 
@@ -100,7 +99,8 @@ class Chains {
   // them free for segments: most chains live only shortly before their segments split.
   absl::btree_map<uint64_t, Unit> units_;
   absl::btree_set<uint64_t> units_with_room_;
-  absl::optional<uint64_t> vacated_;  // the unit, if there is one
+  // The unit whose free lines do not count, if there is one.
+  absl::optional<uint64_t> vacated_;
   uint64_t free_lines_ = 0;
   uint64_t lines_ = 0;
 };

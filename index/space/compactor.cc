@@ -124,12 +124,15 @@ bool Compactor::Step(absl::Time now, const CompactionBound& bound) {
         if (space_.LargestFreeRun() >= pages) return freed;
         if (space_.FreeBytes() < pages * kPageBytes * 9 / 8 || !WorthTrying(now)) return freed;
       }
+      const uint64_t searched_from = cursor_;
       absl::optional<Window> window =
           CompactionForced() ? Choose(1, 100, /*units=*/true, now)
                              : Choose(pages, kStepCostPercentMax, /*units=*/false, now);
       // Moving the index takes long, so only a write that found no space is a reason.
-      if (!window.has_value() && space_.LargestFreeRun() < wanted_.pages)
+      if (!window.has_value() && space_.LargestFreeRun() < wanted_.pages) {
+        cursor_ = searched_from;
         window = Choose(wanted_.pages, kHelpCostPercentMax, /*units=*/true, now);
+      }
       if (window.has_value()) Enter(*window);
       return freed || window.has_value() || !resting_.now;
     }

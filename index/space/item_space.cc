@@ -169,7 +169,7 @@ void ItemSpace::FreeChunk(uint64_t offset, uint32_t slab_number) {
   }
   if (++slab.free_chunks < slab.chunks) return;
   SetSlabClosed(slab_number, true);
-  pages_.Release(slab.offset, slab.pages);
+  pages_.Free(slab.offset, slab.pages);
   slab = {};
   unused_slabs_.push_back(slab_number);
 }
@@ -224,7 +224,7 @@ void ItemSpace::Free(uint64_t offset) {
   }
   const auto run = runs_.find(offset);
   allocated_bytes_ -= run->second * kPageBytes;
-  pages_.Release(offset, run->second);
+  pages_.Free(offset, run->second);
   runs_.erase(run);
 }
 

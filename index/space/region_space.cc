@@ -38,44 +38,52 @@ RegionSpace::RegionSpace(uint64_t units_offset, uint64_t region_bytes, uint64_t 
 
 // --- Units -----------------------------------------------------------------
 
-uint64_t RegionSpace::units_left() const {
-  const uint64_t spare = spares_.empty() ? 0 : spares_.size() - 1;
-  if (sharing_ == Sharing::kAllRuns) return spare + units_left_;
+uint64_t RegionSpace::UnitsInRuns() const {
+  if (sharing_ == Sharing::kAllRuns) return units_left_;
   const auto lowest = with_units_.lower_bound(items_begin_);
-  if (lowest == with_units_.end()) return spare + room_units_left_;
+  if (lowest == with_units_.end()) return room_units_left_;
   const bool borders = *lowest == items_begin_ || OwnerOf(*lowest - kPageBytes) == kUnitOwner;
-  const uint64_t at_border = borders ? UnitsIn(*lowest, by_offset_.find(*lowest)->second) : 0;
-  return spare + room_units_left_ + at_border;
+  return room_units_left_ + (borders ? UnitsIn(*lowest, by_offset_.find(*lowest)->second) : 0);
+}
+
+uint64_t RegionSpace::SparesOutside() const {
+  return spares_.size() - static_cast<uint64_t>(std::distance(spares_.lower_bound(closed_begin_),
+                                                              spares_.lower_bound(closed_end_)));
 }
 
 absl::optional<uint64_t> RegionSpace::TakeUnit() {
   if (units_left() == 0) return absl::nullopt;
-  ++units_used_;
-  if (spares_.size() > 1) return TakeSpare();
+  if (spares_.size() > 1 && SparesOutside() > 0) return TakeSpare();
   const auto [run_offset, run_pages] = *by_offset_.find(*with_units_.begin());
   const uint64_t unit = UnitFrom(run_offset);
   TakeFrom(run_offset, run_pages, unit, kPagesPerUnit, kUnitOwner);
-  CountUnit(unit, true);
+  if (IsForItems(unit)) unit_pages_ += kPagesPerUnit;
+  ++units_used_;
   return unit;
 }
 
+// REQUIRES: SparesOutside() > 0.
 uint64_t RegionSpace::TakeSpare() {
-  const uint64_t unit = *spares_.begin();
-  spares_.erase(spares_.begin());
+  const auto lowest = spares_.begin();
+  const auto spare = IsClosed(*lowest) ? spares_.lower_bound(closed_end_) : lowest;
+  const uint64_t unit = *spare;
+  spares_.erase(spare);
+  ++units_used_;
   return unit;
 }
 
 absl::optional<uint64_t> RegionSpace::TakeReplacement() {
   const absl::optional<uint64_t> unit = TakeUnit();
-  if (unit.has_value() || spares_.empty()) return unit;
-  ++units_used_;
+  if (unit.has_value() || SparesOutside() == 0) return unit;
   return TakeSpare();
 }
 
+// A unit in a closed range becomes a spare one only if there is no other.
 void RegionSpace::FreeUnit(uint64_t offset) {
   assert(IsUnit(offset) && UnitAt(offset) == offset && !IsSpare(offset));
   --units_used_;
-  if (sharing_ == Sharing::kBorder || (keeps_spare_ && spares_.empty())) {
+  const bool keeps = sharing_ == Sharing::kBorder && !IsClosed(offset);
+  if (keeps || (keeps_spare_ && spares_.empty())) {
     spares_.insert(offset);
   } else {
     FreePagesOf(offset);
@@ -104,14 +112,8 @@ void RegionSpace::GiveBackSpares() {
 }
 
 void RegionSpace::FreePagesOf(uint64_t unit) {
-  CountUnit(unit, false);
+  if (IsForItems(unit)) unit_pages_ -= kPagesPerUnit;
   Free(unit, kPagesPerUnit);
-}
-
-// Of the pages that items might take.
-void RegionSpace::CountUnit(uint64_t offset, bool used) {
-  if (!IsForItems(offset)) return;
-  unit_pages_ += used ? kPagesPerUnit : -kPagesPerUnit;
 }
 
 // --- Runs ------------------------------------------------------------------
@@ -133,8 +135,6 @@ absl::optional<uint64_t> RegionSpace::Take(uint64_t pages, uint32_t owner) {
   return offset;
 }
 
-void RegionSpace::Release(uint64_t offset, uint64_t pages) { Free(offset, pages); }
-
 std::vector<std::pair<uint64_t, uint64_t>> RegionSpace::LongestRuns(size_t count) const {
   std::vector<std::pair<uint64_t, uint64_t>> runs;
   for (auto run = by_size_.rbegin(); run != by_size_.rend() && runs.size() < count; ++run) {
@@ -144,7 +144,7 @@ std::vector<std::pair<uint64_t, uint64_t>> RegionSpace::LongestRuns(size_t count
 }
 
 void RegionSpace::Close(uint64_t begin, uint64_t end) {
-  assert(!closed() && begin < end && begin >= items_begin_ && end <= end_);
+  assert(closed_end_ == 0 && begin < end && begin >= items_begin_ && end <= end_);
   for (auto run = by_offset_.lower_bound(begin); run != by_offset_.end() && run->first < end;
        ++run) {
     assert(run->first + run->second * kPageBytes <= end);

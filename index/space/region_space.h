@@ -16,8 +16,8 @@
 //                     1 … kUnitOwner-1 part of a run that items use
 //                     kUnitOwner       part of a unit of the index
 //
-// At least one unit is kept as a spare, if the index has room for two. So segments can merge or move in a
-// region without any free page.
+// If the index has room for two units, at least one is kept as a spare. So segments can merge or move
+// in a region without a free page.
 //
 // One range at a time may be closed: nothing in it is allocated until it is opened again. So free
 // space in it stays together.
@@ -25,6 +25,7 @@
 #ifndef OSPREY_INDEX_SPACE_REGION_SPACE_H_
 #define OSPREY_INDEX_SPACE_REGION_SPACE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <utility>
@@ -73,9 +74,11 @@ class RegionSpace {
   bool VacateSpare(uint64_t offset);
   // Frees the spare units that are more than a sixteenth of those in use, and one.
   void GiveBackSpares();
-  // The number of units that can still be taken, without the last spare one.
-  uint64_t units_left() const;
-  uint64_t replacements_left() const { return units_left() + !spares_.empty(); }
+  // The number of units that TakeUnit, and that TakeReplacement, can still take.
+  uint64_t units_left() const {
+    return UnitsInRuns() + std::min(SparesOutside(), spares_.size() - !spares_.empty());
+  }
+  uint64_t replacements_left() const { return UnitsInRuns() + SparesOutside(); }
   uint64_t units_used() const { return units_used_; }
   // Whether `offset`, any offset, lies in a unit that is in use, or spare.
   bool IsUnit(uint64_t offset) const {
@@ -90,7 +93,7 @@ class RegionSpace {
   // offset; nullopt if there is no such run.
   absl::optional<uint64_t> Take(uint64_t pages, uint32_t owner);
   // REQUIRES: a whole run that Take returned.
-  void Release(uint64_t offset, uint64_t pages);
+  void Free(uint64_t offset, uint64_t pages);
   // Where runs may be.
   uint64_t items_begin() const { return items_begin_; }
   uint64_t end() const { return end_; }
@@ -112,7 +115,6 @@ class RegionSpace {
   // Nothing is closed afterwards.
   void Open();
   bool IsClosed(uint64_t offset) const { return offset >= closed_begin_ && offset < closed_end_; }
-  bool closed() const { return closed_end_ != 0; }
 
   // --- Counts of pages that items may take, those in a closed range included.
   uint64_t pages() const { return (end_ - items_begin_) / kPageBytes - unit_pages_; }
@@ -136,14 +138,14 @@ class RegionSpace {
     const uint64_t end = offset + pages * kPageBytes;
     return end <= first ? 0 : (end - first) / kUnitBytes;
   }
+  uint64_t UnitsInRuns() const;
+  uint64_t SparesOutside() const;  // the closed range
   uint64_t TakeSpare();
   void FreePagesOf(uint64_t unit);
-  void CountUnit(uint64_t offset, bool used);
   void SetOwner(uint64_t offset, uint64_t pages, uint32_t owner);
   // Allocates a part of a free run.
   void TakeFrom(uint64_t run_offset, uint64_t run_pages, uint64_t offset, uint64_t pages,
                 uint32_t owner);
-  void Free(uint64_t offset, uint64_t pages);
   void JoinAt(uint64_t border);
   void AddFree(uint64_t offset, uint64_t pages);
   void RemoveFree(uint64_t offset, uint64_t pages);

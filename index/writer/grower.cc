@@ -55,7 +55,7 @@ bool Grower::MayDouble() const {
 
 bool Grower::Step(absl::Time now) {
   if (!Wanted()) return false;
-  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerGrowStepMax)) return false;
+  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerReplaceMax)) return false;
   if (keys_.directory.doubling()) {
     keys_.directory.DoubleStep();
   } else if (!wants_split_.empty()) {

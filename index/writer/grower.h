@@ -16,16 +16,6 @@
 
 namespace osprey::index {
 
-// How much deeper the directory may be than its shallowest segment, which then has
-// 2^kDepthSpreadMax entries. This bounds the pages that one split or merge writes. Segments of hashed
-// keys differ by one or two.
-inline constexpr uint32_t kDepthSpreadMax = 4;
-
-// An upper bound of the cas versions that one step draws: a promotion may need one for its line and
-// one for its item.
-inline constexpr uint64_t kCasVersionsPerGrowStepMax =
-    2 * 2 * kLinesPerUnit * uint64_t{kLineWordsUsable};
-
 // Not thread-safe.
 class Grower {
  public:

@@ -8,7 +8,6 @@
 #include "index/layout/hash.h"
 #include "index/layout/test_hooks.h"
 #include "index/segments/segment_order.h"
-#include "index/writer/grower.h"
 
 namespace osprey::index {
 namespace {
@@ -53,7 +52,7 @@ bool Merger::MayStart(absl::Time now) const {
 
 bool Merger::Step(absl::Time now) {
   if (!Wanted(now) || keys_.directory.doubling()) return false;
-  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerGrowStepMax)) return false;
+  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerReplaceMax)) return false;
   // Some segment or other.
   if (SegmentMovesForced())
     MoveSegment(static_cast<uint32_t>(keys_.writer.cas_version() * 2654435761));
@@ -138,16 +137,13 @@ bool Merger::MergeAt(uint32_t hash_bits, DirectoryEntry low, DirectoryEntry high
 
 bool Merger::MoveUnit(uint64_t unit) {
   if (keys_.directory.doubling()) return false;
-  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerGrowStepMax)) return false;
+  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerReplaceMax)) return false;
   if (keys_.space.IsSpare(unit)) return keys_.space.VacateSpare(unit);
-  uint32_t hash_bits = keys_.segments[keys_.UnitOf(unit)].hash_bits;
-  if (keys_.chains.IsUnit(unit)) {
-    const absl::optional<uint64_t> slot = keys_.chains.Vacate(unit);
-    if (!slot.has_value()) return false;
-    const absl::string_view key = keys_.items.At(Slot::Unpack(*slot).offset).key;
-    hash_bits = static_cast<uint32_t>(keys_.Hashed(key).hash.bits);
-  }
-  return MoveSegment(hash_bits);
+  if (!keys_.chains.IsUnit(unit)) return MoveSegment(keys_.segments[keys_.UnitOf(unit)].hash_bits);
+  const absl::optional<uint64_t> slot = keys_.chains.Vacate(unit);
+  if (!slot.has_value()) return false;
+  const absl::string_view key = keys_.items.At(Slot::Unpack(*slot).offset).key;
+  return MoveSegment(static_cast<uint32_t>(keys_.Hashed(key).hash.bits));
 }
 
 bool Merger::MoveSegment(uint32_t hash_bits) {

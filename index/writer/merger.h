@@ -42,8 +42,8 @@ class Merger {
                            IsShort() || MergingForced() || SegmentMovesForced();
     return passing_ || (may_start && MayStart(now));
   }
-  // Merges one pair, and halves the directory if it can, or looks at some segments. True if there is more to do
-  // now.
+  // Merges one pair, and halves the directory if it can; or looks at some segments. True if there is
+  // more to do now.
   bool Step(absl::Time now);
 
   // Moves what the unit at that offset holds: a segment; or, of overflow lines, the segment of one of

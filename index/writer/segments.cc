@@ -21,6 +21,7 @@ uint32_t Segments::ShallowestDepth() const {
 bool Segments::Replace(absl::Span<const DirectoryEntry> ended, absl::Span<Begun> begun) {
   uint64_t chain_lines = 0;
   for (const Begun& segment : begun) chain_lines += segment.image->chain_lines();
+  // (Chains may take units themselves.)
   const auto has_units = [&] { return keys_.space.replacements_left() >= begun.size(); };
   if (!has_units() || !keys_.chains.Reserve(chain_lines) || !has_units()) return false;
   // A version that none of the records that this step rewrites has.

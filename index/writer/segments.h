@@ -22,6 +22,16 @@ namespace osprey::index {
 
 class Table;
 
+// How much deeper the directory may be than its shallowest segment, which then has
+// 2^kDepthSpreadMax entries. This bounds the pages that one split or merge writes. Segments of hashed
+// keys differ by one or two.
+inline constexpr uint32_t kDepthSpreadMax = 4;
+
+// An upper bound of the cas versions that Replace draws, and then the promotions or before it the
+// demotions of the same step: each may need one for its line and one for its item.
+inline constexpr uint64_t kCasVersionsPerReplaceMax =
+    2 * 2 * kLinesPerUnit * uint64_t{kLineWordsUsable};
+
 // Not thread-safe.
 class Segments {
  public:

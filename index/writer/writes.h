@@ -99,8 +99,9 @@ bool IsChainFull(const absl::Status& status);
 
 // Small items that a delete makes inline in the space that it freed: bounded work.
 inline constexpr int kPromotionsPerDelete = 2;
-// An upper bound of the cas versions that one write draws, for all its records.
-inline constexpr uint64_t kCasVersionsPerWriteMax = 64;
+// An upper bound of the cas versions that one write draws, for all its records, among them the lines
+// of a new unit of overflow lines.
+inline constexpr uint64_t kCasVersionsPerWriteMax = 64 + kLinesPerUnit;
 // The most keys of a window that one insertion evicts.
 inline constexpr int kEvictionsNearMax = 8;
 

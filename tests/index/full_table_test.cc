@@ -204,6 +204,29 @@ TEST(ChainsTest, ChainIsFullOnlyAtItsLongest) {
   EXPECT_EQ(chains.LengthOf(home), kChainLinesMax);
 }
 
+TEST(ChainsTest, VacatedUnitIsCountedOnceWhenItIsUsedAgain) {
+  constexpr uint64_t kRegionBytes = 1 << 20;
+  RegionMemory memory(kRegionBytes);
+  RegionWriter writer(memory.span(), kTestIncarnation, 0);
+  RegionSpace space(UnitsOffset(kRegionBytes), kRegionBytes);
+  ClockCounters clocks(space.units_offset(), false);
+  Chains chains(writer, space, clocks);
+  const uint64_t home = *space.TakeUnit();
+  LineEditor::Empty(writer, clocks, home, 1).Publish();
+  const uint64_t slot = Slot{home, 1, 1}.Pack();
+  ASSERT_TRUE(chains.Add(home, slot));
+  const uint64_t unit = home + kUnitBytes;
+  ASSERT_TRUE(chains.IsUnit(unit));
+  EXPECT_EQ(chains.Vacate(unit), slot);
+  chains.Poison(home);  // the unit's only line
+  EXPECT_FALSE(chains.IsUnit(unit));
+  // The same unit is taken again, and another one for the lines that it lacks.
+  ASSERT_TRUE(chains.Reserve(1));
+  ASSERT_TRUE(chains.IsUnit(unit));
+  ASSERT_TRUE(chains.Reserve(kLinesPerUnit + 1));
+  EXPECT_TRUE(chains.IsUnit(unit + kUnitBytes));
+}
+
 TEST(TableTest, LeasedItemKeepsItsSpaceWhileMemoryIsScarce) {
   TableFixture f;
   const std::string value(100000, 'L');

@@ -60,7 +60,7 @@ TEST(RegionSpaceTest, EachTakesWhatTheOtherGivesBack) {
   EXPECT_FALSE(space.IsUnit(*run));
   EXPECT_EQ(*space.TakeUnit(), units[0]);
   EXPECT_FALSE(space.TakeUnit().has_value());
-  space.Release(*run, 2 * kPagesPerUnit);
+  space.Free(*run, 2 * kPagesPerUnit);
   EXPECT_EQ(*space.TakeUnit(), units[4]);
   EXPECT_TRUE(space.IsUnit(units[4] + kUnitBytes - 1));
   EXPECT_FALSE(space.IsUnit(units[5]));
@@ -86,17 +86,41 @@ TEST(RegionSpaceTest, SpareUnitIsForReplacementsAlone) {
   EXPECT_EQ(space.units_used(), 3u);
 }
 
+// Else a segment that moves out of a window would move into it again.
+TEST(RegionSpaceTest, SpareUnitInAClosedRangeIsNotTaken) {
+  RegionSpace space(kUnitsOffset, kUnitsOffset + 6 * kUnitBytes, 2 * kUnitBytes,
+                    RegionSpace::Sharing::kBorder);
+  std::vector<uint64_t> units;
+  while (const auto unit = space.TakeUnit()) units.push_back(*unit);
+  ASSERT_EQ(units.size(), 5u);
+  space.FreeUnit(units[3]);  // a second spare one
+  EXPECT_EQ(space.units_left(), 1u);
+  space.Close(units[3], units[3] + kUnitBytes);
+  // The other one, which is the last outside the range, may replace a unit.
+  EXPECT_EQ(space.units_left(), 1u);
+  EXPECT_EQ(space.replacements_left(), 1u);
+  const auto replacement = space.TakeReplacement();
+  ASSERT_TRUE(replacement.has_value());
+  EXPECT_NE(*replacement, units[3]);
+  EXPECT_EQ(space.units_left(), 0u);
+  EXPECT_EQ(space.replacements_left(), 0u);
+  EXPECT_FALSE(space.TakeReplacement().has_value());
+  space.FreeUnit(*replacement);
+  ASSERT_TRUE(space.VacateSpare(units[3]));
+  EXPECT_FALSE(space.IsUnit(units[3]));
+  space.Open();
+}
+
 TEST(RegionSpaceTest, UnitsAreAlignedWithinFreeRuns) {
   RegionSpace space(kUnitsOffset, kUnitsOffset + 3 * kUnitBytes);
   std::vector<uint64_t> pages;
   while (const auto page = space.Take(1, 1)) pages.push_back(*page);
   ASSERT_EQ(pages.size(), 3 * kPagesPerUnit);
   // 15 pages in a row contain a unit; 14 that begin one page too late do not.
-  for (uint64_t i = 1; i < 2 * kPagesPerUnit - 1; ++i)
-    space.Release(kUnitsOffset + i * kPageBytes, 1);
+  for (uint64_t i = 1; i < 2 * kPagesPerUnit - 1; ++i) space.Free(kUnitsOffset + i * kPageBytes, 1);
   EXPECT_EQ(space.units_left(), 0u);
   EXPECT_FALSE(space.TakeUnit().has_value());
-  space.Release(kUnitsOffset + (2 * kPagesPerUnit - 1) * kPageBytes, 1);
+  space.Free(kUnitsOffset + (2 * kPagesPerUnit - 1) * kPageBytes, 1);
   EXPECT_EQ(space.units_left(), 1u);
   EXPECT_EQ(*space.TakeUnit(), kUnitsOffset + kUnitBytes);
 }
