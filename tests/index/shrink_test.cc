@@ -134,6 +134,54 @@ TEST(ShrinkTest, TableAfterDeletesHoldsWhatAFreshOneHolds) {
   }
 }
 
+// With eviction freed units stay the index's until segments merge.
+TEST(ShrinkTest, FlushedCacheHoldsWhatAFreshOneHolds) {
+  TableOptions options;
+  options.evict = true;
+  const auto put = [](ShrinkFixture& f, uint64_t count, uint64_t value_bytes) {
+    for (uint64_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(f.Put(f.next++, value_bytes).ok());
+      f.table->GrowStep(f.Now());
+      f.table->EvictStep(f.Now());
+      f.table->CompactStep(f.Now());
+    }
+  };
+  ShrinkFixture fresh(kShrinkRegionBytes, options);
+  put(fresh, 20'000, 1024);
+  ShrinkFixture f(kShrinkRegionBytes, options);
+  put(f, 500'000, 10);
+  EXPECT_GT(f.table->stats().index_bytes, kShrinkRegionBytes * 8 / 10);
+  f.FlushAll();
+  put(f, 20'000, 1024);
+  EXPECT_GE(f.table->stats().keys, fresh.table->stats().keys * 97 / 100);
+}
+
+// Long values lie next to each other. Between them there are no gaps that are too short for the next.
+TEST(ShrinkTest, LongValuesUseWhatScatteredShortOnesLeave) {
+  ShrinkFixture f(64 << 20);
+  f.Fill(100);
+  const uint64_t filled = f.next;
+  for (uint64_t i = 0; i < filled; ++i) {
+    if (i % 10 != 0) f.Delete(i);
+  }
+  f.StepAll();
+  const Table::Stats stats = f.table->stats();
+  const uint64_t free_bytes = stats.region_bytes * 15 / 16 - stats.item_bytes;
+  uint64_t bytes = 0;
+  for (int refused = 0; refused < 3;) {
+    if (f.Put(f.next, 1 << 20).ok()) {
+      ++f.next;
+      bytes += 1 << 20;
+      refused = 0;
+    } else {
+      ++refused;
+      f.now += 5000;
+    }
+    f.StepAll();
+  }
+  EXPECT_GE(bytes, free_bytes * 95 / 100);
+}
+
 TEST(ShrinkTest, OldMapLeadsToKeysOfMergedSegments) {
   ShrinkFixture f;
   f.Fill(10);
