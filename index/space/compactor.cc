@@ -36,9 +36,6 @@ constexpr uint64_t kStockShareInverse = 128;
 constexpr uint64_t kStockPagesMin = 16;
 constexpr uint64_t kStockPagesMax = 1024;
 
-// A window of so many pages is long: most item space may consist of such values.
-constexpr uint64_t kLongWindowPages = 256;
-
 // Steps choose windows in which at most this part of the bytes, in percent, must be moved.
 constexpr uint64_t kStepCostPercentMax = 85;
 // A write takes any window: a full server's free space may be a few bytes in each slab.
@@ -78,10 +75,14 @@ Compactor::Compactor(RegionWriter& writer, ItemStore& items, Replace replace, Mo
 
 // --- When to compact -------------------------------------------------------
 
+uint64_t Compactor::StockPages() const {
+  return std::clamp(space_.bytes() / kPageBytes / kStockShareInverse, kStockPagesMin,
+                    kStockPagesMax);
+}
+
 uint64_t Compactor::PagesWanted(absl::Time now) {
   if (wanted_.pages != 0 && now >= wanted_.until) wanted_.pages = 0;
-  const uint64_t all_pages = space_.bytes() / kPageBytes;
-  const uint64_t stock = std::clamp(all_pages / kStockShareInverse, kStockPagesMin, kStockPagesMax);
+  const uint64_t stock = StockPages();
   if (wanted_.pages <= stock) return stock;
   // More than the run must be free: moved items need destinations.
   const bool possible = space_.FreeBytes() >= wanted_.pages * kPageBytes * 9 / 8;
@@ -369,20 +370,20 @@ absl::optional<Compactor::Window> Compactor::Choose(uint64_t pages, uint64_t cos
   cursor_ = at;
   if (best.has_value()) {
     fruitless_pages_ = 0;
-    if (pages >= kLongWindowPages) cursor_ = best->end;  // the next window is its neighbour
+    if (pages > StockPages()) cursor_ = best->end;  // the next window is its neighbour
   }
   if (fruitless_pages_ > (end - space_.begin()) / kPageBytes) Rest(now);
   return best;
 }
 
-// Whether it is long, and lies at an end of item space or next to a long item. If long windows leave
-// gaps between them, these are too short for the next one.
+// Whether it is for a long value, and lies at an end of item space or next to another one. If long
+// values leave gaps between them, these are too short for the next one.
 bool Compactor::LeavesNoGap(const Window& window) const {
   const auto is_long = [&](uint64_t offset) {
     const ItemSpace::Extent extent = space_.ExtentAt(offset);
     return extent.kind == ItemSpace::Extent::Kind::kRun && 2 * extent.pages >= window.pages();
   };
-  if (window.pages() < kLongWindowPages) return false;
+  if (window.pages() <= StockPages()) return false;
   return window.begin == space_.begin() || window.end == space_.end() ||
          is_long(window.begin - kPageBytes) || is_long(window.end);
 }

@@ -112,6 +112,7 @@ class Compactor {
     uint64_t pages() const { return (end - begin) / kPageBytes; }
   };
 
+  uint64_t StockPages() const;
   uint64_t PagesWanted(absl::Time now);
   bool WorthTrying(absl::Time now);
   void Rest(absl::Time now);
