@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
+#include "index/reader/scan.h"
 #include "index/segments/directory.h"
 #include "index/segments/line_editor.h"
 #include "index/writer/table.h"
@@ -48,21 +49,50 @@ TEST_F(LookupTest, TornLineIsReadAgainWithBackoffAndThenTheServerIsAsked) {
 }
 
 // Items use the space of a segment that has ended, so its lines stay torn.
-TEST_F(LookupTest, LineThatStaysTornIsLookedForByANewMap) {
+class EndedSegmentTest : public LookupTest {
+ protected:
+  // A map that leads to space which no line uses.
+  DirectoryCache OldMap() {
+    const DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
+    DirectoryEntry entry = DirectoryEntry::Unpack(page.entries[0]);
+    entry.unit += 3;
+    entry.generation = 60;
+    DirectoryPage old = page;
+    old.entries[0] = entry.Pack();
+    SealStruct(kDirectoryOffset, old);
+    DirectoryCache map(kTestIncarnation, kBytes);
+    FillMap(map, memory_.data());
+    SealStruct(kDirectoryOffset, page);
+    std::memset(memory_.span().data() + UnitsOffset(kBytes) + entry.unit * kUnitBytes, 0x5a,
+                kUnitBytes);
+    return map;
+  }
+};
+
+TEST_F(EndedSegmentTest, LookupReadsTheMapAgain) {
   Put("key", "value");
-  const uint64_t line = HomeLineOf("key");
-  const DirectoryPage page = StructAt<DirectoryPage>(kDirectoryOffset);
-  DirectoryPage old = page;
-  // The map leads to space that no line uses.
-  old.entries[0] = DirectoryEntry{DirectoryEntry::Unpack(page.entries[0]).unit + 3, 0, 60}.Pack();
-  SealStruct(kDirectoryOffset, old);
-  std::memset(memory_.span().data() + line + 3 * kUnitBytes, 0x5a, kWindowBytes);
-  DirectoryCache map(kTestIncarnation, kBytes);
-  FillMap(map, memory_.data());
-  SealStruct(kDirectoryOffset, page);
+  DirectoryCache map = OldMap();
   const GetResult got = Get(map, memory_.data(), "key");
   EXPECT_EQ(got.kind, Lookup::Kind::kHit);
   EXPECT_EQ(got.counters.torn, kLineAttemptsMax);
+}
+
+TEST_F(EndedSegmentTest, ScanReadsTheMapAgain) {
+  Put("key", "value");
+  DirectoryCache map = OldMap();
+  Scan scan(map, {}, {});
+  Scan::Step step = scan.Start();
+  std::vector<std::byte> bytes;
+  while (step.kind == Scan::Kind::kRead) {
+    bytes.clear();
+    for (const ReadSpan& span : step.reads) {
+      const std::vector<std::byte> one = ReadRegion(memory_.data(), span.offset, span.length);
+      bytes.insert(bytes.end(), one.begin(), one.end());
+    }
+    step = scan.Resume(bytes);
+  }
+  EXPECT_EQ(step.kind, Scan::Kind::kDone);
+  EXPECT_EQ(scan.entries().size(), 1u);
 }
 
 TEST_F(LookupTest, DeadItemSendsTheReaderBackToTheLine) {

@@ -4,14 +4,12 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
-#include "index/reader/scan.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
 #include "tests/support/volume.h"
@@ -189,7 +187,6 @@ TEST(ShrinkTest, OldMapLeadsToKeysOfMergedSegments) {
   f.Fill(10);
   const uint64_t filled = f.next;
   DirectoryCache old = f.Map();
-  DirectoryCache old_for_scan = f.Map();
   for (uint64_t i = 0; i < filled; ++i) {
     if (i % 50 != 0) f.Delete(i);
   }
@@ -199,20 +196,6 @@ TEST(ShrinkTest, OldMapLeadsToKeysOfMergedSegments) {
   // Items now use the space of former segments.
   f.Fill(1024);
   for (uint64_t i = 0; i < filled; i += 50) f.CheckAll(old, i, i + 1, 10);
-  ScanOptions options;
-  options.count_only = true;
-  Scan scan(old_for_scan, {}, options);
-  Scan::Step step = scan.Start();
-  while (step.kind == Scan::Kind::kRead) {
-    std::vector<std::byte> bytes;
-    for (const ReadSpan& span : step.reads) {
-      const std::vector<std::byte> one = ReadRegion(f.memory.data(), span.offset, span.length);
-      bytes.insert(bytes.end(), one.begin(), one.end());
-    }
-    step = scan.Resume(bytes);
-  }
-  EXPECT_EQ(step.kind, Scan::Kind::kDone);
-  EXPECT_EQ(scan.count(), f.table->stats().keys);
 }
 
 // A flush in small steps, between which segments split and merge. "": each key from before it is gone.
