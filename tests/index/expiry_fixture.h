@@ -52,8 +52,7 @@ struct ExpiryFixture {
   // Reads with a clock that is exact to within `error_ns`.
   GetResult Read(absl::string_view key, uint64_t error_ns = 0, uint64_t hint = 0,
                  const LookupOptions& options = {}) {
-    DirectoryCache map(kTestIncarnation, memory.size());
-    FillMap(map, memory.data());
+    DirectoryCache map = MapOf(memory);
     return Get(map, memory.data(), key, hint, options, {now_ns - error_ns, now_ns + error_ns});
   }
   // Runs all steps that are due, as an engine would.

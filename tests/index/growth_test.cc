@@ -42,11 +42,7 @@ struct GrowthFixture {
     while (table->GrowStep(TestTime(++now))) ++steps;
     return steps;
   }
-  DirectoryCache Map() {
-    DirectoryCache map(kTestIncarnation, memory.size());
-    FillMap(map, memory.data());
-    return map;
-  }
+  DirectoryCache Map() const { return MapOf(memory); }
 
   RegionMemory memory;
   std::unique_ptr<Table> table;

@@ -79,6 +79,13 @@ inline void FillMap(DirectoryCache& map, const std::byte* region) {
   }
 }
 
+// The map of a client that connects now.
+inline DirectoryCache MapOf(const RegionMemory& memory) {
+  DirectoryCache map(kTestIncarnation, memory.size());
+  FillMap(map, memory.data());
+  return map;
+}
+
 inline constexpr uint64_t kTestPieceBytes = 10000;
 
 inline GetResult Get(DirectoryCache& map, const std::byte* region, absl::string_view key,

@@ -199,8 +199,7 @@ TEST(LayoutTest, HalvedDirectoryHasTheDepthInItsHeader) {
   directory.Name(0, {1, 0, 2});
   directory.Halve();
   EXPECT_EQ(directory.depth(), 0u);
-  DirectoryCache map(kTestIncarnation, memory.size());
-  FillMap(map, memory.data());
+  DirectoryCache map = MapOf(memory);
   EXPECT_EQ(map.depth(), 0u);
   EXPECT_EQ(map.WindowOf(KeyHash{1}).generation, 2u);
   // It doubles again, over the entries of before.

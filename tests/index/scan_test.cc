@@ -44,11 +44,7 @@ struct ScanFixture {
       }
     }
   }
-  DirectoryCache Map() {
-    DirectoryCache map(kTestIncarnation, memory.size());
-    FillMap(map, memory.data());
-    return map;
-  }
+  DirectoryCache Map() const { return MapOf(memory); }
 
   RegionMemory memory;
   std::unique_ptr<Table> table;

@@ -77,11 +77,7 @@ struct ShrinkFixture {
       ASSERT_EQ(result.value.size(), value_bytes);
     }
   }
-  DirectoryCache Map() {
-    DirectoryCache map(kTestIncarnation, memory.size());
-    FillMap(map, memory.data());
-    return map;
-  }
+  DirectoryCache Map() const { return MapOf(memory); }
 
   RegionMemory memory;
   std::unique_ptr<Table> table;
