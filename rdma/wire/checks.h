@@ -2,7 +2,7 @@
 // that read the fields of a correct frame in place:
 //
 //   if (!CheckRequest<IsCorrect, PutBody>(frame)) return ErrorOfKeyed(Opcode::kPut, frame);
-//   const PutBody body = BodyOf<PutBody>(frame);
+//   const RequestParts<PutBody> put = PartsOf<PutBody>(frame);
 //
 // Each check is written once and compiled in two forms. Every frame passes the first, which is
 // short, since it makes no texts. Pure functions of bytes.
@@ -50,7 +50,7 @@ struct Explain {
 };
 
 // The required session and sequence of a frame with this opcode.
-enum class Addressing { kNone, kSession, kRequest, kUnknownOpcode };
+enum class Addressing { kNone, kOfSession, kOfRequest, kUnknownOpcode };
 
 constexpr Addressing AddressingOf(uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
@@ -64,7 +64,7 @@ constexpr Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kBatch:
     case Opcode::kHints:
     case Opcode::kReport:
-      return Addressing::kSession;
+      return Addressing::kOfSession;
     case Opcode::kPut:
     case Opcode::kDelete:
     case Opcode::kGet:
@@ -76,7 +76,7 @@ constexpr Addressing AddressingOf(uint8_t opcode) {
     case Opcode::kExpire:
     case Opcode::kTouch:
     case Opcode::kReply:
-      return Addressing::kRequest;
+      return Addressing::kOfRequest;
   }
   return Addressing::kUnknownOpcode;
 }
@@ -94,7 +94,7 @@ inline typename Form::Result CheckAddressing(const FrameHeader& header) {
   if (addressing == Addressing::kUnknownOpcode)
     return Form::Bad("opcode", header.opcode, "one of this version");
   const bool with_session = addressing != Addressing::kNone;
-  const bool with_sequence = addressing == Addressing::kRequest;
+  const bool with_sequence = addressing == Addressing::kOfRequest;
   if ((header.session != 0) != with_session)
     return Form::Bad("session", header.session, with_session ? "one that was given" : "0");
   if ((header.sequence != 0) != with_sequence)

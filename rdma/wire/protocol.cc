@@ -23,6 +23,7 @@ absl::Status Bad(absl::string_view field, uint64_t value, absl::string_view expe
 [[gnu::cold, gnu::noinline]] absl::Status ErrorOfHeader(FrameBytes frame) {
   return CheckHeaderIn<Explain>(frame);
 }
+
 // Parses a message that consists of its body.
 template <typename Body>
 absl::StatusOr<Body> WholeBody(FrameBytes frame) {
@@ -30,17 +31,6 @@ absl::StatusOr<Body> WholeBody(FrameBytes frame) {
   if (absl::Status status = CheckNoRest<Explain>(AfterBody<Body>(frame), frame); !status.ok())
     return status;
   return BodyOf<Body>(frame);
-}
-
-template <typename Request, typename Body>
-absl::StatusOr<Request> ParseKeyed(FrameBytes frame) {
-  if (absl::Status status = CheckRequest<Explain, Body>(frame); !status.ok()) return status;
-  Request request;
-  request.body = BodyOf<Body>(frame);
-  const FrameBytes rest = AfterBody<Body>(frame);
-  request.key = KeyOf(rest, request.body.key_length);
-  if constexpr (requires { request.value; }) request.value = AfterKey(rest, request.key.size());
-  return request;
 }
 
 }  // namespace
@@ -129,34 +119,6 @@ absl::Status ErrorOfKeyed(Opcode opcode, FrameBytes frame) {
       assert(opcode == Opcode::kTouch);
       return CheckRequest<Explain, TouchBody>(frame);
   }
-}
-
-absl::StatusOr<PutRequest> ParsePut(FrameBytes frame) {
-  return ParseKeyed<PutRequest, PutBody>(frame);
-}
-
-absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame) {
-  return ParseKeyed<DeleteRequest, DeleteBody>(frame);
-}
-
-absl::StatusOr<GetRequest> ParseGet(FrameBytes frame) {
-  return ParseKeyed<GetRequest, GetBody>(frame);
-}
-
-absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame) {
-  return ParseKeyed<IncrementRequest, IncrementBody>(frame);
-}
-
-absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame) {
-  return ParseKeyed<AppendRequest, AppendBody>(frame);
-}
-
-absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame) {
-  return ParseKeyed<ExpireRequest, ExpireBody>(frame);
-}
-
-absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame) {
-  return ParseKeyed<TouchRequest, TouchBody>(frame);
 }
 
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame) {

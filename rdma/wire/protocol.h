@@ -96,6 +96,26 @@ inline FrameBytes AfterKey(FrameBytes rest, size_t key_length) {
   return {rest.data() + key_length, rest.size() - key_length};
 }
 
+// A request on a key. Key and value lie within the frame.
+template <typename Body>
+struct RequestParts {
+  Body body;
+  absl::string_view key;  // 1 … kKeyBytesMax bytes
+  FrameBytes value;       // APPEND, and PUT without a rendezvous; otherwise empty
+};
+using PutRequest = RequestParts<PutBody>;
+
+// REQUIRES: the request was checked (checks.h).
+template <typename Body>
+RequestParts<Body> PartsOf(FrameBytes frame) {
+  RequestParts<Body> parts;
+  parts.body = BodyOf<Body>(frame);
+  const FrameBytes rest = AfterBody<Body>(frame);
+  parts.key = KeyOf(rest, parts.body.key_length);
+  parts.value = AfterKey(rest, parts.body.key_length);
+  return parts;
+}
+
 // Bodies. REQUIRES: ParseHeader(frame) was OK and its opcode is the function's own. Errors:
 // INVALID_ARGUMENT.
 absl::StatusOr<HelloBody> ParseHello(FrameBytes frame);
@@ -104,51 +124,7 @@ absl::StatusOr<ResponseBody> ParseResponse(FrameBytes frame);
 absl::StatusOr<RefusedBody> ParseRefused(FrameBytes frame);
 absl::StatusOr<WelcomeBody> ParseWelcome(FrameBytes frame);
 
-struct PutRequest {
-  PutBody body;
-  absl::string_view key;  // 1 … kKeyBytesMax bytes, within the frame
-  FrameBytes value;       // within the frame; empty for a rendezvous
-};
-absl::StatusOr<PutRequest> ParsePut(FrameBytes frame);
-
-struct DeleteRequest {
-  DeleteBody body;
-  absl::string_view key;
-};
-absl::StatusOr<DeleteRequest> ParseDelete(FrameBytes frame);
-
-struct GetRequest {
-  GetBody body;
-  absl::string_view key;
-};
-absl::StatusOr<GetRequest> ParseGet(FrameBytes frame);
-
-struct IncrementRequest {
-  IncrementBody body;
-  absl::string_view key;
-};
-absl::StatusOr<IncrementRequest> ParseIncrement(FrameBytes frame);
-
-struct AppendRequest {
-  AppendBody body;
-  absl::string_view key;
-  FrameBytes value;  // the appended bytes; within the frame
-};
-absl::StatusOr<AppendRequest> ParseAppend(FrameBytes frame);
-
 absl::StatusOr<FlushBody> ParseFlush(FrameBytes frame);
-
-struct ExpireRequest {
-  ExpireBody body;
-  absl::string_view key;
-};
-absl::StatusOr<ExpireRequest> ParseExpire(FrameBytes frame);
-
-struct TouchRequest {
-  TouchBody body;
-  absl::string_view key;
-};
-absl::StatusOr<TouchRequest> ParseTouch(FrameBytes frame);
 
 struct HintsMessage {
   uint32_t count = 0;

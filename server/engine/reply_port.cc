@@ -10,8 +10,8 @@ namespace osprey::server {
 static_assert(kRequestsMax + 1 <= rdma::kShmCreditsMax,
               "an answer to each, and the DisconnectNotice");
 
-// Read once a turn, and not before the transport was polled: an answered request had arrived by
-// then, and the client derives the server's time from that.
+// Read once after each poll of a transport (Engine::Poll): an answered request had arrived by then,
+// and the client derives the server's time from that.
 void ReplyPort::ReadServerTime() const {
   shared_.server_time_ns = static_cast<uint64_t>(absl::ToUnixNanos(shared_.tables.ServerTime()));
 }

@@ -120,7 +120,8 @@ void RequestExecutor::TakeKeyed(const rdma::FrameHeader& header, rdma::FrameByte
   if (absl::Status status = ParseKeyed(header, frame, request); !status.ok())
     return lifecycle_.Malformed(status.message());
   if (request.rendezvous) {
-    if (IsToExecute(request, now)) writes_.Put(rdma::ParsePut(frame).value(), header.sequence, now);
+    if (IsToExecute(request, now))
+      writes_.Put(rdma::PartsOf<rdma::PutBody>(frame), header.sequence, now);
     return;
   }
   request.hash = shared_.tables.HashOf(request.key);

@@ -48,8 +48,8 @@ struct Shared {
   std::function<void(absl::string_view)> log;
   // Counts the engine's turns.
   uint64_t turn = 0;
-  // The server's time for the replies of this turn, read by the first of them after the transport
-  // was polled; 0: not read yet.
+  // The server's time for replies, read by the first of them after a transport was polled; 0: not
+  // read yet.
   uint64_t server_time_ns = 0;
   // The cost limit of each connection in this turn, and the number that have sent much in it.
   uint64_t turn_cost_max = kTurnCostMax;

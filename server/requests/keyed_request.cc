@@ -11,10 +11,10 @@ template <typename Body>
 [[gnu::always_inline]] inline absl::Status Parse(rdma::FrameBytes frame, KeyedRequest& request) {
   if (!rdma::CheckRequest<rdma::IsCorrect, Body>(frame))
     return rdma::ErrorOfKeyed(request.opcode, frame);
-  const Body body = rdma::BodyOf<Body>(frame);
-  const rdma::FrameBytes rest = rdma::AfterBody<Body>(frame);
-  request.key = rdma::KeyOf(rest, body.key_length);
-  request.value = rdma::AfterKey(rest, body.key_length);
+  const rdma::RequestParts<Body> parts = rdma::PartsOf<Body>(frame);
+  request.key = parts.key;
+  request.value = parts.value;
+  const Body& body = parts.body;
   if constexpr (requires { body.condition; })
     request.condition = ConditionOf(body.condition, body.condition_version);
   if constexpr (requires { body.ttl_ns; }) request.ttl_ns = body.ttl_ns;

@@ -9,6 +9,7 @@
 
 #include "index/layout/partitions.h"
 #include "rdma/wire/batch.h"
+#include "tests/support/parse_request.h"
 
 namespace osprey {
 
@@ -137,7 +138,7 @@ void ScriptedServer::OnEvent(const Event& event) {
     case Event::Kind::kReadsDone: {
       if (!event.status.ok() || reading_.empty()) return;
       const std::string frame = std::exchange(reading_, "");
-      const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
+      const auto put = rdma::ParseRequest<rdma::PutBody>(BytesOf(frame)).value();
       const rdma::FrameHeader header = rdma::ParseHeader(BytesOf(frame)).value();
       if (XXH3_64bits(scratch_->data(), put.body.value_length) != put.body.value_hash) {
         ++rendezvous_mismatches;
@@ -205,7 +206,7 @@ void ScriptedServer::Answer(const std::string& frame) {
     case Opcode::kPut:
       return AnswerPut(header, frame);
     case Opcode::kDelete: {
-      const rdma::DeleteRequest request = rdma::ParseDelete(BytesOf(frame)).value();
+      const auto request = rdma::ParseRequest<rdma::DeleteBody>(BytesOf(frame)).value();
       return ReplyToWrite(
           header, TableOf(request.key)
                       .Delete(request.key,
@@ -219,16 +220,18 @@ void ScriptedServer::Answer(const std::string& frame) {
     case Opcode::kStats:
       return Reply(header, {}, "name=value\n");
     case Opcode::kIncrement:
-      increment_by.push_back(rdma::ParseIncrement(BytesOf(frame)).value().body.by);
+      increment_by.push_back(
+          rdma::ParseRequest<rdma::IncrementBody>(BytesOf(frame)).value().body.by);
       return Reply(header, NextScripted(), number);
     case Opcode::kAppend:
-      appended.emplace_back(TextOf(rdma::ParseAppend(BytesOf(frame)).value().value));
+      appended.emplace_back(
+          TextOf(rdma::ParseRequest<rdma::AppendBody>(BytesOf(frame)).value().value));
       return Reply(header, NextScripted());
     case Opcode::kFlush:
       flushes.push_back(rdma::ParseFlush(BytesOf(frame)).value());
       return Reply(header, NextScripted());
     case Opcode::kExpire: {
-      const rdma::ExpireRequest request = rdma::ParseExpire(BytesOf(frame)).value();
+      const auto request = rdma::ParseRequest<rdma::ExpireBody>(BytesOf(frame)).value();
       ttls_ns.push_back(request.body.ttl_ns);
       return ReplyToWrite(
           header, TableOf(request.key)
@@ -237,7 +240,7 @@ void ScriptedServer::Answer(const std::string& frame) {
                               LifetimeOf(request.body.ttl_ns), ServerTime()));
     }
     case Opcode::kTouch:
-      return AnswerTouch(header, rdma::ParseTouch(BytesOf(frame)).value().key);
+      return AnswerTouch(header, rdma::ParseRequest<rdma::TouchBody>(BytesOf(frame)).value().key);
     case Opcode::kHello:
     case Opcode::kChallenge:
     case Opcode::kResponse:
@@ -273,7 +276,7 @@ rdma::ReplyBody ScriptedServer::NextScripted() {
 }
 
 void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::string& frame) {
-  const rdma::PutRequest put = rdma::ParsePut(BytesOf(frame)).value();
+  const auto put = rdma::ParseRequest<rdma::PutBody>(BytesOf(frame)).value();
   const index::Condition condition = ConditionOf(put.body.condition, put.body.condition_version);
   ttls_ns.push_back(put.body.ttl_ns);
   if (put.body.rendezvous == 0) {
@@ -294,7 +297,7 @@ void ScriptedServer::AnswerPut(const rdma::FrameHeader& header, const std::strin
 }
 
 void ScriptedServer::AnswerGet(const rdma::FrameHeader& header, const std::string& frame) {
-  const rdma::GetRequest get = rdma::ParseGet(BytesOf(frame)).value();
+  const auto get = rdma::ParseRequest<rdma::GetBody>(BytesOf(frame)).value();
   rdma::ReplyBody body;
   const absl::StatusOr<index::Table::View> view = TableOf(get.key).Find(get.key);
   if (!view.ok()) {

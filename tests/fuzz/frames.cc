@@ -12,6 +12,7 @@
 #include "rdma/wire/batch.h"
 #include "rdma/wire/protocol.h"
 #include "tests/fuzz/support/input.h"
+#include "tests/support/parse_request.h"
 
 namespace osprey::rdma {
 namespace {
@@ -45,6 +46,14 @@ void MustMake(FrameBytes frame, const Body& body, std::initializer_list<FrameByt
   OSPREY_MUST(BytesOf(made) == frame, "what was parsed is not what was in the frame");
 }
 
+template <typename Body>
+void MustMakeRequest(FrameBytes frame) {
+  const absl::StatusOr<RequestParts<Body>> request = ParseRequest<Body>(frame);
+  if (!request.ok()) return;
+  MustMake(frame, request->body, {BytesOf(request->key), request->value});
+  OSPREY_MUST(!request->key.empty() && request->key.size() <= kKeyBytesMax, "a key of no length");
+}
+
 void Take(FrameBytes frame, bool in_batch) {
   const absl::StatusOr<FrameHeader> header = ParseHeader(frame);
   if (!header.ok()) return;
@@ -70,9 +79,8 @@ void Take(FrameBytes frame, bool in_batch) {
       if (auto body = ParseRefused(frame); body.ok()) MustMake(frame, *body, {});
       return;
     case Opcode::kPut:
-      if (auto put = ParsePut(frame); put.ok()) {
-        MustMake(frame, put->body, {BytesOf(put->key), put->value});
-        OSPREY_MUST(!put->key.empty() && put->key.size() <= kKeyBytesMax, "a key of no length");
+      MustMakeRequest<PutBody>(frame);
+      if (auto put = ParseRequest<PutBody>(frame); put.ok()) {
         OSPREY_MUST(put->body.rendezvous == 1 || put->value.size() == put->body.value_length,
                     "a value of another length");
         OSPREY_MUST(put->body.source.address <= UINT64_MAX - put->body.source.length,
@@ -80,31 +88,25 @@ void Take(FrameBytes frame, bool in_batch) {
       }
       return;
     case Opcode::kDelete:
-      if (auto request = ParseDelete(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key)});
+      MustMakeRequest<DeleteBody>(frame);
       return;
     case Opcode::kGet:
-      if (auto request = ParseGet(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key)});
+      MustMakeRequest<GetBody>(frame);
       return;
     case Opcode::kIncrement:
-      if (auto request = ParseIncrement(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key)});
+      MustMakeRequest<IncrementBody>(frame);
       return;
     case Opcode::kAppend:
-      if (auto request = ParseAppend(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key), request->value});
+      MustMakeRequest<AppendBody>(frame);
       return;
     case Opcode::kFlush:
       if (auto body = ParseFlush(frame); body.ok()) MustMake(frame, *body, {});
       return;
     case Opcode::kExpire:
-      if (auto request = ParseExpire(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key)});
+      MustMakeRequest<ExpireBody>(frame);
       return;
     case Opcode::kTouch:
-      if (auto request = ParseTouch(frame); request.ok())
-        MustMake(frame, request->body, {BytesOf(request->key)});
+      MustMakeRequest<TouchBody>(frame);
       return;
     case Opcode::kHints:
       if (auto hints = ParseHints(frame); hints.ok()) {

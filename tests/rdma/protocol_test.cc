@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/support/parse_request.h"
 #include "tests/support/protocol_frames.h"
 
 namespace osprey::rdma {
@@ -31,26 +32,28 @@ TEST(ProtocolTest, ParsingReturnsWhatWasSent) {
   EXPECT_EQ(ParseWelcome(AsBytes(welcome))->eager_bytes_max, 8112);
 
   const std::string put = PutFrame(EagerPut("key", "value"), "keyvalue");
-  EXPECT_EQ(ParsePut(AsBytes(put))->key, "key");
-  EXPECT_EQ(Join({ParsePut(AsBytes(put))->value}), "value");
-  EXPECT_EQ(ParsePut(AsBytes(put))->body.condition_version, 0xC1);
+  EXPECT_EQ(ParseRequest<PutBody>(AsBytes(put))->key, "key");
+  EXPECT_EQ(Join({ParseRequest<PutBody>(AsBytes(put))->value}), "value");
+  EXPECT_EQ(ParseRequest<PutBody>(AsBytes(put))->body.condition_version, 0xC1);
 
   const std::string rendezvous = PutFrame(RendezvousPut("key"), "key");
-  EXPECT_EQ(ParsePut(AsBytes(rendezvous))->key, "key");
-  EXPECT_TRUE(ParsePut(AsBytes(rendezvous))->value.empty());
-  EXPECT_EQ(ParsePut(AsBytes(rendezvous))->body.value_hash, 0xC3);
+  EXPECT_EQ(ParseRequest<PutBody>(AsBytes(rendezvous))->key, "key");
+  EXPECT_TRUE(ParseRequest<PutBody>(AsBytes(rendezvous))->value.empty());
+  EXPECT_EQ(ParseRequest<PutBody>(AsBytes(rendezvous))->body.value_hash, 0xC3);
 
-  EXPECT_EQ(ParseDelete(AsBytes(DeleteFrame(AnyDelete(), "key")))->body.condition_version, 0xD1);
+  EXPECT_EQ(
+      ParseRequest<DeleteBody>(AsBytes(DeleteFrame(AnyDelete(), "key")))->body.condition_version,
+      0xD1);
   const std::string get = GetFrame(AnyGet(), "key");
-  EXPECT_EQ(ParseGet(AsBytes(get))->key, "key");
-  EXPECT_EQ(ParseGet(AsBytes(get))->body.want_value, 1);
+  EXPECT_EQ(ParseRequest<GetBody>(AsBytes(get))->key, "key");
+  EXPECT_EQ(ParseRequest<GetBody>(AsBytes(get))->body.want_value, 1);
   const std::string increment = IncrementFrame(AnyIncrement(), "key");
-  EXPECT_EQ(ParseIncrement(AsBytes(increment))->key, "key");
-  EXPECT_EQ(ParseIncrement(AsBytes(increment))->body.by, -2);
-  EXPECT_EQ(ParseIncrement(AsBytes(increment))->body.condition_version, 0xD2);
+  EXPECT_EQ(ParseRequest<IncrementBody>(AsBytes(increment))->key, "key");
+  EXPECT_EQ(ParseRequest<IncrementBody>(AsBytes(increment))->body.by, -2);
+  EXPECT_EQ(ParseRequest<IncrementBody>(AsBytes(increment))->body.condition_version, 0xD2);
   const std::string append = AppendFrame(AnyAppend(), "keyvalue");
-  EXPECT_EQ(ParseAppend(AsBytes(append))->key, "key");
-  EXPECT_EQ(Join({ParseAppend(AsBytes(append))->value}), "value");
+  EXPECT_EQ(ParseRequest<AppendBody>(AsBytes(append))->key, "key");
+  EXPECT_EQ(Join({ParseRequest<AppendBody>(AsBytes(append))->value}), "value");
   const std::string flush = FlushFrame(AnyFlush());
   EXPECT_EQ(ParseFlush(AsBytes(flush))->cursor, 0xD4);
   EXPECT_EQ(ParseFlush(AsBytes(flush))->version_bound, 0xD5);

@@ -286,6 +286,50 @@ TEST(ServerEngineTest, ClientThatReadsNoRepliesIsDisconnected) {
   EXPECT_EQ(other.Ask(other.EmptyFrame(Opcode::kPing, 2)).code, StatusCode::kOk);
 }
 
+// Its reply is queued while the table is held, and no earlier one waits.
+TEST(ServerEngineTest, ReplyToAPutWaitsForACreditNoLongerThanOthers) {
+  ServerHarness server;
+  RawClient greedy(server, {.receive_credits = 4});
+  greedy.Establish();
+  greedy.set_asleep(true);
+  uint64_t sequence = 0;
+  while (greedy.transport().SendRoom(greedy.id()) > 0 && sequence < 4) {
+    greedy.Send(greedy.EmptyFrame(Opcode::kPing, ++sequence));
+    server.Settle();
+  }
+  ASSERT_EQ(sequence, 4u);
+  greedy.Send(greedy.PutFrame(++sequence, "key", "value"));
+  server.Settle();
+  server.Advance(kReplyBlockedMax() - absl::Milliseconds(100));
+  EXPECT_EQ(server.closed(CloseReason::kBlocked), 0);
+  server.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(server.closed(CloseReason::kBlocked), 1);
+}
+
+TEST(ServerEngineTest, SlowClientThatTakesSomeRepliesStaysConnected) {
+  ServerHarness server;
+  RawClient slow(server, {.receive_credits = 2});
+  slow.Establish();
+  const size_t gets = 20;
+  ASSERT_EQ(slow.Ask(slow.PutFrame(1, "key", Large(7000))).code, StatusCode::kOk);
+  slow.set_asleep(true);
+  std::vector<std::string> frames;
+  for (uint64_t i = 2; i < 2 + gets; ++i) frames.push_back(slow.GetFrame(i, "key"));
+  slow.Send(slow.BatchFrame(frames));
+  server.Settle();
+  for (int round = 0; round < 4; ++round) {
+    server.Advance(kReplyBlockedMax() - absl::Milliseconds(200));
+    const size_t replies = slow.replies();
+    slow.set_asleep(false);
+    server.Turn();
+    server.Turn();
+    slow.set_asleep(true);
+    EXPECT_GT(slow.replies(), replies);
+    ASSERT_LT(slow.replies(), gets);  // some always wait
+  }
+  EXPECT_EQ(server.closed(CloseReason::kBlocked), 0);
+}
+
 TEST(ServerEngineTest, FullWindowOfUnreadRepliesDelaysNoOtherClient) {
   ServerHarness server;
   RawClient greedy(server, {.receive_credits = 2}), other(server);

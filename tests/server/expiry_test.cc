@@ -237,6 +237,43 @@ TEST(ServerExpiryTest, ServerReadsTheClockAfterReceivingTheRequest) {
   EXPECT_EQ(put.body.server_time, Ns(later));
 }
 
+// A turn polls one transport after the other, and a request that the second one has may have been
+// sent after the replies of the first.
+TEST(ServerExpiryTest, RepliesHaveATimeReadAfterTheirTransportsPoll) {
+  HarnessOptions options;
+  options.two_ports = true;
+  ServerHarness server(options);
+  RawClient first(server);
+  first.Establish();
+  RawClient second(server);
+  second.Connect(0, kSecondUri);
+  server.Settle();
+  second.Hello();
+  server.Settle();
+  ASSERT_TRUE(second.welcomed());
+  const absl::Time before = server.now();
+  const absl::Time after = before + absl::Seconds(1);
+  absl::Time clock = before;
+  server.set_clock([&] { return clock; });
+  // The poll in which the second transport executes the READ of a value.
+  server.network().before_reads = [&](rdma::ConnectionId) { clock = after; };
+  const std::string put = second.RendezvousFrame(1, "key", Large(100));
+  second.Send(put);
+  server.engine().Poll(server.now());
+  ASSERT_EQ(clock, before);
+  first.Send(first.EmptyFrame(Opcode::kPing, 1));
+  second.Send(second.EmptyFrame(Opcode::kPing, 2));
+  server.engine().Poll(server.now());
+  ASSERT_EQ(clock, after);
+  server.Settle();
+  EXPECT_EQ(first.TakeReply()->body.server_time, Ns(before));
+  ASSERT_EQ(second.replies(), 2u);
+  EXPECT_EQ(second.TakeReply()->body.server_time, Ns(after));
+  EXPECT_EQ(second.TakeReply()->body.server_time, Ns(after));
+  clock += absl::Seconds(1);
+  EXPECT_EQ(second.Ask(put).body.server_time, Ns(clock)) << "an answer from memory";
+}
+
 // Sleeps until each timer, for so long. Returns the number of timers.
 int WakesIn(ServerHarness& server, absl::Duration duration, size_t pollers = 1) {
   const absl::Time end = server.now() + duration;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -157,6 +158,7 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
     }
     client.Send(client.BatchFrame(frames));
   }
+  client.Send(client.EmptyFrame(Opcode::kPing, ++sequence));  // not on a key
   const uint64_t evictions = server.table().evictions();
   server.engine().Poll(server.now());
   EXPECT_GT(server.table().evictions() - evictions, 100);
@@ -164,6 +166,9 @@ TEST(FairnessTest, WhatWasGatheredWaitsWhenOthersTurnOutToBeDear) {
   server.Settle();
   EXPECT_FALSE(client.disconnected());
   EXPECT_EQ(server.Stored("order"), expected);
+  uint64_t last = 0;
+  while (const std::optional<RawReply> reply = client.TakeReply()) last = reply->sequence;
+  EXPECT_EQ(last, sequence);
 }
 
 // Other pollers may need the table.

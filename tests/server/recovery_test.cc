@@ -21,9 +21,11 @@ TEST(ServerRecoveryTest, AWriteRepeatedOnTheSameConnectionIsAnsweredFromMemory) 
   ServerHarness server;
   RawClient client(server);
   client.Establish();
-  const RawReply first = client.Ask(client.PutFrame(1, "key", "one"));
+  const std::string put = client.PutFrame(1, "key", Large(100));
+  const RawReply first = client.Ask(put);
+  EXPECT_NE(first.body.slot, 0u);
   ASSERT_EQ(client.Ask(client.PutFrame(2, "key", "two")).code, StatusCode::kOk);
-  const RawReply again = client.Ask(client.PutFrame(1, "key", "one"));
+  const RawReply again = client.Ask(put);
   EXPECT_EQ(again.code, StatusCode::kOk);
   EXPECT_EQ(again.body.version, first.body.version);
   EXPECT_EQ(again.body.slot, first.body.slot);
@@ -57,6 +59,21 @@ TEST(ServerRecoveryTest, WriteWithALostReplyIsAppliedOnce) {
   EXPECT_EQ(client.Ask(client.DeleteFrame(2, "gone")).code, StatusCode::kNotFound);
   EXPECT_EQ(server.Stored("gone"), "other's");
   EXPECT_EQ(server.counters().sessions_resumed, 1);
+}
+
+TEST(ServerRecoveryTest, AWriteThatCameWithTheEndIsApplied) {
+  ServerHarness server;
+  RawClient client(server);
+  client.Establish();
+  client.Send(client.IncrementFrame(1, "key", 1));
+  client.transport().Disconnect(client.id());
+  server.engine().Poll(server.now());
+  EXPECT_EQ(server.engine().connections(), 0);
+  EXPECT_EQ(server.Stored("key"), "1");
+  server.Settle();
+  client.Establish(client.session());
+  EXPECT_EQ(client.Ask(client.IncrementFrame(1, "key", 1)).data, "1");
+  EXPECT_EQ(server.Stored("key"), "1");
 }
 
 TEST(ServerRecoveryTest, WriteWithALostRequestIsApplied) {

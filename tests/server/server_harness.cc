@@ -83,10 +83,15 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   for (uint32_t i = 0; i < options.pollers; ++i) {
     std::vector<EnginePort> ports;
     ports.push_back({std::move(transports[i]), region_.get(), scratch_.get(), by_poller});
+    if (options.two_ports)
+      ports.push_back({server_domain_->NewTransport({}).value(), region_.get(), scratch_.get()});
     engine_options.poller = i;
     engines_.push_back(std::make_unique<Engine>(*tables_, std::move(ports), engine_options, now_));
   }
   EXPECT_EQ(engine().Listen(0, kServerUri).value(), kServerUri);
+  if (options.two_ports) {
+    EXPECT_EQ(engine().Listen(1, kSecondUri).value(), kSecondUri);
+  }
 }
 
 ServerHarness::~ServerHarness() { EXPECT_TRUE(clients_.empty()); }
@@ -140,7 +145,7 @@ RawClient::~RawClient() {
   all.erase(std::find(all.begin(), all.end(), this));
 }
 
-void RawClient::Connect(uint32_t affinity) {
+void RawClient::Connect(uint32_t affinity, absl::string_view uri) {
   connected_ = got_disconnect_notice_ = false;
   disconnected_.reset();
   welcome_.reset();
@@ -148,7 +153,7 @@ void RawClient::Connect(uint32_t affinity) {
   refused_.reset();
   replies_.clear();
   reply_frames_ = 0;
-  id_ = transport_->Connect(kServerUri, affinity).value();
+  id_ = transport_->Connect(uri, affinity).value();
 }
 
 void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation) {

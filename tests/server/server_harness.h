@@ -34,6 +34,7 @@
 namespace osprey::server {
 
 inline constexpr char kServerUri[] = "rdma://server:7411";
+inline constexpr char kSecondUri[] = "rdma://server:7412";  // HarnessOptions::two_ports
 inline constexpr uint64_t kIncarnation = 0xABCDEF;
 
 class RawClient;
@@ -52,6 +53,7 @@ struct HarnessOptions {
   rdma::AuthKey::Pointer key;  // null: no authentication
   Admission* admission = nullptr;
   uint32_t pollers = 1;
+  bool two_ports = false;             // of each poller
   ClientGets* client_gets = nullptr;  // requests reports from clients
   fake::NetworkOptions network;
 };
@@ -119,7 +121,7 @@ class RawClient {
   ~RawClient();
 
   // Starts to connect; `connected` after a Settle.
-  void Connect(uint32_t affinity = 0);
+  void Connect(uint32_t affinity = 0, absl::string_view uri = kServerUri);
   // Sends Hello.
   void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0);
   // Sends the response to the challenge that came, made with `key`.

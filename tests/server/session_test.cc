@@ -49,6 +49,13 @@ TEST(ResultWindowTest, AWriteThatEndsAfterItsNumberLeftTheWindowDisturbsNoOther)
   EXPECT_EQ(window.Find(5 + kResultsKept).result.version, 7);
 }
 
+TEST(ResultWindowTest, AWriteThatEndsOutOfOrderDoesNotMoveTheWindowBack) {
+  ResultWindow window;
+  window.Remember(5 + kResultsKept, {});
+  window.Remember(4 + kResultsKept, {});
+  EXPECT_EQ(window.Find(5).seen, ResultWindow::Seen::kForgotten);
+}
+
 TEST(ResultWindowTest, ALeapAheadForgetsAllBefore) {
   ResultWindow window;
   for (uint64_t sequence = 1; sequence <= kResultsKept; ++sequence) window.Remember(sequence, {});

@@ -51,6 +51,14 @@ TEST_F(TimerQueueTest, ATimeMovesToEarlierAndNotToLater) {
   EXPECT_THAT(DueAt(1000), ElementsAre('a'));
 }
 
+TEST_F(TimerQueueTest, ATimeMovesToTheStepBefore) {
+  timers_.Set(a_, At(100));
+  timers_.Set(a_, At(81));
+  EXPECT_EQ(timers_.next(), At(100));
+  timers_.Set(a_, At(80));
+  EXPECT_EQ(timers_.next(), At(80));
+}
+
 TEST_F(TimerQueueTest, TimesThatAreCloseTogetherBecomeOneAndNoneComesTooEarly) {
   timers_.Set(a_, At(21));
   timers_.Set(b_, At(39));

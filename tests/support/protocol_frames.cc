@@ -6,6 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "rdma/wire/batch.h"
+#include "tests/support/parse_request.h"
 
 namespace osprey::rdma {
 
@@ -287,6 +288,13 @@ namespace {
 void Touch(absl::string_view key) { const std::string copy(key); }
 void Touch(FrameBytes bytes) { const std::vector<std::byte> copy(bytes.begin(), bytes.end()); }
 
+template <typename Body>
+absl::Status ParseKeyed(FrameBytes frame) {
+  const absl::StatusOr<RequestParts<Body>> request = ParseRequest<Body>(frame);
+  if (request.ok()) Touch(request->key), Touch(request->value);
+  return request.status();
+}
+
 absl::Status ParseFrame(FrameBytes frame);
 
 absl::Status ParseEachOf(FrameBytes frame) {
@@ -310,43 +318,22 @@ absl::Status ParseFrame(FrameBytes frame) {
       return ParseRefused(frame).status();
     case Opcode::kWelcome:
       return ParseWelcome(frame).status();
-    case Opcode::kPut: {
-      const absl::StatusOr<PutRequest> request = ParsePut(frame);
-      if (request.ok()) Touch(request->key), Touch(request->value);
-      return request.status();
-    }
-    case Opcode::kDelete: {
-      const absl::StatusOr<DeleteRequest> request = ParseDelete(frame);
-      if (request.ok()) Touch(request->key);
-      return request.status();
-    }
-    case Opcode::kGet: {
-      const absl::StatusOr<GetRequest> request = ParseGet(frame);
-      if (request.ok()) Touch(request->key);
-      return request.status();
-    }
-    case Opcode::kIncrement: {
-      const absl::StatusOr<IncrementRequest> request = ParseIncrement(frame);
-      if (request.ok()) Touch(request->key);
-      return request.status();
-    }
-    case Opcode::kAppend: {
-      const absl::StatusOr<AppendRequest> request = ParseAppend(frame);
-      if (request.ok()) Touch(request->key), Touch(request->value);
-      return request.status();
-    }
+    case Opcode::kPut:
+      return ParseKeyed<PutBody>(frame);
+    case Opcode::kDelete:
+      return ParseKeyed<DeleteBody>(frame);
+    case Opcode::kGet:
+      return ParseKeyed<GetBody>(frame);
+    case Opcode::kIncrement:
+      return ParseKeyed<IncrementBody>(frame);
+    case Opcode::kAppend:
+      return ParseKeyed<AppendBody>(frame);
     case Opcode::kFlush:
       return ParseFlush(frame).status();
-    case Opcode::kExpire: {
-      const absl::StatusOr<ExpireRequest> request = ParseExpire(frame);
-      if (request.ok()) Touch(request->key);
-      return request.status();
-    }
-    case Opcode::kTouch: {
-      const absl::StatusOr<TouchRequest> request = ParseTouch(frame);
-      if (request.ok()) Touch(request->key);
-      return request.status();
-    }
+    case Opcode::kExpire:
+      return ParseKeyed<ExpireBody>(frame);
+    case Opcode::kTouch:
+      return ParseKeyed<TouchBody>(frame);
     case Opcode::kHints: {
       const absl::StatusOr<HintsMessage> hints = ParseHints(frame);
       if (hints.ok()) Touch(hints->words);

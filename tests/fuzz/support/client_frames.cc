@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include "tests/fuzz/support/frame_bytes.h"
+#include "tests/support/parse_request.h"
 
 namespace osprey::client {
 namespace {
@@ -117,28 +118,28 @@ std::pair<rdma::ReplyBody, std::string> AnyReply(fuzz::Input& input, fuzz::Hosti
 void MustBeRequest(Opcode opcode, rdma::FrameBytes frame) {
   switch (opcode) {
     case Opcode::kPut:
-      OSPREY_MUST(rdma::ParsePut(frame).ok(), "the client's Put");
+      OSPREY_MUST(rdma::ParseRequest<rdma::PutBody>(frame).ok(), "the client's Put");
       return;
     case Opcode::kDelete:
-      OSPREY_MUST(rdma::ParseDelete(frame).ok(), "the client's Delete");
+      OSPREY_MUST(rdma::ParseRequest<rdma::DeleteBody>(frame).ok(), "the client's Delete");
       return;
     case Opcode::kGet:
-      OSPREY_MUST(rdma::ParseGet(frame).ok(), "the client's Get");
+      OSPREY_MUST(rdma::ParseRequest<rdma::GetBody>(frame).ok(), "the client's Get");
       return;
     case Opcode::kIncrement:
-      OSPREY_MUST(rdma::ParseIncrement(frame).ok(), "the client's Increment");
+      OSPREY_MUST(rdma::ParseRequest<rdma::IncrementBody>(frame).ok(), "the client's Increment");
       return;
     case Opcode::kAppend:
-      OSPREY_MUST(rdma::ParseAppend(frame).ok(), "the client's Append");
+      OSPREY_MUST(rdma::ParseRequest<rdma::AppendBody>(frame).ok(), "the client's Append");
       return;
     case Opcode::kFlush:
       OSPREY_MUST(rdma::ParseFlush(frame).ok(), "the client's Flush");
       return;
     case Opcode::kExpire:
-      OSPREY_MUST(rdma::ParseExpire(frame).ok(), "the client's Expire");
+      OSPREY_MUST(rdma::ParseRequest<rdma::ExpireBody>(frame).ok(), "the client's Expire");
       return;
     case Opcode::kTouch:
-      OSPREY_MUST(rdma::ParseTouch(frame).ok(), "the client's Touch");
+      OSPREY_MUST(rdma::ParseRequest<rdma::TouchBody>(frame).ok(), "the client's Touch");
       return;
     case Opcode::kPing:
     case Opcode::kStats:
@@ -191,7 +192,7 @@ std::string DisconnectNoticeFrame(uint64_t session) {
 }
 
 void MustStandStill(rdma::FrameBytes frame, const fuzz::HostileTransport& wire) {
-  const rdma::PutRequest put = rdma::ParsePut(frame).value();
+  const auto put = rdma::ParseRequest<rdma::PutBody>(frame).value();
   if (put.body.rendezvous == 0) return;
   const rdma::WireMemory& source = put.body.source;
   const std::byte* bytes = wire.Exposed(source.address, source.length, source.key);
