@@ -26,8 +26,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 absl::Status CheckEmpty(FileSystem& files, const std::vector<std::string>& names) {
   const std::string first = SegmentName(1);
   for (const std::string& name : names) {
-    if (name == "LOCK" || name == "lost+found" || name == kFormatNewName || name == kCurrentName ||
-        name == kCurrentNewName || name == first) {
+    if (name == kLockName || name == "lost+found" || name == kFormatNewName ||
+        name == kCurrentName || name == kCurrentNewName || name == first) {
       continue;
     }
     return absl::FailedPreconditionError(

@@ -75,6 +75,9 @@ class File {
   virtual absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) = 0;
 };
 
+// The file of FileSystem::Lock.
+inline constexpr char kLockName[] = "LOCK";
+
 // Held until its end, by one process at a time.
 class DirectoryLock {
  public:

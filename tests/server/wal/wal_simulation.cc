@@ -153,7 +153,7 @@ class Simulation {
     if (disk_.SizeOf(kFormatName) == 0) return;  // it would be created
     std::vector<std::string> names;
     for (const std::string& name : disk_.Names()) {
-      if (name != "LOCK" && name != kFormatName && disk_.SizeOf(name) > 0) names.push_back(name);
+      if (name != kLockName && name != kFormatName && disk_.SizeOf(name) > 0) names.push_back(name);
     }
     if (names.empty()) return;
     const std::string name = names[random_.Below(names.size())];
