@@ -58,6 +58,12 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  absl::FPrintF(stderr, "wal_benchmark: %s\n", status.message());
+  std::exit(4);
+}
+
 // An empty log in a new folder, which is removed at the end.
 class Subject {
  public:
@@ -95,12 +101,6 @@ class Subject {
   std::unique_ptr<DataDirectory> directory_;
   std::unique_ptr<Log> log_;
 };
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  absl::FPrintF(stderr, "wal_benchmark: %s\n", status.message());
-  std::exit(4);
-}
 
 // As a server does, values above 64 KiB go in pieces, here of up to 1 MiB: one for each entry.
 void AppendBatch(Log& log, uint64_t count, const std::string& value) {
@@ -180,7 +180,9 @@ void MeasureGroupCommit(uint64_t threads) {
   const double cpu = CpuSeconds();
   const absl::Time begin = absl::Now();
   {
-    SyncThread sync_thread(log, SyncThread::Clock::duration::zero());
+    absl::StatusOr<std::unique_ptr<SyncThread>> sync_thread =
+        SyncThread::Start(log, SyncThread::Clock::duration::zero());
+    Check(sync_thread.status());
     std::vector<std::thread> clients;
     for (uint64_t i = 0; i < threads; ++i) {
       clients.emplace_back([&] {
@@ -189,7 +191,7 @@ void MeasureGroupCommit(uint64_t threads) {
           AppendBatch(log, 1, value);
           const uint64_t number = log.appended();
           Check(log.Write());
-          sync_thread.Kick();
+          (*sync_thread)->Kick();
           for (uint64_t before = log.synced(); before < number; before = log.synced())
             std::this_thread::yield();
           ++entries;
