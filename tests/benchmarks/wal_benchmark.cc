@@ -90,7 +90,10 @@ class Subject {
         DataDirectory::Open(*files_, NewDirectory(), [this] { return random_() | 1; }).value();
     CountingVisitor visitor;
     const LogEnd end = Replay(*directory_, visitor).value();
-    log_ = StartLog(*directory_, end, LogOptions()).value();
+    LogOptions options;
+    // Those that await a sync would await it forever.
+    options.progressed = [this] { Check(log_->status()); };
+    log_ = StartLog(*directory_, end, options).value();
     return visitor.entries;
   }
 
@@ -224,6 +227,10 @@ std::vector<uint64_t> Numbers(const std::string& text) {
 int main(int argc, char** argv) {
   using namespace osprey::server::wal;
   gflags::ParseCommandLineFlags(&argc, &argv, true);
+  if (!(FLAGS_seconds > 0) || FLAGS_bytes_max < 4) {
+    absl::FPrintF(stderr, "wal_benchmark: --seconds must be above 0, --bytes_max at least 4\n");
+    return 2;
+  }
   for (const uint64_t value : Numbers(FLAGS_values)) {
     for (const uint64_t batch : Numbers(FLAGS_batches)) {
       for (const bool synced : {false, true}) MeasureBatches(value, batch, synced);
