@@ -443,7 +443,8 @@ class Simulation {
     AfterWrite();
     if (status.ok()) {
       ++counts_.checkpoints;
-      kept_.clear();
+      // A mutant's Commit does not write.
+      if (log_->written() == log_->appended()) kept_.clear();
       promised_.evident = std::max(promised_.evident, log_->synced());
     }
     GiveUp(walk);
