@@ -132,7 +132,7 @@ class PartReader {
       CheckpointItem item;
       item.shard = header.shard;
       item.lives = header.lives;
-      item.key = {reinterpret_cast<const char*>(body.data()) + sizeof(header), header.key_length};
+      item.key = TextOf(body.subspan(sizeof(header), header.key_length));
       item.value_length = header.value_length;
       item.version = header.version;
       item.expiry = header.expiry;

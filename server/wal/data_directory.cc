@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReadWhole(FileSystem& files, const std::string& name
     return DamageError(files, name, bytes_max,
                        absl::StrCat("the file has more than ", bytes_max, " bytes"));
   }
-  return std::string(reinterpret_cast<const char*>(buffer.span().data()), *got);
+  return std::string(TextOf(buffer.span().first(*got)));
 }
 
 absl::Status WriteWhole(FileSystem& files, const std::string& name,

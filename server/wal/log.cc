@@ -39,7 +39,7 @@ class ChunkWalk {
       uint64_t run = left;
       if (pinned_ < chunk_.pinned.size())
         run = std::min<uint64_t>(run, chunk_.pinned[pinned_].first - at_);
-      body.emplace_back(reinterpret_cast<const std::byte*>(chunk_.bytes.data() + at_), run);
+      body.push_back(BytesOfText(chunk_.bytes).subspan(at_, run));
       at_ += run;
       left -= run;
     }
@@ -55,7 +55,7 @@ class ChunkWalk {
 };
 
 std::vector<Bytes> PiecesOf(const LogChunk& chunk) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(chunk.bytes.data()), chunk.bytes.size());
+  const Bytes bytes = BytesOfText(chunk.bytes);
   std::vector<Bytes> pieces;
   size_t begin = 0;
   for (const auto& [end, pinned] : chunk.pinned) {
@@ -160,13 +160,12 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
   std::vector<Bytes> body;
   for (ChunkWalk walk(chunk); !walk.AtEnd();) {
     char* const place = walk.Next(header, body);
-    const uint64_t seed = SeedOf(current_.info.life, current_.info.number, offset);
     header.chain = checksum;
     header.synced_to = synced_to;
     header.time_mark = time_mark;
     header.version_ceiling = version_ceiling;
-    header.body_checksum = Checksum(body, seed);
-    header.header_checksum = checksum = header.HeaderChecksum(seed);
+    header.Seal(body, SeedOf(current_.info.life, current_.info.number, offset));
+    checksum = header.header_checksum;
     std::memcpy(place, &header, sizeof(header));
     offset += header.bytes();
   }
@@ -270,13 +269,8 @@ absl::Status Log::WriteClose(const Segment& old, const SegmentInfo& next) {
   header.synced_to = next.first_record - 1;
   header.time_mark = time_mark_.load();
   header.version_ceiling = version_ceiling_.load();
-  const uint64_t seed = SeedOf(old.info.life, old.info.number, old.end);
-  header.body_checksum = Checksum(BytesOf(body), seed);
-  header.header_checksum = header.HeaderChecksum(seed);
-  constexpr std::byte kZeros[kRecordAlignment] = {};
-  return old.file->Write(old.end,
-                         {BytesOf(header), BytesOf(body),
-                          Bytes(kZeros).first(header.bytes() - sizeof(header) - sizeof(body))});
+  header.Seal({BytesOf(body)}, SeedOf(old.info.life, old.info.number, old.end));
+  return old.file->Write(old.end, {BytesOf(header), BytesOf(body), header.Padding()});
 }
 
 absl::Status Log::End(uint64_t time) {

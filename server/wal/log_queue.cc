@@ -65,16 +65,16 @@ void LogQueue::Add(const NewRecord& record, uint64_t length) {
   if (begins_segment) offset_ = kSegmentHeaderBytes;
   if (begins_segment || chunks_.empty()) chunks_.emplace_back().begins_segment = begins_segment;
   LogChunk& chunk = chunks_.back();
-  chunk.bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  absl::StrAppend(&chunk.bytes, TextOf(BytesOf(header)));
   for (const BodyPart& part : record.body) {
     if (part.bytes.empty()) continue;
     if (part.pinned) {
       chunk.pinned.emplace_back(chunk.bytes.size(), part.bytes);
     } else {
-      chunk.bytes.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+      absl::StrAppend(&chunk.bytes, TextOf(part.bytes));
     }
   }
-  chunk.bytes.append(header.bytes() - sizeof(header) - length, '\0');
+  absl::StrAppend(&chunk.bytes, TextOf(header.Padding()));
   chunk.length += header.bytes();
   offset_ += header.bytes();
 }

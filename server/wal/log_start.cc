@@ -38,14 +38,11 @@ class TailCopier {
       return DamageError(directory_.files(), SegmentName(place.segment), place.offset, *wrong);
     }
     RecordHeader header = record.header;
-    const uint64_t seed = SeedOf(header_.life, header_.number, offset_);
     header.chain = checksum_;
     header.synced_to = end_.synced_to;
-    header.body_checksum = Checksum(record.body, seed);
-    header.header_checksum = checksum_ = header.HeaderChecksum(seed);
-    constexpr std::byte kZeros[kRecordAlignment] = {};
-    const Bytes padding = Bytes(kZeros).first(header.bytes() - sizeof(header) - header.length);
-    status = to_.Write(offset_, {BytesOf(header), record.body, padding});
+    header.Seal({record.body}, SeedOf(header_.life, header_.number, offset_));
+    checksum_ = header.header_checksum;
+    status = to_.Write(offset_, {BytesOf(header), record.body, header.Padding()});
     offset_ += header.bytes();
     return status;
   }

@@ -307,10 +307,10 @@ absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entr
                                                                  : "";
     if (!why.empty())
       return DamageError(directory.files(), SegmentName(reader_number), piece.place.offset, why);
-    value.append(reinterpret_cast<const char*>(record.body.data()), record.body.size());
+    absl::StrAppend(&value, TextOf(record.body));
   }
-  const Bytes bytes(reinterpret_cast<const std::byte*>(value.data()), value.size());
-  if (bytes.size() != entry.value_length || Checksum(bytes, 0) != entry.value_checksum) {
+  if (value.size() != entry.value_length ||
+      Checksum(BytesOfText(value), 0) != entry.value_checksum) {
     return DamageError(directory.files(), SegmentName(reader_number), 0,
                        "the pieces of a value do not have its checksum");
   }

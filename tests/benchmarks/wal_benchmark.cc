@@ -107,7 +107,7 @@ class Subject {
 
 // As a server does, values above 64 KiB go in pieces, here of up to 1 MiB: one for each entry.
 void AppendBatch(Log& log, uint64_t count, const std::string& value) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(value.data()), value.size());
+  const Bytes bytes = BytesOfText(value);
   const bool in_pieces = value.size() > (64 << 10);
   GroupBuilder group((GroupHeader()));
   for (uint64_t i = 0; i < count; ++i) {

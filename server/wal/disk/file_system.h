@@ -18,16 +18,30 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace osprey::server::wal {
 
 using Bytes = absl::Span<const std::byte>;
+
+template <typename T>
+Bytes BytesOf(const T& object) {
+  static_assert(std::has_unique_object_representations_v<T>, "padding has any bytes");
+  return {reinterpret_cast<const std::byte*>(&object), sizeof(T)};
+}
+inline Bytes BytesOfText(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+inline absl::string_view TextOf(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // Reads past the page cache begin, end and land at multiples of this.
 inline constexpr uint64_t kDirectAlignment = 4096;

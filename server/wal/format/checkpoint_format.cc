@@ -23,9 +23,13 @@ std::string PartHeader::Validate() const {
   if (format != kFormat)
     return absl::StrCat("its format is ", format, "; this program has format ", kFormat);
   if (parts == 0 || parts > kPartsMax || part >= parts) return "the part's number is out of range";
-  if (reserved0 != 0 || HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
+}
+
+void BlockHeader::Seal(Bytes body, uint64_t seed) {
+  body_checksum = Checksum(body, seed);
+  header_checksum = HeaderChecksum(seed);
 }
 
 uint64_t BlockHeader::HeaderChecksum(uint64_t seed) const {
@@ -54,8 +58,7 @@ std::string CurrentHeader::Validate(const DirectoryId& expected_directory) const
       redo_record > synced_to + 1) {
     return "its segments are out of order";
   }
-  if (HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
 }
 

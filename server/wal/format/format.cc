@@ -41,8 +41,7 @@ std::string FormatFile::Validate() const {
     return absl::StrCat("it has features that this program lacks: ", incompatible_features);
   if (shards == 0) return "it has no shards";
   if (directory == DirectoryId()) return "it has no directory id";
-  if (HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
 }
 
@@ -62,9 +61,18 @@ std::string SegmentHeader::Validate(const DirectoryId& expected_directory,
     return "the segment names no end of the one before";
   if (first_record == 0 || synced_to >= first_record)
     return "the segment's first record is out of order";
-  if (reserved0 != 0 || HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
+}
+
+void RecordHeader::Seal(absl::Span<const Bytes> body, uint64_t seed) {
+  body_checksum = Checksum(body, seed);
+  header_checksum = HeaderChecksum(seed);
+}
+
+Bytes RecordHeader::Padding() const {
+  static constexpr std::byte kZeros[kRecordAlignment] = {};
+  return Bytes(kZeros).first(bytes() - sizeof(RecordHeader) - length);
 }
 
 uint64_t RecordHeader::HeaderChecksum(uint64_t seed) const {

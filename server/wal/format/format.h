@@ -40,6 +40,7 @@
 #include <type_traits>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "server/wal/disk/file_system.h"
 
 namespace osprey::server::wal {
@@ -160,12 +161,16 @@ struct RecordHeader {
   uint64_t body_checksum = 0;
   uint64_t header_checksum = 0;
 
+  // Sets both checksums, of a record at a place with that seed, whose body has these pieces.
+  void Seal(absl::Span<const Bytes> body, uint64_t seed);
   // Of this header at a place with that seed.
   uint64_t HeaderChecksum(uint64_t seed) const;
   // Of the header alone: why it is not valid at a place with that seed.
   std::string Validate(uint64_t seed) const;
   // With the body and its padding.
   uint64_t bytes() const { return RoundUp(sizeof(RecordHeader) + length, kRecordAlignment); }
+  // The zeros behind the body.
+  Bytes Padding() const;
 };
 static_assert(std::is_trivially_copyable_v<RecordHeader>);
 static_assert(sizeof(RecordHeader) == kRecordAlignment);

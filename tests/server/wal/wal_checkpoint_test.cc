@@ -27,16 +27,16 @@ class KeepingPart final : public PartVisitor {
  public:
   absl::Status OnItem(const CheckpointItem& item, Bytes value) override {
     last_ = std::string(item.key);
-    items[last_] = {reinterpret_cast<const char*>(value.data()), value.size()};
+    items[last_] = std::string(TextOf(value));
     versions[last_] = item.version;
     return absl::OkStatus();
   }
   absl::Status OnValue(Bytes bytes) override {
-    items[last_].append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    absl::StrAppend(&items[last_], TextOf(bytes));
     return absl::OkStatus();
   }
   absl::Status OnSession(Bytes session) override {
-    sessions.emplace_back(reinterpret_cast<const char*>(session.data()), session.size());
+    sessions.emplace_back(TextOf(session));
     return absl::OkStatus();
   }
   absl::Status OnShard(const ShardState& shard) override {

@@ -305,10 +305,6 @@ class Simulation {
     return value;
   }
 
-  static Bytes BytesOfText(const std::string& text) {
-    return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-  }
-
   void AppendGroup() {
     GroupHeader header;
     header.flags = random_.Chance(50) ? kAtomic : 0;
