@@ -122,6 +122,10 @@ absl::Status DataDirectory::ReadFormat() {
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < sizeof(format_)) return DamageError(files_, kFormatName, 0, "it is cut off");
   std::memcpy(&format_, bytes->data(), sizeof(format_));
+  if (const std::string other = format_.OtherVersion(); !other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        files_.PathOf(kFormatName), ": ", other, "; start the version of kvserver that wrote it"));
+  }
   const std::string wrong = format_.Validate();
   if (!wrong.empty()) return DamageError(files_, kFormatName, 0, wrong);
   return absl::OkStatus();

@@ -77,6 +77,8 @@ struct FormatFile {
   uint64_t checksum = 0;  // of the bytes before
 
   void Seal();
+  // Why this program cannot read it, although it has every byte that was written; empty if it can.
+  std::string OtherVersion() const;
   // Why it is not valid; empty if it is.
   std::string Validate() const;
 };
@@ -205,6 +207,9 @@ inline constexpr char kSegmentNewName[] = "log.new";
 std::string SegmentName(uint64_t number);
 // 0: no name of a segment.
 uint64_t SegmentNumber(absl::string_view name);
+
+// Why a file of that format is not this program's; empty if it is.
+std::string CheckFormat(uint32_t format);
 
 // A byte of `bytes` is not zero.
 bool HasBits(Bytes bytes);

@@ -233,6 +233,28 @@ TEST_F(WalLogTest, LostFormatFileIsNoNewDirectory) {
   EXPECT_THAT(status.message(), HasSubstr("/data/CURRENT, offset 0: the file is missing"));
 }
 
+TEST_F(WalLogTest, DirectoryOfAnotherVersionIsRefused) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  FormatFile format = directory_->format();
+  Close();
+  format.incompatible_features = 4;
+  format.Seal();
+  disk_.Put(kFormatName, std::string(TextOf(BytesOf(format))));
+  absl::Status status = Open();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("/data/FORMAT: it has features that this program lacks"));
+  format.format = 2;
+  format.Seal();
+  disk_.Put(kFormatName, std::string(TextOf(BytesOf(format))));
+  status = Open();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("/data/FORMAT: its format is 2; this program has format "
+                                          "1; start the version of kvserver that wrote it"));
+  // Without a valid checksum the version says nothing.
+  disk_.FlipBit(kFormatName, 8, 0);
+  EXPECT_EQ(Open().code(), absl::StatusCode::kDataLoss);
+}
+
 // A record of a kind that a newer version wrote.
 TEST_F(WalLogTest, UnknownKindIsRefusedUnlessItMayBeSkipped) {
   ASSERT_EQ(Open(), absl::OkStatus());
