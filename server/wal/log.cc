@@ -82,11 +82,10 @@ Log::Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> 
       written_(last_record),
       synced_(last_record) {}
 
-absl::Status Log::CheckSpace(uint64_t segments) const {
+absl::Status Log::CheckSpace(uint64_t bytes) const {
   const absl::StatusOr<uint64_t> free = directory_.files().FreeBytes();
   if (!free.ok()) return free.status();
-  const uint64_t needed =
-      segments * options_.segment_bytes + checkpoint_bytes_.load() + reserved_bytes_.load();
+  const uint64_t needed = bytes + checkpoint_bytes_.load() + reserved_bytes_.load();
   if (*free >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the disk is too full for the log: ", *free, " bytes are free, and ", needed,
@@ -96,7 +95,7 @@ absl::Status Log::CheckSpace(uint64_t segments) const {
 absl::StatusOr<uint64_t> Log::Append(absl::Span<const NewRecord> records) {
   if (failed_.load(std::memory_order_acquire)) return status();
   absl::StatusOr<uint64_t> number =
-      queue_.Append(records, [this](uint64_t segments) { return CheckSpace(segments); });
+      queue_.Append(records, [this](uint64_t bytes) { return CheckSpace(bytes); });
   if (number.ok()) RaiseTo(appended_, *number);
   return number;
 }
@@ -105,7 +104,7 @@ bool Log::HasRoom() const { return queue_.HasRoom(); }
 
 absl::Status Log::ReserveSpace(uint64_t bytes) {
   reserved_bytes_.fetch_add(bytes);
-  const absl::Status status = CheckSpace(1);
+  const absl::Status status = CheckSpace(options_.segment_bytes);
   if (!status.ok()) reserved_bytes_.fetch_sub(bytes);
   return status;
 }
@@ -143,7 +142,7 @@ absl::Status Log::Write() {
   for (LogChunk& chunk : chunks) {
     absl::Status status = chunk.begins_segment ? BeginSegment() : absl::OkStatus();
     if (status.ok()) status = WriteChunk(chunk);
-    queue_.Release(chunk.length);
+    queue_.Release(chunk.disk_bytes);
     if (!status.ok()) return Fail(std::move(status));
   }
   return absl::OkStatus();

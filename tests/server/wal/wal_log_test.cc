@@ -140,6 +140,19 @@ TEST_F(WalLogTest, NoSegmentBeginsWithoutRoomForTheCheckpoint) {
   EXPECT_TRUE(Append("k", std::string(1000, 'v')).ok());
 }
 
+// The disk does not have the queue's bytes yet, and looks as if it had room for more.
+TEST_F(WalLogTest, QueuedSegmentsNeedRoomToo) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  uint64_t used = 0;
+  for (const std::string& name : disk_.Names()) used += disk_.SizeOf(name);
+  disk_.set_capacity(used + (80 << 10));
+  uint64_t taken = 0;
+  while (taken < 100 && Append("k", std::string(1000, 'v')).ok()) ++taken;
+  EXPECT_GT(taken, 20u);
+  EXPECT_LT(taken, 80u);
+  EXPECT_EQ(log_->Write(), absl::OkStatus());
+}
+
 TEST_F(WalLogTest, FailedSyncEndsTheLog) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Put("a", "1");
