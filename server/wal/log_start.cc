@@ -82,6 +82,9 @@ absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const Lo
   if (status.ok()) status = files.Rename(kSegmentNewName, SegmentName(header.number));
   if (status.ok() && !IsMutant(Mutant::kDirectoryNotSynced)) status = files.SyncDirectory();
   if (!status.ok()) return status;
+  // Its errors name the file that there is.
+  file = files.OpenToWrite(SegmentName(header.number));
+  if (!file.ok()) return file.status();
 
   Current current = directory.current();
   current.header.newest_segment = header.number;

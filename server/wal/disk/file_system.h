@@ -106,6 +106,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) = 0;
   // An existing file, to read.
   virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) = 0;
+  // An existing file, to write.
+  virtual absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) = 0;
   // Replaces `to` in one step. Survives a crash only after SyncDirectory.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& name) = 0;

@@ -125,6 +125,9 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override {
     return OpenWith(name, O_RDONLY);
   }
+  absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) override {
+    return OpenWith(name, O_RDWR);
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     if (renameat(fd_.get(), from.c_str(), fd_.get(), to.c_str()) != 0)
       return SystemError("cannot rename the file", PathOf(from));

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -144,6 +145,24 @@ TEST_F(WalDiskTest, DelayedSyncComesInTime) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(log_->synced(), 1u);
   EXPECT_GE(SyncThread::Clock::now() - before, std::chrono::milliseconds(29));
+}
+
+TEST_F(WalDiskTest, ErrorNamesTheSegment) {
+  Open(LogOptions());
+  const std::string value(100'000, 'v');
+  const BodyPart part{BytesOfText(value), false};
+  ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{50'000, before.rlim_max};
+  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = log_->Write();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), absl::StrCat("cannot write to the file ", path_, "/", SegmentName(2),
+                                           ": File too large"));
 }
 
 // Signals are for the server's first thread.
