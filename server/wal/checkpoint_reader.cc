@@ -1,16 +1,18 @@
 #include "server/wal/checkpoint_reader.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/background_thread.h"
 #include "server/wal/disk/direct_reader.h"
 #include "server/wal/format/checksum.h"
 #include "server/wal/format/entry_format.h"
@@ -130,7 +132,7 @@ class PartReader {
       CheckpointItem item;
       item.shard = header.shard;
       item.lives = header.lives;
-      item.key = {reinterpret_cast<const char*>(body.data()) + sizeof(header), header.key_length};
+      item.key = TextOf(body.subspan(sizeof(header), header.key_length));
       item.value_length = header.value_length;
       item.version = header.version;
       item.expiry = header.expiry;
@@ -218,7 +220,7 @@ absl::Status ReadCheckpoint(const DataDirectory& directory, uint32_t threads,
   std::atomic<uint32_t> next{0};
   std::mutex mutex;
   absl::Status error;
-  const auto read = [&] {
+  auto read = [&] {
     for (uint32_t part = next.fetch_add(1); part < parts; part = next.fetch_add(1)) {
       absl::Status status = ReadPart(directory, current.header.checkpoint, part, parts,
                                      current.parts[part], visitor_of(part));
@@ -228,10 +230,19 @@ absl::Status ReadCheckpoint(const DataDirectory& directory, uint32_t threads,
       if (error.ok()) error = std::move(status);
     }
   };
-  std::vector<std::thread> others;
-  for (uint32_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(read);
+  void* (*const run)(void*) = [](void* call) -> void* {
+    (*static_cast<decltype(read)*>(call))();
+    return nullptr;
+  };
+  std::vector<pthread_t> others;
+  pthread_t thread;
+  // If there are no more threads to have, those that run read all parts.
+  while (others.size() + 1 < std::min(threads, parts) &&
+         rdma::StartBackgroundThread("osprey-restore", run, &read, thread)) {
+    others.push_back(thread);
+  }
   read();
-  for (std::thread& thread : others) thread.join();
+  for (const pthread_t other : others) pthread_join(other, nullptr);
   return error;
 }
 

@@ -32,8 +32,9 @@ class PartVisitor {
 absl::Status ReadPart(const DataDirectory& directory, uint64_t checkpoint, uint32_t part,
                       uint32_t parts, const PartSummary& summary, PartVisitor& visitor);
 
-// Reads all parts of the current checkpoint on so many threads. `visitor_of` is called on them, and
-// its visitors live until the end. OK without a checkpoint.
+// Reads all parts of the current checkpoint on so many threads, the calling one included, or on
+// fewer if the system has no more. The others block all signals. `visitor_of` is called on these
+// threads, and its visitors live until the end. OK without a checkpoint.
 absl::Status ReadCheckpoint(const DataDirectory& directory, uint32_t threads,
                             const std::function<PartVisitor&(uint32_t part)>& visitor_of);
 

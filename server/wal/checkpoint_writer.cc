@@ -58,16 +58,14 @@ absl::Status PartWriter::Add(BlockKind kind, absl::Span<const Bytes> pieces, uin
     if (!status.ok()) return status;
     kind_ = kind;
   }
-  for (const Bytes& piece : pieces)
-    buffer_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  for (const Bytes& piece : pieces) absl::StrAppend(&buffer_, TextOf(piece));
   ++count_;
   return absl::OkStatus();
 }
 
 absl::Status PartWriter::WriteBuffered() {
   if (buffer_.empty()) return absl::OkStatus();
-  absl::Status status = WriteBlock(
-      kind_, count_, {reinterpret_cast<const std::byte*>(buffer_.data()), buffer_.size()});
+  absl::Status status = WriteBlock(kind_, count_, BytesOfText(buffer_));
   buffer_.clear();
   count_ = 0;
   return status;
@@ -78,9 +76,7 @@ absl::Status PartWriter::WriteBlock(BlockKind kind, uint32_t count, Bytes body) 
   header.kind = static_cast<uint32_t>(kind);
   header.length = static_cast<uint32_t>(body.size());
   header.count = count;
-  const uint64_t seed = SeedOf(header_.life, header_.part, offset_);
-  header.body_checksum = Checksum(body, seed);
-  header.header_checksum = header.HeaderChecksum(seed);
+  header.Seal(body, SeedOf(header_.life, header_.part, offset_));
   absl::Status status = file_->Write(offset_, {BytesOf(header), body});
   offset_ += sizeof(header) + body.size();
   unsynced_ += sizeof(header) + body.size();
@@ -109,9 +105,9 @@ absl::Status PartWriter::AddItem(const CheckpointItem& item, Bytes value) {
   header.version = item.version;
   header.expiry = item.expiry;
   header.shard = item.shard;
-  const Bytes key(reinterpret_cast<const std::byte*>(item.key.data()), item.key.size());
   absl::Status status =
-      Add(BlockKind::kItems, {BytesOf(header), key, is_here ? value : Bytes(), ZerosAfter(bytes)},
+      Add(BlockKind::kItems,
+          {BytesOf(header), BytesOfText(item.key), is_here ? value : Bytes(), ZerosAfter(bytes)},
           header.length);
   ++footer_.items;
   footer_.bytes += item.key.size() + item.value_length;

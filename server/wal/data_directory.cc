@@ -26,8 +26,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 absl::Status CheckEmpty(FileSystem& files, const std::vector<std::string>& names) {
   const std::string first = SegmentName(1);
   for (const std::string& name : names) {
-    if (name == "LOCK" || name == "lost+found" || name == kFormatNewName || name == kCurrentName ||
-        name == kCurrentNewName || name == first) {
+    if (name == kLockName || name == "lost+found" || name == kFormatNewName ||
+        name == kCurrentName || name == kCurrentNewName || name == first) {
       continue;
     }
     return absl::FailedPreconditionError(
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReadWhole(FileSystem& files, const std::string& name
     return DamageError(files, name, bytes_max,
                        absl::StrCat("the file has more than ", bytes_max, " bytes"));
   }
-  return std::string(reinterpret_cast<const char*>(buffer.span().data()), *got);
+  return std::string(TextOf(buffer.span().first(*got)));
 }
 
 absl::Status WriteWhole(FileSystem& files, const std::string& name,
@@ -122,6 +122,10 @@ absl::Status DataDirectory::ReadFormat() {
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < sizeof(format_)) return DamageError(files_, kFormatName, 0, "it is cut off");
   std::memcpy(&format_, bytes->data(), sizeof(format_));
+  if (const std::string other = format_.OtherVersion(); !other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        files_.PathOf(kFormatName), ": ", other, "; start the version of kvserver that wrote it"));
+  }
   const std::string wrong = format_.Validate();
   if (!wrong.empty()) return DamageError(files_, kFormatName, 0, wrong);
   return absl::OkStatus();

@@ -39,7 +39,7 @@ class ChunkWalk {
       uint64_t run = left;
       if (pinned_ < chunk_.pinned.size())
         run = std::min<uint64_t>(run, chunk_.pinned[pinned_].first - at_);
-      body.emplace_back(reinterpret_cast<const std::byte*>(chunk_.bytes.data() + at_), run);
+      body.push_back(BytesOfText(chunk_.bytes).subspan(at_, run));
       at_ += run;
       left -= run;
     }
@@ -55,7 +55,7 @@ class ChunkWalk {
 };
 
 std::vector<Bytes> PiecesOf(const LogChunk& chunk) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(chunk.bytes.data()), chunk.bytes.size());
+  const Bytes bytes = BytesOfText(chunk.bytes);
   std::vector<Bytes> pieces;
   size_t begin = 0;
   for (const auto& [end, pinned] : chunk.pinned) {
@@ -82,11 +82,10 @@ Log::Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> 
       written_(last_record),
       synced_(last_record) {}
 
-absl::Status Log::CheckSpace(uint64_t segments) const {
+absl::Status Log::CheckSpace(uint64_t bytes) const {
   const absl::StatusOr<uint64_t> free = directory_.files().FreeBytes();
   if (!free.ok()) return free.status();
-  const uint64_t needed =
-      segments * options_.segment_bytes + checkpoint_bytes_.load() + reserved_bytes_.load();
+  const uint64_t needed = bytes + checkpoint_bytes_.load() + reserved_bytes_.load();
   if (*free >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the disk is too full for the log: ", *free, " bytes are free, and ", needed,
@@ -96,7 +95,7 @@ absl::Status Log::CheckSpace(uint64_t segments) const {
 absl::StatusOr<uint64_t> Log::Append(absl::Span<const NewRecord> records) {
   if (failed_.load(std::memory_order_acquire)) return status();
   absl::StatusOr<uint64_t> number =
-      queue_.Append(records, [this](uint64_t segments) { return CheckSpace(segments); });
+      queue_.Append(records, [this](uint64_t bytes) { return CheckSpace(bytes); });
   if (number.ok()) RaiseTo(appended_, *number);
   return number;
 }
@@ -105,7 +104,7 @@ bool Log::HasRoom() const { return queue_.HasRoom(); }
 
 absl::Status Log::ReserveSpace(uint64_t bytes) {
   reserved_bytes_.fetch_add(bytes);
-  const absl::Status status = CheckSpace(1);
+  const absl::Status status = CheckSpace(options_.segment_bytes);
   if (!status.ok()) reserved_bytes_.fetch_sub(bytes);
   return status;
 }
@@ -143,7 +142,7 @@ absl::Status Log::Write() {
   for (LogChunk& chunk : chunks) {
     absl::Status status = chunk.begins_segment ? BeginSegment() : absl::OkStatus();
     if (status.ok()) status = WriteChunk(chunk);
-    queue_.Release(chunk.length);
+    queue_.Release(chunk.disk_bytes);
     if (!status.ok()) return Fail(std::move(status));
   }
   return absl::OkStatus();
@@ -160,13 +159,12 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
   std::vector<Bytes> body;
   for (ChunkWalk walk(chunk); !walk.AtEnd();) {
     char* const place = walk.Next(header, body);
-    const uint64_t seed = SeedOf(current_.info.life, current_.info.number, offset);
     header.chain = checksum;
     header.synced_to = synced_to;
     header.time_mark = time_mark;
     header.version_ceiling = version_ceiling;
-    header.body_checksum = Checksum(body, seed);
-    header.header_checksum = checksum = header.HeaderChecksum(seed);
+    header.Seal(body, SeedOf(current_.info.life, current_.info.number, offset));
+    checksum = header.header_checksum;
     std::memcpy(place, &header, sizeof(header));
     offset += header.bytes();
   }
@@ -270,13 +268,8 @@ absl::Status Log::WriteClose(const Segment& old, const SegmentInfo& next) {
   header.synced_to = next.first_record - 1;
   header.time_mark = time_mark_.load();
   header.version_ceiling = version_ceiling_.load();
-  const uint64_t seed = SeedOf(old.info.life, old.info.number, old.end);
-  header.body_checksum = Checksum(BytesOf(body), seed);
-  header.header_checksum = header.HeaderChecksum(seed);
-  constexpr std::byte kZeros[kRecordAlignment] = {};
-  return old.file->Write(old.end,
-                         {BytesOf(header), BytesOf(body),
-                          Bytes(kZeros).first(header.bytes() - sizeof(header) - sizeof(body))});
+  header.Seal({BytesOf(body)}, SeedOf(old.info.life, old.info.number, old.end));
+  return old.file->Write(old.end, {BytesOf(header), BytesOf(body), header.Padding()});
 }
 
 absl::Status Log::End(uint64_t time) {

@@ -116,7 +116,7 @@ class Log {
   Log(DataDirectory& directory, LogOptions options, std::vector<SegmentInfo> chain, Segment current,
       uint64_t last_record);
 
-  absl::Status CheckSpace(uint64_t segments) const;
+  absl::Status CheckSpace(uint64_t bytes) const;
   absl::Status WriteChunk(LogChunk& chunk);
   absl::Status BeginSegment();
   absl::Status SyncSegments(const std::optional<Segment>& old, const Segment& current);

@@ -11,11 +11,13 @@ uint64_t LengthOf(const NewRecord& record) {
   return length;
 }
 
+constexpr uint64_t kCloseBytes =
+    RoundUp(sizeof(RecordHeader) + sizeof(CloseBody), kRecordAlignment);
+
 }  // namespace
 
 // The close record needs its place too.
 bool LogQueue::NeedsSegment(uint64_t offset, uint64_t record_bytes) const {
-  constexpr uint64_t kCloseBytes = RoundUp(sizeof(RecordHeader) + sizeof(CloseBody), 64);
   return offset > kSegmentHeaderBytes && offset + record_bytes + kCloseBytes > segment_bytes_;
 }
 
@@ -47,11 +49,10 @@ absl::StatusOr<uint64_t> LogQueue::Append(
     offset += bytes;
   }
   if (segments > 0) {
-    const absl::Status status = check_space(segments);
+    const absl::Status status = check_space(segments * segment_bytes_ + bytes_ + total);
     if (!status.ok()) return status;
   }
   for (const NewRecord& record : records) Add(record, LengthOf(record));
-  bytes_ += total;
   return next_number_ - 1;
 }
 
@@ -65,17 +66,19 @@ void LogQueue::Add(const NewRecord& record, uint64_t length) {
   if (begins_segment) offset_ = kSegmentHeaderBytes;
   if (begins_segment || chunks_.empty()) chunks_.emplace_back().begins_segment = begins_segment;
   LogChunk& chunk = chunks_.back();
-  chunk.bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  const uint64_t bytes = header.bytes() + (begins_segment ? kSegmentHeaderBytes + kCloseBytes : 0);
+  chunk.disk_bytes += bytes;
+  bytes_ += bytes;
+  absl::StrAppend(&chunk.bytes, TextOf(BytesOf(header)));
   for (const BodyPart& part : record.body) {
     if (part.bytes.empty()) continue;
     if (part.pinned) {
       chunk.pinned.emplace_back(chunk.bytes.size(), part.bytes);
     } else {
-      chunk.bytes.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+      absl::StrAppend(&chunk.bytes, TextOf(part.bytes));
     }
   }
-  chunk.bytes.append(header.bytes() - sizeof(header) - length, '\0');
-  chunk.length += header.bytes();
+  absl::StrAppend(&chunk.bytes, TextOf(header.Padding()));
   offset_ += header.bytes();
 }
 

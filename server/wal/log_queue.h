@@ -31,7 +31,7 @@ struct LogChunk {
   bool begins_segment = false;
   std::string bytes;                             // headers, copied bodies, padding
   std::vector<std::pair<size_t, Bytes>> pinned;  // each behind so many of `bytes`
-  uint64_t length = 0;                           // of both
+  uint64_t disk_bytes = 0;                       // of both, and of what a new segment adds
 };
 
 class LogQueue {
@@ -43,7 +43,8 @@ class LogQueue {
         next_number_(next_number),
         offset_(offset) {}
 
-  // As Log::Append. `check_space` is asked before the records begin so many new segments.
+  // As Log::Append. Before the records begin new segments, `check_space` is called with the bytes of
+  // these and of the queue: the queue is not on the disk yet.
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records,
                                   const std::function<absl::Status(uint64_t)>& check_space);
   // Takes all that is queued. It counts as queued until Release.

@@ -12,10 +12,13 @@ namespace {
 // Reads the tail, and writes it again into a new segment.
 class TailCopier {
  public:
-  TailCopier(DataDirectory& directory, const LogEnd& end, SegmentHeader& header, File& to)
-      : directory_(directory), end_(end), header_(header), to_(to) {
-    checksum_ = end.cut_checksum;
-  }
+  TailCopier(const DataDirectory& directory, const LogEnd& end, const SegmentHeader& header,
+             File& to)
+      : end_(end),
+        header_(header),
+        to_(to),
+        reader_(directory.files(), header.directory),
+        checksum_(end.cut_checksum) {}
 
   absl::Status Copy() {
     for (const Place& place : end_.tail) {
@@ -29,46 +32,25 @@ class TailCopier {
 
  private:
   absl::Status CopyRecord(const Place& place) {
-    absl::Status status = OpenSegment(place.segment);
-    if (!status.ok()) return status;
     LogRecord record;
-    const absl::StatusOr<std::string> wrong = reader_->ReadRecord(place.offset, record);
-    if (!wrong.ok()) return wrong.status();
-    if (!wrong->empty()) {
-      return DamageError(directory_.files(), SegmentName(place.segment), place.offset, *wrong);
-    }
+    absl::Status status = reader_.Read(place, record);
+    if (!status.ok()) return status;
     RecordHeader header = record.header;
-    const uint64_t seed = SeedOf(header_.life, header_.number, offset_);
     header.chain = checksum_;
     header.synced_to = end_.synced_to;
-    header.body_checksum = Checksum(record.body, seed);
-    header.header_checksum = checksum_ = header.HeaderChecksum(seed);
-    constexpr std::byte kZeros[kRecordAlignment] = {};
-    const Bytes padding = Bytes(kZeros).first(header.bytes() - sizeof(header) - header.length);
-    status = to_.Write(offset_, {BytesOf(header), record.body, padding});
+    header.Seal({record.body}, SeedOf(header_.life, header_.number, offset_));
+    checksum_ = header.header_checksum;
+    status = to_.Write(offset_, {BytesOf(header), record.body, header.Padding()});
     offset_ += header.bytes();
     return status;
   }
 
-  absl::Status OpenSegment(uint64_t number) {
-    if (reader_ != nullptr && reader_->header().number == number) return absl::OkStatus();
-    absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
-        SegmentReader::Open(directory_.files(), number);
-    if (!opened.ok()) return opened.status();
-    reader_ = *std::move(opened);
-    const absl::StatusOr<std::string> wrong = reader_->ReadHeader(directory_.format().directory);
-    if (!wrong.ok()) return wrong.status();
-    if (wrong->empty()) return absl::OkStatus();
-    return DamageError(directory_.files(), SegmentName(number), 0, *wrong);
-  }
-
-  DataDirectory& directory_;
   const LogEnd& end_;
   const SegmentHeader& header_;
   File& to_;
-  std::unique_ptr<SegmentReader> reader_;
+  RecordReader reader_;
   uint64_t offset_ = kSegmentHeaderBytes;
-  uint64_t checksum_ = 0;
+  uint64_t checksum_;
 };
 
 }  // namespace
@@ -100,6 +82,9 @@ absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const Lo
   if (status.ok()) status = files.Rename(kSegmentNewName, SegmentName(header.number));
   if (status.ok() && !IsMutant(Mutant::kDirectoryNotSynced)) status = files.SyncDirectory();
   if (!status.ok()) return status;
+  // Its errors name the file that there is.
+  file = files.OpenToWrite(SegmentName(header.number));
+  if (!file.ok()) return file.status();
 
   Current current = directory.current();
   current.header.newest_segment = header.number;

@@ -285,33 +285,20 @@ absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entr
                                       absl::Span<const PiecePlace> pieces) {
   std::string value;
   value.reserve(entry.value_length);
-  std::unique_ptr<SegmentReader> reader;
-  uint64_t reader_number = 0;
+  RecordReader reader(directory.files(), directory.format().directory);
+  LogRecord record;
   for (const PiecePlace& piece : pieces) {
-    if (reader == nullptr || reader_number != piece.place.segment) {
-      absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
-          SegmentReader::Open(directory.files(), piece.place.segment);
-      if (!opened.ok()) return opened.status();
-      reader = *std::move(opened);
-      reader_number = piece.place.segment;
-      const absl::StatusOr<std::string> wrong = reader->ReadHeader(directory.format().directory);
-      if (!wrong.ok()) return wrong.status();
-      if (!wrong->empty())
-        return DamageError(directory.files(), SegmentName(reader_number), 0, *wrong);
+    absl::Status status = reader.Read(piece.place, record);
+    if (!status.ok()) return status;
+    if (record.body.size() != piece.length) {
+      return DamageError(directory.files(), SegmentName(piece.place.segment), piece.place.offset,
+                         "the piece has another length");
     }
-    LogRecord record;
-    const absl::StatusOr<std::string> wrong = reader->ReadRecord(piece.place.offset, record);
-    if (!wrong.ok()) return wrong.status();
-    const std::string why = !wrong->empty()                      ? *wrong
-                            : record.body.size() != piece.length ? "the piece has another length"
-                                                                 : "";
-    if (!why.empty())
-      return DamageError(directory.files(), SegmentName(reader_number), piece.place.offset, why);
-    value.append(reinterpret_cast<const char*>(record.body.data()), record.body.size());
+    absl::StrAppend(&value, TextOf(record.body));
   }
-  const Bytes bytes(reinterpret_cast<const std::byte*>(value.data()), value.size());
-  if (bytes.size() != entry.value_length || Checksum(bytes, 0) != entry.value_checksum) {
-    return DamageError(directory.files(), SegmentName(reader_number), 0,
+  if (value.size() != entry.value_length ||
+      Checksum(BytesOfText(value), 0) != entry.value_checksum) {
+    return DamageError(directory.files(), SegmentName(record.place.segment), 0,
                        "the pieces of a value do not have its checksum");
   }
   return value;

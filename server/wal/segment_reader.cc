@@ -6,6 +6,7 @@
 #include "server/wal/format/checksum.h"
 
 namespace osprey::server::wal {
+
 absl::StatusOr<std::unique_ptr<SegmentReader>> SegmentReader::Open(FileSystem& files,
                                                                    uint64_t number) {
   absl::StatusOr<std::unique_ptr<File>> file = files.Open(SegmentName(number));
@@ -56,6 +57,23 @@ absl::StatusOr<uint64_t> SegmentReader::HighestSyncedTo(uint64_t offset) {
     std::memcpy(&header, bytes->data(), sizeof(header));
     if (header.Validate(SeedAt(offset)).empty()) highest = std::max(highest, header.synced_to);
   }
+}
+
+absl::Status RecordReader::Read(const Place& place, LogRecord& record) {
+  const std::string name = SegmentName(place.segment);
+  if (segment_ == nullptr || segment_->header().number != place.segment) {
+    absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
+        SegmentReader::Open(files_, place.segment);
+    if (!opened.ok()) return opened.status();
+    const absl::StatusOr<std::string> wrong = (*opened)->ReadHeader(directory_);
+    if (!wrong.ok()) return wrong.status();
+    if (!wrong->empty()) return DamageError(files_, name, 0, *wrong);
+    segment_ = *std::move(opened);
+  }
+  const absl::StatusOr<std::string> wrong = segment_->ReadRecord(place.offset, record);
+  if (!wrong.ok()) return wrong.status();
+  if (!wrong->empty()) return DamageError(files_, name, place.offset, *wrong);
+  return absl::OkStatus();
 }
 
 }  // namespace osprey::server::wal

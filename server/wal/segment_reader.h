@@ -1,7 +1,7 @@
 // Reads one segment past the page cache, record by record.
 //
 // An answer has three kinds: an error of the disk, a valid record, or the reason why there is no
-// valid record. The reader does not judge whether the latter is damage (replay.h does).
+// valid record. SegmentReader does not judge whether the latter is damage (replay.h does).
 //
 // Thread rule: one thread.
 
@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/wal/disk/direct_reader.h"
 #include "server/wal/disk/file_system.h"
@@ -58,6 +59,23 @@ class SegmentReader {
   DirectReader reader_;
   const uint64_t number_;
   SegmentHeader header_;
+};
+
+// Reads records where a replay found them: any other content is damage.
+class RecordReader {
+ public:
+  // `files` outlives it.
+  RecordReader(FileSystem& files, const DirectoryId& directory)
+      : files_(files), directory_(directory) {}
+
+  // The body is valid until the next call. Errors: DATA_LOSS (damage; names file and offset), those
+  // of FileSystem.
+  absl::Status Read(const Place& place, LogRecord& record);
+
+ private:
+  FileSystem& files_;
+  const DirectoryId directory_;
+  std::unique_ptr<SegmentReader> segment_;  // of the last record
 };
 
 }  // namespace osprey::server::wal

@@ -3,18 +3,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/background_thread.h"
+
 namespace osprey::server::wal {
 
-SyncThread::SyncThread(Log& log, Clock::duration delay)
-    : log_(log), delay_(delay), thread_([this] { Run(); }) {}
+absl::StatusOr<std::unique_ptr<SyncThread>> SyncThread::Start(Log& log, Clock::duration delay) {
+  std::unique_ptr<SyncThread> thread(new SyncThread(log, delay));
+  void* (*const run)(void*) = [](void* self) -> void* {
+    static_cast<SyncThread*>(self)->Run();
+    return nullptr;
+  };
+  thread->started_ = rdma::StartBackgroundThread("osprey-sync", run, thread.get(), thread->thread_);
+  if (thread->started_) return thread;
+  return absl::ResourceExhaustedError(
+      "cannot start the thread that syncs the log; allow more threads (TasksMax=, ulimit -u)");
+}
 
 SyncThread::~SyncThread() {
+  if (!started_) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_one();
-  thread_.join();
+  pthread_join(thread_, nullptr);
 }
 
 void SyncThread::Kick() {

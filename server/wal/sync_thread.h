@@ -10,13 +10,14 @@
 #ifndef OSPREY_SERVER_WAL_SYNC_THREAD_H_
 #define OSPREY_SERVER_WAL_SYNC_THREAD_H_
 
-#include <atomic>
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
+#include <memory>
 #include <mutex>
-#include <thread>
 
+#include "absl/status/statusor.h"
 #include "server/wal/log.h"
 
 namespace osprey::server::wal {
@@ -25,8 +26,8 @@ class SyncThread {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `log` outlives it.
-  SyncThread(Log& log, Clock::duration delay);
+  // `log` outlives it. The thread blocks all signals. Errors: RESOURCE_EXHAUSTED (no thread).
+  static absl::StatusOr<std::unique_ptr<SyncThread>> Start(Log& log, Clock::duration delay);
   // Syncs what was kicked, and ends.
   ~SyncThread();
   SyncThread(const SyncThread&) = delete;
@@ -38,6 +39,7 @@ class SyncThread {
   Clock::time_point oldest_unsynced() const;
 
  private:
+  SyncThread(Log& log, Clock::duration delay) : log_(log), delay_(delay) {}
   void Run();
 
   Log& log_;
@@ -47,7 +49,8 @@ class SyncThread {
   bool stopping_ = false;
   Clock::time_point kicked_at_ = Clock::time_point::max();   // max(): no kick waits
   Clock::time_point syncing_at_ = Clock::time_point::max();  // of the kicks that a Sync serves
-  std::thread thread_;                                       // last: it uses the others
+  pthread_t thread_ = {};
+  bool started_ = false;
 };
 
 }  // namespace osprey::server::wal

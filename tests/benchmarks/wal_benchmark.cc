@@ -58,6 +58,12 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  absl::FPrintF(stderr, "wal_benchmark: %s\n", status.message());
+  std::exit(4);
+}
+
 // An empty log in a new folder, which is removed at the end.
 class Subject {
  public:
@@ -84,7 +90,10 @@ class Subject {
         DataDirectory::Open(*files_, NewDirectory(), [this] { return random_() | 1; }).value();
     CountingVisitor visitor;
     const LogEnd end = Replay(*directory_, visitor).value();
-    log_ = StartLog(*directory_, end, LogOptions()).value();
+    LogOptions options;
+    // Those that await a sync would await it forever.
+    options.progressed = [this] { Check(log_->status()); };
+    log_ = StartLog(*directory_, end, options).value();
     return visitor.entries;
   }
 
@@ -96,15 +105,9 @@ class Subject {
   std::unique_ptr<Log> log_;
 };
 
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  absl::FPrintF(stderr, "wal_benchmark: %s\n", status.message());
-  std::exit(4);
-}
-
 // As a server does, values above 64 KiB go in pieces, here of up to 1 MiB: one for each entry.
 void AppendBatch(Log& log, uint64_t count, const std::string& value) {
-  const Bytes bytes(reinterpret_cast<const std::byte*>(value.data()), value.size());
+  const Bytes bytes = BytesOfText(value);
   const bool in_pieces = value.size() > (64 << 10);
   GroupBuilder group((GroupHeader()));
   for (uint64_t i = 0; i < count; ++i) {
@@ -180,7 +183,9 @@ void MeasureGroupCommit(uint64_t threads) {
   const double cpu = CpuSeconds();
   const absl::Time begin = absl::Now();
   {
-    SyncThread sync_thread(log, SyncThread::Clock::duration::zero());
+    absl::StatusOr<std::unique_ptr<SyncThread>> sync_thread =
+        SyncThread::Start(log, SyncThread::Clock::duration::zero());
+    Check(sync_thread.status());
     std::vector<std::thread> clients;
     for (uint64_t i = 0; i < threads; ++i) {
       clients.emplace_back([&] {
@@ -189,7 +194,7 @@ void MeasureGroupCommit(uint64_t threads) {
           AppendBatch(log, 1, value);
           const uint64_t number = log.appended();
           Check(log.Write());
-          sync_thread.Kick();
+          (*sync_thread)->Kick();
           for (uint64_t before = log.synced(); before < number; before = log.synced())
             std::this_thread::yield();
           ++entries;
@@ -222,6 +227,10 @@ std::vector<uint64_t> Numbers(const std::string& text) {
 int main(int argc, char** argv) {
   using namespace osprey::server::wal;
   gflags::ParseCommandLineFlags(&argc, &argv, true);
+  if (!(FLAGS_seconds > 0) || FLAGS_bytes_max < 4) {
+    absl::FPrintF(stderr, "wal_benchmark: --seconds must be above 0, --bytes_max at least 4\n");
+    return 2;
+  }
   for (const uint64_t value : Numbers(FLAGS_values)) {
     for (const uint64_t batch : Numbers(FLAGS_batches)) {
       for (const bool synced : {false, true}) MeasureBatches(value, batch, synced);

@@ -25,10 +25,6 @@ namespace {
 
 using fuzz::Input;
 
-Bytes BytesOfText(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 Random Draws() {
   return [number = uint64_t{0}]() mutable { return ++number * 0x9e3779b97f4a7c15 | 1; };
 }
@@ -53,7 +49,7 @@ class Summing final : public ReplayVisitor, public PartVisitor {
     OSPREY_MUST(value_left_ == 0, "an item within another's value");
     OSPREY_MUST(value.size() <= item.value_length, "a value above its length");
     value_left_ = item.value_length - value.size();
-    Add({reinterpret_cast<const std::byte*>(item.key.data()), item.key.size()});
+    Add(BytesOfText(item.key));
     Add(value);
     return absl::OkStatus();
   }
@@ -87,8 +83,7 @@ std::string GroupOf(const std::string& key, const std::string& value) {
   entry.value_length = value.size();
   group.Add(entry);
   std::string body;
-  for (const BodyPart& part : group.Parts())
-    body.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+  for (const BodyPart& part : group.Parts()) absl::StrAppend(&body, TextOf(part.bytes));
   return body;
 }
 
@@ -201,9 +196,7 @@ void Reseal(Input& input, std::string& bytes, uint64_t number) {
       header.length = static_cast<uint32_t>(input.Number());
       break;
   }
-  const uint64_t seed = SeedOf(segment.life, number, offset);
-  header.body_checksum = Checksum(BytesOfText(body), seed);
-  header.header_checksum = header.HeaderChecksum(seed);
+  header.Seal({BytesOfText(body)}, SeedOf(segment.life, number, offset));
   bytes.replace(offset, sizeof(header), reinterpret_cast<const char*>(&header), sizeof(header));
   bytes.replace(offset + sizeof(header), body.size(), body);
 }
@@ -238,9 +231,7 @@ void ResealBlock(Input& input, std::string& bytes) {
         RoundUp(sizeof(item) + item.key_length + (item.flags == 0 ? item.value_length : 0), 8));
     body.replace(0, sizeof(item), reinterpret_cast<const char*>(&item), sizeof(item));
   }
-  const uint64_t seed = SeedOf(part.life, part.part, offset);
-  header.body_checksum = Checksum(BytesOfText(body), seed);
-  header.header_checksum = header.HeaderChecksum(seed);
+  header.Seal(BytesOfText(body), SeedOf(part.life, part.part, offset));
   bytes.replace(offset, sizeof(header), reinterpret_cast<const char*>(&header), sizeof(header));
   bytes.replace(offset + sizeof(header), body.size(), body);
 }
@@ -352,8 +343,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   GroupBuilder builder(group.header);
   for (const Entry& entry : group.entries) builder.Add(entry);
   std::string again;
-  for (const BodyPart& part : builder.Parts())
-    again.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+  for (const BodyPart& part : builder.Parts()) absl::StrAppend(&again, TextOf(part.bytes));
   OSPREY_MUST(again == bytes, "the group has other bytes when it is made again");
   return 0;
 }

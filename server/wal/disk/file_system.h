@@ -18,16 +18,30 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 namespace osprey::server::wal {
 
 using Bytes = absl::Span<const std::byte>;
+
+template <typename T>
+Bytes BytesOf(const T& object) {
+  static_assert(std::has_unique_object_representations_v<T>, "padding has any bytes");
+  return {reinterpret_cast<const std::byte*>(&object), sizeof(T)};
+}
+inline Bytes BytesOfText(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+inline absl::string_view TextOf(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // Reads past the page cache begin, end and land at multiples of this.
 inline constexpr uint64_t kDirectAlignment = 4096;
@@ -75,6 +89,9 @@ class File {
   virtual absl::StatusOr<uint64_t> ReadPastCache(uint64_t offset, absl::Span<std::byte> to) = 0;
 };
 
+// The file of FileSystem::Lock.
+inline constexpr char kLockName[] = "LOCK";
+
 // Held until its end, by one process at a time.
 class DirectoryLock {
  public:
@@ -89,6 +106,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) = 0;
   // An existing file, to read.
   virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) = 0;
+  // An existing file, to write.
+  virtual absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) = 0;
   // Replaces `to` in one step. Survives a crash only after SyncDirectory.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& name) = 0;

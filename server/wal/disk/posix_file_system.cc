@@ -17,9 +17,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rdma/unique_fd.h"
 
 namespace osprey::server::wal {
 namespace {
+
+using rdma::UniqueFd;
 
 absl::Status SystemError(absl::string_view what, const std::string& path) {
   const int error = errno;
@@ -39,11 +42,7 @@ absl::Status SystemError(absl::string_view what, const std::string& path) {
 
 class PosixFile final : public File {
  public:
-  PosixFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  ~PosixFile() override {
-    close(fd_);
-    if (direct_fd_ >= 0) close(direct_fd_);
-  }
+  PosixFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   absl::Status Write(uint64_t offset, absl::Span<const Bytes> pieces) override {
     std::vector<iovec> vectors;
@@ -53,7 +52,7 @@ class PosixFile final : public File {
     for (size_t first = 0; first < vectors.size();) {
       const int count = static_cast<int>(std::min<size_t>(vectors.size() - first, IOV_MAX));
       const ssize_t written =
-          pwritev(fd_, vectors.data() + first, count, static_cast<off_t>(offset));
+          pwritev(fd_.get(), vectors.data() + first, count, static_cast<off_t>(offset));
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) return SystemError("cannot write to the file", path_);
       offset += static_cast<uint64_t>(written);
@@ -70,7 +69,7 @@ class PosixFile final : public File {
   }
 
   absl::Status Sync() override {
-    if (fdatasync(fd_) != 0) return SystemError("cannot sync the file", path_);
+    if (fdatasync(fd_.get()) != 0) return SystemError("cannot sync the file", path_);
     return absl::OkStatus();
   }
 
@@ -93,33 +92,32 @@ class PosixFile final : public File {
  private:
   int DirectFd() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (direct_fd_ < 0) direct_fd_ = open(path_.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (direct_fd_ < 0 && errno == EINVAL) {
-      direct_fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-      if (direct_fd_ >= 0) (void)posix_fadvise(direct_fd_, 0, 0, POSIX_FADV_DONTNEED);
+    if (direct_fd_.valid()) return direct_fd_.get();
+    direct_fd_.reset(open(path_.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    if (!direct_fd_.valid() && errno == EINVAL) {
+      direct_fd_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+      if (direct_fd_.valid()) (void)posix_fadvise(direct_fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
     }
-    return direct_fd_;
+    return direct_fd_.get();
   }
 
-  const int fd_;
+  const UniqueFd fd_;
   const std::string path_;
   std::mutex mutex_;
-  int direct_fd_ = -1;
+  UniqueFd direct_fd_;
 };
 
 class PosixLock final : public DirectoryLock {
  public:
-  explicit PosixLock(int fd) : fd_(fd) {}
-  ~PosixLock() override { close(fd_); }
+  explicit PosixLock(UniqueFd fd) : fd_(std::move(fd)) {}
 
  private:
-  const int fd_;
+  const UniqueFd fd_;
 };
 
 class PosixFileSystem final : public FileSystem {
  public:
-  PosixFileSystem(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  ~PosixFileSystem() override { close(fd_); }
+  PosixFileSystem(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) override {
     return OpenWith(name, O_RDWR | O_CREAT | O_EXCL);
@@ -127,18 +125,21 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override {
     return OpenWith(name, O_RDONLY);
   }
+  absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) override {
+    return OpenWith(name, O_RDWR);
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    if (renameat(fd_, from.c_str(), fd_, to.c_str()) != 0)
+    if (renameat(fd_.get(), from.c_str(), fd_.get(), to.c_str()) != 0)
       return SystemError("cannot rename the file", PathOf(from));
     return absl::OkStatus();
   }
   absl::Status Remove(const std::string& name) override {
-    if (unlinkat(fd_, name.c_str(), 0) != 0)
+    if (unlinkat(fd_.get(), name.c_str(), 0) != 0)
       return SystemError("cannot remove the file", PathOf(name));
     return absl::OkStatus();
   }
   absl::Status SyncDirectory() override {
-    if (fsync(fd_) != 0) return SystemError("cannot sync the directory", path_);
+    if (fsync(fd_.get()) != 0) return SystemError("cannot sync the directory", path_);
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<std::string>> List() override {
@@ -160,21 +161,19 @@ class PosixFileSystem final : public FileSystem {
   }
   absl::StatusOr<uint64_t> FreeBytes() override {
     struct statvfs status;
-    if (fstatvfs(fd_, &status) != 0) return SystemError("cannot find the free space of", path_);
+    if (fstatvfs(fd_.get(), &status) != 0)
+      return SystemError("cannot find the free space of", path_);
     return uint64_t{status.f_bavail} * status.f_frsize;
   }
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
-    const int fd = openat(fd_, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return SystemError("cannot open the file", PathOf("LOCK"));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      const bool held = errno == EWOULDBLOCK;
-      const absl::Status error = SystemError("cannot lock the file", PathOf("LOCK"));
-      close(fd);
-      if (!held) return error;
+    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd.valid()) return SystemError("cannot open the file", PathOf(kLockName));
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return SystemError("cannot lock the file", PathOf(kLockName));
       return absl::FailedPreconditionError(absl::StrCat("another server uses the data directory ",
                                                         path_, "; stop it, or name another one"));
     }
-    return std::make_unique<PosixLock>(fd);
+    return std::make_unique<PosixLock>(std::move(fd));
   }
   std::string PathOf(const std::string& name) const override {
     return absl::StrCat(path_, "/", name);
@@ -182,21 +181,21 @@ class PosixFileSystem final : public FileSystem {
 
  private:
   absl::StatusOr<std::unique_ptr<File>> OpenWith(const std::string& name, int flags) {
-    const int fd = openat(fd_, name.c_str(), flags | O_CLOEXEC, 0600);
-    if (fd < 0) return SystemError("cannot open the file", PathOf(name));
-    return std::make_unique<PosixFile>(fd, PathOf(name));
+    UniqueFd fd(openat(fd_.get(), name.c_str(), flags | O_CLOEXEC, 0600));
+    if (!fd.valid()) return SystemError("cannot open the file", PathOf(name));
+    return std::make_unique<PosixFile>(std::move(fd), PathOf(name));
   }
 
-  const int fd_;
+  const UniqueFd fd_;
   const std::string path_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return SystemError("cannot open the data directory", path);
-  return std::make_unique<PosixFileSystem>(fd, path);
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return SystemError("cannot open the data directory", path);
+  return std::make_unique<PosixFileSystem>(std::move(fd), path);
 }
 
 }  // namespace osprey::server::wal

@@ -20,12 +20,15 @@ std::string PartHeader::Validate() const {
   if (magic != kPartMagic) return "it is no part of a checkpoint";
   if (checksum != Checksum(BytesOf(*this).first(offsetof(PartHeader, checksum)), 0))
     return "the part header's checksum is wrong";
-  if (format != kFormat)
-    return absl::StrCat("its format is ", format, "; this program has format ", kFormat);
+  if (std::string wrong = CheckFormat(format); !wrong.empty()) return wrong;
   if (parts == 0 || parts > kPartsMax || part >= parts) return "the part's number is out of range";
-  if (reserved0 != 0 || HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
+}
+
+void BlockHeader::Seal(Bytes body, uint64_t seed) {
+  body_checksum = Checksum(body, seed);
+  header_checksum = HeaderChecksum(seed);
 }
 
 uint64_t BlockHeader::HeaderChecksum(uint64_t seed) const {
@@ -45,8 +48,7 @@ std::string BlockHeader::Validate(uint64_t seed) const {
 
 std::string CurrentHeader::Validate(const DirectoryId& expected_directory) const {
   if (magic != kCurrentMagic) return "it is no CURRENT file";
-  if (format != kFormat)
-    return absl::StrCat("its format is ", format, "; this program has format ", kFormat);
+  if (std::string wrong = CheckFormat(format); !wrong.empty()) return wrong;
   if (!(directory == expected_directory)) return "it is of another data directory";
   if (parts > kPartsMax || (parts == 0) != (checkpoint == 0))
     return absl::StrCat("its checkpoint has ", parts, " parts");
@@ -54,8 +56,7 @@ std::string CurrentHeader::Validate(const DirectoryId& expected_directory) const
       redo_record > synced_to + 1) {
     return "its segments are out of order";
   }
-  if (HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
 }
 

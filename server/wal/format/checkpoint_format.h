@@ -83,6 +83,8 @@ struct BlockHeader {
   uint64_t body_checksum = 0;
   uint64_t header_checksum = 0;  // of the bytes before
 
+  // Sets both checksums, of a block at a place with that seed.
+  void Seal(Bytes body, uint64_t seed);
   uint64_t HeaderChecksum(uint64_t seed) const;
   std::string Validate(uint64_t seed) const;
 };

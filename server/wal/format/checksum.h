@@ -18,11 +18,6 @@ uint64_t Checksum(absl::Span<const Bytes> pieces, uint64_t seed);
 // to an earlier file of the same name has another seed. `life` is the file's random number.
 uint64_t SeedOf(uint64_t life, uint64_t number, uint64_t offset);
 
-template <typename T>
-Bytes BytesOf(const T& object) {
-  return {reinterpret_cast<const std::byte*>(&object), sizeof(T)};
-}
-
 }  // namespace osprey::server::wal
 
 #endif  // OSPREY_SERVER_WAL_FORMAT_CHECKSUM_H_

@@ -114,7 +114,7 @@ std::string ParseEntry(const EntryHeader& header, Bytes bytes, Entry& entry) {
   entry.value_checksum = long_value.checksum;
   Bytes key;
   if (!cursor.Take(header.key_length, key)) return kCutOff;
-  entry.key = {reinterpret_cast<const char*>(key.data()), key.size()};
+  entry.key = TextOf(key);
   if ((header.flags & kInPieces) != 0) {
     std::string wrong = ParsePieces(cursor, long_value.pieces, entry);
     if (!wrong.empty()) return wrong;
@@ -131,11 +131,11 @@ std::string ParseEntry(const EntryHeader& header, Bytes bytes, Entry& entry) {
 
 GroupBuilder::GroupBuilder(const GroupHeader& header) : header_(header) {
   header_.count = 0;
-  Copy(header_);
+  Copy(BytesOf(header_));
 }
 
 void GroupBuilder::Copy(Bytes bytes) {
-  copied_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  absl::StrAppend(&copied_, TextOf(bytes));
   bytes_ += bytes.size();
 }
 
@@ -160,15 +160,16 @@ void GroupBuilder::Add(const Entry& entry) {
                          (is_long ? sizeof(LongValue) : 0) + entry.key.size() +
                          (in_pieces ? entry.pieces.size() * sizeof(PieceRef) : entry.value_length);
   header.length = static_cast<uint32_t>(bytes + Padding(bytes));
-  Copy(header);
-  if (entry.result.has_value()) Copy(*entry.result);
-  if (entry.base.has_value()) Copy(*entry.base);
+  Copy(BytesOf(header));
+  if (entry.result.has_value()) Copy(BytesOf(*entry.result));
+  if (entry.base.has_value()) Copy(BytesOf(*entry.base));
   if (is_long) {
-    Copy(LongValue{entry.value_checksum, static_cast<uint32_t>(entry.pieces.size()), 0});
+    const LongValue value{entry.value_checksum, static_cast<uint32_t>(entry.pieces.size()), 0};
+    Copy(BytesOf(value));
   }
-  Copy({reinterpret_cast<const std::byte*>(entry.key.data()), entry.key.size()});
+  Copy(BytesOfText(entry.key));
   if (in_pieces) {
-    for (const PieceRef& piece : entry.pieces) Copy(piece);
+    for (const PieceRef& piece : entry.pieces) Copy(BytesOf(piece));
   } else if (is_long) {
     pinned_.emplace_back(copied_.size(), entry.value);
     bytes_ += entry.value.size();
@@ -183,7 +184,7 @@ void GroupBuilder::Add(const Entry& entry) {
 std::vector<BodyPart> GroupBuilder::Parts() {
   std::memcpy(copied_.data(), &header_, sizeof(header_));
   std::vector<BodyPart> parts;
-  const Bytes copied(reinterpret_cast<const std::byte*>(copied_.data()), copied_.size());
+  const Bytes copied = BytesOfText(copied_);
   size_t begin = 0;
   for (const auto& [end, value] : pinned_) {
     parts.push_back({copied.subspan(begin, end - begin), false});

@@ -59,10 +59,6 @@ class GroupBuilder {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  template <typename T>
-  void Copy(const T& object) {
-    Copy({reinterpret_cast<const std::byte*>(&object), sizeof(T)});
-  }
   void Copy(Bytes bytes);
 
   GroupHeader header_;

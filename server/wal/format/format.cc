@@ -20,12 +20,12 @@ uint64_t ChecksumOf(const T& object) {
   return Checksum(BytesOf(object).first(sizeof(T) - sizeof(uint64_t)), 0);
 }
 
-std::string WrongFormat(uint32_t format) {
+}  // namespace
+
+std::string CheckFormat(uint32_t format) {
   if (format == kFormat) return "";
   return absl::StrCat("its format is ", format, "; this program has format ", kFormat);
 }
-
-}  // namespace
 
 bool HasBits(Bytes bytes) {
   return std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; });
@@ -33,16 +33,21 @@ bool HasBits(Bytes bytes) {
 
 void FormatFile::Seal() { checksum = ChecksumOf(*this); }
 
+std::string FormatFile::OtherVersion() const {
+  if (magic != kFormatMagic || checksum != ChecksumOf(*this)) return "";
+  if (std::string wrong = CheckFormat(format); !wrong.empty()) return wrong;
+  if ((incompatible_features & ~kIncompatibleFeatures) != 0)
+    return absl::StrCat("it has features that this program lacks: ", incompatible_features);
+  return "";
+}
+
 std::string FormatFile::Validate() const {
   if (magic != kFormatMagic) return "it is no FORMAT file";
   if (checksum != ChecksumOf(*this)) return "its checksum is wrong";
-  if (std::string wrong = WrongFormat(format); !wrong.empty()) return wrong;
-  if ((incompatible_features & ~kIncompatibleFeatures) != 0)
-    return absl::StrCat("it has features that this program lacks: ", incompatible_features);
+  if (std::string other = OtherVersion(); !other.empty()) return other;
   if (shards == 0) return "it has no shards";
   if (directory == DirectoryId()) return "it has no directory id";
-  if (HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
 }
 
@@ -52,7 +57,7 @@ std::string SegmentHeader::Validate(const DirectoryId& expected_directory,
                                     uint64_t expected_number) const {
   if (magic != kSegmentMagic) return "it is no segment header";
   if (checksum != ChecksumOf(*this)) return "the segment header's checksum is wrong";
-  if (std::string wrong = WrongFormat(format); !wrong.empty()) return wrong;
+  if (std::string wrong = CheckFormat(format); !wrong.empty()) return wrong;
   if (!(directory == expected_directory)) return "the segment is of another data directory";
   if (number != expected_number)
     return absl::StrCat("the segment is number ", number, ", not ", expected_number);
@@ -62,9 +67,18 @@ std::string SegmentHeader::Validate(const DirectoryId& expected_directory,
     return "the segment names no end of the one before";
   if (first_record == 0 || synced_to >= first_record)
     return "the segment's first record is out of order";
-  if (reserved0 != 0 || HasBits({reinterpret_cast<const std::byte*>(reserved), sizeof(reserved)}))
-    return "reserved bytes are not zero";
+  if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
+}
+
+void RecordHeader::Seal(absl::Span<const Bytes> body, uint64_t seed) {
+  body_checksum = Checksum(body, seed);
+  header_checksum = HeaderChecksum(seed);
+}
+
+Bytes RecordHeader::Padding() const {
+  static constexpr std::byte kZeros[kRecordAlignment] = {};
+  return Bytes(kZeros).first(bytes() - sizeof(RecordHeader) - length);
 }
 
 uint64_t RecordHeader::HeaderChecksum(uint64_t seed) const {

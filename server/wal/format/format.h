@@ -40,6 +40,7 @@
 #include <type_traits>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "server/wal/disk/file_system.h"
 
 namespace osprey::server::wal {
@@ -76,6 +77,8 @@ struct FormatFile {
   uint64_t checksum = 0;  // of the bytes before
 
   void Seal();
+  // Why this program cannot read it, although it has every byte that was written; empty if it can.
+  std::string OtherVersion() const;
   // Why it is not valid; empty if it is.
   std::string Validate() const;
 };
@@ -160,12 +163,16 @@ struct RecordHeader {
   uint64_t body_checksum = 0;
   uint64_t header_checksum = 0;
 
+  // Sets both checksums, of a record at a place with that seed, whose body has these pieces.
+  void Seal(absl::Span<const Bytes> body, uint64_t seed);
   // Of this header at a place with that seed.
   uint64_t HeaderChecksum(uint64_t seed) const;
   // Of the header alone: why it is not valid at a place with that seed.
   std::string Validate(uint64_t seed) const;
   // With the body and its padding.
   uint64_t bytes() const { return RoundUp(sizeof(RecordHeader) + length, kRecordAlignment); }
+  // The zeros behind the body.
+  Bytes Padding() const;
 };
 static_assert(std::is_trivially_copyable_v<RecordHeader>);
 static_assert(sizeof(RecordHeader) == kRecordAlignment);
@@ -200,6 +207,9 @@ inline constexpr char kSegmentNewName[] = "log.new";
 std::string SegmentName(uint64_t number);
 // 0: no name of a segment.
 uint64_t SegmentNumber(absl::string_view name);
+
+// Why a file of that format is not this program's; empty if it is.
+std::string CheckFormat(uint32_t format);
 
 // A byte of `bytes` is not zero.
 bool HasBits(Bytes bytes);

@@ -80,8 +80,7 @@ void SimDisk::WriteBack(SimInode& inode, uint64_t sector, bool wrong) {
 absl::Status SimDisk::Write(SimInode& inode, uint64_t offset, absl::Span<const Bytes> pieces) {
   if (crashed_) return Crashed();
   std::string bytes;
-  for (const Bytes& piece : pieces)
-    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  for (const Bytes& piece : pieces) absl::StrAppend(&bytes, TextOf(piece));
   absl::Status status;
   if (!Step()) {
     status = Crashed();

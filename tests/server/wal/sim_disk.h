@@ -86,6 +86,9 @@ class SimDisk final : public FileSystem {
   // --- FileSystem.
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) override;
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override;
+  absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) override {
+    return Open(name);
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& name) override;
   absl::Status SyncDirectory() override;

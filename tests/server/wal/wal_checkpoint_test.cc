@@ -1,11 +1,16 @@
 // Checkpoints, step by step, on the simulated disk.
 
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/wal/checkpoint_reader.h"
@@ -22,16 +27,16 @@ class KeepingPart final : public PartVisitor {
  public:
   absl::Status OnItem(const CheckpointItem& item, Bytes value) override {
     last_ = std::string(item.key);
-    items[last_] = {reinterpret_cast<const char*>(value.data()), value.size()};
+    items[last_] = std::string(TextOf(value));
     versions[last_] = item.version;
     return absl::OkStatus();
   }
   absl::Status OnValue(Bytes bytes) override {
-    items[last_].append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    absl::StrAppend(&items[last_], TextOf(bytes));
     return absl::OkStatus();
   }
   absl::Status OnSession(Bytes session) override {
-    sessions.emplace_back(reinterpret_cast<const char*>(session.data()), session.size());
+    sessions.emplace_back(TextOf(session));
     return absl::OkStatus();
   }
   absl::Status OnShard(const ShardState& shard) override {
@@ -173,14 +178,27 @@ TEST_F(WalCheckpointTest, EveryFlippedBitIsFound) {
   }
 }
 
+// Each part waits for the other one's thread. Signals are for the server's first thread.
 TEST_F(WalCheckpointTest, PartsAreReadOnSeveralThreads) {
   ASSERT_EQ(Open(), absl::OkStatus());
   ASSERT_EQ(Checkpoint({{"a", "1"}, {"b", "2"}}), absl::OkStatus());
   std::vector<KeepingPart> parts(2);
-  ASSERT_EQ(
-      ReadCheckpoint(*directory_, 8, [&](uint32_t part) -> PartVisitor& { return parts[part]; }),
-      absl::OkStatus());
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> reading{0}, blocked{-1};
+  const auto visitor_of = [&](uint32_t part) -> PartVisitor& {
+    ++reading;
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (reading < 2 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    if (std::this_thread::get_id() != caller) {
+      sigset_t mask;
+      pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+      blocked = sigismember(&mask, SIGTERM);
+    }
+    return parts[part];
+  };
+  ASSERT_EQ(ReadCheckpoint(*directory_, 8, visitor_of), absl::OkStatus());
   EXPECT_EQ(parts[0].items.size() + parts[1].items.size(), 2u);
+  EXPECT_EQ(blocked, 1);
 }
 
 }  // namespace

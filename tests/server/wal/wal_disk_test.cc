@@ -1,7 +1,8 @@
 // The log on a directory of the machine: the calls of the operating system, and threads.
 
-#include <stdlib.h>
-#include <unistd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "server/wal/disk/posix_file_system.h"
 #include "server/wal/sync_thread.h"
 #include "tests/server/wal/wal_fixture.h"
+#include "tests/support/subprocess.h"
 
 namespace osprey::server::wal {
 namespace {
@@ -25,12 +27,7 @@ using ::testing::HasSubstr;
 
 class WalDiskTest : public ::testing::Test {
  protected:
-  WalDiskTest() {
-    const char* const root = getenv("TEST_TMPDIR");
-    std::string pattern = absl::StrCat(root != nullptr ? root : "/tmp", "/wal.XXXXXX");
-    path_ = mkdtemp(pattern.data());
-    files_ = *OpenPosixFileSystem(path_);
-  }
+  WalDiskTest() : path_(NewTemporaryDirectory()), files_(*OpenPosixFileSystem(path_)) {}
   ~WalDiskTest() override { std::filesystem::remove_all(path_); }
 
   void Open(LogOptions options) {
@@ -44,8 +41,8 @@ class WalDiskTest : public ::testing::Test {
   }
 
   uint64_t draws_ = 0;
-  std::string path_;
-  std::unique_ptr<FileSystem> files_;
+  const std::string path_;
+  const std::unique_ptr<FileSystem> files_;
   std::unique_ptr<DataDirectory> directory_;
   std::unique_ptr<Log> log_;
   size_t puts_ = 0;
@@ -102,7 +99,8 @@ TEST_F(WalDiskTest, ThreadsShareSyncs) {
   options.progressed = [&progressed] { ++progressed; };
   Open(options);
   {
-    SyncThread sync_thread(*log_, SyncThread::Clock::duration::zero());
+    const std::unique_ptr<SyncThread> sync_thread =
+        *SyncThread::Start(*log_, SyncThread::Clock::duration::zero());
     std::vector<std::thread> threads;
     for (uint64_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
@@ -117,7 +115,7 @@ TEST_F(WalDiskTest, ThreadsShareSyncs) {
           ASSERT_TRUE(number.ok());
           ASSERT_EQ(log_->Write(), absl::OkStatus());
           EXPECT_GE(log_->written(), *number);
-          sync_thread.Kick();
+          sync_thread->Kick();
           // As a lone client that awaits each write.
           while (i % 100 == 0 && log_->synced() < *number) std::this_thread::yield();
         }
@@ -134,18 +132,55 @@ TEST_F(WalDiskTest, ThreadsShareSyncs) {
 
 TEST_F(WalDiskTest, DelayedSyncComesInTime) {
   Open(LogOptions());
-  SyncThread sync_thread(*log_, std::chrono::milliseconds(30));
-  EXPECT_EQ(sync_thread.oldest_unsynced(), SyncThread::Clock::time_point::max());
+  const std::unique_ptr<SyncThread> sync_thread =
+      *SyncThread::Start(*log_, std::chrono::milliseconds(30));
+  EXPECT_EQ(sync_thread->oldest_unsynced(), SyncThread::Clock::time_point::max());
   const BodyPart part{BytesOfText("x"), false};
   ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
   ASSERT_EQ(log_->Write(), absl::OkStatus());
   const SyncThread::Clock::time_point before = SyncThread::Clock::now();
-  sync_thread.Kick();
-  EXPECT_GE(sync_thread.oldest_unsynced(), before);
+  sync_thread->Kick();
+  EXPECT_GE(sync_thread->oldest_unsynced(), before);
   while (log_->synced() == 0 && SyncThread::Clock::now() < before + std::chrono::seconds(20))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(log_->synced(), 1u);
   EXPECT_GE(SyncThread::Clock::now() - before, std::chrono::milliseconds(29));
+}
+
+TEST_F(WalDiskTest, ErrorNamesTheSegment) {
+  Open(LogOptions());
+  const std::string value(100'000, 'v');
+  const BodyPart part{BytesOfText(value), false};
+  ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{50'000, before.rlim_max};
+  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = log_->Write();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), absl::StrCat("cannot write to the file ", path_, "/", SegmentName(2),
+                                           ": File too large"));
+}
+
+// Signals are for the server's first thread.
+TEST_F(WalDiskTest, SyncThreadBlocksSignals) {
+  int blocked = -1;  // unknown
+  LogOptions options;
+  options.progressed = [&blocked] {
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    blocked = sigismember(&mask, SIGTERM);
+  };
+  Open(options);
+  const BodyPart part{BytesOfText("x"), false};
+  ASSERT_TRUE(log_->Append({{RecordKind::kPiece, {&part, 1}}}).ok());
+  ASSERT_EQ(log_->Write(), absl::OkStatus());
+  (*SyncThread::Start(*log_, SyncThread::Clock::duration::zero()))->Kick();  // its end syncs
+  EXPECT_EQ(log_->synced(), 1u);
+  EXPECT_EQ(blocked, 1);
 }
 
 }  // namespace

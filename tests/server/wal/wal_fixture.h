@@ -18,10 +18,6 @@
 
 namespace osprey::server::wal {
 
-inline Bytes BytesOfText(absl::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 // Keeps what a replay brings.
 class KeepingVisitor final : public ReplayVisitor {
  public:
@@ -37,11 +33,8 @@ class KeepingVisitor final : public ReplayVisitor {
                        const std::vector<std::vector<PiecePlace>>& pieces) override {
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const Entry& entry = group.entries[i];
-      puts.push_back({record.header.number,
-                      std::string(entry.key),
-                      {reinterpret_cast<const char*>(entry.value.data()), entry.value.size()},
-                      pieces[i],
-                      entry});
+      puts.push_back({record.header.number, std::string(entry.key),
+                      std::string(TextOf(entry.value)), pieces[i], entry});
     }
     return absl::OkStatus();
   }

@@ -23,8 +23,7 @@ std::string Lines(Bytes bytes) {
   for (size_t at = 0; at < bytes.size(); at += 8) {
     const Bytes row = bytes.subspan(at, 8);
     if (!HasBits(row)) continue;
-    const absl::string_view text(reinterpret_cast<const char*>(row.data()), row.size());
-    absl::StrAppend(&lines, at, ": ", absl::BytesToHexString(text), "\n");
+    absl::StrAppend(&lines, at, ": ", absl::BytesToHexString(TextOf(row)), "\n");
   }
   return lines;
 }
@@ -158,12 +157,8 @@ TEST(WalFormatTest, RecordHeaderHasTheseBytes) {
 
 std::string Joined(const std::vector<BodyPart>& parts) {
   std::string body;
-  for (const BodyPart& part : parts)
-    body.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+  for (const BodyPart& part : parts) absl::StrAppend(&body, TextOf(part.bytes));
   return body;
-}
-Bytes BytesIn(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
 GroupHeader SomeGroup() {
@@ -188,7 +183,7 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   put.sequence = 0x81;
   put.result = EntryResult{1, 2, 3, -4, 5, 6, 7};
   put.key = "key";
-  put.value = BytesIn(value);
+  put.value = BytesOfText(value);
   put.value_length = value.size();
   group.Add(put);
   Entry extend;
@@ -200,7 +195,7 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   extend.pieces = {{30, 5000, 0}, {31, 1000, 0}};
   group.Add(extend);
   const std::string body = Joined(group.Parts());
-  EXPECT_EQ(Lines(BytesIn(body)), R"(0: 0300000001000000
+  EXPECT_EQ(Lines(BytesOfText(body)), R"(0: 0300000001000000
 8: 1f00000000000000
 16: 0200000000000000
 24: 3200000000000000
@@ -234,12 +229,12 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   EXPECT_EQ(body.size(), group.bytes());
 
   Group read;
-  ASSERT_EQ(ParseGroup(BytesIn(body), read), "");
+  ASSERT_EQ(ParseGroup(BytesOfText(body), read), "");
   EXPECT_EQ(read.header.count, 2u);
   EXPECT_EQ(read.header.commit_point, 49u);
   ASSERT_EQ(read.entries.size(), 2u);
   EXPECT_EQ(read.entries[0].key, "key");
-  EXPECT_EQ(read.entries[0].value, BytesIn(value));
+  EXPECT_EQ(read.entries[0].value, BytesOfText(value));
   EXPECT_EQ(read.entries[0].result->number, -4);
   EXPECT_EQ(read.entries[0].sequence, 0x81u);
   EXPECT_EQ(read.entries[1].kind, EntryKind::kExtend);
@@ -253,17 +248,17 @@ TEST(WalFormatTest, LongValueStaysWhereItIs) {
   const std::string value(5000, 'v');
   Entry put;
   put.key = "key";
-  put.value = BytesIn(value);
+  put.value = BytesOfText(value);
   put.value_length = value.size();
   group.Add(put);
   const std::vector<BodyPart> parts = group.Parts();
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_TRUE(parts[1].pinned);
-  EXPECT_EQ(parts[1].bytes.data(), BytesIn(value).data());
+  EXPECT_EQ(parts[1].bytes.data(), BytesOfText(value).data());
   Group read;
   const std::string body = Joined(parts);
-  EXPECT_EQ(ParseGroup(BytesIn(body), read), "");
-  EXPECT_EQ(read.entries[0].value, BytesIn(value));
+  EXPECT_EQ(ParseGroup(BytesOfText(body), read), "");
+  EXPECT_EQ(read.entries[0].value, BytesOfText(value));
 }
 
 // A group with one entry, of which a test changes bytes.
@@ -274,7 +269,7 @@ std::string OneEntry(const Entry& entry) {
 }
 std::string WhyNot(const std::string& body) {
   Group read;
-  return ParseGroup(BytesIn(body), read);
+  return ParseGroup(BytesOfText(body), read);
 }
 
 TEST(WalFormatTest, GroupSaysWhyItIsNotValid) {

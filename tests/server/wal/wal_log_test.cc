@@ -140,6 +140,19 @@ TEST_F(WalLogTest, NoSegmentBeginsWithoutRoomForTheCheckpoint) {
   EXPECT_TRUE(Append("k", std::string(1000, 'v')).ok());
 }
 
+// The disk does not have the queue's bytes yet, and looks as if it had room for more.
+TEST_F(WalLogTest, QueuedSegmentsNeedRoomToo) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  uint64_t used = 0;
+  for (const std::string& name : disk_.Names()) used += disk_.SizeOf(name);
+  disk_.set_capacity(used + (80 << 10));
+  uint64_t taken = 0;
+  while (taken < 100 && Append("k", std::string(1000, 'v')).ok()) ++taken;
+  EXPECT_GT(taken, 20u);
+  EXPECT_LT(taken, 80u);
+  EXPECT_EQ(log_->Write(), absl::OkStatus());
+}
+
 TEST_F(WalLogTest, FailedSyncEndsTheLog) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Put("a", "1");
@@ -231,6 +244,28 @@ TEST_F(WalLogTest, LostFormatFileIsNoNewDirectory) {
   const absl::Status status = Open();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("/data/CURRENT, offset 0: the file is missing"));
+}
+
+TEST_F(WalLogTest, DirectoryOfAnotherVersionIsRefused) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  FormatFile format = directory_->format();
+  Close();
+  format.incompatible_features = 4;
+  format.Seal();
+  disk_.Put(kFormatName, std::string(TextOf(BytesOf(format))));
+  absl::Status status = Open();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("/data/FORMAT: it has features that this program lacks"));
+  format.format = 2;
+  format.Seal();
+  disk_.Put(kFormatName, std::string(TextOf(BytesOf(format))));
+  status = Open();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("/data/FORMAT: its format is 2; this program has format "
+                                          "1; start the version of kvserver that wrote it"));
+  // Without a valid checksum the version says nothing.
+  disk_.FlipBit(kFormatName, 8, 0);
+  EXPECT_EQ(Open().code(), absl::StatusCode::kDataLoss);
 }
 
 // A record of a kind that a newer version wrote.

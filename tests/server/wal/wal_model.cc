@@ -66,7 +66,7 @@ absl::Status Recovered::OnGroup(const LogRecord& record, const Group& group,
     ModelEntry read;
     read.is_delete = entry.kind == EntryKind::kDelete;
     read.key = std::string(entry.key);
-    read.value = {reinterpret_cast<const char*>(entry.value.data()), entry.value.size()};
+    read.value = std::string(TextOf(entry.value));
     if (!entry.pieces.empty() && pieces[i].empty()) continue;
     if (!pieces[i].empty()) {
       absl::StatusOr<std::string> value = ReadValue(directory_, entry, pieces[i]);
@@ -82,12 +82,12 @@ absl::Status Recovered::OnGroup(const LogRecord& record, const Group& group,
 
 absl::Status Recovered::OnItem(const CheckpointItem& item, Bytes value) {
   last_key_ = std::string(item.key);
-  state_[last_key_] = {item.version, {reinterpret_cast<const char*>(value.data()), value.size()}};
+  state_[last_key_] = {item.version, std::string(TextOf(value))};
   return absl::OkStatus();
 }
 
 absl::Status Recovered::OnValue(Bytes bytes) {
-  state_[last_key_].value.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  absl::StrAppend(&state_[last_key_].value, TextOf(bytes));
   return absl::OkStatus();
 }
 

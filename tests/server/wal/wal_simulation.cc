@@ -153,7 +153,7 @@ class Simulation {
     if (disk_.SizeOf(kFormatName) == 0) return;  // it would be created
     std::vector<std::string> names;
     for (const std::string& name : disk_.Names()) {
-      if (name != "LOCK" && name != kFormatName && disk_.SizeOf(name) > 0) names.push_back(name);
+      if (name != kLockName && name != kFormatName && disk_.SizeOf(name) > 0) names.push_back(name);
     }
     if (names.empty()) return;
     const std::string name = names[random_.Below(names.size())];
@@ -305,10 +305,6 @@ class Simulation {
     return value;
   }
 
-  static Bytes BytesOfText(const std::string& text) {
-    return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-  }
-
   void AppendGroup() {
     GroupHeader header;
     header.flags = random_.Chance(50) ? kAtomic : 0;
@@ -443,7 +439,8 @@ class Simulation {
     AfterWrite();
     if (status.ok()) {
       ++counts_.checkpoints;
-      kept_.clear();
+      // A mutant's Commit does not write.
+      if (log_->written() == log_->appended()) kept_.clear();
       promised_.evident = std::max(promised_.evident, log_->synced());
     }
     GiveUp(walk);
