@@ -7,8 +7,8 @@
 //   |               | for the deepest)       |        |        |lines   |        |           |
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
-// Units of the index and pages of items share the space behind the directory. Units are taken from the
-// bottom, pages from the top, and what one gives back the other may take.
+// Units of the index and pages of items share the space behind the directory. Units are taken from
+// the bottom, pages from the top, and what one gives back the other may take.
 //
 // Everything that a client accepts from a READ is a *record*:
 //
@@ -115,8 +115,7 @@ inline constexpr uint32_t kGenerationNone = 0;
 
 // generation (32, high) | depth (6) | unit (26, low). A generation identifies one use of one
 // segment. It is never used again, is never kGenerationNone, and never looks like the tag of an item
-// (NextGeneration). `depth` is the number of low hash
-// bits that all keys of the segment share.
+// (NextGeneration). `depth` is the number of low hash bits that all keys of the segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
   uint32_t depth = 0;
