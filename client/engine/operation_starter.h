@@ -1,8 +1,8 @@
 // Starts the operations of the client's engine: checks their arguments and the limits, copies what
 // must outlive the call, and puts them into the queue of their state (operations.h).
 //
-// Each method is as in client.h, with the deadline as a point in Engine::Poll's time. Errors: nothing
-// was started, and `done` is not called.
+// Each method is as in client.h, with the deadline as a point in Engine::Poll's time. Errors:
+// nothing was started, and `done` is not called.
 
 #ifndef OSPREY_CLIENT_ENGINE_OPERATION_STARTER_H_
 #define OSPREY_CLIENT_ENGINE_OPERATION_STARTER_H_

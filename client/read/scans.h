@@ -85,8 +85,8 @@ class Scans {
 
   // Begins and continues scans, and posts READs. REQUIRES: the connection is ready.
   void Advance(const ReadSource& source, PartitionMaps& maps, absl::Time now);
-  // A chain of scan `number` has ended; `believe`: successfully. `time_since(posted)` returns the bounds
-  // of the server's clock from then until now.
+  // A chain of scan `number` has ended; `believe`: successfully. `time_since(posted)` returns the
+  // bounds of the server's clock from then until now.
   using TimeSince = absl::FunctionRef<index::ServerTimeBounds(absl::Time posted)>;
   void Done(uint32_t number, bool believe, absl::Time now, TimeSince time_since);
   // The connection is gone, with all its READs.

@@ -7,8 +7,8 @@
 //   |               | for the deepest)       |        |        |lines   |        |           |
 //   +---------------+------------------------+--------+--------+------- … -------+-----------+
 //
-// Units of the index and pages of items share the space behind the directory. Units are taken from the
-// bottom, pages from the top, and what one gives back the other may take.
+// Units of the index and pages of items share the space behind the directory. Units are taken from
+// the bottom, pages from the top, and what one gives back the other may take.
 //
 // Everything that a client accepts from a READ is a *record*:
 //
@@ -114,9 +114,9 @@ static_assert(sizeof(DirectoryPage) == kDirectoryPageBytes);
 inline constexpr uint32_t kGenerationNone = 0;
 
 // generation (32, high) | depth (6) | unit (26, low). A generation identifies one use of one
-// segment. It is never used again, is never kGenerationNone, and never looks like the tag of an item
-// (NextGeneration). `depth` is the number of low hash
-// bits that all keys of the segment share.
+// segment. It is not used again before 4 billion others, is never kGenerationNone, and never looks
+// like the tag of an item (NextGeneration). `depth` is the number of low hash bits that all keys of
+// the segment share.
 struct DirectoryEntry {
   uint32_t unit = 0;
   uint32_t depth = 0;
@@ -321,11 +321,13 @@ struct ItemTag {
 };
 
 // The generation after `generation`. Tags of items are passed over, so that no line is taken for an
-// item that is at its place later, or was before.
+// item that is at its place later, or was before. After the last one they begin again.
 constexpr uint32_t NextGeneration(uint32_t generation) {
   const uint32_t next = generation + 1;
+  if (next == kGenerationNone) return 1;
   return next >> 16 != 0 && next >> 24 == 0 ? uint32_t{1} << 24 : next;
 }
+static_assert(NextGeneration(UINT32_MAX) != kGenerationNone);
 static_assert(ItemTag::Unpack(NextGeneration(0xfffe)).state == ItemState::kNone);
 static_assert(ItemTag::Unpack(NextGeneration(0xffff)).state == ItemState::kNone);
 

@@ -67,7 +67,8 @@ inline RecordHeader HeaderOf(ByteSpan bytes) {
 }
 
 // Whether `record`, a private copy of exactly one record, is whole: a record that a writer finished
-// at this place, in this incarnation. Its counterpart is RegionWriter's Begin … Seal (space/region_writer.h).
+// at this place, in this incarnation. Its counterpart is RegionWriter's Begin … Seal
+// (space/region_writer.h).
 bool RecordIsWhole(ByteSpan record, RecordPlace place);
 
 }  // namespace osprey::index

@@ -38,7 +38,7 @@ enum class Mutant {
   kOldLinesNotPoisoned,    // W7
   kGenerationKeptOnReuse,  // W7: a unit has the same generation in all its uses
   kWriteDuringSplit,       // W7: between the copy and its publication
-  kMergeMissedByCursor,    // flush: a cursor counts the keys that a merge has added as done
+  kMergeMissedByCursor,    // scans, flushes: keys that a merge has added count as done
   kNoDeadMarkOnMove,       // W2, compaction
   kChangedItemMoved,       // W2, compaction: the copy is of the item before a write
   kExpiryIgnored,          // R8, server: an expired key counts as present

@@ -145,7 +145,8 @@ class DirectoryCache {
   bool header_known_ = false;
   bool ready_ = false;
   const char* problem_ = "";
-  // The words of the directory by index; 0: not READ yet. Chunks of which no word was READ are empty, the others whole.
+  // The words of the directory by index; 0: not READ yet. Chunks of which no word was READ are
+  // empty, the others whole.
   static constexpr uint32_t kEntriesPerChunk = 512;
   std::vector<std::vector<uint64_t>> chunks_;
 };

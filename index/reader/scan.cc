@@ -37,7 +37,8 @@ constexpr uint64_t LowBits(uint64_t bits, uint32_t depth) {
 
 Scan::Scan(DirectoryCache& map, ScanCursor from, const ScanOptions& options)
     : map_(map), options_(options), cursor_(from) {
-  assert(map.ready() && !from.at_end() && from.home < kHomesPerSegment);
+  assert(map.ready() && !from.at_end() && from.depth <= kDirectoryDepthMax &&
+         from.home < kHomesPerSegment);
 }
 
 // --- Steps -------------------------------------------------------------------------------------

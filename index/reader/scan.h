@@ -12,8 +12,8 @@
 //   }
 //   … scan.entries(), and where to go on: scan.cursor() …
 //
-// The cursor stays valid across splits and merges, so it may be kept for any time. Keys found before it stay
-// found if the scan is given up; a new scan continues from there.
+// The cursor stays valid across splits and merges, so it may be kept for any time. Keys found before
+// it stay found if the scan is given up; a new scan continues from there.
 
 #ifndef OSPREY_INDEX_READER_SCAN_H_
 #define OSPREY_INDEX_READER_SCAN_H_
@@ -46,7 +46,7 @@ namespace osprey::index {
 struct ScanCursor {
   static constexpr uint64_t kPositions = uint64_t{1} << kDirectoryDepthMax;
   uint64_t position = 0;
-  uint32_t depth = 0;      // 0 if nothing there is done
+  uint32_t depth = 0;      // at most kDirectoryDepthMax
   uint32_t home = 0;       // below kHomesPerSegment
   uint64_t from_hash = 0;  // of that home, keys with hashes below this are done
 
@@ -102,7 +102,8 @@ class Scan {
     int backoff = 0;                   // as Lookup::Step::backoff
   };
 
-  // `map` must be ready and outlive this; it is refreshed if it is old. REQUIRES: !from.at_end().
+  // `map` must be ready and outlive this; it is refreshed if it is old. REQUIRES: !from.at_end(), and
+  // `from` is within its bounds.
   Scan(DirectoryCache& map, ScanCursor from, const ScanOptions& options);
 
   Step Start() { return NextBlock(); }

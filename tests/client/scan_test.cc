@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include "client/read/scans.h"
 #include "client/reasons.h"
 #include "gmock/gmock.h"
@@ -290,10 +291,19 @@ TEST_F(ClientScanTest, ATextThatIsNoCursorIsRefused) {
   ScanPlace divided = ScanPlace::Parse(cursor).value();
   divided.cursor.home = 1;
   divided.cursor.from_hash = 1;
+  // Each number has a bound, here in the order of the text.
+  const auto text_of = [](uint64_t incarnation, uint32_t partition, uint64_t position,
+                          uint32_t depth, uint32_t home) {
+    return absl::StrFormat("%016x%02x%07x%02x%02x", incarnation, partition, position, depth, home);
+  };
+  constexpr uint64_t kPositions = index::ScanCursor::kPositions;
+  EXPECT_TRUE(ScanPlace::Parse(text_of(1, 63, kPositions - 1, 26, 254)).ok());
   for (const std::string& text :
-       {divided.Text(), cursor + "0", cursor.substr(1), std::string(25, 'x'), std::string(25, '0'),
-        std::string(25, 'f'), "1" + std::string(22, '0') + "ff", std::string("-"),
-        "0x" + cursor.substr(2), absl::AsciiStrToUpper("a" + cursor.substr(1))}) {
+       {text_of(0, 63, kPositions - 1, 26, 254), text_of(1, 64, kPositions - 1, 26, 254),
+        text_of(1, 63, kPositions, 26, 254), text_of(1, 63, kPositions - 1, 27, 254),
+        text_of(1, 63, kPositions - 1, 255, 254), text_of(1, 63, kPositions - 1, 26, 255),
+        divided.Text(), cursor + "0", cursor.substr(1), std::string(cursor.size(), 'x'),
+        std::string("-"), "0x" + cursor.substr(2), absl::AsciiStrToUpper("a" + cursor.substr(1))}) {
     EXPECT_EQ(ReasonOf(ScanPlace::Parse(text).status()), Reason::kBadCursor) << text;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <random>
 #include <string>
@@ -14,6 +15,7 @@
 #include "index/layout/record.h"
 #include "index/layout/test_hooks.h"
 #include "index/reader/lookup.h"
+#include "index/reader/scan.h"
 #include "index/segments/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
@@ -244,7 +246,7 @@ class ClaimingServer {
     return both;
   }
 
- private:
+ protected:
   template <typename T>
   static std::vector<std::byte> Sealed(T record, uint32_t tag, uint64_t offset) {
     record.record.version = 2;
@@ -320,6 +322,122 @@ TEST(DirectoryCacheMemoryTest, ADeeperHeaderInALookupAllocatesNothingToo) {
     EXPECT_EQ(map.depth(), depth);
   }
   EXPECT_LE(of_the_map, kKeys * kBytesPerPageMax + kChunkListBytesMax);
+}
+
+// --- Depths that change ----------------------------------------------------
+
+// Answers each READ of a ClaimingServer's region: every header has another depth, pages have entries
+// of any depth, and lines are empty, mostly of one generation.
+class DepthChangingServer : public ClaimingServer {
+ public:
+  static constexpr uint32_t kDepthMax = 12;
+
+  std::vector<std::byte> Read(ReadSpan span) {
+    EXPECT_LE(span.length, kClaimedBytes);
+    EXPECT_LE(span.offset, kClaimedBytes - span.length);
+    if (span.offset == 0) return Header(static_cast<uint32_t>(random_() % (kDepthMax + 1)));
+    if (span.offset < UnitsOffset(kClaimedBytes)) {
+      DirectoryPage page = {};
+      for (uint64_t& entry : page.entries) entry = AnyEntry().Pack();
+      return Sealed(page, kDirectoryPageTag, span.offset);
+    }
+    std::vector<std::byte> bytes;
+    const uint32_t generation = AnyGeneration();
+    for (uint64_t at = span.offset; at < span.offset + span.length; at += kLineBytes) {
+      const std::vector<std::byte> line = Sealed(Line{}, generation, at);
+      bytes.insert(bytes.end(), line.begin(), line.end());
+    }
+    return bytes;
+  }
+  std::mt19937_64& random() { return random_; }
+
+ private:
+  uint32_t AnyGeneration() { return random_() % 8 == 0 ? static_cast<uint32_t>(random_() % 3) : 1; }
+  DirectoryEntry AnyEntry() {
+    DirectoryEntry entry;
+    entry.unit = static_cast<uint32_t>(random_() % (random_() % 8 == 0 ? 1u << 26 : 1000u));
+    entry.depth = static_cast<uint32_t>(random_() % (random_() % 8 == 0 ? 64u : 4u));
+    entry.generation = AnyGeneration();
+    return entry;
+  }
+
+  std::mt19937_64 random_{11};
+};
+
+class DepthChangesTest : public ::testing::Test {
+ protected:
+  DepthChangesTest() : map_(kTestIncarnation, ClaimingServer::kClaimedBytes) {
+    while (!map_.ready()) EXPECT_TRUE(map_.Apply(server_.Read(map_.NextRead())).ok());
+  }
+
+  DepthChangingServer server_;
+  DirectoryCache map_;
+};
+
+TEST_F(DepthChangesTest, LookupsThatShareAMapEndInsideTheRegion) {
+  struct OneLookup {
+    OneLookup(DirectoryCache& map, std::string text) : key(std::move(text)), lookup(map, key) {
+      step = lookup.Start();
+    }
+    const std::string key;
+    Lookup lookup;
+    Lookup::Step step;
+    std::vector<std::byte> bytes;
+  };
+  uint64_t kinds[5] = {};
+  for (int round = 0; round < 500; ++round) {
+    std::deque<OneLookup> lookups;
+    for (int i = 0; i < 8; ++i) lookups.emplace_back(map_, absl::StrCat("key ", round, " ", i));
+    size_t running = lookups.size();
+    while (running > 0) {
+      OneLookup& one = lookups[server_.random()() % lookups.size()];
+      if (one.step.kind != Lookup::Kind::kRead) continue;
+      one.bytes = server_.Read({one.step.offset, one.step.length});
+      one.step = one.lookup.Resume(one.bytes);
+      if (one.step.kind == Lookup::Kind::kRead) continue;
+      --running;
+      ++kinds[static_cast<int>(one.step.kind)];
+      ASSERT_LE(one.lookup.counters().reads, static_cast<uint32_t>(kReadsMax));
+    }
+  }
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kMiss)], 100u);
+  EXPECT_GT(kinds[static_cast<int>(Lookup::Kind::kAskServer)], 100u);
+}
+
+// From any cursor that a client accepts, also of depths that no segment has.
+TEST_F(DepthChangesTest, ScansFromAnyCursorGoForward) {
+  uint64_t forward = 0;
+  uint64_t given_up = 0;
+  for (int round = 0; round < 200; ++round) {
+    ScanCursor from;
+    from.position = server_.random()() % ScanCursor::kPositions;
+    from.depth = static_cast<uint32_t>(server_.random()() % (kDirectoryDepthMax + 1));
+    from.from_hash = server_.random()() % 2 == 0 ? 0 : server_.random()();
+    from.home = from.from_hash == 0 ? static_cast<uint32_t>(server_.random()() % kHomesPerSegment)
+                                    : KeyHash{from.from_hash}.home();
+    Scan scan(map_, from, {});
+    Scan::Step step = scan.Start();
+    const auto place = [&] {
+      return std::make_pair(scan.cursor().position, uint64_t{scan.cursor().home});
+    };
+    auto last = place();
+    for (int steps = 0, same = 0; steps < 200 && step.kind == Scan::Kind::kRead; ++steps) {
+      std::vector<std::byte> bytes;
+      for (const ReadSpan& span : step.reads) {
+        const std::vector<std::byte> more = server_.Read(span);
+        bytes.insert(bytes.end(), more.begin(), more.end());
+      }
+      step = scan.Resume(bytes);
+      ASSERT_LE(last, place());
+      same = last == place() ? same + 1 : 0;
+      forward += last != place();
+      ASSERT_LE(same, 4 * kScanRefreshesMax);
+      last = place();
+    }
+    given_up += step.kind == Scan::Kind::kGiveUp;
+  }
+  EXPECT_GT(forward, 300u);
+  EXPECT_LT(given_up, 200u);
 }
 
 TEST_F(DirectoryCacheTest, EntryThatLeadsOutsideAsksTheServer) {

@@ -258,10 +258,11 @@ TEST_F(KvcliBulkTest, ResumedExportFailsWithAFixAfterServerRestart) {
   const std::string path = Path("stale");
   std::ofstream(path + ".part") << "x";
   std::ofstream(path + ".part.state")
-      << R"({"format":"jsonl","prefix_hex":"","cursor":"000000000000000700000000101","records":1,"bytes":1})";
+      << R"({"format":"jsonl","prefix_hex":"","cursor":"00000000000000070000000010001","records":1,"bytes":1})";
   const ProgramResult resumed = Kvcli({"export", path, "--resume"});
   EXPECT_EQ(resumed.exit_status, 4);
-  EXPECT_THAT(resumed.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("without --resume")));
+  EXPECT_THAT(resumed.err, AllOf(MatchesRegex("kvcli: [^\n]+\n"), HasSubstr("was started again"),
+                                 HasSubstr("without --resume")));
   EXPECT_FALSE(Exists(path));
 }
 
