@@ -511,6 +511,8 @@ bool Compactor::MoveOne(uint64_t from, CompactionBound& left, absl::Time now) {
     return true;  // waits for its grace period
   const uint64_t bytes = items_.At(from).bytes;
   absl::optional<uint64_t> to = space_.AllocateForMove(bytes, Fit::kLoose);
+  // It may lie in a chunk of a much larger class, in a full region. The window counts on such ones.
+  if (!to.has_value()) to = space_.AllocateForMove(space_.CapacityOf(from), Fit::kTight);
   if (!to.has_value() && evictor_ != nullptr) {
     evictor_->some(bytes);
     if (IsDead(from)) return true;

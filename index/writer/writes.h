@@ -99,8 +99,8 @@ bool IsChainFull(const absl::Status& status);
 
 // Small items that a delete makes inline in the space that it freed: bounded work.
 inline constexpr int kPromotionsPerDelete = 2;
-// An upper bound of the cas versions that one write draws, for all its records, among them the lines
-// of a new unit of overflow lines.
+// An upper bound of the cas versions that one write draws. It writes some records and, at most, the
+// lines of one new unit.
 inline constexpr uint64_t kCasVersionsPerWriteMax = 64 + kLinesPerUnit;
 // The most keys of a window that one insertion evicts.
 inline constexpr int kEvictionsNearMax = 8;

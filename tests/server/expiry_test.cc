@@ -237,8 +237,8 @@ TEST(ServerExpiryTest, ServerReadsTheClockAfterReceivingTheRequest) {
   EXPECT_EQ(put.body.server_time, Ns(later));
 }
 
-// A turn polls one transport after the other, and a request that the second one has may have been
-// sent after the replies of the first.
+// A turn polls one transport after the other. A client may send to the second one after it has
+// received the first one's replies.
 TEST(ServerExpiryTest, RepliesHaveATimeReadAfterTheirTransportsPoll) {
   HarnessOptions options;
   options.two_ports = true;
