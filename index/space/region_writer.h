@@ -112,6 +112,12 @@ class RegionWriter {
     if (hot_.cas_version == hot_.block_last) DrawBlock();
     return ++hot_.cas_version;
   }
+  // The version of a value: the given one, or drawn. Draws in any case, for the record (W1).
+  // REQUIRES: as NextCasVersion.
+  uint64_t NextValueVersion() {
+    const uint64_t drawn = NextCasVersion();
+    return hot_.given_version == 0 ? drawn : hot_.given_version;
+  }
   // An even version for a record at `offset`, other than that of the record there. It is the
   // current cas version, or a new one if this write has already put a record there.
   uint32_t NextRecordVersion(uint64_t offset) {
@@ -166,6 +172,7 @@ class RegionWriter {
     uint64_t block_last = 0;        // the last version drawn from the counter
     uint64_t drawn = 0;             // from it, since a block was last dropped
     uint64_t in_place_updates = 0;  // Table's
+    uint64_t given_version = 0;     // of the value that is being written; 0: it is drawn
     std::atomic<uint32_t> lock_word{0};
   };
   static_assert(sizeof(Hot) == 64);

@@ -5,6 +5,7 @@
 
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
+#include "index/writer/changes.h"
 
 namespace osprey::index {
 namespace {
@@ -169,6 +170,8 @@ uint64_t Evictor::EvictKey(const Location& at, int promotions_max, absl::Time no
   } else {
     ++keys_.counts.evictions;
     keys_.counts.evicted_bytes += keys_.KeyOf(at).size() + current.value.size();
+    if (keys_.options.changes != nullptr)
+      keys_.options.changes->OnEvict(keys_.KeyOf(at), current.version);
   }
   placement_.Remove(at, promotions_max, now);
   return bytes;

@@ -45,6 +45,8 @@ uint64_t Expirer::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) c
       const int64_t ttl_ns = std::max<int64_t>(absl::ToInt64Nanoseconds(lifetime.ttl), 0);
       return RoundUpToExpiry(ServerTimeNs() + static_cast<uint64_t>(ttl_ns));
     }
+    case Lifetime::Kind::kUntil:
+      return lifetime.expiry_ns;
   }
   return 0;
 }

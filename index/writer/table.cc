@@ -107,7 +107,7 @@ absl::optional<WriteResult> Table::Refuse(const Condition& condition, const Loca
 // The instant is the item's. Neither its form changes, nor whether it has an expiry.
 inline WriteResult Table::RewriteItem(const Location& at, absl::string_view key, ByteSpan value,
                                       uint64_t expiry_ns) {
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   if (value.size() != keys_.items.ValueLengthAt(at.item()))
     keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
   expirer_.NoteExpiry(at, expiry_ns);
@@ -126,8 +126,8 @@ inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpa
          keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
-WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
-                       Condition condition, absl::Time now, Lifetime lifetime) {
+inline WriteResult Table::PutUntold(const HashedKey& hashed, absl::Span<const std::byte> value,
+                                    Condition condition, absl::Time now, Lifetime lifetime) {
   const absl::string_view key = hashed.key;
   assert(!kTestHooks || hashed.hash.bits == keys_.Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
@@ -148,7 +148,7 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
     if (line.has_value()) {
       if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
         return EndMeanwhile(at, now);
-      const uint64_t version = keys_.writer.NextCasVersion();
+      const uint64_t version = keys_.writer.NextValueVersion();
       placement_.PutInline(at, *line, key, value, version, now);
       grower_.NoteLoad(at);
       return Outcome(absl::OkStatus(), version);
@@ -181,7 +181,7 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
   if (!item.has_value()) {
     // A value without an item allows no second clock read, and no expiry.
     if (expiry_ns != 0 || expirer_.Prolongs(condition, at, expiry_ns)) return Full();
-    const uint64_t version = keys_.writer.NextCasVersion();
+    const uint64_t version = keys_.writer.NextValueVersion();
     if (evictor_.PutInline(key, value, version, now)) return Outcome(absl::OkStatus(), version);
     return Full();
   }
@@ -190,8 +190,16 @@ WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> valu
     keys_.items.Discard(*item);
     return EndMeanwhile(at, now);
   }
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
+}
+
+WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
+                       Condition condition, absl::Time now, Lifetime lifetime) {
+  WriteResult result = PutUntold(hashed, value, condition, now, lifetime);
+  if (keys_.options.changes != nullptr && result.status.ok())
+    keys_.options.changes->OnPut(hashed.key, value, result.version, result.expiry_ns);
+  return result;
 }
 
 // Makes a finished item the key's value, or discards it.
@@ -242,13 +250,13 @@ bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing
 // expiry.
 bool Table::MayRewriteInline(const Location& at, absl::string_view key, ByteSpan value,
                              const Lifetime& lifetime) {
-  return at.entry.kind == WordKind::kInline && lifetime.kind != Lifetime::Kind::kLimited &&
+  return at.entry.kind == WordKind::kInline && !lifetime.ends() &&
          InlineWords(key.size(), value.size()) == at.entry.words;
 }
 
 // The instant is the line's. Only the words of this entry are stored.
 WriteResult Table::RewriteInline(const Location& at, ByteSpan value) {
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   const LineEntry& entry = at.entry;
   if (value.size() != entry.value.size())
     keys_.counts.value_bytes += value.size() - entry.value.size();
@@ -275,7 +283,7 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
   } else {
     keys_.items.Hide(at.item());
   }
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   keys_.Recount(at, keys_.AccountOf(at), keys_.AccountOf(key, value, WordKind::kSlot, expiry_ns));
   expirer_.NoteExpiry(at, expiry_ns);
   ++keys_.writer.hot().in_place_updates;
@@ -289,12 +297,19 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
 // --- Delete ----------------------------------------------------------------
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
+  WriteResult result = DeleteUntold(key, condition, now);
+  if (keys_.options.changes != nullptr && result.status.ok())
+    keys_.options.changes->OnDelete(key, result.version);
+  return result;
+}
+
+WriteResult Table::DeleteUntold(absl::string_view key, Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
   const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (!at.found()) return NoSuchKey();
   if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return Outcome(status);
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   placement_.Remove(at, kPromotionsPerDelete, now);
   return Outcome(absl::OkStatus(), version);
 }
@@ -361,6 +376,18 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
 
 WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now,
                            Lifetime lifetime) {
+  const std::string key(keys_.options.changes == nullptr ? absl::string_view()
+                                                         : keys_.items.At(reservation.offset_).key);
+  WriteResult result = PublishUntold(std::move(reservation), condition, now, lifetime);
+  if (keys_.options.changes != nullptr && result.status.ok()) {
+    const Location at = keys_.Locate(key);
+    keys_.options.changes->OnPut(key, keys_.CurrentOf(at).value, result.version, result.expiry_ns);
+  }
+  return result;
+}
+
+WriteResult Table::PublishUntold(Reservation reservation, Condition condition, absl::Time now,
+                                 Lifetime lifetime) {
   assert(reservation.table_ == this);
   const Location at =
       expirer_.LocateLive(keys_.Hashed(keys_.items.At(reservation.offset_).key), now);
@@ -378,12 +405,12 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const uint64_t data_hash = reservation.HashRest();
   if (expirer_.Prolongs(condition, at, expiry_ns) && !expirer_.OutlivesTheWrite(at))
     return EndMeanwhile(at, now);
-  const uint64_t version = keys_.writer.NextCasVersion();
+  const uint64_t version = keys_.writer.NextValueVersion();
   const Sealing sealing =
       keys_.items.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
   reserved_.erase(reservation.offset_);
   reservation.table_ = nullptr;  // PublishItem keeps or discards it
-  const WriteResult result = PublishItem(at, sealing, version, now);
+  WriteResult result = PublishItem(at, sealing, version, now);
   if (!update_room_.full()) {
     // The old value's space serves the next update.
     keys_.items.space().EndGrace(now);
@@ -429,6 +456,14 @@ WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
 
 WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
                           absl::Time now) {
+  WriteResult result = ExpireUntold(key, condition, lifetime, now);
+  if (keys_.options.changes != nullptr && result.status.ok())
+    keys_.options.changes->OnExpire(key, result.version, result.expiry_ns);
+  return result;
+}
+
+WriteResult Table::ExpireUntold(absl::string_view key, Condition condition, Lifetime lifetime,
+                                absl::Time now) {
   assert(condition.kind != Condition::Kind::kAbsent && lifetime.kind != Lifetime::Kind::kKept);
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
   const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
@@ -471,6 +506,29 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
   const uint64_t version = keys_.CurrentOf(at).version;
   keys_.writer.NextCasVersion();  // for the record alone (W1)
   return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
+}
+
+// --- Changes of an earlier life ---------------------------------------------
+
+WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
+                           uint64_t expiry_ns, absl::Time now) {
+  keys_.writer.hot().given_version = version;
+  WriteResult result = PutUntold(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
+  keys_.writer.hot().given_version = 0;
+  // No reader has seen what this one replaced.
+  keys_.items.space().EndGrace(now);
+  return result;
+}
+
+void Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
+                          absl::Time now) {
+  (void)ExpireUntold(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns), now);
+}
+
+void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {
+  const Location at = keys_.Locate(key);
+  if (at.found() && keys_.CurrentOf(at).version <= version) (void)DeleteUntold(key, {}, now);
+  keys_.items.space().EndGrace(now);
 }
 
 // --- Steps and prefetches --------------------------------------------------

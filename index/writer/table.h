@@ -42,6 +42,7 @@
 #include "index/space/compactor.h"
 #include "index/space/item_store.h"
 #include "index/space/update_room.h"
+#include "index/writer/changes.h"
 #include "index/writer/evictor.h"
 #include "index/writer/expirer.h"
 #include "index/writer/flusher.h"
@@ -124,6 +125,17 @@ class alignas(128) Table {
   // for an inline key, which needs an item to have an expiry. REQUIRES: not
   // Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
   WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
+
+  // --- Changes of an earlier life, as Changes was told them, in their order. Changes is not told
+  // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
+  // The key has this value and version, whatever it had before. `expiry_ns`: 0: never. Errors: as
+  // Put's.
+  WriteResult Restore(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns,
+                      absl::Time now);
+  // Of a key that has this version.
+  void RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns, absl::Time now);
+  // Of a key that has this version, or a lower one.
+  void RestoreDelete(absl::string_view key, uint64_t version, absl::Time now);
 
   // Ends expired keys: one bounded step, if one is due. True if there is more to do now.
   bool SweepStep(absl::Time now) { return expirer_.SweepStep(now); }
@@ -229,6 +241,13 @@ class alignas(128) Table {
 
   Table(absl::Span<std::byte> region, const TableOptions& options);
 
+  WriteResult PutUntold(const HashedKey& hashed, absl::Span<const std::byte> value,
+                        Condition condition, absl::Time now, Lifetime lifetime);
+  WriteResult DeleteUntold(absl::string_view key, Condition condition, absl::Time now);
+  WriteResult PublishUntold(Reservation reservation, Condition condition, absl::Time now,
+                            Lifetime lifetime);
+  WriteResult ExpireUntold(absl::string_view key, Condition condition, Lifetime lifetime,
+                           absl::Time now);
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);

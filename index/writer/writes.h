@@ -14,6 +14,8 @@
 
 namespace osprey::index {
 
+class Changes;
+
 // A segment splits when this part of its usable words is used. It also splits when this part of its
 // keys are small items that did not fit inline, each of which costs one more READ.
 inline constexpr uint32_t kSplitPercent = 97;
@@ -37,6 +39,8 @@ struct TableOptions {
   // How long a dead item's space waits before reuse: longer than any READ takes (W4). If memory is
   // short it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
+  // Told of each change; must outlive the table. Null: nobody.
+  Changes* changes = nullptr;
   // The last cas version that counts as used; null: FirstCasVersion of the incarnation. A server
   // that continues the versions of an earlier incarnation sets it. Not with a counter.
   std::optional<uint64_t> cas_version;
@@ -68,14 +72,22 @@ struct Lifetime {
     kForever,
     kLimited,  // for `ttl` from the write on
     kKept,     // as before the write; forever if the key was absent
+    kUntil,    // until `expiry_ns`
   };
   static Lifetime Forever() { return {}; }
   // A `ttl` of 0 or less has expired at once.
   static Lifetime For(absl::Duration ttl) { return {Kind::kLimited, ttl}; }
   static Lifetime Kept() { return {Kind::kKept, {}}; }
+  // Nanoseconds of server time; 0: forever.
+  static Lifetime Until(uint64_t expiry_ns) {
+    return expiry_ns == 0 ? Forever() : Lifetime{Kind::kUntil, {}, expiry_ns};
+  }
+
+  bool ends() const { return kind == Kind::kLimited || kind == Kind::kUntil; }
 
   Kind kind = Kind::kForever;
   absl::Duration ttl;
+  uint64_t expiry_ns = 0;
 };
 
 // The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with

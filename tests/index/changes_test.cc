@@ -1,0 +1,190 @@
+// What Changes is told suffices to make the table again.
+
+#include "index/writer/changes.h"
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "index/writer/table.h"
+#include "tests/index/expiry_fixture.h"
+#include "tests/index/index_test_util.h"
+
+namespace osprey::index {
+namespace {
+
+struct Change {
+  enum class Kind { kPut, kExpire, kDelete, kEvict };
+  Kind kind = Kind::kPut;
+  std::string key;
+  std::string value;
+  uint64_t version = 0;
+  uint64_t expiry_ns = 0;
+};
+
+class Recorder : public Changes {
+ public:
+  void OnPut(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns) override {
+    const auto* const bytes = reinterpret_cast<const char*>(value.data());
+    told.push_back({Change::Kind::kPut, std::string(key), std::string(bytes, value.size()), version,
+                    expiry_ns});
+  }
+  void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override {
+    told.push_back({Change::Kind::kExpire, std::string(key), "", version, expiry_ns});
+  }
+  void OnDelete(absl::string_view key, uint64_t version) override {
+    told.push_back({Change::Kind::kDelete, std::string(key), "", version, 0});
+  }
+  void OnEvict(absl::string_view key, uint64_t version) override {
+    told.push_back({Change::Kind::kEvict, std::string(key), "", version, 0});
+  }
+  std::vector<Change> told;
+};
+
+// A table of an earlier life, and the one that is made of what it told.
+struct TwoLives {
+  explicit TwoLives(uint64_t bytes, bool evict) : memory(bytes), memory_after(4 * bytes) {
+    TableOptions options;
+    options.incarnation = kTestIncarnation;
+    options.hash_seed = kTestSeed;
+    options.evict = evict;
+    options.clock = [this] { return Now(); };
+    options.changes = &recorder;
+    table = *Table::Create(memory.span(), options);
+    options.changes = nullptr;
+    options.clock = [this] { return loaded ? Now() : absl::UnixEpoch(); };
+    after = *Table::Create(memory_after.span(), options);
+  }
+  absl::Time Now() const { return absl::FromUnixNanos(static_cast<int64_t>(now_ns)); }
+  void Restore() {
+    const absl::Time zero = absl::UnixEpoch();
+    for (const Change& change : recorder.told) {
+      switch (change.kind) {
+        case Change::Kind::kPut:
+          ASSERT_TRUE(after
+                          ->Restore(change.key, BytesOf(change.value), change.version,
+                                    change.expiry_ns, zero)
+                          .status.ok());
+          break;
+        case Change::Kind::kExpire:
+          after->RestoreExpiry(change.key, change.version, change.expiry_ns, zero);
+          break;
+        case Change::Kind::kDelete:
+        case Change::Kind::kEvict:
+          after->RestoreDelete(change.key, change.version, zero);
+          break;
+      }
+      while (after->GrowStep(zero)) {
+      }
+    }
+    loaded = true;
+  }
+
+  uint64_t now_ns = kStartNs;
+  bool loaded = false;
+  Recorder recorder;
+  RegionMemory memory, memory_after;
+  std::unique_ptr<Table> table, after;
+};
+
+void WriteSomething(TwoLives& lives, std::mt19937_64& random, uint64_t keys) {
+  Table& table = *lives.table;
+  const absl::Time now = lives.Now();
+  const std::string key = absl::StrCat("key", random() % keys);
+  const std::string value(random() % 20 == 0 ? 6000 : random() % 200, static_cast<char>(random()));
+  const Lifetime lifetimes[] = {Lifetime::Forever(), Lifetime::Kept(),
+                                Lifetime::For(absl::Milliseconds(random() % 100))};
+  const absl::StatusOr<Table::View> present = table.Find(key);
+  const Condition condition =
+      random() % 4 == 0 && present.ok() ? VersionIs(present->version) : Condition();
+  switch (random() % 8) {
+    case 0:
+      (void)table.Delete(key, condition, now);
+      break;
+    case 1:
+      (void)table.Expire(key, condition, lifetimes[random() % 2 * 2], now);
+      break;
+    case 2: {
+      absl::StatusOr<Reservation> space = table.Reserve(key, value.size(), now);
+      if (!space.ok()) break;
+      std::memcpy(space->value().data(), value.data(), value.size());
+      (void)table.Publish(*std::move(space), condition, now, lifetimes[random() % 3]);
+      break;
+    }
+    case 3:
+      if (random() % 200 == 0) (void)table.FlushStep(0, UINT64_MAX, 64, now);
+      break;
+    default:
+      (void)table.Put(key, BytesOf(value), condition, now, lifetimes[random() % 3]);
+  }
+  for (int i = 0; i < 3; ++i) (void)table.GrowStep(now);
+  (void)table.SweepStep(now);
+  (void)table.EvictStep(now);
+  (void)table.CompactStep(now);
+}
+
+TEST(ChangesTest, WhatIsToldMakesTheTableAgain) {
+  for (const bool evict : {false, true}) {
+    TwoLives lives(1 << 20, evict);
+    std::mt19937_64 random(7);
+    constexpr uint64_t kKeys = 8000;
+    for (int i = 0; i < 60000; ++i) {
+      WriteSomething(lives, random, kKeys);
+      lives.now_ns += random() % 20000;
+    }
+    EXPECT_EQ(lives.table->stats().evictions > 100, evict);
+    EXPECT_GT(lives.table->stats().expiries, 100u);
+    lives.Restore();
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < kKeys; ++i) {
+      const std::string key = absl::StrCat("key", i);
+      const absl::StatusOr<Table::View> before = lives.table->Find(key);
+      const absl::StatusOr<Table::View> after = lives.after->Find(key);
+      ASSERT_EQ(before.ok(), after.ok()) << key;
+      if (!before.ok()) continue;
+      ++found;
+      EXPECT_EQ(TextOf(before->value), TextOf(after->value)) << key;
+      EXPECT_EQ(before->version, after->version) << key;
+      EXPECT_EQ(before->expiry_ns, after->expiry_ns) << key;
+    }
+    EXPECT_GT(found, 1000u);
+  }
+}
+
+TEST(ChangesTest, RefusedWritesAndTheEndOfALifetimeAreNotTold) {
+  TwoLives lives(1 << 20, false);
+  const WriteResult put = lives.table->Put("key", BytesOf("value"), {}, lives.Now(),
+                                           Lifetime::For(absl::Milliseconds(10)));
+  ASSERT_TRUE(put.status.ok());
+  (void)lives.table->Put("key", BytesOf("other"), kAbsent, lives.Now());
+  (void)lives.table->Delete("key", VersionIs(put.version + 1), lives.Now());
+  lives.now_ns += kSecondNs;
+  while (lives.table->SweepStep(lives.Now())) {
+  }
+  (void)lives.table->Delete("key", {}, lives.Now());
+  EXPECT_EQ(lives.table->stats().keys, 0u);
+  ASSERT_EQ(lives.recorder.told.size(), 1u);
+  EXPECT_EQ(lives.recorder.told[0].expiry_ns, put.expiry_ns);
+}
+
+TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
+  TwoLives lives(1 << 20, false);
+  const absl::Time zero = absl::UnixEpoch();
+  ASSERT_TRUE(lives.after->Restore("key", BytesOf("later"), 20, 0, zero).status.ok());
+  lives.after->RestoreDelete("key", 19, zero);
+  lives.after->RestoreExpiry("key", 19, kStartNs + kSecondNs, zero);
+  const absl::StatusOr<Table::View> view = lives.after->Find("key");
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->version, 20u);
+  EXPECT_EQ(view->expiry_ns, 0u);
+  lives.after->RestoreDelete("key", 20, zero);
+  EXPECT_FALSE(lives.after->Find("key").ok());
+}
+
+}  // namespace
+}  // namespace osprey::index
