@@ -1,8 +1,8 @@
-// Who is told of each change of a table's keys, in their order, so that a log can repeat them.
+// The receiver of a table's changes, in their order, so that a log can repeat them.
 //
-// Told are writes that succeeded, and evictions: all that changes which value a key has, or until
-// when. Not told are expiries, which follow from the time, and moves of a key between forms and
-// places.
+// The table reports writes that succeeded, and evictions: all that changes which value a key has, or
+// until when. It does not report expiries, which follow from the time, and moves of a key between
+// forms and places.
 //
 // Thread rule: called by the thread that changes the table, after the change and before the call on
 // the table returns. A call must not use the table.

@@ -46,7 +46,7 @@ uint64_t Expirer::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) c
       return RoundUpToExpiry(ServerTimeNs() + static_cast<uint64_t>(ttl_ns));
     }
     case Lifetime::Kind::kUntil:
-      return lifetime.expiry_ns;
+      return static_cast<uint64_t>(absl::ToInt64Nanoseconds(lifetime.ttl));
   }
   return 0;
 }

@@ -126,8 +126,8 @@ inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpa
          keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
-inline WriteResult Table::PutUntold(const HashedKey& hashed, absl::Span<const std::byte> value,
-                                    Condition condition, absl::Time now, Lifetime lifetime) {
+WriteResult Table::PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
+                                 Condition condition, absl::Time now, Lifetime lifetime) {
   const absl::string_view key = hashed.key;
   assert(!kTestHooks || hashed.hash.bits == keys_.Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
@@ -194,10 +194,10 @@ inline WriteResult Table::PutUntold(const HashedKey& hashed, absl::Span<const st
   return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
 }
 
-WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
-                       Condition condition, absl::Time now, Lifetime lifetime) {
-  WriteResult result = PutUntold(hashed, value, condition, now, lifetime);
-  if (keys_.options.changes != nullptr && result.status.ok())
+WriteResult Table::PutAndReport(const HashedKey& hashed, absl::Span<const std::byte> value,
+                                Condition condition, absl::Time now, Lifetime lifetime) {
+  WriteResult result = PutUnreported(hashed, value, condition, now, lifetime);
+  if (result.status.ok())
     keys_.options.changes->OnPut(hashed.key, value, result.version, result.expiry_ns);
   return result;
 }
@@ -297,13 +297,13 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
 // --- Delete ----------------------------------------------------------------
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
-  WriteResult result = DeleteUntold(key, condition, now);
+  WriteResult result = DeleteUnreported(key, condition, now);
   if (keys_.options.changes != nullptr && result.status.ok())
     keys_.options.changes->OnDelete(key, result.version);
   return result;
 }
 
-WriteResult Table::DeleteUntold(absl::string_view key, Condition condition, absl::Time now) {
+WriteResult Table::DeleteUnreported(absl::string_view key, Condition condition, absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
   const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
@@ -378,7 +378,7 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
                            Lifetime lifetime) {
   const std::string key(keys_.options.changes == nullptr ? absl::string_view()
                                                          : keys_.items.At(reservation.offset_).key);
-  WriteResult result = PublishUntold(std::move(reservation), condition, now, lifetime);
+  WriteResult result = PublishUnreported(std::move(reservation), condition, now, lifetime);
   if (keys_.options.changes != nullptr && result.status.ok()) {
     const Location at = keys_.Locate(key);
     keys_.options.changes->OnPut(key, keys_.CurrentOf(at).value, result.version, result.expiry_ns);
@@ -386,8 +386,8 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   return result;
 }
 
-WriteResult Table::PublishUntold(Reservation reservation, Condition condition, absl::Time now,
-                                 Lifetime lifetime) {
+WriteResult Table::PublishUnreported(Reservation reservation, Condition condition, absl::Time now,
+                                     Lifetime lifetime) {
   assert(reservation.table_ == this);
   const Location at =
       expirer_.LocateLive(keys_.Hashed(keys_.items.At(reservation.offset_).key), now);
@@ -456,14 +456,14 @@ WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
 
 WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
                           absl::Time now) {
-  WriteResult result = ExpireUntold(key, condition, lifetime, now);
+  WriteResult result = ExpireUnreported(key, condition, lifetime, now);
   if (keys_.options.changes != nullptr && result.status.ok())
     keys_.options.changes->OnExpire(key, result.version, result.expiry_ns);
   return result;
 }
 
-WriteResult Table::ExpireUntold(absl::string_view key, Condition condition, Lifetime lifetime,
-                                absl::Time now) {
+WriteResult Table::ExpireUnreported(absl::string_view key, Condition condition, Lifetime lifetime,
+                                    absl::Time now) {
   assert(condition.kind != Condition::Kind::kAbsent && lifetime.kind != Lifetime::Kind::kKept);
   if (absl::Status status = CheckLengths(key.size(), 0); !status.ok()) return Outcome(status);
   const Location at = expirer_.LocateLive(keys_.Hashed(key), now);
@@ -513,7 +513,7 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
 WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
                            uint64_t expiry_ns, absl::Time now) {
   keys_.writer.hot().given_version = version;
-  WriteResult result = PutUntold(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
+  WriteResult result = PutUnreported(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
   keys_.writer.hot().given_version = 0;
   // No reader has seen what this one replaced.
   keys_.items.space().EndGrace(now);
@@ -522,12 +522,13 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
 
 void Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                           absl::Time now) {
-  (void)ExpireUntold(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns), now);
+  (void)ExpireUnreported(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns),
+                         now);
 }
 
 void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {
   const Location at = keys_.Locate(key);
-  if (at.found() && keys_.CurrentOf(at).version <= version) (void)DeleteUntold(key, {}, now);
+  if (at.found() && keys_.CurrentOf(at).version <= version) (void)DeleteUnreported(key, {}, now);
   keys_.items.space().EndGrace(now);
 }
 

@@ -110,7 +110,10 @@ class alignas(128) Table {
   }
   // For a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
   WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value, Condition condition,
-                  absl::Time now, Lifetime lifetime = {});
+                  absl::Time now, Lifetime lifetime = {}) {
+    return keys_.options.changes == nullptr ? PutUnreported(hashed, value, condition, now, lifetime)
+                                            : PutAndReport(hashed, value, condition, now, lifetime);
+  }
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
   // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
@@ -126,7 +129,7 @@ class alignas(128) Table {
   // Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
   WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
 
-  // --- Changes of an earlier life, as Changes was told them, in their order. Changes is not told
+  // --- Changes of an earlier life, in the order in which they were reported. They are not reported
   // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
   // The key has this value and version, whatever it had before. `expiry_ns`: 0: never. Errors: as
   // Put's.
@@ -241,13 +244,15 @@ class alignas(128) Table {
 
   Table(absl::Span<std::byte> region, const TableOptions& options);
 
-  WriteResult PutUntold(const HashedKey& hashed, absl::Span<const std::byte> value,
-                        Condition condition, absl::Time now, Lifetime lifetime);
-  WriteResult DeleteUntold(absl::string_view key, Condition condition, absl::Time now);
-  WriteResult PublishUntold(Reservation reservation, Condition condition, absl::Time now,
-                            Lifetime lifetime);
-  WriteResult ExpireUntold(absl::string_view key, Condition condition, Lifetime lifetime,
-                           absl::Time now);
+  WriteResult PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
+                            Condition condition, absl::Time now, Lifetime lifetime);
+  WriteResult PutAndReport(const HashedKey& hashed, absl::Span<const std::byte> value,
+                           Condition condition, absl::Time now, Lifetime lifetime);
+  WriteResult DeleteUnreported(absl::string_view key, Condition condition, absl::Time now);
+  WriteResult PublishUnreported(Reservation reservation, Condition condition, absl::Time now,
+                                Lifetime lifetime);
+  WriteResult ExpireUnreported(absl::string_view key, Condition condition, Lifetime lifetime,
+                               absl::Time now);
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);

@@ -39,7 +39,7 @@ struct TableOptions {
   // How long a dead item's space waits before reuse: longer than any READ takes (W4). If memory is
   // short it is reused earlier.
   absl::Duration reuse_grace = absl::Seconds(1);
-  // Told of each change; must outlive the table. Null: nobody.
+  // The receiver of each change; must outlive the table. Null: none.
   Changes* changes = nullptr;
   // The last cas version that counts as used; null: FirstCasVersion of the incarnation. A server
   // that continues the versions of an earlier incarnation sets it. Not with a counter.
@@ -72,7 +72,7 @@ struct Lifetime {
     kForever,
     kLimited,  // for `ttl` from the write on
     kKept,     // as before the write; forever if the key was absent
-    kUntil,    // until `expiry_ns`
+    kUntil,    // until `ttl` from the epoch of server time on
   };
   static Lifetime Forever() { return {}; }
   // A `ttl` of 0 or less has expired at once.
@@ -80,14 +80,13 @@ struct Lifetime {
   static Lifetime Kept() { return {Kind::kKept, {}}; }
   // Nanoseconds of server time; 0: forever.
   static Lifetime Until(uint64_t expiry_ns) {
-    return expiry_ns == 0 ? Forever() : Lifetime{Kind::kUntil, {}, expiry_ns};
+    return {expiry_ns == 0 ? Kind::kForever : Kind::kUntil, absl::Nanoseconds(expiry_ns)};
   }
 
   bool ends() const { return kind == Kind::kLimited || kind == Kind::kUntil; }
 
   Kind kind = Kind::kForever;
   absl::Duration ttl;
-  uint64_t expiry_ns = 0;
 };
 
 // The outcome of a write. `status` is OK; INVALID_ARGUMENT (key or value of impossible length, with

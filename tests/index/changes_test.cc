@@ -1,4 +1,4 @@
-// What Changes is told suffices to make the table again.
+// The reported changes suffice to make the table again.
 
 #include "index/writer/changes.h"
 
@@ -31,22 +31,22 @@ class Recorder : public Changes {
  public:
   void OnPut(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns) override {
     const auto* const bytes = reinterpret_cast<const char*>(value.data());
-    told.push_back({Change::Kind::kPut, std::string(key), std::string(bytes, value.size()), version,
-                    expiry_ns});
+    changes.push_back({Change::Kind::kPut, std::string(key), std::string(bytes, value.size()),
+                       version, expiry_ns});
   }
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override {
-    told.push_back({Change::Kind::kExpire, std::string(key), "", version, expiry_ns});
+    changes.push_back({Change::Kind::kExpire, std::string(key), "", version, expiry_ns});
   }
   void OnDelete(absl::string_view key, uint64_t version) override {
-    told.push_back({Change::Kind::kDelete, std::string(key), "", version, 0});
+    changes.push_back({Change::Kind::kDelete, std::string(key), "", version, 0});
   }
   void OnEvict(absl::string_view key, uint64_t version) override {
-    told.push_back({Change::Kind::kEvict, std::string(key), "", version, 0});
+    changes.push_back({Change::Kind::kEvict, std::string(key), "", version, 0});
   }
-  std::vector<Change> told;
+  std::vector<Change> changes;
 };
 
-// A table of an earlier life, and the one that is made of what it told.
+// A table of an earlier life, and the one that is made of its changes.
 struct TwoLives {
   explicit TwoLives(uint64_t bytes, bool evict) : memory(bytes), memory_after(4 * bytes) {
     TableOptions options;
@@ -63,7 +63,7 @@ struct TwoLives {
   absl::Time Now() const { return absl::FromUnixNanos(static_cast<int64_t>(now_ns)); }
   void Restore() {
     const absl::Time zero = absl::UnixEpoch();
-    for (const Change& change : recorder.told) {
+    for (const Change& change : recorder.changes) {
       switch (change.kind) {
         case Change::Kind::kPut:
           ASSERT_TRUE(after
@@ -128,7 +128,7 @@ void WriteSomething(TwoLives& lives, std::mt19937_64& random, uint64_t keys) {
   (void)table.CompactStep(now);
 }
 
-TEST(ChangesTest, WhatIsToldMakesTheTableAgain) {
+TEST(ChangesTest, ReportedChangesMakeTheTableAgain) {
   for (const bool evict : {false, true}) {
     TwoLives lives(1 << 20, evict);
     std::mt19937_64 random(7);
@@ -156,7 +156,7 @@ TEST(ChangesTest, WhatIsToldMakesTheTableAgain) {
   }
 }
 
-TEST(ChangesTest, RefusedWritesAndTheEndOfALifetimeAreNotTold) {
+TEST(ChangesTest, RefusedWritesAndTheEndOfALifetimeAreNotReported) {
   TwoLives lives(1 << 20, false);
   const WriteResult put = lives.table->Put("key", BytesOf("value"), {}, lives.Now(),
                                            Lifetime::For(absl::Milliseconds(10)));
@@ -168,8 +168,8 @@ TEST(ChangesTest, RefusedWritesAndTheEndOfALifetimeAreNotTold) {
   }
   (void)lives.table->Delete("key", {}, lives.Now());
   EXPECT_EQ(lives.table->stats().keys, 0u);
-  ASSERT_EQ(lives.recorder.told.size(), 1u);
-  EXPECT_EQ(lives.recorder.told[0].expiry_ns, put.expiry_ns);
+  ASSERT_EQ(lives.recorder.changes.size(), 1u);
+  EXPECT_EQ(lives.recorder.changes[0].expiry_ns, put.expiry_ns);
 }
 
 TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
