@@ -33,6 +33,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -66,6 +67,12 @@ struct Result {
   bool has_number = false;
   rdma::WireReason reason = rdma::WireReason::kNone;
   uint64_t expiry = 0;
+};
+
+// A session as a data directory keeps it. Results have no slot.
+struct SessionImage {
+  uint64_t id = 0;
+  std::vector<std::pair<uint64_t, Result>> results;  // by ascending sequence
 };
 
 // The answers to the last writes of a session, by sequence.
