@@ -78,6 +78,14 @@ bool CasCounter::Left(uint64_t count, uint64_t own) const {
   return left >= count + kBlockMax + (writers_ - 1) * (kLeftMax + kBlockMax);
 }
 
+void CasCounter::Raise(uint64_t version) {
+  assert(version <= kCasVersionMax);
+  uint64_t last = last_.load();
+  while (last < version && !last_.compare_exchange_weak(last, version)) {
+  }
+  (void)Close();
+}
+
 uint64_t CasCounter::Close() {
   const uint64_t bound = last_.load();
   // Acquired by closed(): a thread that has received the bound, and then writes, sees it.

@@ -73,6 +73,8 @@ class CasCounter {
   // after the return gets one above it (RegionWriter::BeginWrite). Sequentially consistent, as Draw
   // is.
   uint64_t Close();
+  // As Close, and the bound is at least `version`.
+  void Raise(uint64_t version);
   // The last result of Close; 0: never called.
   uint64_t closed() const { return closed_.load(std::memory_order_acquire); }
 

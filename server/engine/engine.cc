@@ -56,6 +56,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.key = options.key;
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
+  shared_.write_log = options.write_log;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);
@@ -111,6 +112,8 @@ bool Engine::Poll(absl::Time now) {
   if (timers) RunTimers(now);
   worked |= Work(now);
   worked |= maintenance_.Run(now);
+  // Also what has no answer: evictions, and writes of clients that are gone.
+  if (options_.write_log != nullptr && failure_.ok()) failure_ = options_.write_log->Commit();
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());

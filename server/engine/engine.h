@@ -62,6 +62,7 @@
 #include "server/engine/timer_queue.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 #include "server/stats/admission.h"
 #include "server/stats/client_gets.h"
 #include "server/stats/stats.h"
@@ -106,6 +107,9 @@ struct EngineOptions {
   // Sums clients' reports of their GETs. Shared by all engines of a server, and must outlive them.
   // Null: clients send no reports.
   ClientGets* client_gets = nullptr;
+  // The log of the tables' changes. Shared by all engines of a server, and must outlive them. Null:
+  // the server holds its data in memory only.
+  WriteLog* write_log = nullptr;
 };
 
 // A transport with its registered memory, which must outlive the engine.

@@ -91,6 +91,7 @@ void LongWrites::StepRendezvous(absl::Time now) {
 }
 
 Answer LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
+  shared_.tables.set_write({replies_.session_id(), rendezvous.sequence(), rdma::Opcode::kPut});
   Answer answer = rendezvous.Finish(now);
   if (answer.code() == absl::StatusCode::kOk) {
     shared_.counters.rendezvous_bytes += rendezvous.value_length();
@@ -138,6 +139,8 @@ void LongWrites::Work(absl::Time now) {
 }
 
 void LongWrites::StepAppend(absl::Time now) {
+  shared_.tables.set_write(
+      {replies_.session_id(), appends_.front()->sequence(), rdma::Opcode::kAppend});
   const absl::optional<Answer> answer =
       appends_.front()->Step(shared_.tables, shared_.value_bytes_max, now);
   if (!answer.has_value()) return;

@@ -59,7 +59,11 @@ void ReplyPort::AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot
   SendReply(sequence, body, {}, now);
 }
 
+// What leaves may tell of anything that was executed before.
 inline absl::Status ReplyPort::Send(absl::Span<const rdma::Bytes> pieces) {
+  if (shared_.write_log != nullptr) {
+    if (absl::Status status = shared_.write_log->Commit(); !status.ok()) return status;
+  }
   absl::Status status = transport_.Send(id_, pieces);
   if (!status.ok()) return status;
   for (const rdma::Bytes& piece : pieces) shared_.counters.sent_bytes += piece.size();

@@ -43,6 +43,8 @@ class ReplyPort {
   // The longest frame that the client takes. Set before the first frame is sent.
   void set_frame_bytes_max(uint32_t bytes) { frame_bytes_max_ = bytes; }
   uint32_t frame_bytes_max() const { return frame_bytes_max_; }
+  // REQUIRES: the session is held.
+  uint64_t session_id() const { return session_->id; }
   // The longest data of a reply.
   size_t reply_data_max() const {
     return frame_bytes_max_ - sizeof(rdma::FrameHeader) - sizeof(rdma::ReplyBody);

@@ -72,12 +72,24 @@ void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
                  now);
 }
 
-// Counts the request. False if it has been answered: a write that is over already, or the server is
-// about to end.
+// Counts the request. False if it has been answered: a write that is over already, the server is
+// about to end, or its log takes nothing.
 inline bool RequestExecutor::IsToExecute(const KeyedRequest& request, absl::Time now) {
   ++CounterOf(request.opcode, shared_.counters);
   if (request.is_write() && Settled(request.sequence, now)) return false;
-  return !Refused(request.sequence, now);
+  if (Refused(request.sequence, now)) return false;
+  if (shared_.write_log == nullptr || !request.is_write()) return true;
+  return IsToLog(request.opcode, request.sequence, now);
+}
+
+// Announces a write to the log. False if it takes none, and the write has been answered.
+bool RequestExecutor::IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now) {
+  if (const absl::Status status = shared_.write_log->MayWrite(); !status.ok()) {
+    replies_.AnswerWrite(sequence, AnswerOf(status), now);
+    return false;
+  }
+  shared_.tables.set_write({session_->id, sequence, opcode});
+  return true;
 }
 
 void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame,
@@ -166,6 +178,7 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   if (!request.ok()) return lifecycle_.Malformed(request.status().message());
   ++shared_.counters.flushes;
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
+  if (shared_.write_log != nullptr && !IsToLog(rdma::Opcode::kFlush, header.sequence, now)) return;
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
   replies_.AnswerWrite(header.sequence, answer, now);

@@ -53,6 +53,7 @@ class RequestExecutor {
  private:
   void TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   bool IsToExecute(const KeyedRequest& request, absl::Time now);
+  bool IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now);
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeHints(const rdma::FrameHeader& header, rdma::FrameBytes frame);

@@ -18,6 +18,7 @@
 #include "server/engine/partition_batch.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 #include "server/stats/client_gets.h"
 #include "server/stats/stats.h"
 
@@ -62,6 +63,8 @@ struct Shared {
   rdma::AuthKey::Pointer key = nullptr;
   // … and the function that executes them. Never empty.
   std::function<void(absl::Time now)> execute_batched = nullptr;
+  // Null: the server holds its data in memory only.
+  WriteLog* write_log = nullptr;
   // Null: clients need not report their GETs.
   ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.

@@ -300,9 +300,9 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   if (answer.body.version == 0) return answer;  // nothing was ever written
   const uint64_t partition = request.cursor >> kPartitionShift;
   if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
-  const absl::StatusOr<index::Table::FlushResult> result =
-      tables.At(static_cast<uint32_t>(partition))
-          ->FlushStep(request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
+  const LockedTable table = tables.At(static_cast<uint32_t>(partition));
+  const absl::StatusOr<index::Table::FlushResult> result = table->FlushStep(
+      request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
   if (!result.ok()) return AnswerOf(result.status());
   answer.body.value_length = result->deleted;
   if (result->cursor != 0) {
@@ -310,6 +310,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   } else if (partition + 1 < tables.partitions()) {
     answer.body.slot = (partition + 1) << kPartitionShift;
   }
+  if (table.changes() != nullptr) table.changes()->OnFlushed(ResultOf(answer));
   return answer;
 }
 

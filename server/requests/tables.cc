@@ -45,13 +45,17 @@ Tables::Tables(uint32_t partitions, const index::TableOptions& options)
 
 absl::StatusOr<std::unique_ptr<Tables>> Tables::Create(absl::Span<std::byte> region,
                                                        uint32_t partitions,
-                                                       const index::TableOptions& options) {
+                                                       const index::TableOptions& options,
+                                                       std::vector<PartitionChanges*> changes) {
   assert(index::IsPartitionCount(partitions) && options.cas_counter == nullptr);
+  assert(options.changes == nullptr && (changes.empty() || changes.size() == partitions));
   std::unique_ptr<Tables> tables(new Tables(partitions, options));
+  tables->changes_ = std::move(changes);
   for (uint32_t i = 0; i < partitions; ++i) {
     const index::PartitionSpan span = index::SpanOfPartition(region.size(), partitions, i);
     index::TableOptions own = options;
     own.incarnation = index::IncarnationOfPartition(options.incarnation, i);
+    own.changes = tables->ChangesOf(i);
     own.cas_counter = &tables->counter_;
     own.update_room_bytes = std::min(span.bytes / kUpdateRoomShareInverse, kUpdateRoomBytesMax);
     absl::StatusOr<std::unique_ptr<index::Table>> table =
@@ -84,6 +88,7 @@ LockedTable TableAccess::At(uint32_t partition) {
   touched_ |= uint64_t{1} << partition;
   LockedTable table = tables_.Lock(partition);
   table.AccountTo(effort_);
+  if (table.changes() != nullptr) table.changes()->SetWrite(&write_);
   return table;
 }
 

@@ -34,6 +34,7 @@
 #include "index/layout/partitions.h"
 #include "index/space/region_writer.h"
 #include "index/writer/table.h"
+#include "server/requests/write_log.h"
 
 namespace osprey::server {
 
@@ -72,8 +73,9 @@ class PartitionLock {
 class LockedTable {
  public:
   LockedTable() = default;
-  // This thread holds the table's lock, which the destructor releases.
-  LockedTable(index::Table& table, uint32_t partition) : table_(&table), partition_(partition) {}
+  // This thread holds the table's lock, which the destructor releases. `changes` may be null.
+  LockedTable(index::Table& table, uint32_t partition, PartitionChanges* changes)
+      : table_(&table), partition_(partition), changes_(changes) {}
   ~LockedTable() { Release(); }
   LockedTable(LockedTable&& other) noexcept { *this = std::move(other); }
   LockedTable& operator=(LockedTable&& other) noexcept {
@@ -81,6 +83,7 @@ class LockedTable {
     Release();
     table_ = std::exchange(other.table_, nullptr);
     partition_ = other.partition_;
+    changes_ = other.changes_;
     account_ = std::exchange(other.account_, nullptr);
     effort_before_ = other.effort_before_;
     return *this;
@@ -90,6 +93,8 @@ class LockedTable {
   index::Table* operator->() const { return table_; }
   uint32_t partition() const { return partition_; }
   bool held() const { return table_ != nullptr; }
+  // Null: nothing is logged.
+  PartitionChanges* changes() const { return changes_; }
   // Adds the work of the table until this ends (Table::effort) to `account`, which must outlive
   // this.
   void AccountTo(uint64_t& account) {
@@ -104,6 +109,7 @@ class LockedTable {
   }
   // Releases the lock, and accounts nothing more. REQUIRES: it is held.
   void Unlock() {
+    if (changes_ != nullptr) changes_->OnRelease();
     PartitionLock(table_->lock_word()).unlock();
     account_ = nullptr;
     table_ = nullptr;
@@ -117,6 +123,7 @@ class LockedTable {
  private:
   index::Table* table_ = nullptr;
   uint32_t partition_ = 0;
+  PartitionChanges* changes_ = nullptr;
   uint64_t* account_ = nullptr;
   uint64_t effort_before_ = 0;
 };
@@ -126,11 +133,13 @@ class Tables {
  public:
   // Lays out `partitions` empty tables in `region` (zeroed, 4 KiB aligned), which must outlive
   // this. `options` apply to all: incarnation and cas_version are the server's, and cas_counter is
-  // null. All threads that use the tables read the clock. REQUIRES:
-  // index::IsPartitionCount(partitions). Errors: those of Table::Create, for one partition.
+  // null. All threads that use the tables read the clock. `changes`: the receivers of the partitions'
+  // changes, which must outlive this; empty: none. REQUIRES: index::IsPartitionCount(partitions), and
+  // options.changes is null. Errors: those of Table::Create, for one partition.
   static absl::StatusOr<std::unique_ptr<Tables>> Create(absl::Span<std::byte> region,
                                                         uint32_t partitions,
-                                                        const index::TableOptions& options);
+                                                        const index::TableOptions& options,
+                                                        std::vector<PartitionChanges*> changes = {});
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
@@ -151,14 +160,14 @@ class Tables {
     assert(partition < partitions());
     index::Table& table = *parts_[partition];
     PartitionLock(table.lock_word()).lock();
-    return LockedTable(table, partition);
+    return LockedTable(table, partition, ChangesOf(partition));
   }
   // Does not wait: holds nothing if another thread holds the lock.
   LockedTable TryLock(uint32_t partition) {
     assert(partition < partitions());
     index::Table& table = *parts_[partition];
     if (!PartitionLock(table.lock_word()).try_lock()) return LockedTable();
-    return LockedTable(table, partition);
+    return LockedTable(table, partition, ChangesOf(partition));
   }
 
   // The clock of `options`, by which keys expire.
@@ -167,6 +176,10 @@ class Tables {
   // A bound for a flush (index::CasCounter::Close). Earlier writes have a version up to it, and
   // later ones a higher one.
   uint64_t CloseVersions() { return counter_.Close(); }
+  // The last cas version that was drawn.
+  uint64_t LastVersion() const { return counter_.Last(); }
+  // Writes that begin after the return have versions above `version`.
+  void RaiseVersions(uint64_t version) { counter_.Raise(version); }
   // The statistics of all tables, as by Sum. It locks one after the other: concurrent writes may be
   // included or not.
   index::Table::Stats stats();
@@ -175,11 +188,15 @@ class Tables {
 
  private:
   Tables(uint32_t partitions, const index::TableOptions& options);
+  PartitionChanges* ChangesOf(uint32_t partition) const {
+    return changes_.empty() ? nullptr : changes_[partition];
+  }
 
   const uint64_t hash_seed_;
   const bool evicts_;
   const std::function<absl::Time()> clock_;
   index::CasCounter counter_;
+  std::vector<PartitionChanges*> changes_;
   std::vector<std::unique_ptr<index::Table>> parts_;
 };
 
@@ -214,6 +231,7 @@ class TableAccess {
     if (!held_.held()) return false;
     touched_ |= uint64_t{1} << partition;
     held_.AccountTo(effort_);
+    if (held_.changes() != nullptr) held_.changes()->SetWrite(&write_);
     return true;
   }
   // REQUIRES: Hold returned true.
@@ -224,6 +242,9 @@ class TableAccess {
     if (wants_nothing) touched_ &= ~(uint64_t{1} << held_.partition());
     held_.Unlock();
   }
+
+  // The write that this engine executes next, for a server with a log.
+  void set_write(const ClientWrite& write) { write_ = write; }
 
   // The partitions used since the last call, a bit each.
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
@@ -239,6 +260,7 @@ class TableAccess {
 
   Tables& tables_;
   LockedTable held_;
+  ClientWrite write_;
   uint64_t touched_ = 0;
   uint64_t effort_ = 0;
 };

@@ -1,0 +1,166 @@
+#include "server/durability/change_log.h"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "server/requests/decimal_int.h"
+#include "xxhash.h"
+
+namespace osprey::server {
+namespace {
+
+wal::EntryResult WireResultOf(const Result& result) {
+  wal::EntryResult entry;
+  entry.status = static_cast<uint32_t>(result.code);
+  entry.reason = static_cast<uint32_t>(result.reason);
+  entry.version = result.version;
+  entry.number = result.number;
+  entry.length = result.value_length;
+  entry.cursor = result.slot;
+  entry.expiry = result.expiry;
+  return entry;
+}
+
+}  // namespace
+
+// The write that the entry is the effect of, and its answer, if that has more than the version.
+void ChangeLog::NameWrite(wal::Entry& entry) const {
+  assert(write_ != nullptr);
+  // The parts of a flush have one answer for all deletes.
+  if (write_->opcode == rdma::Opcode::kFlush) return;
+  entry.client = write_->session;
+  entry.sequence = write_->sequence;
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  result.version = entry.version;
+  switch (write_->opcode) {
+    case rdma::Opcode::kIncrement: {
+      const absl::optional<int64_t> number = ParseNumber(wal::TextOf(entry.value));
+      assert(number.has_value());
+      result.has_number = true;
+      result.number = *number;
+      break;
+    }
+    case rdma::Opcode::kAppend:
+      result.value_length = entry.value_length;
+      break;
+    case rdma::Opcode::kExpire:
+      result.expiry = entry.expiry;
+      break;
+    default:
+      return;
+  }
+  entry.result = WireResultOf(result);
+  entry.has_number = result.has_number;
+}
+
+void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
+                      uint64_t expiry_ns) {
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kPut;
+  entry.key = key;
+  entry.version = version;
+  entry.expiry = expiry_ns;
+  entry.value = value;
+  entry.value_length = value.size();
+  NameWrite(entry);
+  if (value.size() > wal::kShortValueBytesMax)
+    entry.value_checksum = XXH3_64bits(value.data(), value.size());
+  if (value.size() > kValueInEntryMax) {
+    OnRelease();  // earlier changes come first
+    AppendPieces(value, entry);
+    entry.value = {};
+  }
+  Add(entry);
+  // The builder only points to a longer value, which the next change may move.
+  if (entry.value.size() > wal::kShortValueBytesMax) OnRelease();
+}
+
+void ChangeLog::OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kExpire;
+  entry.key = key;
+  entry.version = version;
+  entry.expiry = expiry_ns;
+  NameWrite(entry);
+  Add(entry);
+}
+
+void ChangeLog::OnDelete(absl::string_view key, uint64_t version) {
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kDelete;
+  entry.key = key;
+  entry.version = version;
+  NameWrite(entry);
+  Add(entry);
+}
+
+void ChangeLog::OnEvict(absl::string_view key, uint64_t version) {
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kDelete;
+  entry.key = key;
+  entry.version = version;
+  Add(entry);
+}
+
+void ChangeLog::OnFlushed(const Result& result) {
+  assert(write_ != nullptr);
+  wal::Entry entry;
+  entry.kind = wal::EntryKind::kFlushBound;
+  entry.client = write_->session;
+  entry.sequence = write_->sequence;
+  entry.version = result.version;
+  entry.result = WireResultOf(result);
+  Add(entry);
+}
+
+void ChangeLog::Add(const wal::Entry& entry) {
+  if (count_ == 0) {
+    wal::GroupHeader header;
+    header.shard = shard_;
+    header.first_lsn = lsn_ + 1;
+    header.commit_point = lsn_;
+    group_.emplace(header);
+  }
+  group_->Add(entry);
+  ++count_;
+  ++lsn_;
+  if (group_->bytes() > kGroupBytesMax) AppendGroup();
+}
+
+// The value stays where it is until the lock is released, so the log need not copy it.
+void ChangeLog::AppendPieces(index::ByteSpan value, wal::Entry& entry) {
+  for (uint64_t at = 0; at < value.size(); at += wal::kPieceBytesMax) {
+    const wal::Bytes piece =
+        value.subspan(at, std::min<uint64_t>(wal::kPieceBytesMax, value.size() - at));
+    const wal::BodyPart part{piece, /*pinned=*/true};
+    const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kPiece, {&part, 1}});
+    if (!number.ok()) return failed_(number.status());
+    entry.pieces.push_back({*number, static_cast<uint32_t>(piece.size()), 0});
+  }
+  if (absl::Status status = log_->Write(); !status.ok()) failed_(std::move(status));
+}
+
+void ChangeLog::AppendGroup() {
+  std::vector<wal::BodyPart> parts = group_->Parts();
+  for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
+  const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kEntries, parts});
+  if (!number.ok()) failed_(number.status());
+  count_ = 0;
+}
+
+absl::StatusOr<uint64_t> ChangeLog::Append(const wal::NewRecord& record) {
+  assert(log_ != nullptr);
+  absl::StatusOr<uint64_t> number = log_->Append({&record, 1});
+  while (absl::IsAborted(number.status())) {  // the queue is full
+    if (absl::Status status = log_->Write(); !status.ok()) return status;
+    number = log_->Append({&record, 1});
+  }
+  return number;
+}
+
+}  // namespace osprey::server

@@ -1,0 +1,69 @@
+// Turns the changes of one partition into groups of log entries: a record for each hold of the
+// partition's lock.
+//
+//   OnPut, OnDelete, …  ──> entries of the present group ──OnRelease──> wal::Log::Append
+//   OnPut, above 64 KiB ──> pieces, written at once, from the table's memory
+//
+// So records have the order of the partition's changes, and what one hold did is replayed whole.
+//
+// Thread rule: the thread that holds the partition's lock.
+
+#ifndef OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
+#define OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/requests/write_log.h"
+#include "server/wal/format/entries.h"
+#include "server/wal/log.h"
+
+namespace osprey::server {
+
+class ChangeLog : public PartitionChanges {
+ public:
+  // A longer value is written in pieces.
+  static constexpr uint64_t kValueInEntryMax = 64 << 10;
+  // A group ends when it has so many bytes, even within a hold. A part of a flush is shorter.
+  static constexpr uint64_t kGroupBytesMax = 4 << 20;
+
+  // `failed` is called with the error of an append, which ends the server: its change was made.
+  ChangeLog(uint32_t shard, std::function<void(absl::Status)> failed)
+      : shard_(shard), failed_(std::move(failed)) {}
+  // Changes are logged from now on; they may not come before. `log` outlives this.
+  void Start(wal::Log& log) { log_ = &log; }
+
+  void SetWrite(const ClientWrite* write) override { write_ = write; }
+  void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
+             uint64_t expiry_ns) override;
+  void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override;
+  void OnDelete(absl::string_view key, uint64_t version) override;
+  void OnEvict(absl::string_view key, uint64_t version) override;
+  void OnFlushed(const Result& result) override;
+  void OnRelease() override {
+    if (count_ > 0) AppendGroup();
+  }
+
+ private:
+  void NameWrite(wal::Entry& entry) const;
+  void Add(const wal::Entry& entry);
+  void AppendPieces(index::ByteSpan value, wal::Entry& entry);
+  void AppendGroup();
+  absl::StatusOr<uint64_t> Append(const wal::NewRecord& record);
+
+  const uint32_t shard_;
+  const std::function<void(absl::Status)> failed_;
+  wal::Log* log_ = nullptr;
+  const ClientWrite* write_ = nullptr;
+  std::optional<wal::GroupBuilder> group_;
+  uint64_t count_ = 0;  // of its entries
+  uint64_t lsn_ = 0;    // the last one
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_

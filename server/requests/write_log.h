@@ -1,0 +1,56 @@
+// What the requests of a durable server are given: receivers of the tables' changes, and the log
+// that no answer may precede.
+//
+//   TableAccess::set_write ─┐
+//   Table ──changes──> PartitionChanges ──a group for each hold of the lock──> log
+//                                                                               │
+//   a reply is about to leave ──> WriteLog::Commit ──returns when they are durable
+//
+// A server in memory has neither.
+
+#ifndef OSPREY_SERVER_REQUESTS_WRITE_LOG_H_
+#define OSPREY_SERVER_REQUESTS_WRITE_LOG_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "index/writer/changes.h"
+#include "rdma/wire/wire.h"
+#include "server/requests/sessions.h"
+
+namespace osprey::server {
+
+// A client's write that is being executed.
+struct ClientWrite {
+  uint64_t session = 0;
+  uint64_t sequence = 0;
+  rdma::Opcode opcode = rdma::Opcode::kPut;
+};
+
+// The changes of one partition. Thread rule: the thread that holds the partition's lock.
+class PartitionChanges : public index::Changes {
+ public:
+  // The write of the changes that follow, until the lock is released; `write` must outlive that.
+  // Its members may change in between. Evictions belong to no write.
+  virtual void SetWrite(const ClientWrite* write) = 0;
+  // A part of a flush has this result. Its deletes were reported under the same hold.
+  virtual void OnFlushed(const Result& result) = 0;
+  // The lock is about to be released: the changes since the last call get their place in the log.
+  virtual void OnRelease() = 0;
+};
+
+// Thread rule: all methods may run on any threads.
+class WriteLog {
+ public:
+  virtual ~WriteLog() = default;
+  // Before a write: whether it may begin. Errors: RESOURCE_EXHAUSTED (no disk space; nothing was
+  // changed).
+  virtual absl::Status MayWrite() const = 0;
+  // Returns when all changes reported before are as durable as the server promises. Errors: a write
+  // or sync failed. No answer may leave from then on, and the server has to end.
+  virtual absl::Status Commit() = 0;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_REQUESTS_WRITE_LOG_H_
