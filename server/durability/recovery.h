@@ -1,0 +1,67 @@
+// Makes the tables and sessions of an earlier life again, from a data directory.
+//
+//   pass 1   the log: which keys it puts or deletes         (replaced keys)
+//   load     the checkpoint, on all cores, without the replaced keys
+//   pass 2   the log again, in order: puts, expiries, deletions, results of clients
+//
+// A replaced key is not loaded from the checkpoint. Hence the tables never hold more than they held
+// in the earlier life, and a full table loads into the same memory.
+//
+//   absl::StatusOr<Recovered> recovered = Recover(directory, tables, options);
+//   absl::StatusOr<std::unique_ptr<wal::Log>> log = wal::StartLog(directory, recovered->end, …);
+//
+// Time stands still meanwhile: the clock of the tables returns absl::UnixEpoch(), so no key expires.
+// Keys whose time has passed are loaded with their expiry, and sweeps end them later.
+//
+// Thread rule: Recover runs on one thread, before any other uses the tables.
+
+#ifndef OSPREY_SERVER_DURABILITY_RECOVERY_H_
+#define OSPREY_SERVER_DURABILITY_RECOVERY_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/requests/sessions.h"
+#include "server/requests/tables.h"
+#include "server/wal/data_directory.h"
+#include "server/wal/replay.h"
+
+namespace osprey::server {
+
+struct RecoveryProgress {
+  uint64_t items = 0;        // keys put so far; one that the log puts twice counts twice
+  uint64_t bytes = 0;        // of files, read so far
+  uint64_t bytes_total = 0;  // to read; 0 during pass 1, when it is unknown
+};
+
+struct RecoveryOptions {
+  uint32_t threads = 1;       // that read the checkpoint, the calling one included
+  uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small
+  // Called at most every 100 ms, on any of the threads, one call at a time. Empty: none.
+  std::function<void(const RecoveryProgress&)> progress;
+};
+
+struct Recovered {
+  wal::LogEnd end;                     // for wal::StartLog
+  std::vector<SessionImage> sessions;  // by ascending id
+  uint64_t items = 0;                  // keys that the tables hold now
+  uint64_t bytes = 0;                  // of their keys and values
+  // Keys evicted because memory was short. The log has no entry of that, so the caller writes a
+  // checkpoint before it answers a request.
+  uint64_t evictions = 0;
+  absl::Duration took;
+};
+
+// Reads the directory and changes nothing on the disk. After an error the caller discards `tables`.
+// `tables` are empty. Errors: DATA_LOSS (damage; names file and offset); FAILED_PRECONDITION
+// (entries of a kind that this program never writes); RESOURCE_EXHAUSTED (memory is too small; says
+// which --memory will do); those of FileSystem.
+absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& tables,
+                                  const RecoveryOptions& options);
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_DURABILITY_RECOVERY_H_
