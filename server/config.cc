@@ -52,6 +52,27 @@ absl::StatusOr<EvictMode> ParseEvict(absl::string_view text) {
   return Wrong("evict", absl::StrCat("'", absl::CEscape(text), "' is none of none, clock"));
 }
 
+absl::StatusOr<DurabilityMode> ParseDurability(absl::string_view text) {
+  for (DurabilityMode mode : {DurabilityMode::kAsync, DurabilityMode::kSync}) {
+    if (text == NameOf(mode)) return mode;
+  }
+  return Wrong("durability", absl::StrCat("'", absl::CEscape(text), "' is none of async, sync"));
+}
+
+absl::StatusOr<absl::Duration> ParseTime(absl::string_view flag, absl::string_view text,
+                                         absl::Duration least, absl::Duration most) {
+  absl::Duration time;
+  if (!absl::ParseDuration(text, &time)) {
+    return Wrong(flag, absl::StrCat("'", absl::CEscape(text),
+                                    "' is no duration; write one such as 100ms, 2s or 1h30m"));
+  }
+  if (time < least || time > most) {
+    return Wrong(flag, absl::StrCat(text, " is out of range; write ", absl::FormatDuration(least),
+                                    " to ", absl::FormatDuration(most)));
+  }
+  return time;
+}
+
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view flag, absl::string_view text, uint64_t least,
                                     uint64_t most) {
   const absl::StatusOr<uint64_t> bytes = ParseSize(text);
@@ -98,6 +119,27 @@ absl::StatusOr<std::optional<HttpAddress>> ParseMetrics(absl::string_view text) 
   absl::StatusOr<HttpAddress> address = ParseHttpAddress(text);
   if (!address.ok()) return Wrong("metrics", address.status().message());
   return *std::move(address);
+}
+
+// Sets what --data-dir and its companions say.
+absl::Status ParseDataDir(const FlagValues& flags, Config& config) {
+  config.data_dir = flags.data_dir;
+  const absl::StatusOr<DurabilityMode> mode = ParseDurability(flags.durability);
+  if (!mode.ok()) return mode.status();
+  config.durability = *mode;
+  const absl::StatusOr<absl::Duration> lag = ParseTime(
+      "durability-lag", flags.durability_lag, absl::Milliseconds(1), absl::Hours(1));
+  if (!lag.ok()) return lag.status();
+  config.durability_lag = *lag;
+  const absl::StatusOr<uint64_t> log_memory =
+      ParseBytes("log-memory", flags.log_memory, kLogMemoryLeast, kLogMemoryMost);
+  if (!log_memory.ok()) return log_memory.status();
+  config.log_memory = *log_memory;
+  const absl::StatusOr<absl::Duration> jump = ParseTime(
+      "clock-jump-max", flags.clock_jump_max, absl::ZeroDuration(), absl::Hours(24) * 365 * 100);
+  if (!jump.ok()) return jump.status();
+  config.clock_jump_max = *jump;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -183,6 +225,7 @@ absl::StatusOr<Config> MakeConfig(const FlagValues& flags) {
   const absl::StatusOr<std::optional<HttpAddress>> metrics = ParseMetrics(flags.metrics);
   if (!metrics.ok()) return metrics.status();
   Config config;
+  if (absl::Status status = ParseDataDir(flags, config); !status.ok()) return status;
   config.listen = *listen;
   config.memory_bytes = *memory;
   config.poll = *poll;

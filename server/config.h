@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "rdma/address.h"
 #include "rdma/authentication.h"
+#include "server/durability/durability_mode.h"
 #include "server/monitoring/http_address.h"
 
 namespace osprey::server {
@@ -43,6 +44,8 @@ inline constexpr absl::Duration kSpin() { return absl::Microseconds(100); }
 // The limit of --connections-max: each connection costs receives, a queue pair and a session.
 inline constexpr int64_t kConnectionsMaxMost = 65536;
 inline constexpr uint64_t kValueBytesMaxLeast = 1024;
+inline constexpr uint64_t kLogMemoryLeast = 1 << 20;
+inline constexpr uint64_t kLogMemoryMost = uint64_t{1} << 40;
 
 // The flags as given.
 struct FlagValues {
@@ -58,6 +61,11 @@ struct FlagValues {
   std::string socket_mode = "0600";
   int64_t pollers = 1;
   std::string metrics = "";  // empty: none
+  std::string data_dir = "";  // empty: in memory only
+  std::string durability = "async";
+  std::string durability_lag = "100ms";
+  std::string log_memory = "64MiB";
+  std::string clock_jump_max = "24h";
 };
 
 struct Config {
@@ -74,6 +82,11 @@ struct Config {
   uint32_t pollers = 1;
   uint32_t partitions = 1;  // of the memory: PartitionsFor(pollers)
   std::optional<HttpAddress> metrics;
+  std::string data_dir;  // empty: in memory only; then the others have no meaning
+  DurabilityMode durability = DurabilityMode::kAsync;
+  absl::Duration durability_lag;
+  uint64_t log_memory = 0;
+  absl::Duration clock_jump_max;
 };
 
 // Reads the key's file; otherwise depends on the flags alone. Errors: one line with the flag, the

@@ -52,6 +52,22 @@ DEFINE_string(
     "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
     "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [none: no "
     "endpoint]");
+DEFINE_string(data_dir, "",
+              "directory that keeps the data across restarts; created if it does not exist; holds "
+              "the log and checkpoints, up to 4 times the data [none: data is held in memory only]");
+DEFINE_string(
+    durability, "async",
+    "async|sync: with --data-dir, a write is acknowledged when it is written to the log (killing "
+    "the server loses nothing, a crash of the machine at most the last --durability-lag), or when "
+    "it is on the disk [async]");
+DEFINE_string(durability_lag, "100ms",
+              "with --durability=async, the most that a crash of the machine may lose; writes wait "
+              "while the disk is further behind [100ms]");
+DEFINE_string(log_memory, "64MiB",
+              "with --data-dir, the most memory for changes that are not written yet [64MiB]");
+DEFINE_string(clock_jump_max, "24h",
+              "with --data-dir, by how much the machine's clock may be behind the last write; more "
+              "is refused at start, since keys would live longer [24h]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
@@ -64,7 +80,8 @@ void PrintHelp() {
       "usage: kvserver [FLAG]...\n"
       "Serves a key-value table that clients read by RDMA READs. Prints \"ready URI\" for each "
       "address when it accepts\n"
-      "clients; SIGTERM and SIGINT end it. Data is held in memory only.\n\n"
+      "clients; SIGTERM and SIGINT end it. Data is held in memory, and with --data-dir also on "
+      "disk.\n\n"
       "%s"
       "In names - and _ are alike.\n\n"
       "Example: kvserver --listen=rdma://10.0.0.7:7411,shm:///run/osprey.sock --memory=4GiB\n\n"
@@ -98,14 +115,15 @@ int Main(int argc, char** argv) {
     return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
                                          "' means nothing here; flags start with --"));
   }
-  for (const char* const flag : {"auth_key_file", "metrics"}) {
+  for (const char* const flag : {"auth_key_file", "metrics", "data_dir"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());
   }
   const absl::StatusOr<Config> config =
       MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
                   FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
-                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics});
+                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics, FLAGS_data_dir,
+                  FLAGS_durability, FLAGS_durability_lag, FLAGS_log_memory, FLAGS_clock_jump_max});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

@@ -72,12 +72,14 @@ void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t ver
     entry.value_checksum = XXH3_64bits(value.data(), value.size());
   if (value.size() > kValueInEntryMax) {
     OnRelease();  // earlier changes come first
+    oldest_incomplete_ = log_->appended() + 1;
     AppendPieces(value, entry);
     entry.value = {};
   }
   Add(entry);
   // The builder only points to a longer value, which the next change may move.
-  if (entry.value.size() > wal::kShortValueBytesMax) OnRelease();
+  if (value.size() > wal::kShortValueBytesMax) OnRelease();
+  oldest_incomplete_ = 0;
 }
 
 void ChangeLog::OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
@@ -100,6 +102,7 @@ void ChangeLog::OnDelete(absl::string_view key, uint64_t version) {
 }
 
 void ChangeLog::OnEvict(absl::string_view key, uint64_t version) {
+  if (log_ == nullptr) return;  // while the table is loaded
   wal::Entry entry;
   entry.kind = wal::EntryKind::kDelete;
   entry.key = key;

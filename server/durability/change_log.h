@@ -11,6 +11,7 @@
 #ifndef OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
 #define OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -37,6 +38,10 @@ class ChangeLog : public PartitionChanges {
   // Changes are logged from now on; they may not come before. `log` outlives this.
   void Start(wal::Log& log) { log_ = &log; }
 
+  // The first record of a value whose entry is not appended yet, or an earlier one; 0: there is
+  // none. A checkpoint that reads it after Log::appended() misses none. Any thread.
+  uint64_t oldest_incomplete() const { return oldest_incomplete_.load(); }
+
   void SetWrite(const ClientWrite* write) override { write_ = write; }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
@@ -62,6 +67,7 @@ class ChangeLog : public PartitionChanges {
   std::optional<wal::GroupBuilder> group_;
   uint64_t count_ = 0;  // of its entries
   uint64_t lsn_ = 0;    // the last one
+  std::atomic<uint64_t> oldest_incomplete_{0};
 };
 
 }  // namespace osprey::server

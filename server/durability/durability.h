@@ -18,6 +18,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/durability/change_log.h"
+#include "server/durability/durability_mode.h"
+#include "server/durability/recovery.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/requests/write_log.h"
@@ -39,13 +42,6 @@
 #include "server/wal/sync_thread.h"
 
 namespace osprey::server {
-
-// When a write is acknowledged.
-enum class DurabilityMode {
-  kAsync,  // once it is written: a crash of the machine loses the last `lag` at most
-  kSync,   // once it is synced
-};
-absl::string_view NameOf(DurabilityMode mode);
 
 struct DurabilityOptions {
   DurabilityMode mode = DurabilityMode::kAsync;
@@ -59,13 +55,6 @@ struct DurabilityOptions {
   std::function<uint64_t()> random;  // 64 random bits, not 0; any thread
   // Log lines for people; any thread.
   std::function<void(absl::string_view)> log;
-};
-
-// What a load has done so far.
-struct LoadProgress {
-  uint64_t items = 0;
-  uint64_t bytes = 0;
-  uint64_t bytes_total = 0;  // an estimate
 };
 
 struct DurabilityStats {
@@ -99,13 +88,9 @@ class Durability : public WriteLog {
 
   // Fills `tables`, which are empty, were made as above, and outlive this. Their clock stands still
   // at absl::UnixEpoch() meanwhile. Then the log is started, and all that was loaded is durable.
-  // `progress` is called on any threads; false cancels. Errors: DATA_LOSS (damage; names file and
-  // offset), RESOURCE_EXHAUSTED (memory, or disk space), FAILED_PRECONDITION (the clock went back),
-  // CANCELLED, UNAVAILABLE (the disk).
-  absl::Status Load(Tables& tables, const std::function<bool(const LoadProgress&)>& progress);
-  // After Load: the sessions of the last life, and the earliest time that the server's clock may
-  // begin with.
-  const std::vector<SessionImage>& sessions() const { return sessions_; }
+  // Errors: those of Recover and of wal::StartLog; FAILED_PRECONDITION (the clock went back).
+  absl::StatusOr<Recovered> Load(Tables& tables, const RecoveryOptions& options);
+  // After Load: the earliest time that the server's clock may begin with.
   absl::Time clock_start() const { return clock_start_; }
 
   // Starts the thread. `now` is the tables' clock, which runs from now on. `images` returns the
@@ -125,8 +110,8 @@ class Durability : public WriteLog {
   DurabilityStats stats() const;
 
  private:
-  Durability(std::unique_ptr<wal::FileSystem> files,
-             std::unique_ptr<wal::DataDirectory> directory, DurabilityOptions options);
+  Durability(std::unique_ptr<wal::FileSystem> files, std::unique_ptr<wal::DataDirectory> directory,
+             DurabilityOptions options);
 
   absl::Status StartLog(const wal::LogEnd& end);
   absl::Status CheckClock(const wal::LogEnd& end);
@@ -149,7 +134,6 @@ class Durability : public WriteLog {
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<wal::SyncThread> sync_thread_;  // async
   Tables* tables_ = nullptr;
-  std::vector<SessionImage> sessions_;
   absl::Time clock_start_;
   std::atomic<uint64_t> ceiling_{0};  // of versions; synced
 

@@ -136,10 +136,9 @@ class Tables {
   // null. All threads that use the tables read the clock. `changes`: the receivers of the partitions'
   // changes, which must outlive this; empty: none. REQUIRES: index::IsPartitionCount(partitions), and
   // options.changes is null. Errors: those of Table::Create, for one partition.
-  static absl::StatusOr<std::unique_ptr<Tables>> Create(absl::Span<std::byte> region,
-                                                        uint32_t partitions,
-                                                        const index::TableOptions& options,
-                                                        std::vector<PartitionChanges*> changes = {});
+  static absl::StatusOr<std::unique_ptr<Tables>> Create(
+      absl::Span<std::byte> region, uint32_t partitions, const index::TableOptions& options,
+      std::vector<PartitionChanges*> changes = {});
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
