@@ -168,7 +168,7 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   if (Settled(header.sequence, now) || Refused(header.sequence, now)) return;
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
-  replies_.AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerFlush(header.sequence, answer, now);
 }
 
 void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,
