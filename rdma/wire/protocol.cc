@@ -58,7 +58,8 @@ absl::StatusOr<HelloBody> ParseHello(FrameBytes frame) {
                "one with liveness.length bytes after it");
   }
   if (body->liveness.reserved != 0) return Bad("liveness.reserved", body->liveness.reserved, "0");
-  if (body->reserved != 0) return Bad("reserved", body->reserved, "0");
+  if (body->resume_data_id != 0 && body->resume_session == 0)
+    return Bad("resume_data_id", body->resume_data_id, "0 if resume_session is");
   return body;
 }
 

@@ -23,7 +23,8 @@
 // The server sends nothing about the region before Welcome. A server with a key sends Welcome only
 // to a client that has proved the key. Requests carry (session, sequence). A request repeated in
 // the same session, after a broken connection, is not applied twice: the server answers it from its
-// stored results.
+// stored results. A session continues in the same incarnation, or in a later one with the same
+// data_id.
 //
 // Server time is in nanoseconds since 1970, by a clock of the server that never goes back. Only
 // differences are meaningful to others. Expiries are such times.
@@ -106,9 +107,10 @@ struct HelloBody {
   uint64_t resume_incarnation = 0;  // of the server that gave it
   WireMemory liveness;  // 8 bytes that the server may READ at any time, to detect that the client
                         // lives
-  uint64_t reserved = 0;
+  uint64_t resume_data_id = 0;  // of the Welcome of that session; 0: data in memory, or no session
 };
 static_assert(sizeof(HelloBody) == 48);
+static_assert(offsetof(HelloBody, resume_data_id) == 40);
 
 // From a server that has a key, in reply to each Hello. rdma/authentication.h describes the use of
 // the key.
@@ -140,18 +142,22 @@ struct WelcomeBody {
   uint32_t eager_bytes_max = 0;
   uint32_t partitions = 1;  // equal parts of the region: a power of two, at most kPartitionsMax
   uint64_t server_time = 0;
-  uint32_t wants_hints = 0;       // 1: the server evicts, and requests Hints
-  uint32_t wants_reports = 0;     // 1: the server has a metrics reader, and requests Reports
+  uint32_t wants_hints = 0;    // 1: the server evicts, and requests Hints
+  uint32_t wants_reports = 0;  // 1: the server has a metrics reader, and requests Reports
+  // Identifies the data directory, whose keys and sessions outlive an incarnation. 0: data in
+  // memory.
+  uint64_t data_id = 0;
   uint8_t proof[kMacBytes] = {};  // proof that the server has the key; zero without a key
 };
-static_assert(sizeof(WelcomeBody) == 104);
+static_assert(sizeof(WelcomeBody) == 112);
 static_assert(offsetof(WelcomeBody, region) == 8);
 static_assert(offsetof(WelcomeBody, requests_max) == 32);
 static_assert(offsetof(WelcomeBody, value_bytes_max) == 40);
 static_assert(offsetof(WelcomeBody, partitions) == 52);
 static_assert(offsetof(WelcomeBody, server_time) == 56);
 static_assert(offsetof(WelcomeBody, wants_reports) == 68);
-static_assert(offsetof(WelcomeBody, proof) == 72);
+static_assert(offsetof(WelcomeBody, data_id) == 72);
+static_assert(offsetof(WelcomeBody, proof) == 80);
 
 // The cause of a refusal, where the status alone is ambiguous. The message is for people; this is
 // for programs.

@@ -64,15 +64,17 @@ Durability::Durability(std::unique_ptr<wal::FileSystem> files,
   }
 }
 
-Durability::~Durability() {
-  if (started_) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_one();
-    pthread_join(thread_, nullptr);
+Durability::~Durability() { StopThread(); }
+
+void Durability::StopThread() {
+  if (!started_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = checkpoint_ends_ = true;
   }
+  wake_.notify_one();
+  pthread_join(thread_, nullptr);
+  started_ = false;
 }
 
 uint64_t Durability::data_id() const {
@@ -129,8 +131,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
   return absl::OkStatus();
 }
 
-absl::Status Durability::Start(std::function<absl::Time()> now,
-                               std::function<std::vector<SessionImage>()> images) {
+absl::Status Durability::Start(std::function<absl::Time()> now, Images images) {
   now_ = std::move(now);
   images_ = std::move(images);
   void* (*const run)(void*) = [](void* self) -> void* {
@@ -144,15 +145,7 @@ absl::Status Durability::Start(std::function<absl::Time()> now,
 }
 
 absl::Status Durability::End() {
-  if (started_) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_one();
-    pthread_join(thread_, nullptr);
-    started_ = false;
-  }
+  StopThread();
   sync_thread_.reset();
   if (failed_) {
     const std::lock_guard<std::mutex> lock(error_mutex_);
@@ -311,8 +304,12 @@ void Durability::WriteCheckpoint() {
     const uint64_t oldest = one->oldest_incomplete();
     if (oldest != 0) input.redo_record = std::min(input.redo_record, oldest);
   }
-  input.sessions = images_;
-  input.stop = &stopping_;
+  input.sessions = [this] {
+    absl::optional<std::vector<SessionImage>> images = images_();
+    if (!images.has_value()) checkpoint_ends_ = true;
+    return std::move(images).value_or(std::vector<SessionImage>());
+  };
+  input.stop = &checkpoint_ends_;
   input.pause = [this](uint64_t) {
     if (steady_clock::now() >= duties_at_) RunDuties();
   };

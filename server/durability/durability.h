@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "server/durability/change_log.h"
 #include "server/durability/durability_mode.h"
 #include "server/durability/recovery.h"
@@ -94,9 +95,9 @@ class Durability : public WriteLog {
   absl::Time clock_start() const { return clock_start_; }
 
   // Starts the thread. `now` is the tables' clock, which runs from now on. `images` returns the
-  // sessions of all engines; it may take a moment, and returns none once they have ended.
-  absl::Status Start(std::function<absl::Time()> now,
-                     std::function<std::vector<SessionImage>()> images);
+  // sessions of all engines; it may take a moment, and returns none once they end.
+  using Images = std::function<absl::optional<std::vector<SessionImage>>()>;
+  absl::Status Start(std::function<absl::Time()> now, Images images);
 
   absl::Status MayWrite() const override;
   absl::Status Commit() override;
@@ -121,6 +122,7 @@ class Durability : public WriteLog {
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);
   void Run();
+  void StopThread();
   void RunDuties();
   void WatchSpace();
   void KeepTimeMark();
@@ -139,12 +141,13 @@ class Durability : public WriteLog {
 
   // Of the thread.
   std::function<absl::Time()> now_;
-  std::function<std::vector<SessionImage>()> images_;
+  Images images_;
   pthread_t thread_ = {};
   bool started_ = false;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> checkpoint_ends_{false};  // early
   uint64_t time_mark_ns_ = 0;
   std::chrono::steady_clock::time_point duties_at_;
   uint64_t log_bytes_at_checkpoint_ = 0;

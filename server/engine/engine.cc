@@ -21,9 +21,16 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
   return std::make_unique<Admission>(limits);
 }
 
-// The generator of session ids.
+// The generator of session ids. With a data directory the ids of a single poller have an affinity
+// as well: the next incarnation may have several pollers.
 std::function<uint64_t()> SessionIds(const EngineOptions& options) {
-  if (options.pollers == nullptr) return options.random;
+  if (options.pollers == nullptr && options.data_id == 0) return options.random;
+  if (options.pollers == nullptr) {
+    return [random = options.random] {
+      const uint64_t bits = random();
+      return SessionIdOf(bits, static_cast<uint32_t>(bits & 0xff));
+    };
+  }
   return
       [random = options.random, poller = options.poller] { return SessionIdOf(random(), poller); };
 }
@@ -40,7 +47,8 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       own_admission_(options.admission == nullptr ? OwnAdmission(options) : nullptr),
       admission_(options.admission == nullptr ? *own_admission_ : *options.admission),
       // Twice the connections: each may have left a session for its client to resume.
-      sessions_(2 * options.connections_max, SessionIds(options)),
+      sessions_(2 * options.connections_max, SessionIds(options),
+                {options.session_begun, options.session_ended}),
       shared_{options.incarnation,
               options.value_bytes_max,
               access_,
@@ -57,6 +65,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
+  shared_.data_id = options.data_id;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
     assert(port.scratch->size() >= kLivenessBytes);
@@ -73,6 +82,13 @@ Engine::~Engine() {
 absl::StatusOr<std::string> Engine::Listen(size_t port_index, absl::string_view uri) {
   assert(port_index < ports_.size());
   return ports_[port_index].transport->Listen(uri, options_.incarnation);
+}
+
+void Engine::RestoreSessions(absl::Span<const SessionImage> images, absl::Time now) {
+  for (const SessionImage& image : images) {
+    if (PollerOf(image.id, pollers()) == options_.poller) sessions_.Restore(image, now);
+  }
+  next_timer_ = std::min(next_timer_, sessions_.next_expiry());
 }
 
 size_t Engine::connections() const {
@@ -114,6 +130,8 @@ bool Engine::Poll(absl::Time now) {
   worked |= maintenance_.Run(now);
   // Also what has no answer: evictions, and writes of clients that are gone.
   if (options_.write_log != nullptr && failure_.ok()) failure_ = options_.write_log->Commit();
+  if (options_.session_snapshots != nullptr && options_.session_snapshots->IsWanted(options_.poller))
+    options_.session_snapshots->Give(options_.poller, sessions_.Images());
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
     options_.pollers->Report(options_.poller, Report());
@@ -327,9 +345,8 @@ void Engine::PrefetchItems(const PartitionBatch::Request& first) {
 
 // The partitions whose timers belong to this engine.
 uint64_t Engine::OwnPartitions() const {
-  const uint32_t pollers = options_.pollers == nullptr ? 1 : options_.pollers->count();
   uint64_t own = 0;
-  for (uint32_t i = options_.poller; i < tables_.partitions(); i += pollers)
+  for (uint32_t i = options_.poller; i < tables_.partitions(); i += pollers())
     own |= uint64_t{1} << i;
   return own;
 }
@@ -401,6 +418,8 @@ bool Engine::Arm() {
 std::vector<int> Engine::fds() const {
   std::vector<int> fds;
   for (const EnginePort& port : ports_) fds.push_back(port.transport->fd());
+  if (options_.session_snapshots != nullptr)
+    fds.push_back(options_.session_snapshots->fd(options_.poller));
   return fds;
 }
 

@@ -53,12 +53,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "server/engine/connection.h"
 #include "server/engine/maintenance.h"
 #include "server/engine/partition_batch.h"
 #include "server/engine/pollers.h"
+#include "server/engine/session_snapshots.h"
 #include "server/engine/timer_queue.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -104,12 +106,22 @@ struct EngineOptions {
   // With several engines: their shared state, and this engine's number. Must outlive it.
   Pollers* pollers = nullptr;
   uint32_t poller = 0;
+  // Identifies the data directory, 64 random bits. A client of an earlier incarnation with the same
+  // id may resume its session. 0: data in memory.
+  uint64_t data_id = 0;
+  // Receive the id of each session that begins, before its Welcome is sent, and of each that ends.
+  // A restored session does not begin again, and no session ends because the engine does. Called on
+  // the engine's thread. May be empty.
+  std::function<void(uint64_t session)> session_begun;
+  std::function<void(uint64_t session)> session_ended;
   // Sums clients' reports of their GETs. Shared by all engines of a server, and must outlive them.
   // Null: clients send no reports.
   ClientGets* client_gets = nullptr;
   // The log of the tables' changes. Shared by all engines of a server, and must outlive them. Null:
   // the server holds its data in memory only.
   WriteLog* write_log = nullptr;
+  // With a log: hands the sessions to checkpoints. Likewise.
+  SessionSnapshots* session_snapshots = nullptr;
 };
 
 // A transport with its registered memory, which must outlive the engine.
@@ -135,6 +147,14 @@ class Engine {
   // Accepts clients at `uri` on port `port_index`; returns the URI for clients. Errors: those of
   // Transport::Listen.
   absl::StatusOr<std::string> Listen(size_t port_index, absl::string_view uri);
+
+  // The sessions of an earlier incarnation with the same data_id: takes those of this poller
+  // (PollerOf), kept from `now` on. If there are too many, the first of them are dropped, and
+  // reported by session_ended. Called before Listen, so that no client comes earlier. REQUIRES: as
+  // Sessions::Restore.
+  void RestoreSessions(absl::Span<const SessionImage> images, absl::Time now);
+  // All sessions with their remembered answers. Thread rule: as Poll.
+  std::vector<SessionImage> SessionImages() const { return sessions_.Images(); }
 
   // One turn. True if there was work: there may be more. `now` never decreases.
   bool Poll(absl::Time now);
@@ -191,6 +211,7 @@ class Engine {
   uint64_t TryEach(uint64_t some, absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   void PrefetchItems(const PartitionBatch::Request& first);
+  uint32_t pollers() const { return options_.pollers == nullptr ? 1 : options_.pollers->count(); }
   uint64_t OwnPartitions() const;
   uint64_t writes() const { return counters_.puts + counters_.increments + counters_.appends; }
   bool RunConnectionTimers(absl::Time now);

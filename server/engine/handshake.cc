@@ -152,7 +152,8 @@ void Handshake::Proceed(const rdma::HelloBody& hello, absl::Time now) {
 
   if (hello.resume_session != 0) {
     Session* session = nullptr;
-    if (hello.resume_incarnation == shared_.incarnation)
+    const bool is_same_data = shared_.data_id != 0 && hello.resume_data_id == shared_.data_id;
+    if (is_same_data || hello.resume_incarnation == shared_.incarnation)
       session = shared_.sessions.Find(hello.resume_session);
     if (session != nullptr) {
       if (session_.Claim(*session)) return Welcome(/*resumed=*/true, now);
@@ -172,6 +173,7 @@ void Handshake::Welcome(bool resumed, absl::Time now) {
   rdma::WelcomeBody body;
   liveness_.InputCame(now);
   body.incarnation = shared_.incarnation;
+  body.data_id = shared_.data_id;
   body.region = {region->address, region->length, region->key, 0};
   body.requests_max = kRequestsMax;
   body.resumed = resumed ? 1 : 0;

@@ -28,7 +28,7 @@ Pollers::Pollers(uint32_t count) {
 }
 
 uint32_t Pollers::Choose(uint32_t affinity) const {
-  if (affinity != 0 && PollerOf(affinity) < count()) return PollerOf(affinity);
+  if (affinity != 0) return PollerOf(affinity, count());
   uint32_t best = 0;
   uint64_t least = std::numeric_limits<uint64_t>::max();
   for (uint32_t i = 0; i < count(); ++i) {

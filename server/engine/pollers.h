@@ -7,8 +7,10 @@
 //                                             '──────> another's: Transport::Migrate
 //   poller 1, 2, …:                  kConnectRequest, handed over ──> Accept
 //
-// A session belongs to one poller for life: the low 8 bits of its id name it. A client that comes
-// back for a session sends the low 32 bits of its id (the affinity) in the connect request.
+// A session belongs to one poller for the life of the server: the low 8 bits of its id name it,
+// modulo the number of pollers. A client that comes back for a session sends the low 32 bits of its
+// id (the affinity) in the connect request. A session of a data directory may come from an
+// incarnation with another number of pollers.
 //
 // Each poller reports its counters at the end of each turn with an event or a due timer. So any of
 // them can answer STATS for all.
@@ -39,8 +41,10 @@ inline constexpr uint32_t PartitionsFor(uint32_t pollers) {
   return pollers == 1 ? 1 : std::min(std::bit_ceil(pollers) * kPerPoller, index::kPartitionsMax);
 }
 
-// The poller of a session.
-inline constexpr uint32_t PollerOf(uint64_t session_id) { return session_id & 0xff; }
+// The poller of a session, of `pollers`. Its argument may also be an affinity.
+inline constexpr uint32_t PollerOf(uint64_t session_id, uint32_t pollers) {
+  return static_cast<uint32_t>(session_id & 0xff) % pollers;
+}
 // A session id of poller `poller`, from 64 random bits. Its low 32 bits are not 0, which would mean
 // no affinity.
 inline constexpr uint64_t SessionIdOf(uint64_t random, uint32_t poller) {
@@ -69,8 +73,8 @@ class Pollers {
 
   uint32_t count() const { return static_cast<uint32_t>(pollers_.size()); }
 
-  // Chooses the poller for a peer with `affinity` (0: any): the one that it names, if it exists,
-  // otherwise the one with the fewest connections. Given must follow, unless the connection failed.
+  // Chooses the poller for a peer with `affinity`: the one of that session (PollerOf), or for 0 the
+  // one with the fewest connections. Given must follow, unless the connection failed.
   // Thread rule: the listener's.
   uint32_t Choose(uint32_t affinity) const;
   void Given(uint32_t poller);

@@ -63,6 +63,13 @@ class ReplyPort {
     session_->results.Remember(sequence, ResultOf(answer));
     Reply(sequence, answer, now);
   }
+  // As AnswerWrite, of a part of a FLUSH.
+  void AnswerFlush(uint64_t sequence, const Answer& answer, absl::Time now) {
+    Result result = ResultOf(answer);
+    result.slot_is_cursor = true;
+    session_->results.Remember(sequence, result);
+    Reply(sequence, answer, now);
+  }
   // As AnswerWrite, of a write that was applied and has nothing else to say.
   void AnswerWritten(uint64_t sequence, uint64_t version, uint64_t slot, absl::Time now);
   // Sends one whole frame. Closes the connection if too many wait.

@@ -181,7 +181,7 @@ void RequestExecutor::TakeFlush(const rdma::FrameHeader& header, rdma::FrameByte
   if (shared_.write_log != nullptr && !IsToLog(rdma::Opcode::kFlush, header.sequence, now)) return;
   const Answer answer = ExecuteFlush(shared_.tables, *request, now);
   shared_.counters.keys_flushed += answer.body.value_length;
-  replies_.AnswerWrite(header.sequence, answer, now);
+  replies_.AnswerFlush(header.sequence, answer, now);
 }
 
 void RequestExecutor::TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame,

@@ -69,6 +69,8 @@ struct Shared {
   ClientGets* client_gets = nullptr;
   // 64 random bits. REQUIRES: not empty where there is a key.
   std::function<uint64_t()> random = nullptr;
+  // Identifies the data directory; 0: data in memory.
+  uint64_t data_id = 0;
 };
 
 // The place of a connection: one transport, and the memory registered for it.

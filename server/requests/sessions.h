@@ -4,6 +4,10 @@
 // the last writes of each session. It answers a write with a known number from that memory. A
 // session outlives its connection by kSessionKept, so that the client can come back.
 //
+// With a data directory a session outlives its server as well: the directory's log learns each
+// beginning and end, and each answer. The next incarnation restores the sessions, which are then
+// kept.
+//
 // Bounded: a session without owner lives for kSessionKept at most. It ends earlier if there are
 // `sessions_max` and a new client needs one: the session kept longest is dropped first. A client
 // that comes back later gets a new session and a notice; it must report its unanswered writes as
@@ -65,11 +69,13 @@ struct Result {
   uint64_t value_length = 0;
   int64_t number = 0;  // has_number: the result of an increment
   bool has_number = false;
+  bool slot_is_cursor = false;  // of a FLUSH: `slot` is the next cursor, and no location
   rdma::WireReason reason = rdma::WireReason::kNone;
   uint64_t expiry = 0;
 };
 
-// A session as a data directory keeps it. Results have no slot.
+// A session as a data directory keeps it. Locations do not outlive the region: `slot` of a result is
+// 0, except for the cursor of a FLUSH.
 struct SessionImage {
   uint64_t id = 0;
   std::vector<std::pair<uint64_t, Result>> results;  // by ascending sequence
@@ -105,6 +111,8 @@ class ResultWindow {
     if (sequence > highest_) highest_ = sequence;
     entries_[sequence % kResultsKept] = {sequence, result};
   }
+  // The remembered answers, by ascending sequence. The last one is that of the highest sequence.
+  std::vector<std::pair<uint64_t, Result>> Remembered() const;
 
  private:
   bool IsForgotten(uint64_t sequence) const {
@@ -128,10 +136,17 @@ struct Session {
   std::list<Session*>::iterator place;  // among the kept; valid without an owner
 };
 
+// Receives the ids of sessions that begin and end, each call before the session's client can see
+// the change. Either may be empty. Called on the thread of Sessions, inside its methods.
+struct SessionEvents {
+  std::function<void(uint64_t id)> begun;
+  std::function<void(uint64_t id)> ended;
+};
+
 class Sessions {
  public:
   // `sessions_max` limits owned and kept together. `random` returns 64 random bits for an id.
-  Sessions(size_t sessions_max, std::function<uint64_t()> random);
+  Sessions(size_t sessions_max, std::function<uint64_t()> random, SessionEvents events = {});
 
   // A new session of `owner`. If there are sessions_max, the one kept longest is dropped. REQUIRES:
   // fewer than sessions_max are owned.
@@ -147,6 +162,15 @@ class Sessions {
   // Drops sessions kept for long enough; returns their number.
   size_t Expire(absl::Time now);
 
+  // Adds a session of an earlier incarnation, kept from `now` on. It does not count as begun. If
+  // there are sessions_max, the one kept longest is dropped, and counts as ended. Among restored
+  // sessions the first one is dropped first. REQUIRES: no session has this id, which is not 0;
+  // sequences ascend from 1 or more; fewer than sessions_max are owned; `now` never decreases.
+  void Restore(const SessionImage& image, absl::Time now);
+  // All sessions, in the order in which Restore expects them: those kept longest first, then those
+  // with owners.
+  std::vector<SessionImage> Images() const;
+
   // When Expire has work to do.
   absl::Time next_expiry() const {
     return kept_.empty() ? absl::InfiniteFuture() : kept_.front()->keep_until;
@@ -156,8 +180,11 @@ class Sessions {
   size_t kept() const { return kept_.size(); }
 
  private:
+  void MakeRoom();
+
   const size_t sessions_max_;
   const std::function<uint64_t()> random_;
+  const SessionEvents events_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> by_id_;
   std::list<Session*> kept_;  // the one kept longest first
 };

@@ -125,7 +125,7 @@ TEST(ProtocolTest, EachBadFieldOfHelloIsNamed) {
   refused("liveness.length", [](HelloBody& b) { b.liveness.length = 7; });
   refused("liveness.address", [](HelloBody& b) { b.liveness.address = UINT64_MAX - 6; });
   refused("liveness.reserved", [](HelloBody& b) { b.liveness.reserved = 1; });
-  refused("reserved", [](HelloBody& b) { b.reserved = 1; });
+  refused("resume_data_id", [](HelloBody& b) { b.resume_session = b.resume_incarnation = 0; });
 }
 
 TEST(ProtocolTest, EachBadFieldOfWelcomeIsNamed) {

@@ -34,7 +34,7 @@ TEST(PollersTest, ConnectionsGoToThePollerWithTheFewest) {
   for (int i = 0; i < 9; ++i) {
     clients.push_back(std::make_unique<RawClient>(server));
     clients.back()->Establish();
-    EXPECT_EQ(PollerOf(clients.back()->session()), i % 3);
+    EXPECT_EQ(PollerOf(clients.back()->session(), 3), i % 3);
   }
   for (size_t poller = 0; poller < 3; ++poller) EXPECT_EQ(server.engine(poller).connections(), 3);
   // The connections of one poller leave: the next ones go there.
@@ -42,7 +42,7 @@ TEST(PollersTest, ConnectionsGoToThePollerWithTheFewest) {
   server.Settle();
   for (int i : {1, 4, 7}) {
     clients[i]->Establish();
-    EXPECT_EQ(PollerOf(clients[i]->session()), 1);
+    EXPECT_EQ(PollerOf(clients[i]->session(), 3), 1);
   }
 }
 
@@ -62,7 +62,7 @@ TEST(PollersTest, EveryPollerWritesEveryPartition) {
   RawClient first(server), second(server);
   first.Establish();
   second.Establish();
-  ASSERT_NE(PollerOf(first.session()), PollerOf(second.session()));
+  ASSERT_NE(PollerOf(first.session(), 2), PollerOf(second.session(), 2));
   constexpr int kKeys = 200;
   for (int i = 1; i <= kKeys; ++i) {
     RawClient& writer = i % 2 == 0 ? first : second;
@@ -81,7 +81,7 @@ TEST(PollersTest, ClientResumesItsSessionOnABusierPoller) {
   other.Establish();
   client.Establish();
   const uint64_t session = client.session();
-  ASSERT_EQ(PollerOf(session), 1);
+  ASSERT_EQ(PollerOf(session, 3), 1);
   const RawReply written = client.Ask(client.IncrementFrame(1, "counter", 5));
   client.transport().Disconnect(client.id());
   server.Settle();
@@ -102,7 +102,7 @@ TEST(PollersTest, ASessionThatIsStillOwnedIsTakenOverOnItsPoller) {
   RawClient filler(server), old_one(server), new_one(server);
   filler.Establish();
   old_one.Establish();
-  ASSERT_EQ(PollerOf(old_one.session()), 1);
+  ASSERT_EQ(PollerOf(old_one.session(), 2), 1);
   server.network().Cut(old_one.id());
   new_one.Establish(old_one.session());
   EXPECT_EQ(new_one.welcome().resumed, 1);
@@ -110,17 +110,17 @@ TEST(PollersTest, ASessionThatIsStillOwnedIsTakenOverOnItsPoller) {
             1);
 }
 
-TEST(PollersTest, AnAffinityToAPollerThatIsNotThereIsNone) {
+TEST(PollersTest, AnAffinityBeyondThePollersIsTakenModulo) {
   ServerHarness server(Options(2, 2));
   std::vector<std::unique_ptr<RawClient>> clients;
-  for (uint32_t affinity : {0x1ffu, 0x102u, 0xffffffffu, 0x1ffu}) {
+  for (uint32_t affinity : {0x1ffu, 0x103u, 0xffffffffu, 0x102u}) {
     clients.push_back(std::make_unique<RawClient>(server));
     clients.back()->Connect(affinity);
     server.Settle();
     EXPECT_TRUE(clients.back()->connected());
   }
-  EXPECT_EQ(server.engine(0).connections(), 2);
-  EXPECT_EQ(server.engine(1).connections(), 2);
+  EXPECT_EQ(server.engine(0).connections(), 1);
+  EXPECT_EQ(server.engine(1).connections(), 3);
 }
 
 TEST(PollersTest, EveryPollerReturnsStatisticsOfAllPollers) {
@@ -155,7 +155,7 @@ TEST(PollersTest, KeysExpireThoughAWriteHasSweptWhenItsPollersTimerWasDue) {
     first.Send(first.EmptyFrame(rdma::Opcode::kDisconnectNotice, 0));
     server.Advance(absl::Seconds(5));
   }
-  ASSERT_EQ(PollerOf(second.session()), 1);
+  ASSERT_EQ(PollerOf(second.session(), 3), 1);
   int keys = 0;
   const auto another = [&] {  // of partition 0
     std::string key;

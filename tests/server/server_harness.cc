@@ -61,6 +61,9 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   engine_options.connections_max = options.connections_max;
   engine_options.key = options.key;
   engine_options.client_gets = options.client_gets;
+  engine_options.data_id = options.data_id;
+  engine_options.session_begun = options.session_begun;
+  engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;
   engine_options.value_bytes_max = options.value_bytes_max;
   // With several pollers the low 9 bits are the poller's.
@@ -156,12 +159,14 @@ void RawClient::Connect(uint32_t affinity, absl::string_view uri) {
   id_ = transport_->Connect(uri, affinity).value();
 }
 
-void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation) {
+void RawClient::Hello(uint64_t resume_session, uint64_t resume_incarnation,
+                      uint64_t resume_data_id) {
   const rdma::RemoteMemory liveness = transport_->Expose(id_, *liveness_).value();
   value_remote_ = transport_->Expose(id_, *value_).value();
   hello_ = rdma::HelloBody();
   hello_.resume_session = resume_session;
   hello_.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
+  hello_.resume_data_id = resume_session == 0 ? 0 : resume_data_id;
   hello_.liveness = {liveness.address, kLivenessBytes, liveness.key, 0};
   Send(Join({rdma::Message<rdma::HelloBody>(rdma::Opcode::kHello, 0, 0, hello_, 0).bytes()}));
 }
@@ -179,11 +184,12 @@ void RawClient::Respond(const rdma::AuthKey& key) {
   Send(ResponseFrame(key));
 }
 
-void RawClient::Establish(uint64_t resume_session, uint64_t resume_incarnation) {
+void RawClient::Establish(uint64_t resume_session, uint64_t resume_incarnation,
+                          uint64_t resume_data_id) {
   Connect(static_cast<uint32_t>(resume_session));
   server_.Settle();
   ASSERT_TRUE(connected_);
-  Hello(resume_session, resume_incarnation);
+  Hello(resume_session, resume_incarnation, resume_data_id);
   server_.Settle();
   ASSERT_TRUE(welcome_.has_value());
   ASSERT_TRUE(

@@ -55,6 +55,8 @@ struct HarnessOptions {
   uint32_t pollers = 1;
   bool two_ports = false;             // of each poller
   ClientGets* client_gets = nullptr;  // requests reports from clients
+  uint64_t data_id = 0;
+  std::function<void(uint64_t)> session_begun, session_ended;
   fake::NetworkOptions network;
 };
 
@@ -123,12 +125,14 @@ class RawClient {
   // Starts to connect; `connected` after a Settle.
   void Connect(uint32_t affinity = 0, absl::string_view uri = kServerUri);
   // Sends Hello.
-  void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0);
+  void Hello(uint64_t resume_session = 0, uint64_t resume_incarnation = 0,
+             uint64_t resume_data_id = 0);
   // Sends the response to the challenge that came, made with `key`.
   void Respond(const rdma::AuthKey& key);
   std::string ResponseFrame(const rdma::AuthKey& key) const;
   // All steps until the Welcome, with a server without a key.
-  void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation);
+  void Establish(uint64_t resume_session = 0, uint64_t resume_incarnation = kIncarnation,
+                 uint64_t resume_data_id = 0);
   // Abandons the connection, and ignores its later events.
   void Send(absl::string_view frame);
   // Sends and returns the reply. The test fails if none comes.

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/requests/sessions.h"
@@ -20,8 +21,8 @@ class SessionsTest : public testing::Test {
 TEST(ResultWindowTest, RemembersAnswersAndForgetsThemAtTheWindowsEnd) {
   ResultWindow window;
   EXPECT_EQ(window.Find(1).seen, ResultWindow::Seen::kNew);
-  window.Remember(
-      1, {absl::StatusCode::kAlreadyExists, 17, 18, 19, 20, true, rdma::WireReason::kOverflow});
+  window.Remember(1, {absl::StatusCode::kAlreadyExists, 17, 18, 19, 20, true, false,
+                      rdma::WireReason::kOverflow});
   EXPECT_EQ(window.Find(1).seen, ResultWindow::Seen::kAnswered);
   EXPECT_EQ(window.Find(1).result.code, absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(window.Find(1).result.version, 17);
@@ -115,6 +116,72 @@ TEST_F(SessionsTest, AForgottenSessionIsUnknown) {
   EXPECT_EQ(sessions_.Find(owned_id), nullptr);
   EXPECT_EQ(sessions_.Find(kept_id), nullptr);
   EXPECT_EQ(sessions_.kept(), 0);
+}
+
+// --- Across a restart ----------------------------------------------------------------------------
+
+TEST(SessionImageTest, RestoredSessionKnowsItsWindow) {
+  uint64_t last_id = 0;
+  Sessions old_life(4, [&] { return ++last_id; });
+  Session& session = old_life.Create(Somebody(1));
+  session.results.Remember(1, {absl::StatusCode::kOk, 1, 0});
+  session.results.Remember(2, {absl::StatusCode::kOk, 2, 17});
+  session.results.Remember(kResultsKept + 1, {absl::StatusCode::kNotFound, 0, 0});
+  const std::vector<SessionImage> images = old_life.Images();
+  ASSERT_EQ(images.size(), 1);
+  ASSERT_EQ(images[0].results.size(), 2);  // the first is forgotten
+
+  Sessions sessions(4, [&] { return ++last_id; });
+  sessions.Restore(images[0], kStart);
+  EXPECT_EQ(sessions.kept(), 1);
+  EXPECT_EQ(sessions.next_expiry(), kStart + kSessionKept());
+  const ResultWindow& results = sessions.Find(session.id)->results;
+  EXPECT_EQ(results.SeenOf(1), ResultWindow::Seen::kForgotten);
+  EXPECT_EQ(results.SeenOf(3), ResultWindow::Seen::kNew);
+  EXPECT_EQ(results.Find(2).result.version, 2);
+  EXPECT_EQ(results.Find(2).result.slot, 0);  // of the old region
+  EXPECT_EQ(results.Find(kResultsKept + 1).result.code, absl::StatusCode::kNotFound);
+}
+
+TEST(SessionImageTest, CursorOfAFlushSurvivesEachRestart) {
+  uint64_t last_id = 0;
+  Sessions sessions(4, [&] { return ++last_id; });
+  Result part;
+  part.code = absl::StatusCode::kOk;
+  part.slot = 99;
+  part.slot_is_cursor = true;
+  sessions.Create(Somebody(1)).results.Remember(1, part);
+  std::vector<SessionImage> images = sessions.Images();
+  for (int life = 0; life < 3; ++life) {
+    Sessions next(4, [&] { return ++last_id; });
+    next.Restore(images[0], kStart);
+    images = next.Images();
+    EXPECT_EQ(next.Find(1)->results.Find(1).result.slot, 99);
+  }
+}
+
+TEST(SessionImageTest, OldestGoWhereTooManyAreRestored) {
+  std::vector<uint64_t> begun, ended;
+  uint64_t last_id = 100;
+  const auto random = [&] { return ++last_id; };
+  Sessions old_life(4, random);
+  for (uintptr_t i = 1; i <= 4; ++i) old_life.Create(Somebody(i));
+  old_life.Keep(*old_life.Find(103), kStart);
+  old_life.Keep(*old_life.Find(102), kStart + absl::Seconds(1));
+  Sessions sessions(
+      2, random,
+      {[&](uint64_t id) { begun.push_back(id); }, [&](uint64_t id) { ended.push_back(id); }});
+  for (const SessionImage& image : old_life.Images()) sessions.Restore(image, kStart);
+  EXPECT_EQ(ended, (std::vector<uint64_t>{103, 102}));
+  EXPECT_TRUE(begun.empty());
+  EXPECT_NE(sessions.Find(101), nullptr);
+  EXPECT_NE(sessions.Find(104), nullptr);
+  // A new client drops one as well.
+  EXPECT_EQ(sessions.Create(Somebody(5)).id, 105);
+  EXPECT_EQ(begun, (std::vector<uint64_t>{105}));
+  EXPECT_EQ(ended, (std::vector<uint64_t>{103, 102, 101}));
+  EXPECT_EQ(sessions.Expire(kStart + kSessionKept()), 1);
+  EXPECT_EQ(ended.back(), 104);
 }
 
 TEST(SessionIdTest, ZeroAndIdsInUseAreNotGivenOut) {

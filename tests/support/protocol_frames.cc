@@ -44,6 +44,7 @@ HelloBody AnyHello() {
   body.resume_session = 0xA1;
   body.resume_incarnation = 0xA2;
   body.liveness = {0x7F0000001000, 8, 0xA3, 0};
+  body.resume_data_id = 0xA4;
   return body;
 }
 
@@ -78,6 +79,7 @@ WelcomeBody AnyWelcome() {
   body.server_time = 0xB3;
   body.wants_hints = 1;
   body.wants_reports = 1;
+  body.data_id = 0xB4;
   for (size_t i = 0; i < kMacBytes; ++i) body.proof[i] = static_cast<uint8_t>(0xC0 + i);
   return body;
 }
@@ -371,12 +373,12 @@ std::vector<Named> EveryMessage() {
       {"Hello", HelloFrame(),
        "4f56 01 00 48000000 0000000000000000 0000000000000000"
        "a100000000000000 a200000000000000"
-       "00100000007f0000 0800000000000000 a3000000 00000000 0000000000000000"},
+       "00100000007f0000 0800000000000000 a3000000 00000000 a400000000000000"},
       {"Welcome", WelcomeFrame(),
-       "4f56 02 00 80000000 8877665544332211 0000000000000000"
+       "4f56 02 00 88000000 8877665544332211 0000000000000000"
        "b100000000000000 00200000007f0000 0000002000000000 b2000000 00000000"
        "1e000000 01000000 0000100000000000 b01f0000 04000000"
-       "b300000000000000 01000000 01000000"
+       "b300000000000000 01000000 01000000 b400000000000000"
        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedf"},
       {"Put", PutFrame(EagerPut("key", "value"), "keyvalue"),
        "4f56 10 00 60000000 8877665544332211 0807060504030201"
