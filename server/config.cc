@@ -127,8 +127,8 @@ absl::Status ParseDataDir(const FlagValues& flags, Config& config) {
   const absl::StatusOr<DurabilityMode> mode = ParseDurability(flags.durability);
   if (!mode.ok()) return mode.status();
   config.durability = *mode;
-  const absl::StatusOr<absl::Duration> lag = ParseTime(
-      "durability-lag", flags.durability_lag, absl::Milliseconds(1), absl::Hours(1));
+  const absl::StatusOr<absl::Duration> lag =
+      ParseTime("durability-lag", flags.durability_lag, absl::Milliseconds(1), absl::Hours(1));
   if (!lag.ok()) return lag.status();
   config.durability_lag = *lag;
   const absl::StatusOr<uint64_t> log_memory =

@@ -60,7 +60,7 @@ struct FlagValues {
   std::string auth_key_file = "";  // empty: no authentication
   std::string socket_mode = "0600";
   int64_t pollers = 1;
-  std::string metrics = "";  // empty: none
+  std::string metrics = "";   // empty: none
   std::string data_dir = "";  // empty: in memory only
   std::string durability = "async";
   std::string durability_lag = "100ms";

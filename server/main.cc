@@ -52,9 +52,10 @@ DEFINE_string(
     "HOST:PORT or PORT: address of the HTTP endpoint for Prometheus metrics (/metrics) and "
     "health checks (/healthz); without HOST on 127.0.0.1 alone; unauthenticated [none: no "
     "endpoint]");
-DEFINE_string(data_dir, "",
-              "directory that keeps the data across restarts; created if it does not exist; holds "
-              "the log and checkpoints, up to 4 times the data [none: data is held in memory only]");
+DEFINE_string(
+    data_dir, "",
+    "directory that keeps the data across restarts; created if it does not exist; holds "
+    "the log and checkpoints, up to 4 times the data [none: data is held in memory only]");
 DEFINE_string(
     durability, "async",
     "async|sync: with --data-dir, a write is acknowledged when it is written to the log (killing "
@@ -119,11 +120,11 @@ int Main(int argc, char** argv) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());
   }
-  const absl::StatusOr<Config> config =
-      MakeConfig({FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
-                  FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max,
-                  FLAGS_auth_key_file, FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics, FLAGS_data_dir,
-                  FLAGS_durability, FLAGS_durability_lag, FLAGS_log_memory, FLAGS_clock_jump_max});
+  const absl::StatusOr<Config> config = MakeConfig(
+      {FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
+       FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max, FLAGS_auth_key_file,
+       FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics, FLAGS_data_dir, FLAGS_durability,
+       FLAGS_durability_lag, FLAGS_log_memory, FLAGS_clock_jump_max});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,8 +24,11 @@
 #include "rdma/open_domain.h"
 #include "rdma/unique_fd.h"
 #include "server/clock.h"
+#include "server/data.h"
+#include "server/durability/durability.h"
 #include "server/engine/engine.h"
 #include "server/engine/pollers.h"
+#include "server/engine/session_snapshots.h"
 #include "server/host_limits.h"
 #include "server/log.h"
 #include "server/monitoring/http_server.h"
@@ -104,6 +108,8 @@ struct Server {
   std::vector<Place> places;  // the domains must outlive …
   std::unique_ptr<rdma::HostMemory> memory;
   std::unique_ptr<Tables> tables;
+  std::unique_ptr<Durability> durability;       // only with --data-dir
+  std::unique_ptr<SessionSnapshots> snapshots;  // likewise
   std::unique_ptr<Admission> admission;
   ClientLog client_log;
   std::unique_ptr<Pollers> pollers;
@@ -112,10 +118,14 @@ struct Server {
   std::vector<std::unique_ptr<Engine>> engines;  // by poller
   std::unique_ptr<Monitor> monitor;              // only with …
   std::unique_ptr<HttpServer> metrics;           // … this, which uses all above
+  std::vector<SessionImage> sessions;            // of the last life
+  bool runs = false;                             // the tables' clock
 
   ~Server() {
     metrics.reset();
     engines.clear();
+    if (snapshots != nullptr) snapshots->Close();
+    durability.reset();
     tables.reset();
     for (Place& place : places) {
       place.region.reset();  // … their registrations, which must end before `memory`
@@ -171,12 +181,53 @@ absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock&
   options.incarnation = incarnation;
   options.hash_seed = Random();
   options.evict = config.evict == EvictMode::kClock;
-  options.clock = [&clock] { return clock.Now(); };
+  // It stands still while the tables are loaded.
+  options.clock = [&clock, &server] { return server.runs ? clock.Now() : absl::UnixEpoch(); };
+  std::vector<PartitionChanges*> changes;
+  if (server.durability != nullptr) {
+    options.hash_seed = server.durability->hash_seed();
+    if (const uint64_t last = server.durability->last_version(); last != 0)
+      options.cas_version = last;
+    changes = server.durability->changes();
+  }
   absl::StatusOr<std::unique_ptr<Tables>> tables =
-      Tables::Create({server.memory->data(), server.memory->size()}, config.partitions, options);
+      Tables::Create({server.memory->data(), server.memory->size()}, config.partitions, options,
+                     std::move(changes));
   if (!tables.ok()) return tables.status();
   server.tables = *std::move(tables);
   return absl::OkStatus();
+}
+
+// Fills the tables, where there is a data directory, and lets the clock run.
+absl::Status Load(const Config& config, Clock& clock, Server& server) {
+  if (server.durability != nullptr) {
+    absl::StatusOr<std::vector<SessionImage>> sessions =
+        LoadData(config, *server.durability, *server.tables);
+    if (!sessions.ok()) return sessions.status();
+    server.sessions = *std::move(sessions);
+    clock.StartAt(server.durability->clock_start());
+    server.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
+    if (!server.snapshots->valid()) {
+      return absl::ResourceExhaustedError(
+          "no descriptor is left for the pollers; allow more open files (ulimit -n)");
+    }
+  }
+  server.runs = true;
+  return absl::OkStatus();
+}
+
+absl::Status StartDurability(const Clock& clock, Server& server) {
+  if (server.durability == nullptr) return absl::OkStatus();
+  return server.durability->Start([&clock] { return clock.Now(); },
+                                  [&server] { return server.snapshots->Take(); });
+}
+
+// REQUIRES: the engines have ended.
+absl::Status EndDurability(Server& server) {
+  if (server.durability == nullptr) return absl::OkStatus();
+  server.engines.clear();
+  server.snapshots->Close();
+  return server.durability->End();
 }
 
 // For each poller, a transport of each place.
@@ -200,10 +251,8 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
   return ports;
 }
 
-absl::Status MakeEngines(const Config& config, const Clock& clock, Server& server) {
-  const uint64_t incarnation = Random();
-  if (absl::Status status = MakeTables(config, incarnation, clock, server); !status.ok())
-    return status;
+absl::Status MakeEngines(const Config& config, uint64_t incarnation, const Clock& clock,
+                         Server& server) {
   absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server);
   if (!ports.ok()) return ports.status();
   EngineOptions options;
@@ -227,10 +276,19 @@ absl::Status MakeEngines(const Config& config, const Clock& clock, Server& serve
     options.pollers = server.pollers.get();
   }
   if (config.metrics.has_value()) options.client_gets = &server.client_gets;
+  if (server.durability != nullptr) {
+    Durability* const durability = server.durability.get();
+    options.write_log = durability;
+    options.session_snapshots = server.snapshots.get();
+    options.data_id = durability->data_id();
+    options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };
+    options.session_ended = [durability](uint64_t id) { durability->SessionEnded(id); };
+  }
   for (std::vector<EnginePort>& own : *ports) {
     options.poller = static_cast<uint32_t>(server.engines.size());
     server.engines.push_back(
         std::make_unique<Engine>(*server.tables, std::move(own), options, clock.Now()));
+    server.engines.back()->RestoreSessions(server.sessions, clock.Now());
   }
   return absl::OkStatus();
 }
@@ -329,22 +387,32 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
 
 }  // namespace
 
-ServeResult Serve(const Config& config) {
+ServeResult Serve(Config config) {
   // One heap for each poller, and one for all other threads. By default glibc reserves 64 MiB of
   // addresses for each new thread, those that exist because of clients among them.
   (void)mallopt(M_ARENA_MAX, static_cast<int>(config.pollers) + 1);
   if (absl::Status status = HandleSignals(); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
   AllowDescriptors();
-  const Clock clock;
+  Clock clock;
   Server server;
+  if (!config.data_dir.empty()) {
+    absl::StatusOr<std::unique_ptr<Durability>> durability =
+        OpenData(config, Random, [](absl::string_view line) { Log(line); });
+    if (!durability.ok()) return {ServeExit::kFailed, durability.status()};
+    server.durability = *std::move(durability);
+  }
   if (absl::Status status = OpenDomains(config, server); !status.ok()) {
     return {ServeExit::kCannotListen, std::move(status)};
   }
   if (absl::Status status = MakeMemory(config, server); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
-  if (absl::Status status = MakeEngines(config, clock, server); !status.ok()) {
-    return {ServeExit::kFailed, std::move(status)};
+  const uint64_t incarnation = Random();
+  for (const std::function<absl::Status()>& step : std::vector<std::function<absl::Status()>>{
+           [&] { return MakeTables(config, incarnation, clock, server); },
+           [&] { return Load(config, clock, server); },
+           [&] { return MakeEngines(config, incarnation, clock, server); }}) {
+    if (absl::Status status = step(); !status.ok()) return {ServeExit::kFailed, std::move(status)};
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
@@ -356,9 +424,13 @@ ServeResult Serve(const Config& config) {
   const absl::StatusOr<std::unique_ptr<Watchdog>> watchdog = Watchdog::Start(
       Watchdog::Patience(), [&] { return CheckTurning(server.heartbeats, clock.Now()); });
   if (!watchdog.ok()) return {ServeExit::kFailed, watchdog.status()};
-  absl::Status status = RunEngines(
+  absl::Status status = StartDurability(clock, server);
+  if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
+  status = RunEngines(
       engines, absl::MakeSpan(server.heartbeats), config.poll, [&clock] { return clock.Now(); },
       [&] { Announce(config, server, *uris); }, *stop_bell);
+  server.metrics.reset();
+  if (absl::Status end = EndDurability(server); status.ok()) status = std::move(end);
   if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   Log("ended");
   return {ServeExit::kClean, absl::OkStatus()};

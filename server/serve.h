@@ -22,7 +22,7 @@ struct ServeResult {
 // Serves until SIGTERM or SIGINT. Prints "ready URI", a line for each address, on stdout once all
 // of them accept clients. The log goes to stderr. It handles these two signals, and ignores
 // SIGPIPE, for the rest of the process. Thread rule: once in a process, on its only thread.
-ServeResult Serve(const Config& config);
+ServeResult Serve(Config config);
 
 }  // namespace osprey::server
 

@@ -130,7 +130,8 @@ bool Engine::Poll(absl::Time now) {
   worked |= maintenance_.Run(now);
   // Also what has no answer: evictions, and writes of clients that are gone.
   if (options_.write_log != nullptr && failure_.ok()) failure_ = options_.write_log->Commit();
-  if (options_.session_snapshots != nullptr && options_.session_snapshots->IsWanted(options_.poller))
+  if (options_.session_snapshots != nullptr &&
+      options_.session_snapshots->IsWanted(options_.poller))
     options_.session_snapshots->Give(options_.poller, sessions_.Images());
   // Sessions also end by time alone.
   if ((worked || timers) && options_.pollers != nullptr)
