@@ -175,6 +175,7 @@ class RegionWriter {
     uint64_t drawn = 0;             // from it, since a block was last dropped
     uint64_t in_place_updates = 0;  // Table's
     uint64_t given_version = 0;     // of the value that is being written; 0: it is drawn
+    uint64_t given_expiry_ns = 0;   // likewise, with a given version
     std::atomic<uint32_t> lock_word{0};
   };
   static_assert(sizeof(Hot) == 64);

@@ -35,6 +35,7 @@ bool Expirer::HasExpired(uint64_t expiry_ns) const {
 }
 
 uint64_t Expirer::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) const {
+  if (keys_.writer.hot().given_version != 0) return keys_.writer.hot().given_expiry_ns;
   switch (lifetime.kind) {
     case Lifetime::Kind::kForever:
       return 0;
@@ -45,8 +46,6 @@ uint64_t Expirer::ExpiryOfMortal(const Lifetime& lifetime, const Location& at) c
       const int64_t ttl_ns = std::max<int64_t>(absl::ToInt64Nanoseconds(lifetime.ttl), 0);
       return RoundUpToExpiry(ServerTimeNs() + static_cast<uint64_t>(ttl_ns));
     }
-    case Lifetime::Kind::kUntil:
-      return static_cast<uint64_t>(absl::ToInt64Nanoseconds(lifetime.ttl));
   }
   return 0;
 }

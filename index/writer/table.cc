@@ -197,7 +197,7 @@ WriteResult Table::PutUnreported(const HashedKey& hashed, absl::Span<const std::
 WriteResult Table::PutAndReport(const HashedKey& hashed, absl::Span<const std::byte> value,
                                 Condition condition, absl::Time now, Lifetime lifetime) {
   WriteResult result = PutUnreported(hashed, value, condition, now, lifetime);
-  if (result.status.ok())
+  if (IsToReport(result))
     keys_.options.changes->OnPut(hashed.key, value, result.version, result.expiry_ns);
   return result;
 }
@@ -250,7 +250,7 @@ bool Table::InsertItem(const Location& at, uint64_t slot, const Sealing& sealing
 // expiry.
 bool Table::MayRewriteInline(const Location& at, absl::string_view key, ByteSpan value,
                              const Lifetime& lifetime) {
-  return at.entry.kind == WordKind::kInline && !lifetime.ends() &&
+  return at.entry.kind == WordKind::kInline && lifetime.kind != Lifetime::Kind::kLimited &&
          InlineWords(key.size(), value.size()) == at.entry.words;
 }
 
@@ -298,8 +298,7 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
   WriteResult result = DeleteUnreported(key, condition, now);
-  if (keys_.options.changes != nullptr && result.status.ok())
-    keys_.options.changes->OnDelete(key, result.version);
+  if (IsToReport(result)) keys_.options.changes->OnDelete(key, result.version);
   return result;
 }
 
@@ -379,7 +378,7 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
   const std::string key(keys_.options.changes == nullptr ? absl::string_view()
                                                          : keys_.items.At(reservation.offset_).key);
   WriteResult result = PublishUnreported(std::move(reservation), condition, now, lifetime);
-  if (keys_.options.changes != nullptr && result.status.ok()) {
+  if (IsToReport(result)) {
     const Location at = keys_.Locate(key);
     keys_.options.changes->OnPut(key, keys_.CurrentOf(at).value, result.version, result.expiry_ns);
   }
@@ -457,8 +456,7 @@ WriteResult Table::EndMeanwhile(const Location& at, absl::Time now) {
 WriteResult Table::Expire(absl::string_view key, Condition condition, Lifetime lifetime,
                           absl::Time now) {
   WriteResult result = ExpireUnreported(key, condition, lifetime, now);
-  if (keys_.options.changes != nullptr && result.status.ok())
-    keys_.options.changes->OnExpire(key, result.version, result.expiry_ns);
+  if (IsToReport(result)) keys_.options.changes->OnExpire(key, result.version, result.expiry_ns);
   return result;
 }
 
@@ -510,11 +508,20 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
 
 // --- Changes of an earlier life ---------------------------------------------
 
+namespace {
+
+// With a given expiry the kind alone counts.
+Lifetime LifetimeUntil(uint64_t expiry_ns) {
+  return expiry_ns == 0 ? Lifetime::Forever() : Lifetime::For({});
+}
+
+}  // namespace
+
 WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
                            uint64_t expiry_ns, absl::Time now) {
-  keys_.writer.hot().given_version = version;
-  WriteResult result = PutUnreported(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
-  keys_.writer.hot().given_version = 0;
+  Give(version, expiry_ns);
+  WriteResult result = Put(key, value, {}, now, LifetimeUntil(expiry_ns));
+  TakeBackGiven();
   // No reader has seen what this one replaced.
   keys_.items.space().EndGrace(now);
   return result;
@@ -522,14 +529,34 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
 
 void Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                           absl::Time now) {
-  (void)ExpireUnreported(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns),
-                         now);
+  Give(version, expiry_ns);
+  (void)Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
+  TakeBackGiven();
 }
 
 void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {
   const Location at = keys_.Locate(key);
-  if (at.found() && keys_.CurrentOf(at).version <= version) (void)DeleteUnreported(key, {}, now);
+  if (!at.found() || keys_.CurrentOf(at).version > version) return;
+  Give(version, 0);
+  (void)Delete(key, {}, now);
+  TakeBackGiven();
   keys_.items.space().EndGrace(now);
+}
+
+// --- Writes in two steps ----------------------------------------------------
+
+Table::Forecast Table::Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime,
+                               absl::Time now) {
+  const Location at = expirer_.LocateLive(hashed, now);
+  Forecast forecast;
+  forecast.present = at.found();
+  forecast.refusal = Refuse(condition, at);
+  if (!forecast.refusal.has_value() && !BeginWrite(keys_.writer))
+    forecast.refusal = VersionsUsedUp();
+  if (forecast.refusal.has_value()) return forecast;
+  forecast.present_version = at.found() ? keys_.CurrentOf(at).version : 0;
+  forecast.expiry_ns = expirer_.ExpiryOf(lifetime, at);
+  return forecast;
 }
 
 // --- Steps and prefetches --------------------------------------------------

@@ -129,6 +129,29 @@ class alignas(128) Table {
   // Condition::Kind::kAbsent, not Lifetime::Kind::kKept.
   WriteResult Expire(absl::string_view key, Condition condition, Lifetime lifetime, absl::Time now);
 
+  // --- Writes in two steps, between which a log makes them durable: Foresee, then, some time later,
+  // the write itself with the version and expiry that were logged.
+  //
+  //   forecast = Foresee(…)      no refusal? log the write with NextVersion() and its expiry
+  //   Give(version, expiry_ns)   then Put, Delete, Expire or Publish, which is not reported
+  //   TakeBackGiven()
+  //
+  // The write may fail nevertheless: the key expired or was evicted meanwhile, or memory is full.
+  struct Forecast {
+    absl::optional<WriteResult> refusal;  // the write would be refused so
+    bool present = false;
+    uint64_t present_version = 0;  // of a present key
+    uint64_t expiry_ns = 0;        // that it would get with `lifetime`
+  };
+  Forecast Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime, absl::Time now);
+  // REQUIRES: Foresee refused nothing.
+  uint64_t NextVersion() { return keys_.writer.NextCasVersion(); }
+  void Give(uint64_t version, uint64_t expiry_ns) {
+    keys_.writer.hot().given_version = version;
+    keys_.writer.hot().given_expiry_ns = expiry_ns;
+  }
+  void TakeBackGiven() { keys_.writer.hot().given_version = 0; }
+
   // --- Changes of an earlier life, in the order in which they were reported. They are not reported
   // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
   // The key has this value and version, whatever it had before. `expiry_ns`: 0: never. Errors: as
@@ -253,6 +276,10 @@ class alignas(128) Table {
                                 Lifetime lifetime);
   WriteResult ExpireUnreported(absl::string_view key, Condition condition, Lifetime lifetime,
                                absl::Time now);
+  bool IsToReport(const WriteResult& result) const {
+    return keys_.options.changes != nullptr && result.status.ok() &&
+           keys_.writer.hot().given_version == 0;
+  }
   absl::optional<WriteResult> Refuse(const Condition& condition, const Location& at) const;
   WriteResult PublishItem(const Location& at, const Sealing& sealing, uint64_t version,
                           absl::Time now);

@@ -72,18 +72,11 @@ struct Lifetime {
     kForever,
     kLimited,  // for `ttl` from the write on
     kKept,     // as before the write; forever if the key was absent
-    kUntil,    // until `ttl` from the epoch of server time on
   };
   static Lifetime Forever() { return {}; }
   // A `ttl` of 0 or less has expired at once.
   static Lifetime For(absl::Duration ttl) { return {Kind::kLimited, ttl}; }
   static Lifetime Kept() { return {Kind::kKept, {}}; }
-  // Nanoseconds of server time; 0: forever.
-  static Lifetime Until(uint64_t expiry_ns) {
-    return {expiry_ns == 0 ? Kind::kForever : Kind::kUntil, absl::Nanoseconds(expiry_ns)};
-  }
-
-  bool ends() const { return kind == Kind::kLimited || kind == Kind::kUntil; }
 
   Kind kind = Kind::kForever;
   absl::Duration ttl;
