@@ -520,10 +520,13 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
   return result;
 }
 
-void Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
-                          absl::Time now) {
-  (void)ExpireUnreported(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns),
-                         now);
+absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
+                                  absl::Time now) {
+  WriteResult result = ExpireUnreported(key, {Condition::Kind::kVersionIs, version},
+                                        Lifetime::Until(expiry_ns), now);
+  if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
+    return absl::OkStatus();
+  return std::move(result.status);
 }
 
 void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {
