@@ -1,7 +1,7 @@
 // Lays out the two halves of a segment that splits.
 //
 // A key keeps its line number. It fits there, since the other half's keys leave space, and walks by
-// line number meet it whatever splits (flusher.h). Only keys of a chain move, into their window while
+// line number meet it whatever splits (line_walk.h). Only keys of a chain move, into their window while
 // there is space.
 //
 //   segment      line 7: A b C d      line 8: e F        chain of 7: G h I

@@ -1,13 +1,4 @@
-// Flush in steps.
-//
-// A cursor is a position in the order of the segments (segment_order.h), and a line:
-//
-//   bit 44 … 13: position    bit 12 … 8: depth    bit 7 … 0: line     all plus 1, so that 0 is the start
-//
-// All keys before the position are deleted; and of the keys that share with it the low `depth` bits
-// of their hashes, those of the homes before the line before. A split divides these keys, and the
-// other half is visited from its first line. A merge adds other keys to them, so the walk returns to
-// the segment for those. A key keeps its home, which is its line or the line before.
+// Flush in steps. line_walk.h has the cursor.
 
 #ifndef OSPREY_INDEX_WRITER_FLUSHER_H_
 #define OSPREY_INDEX_WRITER_FLUSHER_H_

@@ -527,11 +527,15 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
   return result;
 }
 
-void Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
-                          absl::Time now) {
+absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
+                                  absl::Time now) {
   Give(version, expiry_ns);
-  (void)Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
+  WriteResult result =
+      Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
   TakeBackGiven();
+  if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
+    return absl::OkStatus();
+  return std::move(result.status);
 }
 
 void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {

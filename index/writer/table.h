@@ -49,6 +49,7 @@
 #include "index/writer/grower.h"
 #include "index/writer/item_room.h"
 #include "index/writer/keys.h"
+#include "index/writer/line_walk.h"
 #include "index/writer/merger.h"
 #include "index/writer/placement.h"
 #include "index/writer/segments.h"
@@ -158,8 +159,9 @@ class alignas(128) Table {
   // Put's.
   WriteResult Restore(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns,
                       absl::Time now);
-  // Of a key that has this version.
-  void RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns, absl::Time now);
+  // Of a key that has this version; no effect on another. Errors: RESOURCE_EXHAUSTED, as Expire's.
+  absl::Status RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
+                             absl::Time now);
   // Of a key that has this version, or a lower one.
   void RestoreDelete(absl::string_view key, uint64_t version, absl::Time now);
 
@@ -242,6 +244,15 @@ class alignas(128) Table {
   // Errors: RESOURCE_EXHAUSTED (the versions are used up).
   absl::StatusOr<FlushResult> FlushStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
                                         absl::Time now);
+
+  // Visits keys from `cursor` on, 0 being the beginning, and returns the cursor of the next step; 0:
+  // the end. A step ends after some `bytes_max` bytes of keys and values (kWalkedValueBytesMax), or
+  // kFlushLinesMax lines. A walk to the end visits at least once each key that is present
+  // throughout, despite writes, splits and merges between its steps. It may visit a key again.
+  uint64_t Walk(uint64_t cursor, uint64_t bytes_max,
+                absl::FunctionRef<void(const WalkedKey&)> visit) const {
+    return WalkKeys(keys_, expirer_, cursor, bytes_max, visit);
+  }
 
   // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits
   // for memory once, instead of once for each call. By any thread at any time. `hash`: as Put's.

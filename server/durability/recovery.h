@@ -52,6 +52,8 @@ struct Recovered {
   // Keys evicted because memory was short. The log has no entry of that, so the caller writes a
   // checkpoint before it answers a request.
   uint64_t evictions = 0;
+  // The highest version of what the directory has: the tables have to give out higher ones only.
+  uint64_t version_max = 0;
   absl::Duration took;
 };
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <type_traits>
 
+#include "absl/status/status.h"
 #include "server/requests/sessions.h"
 #include "server/wal/disk/file_system.h"
 
@@ -46,6 +47,9 @@ static_assert(offsetof(SessionResult, status) == 8);
 static_assert(offsetof(SessionResult, reason) == 12);
 static_assert(offsetof(SessionResult, version) == 16);
 static_assert(offsetof(SessionResult, expiry) == 48);
+
+inline constexpr uint32_t kStatusCodeMax =
+    static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
 
 // REQUIRES: a valid image.
 std::string EncodeSession(const SessionImage& image);

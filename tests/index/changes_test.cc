@@ -72,7 +72,8 @@ struct TwoLives {
                           .status.ok());
           break;
         case Change::Kind::kExpire:
-          after->RestoreExpiry(change.key, change.version, change.expiry_ns, zero);
+          ASSERT_TRUE(
+              after->RestoreExpiry(change.key, change.version, change.expiry_ns, zero).ok());
           break;
         case Change::Kind::kDelete:
         case Change::Kind::kEvict:
@@ -177,7 +178,7 @@ TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
   const absl::Time zero = absl::UnixEpoch();
   ASSERT_TRUE(lives.after->Restore("key", BytesOf("later"), 20, 0, zero).status.ok());
   lives.after->RestoreDelete("key", 19, zero);
-  lives.after->RestoreExpiry("key", 19, kStartNs + kSecondNs, zero);
+  EXPECT_TRUE(lives.after->RestoreExpiry("key", 19, kStartNs + kSecondNs, zero).ok());
   const absl::StatusOr<Table::View> view = lives.after->Find("key");
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->version, 20u);

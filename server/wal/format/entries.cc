@@ -11,7 +11,7 @@ namespace osprey::server::wal {
 namespace {
 
 constexpr uint64_t kEntryAlignment = 8;
-constexpr uint8_t kEntryFlags = kHasResult | kHasBase | kIsLong | kInPieces;
+constexpr uint8_t kEntryFlags = kHasResult | kHasBase | kIsLong | kInPieces | kHasNumber;
 
 uint64_t Padding(uint64_t bytes) { return RoundUp(bytes, kEntryAlignment) - bytes; }
 
@@ -73,6 +73,8 @@ std::string CheckHeader(const EntryHeader& header) {
     return "a short value is in pieces";
   if (((header.flags & kHasBase) != 0) != (kind == EntryKind::kExtend))
     return "an entry has a base, or none, against its kind";
+  if ((header.flags & kHasNumber) != 0 && (header.flags & kHasResult) == 0)
+    return "an entry has a number and no result";
   return "";
 }
 
@@ -107,6 +109,7 @@ std::string ParseEntry(const EntryHeader& header, Bytes bytes, Entry& entry) {
   Cursor cursor(bytes);
   constexpr char kCutOff[] = "an entry is cut off";
   if ((header.flags & kHasResult) != 0 && !cursor.Take(entry.result.emplace())) return kCutOff;
+  entry.has_number = (header.flags & kHasNumber) != 0;
   if ((header.flags & kHasBase) != 0 && !cursor.Take(entry.base.emplace())) return kCutOff;
   LongValue long_value;
   if ((header.flags & kIsLong) != 0 && !cursor.Take(long_value)) return kCutOff;
@@ -142,12 +145,13 @@ void GroupBuilder::Copy(Bytes bytes) {
 void GroupBuilder::Add(const Entry& entry) {
   const bool in_pieces = !entry.pieces.empty();
   const bool is_long = entry.value_length > kShortValueBytesMax;
+  assert(!entry.has_number || entry.result.has_value());
   assert(in_pieces ? entry.value.empty() : entry.value.size() == entry.value_length);
   EntryHeader header;
   header.kind = static_cast<uint8_t>(entry.kind);
-  header.flags = static_cast<uint8_t>((entry.result.has_value() ? kHasResult : 0) |
-                                      (entry.base.has_value() ? kHasBase : 0) |
-                                      (is_long ? kIsLong : 0) | (in_pieces ? kInPieces : 0));
+  header.flags = static_cast<uint8_t>(
+      (entry.result.has_value() ? kHasResult : 0) | (entry.base.has_value() ? kHasBase : 0) |
+      (is_long ? kIsLong : 0) | (in_pieces ? kInPieces : 0) | (entry.has_number ? kHasNumber : 0));
   header.key_length = static_cast<uint16_t>(entry.key.size());
   header.value_length = entry.value_length;
   header.term = entry.term;

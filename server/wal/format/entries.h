@@ -38,6 +38,7 @@ struct Entry {
   uint64_t client = 0;  // 0: no client's
   uint64_t sequence = 0;
   std::optional<EntryResult> result;  // absent: OK, with the entry's version and expiry
+  bool has_number = false;            // the result's number is that of an increment
   std::optional<EntryBase> base;      // kExtend
   absl::string_view key;
   uint64_t value_length = 0;

@@ -70,6 +70,7 @@ inline constexpr uint8_t kHasResult =
 inline constexpr uint8_t kHasBase = 2;
 inline constexpr uint8_t kIsLong = 4;  // above kShortValueBytesMax
 inline constexpr uint8_t kInPieces = 8;
+inline constexpr uint8_t kHasNumber = 16;  // the result's number is that of an increment
 
 struct EntryHeader {
   uint32_t length = 0;  // of the whole entry
@@ -99,7 +100,7 @@ struct EntryResult {
   uint32_t status = 0;  // absl::StatusCode
   uint32_t reason = 0;
   uint64_t version = 0;
-  int64_t number = 0;
+  int64_t number = 0;  // kHasNumber
   uint64_t length = 0;
   uint64_t cursor = 0;
   uint64_t expiry = 0;

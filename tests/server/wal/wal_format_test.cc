@@ -182,6 +182,7 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   put.client = 0x71;
   put.sequence = 0x81;
   put.result = EntryResult{1, 2, 3, -4, 5, 6, 7};
+  put.has_number = true;
   put.key = "key";
   put.value = BytesOfText(value);
   put.value_length = value.size();
@@ -201,7 +202,7 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
 24: 3200000000000000
 32: 0200000000000000
 40: 3100000000000000
-48: 7000000001010300
+48: 7000000001110300
 56: 0500000000000000
 64: 0200000000000000
 72: 5100000000000000
@@ -236,8 +237,10 @@ TEST(WalFormatTest, GroupOfEntriesHasTheseBytes) {
   EXPECT_EQ(read.entries[0].key, "key");
   EXPECT_EQ(read.entries[0].value, BytesOfText(value));
   EXPECT_EQ(read.entries[0].result->number, -4);
+  EXPECT_TRUE(read.entries[0].has_number);
   EXPECT_EQ(read.entries[0].sequence, 0x81u);
   EXPECT_EQ(read.entries[1].kind, EntryKind::kExtend);
+  EXPECT_FALSE(read.entries[1].has_number);
   EXPECT_EQ(read.entries[1].base->length, 5000u);
   EXPECT_EQ(read.entries[1].pieces[1].record, 31u);
   EXPECT_EQ(read.entries[1].value_checksum, 0xa1u);
@@ -289,6 +292,8 @@ TEST(WalFormatTest, GroupSaysWhyItIsNotValid) {
   changed = body;
   changed[kEntry + offsetof(EntryHeader, flags)] = 64;
   EXPECT_EQ(WhyNot(changed), "an entry has unknown flags");
+  changed[kEntry + offsetof(EntryHeader, flags)] = kHasNumber;
+  EXPECT_EQ(WhyNot(changed), "an entry has a number and no result");
   changed = body;
   changed.back() = 1;
   EXPECT_EQ(WhyNot(changed), "an entry is longer than its parts");

@@ -1,0 +1,369 @@
+#include "server/durability/recovery.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "rdma/wire/wire.h"
+#include "server/durability/restorer.h"
+#include "server/durability/session_bytes.h"
+#include "server/wal/checkpoint_reader.h"
+#include "server/wal/format/checkpoint_format.h"
+#include "server/wal/format/entries.h"
+#include "server/wal/format/format.h"
+#include "xxhash.h"
+
+namespace osprey::server {
+namespace {
+
+using Images = std::map<uint64_t, SessionImage>;  // by id
+
+// Stands for a key. Two keys of one digest do not occur: 128 bits, and a random seed.
+using Digest = std::pair<uint64_t, uint64_t>;
+
+// The place of an entry in the log: its record, and its number in the group.
+using EntryPlace = std::pair<uint64_t, size_t>;
+
+// What pass 1 finds.
+struct LogKeys {
+  uint64_t seed = 0;
+  // Keys that the log puts or deletes. The checkpoint's items of them count for nothing.
+  absl::flat_hash_set<Digest> replaced;
+  // Keys with a put whose value is no longer in the log, by the last such put. The checkpoint has
+  // what became of these keys, so what the log did to them before counts for nothing.
+  absl::flat_hash_map<Digest, EntryPlace> absorbed;
+
+  Digest Of(absl::string_view key) const {
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
+    return {hash.low64, hash.high64};
+  }
+};
+
+bool IsAbsorbed(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
+  return !entry.pieces.empty() && pieces.empty();
+}
+
+// --- Entries -----------------------------------------------------------------
+
+// Why this program never writes such an entry of a kind that it writes; empty if it may.
+std::string WhyImpossible(const wal::Entry& entry) {
+  if (!entry.key.empty()) {
+    const absl::string_view wrong = Restorer::WhyImpossible(entry.version, entry.expiry);
+    if (!wrong.empty()) return std::string(wrong);
+  }
+  if (entry.client == 0) {
+    const bool needs_client =
+        entry.kind == wal::EntryKind::kSessionBegin || entry.kind == wal::EntryKind::kSessionEnd;
+    return needs_client ? "a session has no client" : "";
+  }
+  if (entry.result.has_value() && entry.result->status > kStatusCodeMax)
+    return absl::StrCat("a result has the status ", entry.result->status);
+  if (entry.result.has_value() && entry.result->reason > rdma::kWireReasonMax)
+    return absl::StrCat("a result has the reason ", entry.result->reason);
+  return "";
+}
+
+absl::Status CheckEntry(const wal::DataDirectory& directory, const wal::LogRecord& record,
+                        const wal::Entry& entry) {
+  const std::string name = wal::SegmentName(record.place.segment);
+  switch (entry.kind) {
+    case wal::EntryKind::kPut:
+    case wal::EntryKind::kDelete:
+    case wal::EntryKind::kExpire:
+    case wal::EntryKind::kSessionBegin:
+    case wal::EntryKind::kSessionEnd:
+    case wal::EntryKind::kFlushBound: {
+      const std::string wrong = WhyImpossible(entry);
+      if (wrong.empty()) return absl::OkStatus();
+      return wal::DamageError(directory.files(), name, record.place.offset, wrong);
+    }
+    case wal::EntryKind::kExtend:
+    case wal::EntryKind::kTerm:
+    case wal::EntryKind::kShardReset:
+    case wal::EntryKind::kTimeMark:
+      break;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory.files().PathOf(name), ", offset ", record.place.offset,
+                   ": an entry of kind ", static_cast<int>(entry.kind),
+                   ", which this version never writes; start the version that wrote it"));
+}
+
+Result ResultOf(const wal::Entry& entry) {
+  Result result;
+  result.code = absl::StatusCode::kOk;
+  result.version = entry.version;
+  result.expiry = entry.expiry;
+  if (!entry.result.has_value()) return result;
+  const wal::EntryResult& from = *entry.result;
+  result.code = static_cast<absl::StatusCode>(from.status);
+  result.reason = static_cast<rdma::WireReason>(from.reason);
+  result.version = from.version;
+  result.number = from.number;
+  result.has_number = entry.has_number;
+  result.value_length = from.length;
+  result.slot = from.cursor;
+  result.expiry = from.expiry;
+  return result;
+}
+
+void NoteClient(const wal::Entry& entry, Images& images) {
+  if (entry.client == 0) return;
+  if (entry.kind == wal::EntryKind::kSessionEnd) {
+    images.erase(entry.client);
+    return;
+  }
+  SessionImage& image = images[entry.client];
+  image.id = entry.client;
+  if (entry.kind == wal::EntryKind::kSessionBegin) {
+    image.results.clear();
+  } else if (entry.sequence != 0) {
+    RememberResult(image, entry.sequence, ResultOf(entry));
+  }
+}
+
+// --- Pass 1 ------------------------------------------------------------------
+
+class KeyCollector final : public wal::ReplayVisitor {
+ public:
+  KeyCollector(const wal::DataDirectory& directory, Restorer& restorer, LogKeys& keys)
+      : directory_(directory), restorer_(restorer), keys_(keys) {}
+
+  absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
+                       const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
+    for (size_t i = 0; i < group.entries.size(); ++i) {
+      const wal::Entry& entry = group.entries[i];
+      absl::Status status = CheckEntry(directory_, record, entry);
+      if (!status.ok()) return status;
+      if (entry.kind != wal::EntryKind::kPut && entry.kind != wal::EntryKind::kDelete) continue;
+      const Digest digest = keys_.Of(entry.key);
+      if (IsAbsorbed(entry, pieces[i])) {
+        keys_.absorbed[digest] = {record.header.number, i};
+        keys_.replaced.erase(digest);
+      } else {
+        keys_.replaced.insert(digest);
+      }
+    }
+    restorer_.NoteRead(record.header.bytes());
+    return absl::OkStatus();
+  }
+
+ private:
+  const wal::DataDirectory& directory_;
+  Restorer& restorer_;
+  LogKeys& keys_;
+};
+
+// --- The checkpoint ----------------------------------------------------------
+
+class PartLoader final : public wal::PartVisitor {
+ public:
+  PartLoader(const wal::DataDirectory& directory, uint32_t part, const LogKeys& keys,
+             Restorer& restorer, Images& images, std::mutex& images_mutex)
+      : directory_(directory),
+        part_(part),
+        keys_(keys),
+        restorer_(restorer),
+        images_(images),
+        images_mutex_(images_mutex) {}
+
+  absl::Status OnItem(const wal::CheckpointItem& item, wal::Bytes value) override {
+    ++items_;
+    NoteRead(sizeof(wal::ItemHeader) + item.key.size() + value.size());
+    const absl::string_view wrong = Restorer::WhyImpossible(item.version, item.expiry);
+    if (!wrong.empty()) return Damage(absl::StrCat("item ", items_, ": ", wrong));
+    item_ = {item.key, value, item.version, item.expiry, item.lives};
+    skipped_ = keys_.replaced.contains(keys_.Of(item.key));
+    value_left_ = item.value_length - value.size();
+    if (value_left_ == 0) return skipped_ ? absl::OkStatus() : restorer_.Put(item_);
+    if (skipped_) return absl::OkStatus();
+    key_.assign(item.key.data(), item.key.size());
+    value_.clear();
+    value_.reserve(item.value_length);
+    absl::StrAppend(&value_, wal::TextOf(value));
+    return absl::OkStatus();
+  }
+
+  absl::Status OnValue(wal::Bytes bytes) override {
+    NoteRead(bytes.size());
+    value_left_ -= bytes.size();
+    if (skipped_) return absl::OkStatus();
+    absl::StrAppend(&value_, wal::TextOf(bytes));
+    if (value_left_ > 0) return absl::OkStatus();
+    item_.key = key_;
+    item_.value = wal::BytesOfText(value_);
+    absl::Status status = restorer_.Put(item_);
+    value_ = std::string();  // it may be long
+    return status;
+  }
+
+  absl::Status OnSession(wal::Bytes session) override {
+    SessionImage image;
+    const std::string wrong = DecodeSession(session, image);
+    if (!wrong.empty()) return Damage(wrong);
+    const std::lock_guard<std::mutex> lock(images_mutex_);
+    const uint64_t id = image.id;
+    if (!images_.emplace(id, std::move(image)).second)
+      return Damage(absl::StrCat("session ", id, " occurs twice"));
+    return absl::OkStatus();
+  }
+
+  absl::Status OnShard(const wal::ShardState&) override {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory_.files().PathOf(Name()),
+                     ": it has the state of a shard, which this version never writes; start the "
+                     "version that wrote it"));
+  }
+
+ private:
+  std::string Name() const { return wal::PartName(directory_.current().header.checkpoint, part_); }
+  // Of a block whose checksum is right.
+  absl::Status Damage(absl::string_view why) const {
+    return wal::DamageError(directory_.files(), Name(), 0, why);
+  }
+  // The threads share the counter, so it is changed rarely.
+  void NoteRead(uint64_t bytes) {
+    constexpr uint64_t kUncountedMax = 256 << 10;
+    uncounted_ += bytes;
+    if (uncounted_ > kUncountedMax) restorer_.NoteRead(std::exchange(uncounted_, 0));
+  }
+
+  const wal::DataDirectory& directory_;
+  const uint32_t part_;
+  const LogKeys& keys_;
+  Restorer& restorer_;
+  Images& images_;
+  std::mutex& images_mutex_;
+  uint64_t items_ = 0;
+  uint64_t uncounted_ = 0;
+  Restorer::Item item_;
+  bool skipped_ = false;
+  uint64_t value_left_ = 0;  // bytes of item_ that are not here yet
+  std::string key_;          // of item_, if its value comes in parts
+  std::string value_;
+};
+
+absl::Status LoadCheckpoint(const wal::DataDirectory& directory, const RecoveryOptions& options,
+                            const LogKeys& keys, Restorer& restorer, Images& images) {
+  std::mutex images_mutex;
+  std::vector<std::unique_ptr<PartLoader>> loaders;
+  for (uint32_t part = 0; part < directory.current().parts.size(); ++part) {
+    loaders.push_back(
+        std::make_unique<PartLoader>(directory, part, keys, restorer, images, images_mutex));
+  }
+  absl::Status status =
+      wal::ReadCheckpoint(directory, std::max(options.threads, 1u),
+                          [&](uint32_t part) -> wal::PartVisitor& { return *loaders[part]; });
+  return status;
+}
+
+// --- Pass 2 ------------------------------------------------------------------
+
+class EntryApplier final : public wal::ReplayVisitor {
+ public:
+  EntryApplier(const wal::DataDirectory& directory, const LogKeys& keys, Restorer& restorer,
+               Images& images)
+      : directory_(directory), keys_(keys), restorer_(restorer), images_(images) {}
+
+  absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
+                       const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
+    for (size_t i = 0; i < group.entries.size(); ++i) {
+      const wal::Entry& entry = group.entries[i];
+      NoteClient(entry, images_);
+      if (entry.key.empty() || CheckpointHas(entry, {record.header.number, i})) continue;
+      absl::Status status = Apply(entry, pieces[i]);
+      if (!status.ok()) return status;
+    }
+    restorer_.NoteRead(record.header.bytes());
+    return absl::OkStatus();
+  }
+
+ private:
+  bool CheckpointHas(const wal::Entry& entry, EntryPlace place) const {
+    if (keys_.absorbed.empty()) return false;
+    const auto found = keys_.absorbed.find(keys_.Of(entry.key));
+    return found != keys_.absorbed.end() && place <= found->second;
+  }
+
+  absl::Status Apply(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
+    switch (entry.kind) {
+      case wal::EntryKind::kPut: {
+        Restorer::Item item{entry.key, entry.value, entry.version, entry.expiry, 0};
+        if (pieces.empty()) return restorer_.Put(item);
+        const absl::StatusOr<std::string> value = wal::ReadValue(directory_, entry, pieces);
+        if (!value.ok()) return value.status();
+        restorer_.NoteRead(value->size());
+        item.value = wal::BytesOfText(*value);
+        return restorer_.Put(item);
+      }
+      case wal::EntryKind::kDelete:
+        restorer_.Delete(entry.key, entry.version);
+        return absl::OkStatus();
+      case wal::EntryKind::kExpire:
+        return restorer_.Expire(entry.key, entry.version, entry.expiry);
+      case wal::EntryKind::kSessionBegin:
+      case wal::EntryKind::kSessionEnd:
+      case wal::EntryKind::kFlushBound:
+      case wal::EntryKind::kExtend:
+      case wal::EntryKind::kTerm:
+      case wal::EntryKind::kShardReset:
+      case wal::EntryKind::kTimeMark:
+        return absl::OkStatus();  // pass 1 has refused those that this program never writes
+    }
+    return absl::OkStatus();
+  }
+
+  const wal::DataDirectory& directory_;
+  const LogKeys& keys_;
+  Restorer& restorer_;
+  Images& images_;
+};
+
+}  // namespace
+
+absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& tables,
+                                  const RecoveryOptions& options) {
+  assert(tables.ServerTime() == absl::UnixEpoch());
+  const auto begin = std::chrono::steady_clock::now();
+  Restorer restorer(tables, options);
+  LogKeys keys;
+  keys.seed = directory.Draw();
+  KeyCollector collector(directory, restorer, keys);
+  absl::StatusOr<wal::LogEnd> end = wal::Replay(directory, collector);
+  if (!end.ok()) return end.status();
+  uint64_t total = 2 * end->bytes;
+  for (const wal::PartSummary& part : directory.current().parts) total += part.length;
+  restorer.SetTotal(end->bytes, total);
+
+  Images images;
+  absl::Status status = LoadCheckpoint(directory, options, keys, restorer, images);
+  // Of several threads' errors, the first.
+  if (!restorer.error().ok()) return restorer.error();
+  if (!status.ok()) return status;
+  restorer.SetTotal(total - end->bytes, total);
+  EntryApplier applier(directory, keys, restorer, images);
+  end = wal::Replay(directory, applier);
+  if (!end.ok()) return end.status();
+
+  Recovered recovered;
+  recovered.end = *std::move(end);
+  for (auto& [id, image] : images) recovered.sessions.push_back(std::move(image));
+  const index::TableStats stats = tables.stats();
+  recovered.items = stats.keys;
+  recovered.bytes = stats.key_bytes + stats.value_bytes;
+  recovered.evictions = stats.evictions;
+  recovered.version_max = restorer.version_max();
+  recovered.took = absl::FromChrono(std::chrono::steady_clock::now() - begin);
+  return recovered;
+}
+
+}  // namespace osprey::server

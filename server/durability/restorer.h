@@ -1,0 +1,72 @@
+// Puts the keys of an earlier life into tables, counts them, and reports progress.
+//
+// Thread rule: all methods may run on any threads.
+
+#ifndef OSPREY_SERVER_DURABILITY_RESTORER_H_
+#define OSPREY_SERVER_DURABILITY_RESTORER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/durability/recovery.h"
+#include "server/requests/tables.h"
+#include "server/wal/disk/file_system.h"
+
+namespace osprey::server {
+
+class Restorer {
+ public:
+  // Both outlive this.
+  Restorer(Tables& tables, const RecoveryOptions& options) : tables_(tables), options_(options) {}
+
+  struct Item {
+    absl::string_view key;
+    wal::Bytes value;
+    uint64_t version = 0;
+    uint64_t expiry_ns = 0;
+    uint8_t clock = 0;  // CLOCK counter, which is restored approximately
+  };
+  // Why no table has such a key; empty if one may.
+  static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);
+
+  // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
+  absl::Status Put(const Item& item);
+  absl::Status Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns);
+  void Delete(absl::string_view key, uint64_t version);
+
+  // Of files, for progress.
+  void SetTotal(uint64_t read, uint64_t total);
+  void NoteRead(uint64_t bytes);
+
+  // The first error.
+  absl::Status error() const;
+  // The highest version of what was put or deleted.
+  uint64_t version_max() const { return version_max_.load(std::memory_order_relaxed); }
+
+ private:
+  void NoteVersion(uint64_t version);
+  absl::Status Fail(absl::Status error);
+  absl::Status MemoryError(uint64_t item_bytes);
+  uint64_t MemoryEstimate(uint64_t item_bytes);
+  void Report();
+
+  Tables& tables_;
+  const RecoveryOptions& options_;
+  std::atomic<uint64_t> items_{0};
+  std::atomic<uint64_t> read_{0};
+  std::atomic<uint64_t> total_{0};
+  std::atomic<uint64_t> version_max_{0};
+  std::atomic<int64_t> reported_ns_{0};
+  std::mutex report_mutex_;  // held by a call of progress
+  std::atomic<bool> failed_{false};
+  mutable std::mutex error_mutex_;
+  absl::Status error_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_DURABILITY_RESTORER_H_

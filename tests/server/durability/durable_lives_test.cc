@@ -1,0 +1,38 @@
+// What a server acknowledged is there in its next lives.
+
+#include "tests/server/durability/durable_lives.h"
+
+#include <cstdint>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/volume.h"
+
+namespace osprey::server {
+namespace {
+
+TEST(DurableLivesTest, EachLifeBeginsAsTheOneBeforeEnded) {
+  for (uint64_t seed = 1; seed <= 40 / kVolumeParts; ++seed)
+    ASSERT_EQ(RunLives(seed, {}), "") << "seed " << seed;
+}
+
+TEST(DurableLivesTest, EachLifeOfOnePartitionBeginsAsTheOneBeforeEnded) {
+  LivesOptions options;
+  options.server.partitions = 1;
+  options.server.memory_bytes = 12 << 20;
+  for (uint64_t seed = 100; seed <= 100 + 10 / kVolumeParts; ++seed)
+    ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
+}
+
+TEST(DurableLivesTest, LostRedoRecordLosesAWrite) {
+  LivesOptions options;
+  options.redo_shift = 1;
+  std::string difference;
+  for (uint64_t seed = 1; seed <= 40 && difference.empty(); ++seed)
+    difference = RunLives(seed, options);
+  EXPECT_THAT(difference, testing::HasSubstr("life"));
+}
+
+}  // namespace
+}  // namespace osprey::server
