@@ -279,6 +279,22 @@ TEST_F(ClientRestartTest, AFlushGoesOnAcrossTheRestart) {
   EXPECT_EQ(repeated(), 1u);
 }
 
+// The part that the ending server refuses is sent again.
+TEST_F(ClientRestartTest, AFlushGoesOnAfterAnOrderlyStop) {
+  StoreMany(3000);
+  Outcome<uint64_t> flush;
+  ASSERT_TRUE(engine_->start().Flush(now_ + absl::Seconds(20), flush.Callback()).ok());
+  ASSERT_TRUE(RunUntil([&] { return KeysLeft() < 2000; }));
+  life_.engine->Stop(now_);
+  ASSERT_TRUE(RunUntil([&] { return life_.engine->done(); }, absl::Seconds(5)));
+  Restart();
+  ASSERT_GT(KeysLeft(), 1000u);
+  ASSERT_TRUE(RunUntil([&] { return flush.done(); }, absl::Seconds(5)));
+  ASSERT_TRUE(flush.status().ok()) << flush.status();
+  EXPECT_EQ(flush.value->value(), keys_.size());
+  EXPECT_EQ(KeysLeft(), 0u);
+}
+
 TEST_F(ClientRestartTest, WithoutItsSessionAWriteIsUnknown) {
   struct Case {
     const char* name;
@@ -370,6 +386,13 @@ TEST_F(HostileRestartTest, AResumptionThatCannotBeIsRefused) {
       EXPECT_THAT(std::string(engine_->connection().last_error().message()),
                   testing::HasSubstr("never ours"));
       EXPECT_GE(server_->hellos, 2);  // it was dropped, and tried again
+    } else {
+      // The next Hello names the server that has the session now.
+      KillServer();
+      start(3, one.data_id, false);
+      ASSERT_TRUE(RunUntil([&] { return server_->hellos > 0; }, absl::Seconds(5)));
+      EXPECT_EQ(server_->last_hello.resume_incarnation, one.incarnation);
+      EXPECT_EQ(server_->last_hello.resume_data_id, one.data_id);
     }
     CloseEngine();
     KillServer();
