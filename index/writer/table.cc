@@ -299,8 +299,11 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
 // --- Delete ----------------------------------------------------------------
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
+  if (keys_.options.changes == nullptr) return DeleteUnreported(key, condition, now);
+  const Location at = keys_.Locate(key);
+  const uint64_t present = at.found() ? keys_.CurrentOf(at).version : 0;
   WriteResult result = DeleteUnreported(key, condition, now);
-  if (IsToReport(result)) keys_.options.changes->OnDelete(key, result.version);
+  if (IsToReport(result)) keys_.options.changes->OnDelete(key, present, result.version);
   return result;
 }
 

@@ -301,8 +301,7 @@ void Durability::WriteCheckpoint() {
   CheckpointInput input;
   input.redo_record = log_->appended() + 1;
   for (const std::unique_ptr<ChangeLog>& one : changes_) {
-    const uint64_t oldest = one->oldest_incomplete();
-    if (oldest != 0) input.redo_record = std::min(input.redo_record, oldest);
+    input.redo_record = std::min(input.redo_record, one->oldest_incomplete());
   }
   input.sessions = [this] {
     absl::optional<std::vector<SessionImage>> images = images_();

@@ -99,6 +99,7 @@ class Durability : public WriteLog {
   using Images = std::function<absl::optional<std::vector<SessionImage>>()>;
   absl::Status Start(std::function<absl::Time()> now, Images images);
 
+  bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
   absl::Status MayWrite() const override;
   absl::Status Commit() override;
   // A session exists, or has ended. Durable with the next Commit.

@@ -65,6 +65,9 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
+  access_.set_log(options.write_log);
+  if (options.write_log != nullptr && options.write_log->AwaitsSync())
+    synced_batch_.emplace(partition_batch_, access_, *options.write_log);
   shared_.data_id = options.data_id;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
@@ -276,11 +279,25 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
+void Engine::ExecuteBatched(absl::Time now) {
+  if (partition_batch_.empty()) return;
+  if (synced_batch_.has_value()) {
+    if (absl::Status status = synced_batch_->Execute(now); !status.ok() && failure_.ok())
+      failure_ = std::move(status);
+  } else {
+    ExecuteAtOnce(now);
+  }
+  for (Connection* const connection : partition_batch_.connections()) {
+    connection->EndBatched(now);
+    if (connection->needs_timer()) Touched(*connection);
+  }
+  partition_batch_.Clear();
+}
+
 // Executes the requests partition by partition, own partitions first, so that pollers begin at
 // different ones. A partition that another poller holds comes after the others. The engine waits
 // for it only when no other is left.
-void Engine::ExecuteBatched(absl::Time now) {
-  if (partition_batch_.empty()) return;
+void Engine::ExecuteAtOnce(absl::Time now) {
   uint64_t left = partition_batch_.partitions();
   while (left != 0) {
     const uint64_t before = left;
@@ -292,11 +309,6 @@ void Engine::ExecuteBatched(absl::Time now) {
     ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
     left &= left - 1;
   }
-  for (Connection* const connection : partition_batch_.connections()) {
-    connection->EndBatched(now);
-    if (connection->needs_timer()) Touched(*connection);
-  }
-  partition_batch_.Clear();
 }
 
 // Executes the requests of each of these partitions whose lock is free. Returns the others.
