@@ -510,10 +510,23 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
 
 // --- Changes of an earlier life ---------------------------------------------
 
+// What filled the memory in an earlier life may leave other gaps now. The space for updates makes up
+// for them, and is taken back as space becomes free.
+WriteResult Table::WithUpdateRoom(absl::FunctionRef<WriteResult()> write) {
+  update_room_.Lend();
+  WriteResult result = write();
+  update_room_.TakeBack();
+  return result;
+}
+
 WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
                            uint64_t expiry_ns, absl::Time now) {
   keys_.writer.hot().given_version = version;
-  WriteResult result = PutUnreported(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
+  const auto put = [&] {
+    return PutUnreported(keys_.Hashed(key), value, {}, now, Lifetime::Until(expiry_ns));
+  };
+  WriteResult result = put();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(put);
   keys_.writer.hot().given_version = 0;
   // No reader has seen what this one replaced.
   keys_.items.space().EndGrace(now);
@@ -522,8 +535,12 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
 
 absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                                   absl::Time now) {
-  WriteResult result = ExpireUnreported(key, {Condition::Kind::kVersionIs, version},
-                                        Lifetime::Until(expiry_ns), now);
+  const auto expire = [&] {
+    return ExpireUnreported(key, {Condition::Kind::kVersionIs, version}, Lifetime::Until(expiry_ns),
+                            now);
+  };
+  WriteResult result = expire();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(expire);
   if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
     return absl::OkStatus();
   return std::move(result.status);
