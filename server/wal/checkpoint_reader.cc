@@ -132,6 +132,8 @@ class PartReader {
       CheckpointItem item;
       item.shard = header.shard;
       item.lives = header.lives;
+      item.depth = header.depth;
+      item.depth_min = header.depth_min;
       item.key = TextOf(body.subspan(sizeof(header), header.key_length));
       item.value_length = header.value_length;
       item.version = header.version;

@@ -341,12 +341,12 @@ TEST(WalFormatTest, CheckpointStructsHaveTheseBytes) {
 )");
   EXPECT_EQ(block.Validate(6), "");
   EXPECT_EQ(block.Validate(7), "the block header's checksum is wrong");
-  const ItemHeader item{56, 3, kValueFollows, 2, 5, 6, 7, 8, 0};
+  const ItemHeader item{56, 3, kValueFollows, 2, 5, 6, 7, 8, 9, 10, 0};
   EXPECT_EQ(LinesOf(item), R"(0: 3800000003000102
 8: 0500000000000000
 16: 0600000000000000
 24: 0700000000000000
-32: 0800000000000000
+32: 08000000090a0000
 )");
   EXPECT_EQ(LinesOf(ShardState{1, 0, 2, 3, 4, 5}), R"(0: 0100000000000000
 8: 0200000000000000
