@@ -25,14 +25,10 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
 // as well: the next incarnation may have several pollers.
 std::function<uint64_t()> SessionIds(const EngineOptions& options) {
   if (options.pollers == nullptr && options.data_id == 0) return options.random;
-  if (options.pollers == nullptr) {
-    return [random = options.random] {
-      const uint64_t bits = random();
-      return SessionIdOf(bits, static_cast<uint32_t>(bits & 0xff));
-    };
-  }
-  return
-      [random = options.random, poller = options.poller] { return SessionIdOf(random(), poller); };
+  const uint32_t pollers = options.pollers == nullptr ? 1 : options.pollers->count();
+  return [random = options.random, poller = options.poller, pollers] {
+    return SessionIdOf(random(), poller, pollers);
+  };
 }
 
 }  // namespace
