@@ -181,7 +181,7 @@ class PosixFileSystem final : public FileSystem {
     return uint64_t{status.f_bavail} * status.f_frsize;
   }
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
-    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd.valid()) return SystemError("cannot open the file", PathOf(kLockName));
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return SystemError("cannot lock the file", PathOf(kLockName));
