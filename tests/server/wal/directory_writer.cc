@@ -74,7 +74,7 @@ absl::StatusOr<uint64_t> DirectoryWriter::Put(const std::string& value) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     number = keys_.size() + 1;
-    const std::string key = absl::StrCat("key ", number);
+    const std::string key = absl::StrCat(kKeyPrefix, number);
     GroupBuilder group((GroupHeader()));
     Entry entry;
     entry.key = key;

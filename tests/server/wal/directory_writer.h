@@ -19,6 +19,9 @@
 
 namespace osprey::server::wal {
 
+// A key is this and its number.
+inline constexpr char kKeyPrefix[] = "key\t";
+
 // The keys of the checkpoint and of the log behind it.
 absl::StatusOr<std::set<std::string>> KeysOf(const DataDirectory& directory);
 
@@ -28,7 +31,7 @@ class DirectoryWriter {
   static absl::StatusOr<std::unique_ptr<DirectoryWriter>> Open(const std::string& path,
                                                                LogOptions options);
 
-  // Appends a put of "key N", where N counts from 1, and writes it. Returns N.
+  // Appends a put of key N, where N counts from 1, and writes it. Returns N.
   absl::StatusOr<uint64_t> Put(const std::string& value);
   absl::Status Sync() { return log_->Sync(); }
   // Of all keys that were put before.

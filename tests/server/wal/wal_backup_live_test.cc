@@ -74,7 +74,7 @@ class WalBackupLiveTest : public ::testing::Test {
   // Keys 1, 2, 3 … without a gap; returns the last.
   static uint64_t LastOf(const std::set<std::string>& keys) {
     uint64_t last = 0;
-    while (keys.contains(absl::StrCat("key ", last + 1))) ++last;
+    while (keys.contains(absl::StrCat(kKeyPrefix, last + 1))) ++last;
     EXPECT_EQ(last, keys.size()) << "a record is missing in between";
     return last;
   }
