@@ -233,9 +233,10 @@ class BackupRun {
   // Valid until the next call.
   absl::StatusOr<Bytes> ReadBlock(File& file, const std::string& name, uint64_t offset,
                                   uint64_t bytes) {
+    const uint64_t length = std::min(kCopyBlockBytes, bytes - offset);
+    if (buffer_.size() < length) buffer_ = AlignedBuffer(length);
     const absl::StatusOr<uint64_t> got = file.ReadPastCache(offset, buffer_.span());
     if (!got.ok()) return got.status();
-    const uint64_t length = std::min(kCopyBlockBytes, bytes - offset);
     if (*got >= length) return Bytes(buffer_.span().first(length));
     return absl::UnavailableError(absl::StrCat("the file ", name, " became shorter during a read"));
   }
@@ -261,7 +262,7 @@ class BackupRun {
   const Current current_;  // of the origin
   BackupReport& report_;
   const std::function<void(uint64_t)>& copied_;
-  const AlignedBuffer buffer_{kCopyBlockBytes};
+  AlignedBuffer buffer_;  // for a block; short files need less
 };
 
 }  // namespace

@@ -140,7 +140,7 @@ absl::Status ReadSnapshot(FileSystem& files,
     if (!directory.ok()) return directory.status();
     absl::Status status = frozen.Freeze();
     if (status.ok()) status = read(**directory);
-    if (status.ok()) return status;
+    if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) return status;
     const absl::StatusOr<std::unique_ptr<DataDirectory>> now = DataDirectory::OpenToRead(files);
     if (!now.ok() ||
         (*now)->current().header.generation == (*directory)->current().header.generation) {

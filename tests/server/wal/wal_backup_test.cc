@@ -173,6 +173,19 @@ TEST_F(WalBackupTest, SnapshotGivesUpAfterSomeAttempts) {
   EXPECT_THAT(status.message(), HasSubstr("/data/CURRENT was replaced during 5 attempts"));
 }
 
+TEST_F(WalBackupTest, OtherErrorsOfAReaderEndTheSnapshot) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  int attempts = 0;
+  EXPECT_EQ(ReadSnapshot(disk_,
+                         [&](const DataDirectory&) {
+                           ++attempts;
+                           Checkpoint({});
+                           return absl::CancelledError("x");
+                         }),
+            absl::CancelledError("x"));
+  EXPECT_EQ(attempts, 1);
+}
+
 TEST_F(WalBackupTest, SnapshotOfDamageIsReadOnce) {
   ASSERT_EQ(Open(), absl::OkStatus());
   int attempts = 0;
