@@ -354,7 +354,7 @@ int Client::Wait(absl::Duration timeout) {
 
 int Client::in_flight() const { return impl_->engine().in_flight(); }
 bool Client::connected() const { return impl_->engine().connection().ready(); }
-uint64_t Client::incarnation() const { return impl_->engine().connection().terms().incarnation; }
+uint64_t Client::dataset() const { return impl_->engine().connection().terms().dataset(); }
 const Counters& Client::counters() const { return impl_->engine().counters(); }
 std::string Client::Describe() const { return impl_->engine().Describe(); }
 

@@ -28,9 +28,9 @@
 //   DEADLINE_EXCEEDED   Not done in time. A write: not applied if the message says so, else it may
 //                       still be applied, once.
 //   UNAVAILABLE         No connection by the deadline. A write was not applied.
-//   UNKNOWN             (writes) The connection broke and the server that had the request is gone.
-//                       The write may or may not have been applied there, and a restarted server is
-//                       empty.
+//   UNKNOWN             (writes) The connection broke, and the server that had the request is gone
+//                       or has forgotten the session. The write may or may not have been applied. A
+//                       restarted server without a data directory is empty.
 //   RESOURCE_EXHAUSTED  The server is full (not applied), or too many operations or bytes are in
 //                       flight here (not started).
 //   CANCELLED           The Client was closed first. A write: the message says whether it may have
@@ -301,7 +301,8 @@ class Client {
   // A key that is present from the first call to the end of the last is found at least once,
   // despite writes and growth. A key that comes or goes meanwhile may be found or not. Each item
   // was present, with that version and value, at some instant of the scan. A cursor is valid until
-  // the server ends: FAILED_PRECONDITION (Reason::kStaleCursor) after.
+  // the server ends, with a data directory also after: else FAILED_PRECONDITION
+  // (Reason::kStaleCursor).
   absl::StatusOr<ScanPage> Scan(absl::string_view cursor, const ScanOptions& options = {});
   // The approximate number of keys. It is exact while none is written.
   absl::StatusOr<uint64_t> Count(absl::Duration deadline = absl::ZeroDuration());
@@ -380,9 +381,10 @@ class Client {
 
   // Whether the client could send operations at the last Poll or call.
   bool connected() const;
-  // The incarnation of the last connected server. Another number means that the server was
-  // restarted, and began empty.
-  uint64_t incarnation() const;
+  // Identifies the keys of the last connected server: the id of its data directory, or without one
+  // its incarnation. Another number means that the server was restarted and began empty, or that it
+  // is another one. It is set as soon as Connect has returned.
+  uint64_t dataset() const;
   const Counters& counters() const;
   // One line: "transport=verbs device=rxe0 … server=rdma://10.0.0.7:7411".
   std::string Describe() const;

@@ -34,7 +34,7 @@ enum class Reason {
   kWrongVersion = 203,    // FAILED_PRECONDITION
   kNotANumber = 204,      // FAILED_PRECONDITION: increment
   kOverflow = 205,        // OUT_OF_RANGE: increment
-  kStaleCursor = 206,     // FAILED_PRECONDITION: the server was restarted since the scan began
+  kStaleCursor = 206,     // FAILED_PRECONDITION: the keys are others since the scan began
   kBufferTooSmall = 207,  // OUT_OF_RANGE: GetInto. BytesNeeded (client/buffer.h) returns the length
   kValueChanged = 208,    // DATA_LOSS: the value changed while the server fetched it
   // RESOURCE_EXHAUSTED.

@@ -161,8 +161,8 @@ Connection::Change Connection::WhileGreeting(const Event& event, absl::Time now)
 absl::Status Connection::BeginMapping() {
   const ServerTerms& server = terms();
   if (absl::Status status = transport_.Attach(id_, server.region); !status.ok()) return status;
-  maps_ =
-      std::make_unique<PartitionMaps>(server.incarnation, server.region.length, server.partitions);
+  maps_ = std::make_unique<PartitionMaps>(server.incarnation, server.dataset(),
+                                          server.region.length, server.partitions);
   map_read_ = maps_->NextRead();
   return PostRead(map_read_.offset, map_read_.length);
 }

@@ -172,20 +172,26 @@ void Engine::OnReady() {
   requests_.OnReady();
   link_.sampler.set_on(terms.wants_hints);
   link_.report.set_on(terms.wants_reports);
-  if (terms.resumed) return;
-  while (!operations_.to_resend.empty()) {
+  while (!terms.resumed && !operations_.to_resend.empty()) {
     operations_.End(static_cast<MessageOperation&>(*operations_.to_resend.first()),
                     ServerGoneError());
   }
-  if (terms.incarnation != link_.session.incarnation()) OnAnotherServer();
-  link_.session.Begin(terms.session, terms.incarnation, terms.requests_max);
+  if (terms.incarnation != link_.session.incarnation()) OnAnotherIncarnation();
+  if (terms.resumed) {
+    link_.session.Continue(terms.incarnation);
+  } else {
+    link_.session.Begin(terms.session, terms.incarnation, terms.data_id, terms.requests_max);
+  }
 }
 
-// Discards all that was learned about the old server.
-void Engine::OnAnotherServer() {
+// Discards all that was learned about the old region. The cursor of a flush, as that of a scan, is
+// valid wherever the keys are the same.
+void Engine::OnAnotherIncarnation() {
   link_.location_cache.Clear();
   link_.sampler.Forget();
   link_.report.Forget();
+  const uint64_t data_id = link_.connection->terms().data_id;
+  if (data_id != 0 && data_id == link_.session.data_id()) return;
   for (Operation* next = operations_.to_send.first(); next != nullptr;) {
     Operation& operation = *next;
     next = OperationQueue::Next(operation);

@@ -15,7 +15,7 @@
 // When the connection is lost, GETs start over on the next one (R7). Requests other than writes are
 // sent again. Writes that the server may have wait: if the server still has the session, they are
 // repeated under their old sequence, otherwise they end as UNKNOWN. Writes that were never sent
-// just wait.
+// just wait. A restarted server has the session if it has a data directory; its region is another.
 //
 // R4: deadlines are checked before events, so that no answer is accepted after its deadline. They
 //     are checked again before answers are delivered, as the process may have been stopped.
@@ -134,7 +134,7 @@ class Engine {
   void OnEvent(const rdma::Event& event, absl::Time now);
   void OnReadsDone(const rdma::Transport::ReadsDone& done, absl::Time now);
   void OnReady();
-  void OnAnotherServer();
+  void OnAnotherIncarnation();
   void OnLost();
   void SendAll(absl::Time now);
   void Watch(absl::Time now);

@@ -41,6 +41,7 @@ absl::Status Greeting::SayHello(rdma::ConnectionId id, const rdma::ConnectionLim
   hello_ = rdma::HelloBody();
   hello_.resume_session = session_.id();
   hello_.resume_incarnation = session_.incarnation();
+  hello_.resume_data_id = session_.data_id();
   hello_.liveness.address = liveness->address;
   hello_.liveness.length = liveness->length;
   hello_.liveness.key = liveness->key;
@@ -139,12 +140,13 @@ absl::Status Greeting::CheckTerms(const rdma::FrameHeader& header, const rdma::W
   if (body.value_bytes_max == 0 || body.value_bytes_max > index::kValueBytesMax) {
     return BadServer(absl::StrCat("values of ", body.value_bytes_max, " bytes"));
   }
-  if (body.resumed != 0 &&
-      (header.session != session_.id() || body.incarnation != session_.incarnation())) {
+  const bool may_resume = header.session == session_.id() && body.data_id == session_.data_id() &&
+                          (body.data_id != 0 || body.incarnation == session_.incarnation());
+  if (body.resumed != 0 && !may_resume)
     return BadServer("it resumes a session that was never ours");
-  }
   terms_.session = header.session;
   terms_.incarnation = body.incarnation;
+  terms_.data_id = body.data_id;
   terms_.resumed = body.resumed != 0;
   terms_.partitions = body.partitions;
   terms_.wants_hints = body.wants_hints != 0;

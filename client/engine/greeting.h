@@ -42,6 +42,7 @@ struct ConnectionOptions {
 struct ServerTerms {
   uint64_t session = 0;
   uint64_t incarnation = 0;
+  uint64_t data_id = 0;  // of its data directory; 0: its data is in memory
   bool resumed = false;
   rdma::RemoteMemory region;
   uint32_t partitions = 1;
@@ -54,6 +55,10 @@ struct ServerTerms {
   absl::Time asked_at;
   bool wants_hints = false;    // it evicts
   bool wants_reports = false;  // it requests reports of GETs (client_get_stats.h)
+
+  // Identifies the keys: another server with the same number has the same ones, hash seed and
+  // partitions included.
+  uint64_t dataset() const { return data_id != 0 ? data_id : incarnation; }
 };
 
 // Fixed part of the longest request.

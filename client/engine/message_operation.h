@@ -137,7 +137,7 @@ class MessageOperation final : public Operation {
   }
   bool is_flush() const { return opcode_ == rdma::Opcode::kFlush; }
   bool is_append() const { return opcode_ == rdma::Opcode::kAppend; }
-  // A FLUSH with a part done: the next part is valid for the same server only.
+  // A FLUSH with a part done: the next part is valid for the same keys only.
   bool is_in_mid_flush() const { return flush_.cursor != 0; }
   uint64_t value_length() const { return value_length_; }
   // The server may have it: it was sent at least once.

@@ -1,8 +1,8 @@
-// A session with one incarnation of a server: it numbers requests and matches replies. Pure
-// bookkeeping.
+// A session with a server: it numbers requests and matches replies. Pure bookkeeping.
 //
 // A session outlives connections. After a reconnect the server may still have it. Then unanswered
-// requests are sent again under their old sequence, by which the server recognises repetitions.
+// requests are sent again under their old sequence, by which the server recognises repetitions. With
+// a data directory so does the server's next incarnation.
 //
 // Window: at most `requests_max` sequences lie between the oldest request without an answer and the
 // newest, both included. The server remembers as many. A request that its user abandoned at its
@@ -30,16 +30,25 @@ class Session {
  public:
   uint64_t id() const { return id_; }  // 0: no session yet
   uint64_t incarnation() const { return incarnation_; }
+  uint64_t data_id() const { return data_id_; }  // as in ServerTerms
   uint32_t unanswered() const { return unanswered_; }
 
   // A new session. REQUIRES: unanswered() == 0.
-  void Begin(uint64_t id, uint64_t incarnation, uint32_t requests_max) {
+  void Begin(uint64_t id, uint64_t incarnation, uint64_t data_id, uint32_t requests_max) {
     assert(unanswered_ == 0);
     id_ = id;
     incarnation_ = incarnation;
+    data_id_ = data_id;
     places_.clear();
     places_.resize(requests_max);
     first_ = next_ = 1;
+  }
+
+  // The server has it still; `incarnation` is that of the present connection. REQUIRES: it has
+  // begun.
+  void Continue(uint64_t incarnation) {
+    assert(id_ != 0);
+    incarnation_ = incarnation;
   }
 
   bool HasRoom() const { return Room() > 0; }
@@ -122,6 +131,7 @@ class Session {
 
   uint64_t id_ = 0;
   uint64_t incarnation_ = 0;
+  uint64_t data_id_ = 0;
   uint64_t first_ = 1;  // all lower sequences have their answers
   uint64_t next_ = 1;
   uint32_t unanswered_ = 0;

@@ -6,7 +6,9 @@
 
 namespace osprey::client {
 
-PartitionMaps::PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32_t partitions) {
+PartitionMaps::PartitionMaps(uint64_t incarnation, uint64_t dataset, uint64_t region_bytes,
+                             uint32_t partitions)
+    : dataset_(dataset) {
   partitions_.reserve(partitions);
   for (uint32_t i = 0; i < partitions; ++i) {
     const index::PartitionSpan span = index::SpanOfPartition(region_bytes, partitions, i);

@@ -39,9 +39,10 @@ struct MappedPartition {
 
 class PartitionMaps {
  public:
-  // The values are those of the server's Welcome. REQUIRES: IsPartitionCount(partitions), and that
-  // each partition has space for a DirectoryCache's header and first page.
-  PartitionMaps(uint64_t incarnation, uint64_t region_bytes, uint32_t partitions);
+  // The values are those of the server's Welcome (ServerTerms). REQUIRES:
+  // IsPartitionCount(partitions), and that each partition has space for a DirectoryCache's header
+  // and first page.
+  PartitionMaps(uint64_t incarnation, uint64_t dataset, uint64_t region_bytes, uint32_t partitions);
 
   // True once all maps are.
   bool ready() const { return next_ == partitions_.size(); }
@@ -51,7 +52,7 @@ class PartitionMaps {
   absl::Status Apply(index::ByteSpan bytes);
 
   uint32_t count() const { return static_cast<uint32_t>(partitions_.size()); }
-  uint64_t incarnation() const { return partitions_[0].map.incarnation(); }  // the server's
+  uint64_t dataset() const { return dataset_; }  // the server's
   // REQUIRES for the others: ready().
   uint64_t hash_seed() const { return partitions_[0].map.hash_seed(); }
   MappedPartition& at(uint32_t index) { return partitions_[index]; }
@@ -63,6 +64,7 @@ class PartitionMaps {
   }
 
  private:
+  const uint64_t dataset_;
   std::vector<MappedPartition> partitions_;  // never resized: lookups point into it
   uint32_t next_ = 0;                        // the first that is not ready
 };

@@ -17,9 +17,9 @@ constexpr absl::Duration kPauseFirst = absl::Microseconds(4);
 constexpr absl::Duration kGivenUpPauseFirst = absl::Milliseconds(1);
 constexpr int kPauseDoublingsMax = 6;
 
-// incarnation (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and
-// from_hash (16), at which the home is divided
-constexpr size_t kIncarnationDigits = 16;
+// dataset (16 hexadecimal digits), partition (2), position (7), depth (2), home (2), and from_hash
+// (16), at which the home is divided
+constexpr size_t kDatasetDigits = 16;
 constexpr size_t kPartitionDigits = 2;
 static_assert(index::kPartitionsMax <= 1 << 4 * kPartitionDigits);
 constexpr size_t kPositionDigits = 7;
@@ -36,8 +36,8 @@ absl::Status BadCursor() {
 
 std::string ScanPlace::Text() const {
   if (at_end()) return "";
-  std::string text = absl::StrFormat("%016x%02x%07x%02x%02x", incarnation, partition,
-                                     cursor.position, cursor.depth, cursor.home);
+  std::string text = absl::StrFormat("%016x%02x%07x%02x%02x", dataset, partition, cursor.position,
+                                     cursor.depth, cursor.home);
   if (cursor.from_hash != 0) absl::StrAppendFormat(&text, "%016x", cursor.from_hash);
   return text;
 }
@@ -53,10 +53,10 @@ absl::StatusOr<ScanPlace> ScanPlace::Parse(absl::string_view text) {
     text.remove_prefix(digits);
     return true;
   };
-  if (!take(kIncarnationDigits, place.incarnation) || !take(kPartitionDigits, place.partition) ||
+  if (!take(kDatasetDigits, place.dataset) || !take(kPartitionDigits, place.partition) ||
       !take(kPositionDigits, place.cursor.position) || !take(kDepthDigits, depth) ||
       !take(kHomeDigits, home) || (!text.empty() && !take(kHashDigits, place.cursor.from_hash)) ||
-      !text.empty() || place.incarnation == 0 || place.partition >= index::kPartitionsMax ||
+      !text.empty() || place.dataset == 0 || place.partition >= index::kPartitionsMax ||
       place.at_end() || depth > index::kDirectoryDepthMax || home >= index::kHomesPerSegment) {
     return BadCursor();
   }
@@ -102,15 +102,15 @@ void Scans::Advance(const ReadSource& source, PartitionMaps& maps, absl::Time no
 
 void Scans::Begin(Operation& operation, PartitionMaps& maps) {
   ScanPlace& next = operation.found.next;
-  if (next.incarnation != 0 && next.incarnation != maps.incarnation()) {
-    if (operation.request.from.incarnation != 0) {
+  if (next.dataset != 0 && next.dataset != maps.dataset()) {
+    if (operation.request.from.dataset != 0) {
       return End(operation, Error(absl::StatusCode::kFailedPrecondition, Reason::kStaleCursor,
                                   "the server was started again since this scan began, and its "
                                   "keys are others: start the scan again"));
     }
     operation.found = Found();
   }
-  next.incarnation = maps.incarnation();
+  next.dataset = maps.dataset();
   if (next.partition >= maps.count()) return End(operation, BadCursor());
   MappedPartition& partition = maps.at(next.partition);
   operation.partition_offset = partition.offset;
@@ -266,10 +266,10 @@ void Scans::Expire(absl::Time now, const absl::Status& error) {
     const ScanPlace& from = operation->request.from;
     operation->expired = true;
     const bool moved =
-        found.next.incarnation != 0 && (found.next.partition != from.partition ||
-                                        found.next.cursor.position != from.cursor.position ||
-                                        found.next.cursor.home != from.cursor.home ||
-                                        found.next.cursor.from_hash != from.cursor.from_hash);
+        found.next.dataset != 0 && (found.next.partition != from.partition ||
+                                    found.next.cursor.position != from.cursor.position ||
+                                    found.next.cursor.home != from.cursor.home ||
+                                    found.next.cursor.from_hash != from.cursor.from_hash);
     // A page may be short; a count must be complete.
     if (moved && !operation->request.count_only) {
       End(*operation, std::move(found));

@@ -6,7 +6,7 @@
 //     |         |
 //     |         +-- writes there are too fast --> kPaused --> kReading, from its cursor
 //     |
-//     +------- the connection is lost: once more from the cursor; at another incarnation from
+//     +------- the connection is lost: once more from the cursor; where the keys are others, from
 //              the beginning, if the scan began there
 //
 // Scans take a share of the connection's READs, so that GETs proceed beside them. They take turns:
@@ -45,9 +45,10 @@
 namespace osprey::client {
 
 // The place where a scan continues: the contents of ScanPage's opaque string. A scan visits the
-// partitions in order. `incarnation` 0: at the beginning.
+// partitions in order, and a key's place among them depends on its hash alone. So the place is valid
+// for each server with this dataset (ServerTerms). `dataset` 0: at the beginning.
 struct ScanPlace {
-  uint64_t incarnation = 0;
+  uint64_t dataset = 0;
   uint32_t partition = 0;
   index::ScanCursor cursor;
 

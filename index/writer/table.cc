@@ -126,8 +126,10 @@ inline bool Table::MayRewrite(const Location& at, absl::string_view key, ByteSpa
          keys_.items.FitsInPlace(at.entry.head, key.size(), value.size());
 }
 
-WriteResult Table::PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
-                                 Condition condition, absl::Time now, Lifetime lifetime) {
+[[gnu::always_inline]] inline WriteResult Table::PutUnreported(const HashedKey& hashed,
+                                                               absl::Span<const std::byte> value,
+                                                               Condition condition, absl::Time now,
+                                                               Lifetime lifetime) {
   const absl::string_view key = hashed.key;
   assert(!kTestHooks || hashed.hash.bits == keys_.Hashed(key).hash.bits);
   if (!AreLengthsPossible(key.size(), value.size()))
@@ -194,8 +196,8 @@ WriteResult Table::PutUnreported(const HashedKey& hashed, absl::Span<const std::
   return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
 }
 
-WriteResult Table::PutAndReport(const HashedKey& hashed, absl::Span<const std::byte> value,
-                                Condition condition, absl::Time now, Lifetime lifetime) {
+WriteResult Table::Put(const HashedKey& hashed, absl::Span<const std::byte> value,
+                       Condition condition, absl::Time now, Lifetime lifetime) {
   WriteResult result = PutUnreported(hashed, value, condition, now, lifetime);
   if (IsToReport(result))
     keys_.options.changes->OnPut(hashed.key, value, result.version, result.expiry_ns);

@@ -111,10 +111,7 @@ class alignas(128) Table {
   }
   // For a key whose hash is known: HashKey of it, with TableOptions::hash_seed.
   WriteResult Put(const HashedKey& hashed, absl::Span<const std::byte> value, Condition condition,
-                  absl::Time now, Lifetime lifetime = {}) {
-    return keys_.options.changes == nullptr ? PutUnreported(hashed, value, condition, now, lifetime)
-                                            : PutAndReport(hashed, value, condition, now, lifetime);
-  }
+                  absl::Time now, Lifetime lifetime = {});
   WriteResult Delete(absl::string_view key, Condition condition, absl::Time now);
 
   // Errors: INVALID_ARGUMENT (key or value length), RESOURCE_EXHAUSTED.
@@ -280,8 +277,6 @@ class alignas(128) Table {
 
   WriteResult PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
                             Condition condition, absl::Time now, Lifetime lifetime);
-  WriteResult PutAndReport(const HashedKey& hashed, absl::Span<const std::byte> value,
-                           Condition condition, absl::Time now, Lifetime lifetime);
   WriteResult DeleteUnreported(absl::string_view key, Condition condition, absl::Time now);
   WriteResult PublishUnreported(Reservation reservation, Condition condition, absl::Time now,
                                 Lifetime lifetime);

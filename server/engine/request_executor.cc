@@ -74,7 +74,8 @@ void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
 
 // Counts the request. False if it has been answered: a write that is over already, the server is
 // about to end, or its log takes nothing.
-inline bool RequestExecutor::IsToExecute(const KeyedRequest& request, absl::Time now) {
+[[gnu::always_inline]] inline bool RequestExecutor::IsToExecute(const KeyedRequest& request,
+                                                                absl::Time now) {
   ++CounterOf(request.opcode, shared_.counters);
   if (request.is_write() && Settled(request.sequence, now)) return false;
   if (Refused(request.sequence, now)) return false;

@@ -159,7 +159,7 @@ TEST_P(ClientPartitionsTest, TheNextServerMayHaveAnotherNumberOfPartitions) {
 
 TEST_P(ClientPartitionsTest, ACursorInAPartitionThatIsNotThereIsRefused) {
   ScanPlace place;
-  place.incarnation = 1;
+  place.dataset = 1;
   place.partition = 63;
   EXPECT_EQ(ReasonOf(Page(place.Text(), 10).status()), Reason::kBadCursor);
   place.partition = 64;

@@ -44,6 +44,7 @@ using rdma::Opcode;
 constexpr int kOperationsMax = 32;
 constexpr uint64_t kBufferBytesMax = 4 << 20;
 constexpr std::byte kCanary{0xca};
+constexpr uint64_t kDataId = 0xDA7A;
 constexpr uint8_t kWaitFrom = 208;  // of a byte that says what is started
 
 // A request that the client waits for.
@@ -277,11 +278,13 @@ class Script {
     body.server_time = ServerTime();
     body.wants_hints = input_.Flag() ? 1 : 0;
     body.wants_reports = body.wants_hints;
+    // Servers with several partitions have a data directory.
+    body.data_id = shape.partitions > 1 ? kDataId : 0;
     uint64_t session = 5;
     if (input_.Flag() && hello_.resume_session != 0) {
       body.resumed = 1;
       session = hello_.resume_session;
-      body.incarnation = hello_.resume_incarnation;
+      if (body.data_id == 0) body.incarnation = hello_.resume_incarnation;
     }
     if (input_.OneIn(8)) LieInWelcome(input_, body, session);
     Prove(input_, key_, nonces_, session, body);

@@ -67,6 +67,7 @@ class Script {
             .value();
     EngineOptions options;
     options.incarnation = kIncarnation;
+    if (key_ != nullptr) options.data_id = kDataId;
     options.connections_max = kHostiles + 2;
     options.key = key_;
     options.value_bytes_max = kValueBytesMax;

@@ -10,7 +10,7 @@ absl::StatusOr<Client*> KvcliConnection::Connect() {
     if (!client.ok()) return client.status();
     client_ = *std::move(client);
     connects_ = client_->counters().connects;
-    incarnation_ = client_->incarnation();
+    dataset_ = client_->dataset();
   }
   return client_.get();
 }
@@ -26,8 +26,8 @@ void KvcliConnection::TellAfter(Output& out) {
   if (client_ == nullptr || !client_->connected() || client_->counters().connects == connects_)
     return;
   connects_ = client_->counters().connects;
-  const bool is_another = client_->incarnation() != incarnation_;
-  incarnation_ = client_->incarnation();
+  const bool is_another = client_->dataset() != dataset_;
+  dataset_ = client_->dataset();
   out.Note(absl::StrCat("connected to ", server_, " again",
                         is_another ? "; the server was started again, and began empty" : ""));
 }

@@ -40,7 +40,7 @@ class KvcliConnection {
   const Options options_;
   std::unique_ptr<Client> client_;
   uint64_t connects_ = 0;  // connections that the user was notified of
-  uint64_t incarnation_ = 0;
+  uint64_t dataset_ = 0;
 };
 
 }  // namespace osprey

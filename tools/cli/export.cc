@@ -156,7 +156,7 @@ class Export {
                          ContinueWith(context_, "export", path_,
                                       {"--format", "--prefix", "--resume"}, "--resume"));
     } else if (is_open_ && path_ != "-") {
-      // Of another incarnation of the server it may be all that is left.
+      // It may be all that is left of keys that the server no longer has.
       if (!is_stale) file_.Discard();
       fix = absl::StrCat(file_.is_full() ? "make room; " : "",
                          "export again without --resume; nothing was written under that name");

@@ -54,7 +54,7 @@ class Import {
     if (absl::Status opened = file_.Open(path_); !opened.ok())
       return Report(absl::UnknownError(opened.message()));
     progress_.emplace(context_.draws_err, "import", file_.bytes());
-    incarnation_ = client_.incarnation();
+    dataset_ = client_.dataset();
     BulkInput input(Source());
     const absl::StatusOr<BulkFormat> format = FormatOf(context_.options, path_, input.First());
     if (!format.ok()) return Report(format.status());
@@ -64,7 +64,7 @@ class Import {
     while (client_.in_flight() > 0) client_.Wait(kWaitStep());
     if (status.ok()) status = lost_;
     // This takes precedence over other errors: all stored records are gone.
-    if (client_.incarnation() != incarnation_) status = AnotherServer();
+    if (client_.dataset() != dataset_) status = AnotherServer();
     return Report(status);
   }
 
@@ -90,7 +90,7 @@ class Import {
     while (true) {
       if (Interrupted()) return absl::CancelledError("interrupted");
       if (!lost_.ok()) return lost_;
-      if (client_.incarnation() != incarnation_) return AnotherServer();
+      if (client_.dataset() != dataset_) return AnotherServer();
       switch (reader.Next(record)) {
         case BulkReader::Result::kEnd:
           return absl::OkStatus();
@@ -221,7 +221,7 @@ class Import {
   const std::string path_;
   ImportFile file_;
   std::optional<Progress> progress_;
-  uint64_t incarnation_ = 0;
+  uint64_t dataset_ = 0;
   uint64_t next_ = 0;  // records read, including skipped and bad ones
   uint64_t stored_ = 0;
   uint64_t present_ = 0;

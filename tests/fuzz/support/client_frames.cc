@@ -55,7 +55,7 @@ rdma::ConnectionLimits AnyLimits(fuzz::Input& input) {
 }
 
 void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session) {
-  switch (input.Choice(9)) {
+  switch (input.Choice(10)) {
     case 0:
       body.incarnation = input.Number();
       break;
@@ -82,6 +82,9 @@ void LieInWelcome(fuzz::Input& input, rdma::WelcomeBody& body, uint64_t& session
       break;
     case 8:
       session = input.Number();
+      break;
+    case 9:
+      body.data_id = input.Number();
       break;
   }
   // What it lies about must not cost more memory than this process has: a directory may be a

@@ -46,6 +46,7 @@ std::string Peer::HelloFrame(uint64_t resume_session, uint64_t resume_incarnatio
   }
   hello_.resume_session = resume_session;
   hello_.resume_incarnation = resume_session == 0 ? 0 : resume_incarnation;
+  hello_.resume_data_id = hello_.resume_incarnation == 1 ? kDataId : 0;
   return Joined({rdma::Message<rdma::HelloBody>(Opcode::kHello, 0, 0, hello_, 0).bytes()});
 }
 

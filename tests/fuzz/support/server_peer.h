@@ -19,6 +19,7 @@
 namespace osprey::server {
 
 inline constexpr char kUri[] = "rdma://server:7411";
+inline constexpr uint64_t kDataId = 0xDA7A;       // of the server, where it has a data directory
 inline constexpr size_t kSourceBytes = 96 << 10;  // of a hostile client's memory
 
 // One client's end, whatever drives it.
@@ -32,6 +33,7 @@ class Peer {
   }
   bool gone() const { return transport_ == nullptr || disconnected_; }
 
+  // Where the incarnation is 1, an earlier one, it names the data of kDataId.
   std::string HelloFrame(uint64_t resume_session, uint64_t resume_incarnation);
   std::string ResponseFrame(const rdma::AuthKey& key, bool right);
   bool Send(absl::string_view frame);
