@@ -39,15 +39,40 @@ bool DrawsVersion(Kind kind) {
   return false;
 }
 
-// Without an unclean end in its time, a key must live as long as was requested.
-void WidenTtl(Operation& op, const std::vector<int64_t>& ends_ns) {
+// Without a restart in its time, a key lives exactly as long as was requested.
+void WidenTtl(Operation& op, const std::vector<Restart>& restarts) {
   if (op.ttl == 0) return;
-  const auto ends = std::count_if(ends_ns.begin(), ends_ns.end(), [&](int64_t end) {
-    return end >= op.call && (op.returned == Operation::kNever || end <= op.returned + op.ttl);
+  int64_t shorter = op.ttl, longer = op.ttl + kTtlSlackNs;
+  for (const Restart& restart : restarts) {
+    const bool meets = restart.ready_ns >= op.call && (op.returned == Operation::kNever ||
+                                                       restart.ended_ns <= op.returned + longer);
+    if (!meets) continue;
+    shorter -= restart.unclean_ends * kClockAheadNs;
+    longer += restart.ready_ns - restart.ended_ns;
+  }
+  op.ttl = std::max<int64_t>(shorter, 1);
+  op.ttl_slack = longer - op.ttl;
+}
+
+bool MeetsRestart(const Operation& write, const Restart& restart) {
+  return !IsRead(write.kind) && write.call < restart.ready_ns && write.returned > restart.ended_ns;
+}
+
+// Removes the reads from the call of a write that was under way at the end of a life, to that end.
+// Returns their number.
+uint64_t RemoveUnjudged(std::vector<Operation>& history, const std::vector<Restart>& restarts) {
+  std::vector<std::pair<int64_t, int64_t>> intervals;
+  for (const Restart& restart : restarts) {
+    if (!restart.lost_unacknowledged) continue;
+    for (const Operation& op : history) {
+      if (MeetsRestart(op, restart)) intervals.emplace_back(op.call, restart.ready_ns);
+    }
+  }
+  return std::erase_if(history, [&](const Operation& op) {
+    return IsRead(op.kind) && std::any_of(intervals.begin(), intervals.end(), [&](const auto& in) {
+             return op.returned > in.first && op.returned <= in.second;
+           });
   });
-  const int64_t shorter = std::max<int64_t>(op.ttl - ends * kClockAheadNs, 1);
-  op.ttl_slack = op.ttl - shorter + kTtlSlackNs;
-  op.ttl = shorter;
 }
 
 // An operation sees a version that is no lower than that of any operation that had ended before it.
@@ -84,7 +109,7 @@ std::string JudgeVersions(const std::vector<Operation>& history) {
 
 }  // namespace
 
-DurableVerdict JudgeDurable(DurableHistories histories, const std::vector<int64_t>& ends_ns) {
+DurableVerdict JudgeDurable(DurableHistories histories, const std::vector<Restart>& restarts) {
   DurableVerdict result;
   for (auto& [key, history] : histories) {
     for (Operation& op : history) {
@@ -92,8 +117,9 @@ DurableVerdict JudgeDurable(DurableHistories histories, const std::vector<int64_
       result.unknown += !IsRead(op.kind) && op.outcome == Outcome::kUnknown;
       result.unapplied +=
           op.outcome == Outcome::kUnapplied || (IsRead(op.kind) && op.outcome == Outcome::kUnknown);
-      WidenTtl(op, ends_ns);
+      WidenTtl(op, restarts);
     }
+    result.unjudged += RemoveUnjudged(history, restarts);
     std::string wrong = JudgeVersions(history);
     if (wrong.empty()) {
       const Verdict verdict = CheckLinearizable(history, kConfigurationsMax);

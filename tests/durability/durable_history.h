@@ -17,19 +17,31 @@ namespace osprey {
 // By key. The operations of a key are in any order.
 using DurableHistories = std::map<std::string, std::vector<Operation>>;
 
+// The time without a server between two lives. Its clock may have been ahead of the time of day: then
+// keys live longer by this time.
+struct Restart {
+  int64_t ended_ns = 0;  // the earlier life; at the latest
+  int64_t ready_ns = 0;  // the later life; at the latest
+  // The ends without a clean end: of the earlier life, and of any that ended while it was starting.
+  // After each the clock is up to kClockAheadNs ahead of where it would be: keys live shorter.
+  int unclean_ends = 0;
+  // Readers of the earlier life may have seen writes that were neither acknowledged nor logged.
+  bool lost_unacknowledged = false;
+};
+inline constexpr int64_t kClockAheadNs = 2'000'000'000;
+
 struct DurableVerdict {
   uint64_t operations = 0;
   uint64_t unknown = 0;    // writes that may have taken effect
   uint64_t unapplied = 0;  // operations that failed without effect
+  uint64_t unjudged = 0;   // reads that may have seen a write that was lost, and not acknowledged
   uint64_t undecided = 0;  // keys whose history is too long for the checker
   std::string wrong;       // the first impossible answer; "": none
 };
 
 // Every history is linearizable across the lives, as if the server had lived on, and the versions
-// of a key rise. `ends_ns`: the times at which a life ended without a clean end. After such an end
-// the server's clock is up to kClockAheadNs ahead of where it would be, so keys expire earlier.
-inline constexpr int64_t kClockAheadNs = 2'000'000'000;
-DurableVerdict JudgeDurable(DurableHistories histories, const std::vector<int64_t>& ends_ns);
+// of a key rise. `restarts` by time.
+DurableVerdict JudgeDurable(DurableHistories histories, const std::vector<Restart>& restarts);
 
 }  // namespace osprey
 

@@ -43,13 +43,13 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
     std::filesystem::remove_all(directory_);
   }
 
-  // Random, but for what the directory or the addresses determine.
+  // Of a new life; all can change between lives.
   std::vector<std::string> NewFlags() {
-    const char* const pollers[] = {"1", "2", "3"};
-    const char* const checkpoints[] = {"1MiB", "3MiB", "10MiB"};
+    sync_ = random_.Chance(35);
+    const char* const checkpoints[] = {"1MiB", "2MiB", "8MiB"};
     return {"--data-dir=" + directory_ + "/data",
-            absl::StrCat("--durability=", random_.Chance(35) ? "sync" : "async"),
-            absl::StrCat("--pollers=", pollers[random_.Below(3)]),
+            absl::StrCat("--durability=", sync_ ? "sync" : "async"),
+            absl::StrCat("--pollers=", 1 + random_.Below(3)),
             absl::StrCat("--checkpoint-log-bytes=", checkpoints[random_.Below(3)])};
   }
 
@@ -57,20 +57,20 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
     absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen_, flags);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    if (!restarts_.empty()) restarts_.back().ready_ns = SteadyNs();
   }
 
   // A life that is over before it is ready, or just after.
   void KillWhileStarting() {
     std::vector<std::string> args = {
-        "timeout",
-        "--signal=KILL",
-        absl::StrCat(0.005 + 0.001 * static_cast<double>(random_.Below(60))),
-        "server/kvserver",
-        "--listen=" + listen_,
+        "timeout",         "--foreground",
+        "--signal=KILL",   absl::StrCat(0.005 + 0.001 * static_cast<double>(random_.Below(60))),
+        "server/kvserver", "--listen=" + listen_,
         "--memory=64MiB"};
     for (const std::string& flag : NewFlags()) args.push_back(flag);
     const ProgramResult result = RunProgram(args);
-    unclean_ends_ns_.push_back(SteadyNs());
+    ++restarts_.back().unclean_ends;
+    restarts_.back().lost_unacknowledged = true;
     ASSERT_EQ(result.exit_status, 128 + SIGKILL) << result.err;
   }
 
@@ -78,27 +78,36 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
     const std::string log = server_->Log();
     checkpoints_ += absl::StrContains(log, "checkpoint of ");
     EXPECT_FALSE(absl::StrContains(log, "failed")) << log;
+    Restart& restart = restarts_.emplace_back();
     if (random_.Chance(25)) {
       ++clean_ends_;
       EXPECT_EQ(server_->Stop(), 0) << log;
     } else {
       server_.reset();  // SIGKILL
-      unclean_ends_ns_.push_back(SteadyNs());
+      restart.unclean_ends = 1;
+      restart.lost_unacknowledged = !sync_;
     }
+    restart.ended_ns = SteadyNs();
   }
 
   void RunLives(DurableLoad& load, int lives) {
     for (int life = 0; life < lives; ++life) {
+      EndLife();
       while (random_.Chance(25)) ASSERT_NO_FATAL_FAILURE(KillWhileStarting());
       const std::vector<std::string> flags = NewFlags();
       ASSERT_NO_FATAL_FAILURE(Start(flags));
-      const uint64_t done = load.done();
-      for (const absl::Time until = absl::Now() + kFirstAnswerMax; load.done() == done;) {
-        ASSERT_LT(absl::Now(), until) << "nothing is answered in life " << life;
-        absl::SleepFor(absl::Milliseconds(1));
-      }
-      absl::SleepFor(absl::Milliseconds(1 + random_.Below(life % 4 == 0 ? 1500 : 300)));
-      if (life + 1 < lives) EndLife();
+      ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load)) << "in life " << life;
+      // Some lives are long enough for checkpoints.
+      absl::SleepFor(absl::Milliseconds(1 + (life % 4 == 0 ? 1000 : 0) + random_.Below(300)));
+    }
+  }
+
+  static void AwaitAnswer(const DurableLoad& load) {
+    const uint64_t done = load.done();
+    const absl::Time until = absl::Now() + kFirstAnswerMax;
+    while (load.done() == done) {
+      ASSERT_LT(absl::Now(), until) << "nothing is answered";
+      absl::SleepFor(absl::Milliseconds(1));
     }
   }
 
@@ -106,8 +115,9 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
   SplitMix64 random_{seed_};
   std::string directory_;
   std::string listen_;
+  bool sync_ = false;  // this life
   std::unique_ptr<ServerProcess> server_;
-  std::vector<int64_t> unclean_ends_ns_;
+  std::vector<Restart> restarts_;
   int checkpoints_ = 0;  // lives that wrote any
   int clean_ends_ = 0;
 };
@@ -121,19 +131,19 @@ TEST_P(KilledServerTest, NoAcknowledgedWriteIsLost) {
   DurableLoadOptions options;
   options.seed = seed_;
   DurableLoad load(listen_, options);
-  while (load.done() == 0) absl::SleepFor(absl::Milliseconds(1));
-  EndLife();
-  RunLives(load, lives);
+  ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load));
+  ASSERT_NO_FATAL_FAILURE(RunLives(load, lives));
   load.End();
   EXPECT_EQ(server_->Stop(), 0) << server_->Log();
 
   for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;
-  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), unclean_ends_ns_);
+  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), restarts_);
   EXPECT_EQ(verdict.wrong, "");
   EXPECT_EQ(verdict.undecided, 0u);
   std::cout << "operations " << verdict.operations << ", unknown " << verdict.unknown
-            << ", unapplied " << verdict.unapplied << ", lives " << lives << ", ended cleanly "
-            << clean_ends_ << ", with checkpoints " << checkpoints_ << "\n";
+            << ", unapplied " << verdict.unapplied << ", unjudged " << verdict.unjudged
+            << ", lives " << lives << ", ended cleanly " << clean_ends_ << ", with checkpoints "
+            << checkpoints_ << "\n";
   // Void otherwise.
   EXPECT_GE(verdict.operations, static_cast<uint64_t>(100 * lives));
   EXPECT_LE(verdict.unapplied, verdict.operations / 10);
