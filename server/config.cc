@@ -135,6 +135,11 @@ absl::Status ParseDataDir(const FlagValues& flags, Config& config) {
       ParseBytes("log-memory", flags.log_memory, kLogMemoryLeast, kLogMemoryMost);
   if (!log_memory.ok()) return log_memory.status();
   config.log_memory = *log_memory;
+  const absl::StatusOr<uint64_t> checkpoint_log_bytes =
+      ParseBytes("checkpoint-log-bytes", flags.checkpoint_log_bytes, kCheckpointLogBytesLeast,
+                 kCheckpointLogBytesMost);
+  if (!checkpoint_log_bytes.ok()) return checkpoint_log_bytes.status();
+  config.checkpoint_log_bytes = *checkpoint_log_bytes;
   const absl::StatusOr<absl::Duration> jump = ParseTime(
       "clock-jump-max", flags.clock_jump_max, absl::ZeroDuration(), absl::Hours(24) * 365 * 100);
   if (!jump.ok()) return jump.status();

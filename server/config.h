@@ -46,6 +46,8 @@ inline constexpr int64_t kConnectionsMaxMost = 65536;
 inline constexpr uint64_t kValueBytesMaxLeast = 1024;
 inline constexpr uint64_t kLogMemoryLeast = 1 << 20;
 inline constexpr uint64_t kLogMemoryMost = uint64_t{1} << 40;
+inline constexpr uint64_t kCheckpointLogBytesLeast = 1 << 20;
+inline constexpr uint64_t kCheckpointLogBytesMost = uint64_t{1} << 50;
 
 // The flags as given.
 struct FlagValues {
@@ -65,6 +67,7 @@ struct FlagValues {
   std::string durability = "async";
   std::string durability_lag = "100ms";
   std::string log_memory = "64MiB";
+  std::string checkpoint_log_bytes = "2GiB";
   std::string clock_jump_max = "24h";
 };
 
@@ -86,6 +89,7 @@ struct Config {
   DurabilityMode durability = DurabilityMode::kAsync;
   absl::Duration durability_lag;
   uint64_t log_memory = 0;
+  uint64_t checkpoint_log_bytes = 0;
   absl::Duration clock_jump_max;
 };
 

@@ -29,6 +29,10 @@ constexpr absl::Duration kReportPeriod() { return absl::Seconds(5); }
 // The service manager waits so much longer after each message.
 constexpr absl::Duration kStartExtension() { return absl::Seconds(60); }
 
+// Whole segments are removed after a checkpoint, so the log has several of them.
+constexpr uint64_t kSegmentsPerCheckpoint = 8;
+constexpr uint64_t kSegmentBytesMin = 1 << 20;
+
 absl::Status MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("--data-dir: cannot create ", path, ": ",
@@ -98,6 +102,9 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
   options.mode = config.durability;
   options.lag = config.durability_lag;
   options.log_memory = config.log_memory;
+  options.checkpoint_log_bytes = config.checkpoint_log_bytes;
+  options.segment_bytes = std::clamp(config.checkpoint_log_bytes / kSegmentsPerCheckpoint,
+                                     kSegmentBytesMin, options.segment_bytes);
   options.clock_jump_max = config.clock_jump_max;
   options.random = std::move(random);
   options.log = std::move(log);

@@ -66,6 +66,10 @@ DEFINE_string(durability_lag, "100ms",
               "while the disk is further behind [100ms]");
 DEFINE_string(log_memory, "64MiB",
               "with --data-dir, the most memory for changes that are not written yet [64MiB]");
+DEFINE_string(
+    checkpoint_log_bytes, "2GiB",
+    "with --data-dir, a checkpoint is written when the log since the last one has so many "
+    "bytes, and as many as the data; less means a faster start and more writing [2GiB]");
 DEFINE_string(clock_jump_max, "24h",
               "with --data-dir, by how much the machine's clock may be behind the last write; more "
               "is refused at start, since keys would live longer [24h]");
@@ -124,7 +128,7 @@ int Main(int argc, char** argv) {
       {FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
        FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max, FLAGS_auth_key_file,
        FLAGS_socket_mode, FLAGS_pollers, FLAGS_metrics, FLAGS_data_dir, FLAGS_durability,
-       FLAGS_durability_lag, FLAGS_log_memory, FLAGS_clock_jump_max});
+       FLAGS_durability_lag, FLAGS_log_memory, FLAGS_checkpoint_log_bytes, FLAGS_clock_jump_max});
   if (!config.ok()) return Fail(kExitUsage, config.status().message());
   if (const absl::Status status = CheckMachine(*config, ThisMachine()); !status.ok())
     return Fail(kExitUsage, status.message());

@@ -22,8 +22,13 @@ using std::chrono::steady_clock;
 // two commits.
 constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 
-// The mark is this far ahead of the clock, once half of it is left, while some key has an expiry.
+// The mark is this far ahead of the clock, once half of it is left, while some key has an expiry, or
+// the clock is ahead of the time of day.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
+
+// A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
+// the next life.
+constexpr absl::Duration kClockAheadMin() { return absl::Milliseconds(1); }
 
 constexpr std::chrono::milliseconds kDutyPeriod{100};
 // A writer that waits for a late sync looks again after this.
@@ -99,9 +104,10 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   return recovered;
 }
 
-// What had expired in the last life stays so: the clock begins where that life's was, at least.
+// What had expired in the last life stays so: the clock begins where that life's was, at least. The
+// mark is ahead of that clock, so it counts only if the exact time is unknown.
 absl::Status Durability::CheckClock(const wal::LogEnd& end) {
-  const uint64_t mark = end.clean ? std::max(end.clean_time, end.time_mark) : end.time_mark;
+  const uint64_t mark = end.clean ? end.clean_time : end.time_mark;
   clock_start_ = absl::FromUnixNanos(static_cast<int64_t>(mark));
   const absl::Duration ahead = clock_start_ - absl::Now();
   if (ahead <= options_.clock_jump_max) return absl::OkStatus();
@@ -134,6 +140,8 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
 absl::Status Durability::Start(std::function<absl::Time()> now, Images images) {
   now_ = std::move(now);
   images_ = std::move(images);
+  // Before the first key expires in this life.
+  if (IsClockAhead()) KeepTimeMark();
   void* (*const run)(void*) = [](void* self) -> void* {
     static_cast<Durability*>(self)->Run();
     return nullptr;
@@ -260,7 +268,7 @@ void Durability::RunDuties() {
   data_bytes_ = stats.key_bytes + stats.value_bytes + stats.keys * kBytesPerItem;
   log_->SetCheckpointBytes(data_bytes_);
   WatchSpace();
-  if (stats.expiring_keys > 0) KeepTimeMark();
+  if (stats.expiring_keys > 0 || IsClockAhead()) KeepTimeMark();
 }
 
 // Refuses writes before the log would be refused a segment: the log's own bound ends the server.
@@ -278,6 +286,9 @@ void Durability::WatchSpace() {
                     : absl::StrCat("the disk of ", files_->PathOf(""), " has space again (", *free,
                                    " bytes); writes go on"));
 }
+
+// Then the time of day does not ensure that the next life's clock is not behind.
+bool Durability::IsClockAhead() const { return now_() > absl::Now() + kClockAheadMin(); }
 
 void Durability::KeepTimeMark() {
   const uint64_t now_ns = NsOf(now_());

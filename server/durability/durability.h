@@ -126,6 +126,7 @@ class Durability : public WriteLog {
   void StopThread();
   void RunDuties();
   void WatchSpace();
+  bool IsClockAhead() const;
   void KeepTimeMark();
   bool IsCheckpointDue() const;
   void WriteCheckpoint();

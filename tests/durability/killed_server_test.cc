@@ -1,0 +1,156 @@
+// kvserver with --data-dir, killed and restarted at random moments under clients that use it in every
+// way. No acknowledged write is lost, and the clients notice only delays.
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/durability/durable_history.h"
+#include "tests/durability/durable_load.h"
+#include "tests/support/split_mix64.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/volume.h"
+
+namespace osprey {
+namespace {
+
+bool IsLong() { return std::getenv("OSPREY_TEST_LONG") != nullptr; }
+
+// Within this time of its start some operation is answered.
+constexpr absl::Duration kFirstAnswerMax = absl::Seconds(60);
+
+class KilledServerTest : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    directory_ = NewTemporaryDirectory();
+    listen_ = NewListenAddress();
+  }
+  void TearDown() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  // Of a new life; all can change between lives.
+  std::vector<std::string> NewFlags() {
+    sync_ = random_.Chance(35);
+    const char* const checkpoints[] = {"1MiB", "2MiB", "8MiB"};
+    return {"--data-dir=" + directory_ + "/data",
+            absl::StrCat("--durability=", sync_ ? "sync" : "async"),
+            absl::StrCat("--pollers=", 1 + random_.Below(3)),
+            absl::StrCat("--checkpoint-log-bytes=", checkpoints[random_.Below(3)])};
+  }
+
+  void Start(const std::vector<std::string>& flags) {
+    absl::StatusOr<std::unique_ptr<ServerProcess>> server = ServerProcess::Start(listen_, flags);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    if (!restarts_.empty()) restarts_.back().ready_ns = SteadyNs();
+  }
+
+  // A life that is over before it is ready, or just after.
+  void KillWhileStarting() {
+    std::vector<std::string> args = {
+        "timeout",         "--foreground",
+        "--signal=KILL",   absl::StrCat(0.005 + 0.001 * static_cast<double>(random_.Below(60))),
+        "server/kvserver", "--listen=" + listen_,
+        "--memory=64MiB"};
+    for (const std::string& flag : NewFlags()) args.push_back(flag);
+    const ProgramResult result = RunProgram(args);
+    ++restarts_.back().unclean_ends;
+    restarts_.back().lost_unacknowledged = true;
+    ASSERT_EQ(result.exit_status, 128 + SIGKILL) << result.err;
+  }
+
+  void EndLife() {
+    const std::string log = server_->Log();
+    checkpoints_ += absl::StrContains(log, "checkpoint of ");
+    EXPECT_FALSE(absl::StrContains(log, "failed")) << log;
+    Restart& restart = restarts_.emplace_back();
+    if (random_.Chance(25)) {
+      ++clean_ends_;
+      EXPECT_EQ(server_->Stop(), 0) << log;
+    } else {
+      server_.reset();  // SIGKILL
+      restart.unclean_ends = 1;
+      restart.lost_unacknowledged = !sync_;
+    }
+    restart.ended_ns = SteadyNs();
+  }
+
+  void RunLives(DurableLoad& load, int lives) {
+    for (int life = 0; life < lives; ++life) {
+      EndLife();
+      while (random_.Chance(25)) ASSERT_NO_FATAL_FAILURE(KillWhileStarting());
+      const std::vector<std::string> flags = NewFlags();
+      ASSERT_NO_FATAL_FAILURE(Start(flags));
+      ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load)) << "in life " << life;
+      // Some lives are long enough for checkpoints.
+      absl::SleepFor(absl::Milliseconds(1 + (life % 4 == 0 ? 1000 : 0) + random_.Below(300)));
+    }
+  }
+
+  static void AwaitAnswer(const DurableLoad& load) {
+    const uint64_t done = load.done();
+    const absl::Time until = absl::Now() + kFirstAnswerMax;
+    while (load.done() == done) {
+      ASSERT_LT(absl::Now(), until) << "nothing is answered";
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  const uint64_t seed_ = std::random_device()();
+  SplitMix64 random_{seed_};
+  std::string directory_;
+  std::string listen_;
+  bool sync_ = false;  // this life
+  std::unique_ptr<ServerProcess> server_;
+  std::vector<Restart> restarts_;
+  int checkpoints_ = 0;  // lives that wrote any
+  int clean_ends_ = 0;
+};
+
+TEST_P(KilledServerTest, NoAcknowledgedWriteIsLost) {
+  SCOPED_TRACE(absl::StrCat("seed ", seed_));
+  const int lives = IsLong() ? 300 : 20 / kVolumeParts;
+  // The first life determines the number of partitions.
+  ASSERT_NO_FATAL_FAILURE(
+      Start({"--data-dir=" + directory_ + "/data", absl::StrCat("--pollers=", GetParam())}));
+  DurableLoadOptions options;
+  options.seed = seed_;
+  DurableLoad load(listen_, options);
+  ASSERT_NO_FATAL_FAILURE(AwaitAnswer(load));
+  ASSERT_NO_FATAL_FAILURE(RunLives(load, lives));
+  load.End();
+  EXPECT_EQ(server_->Stop(), 0) << server_->Log();
+
+  for (const std::string& error : load.TakeErrors()) ADD_FAILURE() << error;
+  const DurableVerdict verdict = JudgeDurable(load.TakeHistories(), restarts_);
+  EXPECT_EQ(verdict.wrong, "");
+  EXPECT_EQ(verdict.undecided, 0u);
+  std::cout << "operations " << verdict.operations << ", unknown " << verdict.unknown
+            << ", unapplied " << verdict.unapplied << ", unjudged " << verdict.unjudged
+            << ", lives " << lives << ", ended cleanly " << clean_ends_ << ", with checkpoints "
+            << checkpoints_ << "\n";
+  // Void otherwise.
+  EXPECT_GE(verdict.operations, static_cast<uint64_t>(100 * lives));
+  EXPECT_LE(verdict.unapplied, verdict.operations / 10);
+  EXPECT_GE(checkpoints_, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pollers, KilledServerTest, ::testing::Values(1, 2));
+
+}  // namespace
+}  // namespace osprey
