@@ -294,6 +294,24 @@ TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
   EXPECT_EQ(next.Of("osprey_log_entries_total"), 0);
 }
 
+TEST_F(MetricsProcessTest, WithSyncNothingAnsweredIsUnsynced) {
+  const std::string directory = NewTemporaryDirectory() + "/data";
+  Start({"--data-dir=" + directory, "--durability=sync"});
+  EXPECT_THAT(server_->Log(),
+              HasSubstr(absl::StrCat(" data_dir=", directory, " durability=sync;")));
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  constexpr int kPuts = 10;
+  for (int i = 0; i < kPuts; ++i) {
+    ASSERT_TRUE(client->Put("key", "value").ok());
+    const Scrape scrape = Scraped();
+    EXPECT_EQ(scrape.Of("osprey_log_unsynced_bytes"), 0);
+    EXPECT_EQ(scrape.Of("osprey_log_lag_seconds"), 0);
+    EXPECT_GE(scrape.Of("osprey_log_syncs_total"), i + 1);
+  }
+  EXPECT_EQ(Scraped().Of("osprey_log_entries_total"), kPuts);
+}
+
 TEST_F(MetricsProcessTest, AServerInMemoryTellsOfNoLog) {
   Start();
   EXPECT_THAT(server_->Log(), Not(HasSubstr("data_dir=")));
