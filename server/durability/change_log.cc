@@ -159,6 +159,8 @@ void ChangeLog::AppendGroup() {
   for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
   const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kEntries, parts});
   if (!number.ok()) failed_(number.status());
+  // Only the holder of the lock writes it.
+  entries_.store(entries() + count_, std::memory_order_relaxed);
   count_ = 0;
 }
 

@@ -47,6 +47,9 @@ class ChangeLog : public PartitionChanges {
     return std::min(oldest_piece_.load(), oldest_pending_.load());
   }
 
+  // Changes that were appended. Any thread.
+  uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
+
   void SetWrite(const ClientWrite* write) override { write_ = write; }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
@@ -82,6 +85,7 @@ class ChangeLog : public PartitionChanges {
   uint64_t count_ = 0;                     // of its entries
   uint64_t lsn_ = 0;                       // the last one
   absl::flat_hash_set<uint64_t> pending_;  // hashes of keys
+  std::atomic<uint64_t> entries_{0};
   std::atomic<uint64_t> oldest_piece_{UINT64_MAX};
   std::atomic<uint64_t> oldest_pending_{UINT64_MAX};
 };

@@ -124,6 +124,8 @@ struct EngineOptions {
   WriteLog* write_log = nullptr;
   // With a log: hands the sessions to checkpoints. Likewise.
   SessionSnapshots* session_snapshots = nullptr;
+  // With a log: what STATS tells of it. Called on the engine's thread. Empty: nothing.
+  std::function<DurabilityStats()> durability_stats;
 };
 
 // A transport with its registered memory, which must outlive the engine.

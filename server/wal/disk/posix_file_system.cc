@@ -174,6 +174,12 @@ class PosixFileSystem final : public FileSystem {
     std::sort(names.begin(), names.end());
     return names;
   }
+  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
+    struct stat status;
+    if (fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      return SystemError("cannot find the size of the file", PathOf(name));
+    return static_cast<uint64_t>(status.st_size);
+  }
   absl::StatusOr<uint64_t> FreeBytes() override {
     struct statvfs status;
     if (fstatvfs(fd_.get(), &status) != 0)
