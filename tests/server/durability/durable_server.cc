@@ -51,7 +51,7 @@ absl::Status DurableServer::Start() {
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   loading_ = false;
-  return absl::OkStatus();
+  return recovered_.evictions == 0 ? absl::OkStatus() : Checkpoint().status();
 }
 
 void DurableServer::Stop() {
@@ -172,12 +172,14 @@ void DurableServer::OnExpire(absl::string_view key, uint64_t version, uint64_t e
 }
 
 void DurableServer::OnDelete(absl::string_view key, uint64_t version) {
-  assert(!loading_ && "a change of the tables while they are loaded");
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kDelete;
-  entry.version = version;
-  entry.key = key;
-  Append(entry);
+  // While the tables are loaded only evictions are reported, and there is no log.
+  if (!loading_) {
+    wal::Entry entry;
+    entry.kind = wal::EntryKind::kDelete;
+    entry.version = version;
+    entry.key = key;
+    Append(entry);
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   model_.erase(std::string(key));
 }
