@@ -6,8 +6,8 @@
 //   Commit  before each reply (WriteLog)
 //   End     after the last one: a clean end
 //
-// A thread of its own keeps the marks ahead of the clock and of the versions, watches the disk's
-// space, and writes a checkpoint when the log has become long.
+// A thread of its own keeps the marks ahead of the clock and of the versions, and watches the disk's
+// space. It writes a checkpoint when the log has become long.
 //
 // Thread rule: Open, Load and End on the thread of the server's start and end; WriteLog's methods on
 // any threads in between.
