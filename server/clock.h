@@ -1,6 +1,6 @@
-// The server's clock, by which keys expire. It never decreases, starts near the wall clock (or where
-// the clock of an earlier life ended, if that is later), and
-// runs at the raw clock's rate. That rate is bounded, unlike the rate of a slewed clock.
+// The server's clock, by which keys expire. It never decreases. It starts near the wall clock, or
+// where the clock of an earlier life ended, if that is later. It runs at the raw clock's rate, which
+// is bounded, unlike the rate of a slewed clock.
 
 #ifndef OSPREY_SERVER_CLOCK_H_
 #define OSPREY_SERVER_CLOCK_H_

@@ -283,6 +283,7 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation, const Clock
     options.data_id = durability->data_id();
     options.session_begun = [durability](uint64_t id) { durability->SessionBegun(id); };
     options.session_ended = [durability](uint64_t id) { durability->SessionEnded(id); };
+    options.durability_stats = [durability] { return durability->stats(); };
   }
   for (std::vector<EnginePort>& own : *ports) {
     options.poller = static_cast<uint32_t>(server.engines.size());
@@ -342,9 +343,12 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
   fixed.poll_mode = NameOf(config.poll);
   fixed.evict_mode = NameOf(config.evict);
   fixed.connections_max = config.connections_max;
-  server.monitor =
-      std::make_unique<Monitor>(*server.tables, *server.admission, *server.pollers,
-                                server.client_gets, server.heartbeats, std::move(fixed));
+  std::function<DurabilityStats()> durability;
+  if (server.durability != nullptr)
+    durability = [&durable = *server.durability] { return durable.stats(); };
+  server.monitor = std::make_unique<Monitor>(*server.tables, *server.admission, *server.pollers,
+                                             server.client_gets, server.heartbeats,
+                                             std::move(fixed), std::move(durability));
   const auto answer = [&server, &clock](absl::string_view path) {
     if (path == "/metrics") return MetricsPage(server, clock);
     if (path == "/healthz") return Healthz(server, clock.Now());
@@ -365,6 +369,16 @@ absl::Status OpenMetrics(const Config& config, const Clock& clock, Server& serve
   return absl::OkStatus();
 }
 
+// Of the first log line.
+std::string DescribeData(const Config& config) {
+  if (config.data_dir.empty()) return "";
+  std::string text =
+      absl::StrCat(" data_dir=", config.data_dir, " durability=", NameOf(config.durability));
+  if (config.durability == DurabilityMode::kAsync)
+    absl::StrAppend(&text, " durability_lag=", absl::FormatDuration(config.durability_lag));
+  return text;
+}
+
 void Announce(const Config& config, const Server& server, const std::vector<std::string>& uris) {
   std::vector<std::string> descriptions;
   for (const Place& place : server.places) descriptions.push_back(place.domain->Describe());
@@ -373,7 +387,7 @@ void Announce(const Config& config, const Server& server, const std::vector<std:
       "; memory=", FormatSize(config.memory_bytes), " page_bytes=", server.memory->page_size(),
       " poll=", NameOf(config.poll), " pollers=", config.pollers, " connections_max=",
       config.connections_max, " value_max=", FormatSize(config.value_bytes_max),
-      " evict=", NameOf(config.evict), "; nothing is encrypted; ",
+      " evict=", NameOf(config.evict), DescribeData(config), "; nothing is encrypted; ",
       config.auth_key != nullptr
           ? "clients with the key can read and write all keys"
           : "no --auth-key-file: any client that can connect can read and write all keys"));

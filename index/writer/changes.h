@@ -26,9 +26,9 @@ class Changes {
                      uint64_t expiry_ns) = 0;
   // The key has another expiry, and its value and version as before.
   virtual void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) = 0;
-  // The key is absent. Its value's version was below `version`.
-  virtual void OnDelete(absl::string_view key, uint64_t version) = 0;
-  // Likewise, to make room: its value's version was `version`.
+  // The key is absent. Its value's version was `version`; the deletion has a version of its own.
+  virtual void OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) = 0;
+  // Likewise, to make room.
   virtual void OnEvict(absl::string_view key, uint64_t version) = 0;
 };
 

@@ -12,7 +12,7 @@ absl::StatusOr<Flusher::Result> Flusher::Step(uint64_t cursor, uint64_t version_
   Result result;
   absl::Status status;
   const uint64_t looks_end = looks_ + kFlushLooksMax;
-  result.cursor = WalkLines(keys_, cursor, kFlushLinesMax, [&](uint64_t line) {
+  result.cursor = WalkLines(keys_, cursor, kFlushLinesMax, [&](uint64_t line, uint32_t) {
     return looks_ < looks_end &&
            FlushLine(line, version_bound, keys_max, delete_key, result, status);
   });

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "index/layout/test_hooks.h"
+#include "index/segments/segment_order.h"
 
 namespace osprey::index {
 namespace {
@@ -76,6 +77,35 @@ bool Grower::Step(absl::Time now) {
     }
   }
   return Wanted();
+}
+
+// Splits the segment of such keys, whatever it has. False: there is no space.
+bool Grower::Deepen(uint32_t hash_bits, absl::Time now) {
+  if (!keys_.writer.CasVersionsLeft(kCasVersionsPerReplaceMax)) return false;
+  const DirectoryEntry entry = keys_.directory.At(hash_bits);
+  if (entry.depth == keys_.directory.depth()) {
+    if (!keys_.directory.doubling() && !MayDouble()) return false;
+    do keys_.directory.DoubleStep();
+    while (keys_.directory.doubling());
+  }
+  return Split(hash_bits, entry, now);
+}
+
+// Level by level, so that depths differ little.
+void Grower::GrowTo(KeyHash hash, const SegmentDepths& depths, absl::Time now) {
+  while (segments_.ShallowestDepth() < depths.shallowest) {
+    const uint32_t depth = segments_.ShallowestDepth();
+    for (uint64_t position = 0; position < kSegmentPositionEnd;) {
+      const uint32_t bits = ReverseBits(static_cast<uint32_t>(position));
+      const uint32_t own = keys_.directory.At(bits).depth;
+      if (own == depth && !Deepen(bits, now)) return;
+      position += SegmentInterval(own);
+    }
+  }
+  const auto bits = static_cast<uint32_t>(hash.bits);
+  while (keys_.directory.At(bits).depth < depths.own) {
+    if (!Deepen(bits, now)) return;
+  }
 }
 
 // If there is no space it returns false and changes nothing.

@@ -11,6 +11,7 @@
 #include "index/writer/evictor.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
+#include "index/writer/line_walk.h"
 #include "index/writer/placement.h"
 #include "index/writer/segments.h"
 
@@ -27,9 +28,12 @@ class Grower {
   bool Wanted() const { return keys_.directory.doubling() || !wants_split_.empty(); }
   // As Table::GrowStep. True if there is more to do now.
   bool Step(absl::Time now);
+  // As Table::RestoreDepths.
+  void GrowTo(KeyHash hash, const SegmentDepths& depths, absl::Time now);
 
  private:
   bool MayDouble() const;
+  bool Deepen(uint32_t hash_bits, absl::Time now);
   bool Split(uint32_t hash_bits, DirectoryEntry old, absl::Time now);
   void PromoteIn(DirectoryEntry entry, absl::Time now);
 

@@ -35,7 +35,7 @@ constexpr uint64_t kBytesPerKey = 64;
 }  // namespace
 
 uint64_t WalkLines(const Keys& keys, uint64_t cursor, uint32_t lines_max,
-                   absl::FunctionRef<bool(uint64_t line)> visit) {
+                   absl::FunctionRef<bool(uint64_t line, uint32_t depth)> visit) {
   Place at = Place::Unpack(cursor);
   // The last line may hold keys of the home before it, which a merge may have put back there.
   if (at.line > 0 && !IsMutant(Mutant::kMergeMissedByCursor)) --at.line;
@@ -43,7 +43,7 @@ uint64_t WalkLines(const Keys& keys, uint64_t cursor, uint32_t lines_max,
     const DirectoryEntry entry = keys.directory.At(ReverseBits(static_cast<uint32_t>(at.position)));
     // At the first line nothing of the segment is done.
     at.depth = at.line == 0 ? entry.depth : std::max(at.depth, entry.depth);
-    if (!visit(keys.UnitOffset(entry.unit) + at.line * kLineBytes)) break;
+    if (!visit(keys.UnitOffset(entry.unit) + at.line * kLineBytes, entry.depth)) break;
     if (++at.line < kLinesPerUnit) continue;
     at.line = 0;
     const uint64_t interval =
@@ -69,15 +69,18 @@ bool VisitEntries(const Keys& keys, uint64_t line,
   return true;
 }
 
-uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, uint64_t cursor, uint64_t bytes_max,
+uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segments,
+                  uint64_t cursor, uint64_t bytes_max,
                   absl::FunctionRef<void(const WalkedKey&)> visit) {
   uint64_t bytes = 0;
   uint32_t lines = 0;
-  return WalkLines(keys, cursor, kFlushLinesMax, [&](uint64_t line) {
+  const auto shallowest = static_cast<uint8_t>(segments.ShallowestDepth());
+  return WalkLines(keys, cursor, kFlushLinesMax, [&](uint64_t line, uint32_t depth) {
     if (bytes >= bytes_max && lines >= 2) return false;
     ++lines;
     return VisitEntries(keys, line, [&](uint64_t at, const LineEntry& entry) {
       WalkedKey key;
+      key.depths = {static_cast<uint8_t>(depth), shallowest};
       if (entry.kind == WordKind::kInline) {
         key.key = entry.key;
         key.value = entry.value;

@@ -22,20 +22,27 @@
 #include "index/layout/line.h"
 #include "index/writer/expirer.h"
 #include "index/writer/keys.h"
+#include "index/writer/segments.h"
 
 namespace osprey::index {
 
-// Visits lines of segments from `cursor` on, 0 being the start: at most `lines_max`, and only until
+// Visits lines of segments, with the segment's depth, from `cursor` on, 0 being the start: at most `lines_max`, and only until
 // `visit` returns false. That line counts as not visited. Returns the cursor of the next step; 0:
 // the end. A step visits the line before its cursor again, so only one of two lines or more makes
 // progress. Chains belong to the line that links to them.
 uint64_t WalkLines(const Keys& keys, uint64_t cursor, uint32_t lines_max,
-                   absl::FunctionRef<bool(uint64_t line)> visit);
+                   absl::FunctionRef<bool(uint64_t line, uint32_t depth)> visit);
 
 // Visits the entries of the line at `line` and of its chain, and prefetches their items. False, at
 // once, when `visit` returns false.
 bool VisitEntries(const Keys& keys, uint64_t line,
                   absl::FunctionRef<bool(uint64_t line, const LineEntry& entry)> visit);
+
+// How far the index had grown where a key is.
+struct SegmentDepths {
+  uint8_t own = 0;         // of the key's segment
+  uint8_t shallowest = 0;  // of any segment
+};
 
 // A key as a walk finds it. Valid during the call.
 struct WalkedKey {
@@ -44,14 +51,15 @@ struct WalkedKey {
   uint64_t version = 0;
   uint64_t expiry_ns = 0;  // nanoseconds of server time; 0: never
   uint8_t clock = 0;       // its CLOCK counter; 0 without eviction
+  SegmentDepths depths;
 };
 
-// A step of a walk stops once the keys and values that it visited have so many bytes, each key being
-// counted with 64 bytes more. A longer value counts as none: a visitor should copy it later.
+// A longer value does not count for the bytes of a step of WalkKeys. A visitor should copy it later.
 inline constexpr uint64_t kWalkedValueBytesMax = 64 << 10;
 
 // As Table::Walk.
-uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, uint64_t cursor, uint64_t bytes_max,
+uint64_t WalkKeys(const Keys& keys, const Expirer& expirer, const Segments& segments,
+                  uint64_t cursor, uint64_t bytes_max,
                   absl::FunctionRef<void(const WalkedKey&)> visit);
 
 }  // namespace osprey::index

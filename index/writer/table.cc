@@ -299,8 +299,11 @@ WriteResult Table::RewriteForWant(const Location& at, absl::string_view key, Byt
 // --- Delete ----------------------------------------------------------------
 
 WriteResult Table::Delete(absl::string_view key, Condition condition, absl::Time now) {
+  if (keys_.options.changes == nullptr) return DeleteUnreported(key, condition, now);
+  const Location at = keys_.Locate(key);
+  const uint64_t present = at.found() ? keys_.CurrentOf(at).version : 0;
   WriteResult result = DeleteUnreported(key, condition, now);
-  if (IsToReport(result)) keys_.options.changes->OnDelete(key, result.version);
+  if (IsToReport(result)) keys_.options.changes->OnDelete(key, present, result.version);
   return result;
 }
 
@@ -519,10 +522,21 @@ Lifetime LifetimeUntil(uint64_t expiry_ns) {
 
 }  // namespace
 
+// What filled the memory in an earlier life may leave other gaps now. The space for updates makes up
+// for them, and is taken back as space becomes free.
+WriteResult Table::WithUpdateRoom(absl::FunctionRef<WriteResult()> write) {
+  update_room_.Lend();
+  WriteResult result = write();
+  update_room_.TakeBack();
+  return result;
+}
+
 WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
                            uint64_t expiry_ns, absl::Time now) {
   Give(version, expiry_ns);
-  WriteResult result = Put(key, value, {}, now, LifetimeUntil(expiry_ns));
+  const auto put = [&] { return Put(key, value, {}, now, LifetimeUntil(expiry_ns)); };
+  WriteResult result = put();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(put);
   TakeBackGiven();
   // No reader has seen what this one replaced.
   keys_.items.space().EndGrace(now);
@@ -532,8 +546,11 @@ WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t versi
 absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                                   absl::Time now) {
   Give(version, expiry_ns);
-  WriteResult result =
-      Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
+  const auto expire = [&] {
+    return Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
+  };
+  WriteResult result = expire();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(expire);
   TakeBackGiven();
   if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
     return absl::OkStatus();

@@ -156,6 +156,11 @@ class alignas(128) Table {
   // Put's.
   WriteResult Restore(absl::string_view key, ByteSpan value, uint64_t version, uint64_t expiry_ns,
                       absl::Time now);
+  // Lets the index grow to what it was where `key` is, or until memory is full. Keys that are
+  // restored in the order of a walk need that before each.
+  void RestoreDepths(absl::string_view key, const SegmentDepths& depths, absl::Time now) {
+    grower_.GrowTo(keys_.Hashed(key).hash, depths, now);
+  }
   // Of a key that has this version; no effect on another. Errors: RESOURCE_EXHAUSTED, as Expire's.
   absl::Status RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                              absl::Time now);
@@ -248,7 +253,7 @@ class alignas(128) Table {
   // throughout, despite writes, splits and merges between its steps. It may visit a key again.
   uint64_t Walk(uint64_t cursor, uint64_t bytes_max,
                 absl::FunctionRef<void(const WalkedKey&)> visit) const {
-    return WalkKeys(keys_, expirer_, cursor, bytes_max, visit);
+    return WalkKeys(keys_, expirer_, segments_, cursor, bytes_max, visit);
   }
 
   // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits
@@ -300,6 +305,7 @@ class alignas(128) Table {
                           uint64_t expiry_ns);
   WriteResult RewriteForWant(const Location& at, absl::string_view key, ByteSpan value,
                              const Condition& condition, uint64_t expiry_ns, absl::Time now);
+  WriteResult WithUpdateRoom(absl::FunctionRef<WriteResult()> write);
   WriteResult EndMeanwhile(const Location& at, absl::Time now);
   WriteResult MoveOutOfLine(absl::string_view key, const Condition& condition, uint64_t expiry_ns,
                             absl::Time now);

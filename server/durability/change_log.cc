@@ -72,14 +72,14 @@ void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t ver
     entry.value_checksum = XXH3_64bits(value.data(), value.size());
   if (value.size() > kValueInEntryMax) {
     OnRelease();  // earlier changes come first
-    oldest_incomplete_ = log_->appended() + 1;
+    oldest_piece_ = log_->appended() + 1;
     AppendPieces(value, entry);
     entry.value = {};
   }
   Add(entry);
   // The builder only points to a longer value, which the next change may move.
   if (value.size() > wal::kShortValueBytesMax) OnRelease();
-  oldest_incomplete_ = 0;
+  oldest_piece_ = UINT64_MAX;
 }
 
 void ChangeLog::OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) {
@@ -92,12 +92,18 @@ void ChangeLog::OnExpire(absl::string_view key, uint64_t version, uint64_t expir
   Add(entry);
 }
 
-void ChangeLog::OnDelete(absl::string_view key, uint64_t version) {
+void ChangeLog::OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) {
   wal::Entry entry;
   entry.kind = wal::EntryKind::kDelete;
   entry.key = key;
   entry.version = version;
   NameWrite(entry);
+  if (entry.client != 0) {
+    Result result;
+    result.code = absl::StatusCode::kOk;
+    result.version = deletion;
+    entry.result = WireResultOf(result);
+  }
   Add(entry);
 }
 
@@ -110,7 +116,7 @@ void ChangeLog::OnEvict(absl::string_view key, uint64_t version) {
   Add(entry);
 }
 
-void ChangeLog::OnFlushed(const Result& result) {
+void ChangeLog::OnResult(const Result& result) {
   assert(write_ != nullptr);
   wal::Entry entry;
   entry.kind = wal::EntryKind::kFlushBound;
@@ -153,6 +159,8 @@ void ChangeLog::AppendGroup() {
   for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
   const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kEntries, parts});
   if (!number.ok()) failed_(number.status());
+  // Only the holder of the lock writes it.
+  entries_.store(entries() + count_, std::memory_order_relaxed);
   count_ = 0;
 }
 

@@ -11,11 +11,13 @@
 #ifndef OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
 #define OSPREY_SERVER_DURABILITY_CHANGE_LOG_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -38,19 +40,34 @@ class ChangeLog : public PartitionChanges {
   // Changes are logged from now on; they may not come before. `log` outlives this.
   void Start(wal::Log& log) { log_ = &log; }
 
-  // The first record of a value whose entry is not appended yet, or an earlier one; 0: there is
-  // none. A checkpoint that reads it after Log::appended() misses none. Any thread.
-  uint64_t oldest_incomplete() const { return oldest_incomplete_.load(); }
+  // The first record whose change is not made yet, or of a value whose entry is not appended yet, or
+  // an earlier one; UINT64_MAX: there is none. A checkpoint that reads it after Log::appended()
+  // misses none. Any thread.
+  uint64_t oldest_incomplete() const {
+    return std::min(oldest_piece_.load(), oldest_pending_.load());
+  }
+
+  // Changes that were appended. Any thread.
+  uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
 
   void SetWrite(const ClientWrite* write) override { write_ = write; }
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override;
-  void OnDelete(absl::string_view key, uint64_t version) override;
+  void OnDelete(absl::string_view key, uint64_t version, uint64_t deletion) override;
   void OnEvict(absl::string_view key, uint64_t version) override;
-  void OnFlushed(const Result& result) override;
+  void OnResult(const Result& result) override;
   void OnRelease() override {
     if (count_ > 0) AppendGroup();
+  }
+  void BeginPending(uint64_t hash) override {
+    if (pending_.empty()) oldest_pending_ = log_->appended() + 1;
+    pending_.insert(hash);
+  }
+  bool IsPending(uint64_t hash) const override { return pending_.contains(hash); }
+  void EndPending(uint64_t hash) override {
+    pending_.erase(hash);
+    if (pending_.empty()) oldest_pending_ = UINT64_MAX;
   }
 
  private:
@@ -65,9 +82,12 @@ class ChangeLog : public PartitionChanges {
   wal::Log* log_ = nullptr;
   const ClientWrite* write_ = nullptr;
   std::optional<wal::GroupBuilder> group_;
-  uint64_t count_ = 0;  // of its entries
-  uint64_t lsn_ = 0;    // the last one
-  std::atomic<uint64_t> oldest_incomplete_{0};
+  uint64_t count_ = 0;                     // of its entries
+  uint64_t lsn_ = 0;                       // the last one
+  absl::flat_hash_set<uint64_t> pending_;  // hashes of keys
+  std::atomic<uint64_t> entries_{0};
+  std::atomic<uint64_t> oldest_piece_{UINT64_MAX};
+  std::atomic<uint64_t> oldest_pending_{UINT64_MAX};
 };
 
 }  // namespace osprey::server

@@ -86,6 +86,8 @@ class PartitionCopy {
     wal::CheckpointItem item;
     item.shard = partition_;
     item.lives = key.clock;
+    item.depth = key.depths.own;
+    item.depth_min = key.depths.shallowest;
     item.key = key.key;
     if (!CopyValue(item)) return 0;
     absl::Status status = Add(NextPart(), item, wal::Bytes(value_.get(), item.value_length));
@@ -100,6 +102,7 @@ class PartitionCopy {
   struct LongKey {
     std::string key;
     uint8_t clock = 0;
+    index::SegmentDepths depths;
   };
 
   wal::PartWriter& NextPart() { return *parts_[next_part_++ % parts_.size()]; }
@@ -115,12 +118,14 @@ class PartitionCopy {
     // The step ends with a whole line, whose keys may have more than kStepBytes.
     if (key.value.size() > index::kWalkedValueBytesMax ||
         (key.value.size() > kStepBytes / 16 && copied_.size() > kStepBytes)) {
-      long_keys_.push_back({std::string(key.key), key.clock});
+      long_keys_.push_back({std::string(key.key), key.clock, key.depths});
       return;
     }
     wal::CheckpointItem item;
     item.shard = partition_;
     item.lives = key.clock;
+    item.depth = key.depths.own;
+    item.depth_min = key.depths.shallowest;
     item.value_length = key.value.size();
     item.version = key.version;
     item.expiry = key.expiry_ns;

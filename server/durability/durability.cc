@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "index/layout/layout.h"
 #include "rdma/background_thread.h"
 #include "server/durability/checkpoint.h"
 #include "server/wal/disk/posix_file_system.h"
@@ -22,8 +23,8 @@ using std::chrono::steady_clock;
 // two commits.
 constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 
-// The mark is this far ahead of the clock, once half of it is left, while some key has an expiry, or
-// the clock is ahead of the time of day.
+// While some key has an expiry, or the clock is ahead of the time of day, the mark is this far ahead of
+// the clock. It is raised once half of that is left.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
 
 // A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
@@ -31,6 +32,7 @@ constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
 constexpr absl::Duration kClockAheadMin() { return absl::Milliseconds(1); }
 
 constexpr std::chrono::milliseconds kDutyPeriod{100};
+constexpr std::chrono::seconds kMeasurePeriod{1};
 // A writer that waits for a late sync looks again after this.
 constexpr std::chrono::microseconds kLagStep{100};
 
@@ -100,6 +102,9 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   if (absl::Status status = CheckClock(recovered->end); !status.ok()) return status;
   tables.RaiseVersions(recovered->end.version_ceiling);
   data_bytes_ = recovered->bytes + recovered->items * kBytesPerItem;
+  stats_.loaded_keys = recovered->items;
+  stats_.loaded_bytes = recovered->bytes;
+  stats_.load_took = recovered->took;
   if (absl::Status status = StartLog(recovered->end); !status.ok()) return status;
   return recovered;
 }
@@ -140,8 +145,7 @@ absl::Status Durability::StartLog(const wal::LogEnd& end) {
 absl::Status Durability::Start(std::function<absl::Time()> now, Images images) {
   now_ = std::move(now);
   images_ = std::move(images);
-  // Before the first key expires in this life.
-  if (IsClockAhead()) KeepTimeMark();
+  RunDuties();  // the time mark, before the first key expires in this life
   void* (*const run)(void*) = [](void* self) -> void* {
     static_cast<Durability*>(self)->Run();
     return nullptr;
@@ -210,7 +214,10 @@ absl::Status Durability::CommitWritten() {
     return oldest != steady_clock::time_point::max() && steady_clock::now() > oldest + lag;
   };
   if (!is_late()) return absl::OkStatus();
-  ++commits_waited_;
+  {
+    const std::lock_guard<std::mutex> lock(stats_mutex_);
+    ++stats_.log_late_commits;
+  }
   while (is_late()) {
     if (absl::Status status = log_->status(); !status.ok()) return status;
     std::this_thread::sleep_for(kLagStep);
@@ -268,6 +275,7 @@ void Durability::RunDuties() {
   data_bytes_ = stats.key_bytes + stats.value_bytes + stats.keys * kBytesPerItem;
   log_->SetCheckpointBytes(data_bytes_);
   WatchSpace();
+  MeasureLog();
   if (stats.expiring_keys > 0 || IsClockAhead()) KeepTimeMark();
 }
 
@@ -275,8 +283,12 @@ void Durability::RunDuties() {
 void Durability::WatchSpace() {
   const absl::StatusOr<uint64_t> free = files_->FreeBytes();
   if (!free.ok()) return;
-  disk_free_bytes_ = *free;
   const uint64_t needed = 2 * options_.segment_bytes + options_.log_memory + data_bytes_;
+  {
+    const std::lock_guard<std::mutex> lock(stats_mutex_);
+    stats_.disk_free_bytes = *free;
+    stats_.disk_needed_bytes = needed;
+  }
   const bool full = *free < needed;
   if (full == disk_full_.exchange(full)) return;
   options_.log(full ? absl::StrCat("the disk of ", files_->PathOf(""), " is full: ", *free,
@@ -289,6 +301,21 @@ void Durability::WatchSpace() {
 
 // Then the time of day does not ensure that the next life's clock is not behind.
 bool Durability::IsClockAhead() const { return now_() > absl::Now() + kClockAheadMin(); }
+
+// A segment that a checkpoint removes meanwhile counts as empty.
+void Durability::MeasureLog() {
+  const steady_clock::time_point now = steady_clock::now();
+  if (now < measured_at_ + kMeasurePeriod) return;
+  measured_at_ = now;
+  const absl::StatusOr<std::vector<std::string>> names = files_->List();
+  if (!names.ok()) return;
+  uint64_t bytes = 0;
+  for (const std::string& name : *names) {
+    if (wal::SegmentNumber(name) != 0) bytes += files_->FileBytes(name).value_or(0);
+  }
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  stats_.log_bytes = bytes;
+}
 
 void Durability::KeepTimeMark() {
   const uint64_t now_ns = NsOf(now_());
@@ -312,8 +339,7 @@ void Durability::WriteCheckpoint() {
   CheckpointInput input;
   input.redo_record = log_->appended() + 1;
   for (const std::unique_ptr<ChangeLog>& one : changes_) {
-    const uint64_t oldest = one->oldest_incomplete();
-    if (oldest != 0) input.redo_record = std::min(input.redo_record, oldest);
+    input.redo_record = std::min(input.redo_record, one->oldest_incomplete());
   }
   input.sessions = [this] {
     absl::optional<std::vector<SessionImage>> images = images_();
@@ -324,39 +350,52 @@ void Durability::WriteCheckpoint() {
   input.pause = [this](uint64_t) {
     if (steady_clock::now() >= duties_at_) RunDuties();
   };
-  const absl::Time begun = absl::Now();
+  const steady_clock::time_point begun = steady_clock::now();
   const absl::StatusOr<CheckpointSize> size =
       server::WriteCheckpoint(*directory_, *log_, *tables_, input);
   // Not again at once, if it failed.
   log_bytes_at_checkpoint_ = log_bytes;
+  const absl::Duration took = absl::FromChrono(steady_clock::now() - begun);
   if (!size.ok()) {
     if (absl::IsCancelled(size.status())) return;
+    {
+      const std::lock_guard<std::mutex> lock(stats_mutex_);
+      ++stats_.checkpoint_failures;
+    }
     options_.log(absl::StrCat("the checkpoint failed, and the one before it counts: ",
                               size.status().message()));
     if (directory_->uncertain()) Fail(size.status());
     return;
   }
-  ++checkpoints_;
-  checkpoint_bytes_ = size->bytes;
-  options_.log(
-      absl::StrCat("checkpoint of ", size->items, " keys, ", size->bytes, " bytes, in ",
-                   absl::FormatDuration(absl::Trunc(absl::Now() - begun, absl::Milliseconds(1)))));
+  measured_at_ = {};  // the log is shorter
+  {
+    const std::lock_guard<std::mutex> lock(stats_mutex_);
+    ++stats_.checkpoints;
+    stats_.checkpoint_bytes = size->bytes;
+    stats_.checkpoint_took = took;
+    stats_.checkpoint_at = absl::Now();
+  }
+  options_.log(absl::StrCat("checkpoint of ", size->items, " keys, ", size->bytes, " bytes, in ",
+                            absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))));
   if (!size->removal.ok())
     options_.log(absl::StrCat("old files could not be removed: ", size->removal.message()));
 }
 
 DurabilityStats Durability::stats() const {
-  DurabilityStats stats;
-  stats.log_bytes_written = log_->bytes_written();
-  stats.commits_waited = commits_waited_;
-  stats.disk_free_bytes = disk_free_bytes_;
-  stats.checkpoints = checkpoints_;
-  stats.checkpoint_bytes = checkpoint_bytes_;
-  if (sync_thread_ != nullptr) {
-    const steady_clock::time_point oldest = sync_thread_->oldest_unsynced();
-    if (oldest != steady_clock::time_point::max())
-      stats.lag = absl::FromChrono(steady_clock::now() - oldest);
-  }
+  DurabilityStats stats = [this] {
+    const std::lock_guard<std::mutex> lock(stats_mutex_);
+    return stats_;
+  }();
+  stats.mode = NameOf(options_.mode);
+  const wal::LogStats log = log_->stats();
+  if (log.oldest_unsynced != steady_clock::time_point::max())
+    stats.log_lag = absl::FromChrono(steady_clock::now() - log.oldest_unsynced);
+  stats.log_unsynced_bytes = log.written_bytes - log.synced_bytes;
+  stats.log_written_bytes = log.written_bytes;
+  stats.log_syncs = log.syncs;
+  for (const std::unique_ptr<ChangeLog>& one : changes_) stats.log_entries += one->entries();
+  stats.disk_full = disk_full_;
+  stats.versions_left = index::kCasVersionMax - std::min<uint64_t>(ceiling_, index::kCasVersionMax);
   return stats;
 }
 

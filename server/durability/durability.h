@@ -6,8 +6,8 @@
 //   Commit  before each reply (WriteLog)
 //   End     after the last one: a clean end
 //
-// A thread of its own keeps the marks ahead of the clock and of the versions, and watches the disk's
-// space. It writes a checkpoint when the log has become long.
+// A thread of its own keeps the marks ahead of the clock and of the versions. It also watches the
+// disk's space, and writes a checkpoint when the log has become long.
 //
 // Thread rule: Open, Load and End on the thread of the server's start and end; WriteLog's methods on
 // any threads in between.
@@ -38,6 +38,7 @@
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/requests/write_log.h"
+#include "server/stats/durability_stats.h"
 #include "server/wal/data_directory.h"
 #include "server/wal/log.h"
 #include "server/wal/sync_thread.h"
@@ -56,16 +57,6 @@ struct DurabilityOptions {
   std::function<uint64_t()> random;  // 64 random bits, not 0; any thread
   // Log lines for people; any thread.
   std::function<void(absl::string_view)> log;
-};
-
-struct DurabilityStats {
-  uint64_t log_bytes_written = 0;  // since the start
-  uint64_t syncs = 0;
-  uint64_t commits_waited = 0;  // for a sync that was late (async)
-  absl::Duration lag;           // how long the oldest change has not been synced
-  uint64_t disk_free_bytes = 0;
-  uint64_t checkpoints = 0;
-  uint64_t checkpoint_bytes = 0;  // of the last one
 };
 
 class Durability : public WriteLog {
@@ -99,6 +90,7 @@ class Durability : public WriteLog {
   using Images = std::function<absl::optional<std::vector<SessionImage>>()>;
   absl::Status Start(std::function<absl::Time()> now, Images images);
 
+  bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
   absl::Status MayWrite() const override;
   absl::Status Commit() override;
   // A session exists, or has ended. Durable with the next Commit.
@@ -108,6 +100,7 @@ class Durability : public WriteLog {
   // Stops the thread, and ends the log with the exact time. REQUIRES: no engine is left.
   absl::Status End();
 
+  // After Load; any thread. It waits for no disk.
   DurabilityStats stats() const;
 
  private:
@@ -125,6 +118,7 @@ class Durability : public WriteLog {
   void StopThread();
   void RunDuties();
   void WatchSpace();
+  void MeasureLog();
   bool IsClockAhead() const;
   void KeepTimeMark();
   bool IsCheckpointDue() const;
@@ -151,6 +145,7 @@ class Durability : public WriteLog {
   std::atomic<bool> checkpoint_ends_{false};  // early
   uint64_t time_mark_ns_ = 0;
   std::chrono::steady_clock::time_point duties_at_;
+  std::chrono::steady_clock::time_point measured_at_;  // the log's files
   uint64_t log_bytes_at_checkpoint_ = 0;
   uint64_t data_bytes_ = 0;  // of the last load or checkpoint
 
@@ -159,10 +154,8 @@ class Durability : public WriteLog {
   mutable std::mutex error_mutex_;
   absl::Status error_;
 
-  std::atomic<uint64_t> commits_waited_{0};
-  std::atomic<uint64_t> disk_free_bytes_{0};
-  std::atomic<uint64_t> checkpoints_{0};
-  std::atomic<uint64_t> checkpoint_bytes_{0};
+  mutable std::mutex stats_mutex_;
+  DurabilityStats stats_;  // what is not counted elsewhere
 };
 
 }  // namespace osprey::server

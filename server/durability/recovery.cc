@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "rdma/wire/wire.h"
@@ -30,17 +29,15 @@ using Images = std::map<uint64_t, SessionImage>;  // by id
 // Stands for a key. Two keys of one digest do not occur: 128 bits, and a random seed.
 using Digest = std::pair<uint64_t, uint64_t>;
 
-// The place of an entry in the log: its record, and its number in the group.
-using EntryPlace = std::pair<uint64_t, size_t>;
-
-// What pass 1 finds.
+// What pass 1 finds: the last entry of each key that puts or deletes it. What came before counts for
+// nothing, and neither does the checkpoint's item, unless the checkpoint has that last put.
 struct LogKeys {
+  struct Last {
+    uint64_t entry = 0;      // entries are counted from 1 on, in the order of the log
+    bool is_loaded = false;  // from the checkpoint: the value is no longer in the log
+  };
   uint64_t seed = 0;
-  // Keys that the log puts or deletes. The checkpoint's items of them count for nothing.
-  absl::flat_hash_set<Digest> replaced;
-  // Keys with a put whose value is no longer in the log, by the last such put. The checkpoint has
-  // what became of these keys, so what the log did to them before counts for nothing.
-  absl::flat_hash_map<Digest, EntryPlace> absorbed;
+  absl::flat_hash_map<Digest, Last> last;
 
   Digest Of(absl::string_view key) const {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
@@ -142,16 +139,12 @@ class KeyCollector final : public wal::ReplayVisitor {
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
+      ++entries_;
       absl::Status status = CheckEntry(directory_, record, entry);
       if (!status.ok()) return status;
+      restorer_.NoteVersion(entry.version);
       if (entry.kind != wal::EntryKind::kPut && entry.kind != wal::EntryKind::kDelete) continue;
-      const Digest digest = keys_.Of(entry.key);
-      if (IsAbsorbed(entry, pieces[i])) {
-        keys_.absorbed[digest] = {record.header.number, i};
-        keys_.replaced.erase(digest);
-      } else {
-        keys_.replaced.insert(digest);
-      }
+      keys_.last[keys_.Of(entry.key)] = {entries_, IsAbsorbed(entry, pieces[i])};
     }
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
@@ -161,6 +154,7 @@ class KeyCollector final : public wal::ReplayVisitor {
   const wal::DataDirectory& directory_;
   Restorer& restorer_;
   LogKeys& keys_;
+  uint64_t entries_ = 0;
 };
 
 // --- The checkpoint ----------------------------------------------------------
@@ -182,7 +176,11 @@ class PartLoader final : public wal::PartVisitor {
     const absl::string_view wrong = Restorer::WhyImpossible(item.version, item.expiry);
     if (!wrong.empty()) return Damage(absl::StrCat("item ", items_, ": ", wrong));
     item_ = {item.key, value, item.version, item.expiry, item.lives};
-    skipped_ = keys_.replaced.contains(keys_.Of(item.key));
+    if (item.depth > index::kDirectoryDepthMax || item.depth_min > item.depth)
+      return Damage(absl::StrCat("item ", items_, ": a segment has an impossible depth"));
+    restorer_.GrowFor(item.key, {item.depth, item.depth_min});
+    const auto last = keys_.last.find(keys_.Of(item.key));
+    skipped_ = last != keys_.last.end() && !last->second.is_loaded;
     value_left_ = item.value_length - value.size();
     if (value_left_ == 0) return skipped_ ? absl::OkStatus() : restorer_.Put(item_);
     if (skipped_) return absl::OkStatus();
@@ -278,8 +276,9 @@ class EntryApplier final : public wal::ReplayVisitor {
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
+      ++entries_;
       NoteClient(entry, images_);
-      if (entry.key.empty() || CheckpointHas(entry, {record.header.number, i})) continue;
+      if (entry.key.empty() || IsReplaced(entry)) continue;
       absl::Status status = Apply(entry, pieces[i]);
       if (!status.ok()) return status;
     }
@@ -288,10 +287,12 @@ class EntryApplier final : public wal::ReplayVisitor {
   }
 
  private:
-  bool CheckpointHas(const wal::Entry& entry, EntryPlace place) const {
-    if (keys_.absorbed.empty()) return false;
-    const auto found = keys_.absorbed.find(keys_.Of(entry.key));
-    return found != keys_.absorbed.end() && place <= found->second;
+  // The last put itself counts, unless the checkpoint has it.
+  bool IsReplaced(const wal::Entry& entry) const {
+    const auto last = keys_.last.find(keys_.Of(entry.key));
+    if (last == keys_.last.end()) return false;
+    return entries_ < last->second.entry ||
+           (entries_ == last->second.entry && last->second.is_loaded);
   }
 
   absl::Status Apply(const wal::Entry& entry, const std::vector<wal::PiecePlace>& pieces) {
@@ -305,11 +306,9 @@ class EntryApplier final : public wal::ReplayVisitor {
         item.value = wal::BytesOfText(*value);
         return restorer_.Put(item);
       }
-      case wal::EntryKind::kDelete:
-        restorer_.Delete(entry.key, entry.version);
-        return absl::OkStatus();
       case wal::EntryKind::kExpire:
         return restorer_.Expire(entry.key, entry.version, entry.expiry);
+      case wal::EntryKind::kDelete:  // what it deleted is not put
       case wal::EntryKind::kSessionBegin:
       case wal::EntryKind::kSessionEnd:
       case wal::EntryKind::kFlushBound:
@@ -326,6 +325,7 @@ class EntryApplier final : public wal::ReplayVisitor {
   const LogKeys& keys_;
   Restorer& restorer_;
   Images& images_;
+  uint64_t entries_ = 0;
 };
 
 }  // namespace
@@ -350,6 +350,7 @@ absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& t
   if (!restorer.error().ok()) return restorer.error();
   if (!status.ok()) return status;
   restorer.SetTotal(total - end->bytes, total);
+  restorer.EndCheckpoint();
   EntryApplier applier(directory, keys, restorer, images);
   end = wal::Replay(directory, applier);
   if (!end.ok()) return end.status();

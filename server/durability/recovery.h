@@ -1,11 +1,11 @@
 // Makes the tables and sessions of an earlier life again, from a data directory.
 //
-//   pass 1   the log: which keys it puts or deletes         (replaced keys)
-//   load     the checkpoint, on all cores, without the replaced keys
-//   pass 2   the log again, in order: puts, expiries, deletions, results of clients
+//   pass 1   the log: the last put or deletion of each key
+//   load     the checkpoint, on all cores, without the keys that the log puts or deletes
+//   pass 2   the log again, in order: the last puts, expiries, results of clients
 //
-// A replaced key is not loaded from the checkpoint. Hence the tables never hold more than they held
-// in the earlier life, and a full table loads into the same memory.
+// Only what a key was at the end is put. Hence the tables never hold more than they held in the
+// earlier life, and a full table loads into the same memory.
 //
 //   absl::StatusOr<Recovered> recovered = Recover(directory, tables, options);
 //   absl::StatusOr<std::unique_ptr<wal::Log>> log = wal::StartLog(directory, recovered->end, …);

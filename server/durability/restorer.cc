@@ -28,14 +28,12 @@ int64_t SteadyNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void Grow(index::Table& table) {
-  while (table.GrowthWanted() && table.GrowStep(kNow)) {
-  }
+bool IsNearlyFull(const index::TableStats& stats) {
+  return stats.index_bytes + stats.item_space_bytes > stats.region_bytes / 4 * 3;
 }
 
 void MakeRoom(index::Table& table) {
-  for (int step = 0; step < kRoomStepsMax; ++step) {
-    if (!table.GrowStep(kNow) && !table.CompactStep(kNow)) return;
+  for (int step = 0; step < kRoomStepsMax && table.CompactStep(kNow); ++step) {
   }
 }
 
@@ -48,15 +46,27 @@ absl::string_view Restorer::WhyImpossible(uint64_t version, uint64_t expiry_ns) 
   return "";
 }
 
+void Restorer::Grow(index::Table& table) const {
+  if (loads_checkpoint_.load(std::memory_order_relaxed)) return;
+  while (table.GrowthWanted() && !IsNearlyFull(table.stats()) && table.GrowStep(kNow)) {
+  }
+}
+
+void Restorer::GrowFor(absl::string_view key, const index::SegmentDepths& depths) {
+  const LockedTable table = tables_.Lock(tables_.PartitionOf(key));
+  table->RestoreDepths(key, depths, kNow);
+}
+
 absl::Status Restorer::Put(const Item& item) {
   if (failed_.load(std::memory_order_relaxed)) return error();
   const index::KeyHash hash = tables_.HashOf(item.key);
   LockedTable table = tables_.Lock(tables_.PartitionOf(hash));
   index::WriteResult result =
       table->Restore(item.key, item.value, item.version, item.expiry_ns, kNow);
-  if (absl::IsResourceExhausted(result.status)) {
+  for (bool more = true; more && absl::IsResourceExhausted(result.status);) {
     MakeRoom(*table);
     result = table->Restore(item.key, item.value, item.version, item.expiry_ns, kNow);
+    if (absl::IsResourceExhausted(result.status)) more = table->GrowStep(kNow);
   }
   if (result.status.ok()) {
     // A hint adds kClockPerHint.
@@ -88,13 +98,6 @@ absl::Status Restorer::Expire(absl::string_view key, uint64_t version, uint64_t 
   if (absl::IsResourceExhausted(status) && !index::IsVersionsUsedUp(status))
     return Fail(MemoryError(key.size()));
   return status.ok() ? status : Fail(std::move(status));
-}
-
-void Restorer::Delete(absl::string_view key, uint64_t version) {
-  const LockedTable table = tables_.Lock(tables_.PartitionOf(key));
-  table->RestoreDelete(key, version, kNow);
-  Grow(*table);
-  NoteVersion(version);
 }
 
 void Restorer::NoteVersion(uint64_t version) {

@@ -30,13 +30,21 @@ class Restorer {
     uint64_t expiry_ns = 0;
     uint8_t clock = 0;  // CLOCK counter, which is restored approximately
   };
+  // Lets the index grow as far as a checkpoint's item says. These items come before all others.
+  //
+  // Otherwise the index grows only while much memory is free, or if a key is refused. At the end of
+  // a full memory some segments were too full and could not split. Here they would split early, in
+  // memory that other keys need.
+  void GrowFor(absl::string_view key, const index::SegmentDepths& depths);
+  void EndCheckpoint() { loads_checkpoint_.store(false, std::memory_order_relaxed); }
+
   // Why no table has such a key; empty if one may.
   static absl::string_view WhyImpossible(uint64_t version, uint64_t expiry_ns);
 
   // Errors: RESOURCE_EXHAUSTED (memory is too small); after an error of any thread, that error.
   absl::Status Put(const Item& item);
   absl::Status Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns);
-  void Delete(absl::string_view key, uint64_t version);
+  void NoteVersion(uint64_t version);
 
   // Of files, for progress.
   void SetTotal(uint64_t read, uint64_t total);
@@ -44,11 +52,11 @@ class Restorer {
 
   // The first error.
   absl::Status error() const;
-  // The highest version of what was put or deleted.
+  // The highest version noted, or put.
   uint64_t version_max() const { return version_max_.load(std::memory_order_relaxed); }
 
  private:
-  void NoteVersion(uint64_t version);
+  void Grow(index::Table& table) const;
   absl::Status Fail(absl::Status error);
   absl::Status MemoryError(uint64_t item_bytes);
   uint64_t MemoryEstimate(uint64_t item_bytes);
@@ -56,6 +64,7 @@ class Restorer {
 
   Tables& tables_;
   const RecoveryOptions& options_;
+  std::atomic<bool> loads_checkpoint_{true};
   std::atomic<uint64_t> items_{0};
   std::atomic<uint64_t> read_{0};
   std::atomic<uint64_t> total_{0};

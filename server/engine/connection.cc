@@ -176,6 +176,19 @@ absl::Time Connection::deadline() const {
 
 // --- Frames and turns ----------------------------------------------------------------------------
 
+// Adds a parsed request, which is in PartitionBatch::Place.
+[[gnu::always_inline]] inline void Connection::AddToBatch(PartitionBatch::Request& request,
+                                                          bool waited) {
+  request.connection = this;
+  request.cost = static_cast<uint32_t>(TurnBudget::CostOfKeyed(request.frame));
+  request.waited = waited;
+  request.hash = shared_.tables.HashOf(request.key);
+  if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
+  const uint32_t partition = shared_.tables.PartitionOf(request.hash);
+  shared_.tables.Prefetch(partition, request.hash);
+  shared_.partition_batch.Add(partition);
+}
+
 // Executes the frame together with others if possible, else now. In line for a frame alone and for
 // those of a Batch.
 [[gnu::always_inline]] inline void Connection::Take(const rdma::FrameHeader& header,
@@ -190,13 +203,7 @@ absl::Time Connection::deadline() const {
     // The batched requests may have cost more than expected.
     return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
   }
-  request.connection = this;
-  request.cost = static_cast<uint32_t>(TurnBudget::CostOfKeyed(frame));
-  request.hash = shared_.tables.HashOf(request.key);
-  if (turn_.AddBatched(request.cost) == 0) shared_.partition_batch.AddConnection(*this);
-  const uint32_t partition = shared_.tables.PartitionOf(request.hash);
-  shared_.tables.Prefetch(partition, request.hash);
-  shared_.partition_batch.Add(partition);
+  AddToBatch(request, /*waited=*/false);
   if (shared_.partition_batch.full()) shared_.execute_batched(now);
 }
 
@@ -234,6 +241,13 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
+  if (shared_.write_log != nullptr && shared_.write_log->AwaitsSync() && IsKeyed(header.opcode)) {
+    PartitionBatch::Request& request = shared_.partition_batch.Place();
+    if (ParseKeyed(header, frame, request).ok() && !request.rendezvous) {
+      AddToBatch(request, /*waited=*/true);
+      return shared_.execute_batched(now);
+    }
+  }
   const uint64_t cost = TurnBudget::CostOf(header, frame);
   executor_.Execute(header, frame, now);
   turn_.ChargeRequest(cost);
@@ -250,6 +264,30 @@ void Connection::Defer(rdma::FrameBytes frame, absl::Time now) {
 void Connection::Keep(rdma::FrameBytes frame) {
   if (lifecycle_.closing()) return;
   if (!turn_.Keep(frame)) lifecycle_.Malformed("more requests unanswered than requests_max");
+}
+
+absl::optional<Decision> Connection::DecideBatched(const PartitionBatch::Request& request,
+                                                   index::Table& table, absl::Time now) {
+  turn_.RemoveBatched(request.cost);
+  if (lifecycle_.closing()) return absl::nullopt;
+  lifecycle_.set_locked(true);
+  absl::optional<Decision> decision;
+  if (!request.waited && (turn_.waiting() || turn_.used_up())) {
+    Keep(request.frame);
+  } else {
+    decision = executor_.DecideKeyed(request, table, now);
+    turn_.ChargeRequest(request.cost);
+  }
+  lifecycle_.set_locked(false);
+  return decision;
+}
+
+void Connection::ApplyBatched(const PartitionBatch::Request& request, const Decision& decision,
+                              index::Table& table, PartitionChanges& changes, absl::Time now) {
+  lifecycle_.set_locked(true);
+  executor_.ApplyKeyed(request, decision, table, changes, now);
+  turn_.ChargeEffort();
+  lifecycle_.set_locked(false);
 }
 
 void Connection::Work(absl::Time now) {

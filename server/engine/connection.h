@@ -113,6 +113,15 @@ class Connection {
   // until EndBatched. Returns its cost (kCostPerHold).
   uint64_t ExecuteBatched(const PartitionBatch::Request& request, index::Table& table,
                           absl::Time now);
+  // The same in two steps (synced_batch.h). Decides a request. None: it has been answered, or waits
+  // for a later turn. Its table is held in both.
+  absl::optional<Decision> DecideBatched(const PartitionBatch::Request& request,
+                                         index::Table& table, absl::Time now);
+  // Applies and answers it, whatever became of the connection.
+  void ApplyBatched(const PartitionBatch::Request& request, const Decision& decision,
+                    index::Table& table, PartitionChanges& changes, absl::Time now);
+  // It will not be executed, since the server has to end.
+  void DropBatched(const PartitionBatch::Request& request) { turn_.RemoveBatched(request.cost); }
   bool batched() const { return turn_.batched() > 0; }
   // Its batched requests have all been executed.
   void EndBatched(absl::Time now) {
@@ -140,6 +149,7 @@ class Connection {
   void MalformedFrame(absl::string_view detail, absl::Time now);
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void AddToBatch(PartitionBatch::Request& request, bool waited);
   void Defer(rdma::FrameBytes frame, absl::Time now);
   void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);

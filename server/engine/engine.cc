@@ -25,14 +25,10 @@ std::unique_ptr<Admission> OwnAdmission(const EngineOptions& options) {
 // as well: the next incarnation may have several pollers.
 std::function<uint64_t()> SessionIds(const EngineOptions& options) {
   if (options.pollers == nullptr && options.data_id == 0) return options.random;
-  if (options.pollers == nullptr) {
-    return [random = options.random] {
-      const uint64_t bits = random();
-      return SessionIdOf(bits, static_cast<uint32_t>(bits & 0xff));
-    };
-  }
-  return
-      [random = options.random, poller = options.poller] { return SessionIdOf(random(), poller); };
+  const uint32_t pollers = options.pollers == nullptr ? 1 : options.pollers->count();
+  return [random = options.random, poller = options.poller, pollers] {
+    return SessionIdOf(random(), poller, pollers);
+  };
 }
 
 }  // namespace
@@ -65,6 +61,9 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
   shared_.random = options.random;
   shared_.client_gets = options.client_gets;
   shared_.write_log = options.write_log;
+  access_.set_log(options.write_log);
+  if (options.write_log != nullptr && options.write_log->AwaitsSync())
+    synced_batch_.emplace(partition_batch_, access_, *options.write_log);
   shared_.data_id = options.data_id;
   assert(options.incarnation != 0 && options.random != nullptr && options.connections_max > 0);
   for (const EnginePort& port : ports_) {
@@ -276,11 +275,25 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
+void Engine::ExecuteBatched(absl::Time now) {
+  if (partition_batch_.empty()) return;
+  if (synced_batch_.has_value()) {
+    if (absl::Status status = synced_batch_->Execute(now); !status.ok() && failure_.ok())
+      failure_ = std::move(status);
+  } else {
+    ExecuteAtOnce(now);
+  }
+  for (Connection* const connection : partition_batch_.connections()) {
+    connection->EndBatched(now);
+    if (connection->needs_timer()) Touched(*connection);
+  }
+  partition_batch_.Clear();
+}
+
 // Executes the requests partition by partition, own partitions first, so that pollers begin at
 // different ones. A partition that another poller holds comes after the others. The engine waits
 // for it only when no other is left.
-void Engine::ExecuteBatched(absl::Time now) {
-  if (partition_batch_.empty()) return;
+void Engine::ExecuteAtOnce(absl::Time now) {
   uint64_t left = partition_batch_.partitions();
   while (left != 0) {
     const uint64_t before = left;
@@ -292,11 +305,6 @@ void Engine::ExecuteBatched(absl::Time now) {
     ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
     left &= left - 1;
   }
-  for (Connection* const connection : partition_batch_.connections()) {
-    connection->EndBatched(now);
-    if (connection->needs_timer()) Touched(*connection);
-  }
-  partition_batch_.Clear();
 }
 
 // Executes the requests of each of these partitions whose lock is free. Returns the others.
@@ -451,6 +459,7 @@ std::string Engine::Stats(const std::string& transport, absl::Time now) const {
   input.sessions_kept = report.sessions_kept;
   input.value_bytes_max = options_.value_bytes_max;
   if (options_.client_gets != nullptr) input.client_gets = options_.client_gets->Counts();
+  if (options_.durability_stats) input.durability = options_.durability_stats();
   input.table = tables_.stats();
   input.counters = report.counters;
   return StatsText(input);

@@ -44,6 +44,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -61,6 +62,7 @@
 #include "server/engine/partition_batch.h"
 #include "server/engine/pollers.h"
 #include "server/engine/session_snapshots.h"
+#include "server/engine/synced_batch.h"
 #include "server/engine/timer_queue.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -122,6 +124,8 @@ struct EngineOptions {
   WriteLog* write_log = nullptr;
   // With a log: hands the sessions to checkpoints. Likewise.
   SessionSnapshots* session_snapshots = nullptr;
+  // With a log: what STATS tells of it. Called on the engine's thread. Empty: nothing.
+  std::function<DurabilityStats()> durability_stats;
 };
 
 // A transport with its registered memory, which must outlive the engine.
@@ -208,6 +212,7 @@ class Engine {
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   void ExecuteBatched(absl::Time now);
+  void ExecuteAtOnce(absl::Time now);
   uint64_t TryEach(uint64_t some, absl::Time now);
   bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
   void PrefetchItems(const PartitionBatch::Request& first);
@@ -233,6 +238,7 @@ class Engine {
   uint64_t requests_taken_ = 0;  // connect requests that were handled
   Sessions sessions_;
   PartitionBatch partition_batch_;
+  std::optional<SyncedBatch> synced_batch_;  // where a change is made only when it is durable
   Shared shared_;
   // Connections hold spans of the table in which READs may land: destroy the transports first.
   std::vector<std::unique_ptr<PortState>> states_;

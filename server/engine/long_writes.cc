@@ -63,6 +63,10 @@ void LongWrites::StepRendezvous(absl::Time now) {
     absl::optional<Answer> answer;
     if (rendezvous.landed()) {
       answer = Finish(rendezvous, now);
+      if (!answer.has_value()) {
+        awaits_room_ = true;  // again in the next turn
+        return;
+      }
     } else if (!rendezvous.reserved()) {
       // A single value may have any length.
       const bool fits = rendezvous.value_length() <= kReservedBytesMax &&
@@ -90,10 +94,11 @@ void LongWrites::StepRendezvous(absl::Time now) {
   }
 }
 
-Answer LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
+absl::optional<Answer> LongWrites::Finish(Rendezvous& rendezvous, absl::Time now) {
   shared_.tables.set_write({replies_.session_id(), rendezvous.sequence(), rdma::Opcode::kPut});
-  Answer answer = rendezvous.Finish(now);
-  if (answer.code() == absl::StatusCode::kOk) {
+  absl::optional<Answer> answer = rendezvous.Finish(now);
+  if (!answer.has_value()) return answer;
+  if (answer->code() == absl::StatusCode::kOk) {
     shared_.counters.rendezvous_bytes += rendezvous.value_length();
   } else {
     ++shared_.counters.rendezvous_aborted;

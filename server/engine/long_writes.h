@@ -83,7 +83,7 @@ class LongWrites {
   size_t size() const { return rendezvous_.size() + appends_.size(); }
   void StepRendezvous(absl::Time now);
   void StepAppend(absl::Time now);
-  Answer Finish(Rendezvous& rendezvous, absl::Time now);
+  absl::optional<Answer> Finish(Rendezvous& rendezvous, absl::Time now);
   bool PostReads(Rendezvous& rendezvous);
 
   Shared& shared_;

@@ -38,6 +38,7 @@ class PartitionBatch {
     Connection* connection = nullptr;
     uint32_t cost = 0;      // in the units of kTurnCostMax
     uint16_t next = kNone;  // in its partition, for PartitionBatch
+    bool waited = false;    // for a turn of its own, which this is
   };
 
   PartitionBatch() : requests_(kBatchedMax) {}

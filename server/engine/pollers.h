@@ -45,10 +45,12 @@ inline constexpr uint32_t PartitionsFor(uint32_t pollers) {
 inline constexpr uint32_t PollerOf(uint64_t session_id, uint32_t pollers) {
   return static_cast<uint32_t>(session_id & 0xff) % pollers;
 }
-// A session id of poller `poller`, from 64 random bits. Its low 32 bits are not 0, which would mean
-// no affinity.
-inline constexpr uint64_t SessionIdOf(uint64_t random, uint32_t poller) {
-  return (random & ~uint64_t{0xff}) | 0x100 | poller;
+// A session id of poller `poller`, of `pollers`, from 64 random bits. Its low 32 bits are not 0,
+// which would mean no affinity. Its low 8 bits are random but for PollerOf, so that another number
+// of pollers divides the sessions evenly as well.
+inline constexpr uint64_t SessionIdOf(uint64_t random, uint32_t poller, uint32_t pollers) {
+  const uint64_t low = (random & 0xff) / pollers * pollers + poller;
+  return (random & ~uint64_t{0xff}) | 0x100 | (low <= 0xff ? low : low - pollers);
 }
 
 // The report of one poller.

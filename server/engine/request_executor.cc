@@ -150,7 +150,30 @@ void RequestExecutor::TakeKeyed(const rdma::FrameHeader& header, rdma::FrameByte
 
 void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& table,
                                    absl::Time now) {
-  if (!IsToExecute(request, now)) return;
+  if (IsToExecute(request, now)) ExecuteChecked(request, table, now);
+}
+
+absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& request,
+                                                      index::Table& table, absl::Time now) {
+  if (!IsToExecute(request, now)) return absl::nullopt;
+  absl::optional<Decision> decision = Decide(table, request, shared_.value_bytes_max, now);
+  if (!decision.has_value()) ExecuteChecked(request, table, now);
+  return decision;
+}
+
+void RequestExecutor::ApplyKeyed(const KeyedRequest& request, const Decision& decision,
+                                 index::Table& table, PartitionChanges& changes, absl::Time now) {
+  shared_.tables.set_write({session_->id, request.sequence, request.opcode});
+  const Answer answer = Apply(table, request, decision, now);
+  changes.EndPending(request.hash.bits);
+  if (answer.code() != absl::StatusCode::kOk)
+    Revoke(table, request.key, shared_.tables.write(), answer, decision.version, changes);
+  replies_.AnswerWrite(request.sequence, answer, now);
+}
+
+[[gnu::always_inline]] inline void RequestExecutor::ExecuteChecked(const KeyedRequest& request,
+                                                                   index::Table& table,
+                                                                   absl::Time now) {
   if (index::IsMutant(index::Mutant::kAckBeforePublish) && request.opcode == rdma::Opcode::kPut &&
       request.condition.kind == index::Condition::Kind::kNone) {
     replies_.AnswerWrite(request.sequence, AnswerOf(absl::StatusCode::kOk, ""), now);

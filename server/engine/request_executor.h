@@ -49,10 +49,16 @@ class RequestExecutor {
   // Likewise a request that is parsed already. REQUIRES: the table of its key is held, under
   // Lifecycle::set_locked, and its hash is set. Its reply waits for a Flush.
   void ExecuteKeyed(const KeyedRequest& request, index::Table& table, absl::Time now);
+  // The same in two steps. None: it is answered, or began a long write.
+  absl::optional<Decision> DecideKeyed(const KeyedRequest& request, index::Table& table,
+                                       absl::Time now);
+  void ApplyKeyed(const KeyedRequest& request, const Decision& decision, index::Table& table,
+                  PartitionChanges& changes, absl::Time now);
 
  private:
   void TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   bool IsToExecute(const KeyedRequest& request, absl::Time now);
+  void ExecuteChecked(const KeyedRequest& request, index::Table& table, absl::Time now);
   bool IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now);
   void TakeFlush(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void TakeQuestion(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);

@@ -31,7 +31,7 @@ class SessionSnapshots {
   // The pollers have ended, or are about to.
   void Close();
 
-  // For a poller: readable while its sessions are wanted, so that it wakes.
+  // For a poller: readable while a checkpoint waits for its sessions, so that it wakes.
   int fd(uint32_t poller) const { return pollers_[poller]->wake.get(); }
   bool IsWanted(uint32_t poller) const {
     return pollers_[poller]->wanted.load(std::memory_order_relaxed);

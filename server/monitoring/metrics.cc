@@ -57,6 +57,8 @@ void AddProcess(Families& families, const StatsInput& stats) {
   info.label = {{"version", stats.version},
                 {"poll", std::string(stats.poll_mode)},
                 {"evict", std::string(stats.evict_mode)}};
+  if (stats.durability.has_value())
+    info.label.push_back({"durability", std::string(stats.durability->mode)});
   info.gauge.value = 1;
   FamilyOf(families, "info", "Always 1; the labels say what runs, and how.", MetricType::Gauge)
       .metric.push_back(std::move(info));
@@ -110,7 +112,7 @@ std::string MetricsText(const MonitorReading& reading) {
   Families families;
   AddProcess(families, reading.stats);
   for (const MetricRow& row : MetricTable()) {
-    if (row.metric.empty()) continue;
+    if (row.metric.empty() || !row.IsIn(reading.stats)) continue;
     Add(families, row,
         row.ratio != nullptr ? row.ratio(reading.stats, row.index)
                              : static_cast<double>(row.count(reading.stats, row.index)));

@@ -9,13 +9,14 @@ namespace osprey::server {
 
 Monitor::Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
                  const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
-                 StatsInput fixed)
+                 StatsInput fixed, std::function<DurabilityStats()> durability)
     : tables_(tables),
       admission_(admission),
       pollers_(pollers),
       client_gets_(client_gets),
       heartbeats_(heartbeats),
       fixed_(std::move(fixed)),
+      durability_(std::move(durability)),
       last_(tables.partitions()) {
   assert(heartbeats.size() == pollers.count());
 }
@@ -37,6 +38,7 @@ MonitorReading Monitor::Read(absl::Time now) {
   stats.unauthenticated = admission_.unauthenticated();
   stats.refusals = admission_.refusals();
   stats.client_gets = client_gets_.Counts();
+  if (durability_) stats.durability = durability_();
   stats.table = ReadTables();
   return reading;
 }

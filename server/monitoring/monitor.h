@@ -5,6 +5,7 @@
 #ifndef OSPREY_SERVER_MONITORING_MONITOR_H_
 #define OSPREY_SERVER_MONITORING_MONITOR_H_
 
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -36,10 +37,10 @@ class Monitor {
   static constexpr absl::Duration kLockWaitMax() { return absl::Milliseconds(20); }
 
   // All must outlive this; a heartbeat for each of `pollers`. Of `fixed`, what never changes is
-  // used.
+  // used. `durability` runs on any threads; empty: there is no data directory.
   Monitor(Tables& tables, const Admission& admission, const Pollers& pollers,
           const ClientGets& client_gets, absl::Span<const PollerHeartbeat> heartbeats,
-          StatsInput fixed);
+          StatsInput fixed, std::function<DurabilityStats()> durability);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
@@ -54,6 +55,7 @@ class Monitor {
   const ClientGets& client_gets_;
   const absl::Span<const PollerHeartbeat> heartbeats_;
   const StatsInput fixed_;
+  const std::function<DurabilityStats()> durability_;
   std::mutex mutex_;
   std::vector<index::Table::Stats> last_;  // by partition, under the mutex
 };

@@ -17,7 +17,9 @@ LongAppend::LongAppend(const KeyedRequest& request)
 
 absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
-  const LockedTable table = tables.For(key_);
+  LockedTable table = tables.For(key_);
+  if (table.changes() != nullptr && table.changes()->IsPending(tables.HashOf(key_).bits))
+    return absl::nullopt;
   // Again in each step: compaction may move the value.
   const absl::StatusOr<index::Table::View> present = table->Find(key_);
   if (!present.ok() || present->version != version_) {
@@ -35,8 +37,9 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     copied_ += bytes;
   }
   if (copied_ < present->value.size()) return absl::nullopt;
-  Answer answer = Finish(table, now);
-  if (ExpiredMeanwhile(answer, request_.condition))
+  table.Release();
+  absl::optional<Answer> answer = Finish(tables, now);
+  if (answer.has_value() && ExpiredMeanwhile(*answer, request_.condition))
     return absl::nullopt;  // the next step starts over
   return answer;
 }
@@ -63,14 +66,15 @@ absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable&
   return absl::nullopt;
 }
 
-Answer LongAppend::Finish(const LockedTable& table, absl::Time now) {
+absl::optional<Answer> LongAppend::Finish(TableAccess& tables, absl::Time now) {
   const uint64_t length = space_.value().size();
   if (!addition_.empty())
     std::memcpy(space_.value().data() + copied_, addition_.data(), addition_.size());
-  Answer answer =
-      AnswerOf(table->Publish(space_.Take(table), {index::Condition::Kind::kVersionIs, version_},
-                              now, index::Lifetime::Kept()));
-  if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
+  absl::optional<Answer> answer =
+      PublishReserved(tables, space_, key_, {index::Condition::Kind::kVersionIs, version_},
+                      index::Lifetime::Kept(), now);
+  if (answer.has_value() && answer->code() == absl::StatusCode::kOk)
+    answer->body.value_length = length;
   return answer;
 }
 

@@ -46,7 +46,7 @@ class LongAppend {
  private:
   absl::optional<Answer> Begin(TableAccess& tables, const LockedTable& table,
                                const index::Table::View& present, absl::Time now);
-  Answer Finish(const LockedTable& table, absl::Time now);
+  absl::optional<Answer> Finish(TableAccess& tables, absl::Time now);
 
   const std::string key_;
   const std::string addition_;

@@ -78,7 +78,7 @@ void Rendezvous::OnPieceLanded(uint64_t cookie) {
   }
 }
 
-Answer Rendezvous::Finish(absl::Time now) {
+absl::optional<Answer> Rendezvous::Finish(absl::Time now) {
   assert(landed() && !reading());
   // W6: a client that died may have reused its buffer before the READ fetched it.
   if (hasher_.Digest() != body_.value_hash) {
@@ -87,10 +87,9 @@ Answer Rendezvous::Finish(absl::Time now) {
         "the value's bytes are not those that value_hash was made of; nothing was written",
         rdma::WireReason::kValueChanged);
   }
-  const LockedTable table = tables_.For(key_);
-  return AnswerOf(table->Publish(space_.Take(table),
-                                 ConditionOf(body_.condition, body_.condition_version), now,
-                                 LifetimeOf(body_.ttl_ns)));
+  return PublishReserved(tables_, space_, key_,
+                         ConditionOf(body_.condition, body_.condition_version),
+                         LifetimeOf(body_.ttl_ns), now);
 }
 
 }  // namespace osprey::server

@@ -71,7 +71,8 @@ class Rendezvous {
   void Abandon() { reading_ = 0; }
 
   // Verifies and publishes. REQUIRES: landed(). DATA_LOSS if the bytes are not the promised ones.
-  Answer Finish(absl::Time now);
+  // None: as PublishReserved.
+  absl::optional<Answer> Finish(absl::Time now);
 
   uint64_t sequence() const { return sequence_; }
   uint64_t number() const { return number_; }

@@ -160,40 +160,63 @@ Answer Expire(index::Table& table, const KeyedRequest& request, absl::Time now) 
   return answer;
 }
 
-Answer IncrementOnce(index::Table& table, const KeyedRequest& request, absl::Time now) {
-  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
-  if (absl::optional<Answer> refusal = RefuseFrom(present, request.condition))
-    return *std::move(refusal);
+// The number that an INCREMENT makes of the present value, or why it does not.
+struct Sum64 {
+  absl::optional<Answer> refusal;
+  int64_t number = 0;
+};
+
+Sum64 SumOf(const absl::StatusOr<index::Table::View>& present, const KeyedRequest& request) {
   int64_t number = 0;
   if (present.ok()) {
     const absl::string_view text = TextOf(present->value);
     const absl::optional<int64_t> parsed = ParseNumber(text);
     if (!parsed.has_value()) {
       constexpr size_t kShownBytesMax = 32;
-      return Refusal(absl::StatusCode::kFailedPrecondition,
-                     absl::StrCat("the value is no decimal number of 64 bits but '",
-                                  absl::CHexEscape(text.substr(0, kShownBytesMax)),
-                                  text.size() > kShownBytesMax ? "..." : "",
-                                  "'; put a number such as 0 first"),
-                     WireReason::kNotANumber, *present);
+      return {Refusal(absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat("the value is no decimal number of 64 bits but '",
+                                   absl::CHexEscape(text.substr(0, kShownBytesMax)),
+                                   text.size() > kShownBytesMax ? "..." : "",
+                                   "'; put a number such as 0 first"),
+                      WireReason::kNotANumber, *present),
+              0};
     }
     number = *parsed;
   }
   const absl::optional<int64_t> sum = Sum(number, request.by);
-  if (!sum.has_value()) {
-    const std::string text =
-        absl::StrCat(number, " and ", request.by, " have a sum that does not fit into 64 bits");
-    return present.ok()
-               ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
-               : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow);
-  }
-  const std::string text = absl::StrCat(*sum);
+  if (sum.has_value()) return {absl::nullopt, *sum};
+  const std::string text =
+      absl::StrCat(number, " and ", request.by, " have a sum that does not fit into 64 bits");
+  return {present.ok()
+              ? Refusal(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow, *present)
+              : AnswerOf(absl::StatusCode::kOutOfRange, text, WireReason::kOverflow),
+          0};
+}
+
+Answer IncrementOnce(index::Table& table, const KeyedRequest& request, absl::Time now) {
+  const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+  if (absl::optional<Answer> refusal = RefuseFrom(present, request.condition))
+    return *std::move(refusal);
+  Sum64 sum = SumOf(present, request);
+  if (sum.refusal.has_value()) return *std::move(sum.refusal);
+  const std::string text = absl::StrCat(sum.number);
   const index::WriteResult result = table.Put(request.key, AsFrameBytes(text), ConditionOn(present),
                                               now, index::Lifetime::Kept());
   if (!result.status.ok()) return AnswerOf(result);
-  Answer answer = AnswerOfNumber(*sum, result.version);
+  Answer answer = AnswerOfNumber(sum.number, result.version);
   answer.body.slot = result.slot;
   return answer;
+}
+
+// A copy, since the table moves what it has while it makes room.
+std::string Appended(const absl::StatusOr<index::Table::View>& present,
+                     const KeyedRequest& request) {
+  std::string value;
+  const size_t old_length = present.ok() ? present->value.size() : 0;
+  value.reserve(old_length + request.value.size());
+  if (present.ok()) value.append(TextOf(present->value).data(), old_length);
+  value.append(TextOf(request.value).data(), request.value.size());
+  return value;
 }
 
 Answer AppendOnce(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
@@ -201,19 +224,14 @@ Answer AppendOnce(index::Table& table, const KeyedRequest& request, uint64_t val
   const absl::StatusOr<index::Table::View> present = table.Find(request.key);
   if (absl::optional<Answer> refusal = RefuseFrom(present, request.condition))
     return *std::move(refusal);
-  const uint64_t old_length = present.ok() ? present->value.size() : 0;
-  const uint64_t length = old_length + request.value.size();
+  const uint64_t length = (present.ok() ? present->value.size() : 0) + request.value.size();
   if (length > value_bytes_max) return ValueTooLong(length, value_bytes_max);
   if (length > kAppendAtOnceBytesMax) {
     Answer later;
     later.is_for_later = true;
     return later;
   }
-  // A copy, since the table moves what it has while it makes room.
-  std::string value;
-  value.reserve(length);
-  if (present.ok()) value.append(TextOf(present->value).data(), old_length);
-  value.append(TextOf(request.value).data(), request.value.size());
+  const std::string value = Appended(present, request);
   Answer answer = AnswerOf(table.Put(request.key, AsFrameBytes(value), ConditionOn(present), now,
                                      index::Lifetime::Kept()));
   if (answer.code() == absl::StatusCode::kOk) answer.body.value_length = length;
@@ -291,6 +309,158 @@ Answer ExecuteKeyed(index::Table& table, const KeyedRequest& request, const Valu
   }
 }
 
+// --- Decide and apply --------------------------------------------------------
+
+absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
+                                uint64_t value_bytes_max, absl::Time now) {
+  Decision decision;
+  decision.condition = request.condition;
+  switch (request.opcode) {
+    case rdma::Opcode::kPut:
+      if (request.value.size() > value_bytes_max) return absl::nullopt;
+      decision.kind = Decision::Kind::kPut;
+      decision.lifetime = LifetimeOf(request.ttl_ns);
+      decision.value = request.value;
+      break;
+    case rdma::Opcode::kExpire:
+      decision.kind = Decision::Kind::kExpire;
+      decision.lifetime = LifetimeOf(request.ttl_ns);
+      break;
+    case rdma::Opcode::kDelete:
+      decision.kind = Decision::Kind::kDelete;
+      break;
+    case rdma::Opcode::kIncrement:
+    case rdma::Opcode::kAppend:
+      decision.kind = Decision::Kind::kPut;
+      decision.lifetime = index::Lifetime::Kept();
+      break;
+    default:
+      return absl::nullopt;
+  }
+  const index::HashedKey key{request.key, request.hash};
+  const index::Table::Forecast forecast =
+      table.Foresee(key, request.condition, decision.lifetime, now);
+  if (forecast.refusal.has_value()) return absl::nullopt;
+  if (!forecast.present && decision.kind != Decision::Kind::kPut) return absl::nullopt;
+  if (request.opcode == rdma::Opcode::kIncrement || request.opcode == rdma::Opcode::kAppend) {
+    const absl::StatusOr<index::Table::View> present = table.Find(request.key);
+    decision.condition = ConditionOn(present);
+    if (request.opcode == rdma::Opcode::kIncrement) {
+      const Sum64 sum = SumOf(present, request);
+      if (sum.refusal.has_value()) return absl::nullopt;
+      decision.number = sum.number;
+      decision.text = absl::StrCat(sum.number);
+    } else {
+      const uint64_t length = (present.ok() ? present->value.size() : 0) + request.value.size();
+      if (length > std::min(value_bytes_max, kAppendAtOnceBytesMax)) return absl::nullopt;
+      decision.text = Appended(present, request);
+    }
+  }
+  decision.expiry_ns = forecast.expiry_ns;
+  decision.present_version = forecast.present_version;
+  decision.version =
+      decision.kind == Decision::Kind::kExpire ? forecast.present_version : table.NextVersion();
+  return decision;
+}
+
+void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes) {
+  switch (decision.kind) {
+    case Decision::Kind::kPut:
+      return changes.OnPut(key, decision.bytes(), decision.version, decision.expiry_ns);
+    case Decision::Kind::kExpire:
+      return changes.OnExpire(key, decision.version, decision.expiry_ns);
+    case Decision::Kind::kDelete:
+      return changes.OnDelete(key, decision.present_version, decision.version);
+  }
+}
+
+Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
+             absl::Time now) {
+  table.Give(decision.version, decision.expiry_ns);
+  index::WriteResult result;
+  switch (decision.kind) {
+    case Decision::Kind::kPut:
+      result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
+                         decision.lifetime);
+      break;
+    case Decision::Kind::kExpire:
+      result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
+                            decision.lifetime, now);
+      break;
+    case Decision::Kind::kDelete:
+      result = table.Delete(request.key, {}, now);
+      // It expired or was evicted meanwhile. The deletion took effect just before.
+      if (absl::IsNotFound(result.status)) {
+        result = {};
+        result.version = decision.version;
+      }
+      break;
+  }
+  table.TakeBackGiven();
+  if (!result.status.ok()) return AnswerOf(result);
+  if (request.opcode != rdma::Opcode::kIncrement) {
+    Answer answer = AnswerOf(result);
+    if (request.opcode == rdma::Opcode::kExpire) answer.body.expiry = result.expiry_ns;
+    if (request.opcode == rdma::Opcode::kAppend) answer.body.value_length = decision.text.size();
+    return answer;
+  }
+  Answer answer = AnswerOfNumber(decision.number, result.version);
+  answer.body.slot = result.slot;
+  return answer;
+}
+
+void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
+            const Answer& answer, uint64_t version, PartitionChanges& changes) {
+  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
+  changes.SetWrite(&none);
+  const absl::StatusOr<index::Table::View> present = table.Find(key);
+  if (present.ok()) {
+    changes.OnPut(key, present->value, present->version, present->expiry_ns);
+  } else {
+    changes.OnDelete(key, version, version);
+  }
+  changes.SetWrite(&write);
+  changes.OnResult(ResultOf(answer));
+}
+
+absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
+                                       absl::string_view key, const index::Condition& condition,
+                                       const index::Lifetime& lifetime, absl::Time now) {
+  const index::KeyHash hash = tables.HashOf(key);
+  if (tables.log() == nullptr || !tables.log()->AwaitsSync()) {
+    const LockedTable table = tables.For(key);
+    return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  }
+  uint64_t version = 0, expiry_ns = 0;
+  {
+    const LockedTable table = tables.For(key);
+    if (table.changes()->IsPending(hash.bits)) return absl::nullopt;
+    index::Table::Forecast forecast = table->Foresee({key, hash}, condition, lifetime, now);
+    if (forecast.refusal.has_value()) {
+      space.Take(table).Abort();
+      return AnswerOf(*forecast.refusal);
+    }
+    version = table->NextVersion();
+    expiry_ns = forecast.expiry_ns;
+    table.changes()->OnPut(key, space.value(), version, expiry_ns);
+    table.changes()->BeginPending(hash.bits);
+  }
+  // An error is the engine's, whose next Commit has it too; no answer leaves.
+  const absl::Status committed = tables.log()->Commit();
+  const LockedTable table = tables.For(key);
+  table.changes()->EndPending(hash.bits);
+  if (!committed.ok()) {
+    space.Take(table).Abort();
+    return AnswerOf(committed);
+  }
+  table->Give(version, expiry_ns);
+  const Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  table->TakeBackGiven();
+  if (answer.code() != absl::StatusCode::kOk)
+    Revoke(*table, key, tables.write(), answer, version, *table.changes());
+  return answer;
+}
+
 // The client's cursor: the table's own, which has 41 bits, and the table's number.
 Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now) {
   constexpr int kPartitionShift = 56;
@@ -310,7 +480,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   } else if (partition + 1 < tables.partitions()) {
     answer.body.slot = (partition + 1) << kPartitionShift;
   }
-  if (table.changes() != nullptr) table.changes()->OnFlushed(ResultOf(answer));
+  if (table.changes() != nullptr) table.changes()->OnResult(ResultOf(answer));
   return answer;
 }
 

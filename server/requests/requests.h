@@ -13,11 +13,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "index/writer/table.h"
 #include "rdma/wire/protocol.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 
 namespace osprey::server {
 
@@ -116,6 +118,46 @@ inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& re
       request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
   return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime);
 }
+// --- In two steps, between which the log makes the write durable (WriteLog::AwaitsSync).
+//
+//   Decide ──> Report, BeginPending ──> release of the lock, Commit, lock ──> Apply, EndPending
+//                                                                              │ failed
+//                                                                              '──> Revoke
+
+// What a write will do.
+struct Decision {
+  enum class Kind { kPut, kExpire, kDelete };
+  Kind kind = Kind::kPut;
+  rdma::FrameBytes value;  // kPut, if `text` is empty: the request's
+  std::string text;        // INCREMENT and APPEND: the new value
+  int64_t number = 0;      // INCREMENT
+  index::Condition condition;
+  index::Lifetime lifetime;
+  uint64_t version = 0;          // of the write; kExpire: as present_version
+  uint64_t present_version = 0;  // of a present key
+  uint64_t expiry_ns = 0;
+
+  rdma::FrameBytes bytes() const { return text.empty() ? value : AsFrameBytes(text); }
+};
+// None: it is refused, or no write, or too long for this way; ExecuteKeyed answers it. REQUIRES: no
+// write of the key is pending.
+absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
+                                uint64_t value_bytes_max, absl::Time now);
+// Reports what was decided, as the table would.
+void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes);
+// Makes the change. It fails if the key expired or was evicted meanwhile, or memory is full.
+Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
+             absl::Time now);
+// Reports that a reported write was not made, since it was answered so: the key is as it is now.
+void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
+            const Answer& answer, uint64_t version, PartitionChanges& changes);
+
+// Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
+// in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.
+absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
+                                       absl::string_view key, const index::Condition& condition,
+                                       const index::Lifetime& lifetime, absl::Time now);
+
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
                      absl::Time now);

@@ -235,6 +235,8 @@ class TableAccess {
   }
   // REQUIRES: Hold returned true.
   index::Table& held() { return *held_; }
+  uint32_t held_partition() const { return held_.partition(); }
+  PartitionChanges* changes() const { return held_.changes(); }
   // `wants_nothing`: the table needs no maintenance (TakeTouched). REQUIRES: TakeEffort was called
   // after the table's last work.
   void LetGo(bool wants_nothing) {
@@ -244,6 +246,10 @@ class TableAccess {
 
   // The write that this engine executes next, for a server with a log.
   void set_write(const ClientWrite& write) { write_ = write; }
+  const ClientWrite& write() const { return write_; }
+  // Null: data is held in memory only.
+  WriteLog* log() const { return log_; }
+  void set_log(WriteLog* log) { log_ = log; }
 
   // The partitions used since the last call, a bit each.
   uint64_t TakeTouched() { return std::exchange(touched_, 0); }
@@ -260,6 +266,7 @@ class TableAccess {
   Tables& tables_;
   LockedTable held_;
   ClientWrite write_;
+  WriteLog* log_ = nullptr;
   uint64_t touched_ = 0;
   uint64_t effort_ = 0;
 };

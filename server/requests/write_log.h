@@ -33,16 +33,28 @@ class PartitionChanges : public index::Changes {
   // The write of the changes that follow, until the lock is released; `write` must outlive that.
   // Its members may change in between. Evictions belong to no write.
   virtual void SetWrite(const ClientWrite* write) = 0;
-  // A part of a flush has this result. Its deletes were reported under the same hold.
-  virtual void OnFlushed(const Result& result) = 0;
+  // The write has this result, whatever was reported of it before. For a part of a flush, whose
+  // deletes were reported under the same hold, and for a write that was logged and then failed.
+  virtual void OnResult(const Result& result) = 0;
   // The lock is about to be released: the changes since the last call get their place in the log.
   virtual void OnRelease() = 0;
+
+  // --- Where a change is logged before it is made (WriteLog::AwaitsSync).
+  // A change of the key with this hash is about to be reported, and will be made under a later hold.
+  // No other write of the key comes in between. REQUIRES: !IsPending(hash).
+  virtual void BeginPending(uint64_t hash) = 0;
+  virtual bool IsPending(uint64_t hash) const = 0;
+  // It was made, or revoked.
+  virtual void EndPending(uint64_t hash) = 0;
 };
 
 // Thread rule: all methods may run on any threads.
 class WriteLog {
  public:
   virtual ~WriteLog() = default;
+  // Whether a change is made only when it is durable: decide, log, Commit, apply. Else it is made at
+  // once, and logged. Constant.
+  virtual bool AwaitsSync() const = 0;
   // Before a write: whether it may begin. Errors: RESOURCE_EXHAUSTED (no disk space; nothing was
   // changed).
   virtual absl::Status MayWrite() const = 0;

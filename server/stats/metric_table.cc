@@ -46,6 +46,20 @@ uint64_t Reported(const StatsInput& input, size_t) {
 
 uint64_t AnsweredWith(const StatsInput& input, size_t code) { return input.counters.answers[code]; }
 
+template <auto kField>
+uint64_t OfDurability(const StatsInput& input, size_t) {
+  return static_cast<uint64_t>((*input.durability).*kField);
+}
+
+template <absl::Duration DurabilityStats::*kField>
+double SecondsOfDurability(const StatsInput& input, size_t) {
+  return absl::ToDoubleSeconds((*input.durability).*kField);
+}
+
+double CheckpointTime(const StatsInput& input, size_t) {
+  return absl::ToDoubleSeconds(input.durability->checkpoint_at - absl::UnixEpoch());
+}
+
 double LoadFactor(const StatsInput& input, size_t) { return input.table.load_factor; }
 
 // Pings and requests for statistics come from tools, so they are excluded.
@@ -302,6 +316,64 @@ void AddConnections(std::vector<MetricRow>& figures) {
                Counted<&Counters::sessions_refused>)});
 }
 
+// The rows of a server with a data directory.
+void AddDurability(std::vector<MetricRow>& figures) {
+  using Stats = DurabilityStats;
+  const auto seconds = [](const char* name, const char* help, auto ratio) {
+    MetricRow row = Gauge(name, name, help, nullptr);
+    row.ratio = ratio;
+    return row;
+  };
+  std::vector<MetricRow> rows = {
+      seconds("log_lag_seconds",
+              "Seconds since the oldest record of the log that is not synced was written, or 0.",
+              SecondsOfDurability<&Stats::log_lag>),
+      Gauge("log_unsynced_bytes", "log_unsynced_bytes",
+            "Bytes of the log that are written and not synced.",
+            OfDurability<&Stats::log_unsynced_bytes>),
+      Counter("log_syncs", "log_syncs_total", "Syncs of the log.", OfDurability<&Stats::log_syncs>),
+      Counter("log_entries", "log_entries_total", "Changes that the log received.",
+              OfDurability<&Stats::log_entries>),
+      Counter("log_written_bytes", "log_written_bytes_total", "Bytes written to the log.",
+              OfDurability<&Stats::log_written_bytes>),
+      Counter("log_late_commits", "log_late_commits_total",
+              "Commits that waited, since the disk was further behind than --durability-lag.",
+              OfDurability<&Stats::log_late_commits>),
+      Gauge("log_bytes", "log_bytes", "Bytes of the log's files.", OfDurability<&Stats::log_bytes>),
+      Gauge("disk_free_bytes", "disk_free_bytes", "Free bytes of the data directory's disk.",
+            OfDurability<&Stats::disk_free_bytes>),
+      Gauge("disk_needed_bytes", "disk_needed_bytes",
+            "Bytes that must be free there: with fewer the server refuses writes.",
+            OfDurability<&Stats::disk_needed_bytes>),
+      Gauge("disk_full", "disk_full", "1 while writes are refused since too few are free, else 0.",
+            OfDurability<&Stats::disk_full>),
+      Counter("checkpoints", "checkpoints_total", "Checkpoints written.",
+              OfDurability<&Stats::checkpoints>),
+      Counter("checkpoint_failures", "checkpoint_failures_total",
+              "Checkpoints that failed. The log grows until one succeeds.",
+              OfDurability<&Stats::checkpoint_failures>),
+      Gauge("checkpoint_bytes", "checkpoint_bytes",
+            "Bytes of keys and values in the last checkpoint since the start.",
+            OfDurability<&Stats::checkpoint_bytes>),
+      seconds("checkpoint_duration_seconds", "Seconds that the last checkpoint took.",
+              SecondsOfDurability<&Stats::checkpoint_took>),
+      seconds("checkpoint_timestamp_seconds",
+              "Unix time of the last checkpoint since the start, or 0.", CheckpointTime),
+      Gauge("keys_loaded", "items_loaded", "Keys that the start loaded.",
+            OfDurability<&Stats::loaded_keys>),
+      Gauge("loaded_bytes", "loaded_bytes", "Bytes of those keys and their values.",
+            OfDurability<&Stats::loaded_bytes>),
+      seconds("load_duration_seconds", "Seconds that loading took.",
+              SecondsOfDurability<&Stats::load_took>),
+      Gauge("versions_left", "versions_left",
+            "Of 2^48 versions of values, those that are left. Each write takes one.",
+            OfDurability<&Stats::versions_left>)};
+  for (MetricRow& row : rows) {
+    row.durable = true;
+    figures.push_back(std::move(row));
+  }
+}
+
 void AddClients(std::vector<MetricRow>& figures) {
   using Gets = ClientGetCounts;
   figures.insert(
@@ -342,6 +414,7 @@ const std::vector<MetricRow>& MetricTable() {
     AddTable(*all);
     AddRequests(*all);
     AddConnections(*all);
+    AddDurability(*all);
     AddClients(*all);
     AddAnswers(*all);
     return all;

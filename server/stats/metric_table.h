@@ -22,6 +22,7 @@ struct MetricRow {
   Kind kind = Kind::kGauge;
   std::string stat;          // its name in STATS; empty: not in STATS
   bool unless_zero = false;  // STATS omits it while it is 0
+  bool durable = false;      // only with a data directory
   std::string metric;        // its name as a metric, without kMetricPrefix; empty: no metric
   std::string label;         // `label`="`label_value`" distinguishes it within its metric; or empty
   std::string label_value;
@@ -30,6 +31,9 @@ struct MetricRow {
   uint64_t (*count)(const StatsInput& input, size_t index) = nullptr;
   double (*ratio)(const StatsInput& input, size_t index) = nullptr;
   size_t index = 0;
+
+  // False: the server does not have it, and count and ratio must not be called.
+  bool IsIn(const StatsInput& input) const { return !durable || input.durability.has_value(); }
 };
 
 inline constexpr char kMetricPrefix[] = "osprey_";

@@ -57,8 +57,10 @@ std::string StatsText(const StatsInput& input) {
   Line(text, "process_cpu_us", static_cast<uint64_t>(absl::ToInt64Microseconds(input.process_cpu)));
   Line(text, "value_bytes_max", input.value_bytes_max);
   absl::StrAppend(&text, "authentication=", input.has_key ? "key" : "none", "\n");
+  if (input.durability.has_value())
+    absl::StrAppend(&text, "durability=", input.durability->mode, "\n");
   for (const MetricRow& row : MetricTable()) {
-    if (row.stat.empty()) continue;
+    if (row.stat.empty() || !row.IsIn(input)) continue;
     if (row.ratio != nullptr) {
       absl::StrAppendFormat(&text, "%s=%.4f\n", row.stat, row.ratio(input, row.index));
       continue;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "index/writer/table.h"
 #include "server/stats/admission.h"
 #include "server/stats/client_gets.h"
+#include "server/stats/durability_stats.h"
 
 namespace osprey::server {
 
@@ -104,6 +106,7 @@ struct StatsInput {
   uint64_t value_bytes_max = 0;
   index::Table::Stats table;
   ClientGetCounts client_gets;
+  std::optional<DurabilityStats> durability;  // with a data directory
 };
 
 // Its lines are those of metric_table.h, in that order.

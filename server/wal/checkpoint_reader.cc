@@ -56,7 +56,7 @@ class PartReader {
     std::memcpy(&header_, bytes->data(), sizeof(header_));
     const std::string wrong = header_.Validate();
     if (!wrong.empty()) return Damage(0, wrong);
-    if (!(header_.directory == expected.directory) || header_.life != expected.life ||
+    if (!Contains(directory_.ids(), header_.directory) || header_.life != expected.life ||
         header_.checkpoint != expected.checkpoint || header_.part != expected.part ||
         header_.parts != expected.parts) {
       return Damage(0, "it is another part than CURRENT names");
@@ -132,6 +132,8 @@ class PartReader {
       CheckpointItem item;
       item.shard = header.shard;
       item.lives = header.lives;
+      item.depth = header.depth;
+      item.depth_min = header.depth_min;
       item.key = TextOf(body.subspan(sizeof(header), header.key_length));
       item.value_length = header.value_length;
       item.version = header.version;
@@ -208,7 +210,6 @@ absl::Status ReadPart(const DataDirectory& directory, uint64_t checkpoint, uint3
   expected.part = part;
   expected.parts = parts;
   expected.checkpoint = checkpoint;
-  expected.directory = directory.format().directory;
   expected.life = summary.life;
   return PartReader(directory, name, *std::move(file), visitor).Read(expected, summary);
 }

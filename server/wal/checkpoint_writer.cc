@@ -105,6 +105,8 @@ absl::Status PartWriter::AddItem(const CheckpointItem& item, Bytes value) {
   header.version = item.version;
   header.expiry = item.expiry;
   header.shard = item.shard;
+  header.depth = item.depth;
+  header.depth_min = item.depth_min;
   absl::Status status =
       Add(BlockKind::kItems,
           {BytesOf(header), BytesOfText(item.key), is_here ? value : Bytes(), ZerosAfter(bytes)},

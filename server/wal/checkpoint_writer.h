@@ -34,7 +34,9 @@ namespace osprey::server::wal {
 
 struct CheckpointItem {
   uint32_t shard = 0;
-  uint8_t lives = 0;  // of the CLOCK hand
+  uint8_t lives = 0;      // of the CLOCK hand
+  uint8_t depth = 0;      // of the segment of the index; 0: unknown
+  uint8_t depth_min = 0;  // of the shallowest segment
   absl::string_view key;
   uint64_t value_length = 0;
   uint64_t version = 0;

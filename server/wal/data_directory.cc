@@ -1,16 +1,19 @@
 #include "server/wal/data_directory.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/wal/format/checksum.h"
 #include "server/wal/format/test_hooks.h"
+#include "server/wal/segment_reader.h"
 
 namespace osprey::server::wal {
 namespace {
 
+constexpr uint64_t kFormatBytesMax = sizeof(FormatFile) + kOriginsMax * sizeof(DirectoryId);
 constexpr uint64_t kCurrentBytesMax = sizeof(CurrentHeader) + kPartsMax * sizeof(PartSummary);
 
 absl::Status RemoveIfThere(FileSystem& files, const std::string& name) {
@@ -41,6 +44,35 @@ absl::Status CheckEmpty(FileSystem& files, const std::vector<std::string>& names
   return absl::FailedPreconditionError(absl::StrCat(files.PathOf(first), " has records, but ",
                                                     files.PathOf(kFormatName),
                                                     " does not exist: restore the missing file"));
+}
+
+// A backup writes FORMAT before all else.
+absl::Status CheckEmptyForCopy(FileSystem& files, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name == kLockName || name == "lost+found" || name == kFormatNewName) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        files.PathOf(name),
+        " exists, and its directory is no backup; name an empty directory, or an earlier backup"));
+  }
+  return absl::OkStatus();
+}
+
+// A server that starts writes a segment first.
+absl::Status CheckNotStarted(FileSystem& files, const std::vector<std::string>& names,
+                             const DirectoryId& own) {
+  for (const std::string& name : names) {
+    const uint64_t number = SegmentNumber(name);
+    if (number == 0) continue;
+    absl::StatusOr<std::unique_ptr<SegmentReader>> reader = SegmentReader::Open(files, number);
+    if (!reader.ok()) return reader.status();
+    const absl::StatusOr<std::string> wrong = (*reader)->ReadHeader({own});
+    if (!wrong.ok()) return wrong.status();
+    if (wrong->empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          files.PathOf(name), " is of a server that has used the backup; name an empty directory"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -88,6 +120,86 @@ absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::Open(FileSystem& f
   return directory;
 }
 
+absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::OpenToRead(FileSystem& files) {
+  std::unique_ptr<DataDirectory> directory(new DataDirectory(files, nullptr, nullptr));
+  absl::Status status = directory->ReadFormat();
+  if (absl::IsNotFound(status)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        files.PathOf(kFormatName), " does not exist: its directory is no data directory"));
+  }
+  if (status.ok()) status = directory->ReadCurrent();
+  if (!status.ok()) return status;
+  return directory;
+}
+
+absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::OpenCopy(FileSystem& files,
+                                                                       const DataDirectory& origin,
+                                                                       Random random) {
+  std::unique_ptr<DataDirectory> directory(new DataDirectory(files, std::move(random), nullptr));
+  bool exists = false;
+  // The lock creates a file, so the first look is without it.
+  for (const bool is_locked : {false, true}) {
+    if (is_locked) {
+      absl::StatusOr<std::unique_ptr<DirectoryLock>> lock = files.Lock();
+      if (!lock.ok()) return lock.status();
+      directory->lock_ = *std::move(lock);
+    }
+    const absl::StatusOr<std::vector<std::string>> names = files.List();
+    if (!names.ok()) return names.status();
+    exists = Contains(*names, kFormatName);
+    const absl::Status status =
+        exists ? directory->ReadCopy(origin, *names) : CheckEmptyForCopy(files, *names);
+    if (!status.ok()) return status;
+  }
+  const absl::Status status = exists ? files.SyncDirectory() : directory->CreateCopy(origin);
+  if (!status.ok()) return status;
+  return directory;
+}
+
+absl::Status DataDirectory::ReadCopy(const DataDirectory& origin,
+                                     const std::vector<std::string>& names) {
+  absl::Status status = ReadFormat();
+  if (!status.ok()) return status;
+  if (format_.directory == origin.format().directory) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(files_.PathOf(kFormatName),
+                     " is of the very data directory to be copied; name an empty directory"));
+  }
+  if (!(format_.copied_from == origin.format().directory)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        files_.PathOf(kFormatName), " is of another data directory, or of another one's backup; ",
+        "name an empty directory"));
+  }
+  if (Contains(names, kCurrentName)) status = ReadCurrent();
+  if (status.ok()) status = CheckNotStarted(files_, names, format_.directory);
+  return status;
+}
+
+absl::Status DataDirectory::CreateCopy(const DataDirectory& origin) {
+  const absl::Span<const DirectoryId> more_origins = absl::MakeSpan(origin.ids()).subspan(1);
+  if (more_origins.size() > kOriginsMax) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(origin.files().PathOf(kFormatName), " has ", more_origins.size(),
+                     " origins, the most that there may be; use kvcli export and import"));
+  }
+  format_ = origin.format();
+  format_.directory = {{Draw(), Draw()}};
+  format_.copied_from = origin.format().directory;
+  absl::Status status = WriteFormat(more_origins);
+  if (status.ok()) status = ReadFormat();
+  return status;
+}
+
+absl::Status DataDirectory::WriteFormat(absl::Span<const DirectoryId> more_origins) {
+  format_.Seal(more_origins);
+  const Bytes origins(reinterpret_cast<const std::byte*>(more_origins.data()),
+                      more_origins.size() * sizeof(DirectoryId));
+  absl::Status status = WriteWhole(files_, kFormatNewName, {BytesOf(format_), origins});
+  if (status.ok()) status = files_.Rename(kFormatNewName, kFormatName);
+  if (status.ok()) status = files_.SyncDirectory();
+  return status;
+}
+
 absl::Status DataDirectory::Create(const NewDirectory& options,
                                    const std::vector<std::string>& names) {
   absl::Status status = CheckEmpty(files_, names);
@@ -97,7 +209,6 @@ absl::Status DataDirectory::Create(const NewDirectory& options,
   format_.directory = {{Draw(), Draw()}};
   format_.server = options.server;
   format_.hash_seed = options.hash_seed;
-  format_.Seal();
   SegmentHeader segment;
   segment.directory = format_.directory;
   segment.number = 1;
@@ -111,14 +222,12 @@ absl::Status DataDirectory::Create(const NewDirectory& options,
   first.header.newest_life = segment.life;
   first.header.redo_record = 1;
   status = ReplaceCurrent(std::move(first));
-  if (status.ok()) status = WriteWhole(files_, kFormatNewName, {BytesOf(format_)});
-  if (status.ok()) status = files_.Rename(kFormatNewName, kFormatName);
-  if (status.ok()) status = files_.SyncDirectory();
+  if (status.ok()) status = WriteFormat({});
   return status;
 }
 
 absl::Status DataDirectory::ReadFormat() {
-  const absl::StatusOr<std::string> bytes = ReadWhole(files_, kFormatName, sizeof(FormatFile));
+  const absl::StatusOr<std::string> bytes = ReadWhole(files_, kFormatName, kFormatBytesMax);
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < sizeof(format_)) return DamageError(files_, kFormatName, 0, "it is cut off");
   std::memcpy(&format_, bytes->data(), sizeof(format_));
@@ -126,13 +235,27 @@ absl::Status DataDirectory::ReadFormat() {
     return absl::FailedPreconditionError(absl::StrCat(
         files_.PathOf(kFormatName), ": ", other, "; start the version of kvserver that wrote it"));
   }
-  const std::string wrong = format_.Validate();
+  std::vector<DirectoryId> more_origins((bytes->size() - sizeof(format_)) / sizeof(DirectoryId));
+  const uint64_t origins_bytes = more_origins.size() * sizeof(DirectoryId);
+  if (origins_bytes > 0)
+    std::memcpy(more_origins.data(), bytes->data() + sizeof(format_), origins_bytes);
+  std::string wrong = format_.Validate(more_origins);
+  if (wrong.empty() && bytes->size() != sizeof(format_) + origins_bytes)
+    wrong = "bytes follow its origins";
   if (!wrong.empty()) return DamageError(files_, kFormatName, 0, wrong);
+  ids_ = {format_.directory};
+  if (!(format_.copied_from == DirectoryId())) ids_.push_back(format_.copied_from);
+  ids_.insert(ids_.end(), more_origins.begin(), more_origins.end());
   return absl::OkStatus();
 }
 
 absl::Status DataDirectory::ReadCurrent() {
   const absl::StatusOr<std::string> bytes = ReadWhole(files_, kCurrentName, kCurrentBytesMax);
+  if (absl::IsNotFound(bytes.status()) && ids_.size() > 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        files_.PathOf(kCurrentName),
+        " does not exist: the backup is not complete; run the same kvcli backup again"));
+  }
   if (absl::IsNotFound(bytes.status()))
     return DamageError(files_, kCurrentName, 0, "the file is missing");
   if (!bytes.ok()) return bytes.status();
@@ -161,6 +284,7 @@ Current DataDirectory::current() const {
 }
 
 absl::Status DataDirectory::ReplaceCurrent(Current next) {
+  assert(lock_ != nullptr);
   if (uncertain_) {
     return absl::FailedPreconditionError(absl::StrCat(
         files_.PathOf(kCurrentName), " may or may not have been replaced; start the server again"));
@@ -200,7 +324,10 @@ absl::Status DataDirectory::RemoveUnused() {
 
 absl::Status DataDirectory::RemoveLeftovers(const std::vector<uint64_t>& chain) {
   return RemoveIf([this, &chain](const std::string& name) {
-    if (name == kCurrentNewName || name == kFormatNewName || name == kSegmentNewName) return true;
+    if (name == kCurrentNewName || name == kFormatNewName || name == kSegmentNewName ||
+        name == kCopyNewName) {
+      return true;
+    }
     const uint64_t number = SegmentNumber(name);
     const bool is_dropped =
         number != 0 && std::find(chain.begin(), chain.end(), number) == chain.end();
@@ -209,6 +336,7 @@ absl::Status DataDirectory::RemoveLeftovers(const std::vector<uint64_t>& chain) 
 }
 
 absl::Status DataDirectory::RemoveIf(const std::function<bool(const std::string&)>& is_unused) {
+  assert(lock_ != nullptr);
   const absl::StatusOr<std::vector<std::string>> names = files_.List();
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {

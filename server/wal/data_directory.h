@@ -47,9 +47,22 @@ class DataDirectory {
   static absl::StatusOr<std::unique_ptr<DataDirectory>> Open(FileSystem& files,
                                                              const NewDirectory& options,
                                                              Random random);
+  // Reads FORMAT and CURRENT of a directory that a server may have open. Takes no lock, and changes
+  // and creates nothing. `files` outlives it. Errors: FAILED_PRECONDITION (no data directory; of
+  // another format; a backup that is not complete); DATA_LOSS; those of FileSystem.
+  static absl::StatusOr<std::unique_ptr<DataDirectory>> OpenToRead(FileSystem& files);
+  // Locks the directory to write a backup of `origin` into it: it is an earlier backup of `origin`,
+  // or empty, and gets its FORMAT then. current() has generation 0 while there is no CURRENT.
+  // `files` outlives it. Errors, before anything is changed: FAILED_PRECONDITION (it is something
+  // else; a server has written to it; another process has it); DATA_LOSS; those of FileSystem.
+  static absl::StatusOr<std::unique_ptr<DataDirectory>> OpenCopy(FileSystem& files,
+                                                                 const DataDirectory& origin,
+                                                                 Random random);
 
   FileSystem& files() const { return files_; }
   const FormatFile& format() const { return format_; }
+  // Whose segments and parts the directory may have: its own, first, and those of its origins.
+  const std::vector<DirectoryId>& ids() const { return ids_; }
   uint64_t Draw() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return random_();
@@ -57,7 +70,7 @@ class DataDirectory {
   Current current() const;
 
   // Sets directory, generation and checksum, and makes it the current one, durably. REQUIRES: all
-  // that it names is synced. After an error the old one counts, unless uncertain() is true: then
+  // that it names is synced, and the directory was not opened to read. After an error the old one counts, unless uncertain() is true: then
   // the disk has one of both, and the process has to end without removing anything.
   absl::Status ReplaceCurrent(Current next);
   bool uncertain() const { return uncertain_; }
@@ -73,6 +86,9 @@ class DataDirectory {
       : files_(files), random_(std::move(random)), lock_(std::move(lock)) {}
 
   absl::Status Create(const NewDirectory& options, const std::vector<std::string>& names);
+  absl::Status CreateCopy(const DataDirectory& origin);
+  absl::Status ReadCopy(const DataDirectory& origin, const std::vector<std::string>& names);
+  absl::Status WriteFormat(absl::Span<const DirectoryId> more_origins);
   absl::Status ReadFormat();
   absl::Status ReadCurrent();
   absl::Status RemoveIf(const std::function<bool(const std::string&)>& is_unused);
@@ -80,8 +96,9 @@ class DataDirectory {
 
   FileSystem& files_;
   const Random random_;
-  const std::unique_ptr<DirectoryLock> lock_;
+  std::unique_ptr<DirectoryLock> lock_;  // null: opened to read
   FormatFile format_;
+  std::vector<DirectoryId> ids_;
   mutable std::mutex mutex_;
   Current current_;  // under mutex_
   bool uncertain_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@
 
 namespace osprey::server::wal {
 namespace {
+
+using std::chrono::steady_clock;
 
 void RaiseTo(std::atomic<uint64_t>& number, uint64_t least) {
   uint64_t before = number.load(std::memory_order_relaxed);
@@ -119,6 +122,13 @@ void Log::RaiseCurrentMarks(CurrentHeader& current) const {
   current.version_ceiling = std::max(current.version_ceiling, version_ceiling_.load());
 }
 
+LogStats Log::stats() const {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  LogStats stats = stats_;
+  stats.oldest_unsynced = std::min(stats.oldest_unsynced, syncing_);
+  return stats;
+}
+
 absl::Status Log::status() const {
   const std::lock_guard<std::mutex> lock(state_mutex_);
   return error_;
@@ -171,7 +181,9 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
   const absl::Status status = current_.file->Write(current_.end, PiecesOf(chunk));
   if (!status.ok() && !IsMutant(Mutant::kWriteErrorForgotten)) return status;
   const std::lock_guard<std::mutex> lock(state_mutex_);
-  bytes_written_.fetch_add(offset - current_.end, std::memory_order_relaxed);
+  stats_.written_bytes += offset - current_.end;
+  if (stats_.oldest_unsynced == steady_clock::time_point::max())
+    stats_.oldest_unsynced = steady_clock::now();
   current_.end = offset;
   current_.checksum = checksum;
   written_.store(header.number, std::memory_order_release);
@@ -219,14 +231,17 @@ absl::Status Log::Sync() {
     std::optional<Segment> old;
     Segment current;
     uint64_t target = 0;
+    uint64_t target_bytes = 0;
     {
       const std::lock_guard<std::mutex> lock(state_mutex_);
       if (!error_.ok()) return error_;
       old = old_;
       current = current_;
       target = written();
+      if (target == synced() && !old.has_value()) return absl::OkStatus();
+      target_bytes = stats_.written_bytes;
+      syncing_ = std::exchange(stats_.oldest_unsynced, steady_clock::time_point::max());
     }
-    if (target == synced() && !old.has_value()) return absl::OkStatus();
     if (IsMutant(Mutant::kAckBeforeSync)) synced_.store(target);
     const absl::Status status = SyncSegments(old, current);
     if (!status.ok()) return IsMutant(Mutant::kSyncErrorForgotten) ? status : Fail(status);
@@ -237,6 +252,9 @@ absl::Status Log::Sync() {
     }
     if (IsMutant(Mutant::kSyncCoversLaterWrites)) target = written();
     synced_.store(target, std::memory_order_release);
+    ++stats_.syncs;
+    stats_.synced_bytes = target_bytes;
+    syncing_ = steady_clock::time_point::max();
   }
   if (options_.progressed) options_.progressed();
   return absl::OkStatus();

@@ -24,6 +24,7 @@
 #define OSPREY_SERVER_WAL_LOG_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -59,6 +60,16 @@ struct LogPosition {
   uint64_t newest_segment = 0;
   uint64_t newest_life = 0;
   uint64_t synced_to = 0;
+};
+
+// What was done since StartLog.
+struct LogStats {
+  uint64_t written_bytes = 0;
+  uint64_t synced_bytes = 0;  // of those
+  uint64_t syncs = 0;
+  // When the oldest record that is not synced was written; time_point::max(): all are.
+  std::chrono::steady_clock::time_point oldest_unsynced =
+      std::chrono::steady_clock::time_point::max();
 };
 
 class Log {
@@ -99,8 +110,9 @@ class Log {
   LogPosition PositionOf(uint64_t redo_record) const;
   // Raises those of CURRENT to what records carry.
   void RaiseCurrentMarks(CurrentHeader& current) const;
+  LogStats stats() const;
   // Since StartLog. LogEnd::bytes has what was there before.
-  uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+  uint64_t bytes_written() const { return stats().written_bytes; }
 
  private:
   friend absl::StatusOr<std::unique_ptr<Log>> StartLog(DataDirectory& directory, const LogEnd& end,
@@ -142,7 +154,10 @@ class Log {
   std::vector<SegmentInfo> chain_;  // the segments whose names and headers are synced
   absl::Status error_;
   std::atomic<uint64_t> written_;
-  std::atomic<uint64_t> bytes_written_{0};
+  // oldest_unsynced: of those that no Sync has begun to sync.
+  LogStats stats_;
+  std::chrono::steady_clock::time_point syncing_ =  // the oldest record that a Sync has to sync
+      std::chrono::steady_clock::time_point::max();
   std::atomic<uint64_t> synced_;
   std::atomic<bool> failed_{false};
 };

@@ -32,7 +32,7 @@ class ChainFinder {
       return Damage(current_.newest_segment, newest_named, kCurrentName);
     uint64_t number = 0;
     for (const auto& [candidate, found] : candidates_) {
-      if (found.wrong.empty()) number = std::max(number, candidate);
+      if (found.wrong.empty() && MayCount(candidate, found)) number = std::max(number, candidate);
     }
     bool has_named = false;
     while (true) {
@@ -58,6 +58,12 @@ class ChainFinder {
   }
 
  private:
+  // A segment of an origin behind those of CURRENT is of a backup that is not complete.
+  bool MayCount(uint64_t number, const Candidate& found) const {
+    return number <= current_.newest_segment ||
+           found.header.directory == directory_.format().directory;
+  }
+
   absl::Status ReadHeaders() {
     const absl::StatusOr<std::vector<std::string>> names = directory_.files().List();
     if (!names.ok()) return names.status();
@@ -68,7 +74,7 @@ class ChainFinder {
       absl::StatusOr<std::unique_ptr<SegmentReader>> reader =
           SegmentReader::Open(directory_.files(), number);
       if (!reader.ok()) return reader.status();
-      absl::StatusOr<std::string> wrong = (*reader)->ReadHeader(directory_.format().directory);
+      absl::StatusOr<std::string> wrong = (*reader)->ReadHeader(directory_.ids());
       if (!wrong.ok()) return wrong.status();
       candidates_[number] = {(*reader)->header(), *std::move(wrong)};
     }

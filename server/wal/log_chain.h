@@ -20,7 +20,8 @@ struct LogChain {
 };
 
 // Reads the headers alone. The newest segment with a valid header is the last of the chain: a later
-// one without was never known to be synced, unless CURRENT or a close record names it. Errors:
+// one without was never known to be synced, unless CURRENT or a close record names it. In a copy,
+// those behind CURRENT count only if the copy itself wrote them. Errors:
 // DATA_LOSS if a segment is missing or damaged that CURRENT or a later one names.
 absl::StatusOr<LogChain> FindLogChain(const DataDirectory& directory, const CurrentHeader& current);
 

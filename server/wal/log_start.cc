@@ -17,7 +17,7 @@ class TailCopier {
       : end_(end),
         header_(header),
         to_(to),
-        reader_(directory.files(), header.directory),
+        reader_(directory.files(), directory.ids()),
         checksum_(end.cut_checksum) {}
 
   absl::Status Copy() {

@@ -40,6 +40,7 @@ class Replayer {
     for (size_t i = 0; i < chain_.size() && !ended_; ++i) {
       absl::Status status = ReadSegment(i);
       if (!status.ok()) return status;
+      end_.segments.push_back({chain_[i].number, chain_[i].life, end_place_.offset});
     }
     // The log may end before what CURRENT or a segment's header says.
     if (known_ >= expected_) {
@@ -82,7 +83,7 @@ class Replayer {
         SegmentReader::Open(directory_.files(), header.number);
     if (!opened.ok()) return opened.status();
     SegmentReader& reader = **opened;
-    absl::StatusOr<std::string> wrong = reader.ReadHeader(directory_.format().directory);
+    absl::StatusOr<std::string> wrong = reader.ReadHeader(directory_.ids());
     if (!wrong.ok()) return wrong.status();
     const Place start{header.number, kSegmentHeaderBytes};
     if (wrong->empty() && header.first_record != expected_)
@@ -166,8 +167,7 @@ class Replayer {
       absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
           SegmentReader::Open(directory_.files(), chain_[later].number);
       if (!opened.ok()) return opened.status();
-      const absl::StatusOr<std::string> header_wrong =
-          (*opened)->ReadHeader(directory_.format().directory);
+      const absl::StatusOr<std::string> header_wrong = (*opened)->ReadHeader(directory_.ids());
       if (!header_wrong.ok()) return header_wrong.status();
       known = (*opened)->HighestSyncedTo(kSegmentHeaderBytes);
       if (!known.ok()) return known.status();
@@ -285,7 +285,7 @@ absl::StatusOr<std::string> ReadValue(const DataDirectory& directory, const Entr
                                       absl::Span<const PiecePlace> pieces) {
   std::string value;
   value.reserve(entry.value_length);
-  RecordReader reader(directory.files(), directory.format().directory);
+  RecordReader reader(directory.files(), directory.ids());
   LogRecord record;
   for (const PiecePlace& piece : pieces) {
     absl::Status status = reader.Read(piece.place, record);

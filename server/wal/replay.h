@@ -37,6 +37,13 @@ struct SegmentInfo {
   uint64_t first_record = 0;
 };
 
+// A segment without the close record, which names the next one.
+struct SegmentExtent {
+  uint64_t number = 0;
+  uint64_t life = 0;
+  uint64_t end = 0;  // the offset behind its last record
+};
+
 struct PiecePlace {
   Place place;
   uint32_t length = 0;
@@ -56,8 +63,9 @@ class ReplayVisitor {
 
 // How the log ended.
 struct LogEnd {
-  std::vector<SegmentInfo> chain;  // the segments up to the cut's, oldest first
-  uint64_t newest_number = 0;      // the highest number of any file, whether or not it counts
+  std::vector<SegmentInfo> chain;       // the segments up to the cut's, oldest first
+  uint64_t newest_number = 0;           // the highest number of any file, whether or not it counts
+  std::vector<SegmentExtent> segments;  // all that were read, oldest first: to the log's end
   // Behind the last record that is known to be synced.
   Place cut;
   uint64_t cut_life = 0;      // of its segment

@@ -14,12 +14,12 @@ absl::StatusOr<std::unique_ptr<SegmentReader>> SegmentReader::Open(FileSystem& f
   return std::unique_ptr<SegmentReader>(new SegmentReader(*std::move(file), number));
 }
 
-absl::StatusOr<std::string> SegmentReader::ReadHeader(const DirectoryId& directory) {
+absl::StatusOr<std::string> SegmentReader::ReadHeader(absl::Span<const DirectoryId> writers) {
   const absl::StatusOr<Bytes> bytes = reader_.Read(0, sizeof(header_));
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() < sizeof(header_)) return std::string("the segment header is cut off");
   std::memcpy(&header_, bytes->data(), sizeof(header_));
-  return header_.Validate(directory, number_);
+  return header_.Validate(writers, number_);
 }
 
 uint64_t SegmentReader::SeedAt(uint64_t offset) const {
@@ -65,7 +65,7 @@ absl::Status RecordReader::Read(const Place& place, LogRecord& record) {
     absl::StatusOr<std::unique_ptr<SegmentReader>> opened =
         SegmentReader::Open(files_, place.segment);
     if (!opened.ok()) return opened.status();
-    const absl::StatusOr<std::string> wrong = (*opened)->ReadHeader(directory_);
+    const absl::StatusOr<std::string> wrong = (*opened)->ReadHeader(writers_);
     if (!wrong.ok()) return wrong.status();
     if (!wrong->empty()) return DamageError(files_, name, 0, *wrong);
     segment_ = *std::move(opened);

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "server/wal/disk/direct_reader.h"
 #include "server/wal/disk/file_system.h"
 #include "server/wal/format/format.h"
@@ -40,7 +41,8 @@ class SegmentReader {
 
   // Why there is no valid header; empty if there is one, which is then in header(). Records need
   // the header's life.
-  absl::StatusOr<std::string> ReadHeader(const DirectoryId& directory);
+  // `writers`: DataDirectory::ids().
+  absl::StatusOr<std::string> ReadHeader(absl::Span<const DirectoryId> writers);
   const SegmentHeader& header() const { return header_; }
 
   // Why there is no valid record at the offset; empty if there is one. REQUIRES: a valid header.
@@ -64,9 +66,9 @@ class SegmentReader {
 // Reads records where a replay found them: any other content is damage.
 class RecordReader {
  public:
-  // `files` outlives it.
-  RecordReader(FileSystem& files, const DirectoryId& directory)
-      : files_(files), directory_(directory) {}
+  // `files` and `writers` (DataDirectory::ids) outlive it.
+  RecordReader(FileSystem& files, absl::Span<const DirectoryId> writers)
+      : files_(files), writers_(writers) {}
 
   // The body is valid until the next call. Errors: DATA_LOSS (damage; names file and offset), those
   // of FileSystem.
@@ -74,7 +76,7 @@ class RecordReader {
 
  private:
   FileSystem& files_;
-  const DirectoryId directory_;
+  const absl::Span<const DirectoryId> writers_;
   std::unique_ptr<SegmentReader> segment_;  // of the last record
 };
 

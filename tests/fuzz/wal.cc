@@ -3,6 +3,9 @@
 //
 // Replay and the reading of the checkpoint end with the content or with an error that names a file.
 // What is replayed once is replayed again after the log has been started.
+//
+// The directory is one of its own, or a copy of a copy. A backup of it fails with an error that names
+// a file, or opens with the same content.
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/wal/backup.h"
 #include "server/wal/checkpoint_reader.h"
 #include "server/wal/checkpoint_writer.h"
 #include "server/wal/format/checksum.h"
@@ -25,8 +29,9 @@ namespace {
 
 using fuzz::Input;
 
-Random Draws() {
-  return [number = uint64_t{0}]() mutable { return ++number * 0x9e3779b97f4a7c15 | 1; };
+// Others for another `first`: a copy has an id of its own.
+Random Draws(uint64_t first = 0) {
+  return [number = first]() mutable { return ++number * 0x9e3779b97f4a7c15 | 1; };
 }
 
 // Sums up what it is given, so that two readings can be compared.
@@ -249,9 +254,30 @@ void ResealHeader(Input& input, std::string& bytes, const Seal& seal) {
   bytes.replace(0, sizeof(header), reinterpret_cast<const char*>(&header), sizeof(header));
 }
 
+// FORMAT with other fields, and as many origins as it says or another number.
+void ResealFormat(Input& input, std::string& bytes) {
+  std::vector<DirectoryId> origins;
+  for (uint64_t at = sizeof(FormatFile); bytes.size() >= at + sizeof(DirectoryId);
+       at += sizeof(DirectoryId)) {
+    std::memcpy(&origins.emplace_back(), bytes.data() + at, sizeof(DirectoryId));
+  }
+  const uint32_t change = input.Choice(4);
+  if (change == 1 && !origins.empty()) origins.pop_back();
+  if (change == 2) origins.push_back({{input.Number(), input.Number()}});
+  ResealHeader<FormatFile>(input, bytes, [&](FormatFile& header) {
+    const uint32_t count = header.origins;
+    header.Seal(origins);
+    if (change != 3) return;
+    header.origins = count;
+    header.checksum = Checksum(BytesOf(header).first(offsetof(FormatFile, checksum)), 0);
+  });
+  bytes.resize(std::min(bytes.size(), sizeof(FormatFile)));
+  for (const DirectoryId& origin : origins) absl::StrAppend(&bytes, TextOf(BytesOf(origin)));
+}
+
 void ResealFile(Input& input, const std::string& name, std::string& bytes) {
   if (name == kFormatName) {
-    ResealHeader<FormatFile>(input, bytes, [](FormatFile& header) { header.Seal(); });
+    ResealFormat(input, bytes);
   } else if (name == kCurrentName) {
     std::vector<PartSummary> parts;
     if (bytes.size() >= sizeof(CurrentHeader) + sizeof(PartSummary)) {
@@ -298,18 +324,46 @@ void Change(Input& input, SimDisk& disk) {
   disk.Put(name, bytes);
 }
 
+using Files = std::vector<std::pair<std::string, std::string>>;
+
+Files FilesOf(const SimDisk& disk) {
+  Files files;
+  for (const std::string& name : disk.Names()) files.push_back({name, disk.ContentOf(name)});
+  return files;
+}
+
+absl::Status BackUp(SimDisk& from, SimDisk& to, uint64_t first_draw) {
+  return Backup(from, to, Draws(first_draw), [](uint64_t) {}).status();
+}
+
+// A directory, and a copy of a copy of it. A server has written to the first copy, so the second
+// one has files of both.
+std::pair<Files, Files> Directories() {
+  SimDisk origin(1), copy(2), second(3);
+  Fill(origin);
+  OSPREY_MUST(BackUp(origin, copy, 1000).ok(), "no copy");
+  const Opened opened = Open(copy);
+  OSPREY_MUST(Append(*opened.log, RecordKind::kEntries, GroupOf("copy", "c")).ok(), "no append");
+  OSPREY_MUST(BackUp(copy, second, 2000).ok(), "no copy of the copy");
+  return {FilesOf(origin), FilesOf(second)};
+}
+
 void ChangedDirectory(Input& input) {
-  static const std::vector<std::pair<std::string, std::string>> kFiles = [] {
-    SimDisk filled(1);
-    Fill(filled);
-    std::vector<std::pair<std::string, std::string>> files;
-    for (const std::string& name : filled.Names()) files.push_back({name, filled.ContentOf(name)});
-    return files;
-  }();
-  SimDisk disk(1);
-  for (const auto& [name, bytes] : kFiles) disk.Put(name, bytes);
+  static const std::pair<Files, Files> kFiles = Directories();
+  SimDisk disk(1), copy(2);
+  const bool is_copy = input.Flag();
+  for (const auto& [name, bytes] : is_copy ? kFiles.second : kFiles.first) disk.Put(name, bytes);
   for (uint32_t changes = 1 + input.Choice(3); changes > 0; --changes) Change(input, disk);
+  const absl::Status backup = BackUp(disk, copy, 3000);
+  OSPREY_MUST(backup.ok() || absl::StrContains(backup.message(), "/data/"),
+              "an error of the backup that names no file");
   Opened first = Open(disk);
+  if (backup.ok()) {
+    const Opened copied = Open(copy);
+    OSPREY_MUST((copied.log == nullptr) == (first.log == nullptr),
+                "only one of a directory and its copy is read");
+    OSPREY_MUST(copied.sum == first.sum, "the copy has another content");
+  }
   if (first.log == nullptr) {
     OSPREY_MUST(!first.status.ok() && absl::StrContains(first.status.message(), "/data/"),
                 "an error that names no file");

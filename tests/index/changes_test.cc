@@ -37,7 +37,7 @@ class Recorder : public Changes {
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override {
     changes.push_back({Change::Kind::kExpire, std::string(key), "", version, expiry_ns});
   }
-  void OnDelete(absl::string_view key, uint64_t version) override {
+  void OnDelete(absl::string_view key, uint64_t version, uint64_t) override {
     changes.push_back({Change::Kind::kDelete, std::string(key), "", version, 0});
   }
   void OnEvict(absl::string_view key, uint64_t version) override {

@@ -39,6 +39,12 @@ MonitorReading ReadingOfTwoPollers() {
   return reading;
 }
 
+MonitorReading ReadingOfADurableServer() {
+  MonitorReading reading = ReadingOfTwoPollers();
+  reading.stats.durability.emplace().mode = "async";
+  return reading;
+}
+
 Scrape ScrapeOf(const MonitorReading& reading) {
   absl::StatusOr<Scrape> scrape = ParseScrape(MetricsText(reading));
   EXPECT_TRUE(scrape.ok()) << scrape.status();
@@ -114,6 +120,53 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   EXPECT_EQ(scrape.Of("osprey_poller_busy_seconds_total{poller=\"1\"}"), 0.25);
   EXPECT_EQ(scrape.Of("osprey_poller_late_seconds{poller=\"1\"}"), 6);
   EXPECT_EQ(scrape.Of("osprey_poller_connections{poller=\"1\"}"), 9);
+}
+
+TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
+  MonitorReading reading = ReadingOfADurableServer();
+  DurabilityStats& stats = *reading.stats.durability;
+  stats.log_lag = absl::Milliseconds(250);
+  stats.log_unsynced_bytes = 4096;
+  stats.log_syncs = 3;
+  stats.disk_full = true;
+  stats.checkpoint_failures = 2;
+  stats.checkpoint_took = absl::Milliseconds(1500);
+  stats.checkpoint_at = absl::FromUnixSeconds(1'700'000'000);
+  stats.loaded_keys = 7;
+  stats.versions_left = (uint64_t{1} << 48) - 1;
+  const Scrape scrape = ScrapeOf(reading);
+  EXPECT_EQ(scrape.Of("osprey_log_lag_seconds"), 0.25);
+  EXPECT_EQ(scrape.Of("osprey_log_unsynced_bytes"), 4096);
+  EXPECT_EQ(scrape.Of("osprey_log_syncs_total"), 3);
+  EXPECT_EQ(scrape.Of("osprey_disk_full"), 1);
+  EXPECT_EQ(scrape.Of("osprey_checkpoint_failures_total"), 2);
+  EXPECT_EQ(scrape.Of("osprey_checkpoint_duration_seconds"), 1.5);
+  EXPECT_EQ(scrape.Of("osprey_checkpoint_timestamp_seconds"), 1'700'000'000);
+  EXPECT_EQ(scrape.Of("osprey_items_loaded"), 7);
+  EXPECT_EQ(scrape.Of("osprey_versions_left"), static_cast<double>((uint64_t{1} << 48) - 1));
+  EXPECT_EQ(
+      scrape.Of(
+          "osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\",durability=\"async\"}"),
+      1);
+}
+
+TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {
+  const Scrape with = ScrapeOf(ReadingOfADurableServer());
+  const Scrape without = ScrapeOf(ReadingOfTwoPollers());
+  const std::string stats_with = StatsText(ReadingOfADurableServer().stats);
+  const std::string stats_without = StatsText(ReadingOfTwoPollers().stats);
+  int rows = 0;
+  for (const MetricRow& row : MetricTable()) {
+    if (!row.durable) continue;
+    ++rows;
+    EXPECT_EQ(with.families.count("osprey_" + row.metric), 1u) << row.metric;
+    EXPECT_EQ(without.families.count("osprey_" + row.metric), 0u) << row.metric;
+    EXPECT_THAT(stats_with, HasSubstr("\n" + row.stat + "="));
+    EXPECT_THAT(stats_without, testing::Not(HasSubstr("\n" + row.stat + "=")));
+  }
+  EXPECT_GE(rows, 19);
+  EXPECT_THAT(stats_with, HasSubstr("\ndurability=async\n"));
+  EXPECT_THAT(stats_without, testing::Not(HasSubstr("\ndurability=")));
 }
 
 TEST(MetricsTest, ClientsLatenciesAreAHistogram) {
@@ -196,7 +249,7 @@ TEST(MetricTableTest, StatsTellWhatTheMetricsTell) {
 
 // Rows of the table in server/README.md: | `name` | type | help |.
 TEST(MetricTableTest, TheReadmeListsTheMetricsAsTheyAre) {
-  const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
+  const Scrape scrape = ScrapeOf(ReadingOfADurableServer());
   std::string wanted;
   for (const auto& [name, family] : scrape.families)
     absl::StrAppend(&wanted, "| `", name, "` | ", family.type, " | ", family.help, " |\n");
@@ -211,7 +264,7 @@ TEST(MetricTableTest, TheReadmeListsTheMetricsAsTheyAre) {
 
 // `osprey_name` or `osprey_name{label="value"}`, anywhere in the text.
 TEST(MetricTableTest, TheAlertsAreOfMetricsThatThereAre) {
-  const Scrape scrape = ScrapeOf(ReadingOfTwoPollers());
+  const Scrape scrape = ScrapeOf(ReadingOfADurableServer());
   std::ifstream file("tools/packaging/prometheus-alerts.yml");
   ASSERT_TRUE(file.good());
   const std::string text(std::istreambuf_iterator<char>(file), {});

@@ -110,6 +110,22 @@ TEST(PollersTest, ASessionThatIsStillOwnedIsTakenOverOnItsPoller) {
             1);
 }
 
+TEST(PollersTest, EverySessionIdNamesItsPoller) {
+  for (const uint32_t pollers : {1u, 2u, 3u, 7u, 64u}) {
+    uint64_t low_bytes = 0;
+    for (uint64_t random = 0; random < 512; ++random) {
+      for (uint32_t poller = 0; poller < pollers; ++poller) {
+        const uint64_t id = SessionIdOf(random << 32 | random, poller, pollers);
+        EXPECT_EQ(PollerOf(id, pollers), poller);
+        EXPECT_EQ(id >> 32, random);
+        EXPECT_NE(static_cast<uint32_t>(id), 0);
+        low_bytes |= uint64_t{1} << (id & 0x3f);
+      }
+    }
+    EXPECT_EQ(low_bytes, ~uint64_t{0});  // another number of pollers finds them spread
+  }
+}
+
 TEST(PollersTest, AnAffinityBeyondThePollersIsTakenModulo) {
   ServerHarness server(Options(2, 2));
   std::vector<std::unique_ptr<RawClient>> clients;

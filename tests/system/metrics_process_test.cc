@@ -251,6 +251,79 @@ TEST_F(MetricsProcessTest, WithoutTheFlagNothingListensForThem) {
   EXPECT_THAT((*without)->Log(), Not(HasSubstr("metrics at")));
 }
 
+TEST_F(MetricsProcessTest, ADurableServerTellsOfItsLogAndItsStart) {
+  const std::string directory = NewTemporaryDirectory() + "/data";
+  const std::vector<std::string> flags = {"--data-dir=" + directory, "--durability-lag=50ms"};
+  Start(flags);
+  EXPECT_THAT(server_->Log(), HasSubstr(absl::StrCat(" data_dir=", directory,
+                                                     " durability=async durability_lag=50ms;")));
+  EXPECT_EQ(Scraped().Of("osprey_log_entries_total"), 0);
+  constexpr int kPuts = 100;
+  {
+    const std::unique_ptr<Client> client = Connect();
+    ASSERT_NE(client, nullptr);
+    for (int i = 0; i < kPuts; ++i) ASSERT_TRUE(client->Put(absl::StrCat("key", i), "value").ok());
+    EXPECT_EQ(Scraped().Of("osprey_log_entries_total"), kPuts);
+    const absl::StatusOr<std::string> stats = client->ServerStats();
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    EXPECT_EQ(StatIn(*stats, "durability"), "async");
+    EXPECT_EQ(StatIn(*stats, "log_entries"), absl::StrCat(kPuts));
+    EXPECT_EQ(StatIn(*stats, "keys_loaded"), "0");
+    EXPECT_EQ(StatIn(*stats, "disk_full"), "0");
+  }
+  Scrape scrape;
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+    scrape = Scraped();
+    if (scrape.Of("osprey_log_unsynced_bytes") == 0) break;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_EQ(scrape.Of("osprey_log_unsynced_bytes"), 0);
+  EXPECT_EQ(scrape.Of("osprey_log_lag_seconds"), 0);
+  EXPECT_GT(scrape.Of("osprey_log_syncs_total"), 0);
+  EXPECT_GT(scrape.Of("osprey_log_written_bytes_total"), kPuts * 64);
+  EXPECT_GT(scrape.Of("osprey_disk_free_bytes"), scrape.Of("osprey_disk_needed_bytes"));
+  EXPECT_GT(scrape.Of("osprey_versions_left"), 0);
+
+  server_.reset();  // by SIGKILL
+  Start(flags);
+  const Scrape next = Scraped();
+  EXPECT_EQ(next.Of("osprey_items_loaded"), kPuts);
+  EXPECT_EQ(next.Of("osprey_items"), kPuts);
+  EXPECT_GT(next.Of("osprey_loaded_bytes"), kPuts * 4);
+  EXPECT_GT(next.Of("osprey_load_duration_seconds"), 0);
+  EXPECT_EQ(next.Of("osprey_log_entries_total"), 0);
+}
+
+TEST_F(MetricsProcessTest, WithSyncNothingAnsweredIsUnsynced) {
+  const std::string directory = NewTemporaryDirectory() + "/data";
+  Start({"--data-dir=" + directory, "--durability=sync"});
+  EXPECT_THAT(server_->Log(),
+              HasSubstr(absl::StrCat(" data_dir=", directory, " durability=sync;")));
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  constexpr int kPuts = 10;
+  for (int i = 0; i < kPuts; ++i) {
+    ASSERT_TRUE(client->Put("key", "value").ok());
+    const Scrape scrape = Scraped();
+    EXPECT_EQ(scrape.Of("osprey_log_unsynced_bytes"), 0);
+    EXPECT_EQ(scrape.Of("osprey_log_lag_seconds"), 0);
+    EXPECT_GE(scrape.Of("osprey_log_syncs_total"), i + 1);
+  }
+  EXPECT_EQ(Scraped().Of("osprey_log_entries_total"), kPuts);
+}
+
+TEST_F(MetricsProcessTest, AServerInMemoryTellsOfNoLog) {
+  Start();
+  EXPECT_THAT(server_->Log(), Not(HasSubstr("data_dir=")));
+  EXPECT_EQ(Scraped().families.count("osprey_log_lag_seconds"), 0u);
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  const absl::StatusOr<std::string> stats = client->ServerStats();
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(StatIn(*stats, "durability"), "");
+  EXPECT_EQ(StatIn(*stats, "log_entries"), "");
+}
+
 // GETs are READs, which the server does not see: clients report them.
 TEST_F(MetricsProcessTest, TellWhatClientsReportOfTheirGets) {
   Start();

@@ -68,6 +68,8 @@ TEST(KvcliChartTest, TheProgressTellsPartRateAndTimeLeft) {
   EXPECT_THAT(Progress::Line("import", state), HasSubstr("100 %"));
   state.part = -1;
   EXPECT_THAT(Progress::Line("import", state), ::testing::Not(HasSubstr("%")));
+  state.records = 0;
+  EXPECT_EQ(Progress::Line("backup", state), "backup  2.00MiB  1.00MiB/s");
 }
 
 TEST(KvcliChartTest, NumbersAreShortenedWithTheirUnit) {

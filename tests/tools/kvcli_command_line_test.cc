@@ -215,13 +215,17 @@ TEST_F(KvcliTest, TheExampleOfEveryCommandDoesWhatItSays) {
   for (const Json& command : commands) {
     const auto name = command["command"].get<std::string>();
     // The state that an example needs, independent of earlier ones; and no longer than necessary.
-    const std::string line = absl::StrReplaceAll(
-        command["example"].get<std::string>(),
-        {{"-i 1", "-i 0.01"}, {"-i 2", "-i 0.01"}, {"--duration=10", "--duration=0.1"}});
+    const std::string line = absl::StrReplaceAll(command["example"].get<std::string>(),
+                                                 {{"-i 1", "-i 0.01"},
+                                                  {"-i 2", "-i 0.01"},
+                                                  {"--duration=10", "--duration=0.1"},
+                                                  {"/var/lib/osprey/data", "data"},
+                                                  {"/backup/osprey", "copy"}});
     const ProgramResult result = RunProgram(
         {"bash", "-c",
          absl::StrCat(
-             "PATH=$PWD/tools:$PATH; export OSPREY_SERVER=", uri_, "; cd ", directory_,
+             "PATH=$PWD/tools:$PWD/tests/tools:$PATH; export OSPREY_SERVER=", uri_, "; cd ",
+             directory_, "; [[ -e data ]] || write_data_directory data 30",
              "; kvcli mput planet saturn moon titan user/1 x > /dev/null; kvcli put visits "
              "3 > /dev/null; [[ -e backup.jsonl ]] || kvcli export backup.jsonl > "
              "/dev/null; ",
@@ -248,6 +252,8 @@ std::vector<Json> JsonLines(const std::string& text) {
 
 TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
   const std::string file = absl::StrCat(directory_, "/all.jsonl");
+  const std::string data = absl::StrCat(directory_, "/written");
+  ASSERT_EQ(RunProgram({"tests/tools/write_data_directory", data, "30"}).exit_status, 0);
   // In this order; and a field of the last line of each.
   const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
       {{"put", "planet", "saturn"}, "version"},
@@ -273,6 +279,9 @@ TEST_F(KvcliTest, EveryCommandPrintsNothingButJsonIfItIsAsked) {
       {{"latency", "--count=5"}, "get"},
       {{"doctor"}, "findings"},
       {{"doctor", "--peer", uri_}, "findings"},
+      {{"log", "verify", data}, "last_record"},
+      {{"log", "dump", data}, "record"},
+      {{"backup", data, absl::StrCat(directory_, "/copied")}, "last_record"},
       {{"help", "put"}, "example"},
       {{"help"}, ""},
       {{"flush"}, "deleted"}};

@@ -89,6 +89,17 @@ TEST(KvcliLineTest, TheFirstWordIsCompletedToCommands) {
   EXPECT_THAT(Complete("nonsense"), IsEmpty());
 }
 
+TEST(KvcliLineTest, WordsAndDirectoriesOfLogAndBackupAreCompleted) {
+  const std::string directory = NewTemporaryDirectory();
+  std::filesystem::create_directory(directory + "/data");
+  EXPECT_THAT(Complete("log "), ElementsAre("dump", "verify"));
+  EXPECT_THAT(Complete("log d"), ElementsAre("dump"));
+  for (const char* before : {"log verify ", "backup ", "backup from "}) {
+    EXPECT_THAT(Complete(absl::StrCat(before, directory, "/d")), ElementsAre(directory + "/data/"));
+  }
+  EXPECT_THAT(Complete("get d"), IsEmpty());
+}
+
 TEST(KvcliLineTest, BehindACommandItsFlagsAreCompletedAndNoOthers) {
   EXPECT_THAT(Complete("put planet saturn --"),
               ElementsAre("--if-absent", "--if-version=", "--json", "--literal", "--ttl="));

@@ -183,7 +183,13 @@ std::vector<std::string> Candidates(const std::vector<std::string>& before,
   const Command* command = FindCommand(before[0]);
   if (command == nullptr) return {};
   if (absl::StartsWith(word, "-")) return FlagsOf(*command, word);
-  if (absl::StartsWith(command->arguments, "FILE")) return FilesAt(word);
+  const std::vector<absl::string_view> names = absl::StrSplit(command->arguments, ' ');
+  const absl::string_view name = names[std::min(before.size(), names.size()) - 1];
+  if (absl::StartsWith(name, "FILE") || name == "DIR" || name == "FROM" || name == "TO")
+    return FilesAt(word);
+  // Names are in capitals. Others, such as verify|dump, are written as they are.
+  if (!name.empty() && absl::ascii_islower(static_cast<unsigned char>(name[0])))
+    return absl::StrSplit(name, '|');
   if (absl::string_view(command->name) == "help" && before.size() == 1)
     return AsLoudAs(word, CommandNames());
   return {};

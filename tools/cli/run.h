@@ -45,6 +45,10 @@ ExitStatus RunPing(CommandContext& context, Arguments arguments);
 ExitStatus RunStats(CommandContext& context, Arguments arguments);
 ExitStatus RunHelp(CommandContext& context, Arguments arguments);
 
+// log.cc, backup.cc
+ExitStatus RunLog(CommandContext& context, Arguments arguments);
+ExitStatus RunBackup(CommandContext& context, Arguments arguments);
+
 // Splits a list of "name=value" with `separator` between them.
 std::vector<std::pair<std::string, std::string>> SplitPairs(absl::string_view text, char separator);
 
@@ -58,6 +62,7 @@ ExitStatus RunImport(CommandContext& context, Arguments arguments);
 // The functions for Command::check.
 absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
+absl::Status CheckLog(Arguments arguments, const CommandOptions& options);
 absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
 absl::Status CheckExpire(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);

@@ -371,7 +371,7 @@ def completion(name, program):
         for command in commands_of(program):
             own = [flag.split("=")[0] + ("=" if "=" in flag else "") for flag in command["flags"]]
             commands[command["command"]] = own + (["--self-test"] if "--self-test=" in own else [])
-            if "FILE" in command["arguments"]:
+            if re.search(r"\b(FILE|DIR|FROM)\b", command["arguments"]):
                 files.append(command["command"])
         values["--self-test"] = ["serve"]
         names.append("--self-test")  # stands with a value and without

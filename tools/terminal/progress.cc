@@ -34,9 +34,13 @@ std::string Progress::Line(const std::string& verb, const State& state) {
                           std::string(kBarColumns - full, '.'), std::floor(part * 100));
   }
   const double seconds = absl::ToDoubleSeconds(state.elapsed);
-  absl::StrAppend(&line, "  ", ShortNumber(static_cast<double>(state.records)), " records  ",
-                  ShortNumber(static_cast<double>(state.records) / seconds), "/s  ",
-                  ShortBytes(static_cast<double>(state.bytes) / seconds), "/s");
+  if (state.records > 0) {
+    absl::StrAppend(&line, "  ", ShortNumber(static_cast<double>(state.records)), " records  ",
+                    ShortNumber(static_cast<double>(state.records) / seconds), "/s");
+  } else {
+    absl::StrAppend(&line, "  ", ShortBytes(static_cast<double>(state.bytes)));
+  }
+  absl::StrAppend(&line, "  ", ShortBytes(static_cast<double>(state.bytes) / seconds), "/s");
   if (part > 0) absl::StrAppend(&line, "  ", ShortTime(seconds / part * (1 - part)), " left");
   return line;
 }

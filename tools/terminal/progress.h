@@ -23,7 +23,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // All arguments count from the beginning.
+  // All arguments count from the beginning. 0 records: only bytes count.
   void Update(uint64_t done, uint64_t records, uint64_t bytes);
   // Erases the line, so that others can be written.
   void Clear();

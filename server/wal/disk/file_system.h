@@ -108,11 +108,19 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) = 0;
   // An existing file, to write.
   virtual absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) = 0;
+  // Length of an existing file.
+  virtual absl::StatusOr<uint64_t> FileBytes(const std::string& name) = 0;
+  // Gives a file of another directory the same name here, without a copy of its bytes. Survives a
+  // crash only after SyncDirectory. Errors: UNIMPLEMENTED (of another disk, or links are not
+  // allowed: copy it), NOT_FOUND, ALREADY_EXISTS.
+  virtual absl::Status LinkFrom(FileSystem& other, const std::string& name) = 0;
   // Replaces `to` in one step. Survives a crash only after SyncDirectory.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& name) = 0;
   virtual absl::Status SyncDirectory() = 0;
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
+  // The bytes of a file.
+  virtual absl::StatusOr<uint64_t> FileBytes(const std::string& name) = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
   // Errors: FAILED_PRECONDITION if another process holds it.

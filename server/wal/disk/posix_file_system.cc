@@ -128,6 +128,21 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) override {
     return OpenWith(name, O_RDWR);
   }
+  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
+    struct stat status;
+    if (fstatat(fd_.get(), name.c_str(), &status, 0) != 0)
+      return SystemError("cannot find the length of the file", PathOf(name));
+    return static_cast<uint64_t>(status.st_size);
+  }
+  absl::Status LinkFrom(FileSystem& other, const std::string& name) override {
+    const std::string from = other.PathOf(name);
+    if (linkat(AT_FDCWD, from.c_str(), fd_.get(), name.c_str(), 0) == 0) return absl::OkStatus();
+    // The kernel refuses links to files of other users (fs.protected_hardlinks) with EPERM.
+    const bool may_copy = errno == EXDEV || errno == EPERM || errno == EMLINK ||
+                          errno == EOPNOTSUPP || errno == EACCES;
+    const absl::Status error = SystemError("cannot link the file", from);
+    return may_copy ? absl::UnimplementedError(error.message()) : error;
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     if (renameat(fd_.get(), from.c_str(), fd_.get(), to.c_str()) != 0)
       return SystemError("cannot rename the file", PathOf(from));
@@ -159,6 +174,12 @@ class PosixFileSystem final : public FileSystem {
     std::sort(names.begin(), names.end());
     return names;
   }
+  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
+    struct stat status;
+    if (fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      return SystemError("cannot find the size of the file", PathOf(name));
+    return static_cast<uint64_t>(status.st_size);
+  }
   absl::StatusOr<uint64_t> FreeBytes() override {
     struct statvfs status;
     if (fstatvfs(fd_.get(), &status) != 0)
@@ -166,7 +187,7 @@ class PosixFileSystem final : public FileSystem {
     return uint64_t{status.f_bavail} * status.f_frsize;
   }
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override {
-    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    UniqueFd fd(openat(fd_.get(), kLockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd.valid()) return SystemError("cannot open the file", PathOf(kLockName));
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return SystemError("cannot lock the file", PathOf(kLockName));

@@ -105,7 +105,11 @@ struct ItemHeader {
   uint64_t version = 0;
   uint64_t expiry = 0;  // ns, absolute; 0: none
   uint32_t shard = 0;
-  uint32_t reserved = 0;
+  // Of the segment of the index that had the key, and of the shallowest segment: loading grows the
+  // index as far. 0: unknown.
+  uint8_t depth = 0;
+  uint8_t depth_min = 0;
+  uint16_t reserved = 0;
 };
 static_assert(std::is_trivially_copyable_v<ItemHeader>);
 static_assert(sizeof(ItemHeader) == 40);
@@ -113,6 +117,7 @@ static_assert(offsetof(ItemHeader, flags) == 6);
 static_assert(offsetof(ItemHeader, value_length) == 8);
 static_assert(offsetof(ItemHeader, version) == 16);
 static_assert(offsetof(ItemHeader, shard) == 32);
+static_assert(offsetof(ItemHeader, depth) == 36);
 
 struct ShardState {
   uint32_t shard = 0;

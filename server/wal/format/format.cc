@@ -20,6 +20,13 @@ uint64_t ChecksumOf(const T& object) {
   return Checksum(BytesOf(object).first(sizeof(T) - sizeof(uint64_t)), 0);
 }
 
+uint64_t OriginsChecksum(absl::Span<const DirectoryId> origins) {
+  if (origins.empty()) return 0;
+  return Checksum(
+      {reinterpret_cast<const std::byte*>(origins.data()), origins.size() * sizeof(DirectoryId)},
+      0);
+}
+
 }  // namespace
 
 std::string CheckFormat(uint32_t format) {
@@ -31,7 +38,15 @@ bool HasBits(Bytes bytes) {
   return std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; });
 }
 
-void FormatFile::Seal() { checksum = ChecksumOf(*this); }
+bool Contains(absl::Span<const DirectoryId> ids, const DirectoryId& id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+void FormatFile::Seal(absl::Span<const DirectoryId> more_origins) {
+  origins = static_cast<uint32_t>(more_origins.size());
+  origins_checksum = OriginsChecksum(more_origins);
+  checksum = ChecksumOf(*this);
+}
 
 std::string FormatFile::OtherVersion() const {
   if (magic != kFormatMagic || checksum != ChecksumOf(*this)) return "";
@@ -41,24 +56,30 @@ std::string FormatFile::OtherVersion() const {
   return "";
 }
 
-std::string FormatFile::Validate() const {
+std::string FormatFile::Validate(absl::Span<const DirectoryId> more_origins) const {
   if (magic != kFormatMagic) return "it is no FORMAT file";
   if (checksum != ChecksumOf(*this)) return "its checksum is wrong";
   if (std::string other = OtherVersion(); !other.empty()) return other;
   if (shards == 0) return "it has no shards";
   if (directory == DirectoryId()) return "it has no directory id";
-  if (HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
+  if (directory == copied_from) return "it is a copy of itself";
+  if (origins > kOriginsMax || (origins > 0 && copied_from == DirectoryId()))
+    return absl::StrCat("it has ", origins, " origins");
+  if (more_origins.size() != origins) return "its origins are cut off, or bytes follow them";
+  if (origins_checksum != OriginsChecksum(more_origins))
+    return "the checksum of its origins is wrong";
+  if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
 }
 
 void SegmentHeader::Seal() { checksum = ChecksumOf(*this); }
 
-std::string SegmentHeader::Validate(const DirectoryId& expected_directory,
+std::string SegmentHeader::Validate(absl::Span<const DirectoryId> writers,
                                     uint64_t expected_number) const {
   if (magic != kSegmentMagic) return "it is no segment header";
   if (checksum != ChecksumOf(*this)) return "the segment header's checksum is wrong";
   if (std::string wrong = CheckFormat(format); !wrong.empty()) return wrong;
-  if (!(directory == expected_directory)) return "the segment is of another data directory";
+  if (!Contains(writers, directory)) return "the segment is of another data directory";
   if (number != expected_number)
     return absl::StrCat("the segment is number ", number, ", not ", expected_number);
   if (previous_number >= number) return "the segment follows a later one";

@@ -1,7 +1,12 @@
 // The files of the log, byte by byte. Little-endian. Reserved bytes are zero.
 // checkpoint_format.h has the checkpoint's files, entry_format.h the bodies of records.
 //
-//   FORMAT            128 B: what this directory is. Written once.
+//   FORMAT            what this directory is. Written once.
+//
+//   0            128
+//   +------------+-----------------+
+//   | FormatFile | DirectoryIds    |    of a copy of a copy
+//   +------------+-----------------+
 //
 //   log-0000000000000007       a segment
 //
@@ -62,6 +67,8 @@ struct DirectoryId {
 // --- FORMAT ------------------------------------------------------------------
 
 inline constexpr uint64_t kFormatMagic = 0x54414d524f46534f;  // "OSFORMAT"
+// FORMAT fits into 4 KiB. Each copy of a copy has one more.
+inline constexpr uint32_t kOriginsMax = 248;
 
 struct FormatFile {
   uint64_t magic = kFormatMagic;
@@ -73,14 +80,18 @@ struct FormatFile {
   DirectoryId copied_from;  // the directory that a backup was made of; zero: none
   uint64_t server = 0;
   uint64_t hash_seed = 0;  // of the index
-  uint8_t reserved[40] = {};
+  uint32_t origins = 0;    // DirectoryIds that follow
+  uint32_t reserved0 = 0;
+  uint64_t origins_checksum = 0;  // of those; 0 if there is none
+  uint8_t reserved[24] = {};
   uint64_t checksum = 0;  // of the bytes before
 
-  void Seal();
+  // `more_origins`: what copied_from was itself copied from, newest first.
+  void Seal(absl::Span<const DirectoryId> more_origins = {});
   // Why this program cannot read it, although it has every byte that was written; empty if it can.
   std::string OtherVersion() const;
-  // Why it is not valid; empty if it is.
-  std::string Validate() const;
+  // Why it, or what follows it, is not valid; empty if it is.
+  std::string Validate(absl::Span<const DirectoryId> more_origins = {}) const;
 };
 static_assert(std::is_trivially_copyable_v<FormatFile>);
 static_assert(sizeof(FormatFile) == 128);
@@ -91,6 +102,8 @@ static_assert(offsetof(FormatFile, directory) == 32);
 static_assert(offsetof(FormatFile, copied_from) == 48);
 static_assert(offsetof(FormatFile, server) == 64);
 static_assert(offsetof(FormatFile, hash_seed) == 72);
+static_assert(offsetof(FormatFile, origins) == 80);
+static_assert(offsetof(FormatFile, origins_checksum) == 88);
 static_assert(offsetof(FormatFile, checksum) == 120);
 
 // --- Segments ----------------------------------------------------------------
@@ -116,7 +129,8 @@ struct SegmentHeader {
   uint64_t checksum = 0;  // of the bytes before
 
   void Seal();
-  std::string Validate(const DirectoryId& expected_directory, uint64_t expected_number) const;
+  // `writers`: the directories whose segments count (DataDirectory::ids).
+  std::string Validate(absl::Span<const DirectoryId> writers, uint64_t expected_number) const;
 };
 static_assert(std::is_trivially_copyable_v<SegmentHeader>);
 static_assert(sizeof(SegmentHeader) == kSegmentHeaderBytes);
@@ -207,6 +221,11 @@ inline constexpr char kSegmentNewName[] = "log.new";
 std::string SegmentName(uint64_t number);
 // 0: no name of a segment.
 uint64_t SegmentNumber(absl::string_view name);
+
+// A file that a backup copies, before it gets its name.
+inline constexpr char kCopyNewName[] = "copy.new";
+
+bool Contains(absl::Span<const DirectoryId> ids, const DirectoryId& id);
 
 // Why a file of that format is not this program's; empty if it is.
 std::string CheckFormat(uint32_t format);

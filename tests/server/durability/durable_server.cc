@@ -171,7 +171,7 @@ void DurableServer::OnExpire(absl::string_view key, uint64_t version, uint64_t e
   model_[std::string(key)].expiry_ns = expiry_ns;
 }
 
-void DurableServer::OnDelete(absl::string_view key, uint64_t version) {
+void DurableServer::OnDelete(absl::string_view key, uint64_t version, uint64_t) {
   assert(!loading_ && "a change of the tables while they are loaded");
   wal::Entry entry;
   entry.kind = wal::EntryKind::kDelete;

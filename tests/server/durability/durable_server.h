@@ -107,8 +107,10 @@ class DurableServer final : private index::Changes {
   void OnPut(absl::string_view key, index::ByteSpan value, uint64_t version,
              uint64_t expiry_ns) override;
   void OnExpire(absl::string_view key, uint64_t version, uint64_t expiry_ns) override;
-  void OnDelete(absl::string_view key, uint64_t version) override;
-  void OnEvict(absl::string_view key, uint64_t version) override { OnDelete(key, version); }
+  void OnDelete(absl::string_view key, uint64_t version, uint64_t) override;
+  void OnEvict(absl::string_view key, uint64_t version) override {
+    OnDelete(key, version, version);
+  }
 
   absl::Time Now() const { return absl::FromUnixNanos(now_ns_); }
   void Append(wal::Entry entry);

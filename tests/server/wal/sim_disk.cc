@@ -282,6 +282,24 @@ absl::StatusOr<std::unique_ptr<File>> SimDisk::Open(const std::string& name) {
   return std::make_unique<SimFile>(*this, found->second);
 }
 
+absl::StatusOr<uint64_t> SimDisk::FileBytes(const std::string& name) {
+  if (crashed_) return Crashed();
+  if (!names_.contains(name)) return absl::NotFoundError(PathOf(name));
+  return SizeOf(name);
+}
+
+absl::Status SimDisk::LinkFrom(FileSystem& other, const std::string& name) {
+  if (crashed_) return Crashed();
+  if (!links_) return absl::UnimplementedError(PathOf(name));
+  const auto& others = static_cast<SimDisk&>(other).names_;
+  const auto found = others.find(name);
+  if (found == others.end()) return absl::NotFoundError(other.PathOf(name));
+  if (names_.contains(name)) return absl::AlreadyExistsError(PathOf(name));
+  const bool goes_on = Step();
+  if (goes_on || random_.Chance(50)) names_[name] = found->second;
+  return goes_on ? absl::OkStatus() : Crashed();
+}
+
 absl::Status SimDisk::Rename(const std::string& from, const std::string& to) {
   if (crashed_) return Crashed();
   const bool goes_on = Step();
@@ -323,6 +341,12 @@ absl::Status SimDisk::SyncDirectory() {
 absl::StatusOr<std::vector<std::string>> SimDisk::List() {
   if (crashed_) return Crashed();
   return Names();
+}
+
+absl::StatusOr<uint64_t> SimDisk::FileBytes(const std::string& name) {
+  if (crashed_) return Crashed();
+  if (names_.count(name) == 0) return absl::NotFoundError(PathOf(name));
+  return SizeOf(name);
 }
 
 absl::StatusOr<uint64_t> SimDisk::FreeBytes() {

@@ -66,6 +66,7 @@ class SimDisk final : public FileSystem {
   void SetWrongWrites(uint64_t one_in) { wrong_write_one_in_ = one_in; }
   bool faulted() const { return faulted_; }  // since Kill or LosePower
   void set_capacity(uint64_t bytes) { capacity_ = bytes; }
+  void set_links(bool allowed) { links_ = allowed; }
   // Called within Sync, after its beginning, for what is written meanwhile.
   void set_during_sync(std::function<void(const std::string& name)> call) {
     during_sync_ = std::move(call);
@@ -89,10 +90,14 @@ class SimDisk final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> OpenToWrite(const std::string& name) override {
     return Open(name);
   }
+  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override;
+  // REQUIRES: `other` is a SimDisk. The power of both is lost at once.
+  absl::Status LinkFrom(FileSystem& other, const std::string& name) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& name) override;
   absl::Status SyncDirectory() override;
   absl::StatusOr<std::vector<std::string>> List() override;
+  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override;
   absl::StatusOr<uint64_t> FreeBytes() override;
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override;
   std::string PathOf(const std::string& name) const override { return "/data/" + name; }
@@ -127,6 +132,7 @@ class SimDisk final : public FileSystem {
   uint64_t wrong_write_one_in_ = 0;
   bool faulted_ = false;
   uint64_t capacity_ = UINT64_MAX;
+  bool links_ = true;
   std::function<void(const std::string&)> during_sync_;
 };
 

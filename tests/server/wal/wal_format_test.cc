@@ -81,6 +81,48 @@ TEST(WalFormatTest, FormatFileSaysWhyItIsNotValid) {
   EXPECT_EQ(SomeFormat().Validate(), "");
 }
 
+const std::vector<DirectoryId> kMoreOrigins = {{{5, 6}}, {{7, 8}}};
+
+FormatFile SomeCopyOfCopies() {
+  FormatFile format = SomeFormat();
+  format.Seal(kMoreOrigins);
+  return format;
+}
+
+TEST(WalFormatTest, FormatFileOfCopiesHasTheseBytes) {
+  EXPECT_EQ(LinesOf(SomeCopyOfCopies()), R"(0: 4f53464f524d4154
+8: 0100000004000000
+16: 0500000000000000
+32: 1111000000000000
+40: 2222000000000000
+48: 0300000000000000
+56: 0400000000000000
+64: 0600000000000000
+72: 0700000000000000
+80: 0200000000000000
+88: 9f5fe976eda462ad
+120: d16226cb8f02b9d6
+)");
+  EXPECT_EQ(SomeCopyOfCopies().Validate(kMoreOrigins), "");
+}
+
+TEST(WalFormatTest, OriginsOfCopiesAreChecked) {
+  FormatFile format = SomeCopyOfCopies();
+  EXPECT_EQ(format.Validate(), "its origins are cut off, or bytes follow them");
+  EXPECT_EQ(format.Validate({kMoreOrigins[1], kMoreOrigins[0]}),
+            "the checksum of its origins is wrong");
+  format.copied_from = DirectoryId();
+  format.Seal(kMoreOrigins);
+  EXPECT_EQ(format.Validate(kMoreOrigins), "it has 2 origins");
+  const std::vector<DirectoryId> many(kOriginsMax + 1, DirectoryId{{9, 9}});
+  format = SomeFormat();
+  format.Seal(many);
+  EXPECT_EQ(format.Validate(many), "it has 249 origins");
+  format.copied_from = format.directory;
+  format.Seal();
+  EXPECT_EQ(format.Validate(), "it is a copy of itself");
+}
+
 SegmentHeader SomeSegment() {
   SegmentHeader header;
   header.directory = kDirectory;
@@ -111,18 +153,20 @@ TEST(WalFormatTest, SegmentHeaderHasTheseBytes) {
 88: 5a00000000000000
 4088: 3886a978ca42abb6
 )");
-  EXPECT_EQ(SomeSegment().Validate(kDirectory, 9), "");
+  EXPECT_EQ(SomeSegment().Validate({kDirectory}, 9), "");
+  // In a copy.
+  EXPECT_EQ(SomeSegment().Validate({DirectoryId{{1, 1}}, kDirectory}, 9), "");
 }
 
 TEST(WalFormatTest, SegmentHeaderSaysWhyItIsNotValid) {
   SegmentHeader header = SomeSegment();
-  EXPECT_EQ(header.Validate({{1, 1}}, 9), "the segment is of another data directory");
-  EXPECT_EQ(header.Validate(kDirectory, 8), "the segment is number 9, not 8");
+  EXPECT_EQ(header.Validate({DirectoryId{{1, 1}}}, 9), "the segment is of another data directory");
+  EXPECT_EQ(header.Validate({kDirectory}, 8), "the segment is number 9, not 8");
   header.synced_to = 100;
   header.Seal();
-  EXPECT_EQ(header.Validate(kDirectory, 9), "the segment's first record is out of order");
+  EXPECT_EQ(header.Validate({kDirectory}, 9), "the segment's first record is out of order");
   header.magic = 0;
-  EXPECT_EQ(header.Validate(kDirectory, 9), "it is no segment header");
+  EXPECT_EQ(header.Validate({kDirectory}, 9), "it is no segment header");
 }
 
 TEST(WalFormatTest, RecordHeaderHasTheseBytes) {
@@ -341,12 +385,12 @@ TEST(WalFormatTest, CheckpointStructsHaveTheseBytes) {
 )");
   EXPECT_EQ(block.Validate(6), "");
   EXPECT_EQ(block.Validate(7), "the block header's checksum is wrong");
-  const ItemHeader item{56, 3, kValueFollows, 2, 5, 6, 7, 8, 0};
+  const ItemHeader item{56, 3, kValueFollows, 2, 5, 6, 7, 8, 9, 10, 0};
   EXPECT_EQ(LinesOf(item), R"(0: 3800000003000102
 8: 0500000000000000
 16: 0600000000000000
 24: 0700000000000000
-32: 0800000000000000
+32: 08000000090a0000
 )");
   EXPECT_EQ(LinesOf(ShardState{1, 0, 2, 3, 4, 5}), R"(0: 0100000000000000
 8: 0200000000000000

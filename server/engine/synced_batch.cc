@@ -1,0 +1,91 @@
+#include "server/engine/synced_batch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/types/optional.h"
+#include "server/engine/connection.h"
+
+namespace osprey::server {
+namespace {
+
+// Until the sync of another poller, which holds up a key of this batch.
+constexpr std::chrono::microseconds kOthersStep{50};
+
+}  // namespace
+
+absl::Status SyncedBatch::Execute(absl::Time now) {
+  left_.resize(access_.partitions());
+  decided_.resize(access_.partitions());
+  for (uint32_t i = 0; i < access_.partitions(); ++i) {
+    left_[i].clear();
+    for (const PartitionBatch::Request* request = batch_.First(i); request != nullptr;
+         request = batch_.Next(*request))
+      left_[i].push_back(request);
+  }
+  const auto some_left = [this] {
+    return std::any_of(left_.begin(), left_.end(), [](const auto& some) { return !some.empty(); });
+  };
+  while (some_left()) {
+    bool any = false;
+    for (uint32_t i = 0; i < access_.partitions(); ++i) {
+      if (left_[i].empty()) continue;
+      (void)access_.Hold(i, /*wait=*/true);
+      DecideAll(left_[i], now);
+      access_.LetGo(/*wants_nothing=*/false);
+      any |= !decided_[i].empty();
+    }
+    if (absl::Status status = log_.Commit(); !status.ok()) {
+      for (const auto& some : left_) {
+        for (const PartitionBatch::Request* request : some)
+          request->connection->DropBatched(*request);
+      }
+      return status;
+    }
+    if (!any && some_left()) std::this_thread::sleep_for(kOthersStep);
+    for (uint32_t i = 0; i < access_.partitions(); ++i) {
+      if (decided_[i].empty()) continue;
+      (void)access_.Hold(i, /*wait=*/true);
+      ApplyAll(now);
+      access_.LetGo(/*wants_nothing=*/false);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Leaves those in `some` that wait for another write of their key.
+void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now) {
+  PartitionChanges& changes = *access_.changes();
+  std::vector<const PartitionBatch::Request*> waiting;
+  absl::flat_hash_set<uint64_t> waiting_keys;  // their later requests wait, too
+  for (const PartitionBatch::Request* request : some) {
+    const uint64_t hash = request->hash.bits;
+    if (changes.IsPending(hash) || waiting_keys.contains(hash)) {
+      waiting_keys.insert(hash);
+      waiting.push_back(request);
+      continue;
+    }
+    absl::optional<Decision> decision =
+        request->connection->DecideBatched(*request, access_.held(), now);
+    if (!decision.has_value()) continue;
+    Report(*decision, request->key, changes);
+    changes.BeginPending(hash);
+    decided_[access_.held_partition()].push_back({request, *std::move(decision)});
+  }
+  some = std::move(waiting);
+}
+
+void SyncedBatch::ApplyAll(absl::Time now) {
+  std::vector<Decided>& decided = decided_[access_.held_partition()];
+  for (const Decided& one : decided) {
+    one.request->connection->ApplyBatched(*one.request, one.decision, access_.held(),
+                                          *access_.changes(), now);
+  }
+  decided.clear();
+}
+
+}  // namespace osprey::server

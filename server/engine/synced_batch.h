@@ -1,0 +1,55 @@
+// Executes batched requests where a change is made only when it is durable (WriteLog::AwaitsSync).
+//
+//   round:  for each partition, under its lock:  decide each request, and log it
+//           Commit                               one sync for all of them
+//           for each partition, under its lock:  apply what was decided, and answer it
+//
+// A write of a key that another one is about to change waits for the next round: of this batch, or
+// of another poller's. Reads, and writes that are refused, are answered in the first step.
+//
+// Thread rule: the engine's thread.
+
+#ifndef OSPREY_SERVER_ENGINE_SYNCED_BATCH_H_
+#define OSPREY_SERVER_ENGINE_SYNCED_BATCH_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/engine/partition_batch.h"
+#include "server/requests/requests.h"
+#include "server/requests/tables.h"
+#include "server/requests/write_log.h"
+
+namespace osprey::server {
+
+class SyncedBatch {
+ public:
+  // All must outlive this.
+  SyncedBatch(PartitionBatch& batch, TableAccess& access, WriteLog& log)
+      : batch_(batch), access_(access), log_(log) {}
+
+  // Executes all requests of the batch, which stay in it. REQUIRES: nothing is held. Errors: those
+  // of Commit. Then some requests have no answer, and the server has to end.
+  absl::Status Execute(absl::Time now);
+
+ private:
+  struct Decided {
+    const PartitionBatch::Request* request = nullptr;
+    Decision decision;
+  };
+
+  void DecideAll(std::vector<const PartitionBatch::Request*>& some, absl::Time now);
+  void ApplyAll(absl::Time now);
+
+  PartitionBatch& batch_;
+  TableAccess& access_;
+  WriteLog& log_;
+  // By partition, in the order of the requests.
+  std::vector<std::vector<const PartitionBatch::Request*>> left_;
+  std::vector<std::vector<Decided>> decided_;
+};
+
+}  // namespace osprey::server
+
+#endif  // OSPREY_SERVER_ENGINE_SYNCED_BATCH_H_

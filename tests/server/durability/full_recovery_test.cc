@@ -1,0 +1,115 @@
+// Memory: what a server held, the same server loads again; and what a smaller one says.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/durability/durable_lives.h"
+#include "tools/common/size_flag.h"
+
+namespace osprey::server {
+namespace {
+
+using testing::HasSubstr;
+
+std::string KeyOf(uint64_t i) { return absl::StrCat("key-", i); }
+
+// Puts and deletes until the memory has refused many writes.
+void FillAndChurn(DurableServer& server, SplitMix64& random, uint64_t bytes_max, int rounds) {
+  uint64_t next = 0;
+  for (int refused = 0; refused < 20;) {
+    const absl::Status status =
+        server.Put(KeyOf(next++), std::string(random.Below(bytes_max + 1), 'f'));
+    refused += status.ok() ? 0 : 1;
+    server.RunMaintenance();
+  }
+  for (int i = 0; i < rounds; ++i) {
+    if (random.Chance(50)) {
+      (void)server.Delete(KeyOf(random.Below(next)));
+    } else {
+      const std::string key = KeyOf(random.Chance(50) ? random.Below(next) : next++);
+      (void)server.Put(key, std::string(random.Below(bytes_max + 1), 'c'));
+    }
+    server.Advance(absl::Milliseconds(10));
+    server.RunMaintenance();
+  }
+}
+
+void FillAgain(DurableServer& server, SplitMix64& random, uint64_t bytes_max) {
+  for (int refused = 0; refused < 50;) {
+    const std::string key = absl::StrCat("again-", random.Next());
+    const absl::Status status = server.Put(key, std::string(random.Below(bytes_max + 1), 'a'));
+    refused += status.ok() ? 0 : 1;
+    server.Advance(absl::Milliseconds(10));
+    server.RunMaintenance();
+  }
+}
+
+void ExpectSameAfterRestart(DurableServer& server) {
+  ASSERT_TRUE(server.log().Write().ok());
+  const absl::Status status = server.Start();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(server.Difference(), "");
+}
+
+TEST(FullRecoveryTest, FullTablesLoadIntoTheSameMemory) {
+  for (const uint64_t bytes_max : {8, 100, 1000, 6000}) {
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(absl::StrCat(bytes_max, " B, seed ", seed));
+      wal::SimDisk disk(seed);
+      SplitMix64 random(seed);
+      ServerOptions options;
+      options.memory_bytes = 4 << 20;
+      options.partitions = 2;
+      DurableServer server(disk, options);
+      ASSERT_TRUE(server.Start().ok());
+      FillAndChurn(server, random, bytes_max, 5000);
+      ExpectSameAfterRestart(server);  // from the log alone
+      ASSERT_TRUE(server.Checkpoint().ok());
+      ExpectSameAfterRestart(server);  // from the checkpoint alone
+      FillAgain(server, random, bytes_max);
+      ExpectSameAfterRestart(server);
+      FillAndChurn(server, random, bytes_max, 5000);
+      ExpectSameAfterRestart(server);  // the log replaces most of the checkpoint
+      EXPECT_GT(server.live_keys(), 100u);
+    }
+  }
+}
+
+TEST(FullRecoveryTest, SmallerMemoryIsAnErrorThatSaysHowMuchWillDo) {
+  for (const uint64_t bytes_max : {8, 1000, 20000}) {
+    for (const bool has_checkpoint : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(bytes_max, " B, checkpoint ", has_checkpoint));
+      wal::SimDisk disk(1);
+      SplitMix64 random(1);
+      ServerOptions options;
+      options.memory_bytes = 8 << 20;
+      DurableServer server(disk, options);
+      ASSERT_TRUE(server.Start().ok());
+      FillAndChurn(server, random, bytes_max, 100);
+      if (has_checkpoint) {
+        ASSERT_TRUE(server.Checkpoint().ok());
+      }
+      ASSERT_TRUE(server.log().Write().ok());
+      server.set_memory(3 << 20);
+      const absl::Status status = server.Start();
+      ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_THAT(status.message(), HasSubstr("does not fit into --memory=3MiB"));
+      const std::string message(status.message());
+      const std::string flag = "start with --memory=";
+      const absl::StatusOr<uint64_t> enough =
+          ParseSize(message.substr(message.find(flag) + flag.size()));
+      ASSERT_TRUE(enough.ok()) << status;
+      EXPECT_LT(*enough, uint64_t{64} << 20);
+      server.set_memory(*enough);
+      const absl::Status again = server.Start();
+      ASSERT_TRUE(again.ok()) << again;
+      EXPECT_EQ(server.Difference(), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace osprey::server
