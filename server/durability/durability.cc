@@ -100,12 +100,20 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   absl::StatusOr<Recovered> recovered = Recover(*directory_, tables, options);
   if (!recovered.ok()) return recovered.status();
   if (absl::Status status = CheckClock(recovered->end); !status.ok()) return status;
-  tables.RaiseVersions(recovered->end.version_ceiling);
+  tables.RaiseVersions(std::max(recovered->end.version_ceiling, recovered->version_max));
   data_bytes_ = recovered->bytes + recovered->items * kBytesPerItem;
   stats_.loaded_keys = recovered->items;
   stats_.loaded_bytes = recovered->bytes;
   stats_.load_took = recovered->took;
   if (absl::Status status = StartLog(recovered->end); !status.ok()) return status;
+  if (recovered->evictions == 0) return recovered;
+  // The log does not know of them.
+  CheckpointInput input;
+  input.redo_record = log_->appended() + 1;
+  input.sessions = [&recovered] { return recovered->sessions; };
+  const absl::StatusOr<CheckpointSize> size =
+      server::WriteCheckpoint(*directory_, *log_, tables, input);
+  if (!size.ok()) return size.status();
   return recovered;
 }
 

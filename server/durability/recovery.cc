@@ -34,6 +34,7 @@ using Digest = std::pair<uint64_t, uint64_t>;
 struct LogKeys {
   struct Last {
     uint64_t entry = 0;      // entries are counted from 1 on, in the order of the log
+    uint64_t put = 0;        // the version of a put; 0: it is a deletion
     bool is_loaded = false;  // from the checkpoint: the value is no longer in the log
   };
   uint64_t seed = 0;
@@ -144,7 +145,11 @@ class KeyCollector final : public wal::ReplayVisitor {
       if (!status.ok()) return status;
       restorer_.NoteVersion(entry.version);
       if (entry.kind != wal::EntryKind::kPut && entry.kind != wal::EntryKind::kDelete) continue;
-      keys_.last[keys_.Of(entry.key)] = {entries_, IsAbsorbed(entry, pieces[i])};
+      const bool is_put = entry.kind == wal::EntryKind::kPut;
+      LogKeys::Last& last = keys_.last[keys_.Of(entry.key)];
+      // It deleted an earlier value, while this put was logged and not made yet.
+      if (!is_put && last.put > entry.version) continue;
+      last = {entries_, is_put ? entry.version : 0, IsAbsorbed(entry, pieces[i])};
     }
     restorer_.NoteRead(record.header.bytes());
     return absl::OkStatus();
@@ -308,7 +313,7 @@ class EntryApplier final : public wal::ReplayVisitor {
       }
       case wal::EntryKind::kExpire:
         return restorer_.Expire(entry.key, entry.version, entry.expiry);
-      case wal::EntryKind::kDelete:  // what it deleted is not put
+      case wal::EntryKind::kDelete:  // what it deleted is not put, or is a later value
       case wal::EntryKind::kSessionBegin:
       case wal::EntryKind::kSessionEnd:
       case wal::EntryKind::kFlushBound:

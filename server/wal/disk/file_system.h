@@ -119,8 +119,6 @@ class FileSystem {
   virtual absl::Status Remove(const std::string& name) = 0;
   virtual absl::Status SyncDirectory() = 0;
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
-  // The bytes of a file.
-  virtual absl::StatusOr<uint64_t> FileBytes(const std::string& name) = 0;
   // What this process may still write.
   virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
   // Errors: FAILED_PRECONDITION if another process holds it.

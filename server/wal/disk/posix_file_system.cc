@@ -130,7 +130,7 @@ class PosixFileSystem final : public FileSystem {
   }
   absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
     struct stat status;
-    if (fstatat(fd_.get(), name.c_str(), &status, 0) != 0)
+    if (fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
       return SystemError("cannot find the length of the file", PathOf(name));
     return static_cast<uint64_t>(status.st_size);
   }
@@ -173,12 +173,6 @@ class PosixFileSystem final : public FileSystem {
     if (!whole) return error;
     std::sort(names.begin(), names.end());
     return names;
-  }
-  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
-    struct stat status;
-    if (fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
-      return SystemError("cannot find the size of the file", PathOf(name));
-    return static_cast<uint64_t>(status.st_size);
   }
   absl::StatusOr<uint64_t> FreeBytes() override {
     struct statvfs status;

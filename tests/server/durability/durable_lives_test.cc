@@ -25,6 +25,17 @@ TEST(DurableLivesTest, EachLifeOfOnePartitionBeginsAsTheOneBeforeEnded) {
     ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
 }
 
+// What memory has no room for is evicted, also while it is loaded.
+TEST(DurableLivesTest, EachLifeOfACacheBeginsAsTheOneBeforeEnded) {
+  LivesOptions options;
+  options.server.evict = true;
+  options.server.partitions = 2;
+  options.server.memory_bytes = 1 << 20;
+  options.keys = 20000;
+  for (uint64_t seed = 200; seed <= 200 + 20 / kVolumeParts; ++seed)
+    ASSERT_EQ(RunLives(seed, options), "") << "seed " << seed;
+}
+
 TEST(DurableLivesTest, LostRedoRecordLosesAWrite) {
   LivesOptions options;
   options.redo_shift = 1;

@@ -31,8 +31,8 @@ absl::Status DurableServer::Start() {
   options.evict = options_.evict;
   options.cas_version = cas_version_ += 1 << 20;
   options.clock = [this] { return loading_ ? absl::UnixEpoch() : Now(); };
-  options.changes = this;
-  tables_ = *Tables::Create(memory_->span(), options_.partitions, options);
+  tables_ = *Tables::Create(memory_->span(), options_.partitions, options,
+                            std::vector<PartitionChanges*>(options_.partitions, this));
   auto directory = wal::DataDirectory::Open(files_, wal::NewDirectory(),
                                             [this] { return ++draws_ * 0x9e3779b97f4a7c15 | 1; });
   if (!directory.ok()) return directory.status();
@@ -51,7 +51,7 @@ absl::Status DurableServer::Start() {
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   loading_ = false;
-  return absl::OkStatus();
+  return recovered_.evictions == 0 ? absl::OkStatus() : Checkpoint().status();
 }
 
 void DurableServer::Stop() {
@@ -172,12 +172,14 @@ void DurableServer::OnExpire(absl::string_view key, uint64_t version, uint64_t e
 }
 
 void DurableServer::OnDelete(absl::string_view key, uint64_t version, uint64_t) {
-  assert(!loading_ && "a change of the tables while they are loaded");
-  wal::Entry entry;
-  entry.kind = wal::EntryKind::kDelete;
-  entry.version = version;
-  entry.key = key;
-  Append(entry);
+  // While the tables are loaded only evictions are reported, and there is no log.
+  if (!loading_) {
+    wal::Entry entry;
+    entry.kind = wal::EntryKind::kDelete;
+    entry.version = version;
+    entry.key = key;
+    Append(entry);
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   model_.erase(std::string(key));
 }

@@ -26,11 +26,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "index/writer/changes.h"
 #include "server/durability/checkpoint.h"
 #include "server/durability/recovery.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 #include "server/wal/format/entries.h"
 #include "server/wal/log.h"
 #include "tests/index/index_test_util.h"
@@ -53,7 +53,7 @@ struct Asker {
   bool has_number = false;
 };
 
-class DurableServer final : private index::Changes {
+class DurableServer final : private PartitionChanges {
  public:
   DurableServer(wal::FileSystem& files, const ServerOptions& options)
       : files_(files), options_(options) {}
@@ -111,6 +111,13 @@ class DurableServer final : private index::Changes {
   void OnEvict(absl::string_view key, uint64_t version) override {
     OnDelete(key, version, version);
   }
+
+  void SetWrite(const ClientWrite*) override {}
+  void OnResult(const Result&) override {}
+  void OnRelease() override {}
+  void BeginPending(uint64_t) override {}
+  bool IsPending(uint64_t) const override { return false; }
+  void EndPending(uint64_t) override {}
 
   absl::Time Now() const { return absl::FromUnixNanos(now_ns_); }
   void Append(wal::Entry entry);

@@ -343,12 +343,6 @@ absl::StatusOr<std::vector<std::string>> SimDisk::List() {
   return Names();
 }
 
-absl::StatusOr<uint64_t> SimDisk::FileBytes(const std::string& name) {
-  if (crashed_) return Crashed();
-  if (names_.count(name) == 0) return absl::NotFoundError(PathOf(name));
-  return SizeOf(name);
-}
-
 absl::StatusOr<uint64_t> SimDisk::FreeBytes() {
   if (crashed_) return Crashed();
   uint64_t used = 0;

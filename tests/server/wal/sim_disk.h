@@ -97,7 +97,6 @@ class SimDisk final : public FileSystem {
   absl::Status Remove(const std::string& name) override;
   absl::Status SyncDirectory() override;
   absl::StatusOr<std::vector<std::string>> List() override;
-  absl::StatusOr<uint64_t> FileBytes(const std::string& name) override;
   absl::StatusOr<uint64_t> FreeBytes() override;
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock() override;
   std::string PathOf(const std::string& name) const override { return "/data/" + name; }
