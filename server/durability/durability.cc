@@ -23,8 +23,8 @@ using std::chrono::steady_clock;
 // two commits.
 constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 
-// The mark is this far ahead of the clock, once half of it is left, while some key has an expiry, or
-// the clock is ahead of the time of day.
+// While some key has an expiry, or the clock is ahead of the time of day, the mark is this far ahead of
+// the clock. It is raised once half of that is left.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
 
 // A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
