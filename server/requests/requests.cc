@@ -4,9 +4,12 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "server/requests/decimal_int.h"
 
 namespace osprey::server {
@@ -461,25 +464,76 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   return answer;
 }
 
-// The client's cursor: the table's own, which has 41 bits, and the table's number.
+namespace {
+
+// A client's cursor: the table's own, which has 45 bits, and the table's number.
+constexpr int kPartitionShift = 56;
+constexpr uint64_t kTableCursorMask = (uint64_t{1} << kPartitionShift) - 1;
+
+uint64_t NextCursor(uint64_t partition, uint64_t table_cursor, uint32_t partitions) {
+  if (table_cursor != 0) return partition << kPartitionShift | table_cursor;
+  return partition + 1 < partitions ? (partition + 1) << kPartitionShift : 0;
+}
+
+// Until another poller has made its pending change of a key.
+constexpr absl::Duration kPendingStep() { return absl::Microseconds(50); }
+
+bool AnyPending(const TableAccess& tables, const PartitionChanges& changes,
+                absl::Span<const index::Flusher::Listed> keys) {
+  return absl::c_any_of(keys, [&](const index::Flusher::Listed& one) {
+    return changes.IsPending(tables.HashOf(one.key).bits);
+  });
+}
+
+// Logs the deletions, and makes them when they are durable.
+Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_cursor, Answer answer,
+                   absl::Time now) {
+  index::Flusher::List list;
+  while (true) {
+    LockedTable table = tables.At(partition);
+    PartitionChanges& changes = *table.changes();
+    list = table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
+    if (AnyPending(tables, changes, list.keys)) {
+      table.Release();
+      if (absl::Status status = tables.log()->Commit(); !status.ok()) return AnswerOf(status);
+      absl::SleepFor(kPendingStep());
+      continue;
+    }
+    answer.body.value_length = list.keys.size();
+    answer.body.slot = NextCursor(partition, list.cursor, tables.partitions());
+    for (const index::Flusher::Listed& one : list.keys) {
+      changes.OnDelete(one.key, one.version, one.version);
+      changes.BeginPending(tables.HashOf(one.key).bits);
+    }
+    changes.OnResult(ResultOf(answer));
+    break;
+  }
+  const absl::Status committed = tables.log()->Commit();
+  const LockedTable table = tables.At(partition);
+  for (const index::Flusher::Listed& one : list.keys)
+    table.changes()->EndPending(tables.HashOf(one.key).bits);
+  if (!committed.ok()) return AnswerOf(committed);
+  table->FlushListed(list.keys, now);
+  return answer;
+}
+
+}  // namespace
+
 Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now) {
-  constexpr int kPartitionShift = 56;
-  constexpr uint64_t kCursorMask = (uint64_t{1} << kPartitionShift) - 1;
   Answer answer;
   answer.body.version = request.version_bound != 0 ? request.version_bound : tables.CloseVersions();
   if (answer.body.version == 0) return answer;  // nothing was ever written
   const uint64_t partition = request.cursor >> kPartitionShift;
   if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
+  const uint64_t table_cursor = request.cursor & kTableCursorMask;
+  if (tables.log() != nullptr && tables.log()->AwaitsSync())
+    return FlushLogged(tables, static_cast<uint32_t>(partition), table_cursor, answer, now);
   const LockedTable table = tables.At(static_cast<uint32_t>(partition));
-  const absl::StatusOr<index::Table::FlushResult> result = table->FlushStep(
-      request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
+  const absl::StatusOr<index::Table::FlushResult> result =
+      table->FlushStep(table_cursor, answer.body.version, kFlushKeysPerRequest, now);
   if (!result.ok()) return AnswerOf(result.status());
   answer.body.value_length = result->deleted;
-  if (result->cursor != 0) {
-    answer.body.slot = partition << kPartitionShift | result->cursor;
-  } else if (partition + 1 < tables.partitions()) {
-    answer.body.slot = (partition + 1) << kPartitionShift;
-  }
+  answer.body.slot = NextCursor(partition, result->cursor, tables.partitions());
   if (table.changes() != nullptr) table.changes()->OnResult(ResultOf(answer));
   return answer;
 }
