@@ -47,6 +47,8 @@ absl::string_view ShortText(const Result& result) {
       return "the sum does not fit into 64 bits";
     case WireReason::kServerFull:
       return "the server's memory is full; nothing was changed";
+    case WireReason::kDiskFull:
+      return "the server's disk is full; nothing was changed";
     case WireReason::kChainFull:
       return "too many keys share this key's line of the index; nothing was changed";
     case WireReason::kValueChanged:
