@@ -111,6 +111,7 @@ class Durability : public WriteLog {
   absl::Status CheckClock(const wal::LogEnd& end);
   absl::Status CommitSynced();
   absl::Status CommitWritten();
+  bool IsCeilingNear() const;
   absl::Status RaiseCeiling();
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);

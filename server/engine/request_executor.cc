@@ -165,10 +165,7 @@ absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& reques
 void RequestExecutor::ApplyKeyed(const KeyedRequest& request, const Decision& decision,
                                  index::Table& table, PartitionChanges& changes, absl::Time now) {
   shared_.tables.set_write({session_->id, request.sequence, request.opcode});
-  const Answer answer = Apply(table, request, decision, now);
-  changes.EndPending(request.hash.bits);
-  if (answer.code() != absl::StatusCode::kOk)
-    Revoke(table, request.key, shared_.tables.write(), answer, decision.version, changes);
+  const Answer answer = Apply(table, request, decision, shared_.tables.write(), changes, now);
   replies_.AnswerWrite(request.sequence, answer, now);
 }
 

@@ -379,8 +379,67 @@ void Report(const Decision& decision, absl::string_view key, PartitionChanges& c
   }
 }
 
+namespace {
+
+// Reports that a reported write was not made, since it was answered so: the key is as it is now.
+void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
+            const Answer& answer, uint64_t version, PartitionChanges& changes) {
+  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
+  changes.SetWrite(&none);
+  const absl::StatusOr<index::Table::View> present = table.Find(key);
+  if (present.ok()) {
+    changes.OnPut(key, present->value, present->version, present->expiry_ns);
+  } else {
+    changes.OnDelete(key, version, version);
+  }
+  changes.SetWrite(&write);
+  changes.OnResult(ResultOf(answer));
+}
+
+// Whether the write took effect just before its key ended: one that keeps the lifetime of a present
+// key, which expired, or was evicted or flushed, since the write was reported.
+bool TookEffectBeforeEnd(const Answer& answer, const index::Condition& condition,
+                         const index::Lifetime& lifetime) {
+  return answer.code() == absl::StatusCode::kNotFound &&
+         condition.kind == index::Condition::Kind::kVersionIs &&
+         lifetime.kind == index::Lifetime::Kind::kKept;
+}
+
+// Reports the end of such a write's value. Its reported result stays.
+Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t version,
+                PartitionChanges& changes) {
+  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
+  changes.SetWrite(&none);
+  changes.OnDelete(key, version, version);
+  changes.SetWrite(&write);
+  Answer answer;
+  answer.body.version = version;
+  return answer;
+}
+
+Answer AnswerOf(const Decision& decision, const KeyedRequest& request, Answer answer) {
+  switch (request.opcode) {
+    case rdma::Opcode::kIncrement: {
+      Answer number = AnswerOfNumber(decision.number, answer.body.version);
+      number.body.slot = answer.body.slot;
+      return number;
+    }
+    case rdma::Opcode::kAppend:
+      answer.body.value_length = decision.text.size();
+      return answer;
+    case rdma::Opcode::kExpire:
+      answer.body.expiry = decision.expiry_ns;
+      return answer;
+    default:
+      return answer;
+  }
+}
+
+}  // namespace
+
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             absl::Time now) {
+             const ClientWrite& write, PartitionChanges& changes, absl::Time now) {
+  changes.EndPending(request.hash.bits);
   table.Give(decision.version, decision.expiry_ns);
   index::WriteResult result;
   switch (decision.kind) {
@@ -402,30 +461,30 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
       break;
   }
   table.TakeBackGiven();
-  if (!result.status.ok()) return AnswerOf(result);
-  if (request.opcode != rdma::Opcode::kIncrement) {
-    Answer answer = AnswerOf(result);
-    if (request.opcode == rdma::Opcode::kExpire) answer.body.expiry = result.expiry_ns;
-    if (request.opcode == rdma::Opcode::kAppend) answer.body.value_length = decision.text.size();
-    return answer;
-  }
-  Answer answer = AnswerOfNumber(decision.number, result.version);
-  answer.body.slot = result.slot;
+  Answer answer = AnswerOf(result);
+  if (TookEffectBeforeEnd(answer, decision.condition, decision.lifetime))
+    answer = EndValue(request.key, write, decision.version, changes);
+  if (answer.code() == absl::StatusCode::kOk) return AnswerOf(decision, request, std::move(answer));
+  Revoke(table, request.key, write, answer, decision.version, changes);
   return answer;
 }
 
-void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
-            const Answer& answer, uint64_t version, PartitionChanges& changes) {
-  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
-  changes.SetWrite(&none);
-  const absl::StatusOr<index::Table::View> present = table.Find(key);
-  if (present.ok()) {
-    changes.OnPut(key, present->value, present->version, present->expiry_ns);
-  } else {
-    changes.OnDelete(key, version, version);
-  }
-  changes.SetWrite(&write);
-  changes.OnResult(ResultOf(answer));
+Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
+                     uint64_t value_bytes_max, absl::Time now) {
+  absl::optional<Decision> decision;
+  if (tables.log() != nullptr && tables.log()->AwaitsSync())
+    decision = Decide(*table, request, value_bytes_max, now);
+  if (!decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
+  table.changes()->BeginPending(request.hash.bits);
+  Report(*decision, request.key, *table.changes());
+  table.Release();
+  // An error is the engine's, whose next Commit has it too; no answer leaves.
+  const absl::Status committed = tables.log()->Commit();
+  table = tables.For(request.key);
+  if (committed.ok())
+    return Apply(*table, request, *decision, tables.write(), *table.changes(), now);
+  table.changes()->EndPending(request.hash.bits);
+  return AnswerOf(committed);
 }
 
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
@@ -447,8 +506,8 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     }
     version = table->NextVersion();
     expiry_ns = forecast.expiry_ns;
-    table.changes()->OnPut(key, space.value(), version, expiry_ns);
     table.changes()->BeginPending(hash.bits);
+    table.changes()->OnPut(key, space.value(), version, expiry_ns);
   }
   // An error is the engine's, whose next Commit has it too; no answer leaves.
   const absl::Status committed = tables.log()->Commit();
@@ -461,6 +520,8 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   table->Give(version, expiry_ns);
   const Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
   table->TakeBackGiven();
+  if (TookEffectBeforeEnd(answer, condition, lifetime))
+    return EndValue(key, tables.write(), version, *table.changes());
   if (answer.code() != absl::StatusCode::kOk)
     Revoke(*table, key, tables.write(), answer, version, *table.changes());
   return answer;
