@@ -145,7 +145,8 @@ class Log {
   std::atomic<uint64_t> time_mark_;
   std::atomic<uint64_t> version_ceiling_;
 
-  std::mutex write_mutex_;  // held by Write; before the others
+  std::mutex write_mutex_;         // held by Write; before the others
+  std::vector<LogChunk> writing_;  // taken from the queue by Write
   std::mutex sync_mutex_;   // held by Sync; before state_mutex_
 
   mutable std::mutex state_mutex_;  // short

@@ -191,6 +191,7 @@ class Engines {
     MeasurePuts(true, "");
   }
   void RunAsync() {
+    Fill("i", 8);
     Fill("m", 64);
     MeasurePuts(false, "_async");
   }
