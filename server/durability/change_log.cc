@@ -4,7 +4,6 @@
 #include <cassert>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/types/optional.h"
 #include "server/requests/decimal_int.h"
@@ -133,12 +132,12 @@ void ChangeLog::Add(const wal::Entry& entry) {
     header.shard = shard_;
     header.first_lsn = lsn_ + 1;
     header.commit_point = lsn_;
-    group_.emplace(header);
+    group_.Reset(header);
   }
-  group_->Add(entry);
+  group_.Add(entry);
   ++count_;
   ++lsn_;
-  if (group_->bytes() > kGroupBytesMax) AppendGroup();
+  if (group_.bytes() > kGroupBytesMax) AppendGroup();
 }
 
 // The value stays where it is until the lock is released, so the log need not copy it.
@@ -157,7 +156,7 @@ bool ChangeLog::AppendPieces(index::ByteSpan value, wal::Entry& entry) {
 }
 
 void ChangeLog::AppendGroup() {
-  std::vector<wal::BodyPart> parts = group_->Parts();
+  wal::BodyParts parts = group_.Parts();
   for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
   (void)Append({wal::RecordKind::kEntries, parts});
   // Only the holder of the lock writes it.

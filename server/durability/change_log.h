@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -87,7 +86,7 @@ class ChangeLog : public PartitionChanges {
   const std::function<void(absl::Status)> failed_;
   wal::Log* log_ = nullptr;
   const ClientWrite* write_ = nullptr;
-  std::optional<wal::GroupBuilder> group_;
+  wal::GroupBuilder group_{wal::GroupHeader()};
   uint64_t count_ = 0;                     // of its entries
   uint64_t lsn_ = 0;                       // the last one
   absl::Status error_;                     // of an append

@@ -186,8 +186,7 @@ void Durability::Fail(absl::Status status) {
   failed_ = true;
 }
 
-absl::Status Durability::MayWrite() const {
-  if (!disk_full_.load(std::memory_order_relaxed)) return absl::OkStatus();
+absl::Status Durability::Refusal() const {
   return absl::ResourceExhaustedError(absl::StrCat("the disk of ", files_->PathOf(""),
                                                    " is full; nothing was changed; free space "
                                                    "there, or delete files"));
@@ -214,18 +213,16 @@ absl::Status Durability::CommitSynced() {
 absl::Status Durability::CommitWritten() {
   if (log_->written() >= log_->appended()) return absl::OkStatus();
   if (absl::Status status = log_->Write(); !status.ok()) return status;
-  sync_thread_->Kick();
   const auto lag = absl::ToChronoNanoseconds(options_.lag);
-  const auto is_late = [&] {
-    const steady_clock::time_point oldest = sync_thread_->oldest_unsynced();
+  const auto is_late = [&](steady_clock::time_point oldest) {
     return oldest != steady_clock::time_point::max() && steady_clock::now() > oldest + lag;
   };
-  if (!is_late()) return absl::OkStatus();
+  if (!is_late(sync_thread_->Kick())) return absl::OkStatus();
   {
     const std::lock_guard<std::mutex> lock(stats_mutex_);
     ++stats_.log_late_commits;
   }
-  while (is_late()) {
+  while (is_late(sync_thread_->oldest_unsynced())) {
     if (absl::Status status = log_->status(); !status.ok()) return status;
     std::this_thread::sleep_for(kLagStep);
   }
@@ -265,7 +262,7 @@ void Durability::AppendSession(wal::EntryKind kind, uint64_t session) {
   entry.kind = kind;
   entry.client = session;
   group.Add(entry);
-  const std::vector<wal::BodyPart> parts = group.Parts();
+  const wal::BodyParts parts = group.Parts();
   const absl::StatusOr<uint64_t> number = AppendTo(*log_, {wal::RecordKind::kEntries, parts});
   if (!number.ok()) Fail(number.status());
 }
@@ -302,7 +299,7 @@ void Durability::WatchSpace() {
     stats_.disk_needed_bytes = needed;
   }
   const bool full = *free < needed;
-  if (full == disk_full_.exchange(full)) return;
+  if (full == RefuseWrites(full)) return;
   options_.log(full ? absl::StrCat("the disk of ", files_->PathOf(""), " is full: ", *free,
                                    " bytes are free, and ", needed,
                                    " are needed for the log and the next checkpoint; writes are "
@@ -342,7 +339,7 @@ void Durability::KeepTimeMark() {
 
 bool Durability::IsCheckpointDue() const {
   const uint64_t log_bytes = log_->bytes_written() - log_bytes_at_checkpoint_;
-  if (disk_full_) return log_bytes > kSegmentsWorthFreeing * options_.segment_bytes;
+  if (refuses_writes()) return log_bytes > kSegmentsWorthFreeing * options_.segment_bytes;
   return log_bytes >= std::max(data_bytes_, options_.checkpoint_log_bytes);
 }
 
@@ -406,7 +403,7 @@ DurabilityStats Durability::stats() const {
   stats.log_written_bytes = log.written_bytes;
   stats.log_syncs = log.syncs;
   for (const std::unique_ptr<ChangeLog>& one : changes_) stats.log_entries += one->entries();
-  stats.disk_full = disk_full_;
+  stats.disk_full = refuses_writes();
   stats.versions_left = index::kCasVersionMax - std::min<uint64_t>(ceiling_, index::kCasVersionMax);
   return stats;
 }

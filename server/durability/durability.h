@@ -91,7 +91,6 @@ class Durability : public WriteLog {
   absl::Status Start(std::function<absl::Time()> now, Images images);
 
   bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
-  absl::Status MayWrite() const override;
   absl::Status Commit() override;
   // A session exists, or has ended. Durable with the next Commit.
   void SessionBegun(uint64_t session);
@@ -113,6 +112,7 @@ class Durability : public WriteLog {
   absl::Status CommitWritten();
   bool IsCeilingNear() const;
   absl::Status RaiseCeiling();
+  absl::Status Refusal() const override;
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);
   void Run();
@@ -150,7 +150,6 @@ class Durability : public WriteLog {
   uint64_t log_bytes_at_checkpoint_ = 0;
   uint64_t data_bytes_ = 0;  // of the last load or checkpoint
 
-  std::atomic<bool> disk_full_{false};
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
   absl::Status error_;

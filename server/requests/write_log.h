@@ -11,6 +11,7 @@
 #ifndef OSPREY_SERVER_REQUESTS_WRITE_LOG_H_
 #define OSPREY_SERVER_REQUESTS_WRITE_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -57,10 +58,22 @@ class WriteLog {
   virtual bool AwaitsSync() const = 0;
   // Before a write: whether it may begin. Errors: RESOURCE_EXHAUSTED (no disk space; nothing was
   // changed).
-  virtual absl::Status MayWrite() const = 0;
+  absl::Status MayWrite() const {
+    return refuses_.load(std::memory_order_relaxed) ? Refusal() : absl::OkStatus();
+  }
   // Returns when all changes reported before are as durable as the server promises. Errors: a write
   // or sync failed. No answer may leave from then on, and the server has to end.
   virtual absl::Status Commit() = 0;
+
+ protected:
+  // From now on MayWrite returns Refusal(), or OK again. Returns whether it did so before.
+  bool RefuseWrites(bool refuse) { return refuses_.exchange(refuse); }
+  bool refuses_writes() const { return refuses_; }
+
+ private:
+  virtual absl::Status Refusal() const = 0;
+
+  std::atomic<bool> refuses_{false};
 };
 
 }  // namespace osprey::server

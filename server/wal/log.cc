@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "server/wal/format/checksum.h"
 #include "server/wal/format/test_hooks.h"
@@ -20,6 +21,9 @@ void RaiseTo(std::atomic<uint64_t>& number, uint64_t least) {
   }
 }
 
+// Most bodies, and most chunks, are one piece.
+using Pieces = absl::InlinedVector<Bytes, 4>;
+
 // Walks over the records of a chunk, whose bodies may be partly pinned.
 class ChunkWalk {
  public:
@@ -27,7 +31,7 @@ class ChunkWalk {
 
   bool AtEnd() const { return at_ >= chunk_.bytes.size(); }
   // Of the next record: where its header stands in chunk.bytes, and the parts of its body.
-  char* Next(RecordHeader& header, std::vector<Bytes>& body) {
+  char* Next(RecordHeader& header, Pieces& body) {
     char* const place = chunk_.bytes.data() + at_;
     std::memcpy(&header, place, sizeof(header));
     body.clear();
@@ -57,9 +61,9 @@ class ChunkWalk {
   size_t pinned_ = 0;
 };
 
-std::vector<Bytes> PiecesOf(const LogChunk& chunk) {
+Pieces PiecesOf(const LogChunk& chunk) {
   const Bytes bytes = BytesOfText(chunk.bytes);
-  std::vector<Bytes> pieces;
+  Pieces pieces;
   size_t begin = 0;
   for (const auto& [end, pinned] : chunk.pinned) {
     pieces.push_back(bytes.subspan(begin, end - begin));
@@ -147,12 +151,13 @@ absl::Status Log::Fail(absl::Status error) {
 
 absl::Status Log::Write() {
   const std::lock_guard<std::mutex> lock(write_mutex_);
-  if (absl::Status error = status(); !error.ok()) return error;
-  std::deque<LogChunk> chunks = queue_.Take();
-  for (LogChunk& chunk : chunks) {
+  if (failed_.load(std::memory_order_acquire)) return status();
+  writing_.clear();
+  queue_.Take(writing_);
+  for (LogChunk& chunk : writing_) {
     absl::Status status = chunk.begins_segment ? BeginSegment() : absl::OkStatus();
     if (status.ok()) status = WriteChunk(chunk);
-    queue_.Release(chunk.disk_bytes);
+    queue_.Release(chunk);
     if (!status.ok()) return Fail(std::move(status));
   }
   return absl::OkStatus();
@@ -166,7 +171,7 @@ absl::Status Log::WriteChunk(LogChunk& chunk) {
   const uint64_t time_mark = time_mark_.load();
   const uint64_t version_ceiling = version_ceiling_.load();
   RecordHeader header;
-  std::vector<Bytes> body;
+  Pieces body;
   for (ChunkWalk walk(chunk); !walk.AtEnd();) {
     char* const place = walk.Next(header, body);
     header.chain = checksum;

@@ -11,6 +11,9 @@ uint64_t LengthOf(const NewRecord& record) {
   return length;
 }
 
+// A written chunk of more memory is not kept.
+constexpr size_t kSpareBytesMax = 1 << 20;
+
 constexpr uint64_t kCloseBytes =
     RoundUp(sizeof(RecordHeader) + sizeof(CloseBody), kRecordAlignment);
 
@@ -21,8 +24,8 @@ bool LogQueue::NeedsSegment(uint64_t offset, uint64_t record_bytes) const {
   return offset > kSegmentHeaderBytes && offset + record_bytes + kCloseBytes > segment_bytes_;
 }
 
-absl::StatusOr<uint64_t> LogQueue::Append(
-    absl::Span<const NewRecord> records, const std::function<absl::Status(uint64_t)>& check_space) {
+absl::StatusOr<uint64_t> LogQueue::Append(absl::Span<const NewRecord> records,
+                                          absl::FunctionRef<absl::Status(uint64_t)> check_space) {
   uint64_t total = 0;
   for (const NewRecord& record : records) {
     const uint64_t length = LengthOf(record);
@@ -64,7 +67,11 @@ void LogQueue::Add(const NewRecord& record, uint64_t length) {
   header.number = next_number_++;
   const bool begins_segment = NeedsSegment(offset_, header.bytes());
   if (begins_segment) offset_ = kSegmentHeaderBytes;
-  if (begins_segment || chunks_.empty()) chunks_.emplace_back().begins_segment = begins_segment;
+  if (begins_segment || chunks_.empty()) {
+    LogChunk& added = chunks_.emplace_back();
+    added.begins_segment = begins_segment;
+    added.bytes = std::exchange(spare_, {});
+  }
   LogChunk& chunk = chunks_.back();
   const uint64_t bytes = header.bytes() + (begins_segment ? kSegmentHeaderBytes + kCloseBytes : 0);
   chunk.disk_bytes += bytes;
@@ -82,14 +89,18 @@ void LogQueue::Add(const NewRecord& record, uint64_t length) {
   offset_ += header.bytes();
 }
 
-std::deque<LogChunk> LogQueue::Take() {
+void LogQueue::Take(std::vector<LogChunk>& chunks) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(chunks_, {});
+  chunks_.swap(chunks);
 }
 
-void LogQueue::Release(uint64_t bytes) {
+void LogQueue::Release(LogChunk& chunk) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  bytes_ -= bytes;
+  bytes_ -= chunk.disk_bytes;
+  const size_t capacity = chunk.bytes.capacity();
+  if (capacity > kSpareBytesMax || capacity <= spare_.capacity()) return;
+  spare_.swap(chunk.bytes);
+  spare_.clear();
 }
 
 bool LogQueue::HasRoom() const {

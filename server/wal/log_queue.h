@@ -7,13 +7,12 @@
 #define OSPREY_SERVER_WAL_LOG_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "server/wal/format/entries.h"
@@ -46,10 +45,11 @@ class LogQueue {
   // As Log::Append. Before the records begin new segments, `check_space` is called with the bytes of
   // these and of the queue: the queue is not on the disk yet.
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records,
-                                  const std::function<absl::Status(uint64_t)>& check_space);
-  // Takes all that is queued. It counts as queued until Release.
-  std::deque<LogChunk> Take();
-  void Release(uint64_t bytes);
+                                  absl::FunctionRef<absl::Status(uint64_t)> check_space);
+  // Moves all that is queued into `chunks`, which is empty. It counts as queued until Release.
+  void Take(std::vector<LogChunk>& chunks);
+  // The chunk was written, or cannot be. Its memory may serve later records.
+  void Release(LogChunk& chunk);
   bool HasRoom() const;
 
  private:
@@ -59,7 +59,8 @@ class LogQueue {
   const uint64_t segment_bytes_;
   const uint64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::deque<LogChunk> chunks_;
+  std::vector<LogChunk> chunks_;
+  std::string spare_;   // memory of a chunk that was released
   uint64_t bytes_ = 0;  // queued, and taken but not released
   uint64_t next_number_;
   uint64_t offset_;  // where the next record will stand

@@ -29,14 +29,17 @@ SyncThread::~SyncThread() {
   pthread_join(thread_, nullptr);
 }
 
-void SyncThread::Kick() {
-  const Clock::time_point now = Clock::now();
+SyncThread::Clock::time_point SyncThread::Kick() {
+  Clock::time_point oldest;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (kicked_at_ != Clock::time_point::max()) return;
-    kicked_at_ = now;
+    oldest = std::min(syncing_at_, kicked_at_);
+    if (kicked_at_ != Clock::time_point::max()) return oldest;
+    kicked_at_ = Clock::now();
+    oldest = std::min(oldest, kicked_at_);
   }
   wake_.notify_one();
+  return oldest;
 }
 
 SyncThread::Clock::time_point SyncThread::oldest_unsynced() const {

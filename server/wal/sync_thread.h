@@ -33,7 +33,8 @@ class SyncThread {
   SyncThread(const SyncThread&) = delete;
   SyncThread& operator=(const SyncThread&) = delete;
 
-  void Kick();
+  // Syncs within the delay what was written before the call. Returns oldest_unsynced().
+  Clock::time_point Kick();
   // The time of the oldest Kick whose records are not synced; time_point::max() if there is none.
   // With --durability=async, nothing is acknowledged while it is --durability-lag ago.
   Clock::time_point oldest_unsynced() const;

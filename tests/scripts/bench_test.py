@@ -15,6 +15,8 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "bench.d"))
 
+import competitors  # pylint: disable=wrong-import-position
+import durability_rows  # pylint: disable=wrong-import-position
 import exact_rows  # pylint: disable=wrong-import-position
 import index_rows  # pylint: disable=wrong-import-position
 import lab_rows  # pylint: disable=wrong-import-position
@@ -179,7 +181,7 @@ def a_part_whose_programs_fail_prints_the_rest_and_names_each():
             program.write_text(text, encoding="utf-8")
             program.chmod(0o755)
         for name, sections in (("native", ("beside competitors", "YCSB E, threads 1, round 1", "pollers")), ("index", ("round 1", "instructions")),
-                               ("memory", ("refills",)),
+                               ("memory", ("refills",)), ("durability", ("puts", "restarts", "gets")),
                                ("growth", ("memory", "by pollers", "fill", "READs a GET", "guest")), ("lab", ("guest",)),
                                ("exact", ("guest",))):
             ran = subprocess.run([copy / "tools" / "bench.d" / name, "--short", "--no-build", f"--json={directory}"],
@@ -192,6 +194,42 @@ def a_part_whose_programs_fail_prints_the_rest_and_names_each():
             if name == "native":
                 measured = [f"YCSB {letter}, 16 in flight, 1 thread" for letter in "ABCDF"] + ["YCSB C, 16 in flight, 2 threads"]
                 assert [line["name"] for line in document["rows"]] == measured, document["rows"]
+
+
+def the_rate_of_sets_is_read_from_redis_benchmark():
+    printed = ("WARNING: Could not fetch server CONFIG\n"
+               '"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"\n'
+               '"SET","1428.57","0.686","0.448","0.519","1.303","1.303","1.303"\n')
+    assert competitors.benchmark_row(printed) == (1428.57, 519.0)
+    assert "no rate: ERR" in raises(ValueError, competitors.benchmark_row, "ERR unknown command")
+
+
+def durable_puts(rates):
+    return dict(zip(("memory", "async", "sync", "Redis everysec", "Redis always"), ((rate, 1e6 / rate) for rate in rates)))
+
+
+def durable_puts_have_targets_beside_memory_and_redis():
+    found = native_rows.Collected()
+    for size in durability_rows.SIZES:
+        for in_flight in durability_rows.IN_FLIGHT:
+            durability_rows.add_puts(found, size, in_flight, durable_puts([1000, 850, 20, 180, 10]))
+    table = {(line.name, line.floor_name): line for line in found.rows()}
+    assert [floor for (name, floor), line in table.items() if line.met is False] == ["Redis everysec"]
+    assert sum(line.met is not None for line in table.values()) == 11
+    assert table["PUTs of 64 B, 256 in flight: async", "memory"].met
+    assert table["PUTs of 1 KiB, 16 in flight: sync", "Redis always"].judged == [2.0]
+
+
+def puts_beside_a_checkpoint_are_told_from_others():
+    spans = [(0, 1, 10), (1, 3, 99), (3, 4, 20), (4, 6, 99), (7, 8, 30)]
+    assert durability_rows.beside_a_checkpoint(spans, 2, 5) == ([20], [10, 30])
+    assert "0 spans of PUTs were beside" in raises(processes.MeasureError, durability_rows.beside_a_checkpoint, spans, 6.5, 6.7)
+
+
+def a_data_directory_in_memory_is_not_measured():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        assert f"{directory} is in memory (tmpfs)" in raises(processes.MeasureError, durability_rows.disk_of, directory)
+    assert "findmnt finds no file system of /nonexistent" in raises(processes.MeasureError, durability_rows.disk_of, "/nonexistent")
 
 
 def lab_round(get_us):

@@ -7,7 +7,7 @@
 //   get keys=i of=1000 count=2000        one at a time; keys at random. known=0: by a Client that
 //                                        remembers no places. size=: what must be found
 //   gets keys=i of=1000 count=20000 depth=16    that many in flight; batch=16: by MultiGet
-//   put, puts                            likewise
+//   put, puts                            likewise; puts with timed=1 tells p50 and p99 as well
 //   spread keys=i of=1000 count=2000 connections=100 depth=64    on so many connections in turn,
 //                                        depth GETs at a time
 //   bulk-get keys=l of=2 count=50 size=1048576 depth=2    into registered memory
@@ -79,6 +79,7 @@ class Probe {
     from_ = request.Number("from", 0, kKeysMax);
     connections_ = request.Number("connections", 1, kConnectionsMax);
     absent_ = request.Number("absent", 0, 1) != 0;
+    timed_ = request.Number("timed", 0, 1) != 0;
     bytes_ = request.Number("bytes", 8, kBytesMax);
     client_ = request.Number("known", 1, 1) != 0 ? knowing_.get() : forgetful_.get();
     if (absl::Status status = request.error(); !status.ok()) return status;
@@ -252,13 +253,18 @@ class Probe {
           Check(version.status());
       });
     }
-    return Pipelined([&](auto done) {
+    Histogram times;
+    absl::StatusOr<Json> json = Pipelined([&](auto done) {
+      const uint64_t began = timed_ ? NowNs() : 0;
       return client_->StartPut(RandomKey(), value, {},
-                               [this, done](const absl::StatusOr<uint64_t>& version) {
+                               [=, this, &times](const absl::StatusOr<uint64_t>& version) {
+                                 if (timed_) times.Record(NowNs() - began);
                                  Check(version.status());
                                  done();
                                });
     });
+    if (json.ok() && timed_) json->update(Summary(times));
+    return json;
   }
 
   template <typename Batch>
@@ -405,7 +411,7 @@ class Probe {
   std::string set_;
   uint64_t of_ = 1, from_ = 0, count_ = 1, size_ = 8, batch_ = 0, bytes_ = 8, connections_ = 1;
   int depth_ = 1;
-  bool absent_ = false;
+  bool absent_ = false, timed_ = false;
   Client* client_ = nullptr;
   std::vector<uint64_t> free_;
   absl::Status failure_;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "rdma/unique_fd.h"
 
@@ -45,7 +46,7 @@ class PosixFile final : public File {
   PosixFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   absl::Status Write(uint64_t offset, absl::Span<const Bytes> pieces) override {
-    std::vector<iovec> vectors;
+    absl::InlinedVector<iovec, 8> vectors;
     for (const Bytes& piece : pieces) {
       if (!piece.empty()) vectors.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
     }

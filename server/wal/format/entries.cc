@@ -13,7 +13,17 @@ namespace {
 constexpr uint64_t kEntryAlignment = 8;
 constexpr uint8_t kEntryFlags = kHasResult | kHasBase | kIsLong | kInPieces | kHasNumber;
 
+// A builder keeps no more memory for its next group.
+constexpr uint64_t kKeptBytesMax = 256 << 10;
+
 uint64_t Padding(uint64_t bytes) { return RoundUp(bytes, kEntryAlignment) - bytes; }
+
+// Copies `bytes` to `to`, and moves it behind them.
+void Put(Bytes bytes, char*& to) {
+  if (bytes.empty()) return;
+  std::memcpy(to, bytes.data(), bytes.size());
+  to += bytes.size();
+}
 
 // Takes objects from the front of bytes, and never more than there are.
 class Cursor {
@@ -132,15 +142,17 @@ std::string ParseEntry(const EntryHeader& header, Bytes bytes, Entry& entry) {
 
 }  // namespace
 
-GroupBuilder::GroupBuilder(const GroupHeader& header) : header_(header) {
+void GroupBuilder::Reset(const GroupHeader& header) {
+  header_ = header;
   header_.count = 0;
-  Copy(BytesOf(header_));
+  if (copied_.size() > kKeptBytesMax) std::string().swap(copied_);
+  copied_bytes_ = 0;
+  pinned_.clear();
+  pinned_bytes_ = 0;
+  Extend(sizeof(header_));
 }
 
-void GroupBuilder::Copy(Bytes bytes) {
-  absl::StrAppend(&copied_, TextOf(bytes));
-  bytes_ += bytes.size();
-}
+void GroupBuilder::Grow() { copied_.resize(2 * copied_bytes_); }
 
 void GroupBuilder::Add(const Entry& entry) {
   const bool in_pieces = !entry.pieces.empty();
@@ -159,36 +171,42 @@ void GroupBuilder::Add(const Entry& entry) {
   header.expiry = entry.expiry;
   header.client = entry.client;
   header.sequence = entry.sequence;
-  const uint64_t bytes = sizeof(header) + (entry.result.has_value() ? sizeof(EntryResult) : 0) +
-                         (entry.base.has_value() ? sizeof(EntryBase) : 0) +
-                         (is_long ? sizeof(LongValue) : 0) + entry.key.size() +
-                         (in_pieces ? entry.pieces.size() * sizeof(PieceRef) : entry.value_length);
-  header.length = static_cast<uint32_t>(bytes + Padding(bytes));
-  Copy(BytesOf(header));
-  if (entry.result.has_value()) Copy(BytesOf(*entry.result));
-  if (entry.base.has_value()) Copy(BytesOf(*entry.base));
+  const uint64_t before_value = sizeof(header) +
+                                (entry.result.has_value() ? sizeof(EntryResult) : 0) +
+                                (entry.base.has_value() ? sizeof(EntryBase) : 0) +
+                                (is_long ? sizeof(LongValue) : 0) + entry.key.size();
+  const uint64_t value_bytes =
+      in_pieces ? entry.pieces.size() * sizeof(PieceRef) : entry.value_length;
+  const uint64_t padding = Padding(before_value + value_bytes);
+  header.length = static_cast<uint32_t>(before_value + value_bytes + padding);
+
+  const bool is_pinned = is_long && !in_pieces;
+  char* to = Extend(header.length - (is_pinned ? value_bytes : 0));
+  // The padding and what is before it, which the entry's parts replace.
+  static_assert(sizeof(header) >= kEntryAlignment);
+  std::memset(copied_.data() + copied_bytes_ - kEntryAlignment, 0, kEntryAlignment);
+  Put(BytesOf(header), to);
+  if (entry.result.has_value()) Put(BytesOf(*entry.result), to);
+  if (entry.base.has_value()) Put(BytesOf(*entry.base), to);
   if (is_long) {
     const LongValue value{entry.value_checksum, static_cast<uint32_t>(entry.pieces.size()), 0};
-    Copy(BytesOf(value));
+    Put(BytesOf(value), to);
   }
-  Copy(BytesOfText(entry.key));
-  if (in_pieces) {
-    for (const PieceRef& piece : entry.pieces) Copy(BytesOf(piece));
-  } else if (is_long) {
-    pinned_.emplace_back(copied_.size(), entry.value);
-    bytes_ += entry.value.size();
+  Put(BytesOfText(entry.key), to);
+  for (const PieceRef& piece : entry.pieces) Put(BytesOf(piece), to);
+  if (is_pinned) {
+    pinned_.emplace_back(copied_bytes_ - padding, entry.value);
+    pinned_bytes_ += entry.value.size();
   } else {
-    Copy(entry.value);
+    Put(entry.value, to);
   }
-  constexpr std::byte kZeros[kEntryAlignment] = {};
-  Copy(Bytes(kZeros).first(Padding(bytes)));
   ++header_.count;
 }
 
-std::vector<BodyPart> GroupBuilder::Parts() {
+BodyParts GroupBuilder::Parts() {
   std::memcpy(copied_.data(), &header_, sizeof(header_));
-  std::vector<BodyPart> parts;
-  const Bytes copied = BytesOfText(copied_);
+  BodyParts parts;
+  const Bytes copied = BytesOfText(copied_).first(copied_bytes_);
   size_t begin = 0;
   for (const auto& [end, value] : pinned_) {
     parts.push_back({copied.subspan(begin, end - begin), false});

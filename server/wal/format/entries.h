@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/wal/disk/file_system.h"
@@ -47,25 +48,38 @@ struct Entry {
   std::vector<PieceRef> pieces;
 };
 
+// One without pinned values is one part.
+using BodyParts = absl::InlinedVector<BodyPart, 3>;
+
 class GroupBuilder {
  public:
   // `header.count` is counted here.
-  explicit GroupBuilder(const GroupHeader& header);
+  explicit GroupBuilder(const GroupHeader& header) { Reset(header); }
 
+  // Begins another group, in the memory of the last one, unless that was very long.
+  void Reset(const GroupHeader& header);
   // Copies all but a value that is longer than kShortValueBytesMax. REQUIRES: the bounds that
   // ParseGroup checks.
   void Add(const Entry& entry);
   // Valid until the next Add, and for as long as the values.
-  std::vector<BodyPart> Parts();
-  uint64_t bytes() const { return bytes_; }
+  BodyParts Parts();
+  uint64_t bytes() const { return copied_bytes_ + pinned_bytes_; }
 
  private:
-  void Copy(Bytes bytes);
+  // The place of so many more bytes, valid until the next call.
+  char* Extend(uint64_t bytes) {
+    const uint64_t begin = copied_bytes_;
+    copied_bytes_ += bytes;
+    if (copied_bytes_ > copied_.size()) Grow();
+    return copied_.data() + begin;
+  }
+  void Grow();
 
   GroupHeader header_;
-  std::string copied_;
-  std::vector<std::pair<size_t, Bytes>> pinned_;  // each behind so many bytes of copied_
-  uint64_t bytes_ = 0;
+  std::string copied_;  // its first copied_bytes_ are used
+  uint64_t copied_bytes_ = 0;
+  std::vector<std::pair<size_t, Bytes>> pinned_;  // each behind so many of them
+  uint64_t pinned_bytes_ = 0;
 };
 
 struct Group {

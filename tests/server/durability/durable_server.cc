@@ -198,7 +198,7 @@ void DurableServer::Append(wal::Entry entry) {
   }
   wal::GroupBuilder group((wal::GroupHeader()));
   group.Add(entry);
-  std::vector<wal::BodyPart> parts = group.Parts();
+  wal::BodyParts parts = group.Parts();
   for (wal::BodyPart& part : parts) part.pinned = false;  // values may change before Write
   MustSucceed(log_->Append({{wal::RecordKind::kEntries, parts}}).status());
   if (entry.client != 0) Remember(entry);

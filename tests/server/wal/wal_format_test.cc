@@ -199,7 +199,7 @@ TEST(WalFormatTest, RecordHeaderHasTheseBytes) {
   EXPECT_EQ(header.Validate(SeedOf(0xabce, 9, 4096)), "the record header's checksum is wrong");
 }
 
-std::string Joined(const std::vector<BodyPart>& parts) {
+std::string Joined(absl::Span<const BodyPart> parts) {
   std::string body;
   for (const BodyPart& part : parts) absl::StrAppend(&body, TextOf(part.bytes));
   return body;
@@ -298,7 +298,7 @@ TEST(WalFormatTest, LongValueStaysWhereItIs) {
   put.value = BytesOfText(value);
   put.value_length = value.size();
   group.Add(put);
-  const std::vector<BodyPart> parts = group.Parts();
+  const BodyParts parts = group.Parts();
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_TRUE(parts[1].pinned);
   EXPECT_EQ(parts[1].bytes.data(), BytesOfText(value).data());

@@ -329,7 +329,7 @@ class Simulation {
     Append(RecordKind::kEntries, builder.Parts(), std::move(record));
   }
 
-  bool Append(RecordKind kind, const std::vector<BodyPart>& parts, ModelRecord record) {
+  bool Append(RecordKind kind, absl::Span<const BodyPart> parts, ModelRecord record) {
     const absl::StatusOr<uint64_t> number = log_->Append({{kind, parts}});
     if (!number.ok()) return false;
     model_.Append(std::move(record));

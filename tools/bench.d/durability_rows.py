@@ -1,0 +1,51 @@
+"""What tools/bench durability prints: the targets, which file system was measured, and what was measured beside a checkpoint."""
+
+import subprocess
+
+from processes import MeasureError
+
+SIZES = (64, 1 << 10, 64 << 10)
+IN_FLIGHT = (1, 16, 256)
+IN_MEMORY = ("tmpfs", "ramfs")
+
+# Of PUTs a second, the targets of tools/BENCHMARKS.md.
+ASYNC_OF_MEMORY, ASYNC_OF_REDIS = 0.8, 5  # of 64 B, 256 in flight
+SYNC_OF_REDIS = 1
+
+
+def disk_of(directory):
+    """'ext4 on /dev/vda'. MeasureError: a file system in memory."""
+    run = subprocess.run(["findmnt", "--noheadings", "--output=FSTYPE,SOURCE", "--target", directory], capture_output=True, text=True,
+                         check=False)
+    kind, _, source = run.stdout.strip().partition(" ")
+    if run.returncode != 0 or not kind:
+        raise MeasureError(f"findmnt finds no file system of {directory}; give another by --directory=")
+    if kind in IN_MEMORY:
+        raise MeasureError(f"{directory} is in memory ({kind}); give a directory of a disk by --directory=")
+    return f"{kind} on {source.strip()}"
+
+
+def size_name(size):
+    return f"{size >> 10} KiB" if size >= 1 << 10 else f"{size} B"
+
+
+def add_puts(found, size, in_flight, measured):
+    """One round. `measured`: PUTs a second, and p50 in microseconds, by server."""
+    name = f"PUTs of {size_name(size)}, {in_flight} in flight"
+    rated = size == SIZES[0] and in_flight == IN_FLIGHT[-1]
+    pairs = [("async", "memory", {"at_least": ASYNC_OF_MEMORY} if rated else {}),
+             ("async", "Redis everysec", {"at_least": ASYNC_OF_REDIS} if rated else {}),
+             ("sync", "Redis always", {"at_least": SYNC_OF_REDIS})]
+    for ours, beside, target in pairs:
+        found.add(f"{name}: {ours}", "/s", measured[ours][0], beside, measured[beside][0], **target)
+    for ours, beside, _ in pairs:
+        found.add(f"    p50: {name}: {ours}", "us", measured[ours][1], beside, measured[beside][1])
+
+
+def beside_a_checkpoint(spans, begin, end):
+    """p99 of the spans (begin, end, p99) that lie in the checkpoint from `begin` to `end`, and of those that are apart from it."""
+    within = [p99 for first, last, p99 in spans if first >= begin and last <= end]
+    apart = [p99 for first, last, p99 in spans if last < begin or first > end]
+    if not within or not apart:
+        raise MeasureError(f"{len(within)} spans of PUTs were beside the checkpoint, and {len(apart)} apart from it")
+    return within, apart
