@@ -374,6 +374,15 @@ void Report(const Decision& decision, absl::string_view key, PartitionChanges& c
   }
 }
 
+namespace {
+
+bool HasExpired(const index::Table& table, const Decision& decision) {
+  return decision.expiry_ns != 0 &&
+         table.ServerTime() >= absl::FromUnixNanos(static_cast<int64_t>(decision.expiry_ns));
+}
+
+}  // namespace
+
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
              absl::Time now) {
   table.Give(decision.version, decision.expiry_ns);
@@ -382,6 +391,12 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
     case Decision::Kind::kPut:
       result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
                          decision.lifetime);
+      // It expired meanwhile. What keeps the expiry took effect just before.
+      if (absl::IsNotFound(result.status) && request.opcode != rdma::Opcode::kPut &&
+          HasExpired(table, decision)) {
+        result = {};
+        result.version = decision.version;
+      }
       break;
     case Decision::Kind::kExpire:
       result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
