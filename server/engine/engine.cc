@@ -275,6 +275,23 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
+// Executes the requests partition by partition, own partitions first, so that pollers begin at
+// different ones. A partition that another poller holds comes after the others. The engine waits
+// for it only when no other is left.
+[[gnu::always_inline]] inline void Engine::ExecuteAtOnce(absl::Time now) {
+  uint64_t left = partition_batch_.partitions();
+  while (left != 0) {
+    const uint64_t before = left;
+    if ((left & (left - 1)) != 0) {  // several
+      left = TryEach(left & maintenance_.own_partitions(), now) |
+             TryEach(left & ~maintenance_.own_partitions(), now);
+    }
+    if (left != before) continue;
+    ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
+    left &= left - 1;
+  }
+}
+
 void Engine::ExecuteBatched(absl::Time now) {
   if (partition_batch_.empty()) return;
   if (synced_batch_.has_value()) {
@@ -288,23 +305,6 @@ void Engine::ExecuteBatched(absl::Time now) {
     if (connection->needs_timer()) Touched(*connection);
   }
   partition_batch_.Clear();
-}
-
-// Executes the requests partition by partition, own partitions first, so that pollers begin at
-// different ones. A partition that another poller holds comes after the others. The engine waits
-// for it only when no other is left.
-void Engine::ExecuteAtOnce(absl::Time now) {
-  uint64_t left = partition_batch_.partitions();
-  while (left != 0) {
-    const uint64_t before = left;
-    if ((left & (left - 1)) != 0) {  // several
-      left = TryEach(left & maintenance_.own_partitions(), now) |
-             TryEach(left & ~maintenance_.own_partitions(), now);
-    }
-    if (left != before) continue;
-    ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
-    left &= left - 1;
-  }
 }
 
 // Executes the requests of each of these partitions whose lock is free. Returns the others.

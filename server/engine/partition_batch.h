@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "index/layout/partitions.h"
 #include "server/requests/keyed_request.h"
 
@@ -41,7 +42,7 @@ class PartitionBatch {
     bool waited = false;    // for a turn of its own, which this is
   };
 
-  PartitionBatch() : requests_(kBatchedMax) {}
+  PartitionBatch() : requests_(kBatchedMax), connections_(kBatchedMax) {}
 
   // The place of the next request, which the caller fills; used again unless Add follows.
   // REQUIRES: !full().
@@ -50,7 +51,7 @@ class PartitionBatch {
     return requests_[size_];
   }
   // Adds the request in Place().
-  void Add(uint32_t partition) {
+  [[gnu::always_inline]] void Add(uint32_t partition) {
     assert(!full() && partition < index::kPartitionsMax);
     const auto number = static_cast<uint16_t>(size_++);
     requests_[number].next = kNone;
@@ -66,8 +67,7 @@ class PartitionBatch {
   bool full() const { return size_ == kBatchedMax; }
   bool empty() const { return size_ == 0; }
   void Clear() {
-    size_ = 0;
-    connections_.clear();
+    size_ = connections_size_ = 0;
     partitions_ = 0;
   }
 
@@ -81,9 +81,11 @@ class PartitionBatch {
     return request.next == kNone ? nullptr : &requests_[request.next];
   }
   // The connections of the requests; each once.
-  const std::vector<Connection*>& connections() const { return connections_; }
+  absl::Span<Connection* const> connections() const {
+    return {connections_.data(), connections_size_};
+  }
   // REQUIRES: the connection was not added before.
-  void AddConnection(Connection& connection) { connections_.push_back(&connection); }
+  void AddConnection(Connection& connection) { connections_[connections_size_++] = &connection; }
 
  private:
   static_assert(kBatchedMax < kNone && index::kPartitionsMax <= 64);
@@ -94,7 +96,8 @@ class PartitionBatch {
   // By partition; valid where partitions_ has a bit.
   std::array<uint16_t, index::kPartitionsMax> first_;
   std::array<uint16_t, index::kPartitionsMax> last_;
-  std::vector<Connection*> connections_;
+  std::vector<Connection*> connections_;  // likewise
+  size_t connections_size_ = 0;
 };
 
 }  // namespace osprey::server

@@ -34,7 +34,7 @@ uint64_t& CounterOf(rdma::Opcode opcode, Counters& counters) {
 
 // True if a write is over already: its result is stored, or no longer stored, or the client
 // violates the rules.
-inline bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
+[[gnu::always_inline]] inline bool RequestExecutor::Settled(uint64_t sequence, absl::Time now) {
   if (!writes_.empty() && writes_.Contains(sequence)) {
     lifecycle_.Malformed("sequence is that of a write that is under way");
     return true;

@@ -224,7 +224,7 @@ class TableAccess {
 
   // Holds a partition's lock until LetGo. False: another thread holds it and `wait` is false;
   // nothing is held then. REQUIRES: nothing is held.
-  bool Hold(uint32_t partition, bool wait) {
+  [[gnu::always_inline]] bool Hold(uint32_t partition, bool wait) {
     assert(!held_.held());
     held_ = wait ? tables_.Lock(partition) : tables_.TryLock(partition);
     if (!held_.held()) return false;
