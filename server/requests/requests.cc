@@ -381,6 +381,7 @@ void Report(const Decision& decision, absl::string_view key, PartitionChanges& c
 
 namespace {
 
+<<<<<<< HEAD
 // Reports that a reported write was not made, since it was answered so: the key is as it is now.
 void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
             const Answer& answer, uint64_t version, PartitionChanges& changes) {
@@ -433,6 +434,11 @@ Answer AnswerOf(const Decision& decision, const KeyedRequest& request, Answer an
     default:
       return answer;
   }
+=======
+bool HasExpired(const index::Table& table, const Decision& decision) {
+  return decision.expiry_ns != 0 &&
+         table.ServerTime() >= absl::FromUnixNanos(static_cast<int64_t>(decision.expiry_ns));
+>>>>>>> d-pow
 }
 
 }  // namespace
@@ -446,6 +452,12 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
     case Decision::Kind::kPut:
       result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
                          decision.lifetime);
+      // It expired meanwhile. What keeps the expiry took effect just before.
+      if (absl::IsNotFound(result.status) && request.opcode != rdma::Opcode::kPut &&
+          HasExpired(table, decision)) {
+        result = {};
+        result.version = decision.version;
+      }
       break;
     case Decision::Kind::kExpire:
       result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
