@@ -39,7 +39,6 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   if (copied_ < present->value.size()) return absl::nullopt;
   table.Release();
   absl::optional<Answer> answer = Finish(tables, now);
-<<<<<<< HEAD
   // Another poller may have written the key since the release.
   const bool is_of_older_value = answer.has_value() &&
                                  answer->code() == absl::StatusCode::kFailedPrecondition &&
@@ -47,16 +46,6 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   if (is_of_older_value || (answer.has_value() && ExpiredMeanwhile(*answer, request_.condition)))
     return absl::nullopt;  // the next step starts over
   return answer;
-=======
-  if (!answer.has_value() || (answer->code() != absl::StatusCode::kNotFound &&
-                              answer->code() != absl::StatusCode::kFailedPrecondition)) {
-    return answer;
-  }
-  // The key expired, or another poller wrote it before Finish took the lock. The next step starts
-  // over, and looks at the request's own condition.
-  version_ = 0;
-  return absl::nullopt;
->>>>>>> d-pow
 }
 
 absl::optional<Answer> LongAppend::Begin(TableAccess& tables, const LockedTable& table,

@@ -381,7 +381,6 @@ void Report(const Decision& decision, absl::string_view key, PartitionChanges& c
 
 namespace {
 
-<<<<<<< HEAD
 // Reports that a reported write was not made, since it was answered so: the key is as it is now.
 void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
             const Answer& answer, uint64_t version, PartitionChanges& changes) {
@@ -418,7 +417,7 @@ Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t versio
   return answer;
 }
 
-Answer AnswerOf(const Decision& decision, const KeyedRequest& request, Answer answer) {
+Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
   switch (request.opcode) {
     case rdma::Opcode::kIncrement: {
       Answer number = AnswerOfNumber(decision.number, answer.body.version);
@@ -434,11 +433,6 @@ Answer AnswerOf(const Decision& decision, const KeyedRequest& request, Answer an
     default:
       return answer;
   }
-=======
-bool HasExpired(const index::Table& table, const Decision& decision) {
-  return decision.expiry_ns != 0 &&
-         table.ServerTime() >= absl::FromUnixNanos(static_cast<int64_t>(decision.expiry_ns));
->>>>>>> d-pow
 }
 
 }  // namespace
@@ -452,12 +446,6 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
     case Decision::Kind::kPut:
       result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
                          decision.lifetime);
-      // It expired meanwhile. What keeps the expiry took effect just before.
-      if (absl::IsNotFound(result.status) && request.opcode != rdma::Opcode::kPut &&
-          HasExpired(table, decision)) {
-        result = {};
-        result.version = decision.version;
-      }
       break;
     case Decision::Kind::kExpire:
       result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
@@ -476,7 +464,8 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
   Answer answer = AnswerOf(result);
   if (TookEffectBeforeEnd(answer, decision.condition, decision.lifetime))
     answer = EndValue(request.key, write, decision.version, changes);
-  if (answer.code() == absl::StatusCode::kOk) return AnswerOf(decision, request, std::move(answer));
+  if (answer.code() == absl::StatusCode::kOk)
+    return AnswerFor(decision, request, std::move(answer));
   Revoke(table, request.key, write, answer, decision.version, changes);
   return answer;
 }
@@ -577,8 +566,8 @@ Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_curso
     answer.body.value_length = list.keys.size();
     answer.body.slot = NextCursor(partition, list.cursor, tables.partitions());
     for (const index::Flusher::Listed& one : list.keys) {
-      changes.OnDelete(one.key, one.version, one.version);
       changes.BeginPending(tables.HashOf(one.key).bits);
+      changes.OnDelete(one.key, one.version, one.version);
     }
     changes.OnResult(ResultOf(answer));
     break;
