@@ -66,6 +66,7 @@
 #include "server/engine/shared.h"
 #include "server/engine/timer_queue.h"
 #include "server/engine/turn_budget.h"
+#include "server/requests/two_step_writes.h"
 #include "server/stats/admission.h"
 #include "server/stats/stats.h"
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "index/layout/access_hint.h"
 #include "index/layout/test_hooks.h"
+#include "server/requests/two_step_writes.h"
 
 namespace osprey::server {
 namespace {

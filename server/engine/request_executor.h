@@ -22,6 +22,7 @@
 #include "server/engine/shared.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/requests.h"
+#include "server/requests/two_step_writes.h"
 #include "server/stats/client_gets.h"
 
 namespace osprey::server {

@@ -19,6 +19,7 @@
 #include "server/engine/partition_batch.h"
 #include "server/requests/requests.h"
 #include "server/requests/tables.h"
+#include "server/requests/two_step_writes.h"
 #include "server/requests/write_log.h"
 
 namespace osprey::server {

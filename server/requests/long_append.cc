@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "server/requests/two_step_writes.h"
+
 namespace osprey::server {
 
 LongAppend::LongAppend(const KeyedRequest& request)

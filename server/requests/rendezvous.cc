@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "server/requests/two_step_writes.h"
+
 namespace osprey::server {
 
 Rendezvous::Rendezvous(TableAccess& tables, const rdma::PutRequest& request, uint64_t sequence,

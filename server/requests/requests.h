@@ -19,7 +19,6 @@
 #include "server/requests/keyed_request.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
-#include "server/requests/write_log.h"
 
 namespace osprey::server {
 
@@ -118,59 +117,12 @@ inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& re
       request.ttl_ns == 0 ? index::Lifetime::Forever() : LifetimeOf(request.ttl_ns);
   return table.Put({request.key, request.hash}, request.value, request.condition, now, lifetime);
 }
-// --- In two steps, between which the log makes the write durable (WriteLog::AwaitsSync).
-//
-//   Decide ──> BeginPending, Report ──> release of the lock, Commit, lock ──> Apply
-//
-// A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
-// then is revoked in the log: the key as it is, and the refusal as the result.
-
-// What a write will do.
-struct Decision {
-  enum class Kind { kPut, kExpire, kDelete };
-  Kind kind = Kind::kPut;
-  rdma::FrameBytes value;  // kPut, if `text` is empty: the request's
-  std::string text;        // INCREMENT and APPEND: the new value
-  int64_t number = 0;      // INCREMENT
-  index::Condition condition;
-  index::Lifetime lifetime;
-  uint64_t version = 0;          // of the write; kExpire: as present_version
-  uint64_t present_version = 0;  // of a present key
-  uint64_t expiry_ns = 0;
-
-  rdma::FrameBytes bytes() const { return text.empty() ? value : AsFrameBytes(text); }
-};
-// None: it is refused, or no write, or too long for this way; ExecuteKeyed answers it. REQUIRES: no
-// write of the key is pending.
-absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
-                                uint64_t value_bytes_max, absl::Time now);
-// Reports what was decided, as the table would.
-void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes);
-// Makes the change, which is pending no more, or revokes it. If a DELETE, INCREMENT or APPEND finds
-// that its key has ended, it took effect just before. `write` outlives the hold of the lock.
-Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             const ClientWrite& write, PartitionChanges& changes, absl::Time now);
-
-// Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
-// in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.
-absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
-                                       absl::string_view key, const index::Condition& condition,
-                                       const index::Lifetime& lifetime, absl::Time now);
-
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
                      absl::Time now);
-// Likewise in both ways: where the log needs it, `table` is released and held again in between. No
-// answer for later then. REQUIRES: no write of the key is pending; `tables` has the write (set_write).
-Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
-                     uint64_t value_bytes_max, absl::Time now);
 // Whether a write that reads before it writes was answered so because the key expired in between:
 // then it is made again, of a key that is absent. (With a condition, NOT_FOUND is the answer.)
 bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition);
-// One part of a flush, of one table: the cursor says where in which. OK: value_length says how many
-// keys were deleted. Locks by itself.
-Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now);
-
 // For how long a write of a long value waits until enough has been evicted and moved out of its
 // way: some hundred turns, if need be, of a server whose memory is all in small items.
 inline constexpr absl::Duration kRoomAwaitedMax() { return absl::Seconds(5); }
