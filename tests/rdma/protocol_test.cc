@@ -325,7 +325,7 @@ TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kAuthenticationRequired), 11u);
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kChainFull), 12u);
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kDiskFull), kWireReasonMax);
-  EXPECT_EQ(kWireReasonMax, 12u);
+  EXPECT_EQ(kWireReasonMax, 13u);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ std::string SegmentHeader::Validate(absl::Span<const DirectoryId> writers,
   const bool is_first = previous_number == 0;
   if (is_first != (previous_end == 0) || previous_end % kRecordAlignment != 0)
     return "the segment names no end of the one before";
-  if (first_record == 0 || synced_to >= first_record)
+  if (first_record == 0 || first_record > kRecordNumberMax || synced_to >= first_record)
     return "the segment's first record is out of order";
   if (reserved0 != 0 || HasBits(BytesOf(reserved))) return "reserved bytes are not zero";
   return "";
@@ -110,7 +110,8 @@ std::string RecordHeader::Validate(uint64_t seed) const {
   if (magic != kRecordMagic) return "there is no record";
   if (header_checksum != HeaderChecksum(seed)) return "the record header's checksum is wrong";
   if (length > kRecordBodyMax) return absl::StrCat("the record has ", length, " bytes");
-  if (number == 0 || synced_to >= number) return "the record's number is out of order";
+  if (number == 0 || number > kRecordNumberMax || synced_to >= number)
+    return "the record's number is out of order";
   return "";
 }
 

@@ -152,6 +152,8 @@ inline constexpr uint64_t kRecordAlignment = 64;
 // The longest body. A group of 64 entries with values of 64 KiB and keys of 4 KiB fits.
 inline constexpr uint32_t kRecordBodyMax = 8 << 20;
 inline constexpr uint32_t kPieceBytesMax = 1 << 20;
+// No log has so many records: numbers that are added to do not overflow.
+inline constexpr uint64_t kRecordNumberMax = uint64_t{1} << 62;
 
 enum class RecordKind : uint8_t {
   kEntries = 1,   // a group (entry_format.h)

@@ -165,6 +165,9 @@ TEST(WalFormatTest, SegmentHeaderSaysWhyItIsNotValid) {
   header.synced_to = 100;
   header.Seal();
   EXPECT_EQ(header.Validate({kDirectory}, 9), "the segment's first record is out of order");
+  header.first_record = UINT64_MAX;  // the next number would be 0
+  header.Seal();
+  EXPECT_EQ(header.Validate({kDirectory}, 9), "the segment's first record is out of order");
   header.magic = 0;
   EXPECT_EQ(header.Validate({kDirectory}, 9), "it is no segment header");
 }
