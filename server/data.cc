@@ -116,12 +116,13 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
 }
 
 absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durability& durability,
-                                                   Tables& tables) {
+                                                   Tables& tables, const std::atomic<bool>& stop) {
   LoadReport report;
   const bool is_new = durability.last_version() == 0;
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
   options.memory_bytes = config.memory_bytes;
+  options.stop = &stop;
   options.progress = [&report](const RecoveryProgress& progress) { report(progress); };
   absl::StatusOr<Recovered> recovered = durability.Load(tables, options);
   report.End();

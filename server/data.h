@@ -3,6 +3,7 @@
 #ifndef OSPREY_SERVER_DATA_H_
 #define OSPREY_SERVER_DATA_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,9 +26,9 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
                                                      std::function<void(absl::string_view)> log);
 
 // Loads the tables. Progress goes to stderr, as a line that is rewritten where that is a terminal,
-// and to the service manager. Errors: those of Durability::Load.
+// and to the service manager. It ends soon once `stop` is true. Errors: those of Durability::Load.
 absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durability& durability,
-                                                   Tables& tables);
+                                                   Tables& tables, const std::atomic<bool>& stop);
 
 }  // namespace osprey::server
 

@@ -26,6 +26,8 @@ class StopBell {
   bool valid() const { return fd_ >= 0; }
   void Ring();
   bool rung() const { return rung_.load(std::memory_order_relaxed); }
+  // True after Ring; for work that polls it.
+  const std::atomic<bool>& flag() const { return rung_; }
   // Readable after Ring.
   int fd() const { return fd_; }
 

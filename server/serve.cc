@@ -202,7 +202,7 @@ absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock&
 absl::Status Load(const Config& config, Clock& clock, Server& server) {
   if (server.durability != nullptr) {
     absl::StatusOr<std::vector<SessionImage>> sessions =
-        LoadData(config, *server.durability, *server.tables);
+        LoadData(config, *server.durability, *server.tables, stop_bell->flag());
     if (!sessions.ok()) return sessions.status();
     server.sessions = *std::move(sessions);
     clock.StartAt(server.durability->clock_start());
@@ -426,7 +426,12 @@ ServeResult Serve(Config config) {
            [&] { return MakeTables(config, incarnation, clock, server); },
            [&] { return Load(config, clock, server); },
            [&] { return MakeEngines(config, incarnation, clock, server); }}) {
-    if (absl::Status status = step(); !status.ok()) return {ServeExit::kFailed, std::move(status)};
+    absl::Status status = step();
+    if (absl::IsCancelled(status) && stop_bell->rung()) {
+      Log("ended while loading");
+      return {ServeExit::kClean, absl::OkStatus()};
+    }
+    if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};

@@ -23,8 +23,8 @@ using std::chrono::steady_clock;
 // two commits.
 constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 
-// While some key has an expiry, or the clock is ahead of the time of day, the mark is this far ahead of
-// the clock. It is raised once half of that is left.
+// The mark is this far ahead of the clock, once half of it is left. It is kept while some key has an
+// expiry, or the clock is ahead of the time of day.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
 
 // A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
@@ -111,6 +111,7 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   CheckpointInput input;
   input.redo_record = log_->appended() + 1;
   input.sessions = [&recovered] { return recovered->sessions; };
+  input.stop = options.stop;
   const absl::StatusOr<CheckpointSize> size =
       server::WriteCheckpoint(*directory_, *log_, tables, input);
   if (!size.ok()) return size.status();

@@ -138,6 +138,7 @@ class KeyCollector final : public wal::ReplayVisitor {
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
+    if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
       ++entries_;
@@ -177,6 +178,7 @@ class PartLoader final : public wal::PartVisitor {
         images_mutex_(images_mutex) {}
 
   absl::Status OnItem(const wal::CheckpointItem& item, wal::Bytes value) override {
+    if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
     ++items_;
     NoteRead(sizeof(wal::ItemHeader) + item.key.size() + value.size());
     const absl::string_view wrong = Restorer::WhyImpossible(item.version, item.expiry);
@@ -280,6 +282,7 @@ class EntryApplier final : public wal::ReplayVisitor {
 
   absl::Status OnGroup(const wal::LogRecord& record, const wal::Group& group,
                        const std::vector<std::vector<wal::PiecePlace>>& pieces) override {
+    if (absl::Status status = restorer_.CheckStop(); !status.ok()) return status;
     for (size_t i = 0; i < group.entries.size(); ++i) {
       const wal::Entry& entry = group.entries[i];
       ++entries_;

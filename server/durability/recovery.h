@@ -18,6 +18,7 @@
 #ifndef OSPREY_SERVER_DURABILITY_RECOVERY_H_
 #define OSPREY_SERVER_DURABILITY_RECOVERY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -42,6 +43,8 @@ struct RecoveryOptions {
   uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small
   // Called at most every 100 ms, on any of the threads, one call at a time. Empty: none.
   std::function<void(const RecoveryProgress&)> progress;
+  // Ends the loading soon once it is true. Null: never. Outlives the call.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 struct Recovered {
@@ -60,7 +63,7 @@ struct Recovered {
 // Reads the directory and changes nothing on the disk. After an error the caller discards `tables`.
 // `tables` are empty. Errors: DATA_LOSS (damage; names file and offset); FAILED_PRECONDITION
 // (entries of a kind that this program never writes); RESOURCE_EXHAUSTED (memory is too small; says
-// which --memory will do); those of FileSystem.
+// which --memory will do); CANCELLED (`stop`); those of FileSystem.
 absl::StatusOr<Recovered> Recover(const wal::DataDirectory& directory, Tables& tables,
                                   const RecoveryOptions& options);
 

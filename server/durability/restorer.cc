@@ -57,6 +57,12 @@ void Restorer::GrowFor(absl::string_view key, const index::SegmentDepths& depths
   table->RestoreDepths(key, depths, kNow);
 }
 
+absl::Status Restorer::CheckStop() {
+  if (options_.stop == nullptr || !options_.stop->load(std::memory_order_relaxed))
+    return absl::OkStatus();
+  return Fail(absl::CancelledError("loading was stopped; nothing on the disk was changed"));
+}
+
 absl::Status Restorer::Put(const Item& item) {
   if (failed_.load(std::memory_order_relaxed)) return error();
   const index::KeyHash hash = tables_.HashOf(item.key);

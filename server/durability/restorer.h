@@ -46,6 +46,8 @@ class Restorer {
   absl::Status Expire(absl::string_view key, uint64_t version, uint64_t expiry_ns);
   void NoteVersion(uint64_t version);
 
+  // Before each group and item. Errors: CANCELLED (RecoveryOptions::stop).
+  absl::Status CheckStop();
   // Of files, for progress.
   void SetTotal(uint64_t read, uint64_t total);
   void NoteRead(uint64_t bytes);

@@ -28,13 +28,6 @@ void ExpectExpiry(uint64_t expiry, absl::Time time) {
   EXPECT_LT(expiry, Ns(time) + kExpiryStepNs);
 }
 
-// A PUT with a time to live.
-std::string WithTtl(std::string frame, uint64_t ttl_ns) {
-  std::memcpy(frame.data() + sizeof(rdma::FrameHeader) + offsetof(rdma::PutBody, ttl_ns), &ttl_ns,
-              sizeof(ttl_ns));
-  return frame;
-}
-
 template <typename Body>
 std::string KeyFrame(const RawClient& client, Opcode opcode, uint64_t sequence, Body body,
                      absl::string_view key) {
@@ -42,17 +35,6 @@ std::string KeyFrame(const RawClient& client, Opcode opcode, uint64_t sequence, 
   const rdma::Message<Body> message(opcode, client.session(), sequence, body, key.size());
   std::string frame(reinterpret_cast<const char*>(message.bytes().data()), message.bytes().size());
   return absl::StrCat(frame, key);
-}
-
-std::string ExpireFrame(const RawClient& client, uint64_t sequence, absl::string_view key,
-                        uint64_t ttl_ns, uint64_t if_version = 0) {
-  rdma::ExpireBody body;
-  body.ttl_ns = ttl_ns;
-  if (if_version != 0) {
-    body.condition = static_cast<uint8_t>(WireCondition::kVersionIs);
-    body.condition_version = if_version;
-  }
-  return KeyFrame(client, Opcode::kExpire, sequence, body, key);
 }
 
 std::string TouchFrame(const RawClient& client, uint64_t sequence, absl::string_view key) {
@@ -100,7 +82,7 @@ TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
   uint64_t sequence = 0;
   for (const std::string& value : {std::string("value"), Large(3000)}) {
     const uint64_t version = client.Ask(client.PutFrame(++sequence, "key", value)).body.version;
-    const RawReply expire = client.Ask(ExpireFrame(client, ++sequence, "key", 5 * kSecondNs));
+    const RawReply expire = client.Ask(client.ExpireFrame(++sequence, "key", 5 * kSecondNs));
     EXPECT_EQ(expire.code, StatusCode::kOk);
     EXPECT_EQ(expire.body.version, version);
     ExpectExpiry(expire.body.expiry, server.now() + absl::Seconds(5));
@@ -108,17 +90,17 @@ TEST(ServerExpiryTest, ExpireAndPersistTellVersionAndExpiry) {
     EXPECT_EQ(touch.code, StatusCode::kOk);
     EXPECT_EQ(touch.body.version, version);
     EXPECT_EQ(touch.body.expiry, expire.body.expiry);
-    const RawReply wrong = client.Ask(ExpireFrame(client, ++sequence, "key", 1, version + 1));
+    const RawReply wrong = client.Ask(client.ExpireFrame(++sequence, "key", 1, version + 1));
     EXPECT_EQ(wrong.code, StatusCode::kFailedPrecondition);
     EXPECT_EQ(wrong.reason, rdma::WireReason::kWrongVersion);
     EXPECT_EQ(wrong.body.version, version);
-    const RawReply persist = client.Ask(ExpireFrame(client, ++sequence, "key", 0, version));
+    const RawReply persist = client.Ask(client.ExpireFrame(++sequence, "key", 0, version));
     EXPECT_EQ(persist.code, StatusCode::kOk);
     EXPECT_EQ(persist.body.expiry, 0u);
     server.Advance(absl::Seconds(6));
     EXPECT_EQ(server.Stored("key"), value);
   }
-  EXPECT_EQ(client.Ask(ExpireFrame(client, ++sequence, "absent", 1)).code, StatusCode::kNotFound);
+  EXPECT_EQ(client.Ask(client.ExpireFrame(++sequence, "absent", 1)).code, StatusCode::kNotFound);
   EXPECT_EQ(client.Ask(TouchFrame(client, ++sequence, "absent")).code, StatusCode::kNotFound);
   EXPECT_EQ(server.counters().expires, 7u);
   EXPECT_EQ(server.counters().touches, 3u);
@@ -129,13 +111,13 @@ TEST(ServerExpiryTest, ARepeatedExpireTellsTheSameExpiryAndCountsFromTheFirst) {
   RawClient client(server);
   client.Establish();
   ASSERT_EQ(client.Ask(client.PutFrame(1, "key", "value")).code, StatusCode::kOk);
-  const RawReply first = client.Ask(ExpireFrame(client, 2, "key", 5 * kSecondNs));
+  const RawReply first = client.Ask(client.ExpireFrame(2, "key", 5 * kSecondNs));
   server.Advance(absl::Seconds(2));
   const uint64_t session = client.session();
   server.network().Break(client.id());
   server.Settle();
   client.Establish(session);
-  const RawReply again = client.Ask(ExpireFrame(client, 2, "key", 5 * kSecondNs));
+  const RawReply again = client.Ask(client.ExpireFrame(2, "key", 5 * kSecondNs));
   EXPECT_EQ(again.code, StatusCode::kOk);
   EXPECT_EQ(again.body.version, first.body.version);
   EXPECT_EQ(again.body.expiry, first.body.expiry);

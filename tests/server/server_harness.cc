@@ -41,6 +41,12 @@ std::string Large(size_t bytes, char first) {
   return value;
 }
 
+std::string WithTtl(std::string put_frame, uint64_t ttl_ns) {
+  std::memcpy(put_frame.data() + sizeof(rdma::FrameHeader) + offsetof(rdma::PutBody, ttl_ns),
+              &ttl_ns, sizeof(ttl_ns));
+  return put_frame;
+}
+
 // --- The server ----------------------------------------------------------------------------------
 
 ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.network) {
@@ -54,14 +60,16 @@ ServerHarness::ServerHarness(const HarnessOptions& options) : network_(options.n
   table_options.clock = [this] { return clock_ ? clock_() : now_; };
   table_options.cas_version = options.cas_version;
   table_options.evict = options.evict;
-  tables_ =
-      Tables::Create({region_->data(), region_->size()}, options.partitions, table_options).value();
+  tables_ = Tables::Create({region_->data(), region_->size()}, options.partitions, table_options,
+                           options.changes)
+                .value();
   EngineOptions engine_options;
   engine_options.incarnation = options.incarnation;
   engine_options.connections_max = options.connections_max;
   engine_options.key = options.key;
   engine_options.client_gets = options.client_gets;
   engine_options.data_id = options.data_id;
+  engine_options.write_log = options.write_log;
   engine_options.session_begun = options.session_begun;
   engine_options.session_ended = options.session_ended;
   engine_options.admission = options.admission;
@@ -102,6 +110,11 @@ ServerHarness::~ServerHarness() { EXPECT_TRUE(clients_.empty()); }
 bool ServerHarness::Turn() {
   bool worked = false;
   for (const auto& one : engines_) worked |= one->Poll(now_);
+  return PollClients() || worked;
+}
+
+bool ServerHarness::PollClients() {
+  bool worked = false;
   for (RawClient* client : clients_) worked |= client->Poll();
   return worked;
 }
@@ -373,6 +386,18 @@ std::string RawClient::GetFrame(uint64_t sequence, absl::string_view key, bool w
   body.want_value = want_value ? 1 : 0;
   const rdma::Message<rdma::GetBody> message(rdma::Opcode::kGet, session_, sequence, body,
                                              key.size());
+  return Join({message.bytes(), AsBytes(key)});
+}
+
+std::string RawClient::ExpireFrame(uint64_t sequence, absl::string_view key, uint64_t ttl_ns,
+                                   uint64_t if_version) const {
+  rdma::ExpireBody body;
+  if (if_version != 0) body.condition = static_cast<uint8_t>(rdma::WireCondition::kVersionIs);
+  body.condition_version = if_version;
+  body.key_length = static_cast<uint16_t>(key.size());
+  body.ttl_ns = ttl_ns;
+  const rdma::Message<rdma::ExpireBody> message(rdma::Opcode::kExpire, session_, sequence, body,
+                                                key.size());
   return Join({message.bytes(), AsBytes(key)});
 }
 

@@ -29,6 +29,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/pollers.h"
 #include "server/requests/tables.h"
+#include "server/requests/write_log.h"
 #include "tests/support/fake_transport.h"
 
 namespace osprey::server {
@@ -41,6 +42,9 @@ class RawClient;
 
 // A value of so many bytes in which all pieces differ.
 std::string Large(size_t bytes, char first = 'a');
+
+// The frame of a PUT, with a time to live.
+std::string WithTtl(std::string put_frame, uint64_t ttl_ns);
 
 struct HarnessOptions {
   size_t region_bytes = 16 << 20;
@@ -56,6 +60,8 @@ struct HarnessOptions {
   bool two_ports = false;             // of each poller
   ClientGets* client_gets = nullptr;  // requests reports from clients
   uint64_t data_id = 0;
+  WriteLog* write_log = nullptr;           // of a server with a data directory …
+  std::vector<PartitionChanges*> changes;  // … with the changes of each partition
   std::function<void(uint64_t)> session_begun, session_ended;
   fake::NetworkOptions network;
 };
@@ -67,6 +73,8 @@ class ServerHarness {
 
   // One turn of the engine and of every client.
   bool Turn();
+  // A turn of every client alone. True if something came.
+  bool PollClients();
   // Turns until nothing happens any more. Bounded: the test fails if it does not settle.
   void Settle();
   // Advances the time in steps, with turns between.
@@ -151,6 +159,9 @@ class RawClient {
   std::string AppendFrame(uint64_t sequence, absl::string_view key, absl::string_view value,
                           uint64_t if_version = 0) const;
   std::string GetFrame(uint64_t sequence, absl::string_view key, bool want_value = true) const;
+  // `ttl_ns`: 0: forever.
+  std::string ExpireFrame(uint64_t sequence, absl::string_view key, uint64_t ttl_ns,
+                          uint64_t if_version = 0) const;
   std::string FlushFrame(uint64_t sequence, const rdma::FlushBody& body) const;
   std::string HintsFrame(const std::vector<uint64_t>& hints, uint64_t sequence = 0) const;
   std::string BatchFrame(const std::vector<std::string>& frames) const;
