@@ -147,7 +147,7 @@ class Log {
 
   std::mutex write_mutex_;         // held by Write; before the others
   std::vector<LogChunk> writing_;  // taken from the queue by Write
-  std::mutex sync_mutex_;   // held by Sync; before state_mutex_
+  std::mutex sync_mutex_;          // held by Sync; before state_mutex_
 
   mutable std::mutex state_mutex_;  // short
   Segment current_;                 // changed under write_mutex_ and state_mutex_

@@ -24,8 +24,8 @@ bool LogQueue::NeedsSegment(uint64_t offset, uint64_t record_bytes) const {
   return offset > kSegmentHeaderBytes && offset + record_bytes + kCloseBytes > segment_bytes_;
 }
 
-absl::StatusOr<uint64_t> LogQueue::Append(
-    absl::Span<const NewRecord> records, absl::FunctionRef<absl::Status(uint64_t)> check_space) {
+absl::StatusOr<uint64_t> LogQueue::Append(absl::Span<const NewRecord> records,
+                                          absl::FunctionRef<absl::Status(uint64_t)> check_space) {
   uint64_t total = 0;
   for (const NewRecord& record : records) {
     const uint64_t length = LengthOf(record);

@@ -60,7 +60,7 @@ class LogQueue {
   const uint64_t bytes_max_;
   mutable std::mutex mutex_;
   std::vector<LogChunk> chunks_;
-  std::string spare_;    // memory of a chunk that was released
+  std::string spare_;   // memory of a chunk that was released
   uint64_t bytes_ = 0;  // queued, and taken but not released
   uint64_t next_number_;
   uint64_t offset_;  // where the next record will stand

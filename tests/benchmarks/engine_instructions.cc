@@ -148,8 +148,7 @@ class Engines {
     table.clock = [this] { return now_; };
     std::vector<server::PartitionChanges*> changes;
     if (data != nullptr) changes = data->durability().changes();
-    tables_ =
-        server::Tables::Create({region_->data(), region_->size()}, 1, table, changes).value();
+    tables_ = server::Tables::Create({region_->data(), region_->size()}, 1, table, changes).value();
     server::EngineOptions options;
     if (data != nullptr) {
       const absl::Time now = std::exchange(now_, absl::UnixEpoch());
