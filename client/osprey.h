@@ -84,6 +84,7 @@ enum osprey_error {
   OSPREY_ERROR_VERSIONS_USED_UP = 305,
   OSPREY_ERROR_OUT_OF_MEMORY = 306,  // of this process
   OSPREY_ERROR_CHAIN_FULL = 307,     // too many keys share the key's line of the server's index
+  OSPREY_ERROR_DISK_FULL = 308,      // at the server: no room for its log
   // 4xx: no answer. For a write, osprey_result_may_be_applied returns whether it may be applied.
   OSPREY_ERROR_DEADLINE = 401,
   OSPREY_ERROR_NO_CONNECTION = 402,

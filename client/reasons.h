@@ -44,6 +44,7 @@ enum class Reason {
   kServerFull = 304,
   kVersionsUsedUp = 305,  // at the server: only a restart helps
   kChainFull = 307,       // at the server: too many keys share the key's line of the index
+  kDiskFull = 308,        // at the server: no room for its log
   // Time and connections.
   kDeadline = 401,      // DEADLINE_EXCEEDED
   kNoConnection = 402,  // UNAVAILABLE

@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
 absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durability& durability,
                                                    Tables& tables) {
   LoadReport report;
+  const bool is_new = durability.last_version() == 0;
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
   options.memory_bytes = config.memory_bytes;
@@ -125,6 +126,10 @@ absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durabil
   absl::StatusOr<Recovered> recovered = durability.Load(tables, options);
   report.End();
   if (!recovered.ok()) return InFlag(recovered.status());
+  if (is_new) {
+    Log(absl::StrCat(config.data_dir, " is a new data directory"));
+    return std::move(recovered->sessions);
+  }
   Log(absl::StrFormat("loaded %d keys, %.1f MB, in %.2f s from %s; the last life ended %s",
                       recovered->items, static_cast<double>(recovered->bytes) / 1e6,
                       absl::ToDoubleSeconds(recovered->took), config.data_dir,

@@ -72,6 +72,8 @@ constexpr Description kDescriptions[] = {
      "this process has no memory left; close the client"},
     {OSPREY_ERROR_CHAIN_FULL, "OSPREY_ERROR_CHAIN_FULL",
      "too many keys share this key's line of the server's index; use another key"},
+    {OSPREY_ERROR_DISK_FULL, "OSPREY_ERROR_DISK_FULL",
+     "the server has no room for its log; free disk space there"},
     {OSPREY_ERROR_DEADLINE, "OSPREY_ERROR_DEADLINE", "no answer by the deadline"},
     {OSPREY_ERROR_NO_CONNECTION, "OSPREY_ERROR_NO_CONNECTION",
      "no connection to the server by the deadline"},

@@ -106,6 +106,8 @@ Reason ReasonOf(rdma::WireReason reason) {
       return Reason::kVersionsUsedUp;
     case rdma::WireReason::kChainFull:
       return Reason::kChainFull;
+    case rdma::WireReason::kDiskFull:
+      return Reason::kDiskFull;
   }
   return Reason::kNone;
 }

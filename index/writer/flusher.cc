@@ -41,16 +41,39 @@ bool Flusher::FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max
 bool Flusher::FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key) {
   return !VisitEntries(keys_, line, [&](uint64_t, const LineEntry& entry) {
     ++looks_;
-    if (entry.kind == WordKind::kInline) {
-      if (InlineHead::Unpack(entry.head).cas_version > version_bound) return true;
-      key.assign(entry.key.data(), entry.key.size());
-      return false;
-    }
-    const StoredItem item = keys_.items.At(Slot::Unpack(entry.head).offset);
-    if (item.cas_version > version_bound) return true;
-    key.assign(item.key.data(), item.key.size());
+    const auto [found, version] = KeyOf(entry);
+    if (version > version_bound) return true;
+    key.assign(found.data(), found.size());
     return false;
   });
+}
+
+std::pair<absl::string_view, uint64_t> Flusher::KeyOf(const LineEntry& entry) const {
+  if (entry.kind == WordKind::kInline)
+    return {entry.key, InlineHead::Unpack(entry.head).cas_version};
+  const StoredItem item = keys_.items.At(Slot::Unpack(entry.head).offset);
+  return {item.key, item.cas_version};
+}
+
+// A line that has more keys than are left is not visited, unless it is the first one with any.
+Flusher::List Flusher::ListStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max) {
+  keys_max = std::clamp<uint64_t>(keys_max, 1, kFlushKeysMax);
+  List list;
+  const uint64_t looks_end = looks_ + kFlushLooksMax;
+  list.cursor = WalkLines(keys_, cursor, kFlushLinesMax, [&](uint64_t line, uint32_t) {
+    if (looks_ >= looks_end) return false;
+    const size_t before = list.keys.size();
+    VisitEntries(keys_, line, [&](uint64_t, const LineEntry& entry) {
+      ++looks_;
+      const auto [key, version] = KeyOf(entry);
+      if (version <= version_bound) list.keys.push_back({std::string(key), version});
+      return true;
+    });
+    if (list.keys.size() <= keys_max || before == 0) return true;
+    list.keys.resize(before);
+    return false;
+  });
+  return list;
 }
 
 }  // namespace osprey::index

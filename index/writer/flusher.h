@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -27,6 +29,18 @@ class Flusher {
   // `keys` must outlive this.
   explicit Flusher(Keys& keys) : keys_(keys) {}
 
+  // A key that a step would delete.
+  struct Listed {
+    std::string key;
+    uint64_t version = 0;
+  };
+  struct List {
+    uint64_t cursor = 0;
+    std::vector<Listed> keys;
+  };
+
+  // As Table::ListFlush.
+  List ListStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max);
   // As Table::FlushStep.
   absl::StatusOr<Result> Step(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
                               Delete delete_key);
@@ -36,6 +50,8 @@ class Flusher {
   bool FlushLine(uint64_t line, uint64_t version_bound, uint64_t keys_max, Delete delete_key,
                  Result& result, absl::Status& status);
   bool FirstUpTo(uint64_t line, uint64_t version_bound, std::string& key);
+  // The key and the version of an entry.
+  std::pair<absl::string_view, uint64_t> KeyOf(const LineEntry& entry) const;
 
   Keys& keys_;
   uint64_t looks_ = 0;

@@ -26,10 +26,10 @@
 
 namespace osprey::index {
 
-// Visits lines of segments, with the segment's depth, from `cursor` on, 0 being the start: at most `lines_max`, and only until
-// `visit` returns false. That line counts as not visited. Returns the cursor of the next step; 0:
-// the end. A step visits the line before its cursor again, so only one of two lines or more makes
-// progress. Chains belong to the line that links to them.
+// Visits lines of segments, with the segment's depth, from `cursor` on, 0 being the start: at most
+// `lines_max`, and only until `visit` returns false. That line counts as not visited. Returns the
+// cursor of the next step; 0: the end. A step visits the line before its cursor again, so only one
+// of two lines or more makes progress. Chains belong to the line that links to them.
 uint64_t WalkLines(const Keys& keys, uint64_t cursor, uint32_t lines_max,
                    absl::FunctionRef<bool(uint64_t line, uint32_t depth)> visit);
 

@@ -622,6 +622,15 @@ void Table::PrefetchItem(KeyHash hash) const {
   }
 }
 
+void Table::FlushListed(absl::Span<const Flusher::Listed> keys, absl::Time now) {
+  for (const Flusher::Listed& one : keys) {
+    Give(one.version, 0);
+    (void)Delete(one.key, {Condition::Kind::kVersionIs, one.version}, now);
+  }
+  TakeBackGiven();
+  keys_.items.space().EndGraceOf(2 * keys.size() + kFreedPerFlushStep, now);
+}
+
 absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t version_bound,
                                                     uint64_t keys_max, absl::Time now) {
   absl::StatusOr<FlushResult> result =

@@ -246,6 +246,13 @@ class alignas(128) Table {
   // Errors: RESOURCE_EXHAUSTED (the versions are used up).
   absl::StatusOr<FlushResult> FlushStep(uint64_t cursor, uint64_t version_bound, uint64_t keys_max,
                                         absl::Time now);
+  // The same in two steps, between which the caller logs the deletions: the keys, in the order of
+  // the walk, and the cursor behind them. A line of the index is listed whole, with its chain.
+  Flusher::List ListFlush(uint64_t cursor, uint64_t version_bound, uint64_t keys_max) {
+    return flusher_.ListStep(cursor, version_bound, keys_max);
+  }
+  // Deletes those that still have their version. Not reported.
+  void FlushListed(absl::Span<const Flusher::Listed> keys, absl::Time now);
 
   // Visits keys from `cursor` on, 0 being the beginning, and returns the cursor of the next step; 0:
   // the end. A step ends after some `bytes_max` bytes of keys and values (kWalkedValueBytesMax), or

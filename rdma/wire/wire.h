@@ -175,8 +175,9 @@ enum class WireReason : uint32_t {
   kAuthenticationFailed = 10,    // UNAUTHENTICATED: the client has a different key
   kAuthenticationRequired = 11,  // UNAUTHENTICATED: the client has no key
   kChainFull = 12,  // RESOURCE_EXHAUSTED: too many keys share the key's line of the index
+  kDiskFull = 13,   // RESOURCE_EXHAUSTED: no room for the log; nothing was changed
 };
-inline constexpr uint32_t kWireReasonMax = 12;
+inline constexpr uint32_t kWireReasonMax = 13;
 
 // Condition of a write. If it does not hold when the write is applied, the reply is
 // FAILED_PRECONDITION (kVersionIs) or ALREADY_EXISTS (kAbsent), with the present version.

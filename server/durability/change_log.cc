@@ -72,7 +72,7 @@ void ChangeLog::OnPut(absl::string_view key, index::ByteSpan value, uint64_t ver
   if (value.size() > kValueInEntryMax) {
     OnRelease();  // earlier changes come first
     oldest_piece_ = log_->appended() + 1;
-    AppendPieces(value, entry);
+    if (!AppendPieces(value, entry)) return;  // an entry without all pieces is damage
     entry.value = {};
   }
   Add(entry);
@@ -141,23 +141,24 @@ void ChangeLog::Add(const wal::Entry& entry) {
 }
 
 // The value stays where it is until the lock is released, so the log need not copy it.
-void ChangeLog::AppendPieces(index::ByteSpan value, wal::Entry& entry) {
+bool ChangeLog::AppendPieces(index::ByteSpan value, wal::Entry& entry) {
   for (uint64_t at = 0; at < value.size(); at += wal::kPieceBytesMax) {
     const wal::Bytes piece =
         value.subspan(at, std::min<uint64_t>(wal::kPieceBytesMax, value.size() - at));
     const wal::BodyPart part{piece, /*pinned=*/true};
     const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kPiece, {&part, 1}});
-    if (!number.ok()) return failed_(number.status());
+    if (!number.ok()) return false;
     entry.pieces.push_back({*number, static_cast<uint32_t>(piece.size()), 0});
   }
-  if (absl::Status status = log_->Write(); !status.ok()) failed_(std::move(status));
+  absl::Status status = log_->Write();
+  if (!status.ok()) Fail(status);
+  return status.ok();
 }
 
 void ChangeLog::AppendGroup() {
   wal::BodyParts parts = group_.Parts();
   for (wal::BodyPart& part : parts) part.pinned = false;  // it is written after the lock's release
-  const absl::StatusOr<uint64_t> number = Append({wal::RecordKind::kEntries, parts});
-  if (!number.ok()) failed_(number.status());
+  (void)Append({wal::RecordKind::kEntries, parts});
   // Only the holder of the lock writes it.
   entries_.store(entries() + count_, std::memory_order_relaxed);
   count_ = 0;
@@ -165,10 +166,23 @@ void ChangeLog::AppendGroup() {
 
 absl::StatusOr<uint64_t> ChangeLog::Append(const wal::NewRecord& record) {
   assert(log_ != nullptr);
-  absl::StatusOr<uint64_t> number = log_->Append({&record, 1});
+  if (!error_.ok()) return error_;
+  absl::StatusOr<uint64_t> number = AppendTo(*log_, record);
+  if (!number.ok()) Fail(number.status());
+  return number;
+}
+
+void ChangeLog::Fail(const absl::Status& status) {
+  if (!error_.ok()) return;
+  error_ = status;
+  failed_(status);
+}
+
+absl::StatusOr<uint64_t> AppendTo(wal::Log& log, const wal::NewRecord& record) {
+  absl::StatusOr<uint64_t> number = log.Append({&record, 1});
   while (absl::IsAborted(number.status())) {  // the queue is full
-    if (absl::Status status = log_->Write(); !status.ok()) return status;
-    number = log_->Append({&record, 1});
+    if (absl::Status status = log.Write(); !status.ok()) return status;
+    number = log.Append({&record, 1});
   }
   return number;
 }

@@ -26,6 +26,10 @@
 
 namespace osprey::server {
 
+// Appends to the log, and writes first what fills its queue. Returns the record's number. Errors:
+// those of Log::Append, but ABORTED, and of Log::Write. Any thread.
+absl::StatusOr<uint64_t> AppendTo(wal::Log& log, const wal::NewRecord& record);
+
 class ChangeLog : public PartitionChanges {
  public:
   // A longer value is written in pieces.
@@ -33,7 +37,8 @@ class ChangeLog : public PartitionChanges {
   // A group ends when it has so many bytes, even within a hold. A part of a flush is shorter.
   static constexpr uint64_t kGroupBytesMax = 4 << 20;
 
-  // `failed` is called with the error of an append, which ends the server: its change was made.
+  // `failed` is called with the error of an append, which ends the server: its change was made. No
+  // later change is appended, so that none is in the log without those before it.
   ChangeLog(uint32_t shard, std::function<void(absl::Status)> failed)
       : shard_(shard), failed_(std::move(failed)) {}
   // Changes are logged from now on; they may not come before. `log` outlives this.
@@ -72,9 +77,10 @@ class ChangeLog : public PartitionChanges {
  private:
   void NameWrite(wal::Entry& entry) const;
   void Add(const wal::Entry& entry);
-  void AppendPieces(index::ByteSpan value, wal::Entry& entry);
+  bool AppendPieces(index::ByteSpan value, wal::Entry& entry);
   void AppendGroup();
   absl::StatusOr<uint64_t> Append(const wal::NewRecord& record);
+  void Fail(const absl::Status& status);
 
   const uint32_t shard_;
   const std::function<void(absl::Status)> failed_;
@@ -83,6 +89,7 @@ class ChangeLog : public PartitionChanges {
   wal::GroupBuilder group_{wal::GroupHeader()};
   uint64_t count_ = 0;                     // of its entries
   uint64_t lsn_ = 0;                       // the last one
+  absl::Status error_;                     // of an append
   absl::flat_hash_set<uint64_t> pending_;  // hashes of keys
   std::atomic<uint64_t> entries_{0};
   std::atomic<uint64_t> oldest_piece_{UINT64_MAX};

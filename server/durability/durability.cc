@@ -23,8 +23,8 @@ using std::chrono::steady_clock;
 // two commits.
 constexpr uint64_t kVersionsAhead = uint64_t{1} << 20;
 
-// The mark is this far ahead of the clock, once half of it is left, while some key has an expiry, or
-// the clock is ahead of the time of day.
+// While some key has an expiry, or the clock is ahead of the time of day, the mark is this far ahead of
+// the clock. It is raised once half of that is left.
 constexpr absl::Duration kTimeAhead() { return absl::Seconds(2); }
 
 // A server's start takes longer. A clock that is ahead of the time of day by less is not behind in
@@ -194,8 +194,7 @@ absl::Status Durability::Refusal() const {
 
 absl::Status Durability::Commit() {
   absl::Status status = options_.mode == DurabilityMode::kSync ? CommitSynced() : CommitWritten();
-  if (status.ok() && tables_->LastVersion() + kVersionsAhead / 2 > ceiling_.load())
-    status = RaiseCeiling();
+  if (status.ok() && IsCeilingNear()) status = RaiseCeiling();
   if (!status.ok()) Fail(std::move(status));
   if (!failed_.load(std::memory_order_acquire)) return absl::OkStatus();
   const std::lock_guard<std::mutex> lock(error_mutex_);
@@ -230,17 +229,22 @@ absl::Status Durability::CommitWritten() {
   return absl::OkStatus();
 }
 
+bool Durability::IsCeilingNear() const {
+  const uint64_t ceiling = ceiling_.load();
+  return tables_->LastVersion() + kVersionsAhead / 2 > ceiling && ceiling < index::kCasVersionMax;
+}
+
 // Versions up to the ceiling may be given out once it is synced.
 absl::Status Durability::RaiseCeiling() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t last = tables_->LastVersion();
-  if (last + kVersionsAhead / 2 <= ceiling_.load()) return absl::OkStatus();
-  log_->RaiseMarks(0, last + kVersionsAhead);
-  const absl::StatusOr<uint64_t> mark = log_->Append({{wal::RecordKind::kMark, {}}});
+  if (!IsCeilingNear()) return absl::OkStatus();
+  const uint64_t ceiling = std::min(tables_->LastVersion() + kVersionsAhead, index::kCasVersionMax);
+  log_->RaiseMarks(0, ceiling);
+  const absl::StatusOr<uint64_t> mark = AppendTo(*log_, {wal::RecordKind::kMark, {}});
   if (!mark.ok()) return mark.status();
   if (absl::Status status = log_->Write(); !status.ok()) return status;
   if (absl::Status status = log_->Sync(); !status.ok()) return status;
-  ceiling_ = last + kVersionsAhead;
+  ceiling_ = ceiling;
   return absl::OkStatus();
 }
 
@@ -259,7 +263,7 @@ void Durability::AppendSession(wal::EntryKind kind, uint64_t session) {
   entry.client = session;
   group.Add(entry);
   const wal::BodyParts parts = group.Parts();
-  absl::StatusOr<uint64_t> number = log_->Append({{wal::RecordKind::kEntries, parts}});
+  const absl::StatusOr<uint64_t> number = AppendTo(*log_, {wal::RecordKind::kEntries, parts});
   if (!number.ok()) Fail(number.status());
 }
 
@@ -328,7 +332,7 @@ void Durability::KeepTimeMark() {
   if (time_mark_ns_ > now_ns + ahead / 2) return;
   time_mark_ns_ = now_ns + ahead;
   log_->RaiseMarks(time_mark_ns_, 0);
-  if (!log_->Append({{wal::RecordKind::kMark, {}}}).ok()) return;
+  if (!AppendTo(*log_, {wal::RecordKind::kMark, {}}).ok()) return;
   // An error is the log's, and the next Commit reports it.
   if (log_->Write().ok()) (void)log_->Sync();
 }

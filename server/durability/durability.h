@@ -110,6 +110,7 @@ class Durability : public WriteLog {
   absl::Status CheckClock(const wal::LogEnd& end);
   absl::Status CommitSynced();
   absl::Status CommitWritten();
+  bool IsCeilingNear() const;
   absl::Status RaiseCeiling();
   absl::Status Refusal() const override;
   void AppendSession(wal::EntryKind kind, uint64_t session);

@@ -143,7 +143,8 @@ class KeyCollector final : public wal::ReplayVisitor {
       ++entries_;
       absl::Status status = CheckEntry(directory_, record, entry);
       if (!status.ok()) return status;
-      restorer_.NoteVersion(entry.version);
+      // The bound of a flush is what its client sent, and no version of ours.
+      if (!entry.key.empty()) restorer_.NoteVersion(entry.version);
       if (entry.kind != wal::EntryKind::kPut && entry.kind != wal::EntryKind::kDelete) continue;
       const bool is_put = entry.kind == wal::EntryKind::kPut;
       LogKeys::Last& last = keys_.last[keys_.Of(entry.key)];

@@ -86,7 +86,8 @@ void RequestExecutor::Refuse(uint64_t sequence, absl::Time now) {
 // Announces a write to the log. False if it takes none, and the write has been answered.
 bool RequestExecutor::IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now) {
   if (const absl::Status status = shared_.write_log->MayWrite(); !status.ok()) {
-    replies_.AnswerWrite(sequence, AnswerOf(status), now);
+    replies_.AnswerWrite(
+        sequence, AnswerOf(status.code(), status.message(), rdma::WireReason::kDiskFull), now);
     return false;
   }
   shared_.tables.set_write({session_->id, sequence, opcode});
@@ -164,10 +165,7 @@ absl::optional<Decision> RequestExecutor::DecideKeyed(const KeyedRequest& reques
 void RequestExecutor::ApplyKeyed(const KeyedRequest& request, const Decision& decision,
                                  index::Table& table, PartitionChanges& changes, absl::Time now) {
   shared_.tables.set_write({session_->id, request.sequence, request.opcode});
-  const Answer answer = Apply(table, request, decision, now);
-  changes.EndPending(request.hash.bits);
-  if (answer.code() != absl::StatusCode::kOk)
-    Revoke(table, request.key, shared_.tables.write(), answer, decision.version, changes);
+  const Answer answer = Apply(table, request, decision, shared_.tables.write(), changes, now);
   replies_.AnswerWrite(request.sequence, answer, now);
 }
 

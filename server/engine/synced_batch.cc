@@ -72,8 +72,8 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
     absl::optional<Decision> decision =
         request->connection->DecideBatched(*request, access_.held(), now);
     if (!decision.has_value()) continue;
-    Report(*decision, request->key, changes);
     changes.BeginPending(hash);
+    Report(*decision, request->key, changes);
     decided_[access_.held_partition()].push_back({request, *std::move(decision)});
   }
   some = std::move(waiting);

@@ -26,7 +26,7 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
     if (space_.valid()) space_.Take(table).Abort();
     version_ = 0;
     // The value may have become short, or the condition may refuse it now.
-    const Answer answer = ExecuteAppend(*table, request_, value_bytes_max, now);
+    const Answer answer = ExecuteAppend(tables, table, request_, value_bytes_max, now);
     if (!answer.is_for_later) return answer;
     return Begin(tables, table, *present, now);
   }
@@ -39,7 +39,11 @@ absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_byte
   if (copied_ < present->value.size()) return absl::nullopt;
   table.Release();
   absl::optional<Answer> answer = Finish(tables, now);
-  if (answer.has_value() && ExpiredMeanwhile(*answer, request_.condition))
+  // Another poller may have written the key since the release.
+  const bool is_of_older_value = answer.has_value() &&
+                                 answer->code() == absl::StatusCode::kFailedPrecondition &&
+                                 request_.condition.kind == index::Condition::Kind::kNone;
+  if (is_of_older_value || (answer.has_value() && ExpiredMeanwhile(*answer, request_.condition)))
     return absl::nullopt;  // the next step starts over
   return answer;
 }

@@ -4,9 +4,12 @@
 #include <cassert>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "server/requests/decimal_int.h"
 
 namespace osprey::server {
@@ -44,6 +47,8 @@ absl::string_view ShortText(const Result& result) {
       return "the sum does not fit into 64 bits";
     case WireReason::kServerFull:
       return "the server's memory is full; nothing was changed";
+    case WireReason::kDiskFull:
+      return "the server's disk is full; nothing was changed";
     case WireReason::kChainFull:
       return "too many keys share this key's line of the index; nothing was changed";
     case WireReason::kValueChanged:
@@ -374,8 +379,67 @@ void Report(const Decision& decision, absl::string_view key, PartitionChanges& c
   }
 }
 
+namespace {
+
+// Reports that a reported write was not made, since it was answered so: the key is as it is now.
+void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
+            const Answer& answer, uint64_t version, PartitionChanges& changes) {
+  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
+  changes.SetWrite(&none);
+  const absl::StatusOr<index::Table::View> present = table.Find(key);
+  if (present.ok()) {
+    changes.OnPut(key, present->value, present->version, present->expiry_ns);
+  } else {
+    changes.OnDelete(key, version, version);
+  }
+  changes.SetWrite(&write);
+  changes.OnResult(ResultOf(answer));
+}
+
+// Whether the write took effect just before its key ended: one that keeps the lifetime of a present
+// key, which expired, or was evicted or flushed, since the write was reported.
+bool TookEffectBeforeEnd(const Answer& answer, const index::Condition& condition,
+                         const index::Lifetime& lifetime) {
+  return answer.code() == absl::StatusCode::kNotFound &&
+         condition.kind == index::Condition::Kind::kVersionIs &&
+         lifetime.kind == index::Lifetime::Kind::kKept;
+}
+
+// Reports the end of such a write's value. Its reported result stays.
+Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t version,
+                PartitionChanges& changes) {
+  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
+  changes.SetWrite(&none);
+  changes.OnDelete(key, version, version);
+  changes.SetWrite(&write);
+  Answer answer;
+  answer.body.version = version;
+  return answer;
+}
+
+Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
+  switch (request.opcode) {
+    case rdma::Opcode::kIncrement: {
+      Answer number = AnswerOfNumber(decision.number, answer.body.version);
+      number.body.slot = answer.body.slot;
+      return number;
+    }
+    case rdma::Opcode::kAppend:
+      answer.body.value_length = decision.text.size();
+      return answer;
+    case rdma::Opcode::kExpire:
+      answer.body.expiry = decision.expiry_ns;
+      return answer;
+    default:
+      return answer;
+  }
+}
+
+}  // namespace
+
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             absl::Time now) {
+             const ClientWrite& write, PartitionChanges& changes, absl::Time now) {
+  changes.EndPending(request.hash.bits);
   table.Give(decision.version, decision.expiry_ns);
   index::WriteResult result;
   switch (decision.kind) {
@@ -397,30 +461,31 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
       break;
   }
   table.TakeBackGiven();
-  if (!result.status.ok()) return AnswerOf(result);
-  if (request.opcode != rdma::Opcode::kIncrement) {
-    Answer answer = AnswerOf(result);
-    if (request.opcode == rdma::Opcode::kExpire) answer.body.expiry = result.expiry_ns;
-    if (request.opcode == rdma::Opcode::kAppend) answer.body.value_length = decision.text.size();
-    return answer;
-  }
-  Answer answer = AnswerOfNumber(decision.number, result.version);
-  answer.body.slot = result.slot;
+  Answer answer = AnswerOf(result);
+  if (TookEffectBeforeEnd(answer, decision.condition, decision.lifetime))
+    answer = EndValue(request.key, write, decision.version, changes);
+  if (answer.code() == absl::StatusCode::kOk)
+    return AnswerFor(decision, request, std::move(answer));
+  Revoke(table, request.key, write, answer, decision.version, changes);
   return answer;
 }
 
-void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
-            const Answer& answer, uint64_t version, PartitionChanges& changes) {
-  const ClientWrite none{0, 0, rdma::Opcode::kFlush};
-  changes.SetWrite(&none);
-  const absl::StatusOr<index::Table::View> present = table.Find(key);
-  if (present.ok()) {
-    changes.OnPut(key, present->value, present->version, present->expiry_ns);
-  } else {
-    changes.OnDelete(key, version, version);
-  }
-  changes.SetWrite(&write);
-  changes.OnResult(ResultOf(answer));
+Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
+                     uint64_t value_bytes_max, absl::Time now) {
+  absl::optional<Decision> decision;
+  if (tables.log() != nullptr && tables.log()->AwaitsSync())
+    decision = Decide(*table, request, value_bytes_max, now);
+  if (!decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
+  table.changes()->BeginPending(request.hash.bits);
+  Report(*decision, request.key, *table.changes());
+  table.Release();
+  // An error is the engine's, whose next Commit has it too; no answer leaves.
+  const absl::Status committed = tables.log()->Commit();
+  table = tables.For(request.key);
+  if (committed.ok())
+    return Apply(*table, request, *decision, tables.write(), *table.changes(), now);
+  table.changes()->EndPending(request.hash.bits);
+  return AnswerOf(committed);
 }
 
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
@@ -442,8 +507,8 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     }
     version = table->NextVersion();
     expiry_ns = forecast.expiry_ns;
-    table.changes()->OnPut(key, space.value(), version, expiry_ns);
     table.changes()->BeginPending(hash.bits);
+    table.changes()->OnPut(key, space.value(), version, expiry_ns);
   }
   // An error is the engine's, whose next Commit has it too; no answer leaves.
   const absl::Status committed = tables.log()->Commit();
@@ -456,30 +521,83 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
   table->Give(version, expiry_ns);
   const Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
   table->TakeBackGiven();
+  if (TookEffectBeforeEnd(answer, condition, lifetime))
+    return EndValue(key, tables.write(), version, *table.changes());
   if (answer.code() != absl::StatusCode::kOk)
     Revoke(*table, key, tables.write(), answer, version, *table.changes());
   return answer;
 }
 
-// The client's cursor: the table's own, which has 41 bits, and the table's number.
+namespace {
+
+// A client's cursor: the table's own, which has 45 bits, and the table's number.
+constexpr int kPartitionShift = 56;
+constexpr uint64_t kTableCursorMask = (uint64_t{1} << kPartitionShift) - 1;
+
+uint64_t NextCursor(uint64_t partition, uint64_t table_cursor, uint32_t partitions) {
+  if (table_cursor != 0) return partition << kPartitionShift | table_cursor;
+  return partition + 1 < partitions ? (partition + 1) << kPartitionShift : 0;
+}
+
+// Until another poller has made its pending change of a key.
+constexpr absl::Duration kPendingStep() { return absl::Microseconds(50); }
+
+bool AnyPending(const TableAccess& tables, const PartitionChanges& changes,
+                absl::Span<const index::Flusher::Listed> keys) {
+  return absl::c_any_of(keys, [&](const index::Flusher::Listed& one) {
+    return changes.IsPending(tables.HashOf(one.key).bits);
+  });
+}
+
+// Logs the deletions, and makes them when they are durable.
+Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_cursor, Answer answer,
+                   absl::Time now) {
+  index::Flusher::List list;
+  while (true) {
+    LockedTable table = tables.At(partition);
+    PartitionChanges& changes = *table.changes();
+    list = table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
+    if (AnyPending(tables, changes, list.keys)) {
+      table.Release();
+      if (absl::Status status = tables.log()->Commit(); !status.ok()) return AnswerOf(status);
+      absl::SleepFor(kPendingStep());
+      continue;
+    }
+    answer.body.value_length = list.keys.size();
+    answer.body.slot = NextCursor(partition, list.cursor, tables.partitions());
+    for (const index::Flusher::Listed& one : list.keys) {
+      changes.BeginPending(tables.HashOf(one.key).bits);
+      changes.OnDelete(one.key, one.version, one.version);
+    }
+    changes.OnResult(ResultOf(answer));
+    break;
+  }
+  const absl::Status committed = tables.log()->Commit();
+  const LockedTable table = tables.At(partition);
+  for (const index::Flusher::Listed& one : list.keys)
+    table.changes()->EndPending(tables.HashOf(one.key).bits);
+  if (!committed.ok()) return AnswerOf(committed);
+  table->FlushListed(list.keys, now);
+  return answer;
+}
+
+}  // namespace
+
 Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::Time now) {
-  constexpr int kPartitionShift = 56;
-  constexpr uint64_t kCursorMask = (uint64_t{1} << kPartitionShift) - 1;
   Answer answer;
   answer.body.version = request.version_bound != 0 ? request.version_bound : tables.CloseVersions();
   if (answer.body.version == 0) return answer;  // nothing was ever written
   const uint64_t partition = request.cursor >> kPartitionShift;
   if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
+  const uint64_t table_cursor = request.cursor & kTableCursorMask;
+  if (tables.log() != nullptr && tables.log()->AwaitsSync())
+    return FlushLogged(tables, static_cast<uint32_t>(partition), table_cursor, answer, now);
   const LockedTable table = tables.At(static_cast<uint32_t>(partition));
-  const absl::StatusOr<index::Table::FlushResult> result = table->FlushStep(
-      request.cursor & kCursorMask, answer.body.version, kFlushKeysPerRequest, now);
+  const absl::StatusOr<index::Table::FlushResult> result =
+      table->FlushStep(table_cursor, answer.body.version, kFlushKeysPerRequest, now);
   if (!result.ok()) return AnswerOf(result.status());
   answer.body.value_length = result->deleted;
-  if (result->cursor != 0) {
-    answer.body.slot = partition << kPartitionShift | result->cursor;
-  } else if (partition + 1 < tables.partitions()) {
-    answer.body.slot = (partition + 1) << kPartitionShift;
-  }
+  answer.body.slot = NextCursor(partition, result->cursor, tables.partitions());
   if (table.changes() != nullptr) table.changes()->OnResult(ResultOf(answer));
   return answer;
 }

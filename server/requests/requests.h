@@ -120,9 +120,10 @@ inline index::WriteResult ExecutePut(index::Table& table, const KeyedRequest& re
 }
 // --- In two steps, between which the log makes the write durable (WriteLog::AwaitsSync).
 //
-//   Decide ──> Report, BeginPending ──> release of the lock, Commit, lock ──> Apply, EndPending
-//                                                                              │ failed
-//                                                                              '──> Revoke
+//   Decide ──> BeginPending, Report ──> release of the lock, Commit, lock ──> Apply
+//
+// A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
+// then is revoked in the log: the key as it is, and the refusal as the result.
 
 // What a write will do.
 struct Decision {
@@ -145,12 +146,10 @@ absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request
                                 uint64_t value_bytes_max, absl::Time now);
 // Reports what was decided, as the table would.
 void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes);
-// Makes the change. It fails if the key expired or was evicted meanwhile, or memory is full.
+// Makes the change, which is pending no more, or revokes it. If a DELETE, INCREMENT or APPEND finds
+// that its key has ended, it took effect just before. `write` outlives the hold of the lock.
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
-             absl::Time now);
-// Reports that a reported write was not made, since it was answered so: the key is as it is now.
-void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write,
-            const Answer& answer, uint64_t version, PartitionChanges& changes);
+             const ClientWrite& write, PartitionChanges& changes, absl::Time now);
 
 // Publishes a value that was reserved, in both ways. None: another write of the key is pending; again
 // in a later turn. `tables` has the log, and the write (set_write). REQUIRES: nothing is held.
@@ -161,6 +160,10 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
 // As ExecuteKeyed. REQUIRES: an APPEND.
 Answer ExecuteAppend(index::Table& table, const KeyedRequest& request, uint64_t value_bytes_max,
                      absl::Time now);
+// Likewise in both ways: where the log needs it, `table` is released and held again in between. No
+// answer for later then. REQUIRES: no write of the key is pending; `tables` has the write (set_write).
+Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
+                     uint64_t value_bytes_max, absl::Time now);
 // Whether a write that reads before it writes was answered so because the key expired in between:
 // then it is made again, of a key that is absent. (With a condition, NOT_FOUND is the answer.)
 bool ExpiredMeanwhile(const Answer& answer, const index::Condition& condition);

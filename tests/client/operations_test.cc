@@ -139,6 +139,7 @@ TEST_F(ClientOperationsTest, EveryRefusalOfTheServerHasAReasonOfItsOwnAndSaysWha
       {absl::StatusCode::kOutOfRange, rdma::WireReason::kOverflow, Reason::kOverflow},
       {absl::StatusCode::kResourceExhausted, rdma::WireReason::kServerFull, Reason::kServerFull},
       {absl::StatusCode::kResourceExhausted, rdma::WireReason::kChainFull, Reason::kChainFull},
+      {absl::StatusCode::kResourceExhausted, rdma::WireReason::kDiskFull, Reason::kDiskFull},
       {absl::StatusCode::kUnknown, rdma::WireReason::kForgotten, Reason::kForgotten, true},
       {absl::StatusCode::kDataLoss, rdma::WireReason::kValueChanged, Reason::kValueChanged},
       {absl::StatusCode::kResourceExhausted, rdma::WireReason::kVersionsUsedUp,

@@ -323,7 +323,8 @@ TEST(ProtocolTest, ReasonsKeepTheirNumbers) {
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kServerFull), 5u);
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kVersionsUsedUp), 9u);
   EXPECT_EQ(static_cast<uint32_t>(WireReason::kAuthenticationRequired), 11u);
-  EXPECT_EQ(static_cast<uint32_t>(WireReason::kChainFull), kWireReasonMax);
+  EXPECT_EQ(static_cast<uint32_t>(WireReason::kChainFull), 12u);
+  EXPECT_EQ(static_cast<uint32_t>(WireReason::kDiskFull), kWireReasonMax);
   EXPECT_EQ(kWireReasonMax, 12u);
 }
 

@@ -67,6 +67,18 @@ output_is_complete_when_its_reader_is_slow() {
   cmp <(seq 300000) "$scratch/out" || note "stdout differs"
 }
 
+what_was_synced_to_a_disk_is_there_in_the_next_guest() {
+  local disk=$scratch/disk
+  truncate --size=64M "$disk" && /sbin/mkfs.ext4 -q -F "$disk"
+  run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && echo kept > /run/disk/file && sync /run/disk/file'
+  expect_status 0
+  run --disk "$disk" -- sh -c 'mkdir /run/disk && mount -t ext4 "$LAB_DISK" /run/disk && cat /run/disk/file'
+  expect_out kept
+  run --disk "$scratch/none" -- true
+  expect_status 2
+  expect_in err "there is no file '$scratch/none'"
+}
+
 stdin_is_empty_unless_asked_for() {
   echo unseen | "$lab" "--memory=${memory_mib}MiB" -- wc -c > "$scratch/out"
   expect_out 0

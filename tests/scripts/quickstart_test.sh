@@ -37,6 +37,11 @@ commands_work() {
 
 quickstart_succeeds() { tools/quickstart --lab > "$scratch/out"; }
 
+durable_quickstart_succeeds() {
+  tools/quickstart --lab --durable > "$scratch/durable" || { cat "$scratch/durable"; return 1; }
+  grep -q 'killed during the PUTs ' "$scratch/durable" && grep -q ' 0 values differ, 0 are missing' "$scratch/durable"
+}
+
 reads_per_get_are_few() {
   awk -v most=2.05 '/READs per GET/ { found = 1; if ($4 > most) exit 1 } END { exit !found }' "$scratch/out"
 }
@@ -70,5 +75,6 @@ check "the transport is verbs on soft-RoCE" says 'transport +verbs, device rxe'
 check "every byte is equal" says ' 0 values differ, 0 are missing'
 check "the server handled no request during the GETs" says ' 0 requests, '
 check "a GET takes at most 2.05 READs" reads_per_get_are_few
+check "quickstart --durable succeeds, with the server killed twice" durable_quickstart_succeeds
 check "the three commands work as printed" commands_work
 exit $failed

@@ -14,6 +14,7 @@ import threading
 
 QEMU = "qemu-system-x86_64"
 RDMA_DEVICE = "rxe0"  # as in init
+DISK = "/dev/vda"
 NETDEV = "lab0"       # as in init
 PORTS = ("control", "stdout", "stderr", "stdin")  # virtio-serial ports 1, 2, 3, 4, as in init
 SEND_S_MAX = 10  # a few KiB, which take milliseconds
@@ -44,6 +45,7 @@ class Settings:
     memory_mib: int
     mtu_bytes: int
     nodes: int
+    disk: str | None  # of node 1: a file
     exact: bool  # the clock counts instructions: see EXACT
 
 
@@ -57,10 +59,12 @@ def address6(node):
     return f"fd00::{node}"
 
 
-def environment(node, nodes):
+def environment(node, nodes, has_disk):
     """What the lab tells a command about where it is."""
     told = {"LAB_NODE": str(node), "LAB_NETDEV": NETDEV, "LAB_DEVICE": RDMA_DEVICE,
             "LAB_IP": address(node), "LAB_IP6": address6(node), "TMPDIR": "/run/tmp"}
+    if has_disk:
+        told["LAB_DISK"] = DISK
     if nodes == 2:
         told.update(LAB_PEER_IP=address(3 - node), LAB_PEER_IP6=address6(3 - node))
     return told
@@ -164,16 +168,23 @@ class Guest:
                         "-device", f"virtserialport,chardev={name},nr={number},name={name}"]
         if settings.exact:
             command += EXACT
+        if self._has_disk():
+            # What is written goes to the host's cache at once, which survives QEMU: a kill loses what the guest has in its own.
+            command += ["-drive", f"file={settings.disk.replace(',', ',,')},if=none,id=disk,format=raw,cache=writeback",
+                        "-device", "virtio-blk-pci,drive=disk"]
         if wire:
             command += ["-netdev", f"dgram,id=wire,local.type=fd,local.str={wire.fileno()}",
                         "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:00:00:{self.node:02x}"]
         return command
 
+    def _has_disk(self):
+        return self.node == 1 and self._settings.disk is not None
+
     def _kernel_arguments(self, pass_stdin):
         node, settings = self.node, self._settings
         gids = [ipaddress.IPv6Address(text).exploded for text in (f"::ffff:{address(node)}", address6(node))]
         told = dict(node=node, nodes=settings.nodes, mtu=settings.mtu_bytes, gids=",".join(gids),
-                    stdin=int(pass_stdin), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
+                    stdin=int(pass_stdin), disk=int(self._has_disk()), ip=address(node), ip6=address6(node), peer_ip=address(3 - node))
         return " ".join([KERNEL_ARGUMENTS] + [f"lab_{key}={value}" for key, value in told.items()])
 
     def _spawn(self, function, *arguments):

@@ -44,6 +44,8 @@ DEFINE_string(server, "", "rdma://HOST[:PORT] or shm://PATH; else the environmen
 DEFINE_string(auth_key_file, "", "file with the key that the server has, too");
 DEFINE_int32(depth, 32, "operations in flight");
 DEFINE_uint64(samples, 2000, "operations done one at a time, for their latency");
+// A whole pass is one burst, and the server may be busy with other clients.
+DEFINE_int32(deadline_s, 10, "seconds that an operation may take; a restart of the server counts");
 DEFINE_bool(progress, false, "show progress even if standard error is no terminal");
 
 namespace osprey {
@@ -59,8 +61,6 @@ constexpr char kUsage[] =
     "3 cannot connect; 4 anything else.\n\n";
 
 constexpr int kDepthMax = 4096;
-// A whole pass is one burst, and the server may be busy with other clients.
-constexpr absl::Duration kDeadline = absl::Seconds(10);
 
 using Numbers = std::map<std::string, double>;
 
@@ -188,7 +188,7 @@ ExitStatus Run(bool verify, const std::string& path, const std::string& server) 
                 absl::StrCat("file '", path, "': ", stanzas.status().message()));
 
   Options options;
-  options.deadline = kDeadline;
+  options.deadline = absl::Seconds(FLAGS_deadline_s);
   options.operations_max = FLAGS_depth;
   options.auth_key_file = FLAGS_auth_key_file;
   // The latencies must be of the transport, without the time to wake this process.
@@ -234,6 +234,11 @@ ExitStatus Main(int argc, char** argv) {
   if (FLAGS_depth < 1 || FLAGS_depth > kDepthMax) {
     return Fail(ExitStatus::kUsage,
                 absl::StrFormat("--depth=%d is not 1 to %d", FLAGS_depth, kDepthMax));
+  }
+  if (FLAGS_deadline_s < 1 || absl::Seconds(FLAGS_deadline_s) > kDeadlineMax()) {
+    return Fail(ExitStatus::kUsage,
+                absl::StrFormat("--deadline-s=%d is not 1 to %d", FLAGS_deadline_s,
+                                absl::ToInt64Seconds(kDeadlineMax())));
   }
   if (const absl::Status key = CheckNotEmpty("auth_key_file"); !key.ok())
     return Fail(ExitStatus::kUsage, key.message());
