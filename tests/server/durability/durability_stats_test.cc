@@ -56,9 +56,10 @@ class Life {
     EXPECT_TRUE(table->Put(key, {bytes, value.size()}, {}, absl::Now()).status.ok());
   }
   DurabilityStats stats() const { return durability_->stats(); }
-  // Waits until `reached`. False: not within 30 s.
-  bool Await(const std::function<bool(const DurabilityStats&)>& reached) const {
-    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+  // Waits until `reached`. False: not within that time.
+  bool Await(const std::function<bool(const DurabilityStats&)>& reached,
+             absl::Duration time = absl::Seconds(30)) const {
+    for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
       if (reached(stats())) return true;
       absl::SleepFor(absl::Milliseconds(10));
     }
@@ -153,6 +154,27 @@ TEST_F(DurabilityStatsTest, ACheckpointCountsAndShortensTheLog) {
   EXPECT_TRUE(life.Await([](const DurabilityStats& now) {
     return now.log_bytes + (256 << 10) < now.log_written_bytes;
   }));
+}
+
+TEST_F(DurabilityStatsTest, ALogOfEarlierLivesIsDueForACheckpoint) {
+  DurabilityOptions options;
+  // What a checkpoint leaves of its segment is replayed, and counts, too.
+  options.segment_bytes = 128 << 10;
+  {
+    Life life(directory_, options);
+    const std::string value(1000, 'v');
+    for (int i = 0; i < 2000; ++i) life.Put(absl::StrCat("key", i % 100), value);
+    ASSERT_TRUE(life.durability().Commit().ok());
+    EXPECT_EQ(life.stats().checkpoints, 0u);
+  }
+  options.checkpoint_log_bytes = 1 << 20;
+  {
+    const Life life(directory_, options);
+    EXPECT_TRUE(life.Await([](const DurabilityStats& now) { return now.checkpoints > 0; }));
+  }
+  const Life life(directory_, options);
+  EXPECT_FALSE(life.Await([](const DurabilityStats& now) { return now.checkpoints > 0; },
+                          absl::Milliseconds(500)));
 }
 
 TEST_F(DurabilityStatsTest, ACheckpointThatFailsCounts) {
