@@ -106,8 +106,12 @@ absl::StatusOr<Recovered> Durability::Load(Tables& tables, const RecoveryOptions
   stats_.loaded_bytes = recovered->bytes;
   stats_.load_took = recovered->took;
   if (absl::Status status = StartLog(recovered->end); !status.ok()) return status;
-  if (recovered->evictions == 0) return recovered;
-  // The log does not know of them.
+  if (recovered->evictions == 0) {
+    // What was replayed counts as well: else the log grows over many short lives. (It wraps around.)
+    log_bytes_at_checkpoint_ = log_->bytes_written() - recovered->end.bytes;
+    return recovered;
+  }
+  // The log does not know of the evictions.
   CheckpointInput input;
   input.redo_record = log_->appended() + 1;
   input.sessions = [&recovered] { return recovered->sessions; };

@@ -147,6 +147,7 @@ class Durability : public WriteLog {
   uint64_t time_mark_ns_ = 0;
   std::chrono::steady_clock::time_point duties_at_;
   std::chrono::steady_clock::time_point measured_at_;  // the log's files
+  // bytes_written() at the last checkpoint; before this life: less than 0, modulo 2^64.
   uint64_t log_bytes_at_checkpoint_ = 0;
   uint64_t data_bytes_ = 0;  // of the last load or checkpoint
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -241,13 +242,6 @@ void Connection::TakeBatch(rdma::FrameBytes frame, absl::Time now) {
 }
 
 void Connection::Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now) {
-  if (shared_.write_log != nullptr && shared_.write_log->AwaitsSync() && IsKeyed(header.opcode)) {
-    PartitionBatch::Request& request = shared_.partition_batch.Place();
-    if (ParseKeyed(header, frame, request).ok() && !request.rendezvous) {
-      AddToBatch(request, /*waited=*/true);
-      return shared_.execute_batched(now);
-    }
-  }
   const uint64_t cost = TurnBudget::CostOf(header, frame);
   executor_.Execute(header, frame, now);
   turn_.ChargeRequest(cost);
@@ -298,14 +292,23 @@ void Connection::Work(absl::Time now) {
   WorkOffBacklog(now);
 }
 
+// As many as fit into this turn, together: under sync they share a sync.
 void Connection::WorkOffBacklog(absl::Time now) {
   if (!turn_.waiting()) return;
+  std::deque<std::string> frames;  // of the batched requests
   replies_.set_gathering(true);
-  while (turn_.waiting() && !turn_.used_up()) {
-    const std::string frame = turn_.TakeWaiting();
+  while (turn_.waiting() && !turn_.WillBeUsedUp()) {
+    const std::string& frame = frames.emplace_back(turn_.TakeWaiting());
     const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
-    Execute(rdma::HeaderOf(bytes), bytes, now);
+    const rdma::FrameHeader header = rdma::HeaderOf(bytes);
+    PartitionBatch::Request& request = shared_.partition_batch.Place();
+    const bool is_batched =
+        IsKeyed(header.opcode) && ParseKeyed(header, bytes, request).ok() && !request.rendezvous;
+    if (is_batched) AddToBatch(request, /*waited=*/true);
+    if (!is_batched || shared_.partition_batch.full()) shared_.execute_batched(now);
+    if (!is_batched && !lifecycle_.closing()) Execute(header, bytes, now);
   }
+  shared_.execute_batched(now);
   replies_.set_gathering(false);
   replies_.Flush(now);
   LeaveWhenAnswered(now);

@@ -189,7 +189,7 @@ inline uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& reques
   const uint64_t before = turn_.spent();
   lifecycle_.set_locked(true);
   // The connection's other requests may have proved expensive.
-  if (turn_.waiting() || turn_.used_up()) {
+  if (!request.waited && (turn_.waiting() || turn_.used_up())) {
     Keep(request.frame);
   } else {
     executor_.ExecuteKeyed(request, table, now);

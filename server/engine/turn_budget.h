@@ -44,8 +44,9 @@ class TurnBudget {
   uint64_t spent() const { return spent_; }
   // The connection has used up this turn.
   bool used_up() const { return spent_ >= shared_.turn_cost_max; }
-  // Begins this turn. True if it will be used up with the batched requests, or a further one would
-  // overtake waiting ones.
+  // It will be, with the batched requests.
+  bool WillBeUsedUp() const { return spent_ + batched_cost_ >= shared_.turn_cost_max; }
+  // Begins this turn. True if it will be used up, or a further request would overtake waiting ones.
   bool IsOver();
 
   // Charges the tables' work since the last charge. Otherwise the next request of any client is
@@ -99,7 +100,7 @@ inline void TurnBudget::Enter() {
 
 inline bool TurnBudget::IsOver() {
   Enter();
-  return waiting() || spent_ + batched_cost_ >= shared_.turn_cost_max;
+  return waiting() || WillBeUsedUp();
 }
 
 inline void TurnBudget::ChargeRequest(uint64_t cost) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -310,6 +311,32 @@ TEST_F(MetricsProcessTest, WithSyncNothingAnsweredIsUnsynced) {
     EXPECT_GE(scrape.Of("osprey_log_syncs_total"), i + 1);
   }
   EXPECT_EQ(Scraped().Of("osprey_log_entries_total"), kPuts);
+}
+
+// More than the server takes of a session at once: some wait there for a later turn.
+TEST_F(MetricsProcessTest, WithSyncManyWritesInFlightShareSyncs) {
+  const std::string directory = NewTemporaryDirectory() + "/data";
+  Start({"--data-dir=" + directory, "--durability=sync"});
+  const std::unique_ptr<Client> client = Connect();
+  ASSERT_NE(client, nullptr);
+  constexpr int kPuts = 2560, kInFlight = 256;
+  int started = 0, ended = 0;
+  const std::function<void()> start = [&] {
+    if (started == kPuts) return;
+    const absl::Status status = client->StartPut(absl::StrCat("key", started++), "value", {},
+                                                 [&](const absl::StatusOr<uint64_t>& version) {
+                                                   EXPECT_TRUE(version.ok()) << version.status();
+                                                   ++ended;
+                                                   start();
+                                                 });
+    ASSERT_TRUE(status.ok()) << status;
+  };
+  for (int i = 0; i < kInFlight; ++i) start();
+  while (client->in_flight() > 0) client->Wait(absl::Seconds(1));
+  ASSERT_EQ(ended, kPuts);
+  const Scrape scrape = Scraped();
+  EXPECT_EQ(scrape.Of("osprey_log_entries_total"), kPuts);
+  EXPECT_LT(scrape.Of("osprey_log_syncs_total"), kPuts / 8);
 }
 
 TEST_F(MetricsProcessTest, AServerInMemoryTellsOfNoLog) {

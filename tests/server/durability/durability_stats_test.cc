@@ -93,6 +93,27 @@ TEST_F(DurabilityStatsTest, ACheckpointCountsAndShortensTheLog) {
   }));
 }
 
+TEST_F(DurabilityStatsTest, ALogOfEarlierLivesIsDueForACheckpoint) {
+  DurabilityOptions options;
+  // What a checkpoint leaves of its segment is replayed, and counts, too.
+  options.segment_bytes = 128 << 10;
+  {
+    Life life(directory_, options);
+    const std::string value(1000, 'v');
+    for (int i = 0; i < 2000; ++i) life.Put(absl::StrCat("key", i % 100), value);
+    ASSERT_TRUE(life.durability().Commit().ok());
+    EXPECT_EQ(life.stats().checkpoints, 0u);
+  }
+  options.checkpoint_log_bytes = 1 << 20;
+  {
+    const Life life(directory_, options);
+    EXPECT_TRUE(life.Await([](const DurabilityStats& now) { return now.checkpoints > 0; }));
+  }
+  const Life life(directory_, options);
+  EXPECT_FALSE(life.Await([](const DurabilityStats& now) { return now.checkpoints > 0; },
+                          absl::Milliseconds(500)));
+}
+
 TEST_F(DurabilityStatsTest, ACheckpointThatFailsCounts) {
   DurabilityOptions options;
   options.checkpoint_log_bytes = 1 << 20;

@@ -55,8 +55,9 @@ class Life {
   }
   DurabilityStats stats() const { return durability_->stats(); }
   // Waits until `reached`. False: not within 30 s.
-  bool Await(const std::function<bool(const DurabilityStats&)>& reached) const {
-    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+  bool Await(const std::function<bool(const DurabilityStats&)>& reached,
+             absl::Duration time = absl::Seconds(30)) const {
+    for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
       if (reached(stats())) return true;
       absl::SleepFor(absl::Milliseconds(10));
     }
