@@ -323,13 +323,12 @@ TEST_F(MetricsProcessTest, WithSyncManyWritesInFlightShareSyncs) {
   int started = 0, ended = 0;
   const std::function<void()> start = [&] {
     if (started == kPuts) return;
-    const absl::Status status =
-        client->StartPut(absl::StrCat("key", started++), "value", {},
-                         [&](const absl::StatusOr<uint64_t>& version) {
-                           EXPECT_TRUE(version.ok()) << version.status();
-                           ++ended;
-                           start();
-                         });
+    const absl::Status status = client->StartPut(absl::StrCat("key", started++), "value", {},
+                                                 [&](const absl::StatusOr<uint64_t>& version) {
+                                                   EXPECT_TRUE(version.ok()) << version.status();
+                                                   ++ended;
+                                                   start();
+                                                 });
     ASSERT_TRUE(status.ok()) << status;
   };
   for (int i = 0; i < kInFlight; ++i) start();
