@@ -49,10 +49,10 @@ class FakeLog final : public WriteLog {
   HarnessOptions Options();
 
   bool AwaitsSync() const override { return awaits_sync_; }
-  absl::Status MayWrite() const override { return may_write; }
+  // Whether writes are refused with RESOURCE_EXHAUSTED.
+  void RefuseAll(bool refuse) { (void)RefuseWrites(refuse); }
   absl::Status Commit() override;
 
-  absl::Status may_write;
   absl::Status commit_error;
   // Called by a Commit that has changes to commit, but not within another one's call.
   std::function<void()> on_commit;
@@ -67,6 +67,8 @@ class FakeLog final : public WriteLog {
   Result ResultOf(uint64_t session, uint64_t sequence) const;
 
  private:
+  absl::Status Refusal() const override { return absl::ResourceExhaustedError("the disk is full"); }
+
   class Partition;
 
   void Append(std::vector<LoggedChange> group);

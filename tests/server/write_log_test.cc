@@ -335,7 +335,7 @@ TEST_P(WriteLogTest, ALogWithoutSpaceRefusesAllWrites) {
   const std::string large = Large(300000);
   ASSERT_EQ(logged.Ask(client.PutFrame(logged.Next(), "key", "1")).code, StatusCode::kOk);
   const size_t changes = logged.log.changes().size();
-  logged.log.may_write = absl::ResourceExhaustedError("the disk is full");
+  logged.log.RefuseAll(true);
   for (const std::string& frame :
        {client.PutFrame(logged.Next(), "key", "2"),
         client.RendezvousFrame(logged.Next(), "key", large),
@@ -350,7 +350,7 @@ TEST_P(WriteLogTest, ALogWithoutSpaceRefusesAllWrites) {
   }
   EXPECT_EQ(logged.Ask(client.GetFrame(logged.Next(), "key")).data, "1");
   EXPECT_EQ(logged.log.changes().size(), changes);
-  logged.log.may_write = absl::OkStatus();
+  logged.log.RefuseAll(false);
   EXPECT_EQ(logged.Ask(client.IncrementFrame(logged.Next(), "key", 1)).data, "2");
 }
 

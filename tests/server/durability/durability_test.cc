@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/durability/change_log.h"
 #include "server/requests/requests.h"
+#include "server/requests/two_step_writes.h"
 #include "tests/server/durability/durable_life.h"
 #include "tests/server/durability/durable_server.h"
 #include "tests/server/wal/sim_disk.h"
