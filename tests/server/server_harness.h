@@ -79,6 +79,12 @@ class ServerHarness {
   void Settle();
   // Advances the time in steps, with turns between.
   void Advance(absl::Duration duration, absl::Duration step = absl::Milliseconds(50));
+  // Lets time pass, and takes some turns. Unlike after Advance there may be work left: a long APPEND
+  // that awaits room looks for it in each turn.
+  void Wait(absl::Duration duration) {
+    now_ += duration;
+    for (int turn = 0; turn < 20; ++turn) Turn();
+  }
 
   Engine& engine(size_t poller = 0) { return *engines_[poller]; }
   const Counters& counters(size_t poller = 0) const { return engines_[poller]->counters(); }
