@@ -71,9 +71,9 @@ class Life {
   SplitMix64 random_{1};
   bool runs_ = false;
   uint64_t sequence_ = 0;
-  std::unique_ptr<Durability> durability_;
   std::unique_ptr<Tables> tables_;
   std::optional<TableAccess> access_;
+  std::unique_ptr<Durability> durability_;  // its thread uses the tables
 };
 
 }  // namespace osprey::server
