@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/durable_lives.h"
+#include "tests/support/volume.h"
 #include "tools/common/size_flag.h"
 
 namespace osprey::server {
@@ -56,7 +57,7 @@ void ExpectSameAfterRestart(DurableServer& server) {
 
 TEST(FullRecoveryTest, FullTablesLoadIntoTheSameMemory) {
   for (const uint64_t bytes_max : {8, 100, 1000, 6000}) {
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    for (uint64_t seed = 1; seed <= 4 / kVolumeParts; ++seed) {
       SCOPED_TRACE(absl::StrCat(bytes_max, " B, seed ", seed));
       wal::SimDisk disk(seed);
       SplitMix64 random(seed);
