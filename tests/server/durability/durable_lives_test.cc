@@ -40,7 +40,7 @@ TEST(DurableLivesTest, LostRedoRecordLosesAWrite) {
   LivesOptions options;
   options.redo_shift = 1;
   std::string difference;
-  for (uint64_t seed = 1; seed <= 40 && difference.empty(); ++seed)
+  for (uint64_t seed = 1; seed <= 400 && difference.empty(); ++seed)
     difference = RunLives(seed, options);
   EXPECT_THAT(difference, testing::HasSubstr("life"));
 }
