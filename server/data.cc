@@ -122,6 +122,7 @@ absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durabil
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
   options.memory_bytes = config.memory_bytes;
+  options.format_size = FormatSize;
   options.stop = &stop;
   options.progress = [&report](const RecoveryProgress& progress) { report(progress); };
   absl::StatusOr<Recovered> recovered = durability.Load(tables, options);

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -41,6 +42,8 @@ struct RecoveryProgress {
 struct RecoveryOptions {
   uint32_t threads = 1;       // that read the checkpoint, the calling one included
   uint64_t memory_bytes = 0;  // kvserver --memory, for the error of memory that is too small
+  // Writes a size as the flag takes it. Empty: its bytes in digits.
+  std::function<std::string(uint64_t bytes)> format_size;
   // Called at most every 100 ms, on any of the threads, one call at a time. Empty: none.
   std::function<void(const RecoveryProgress&)> progress;
   // Ends the loading soon once it is true. Null: never. Outlives the call.

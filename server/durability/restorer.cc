@@ -9,7 +9,6 @@
 #include "index/layout/layout.h"
 #include "index/segments/clock_counters.h"
 #include "index/writer/table.h"
-#include "tools/common/size_flag.h"
 
 namespace osprey::server {
 namespace {
@@ -130,10 +129,13 @@ absl::Status Restorer::Fail(absl::Status error) {
 absl::Status Restorer::MemoryError(uint64_t item_bytes) {
   const index::TableStats held = tables_.stats();
   const uint64_t memory = options_.memory_bytes != 0 ? options_.memory_bytes : held.region_bytes;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the data does not fit into --memory=", FormatSize(memory), ", which is full with ",
-      held.keys, " keys; nothing on the disk was changed; start with --memory=",
-      FormatSize(MemoryEstimate(item_bytes))));
+  const auto size = [this](uint64_t bytes) {
+    return options_.format_size ? options_.format_size(bytes) : absl::StrCat(bytes);
+  };
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the data does not fit into --memory=", size(memory), ", which is full with ",
+                   held.keys, " keys; nothing on the disk was changed; start with --memory=",
+                   size(MemoryEstimate(item_bytes))));
 }
 
 // What is held takes all memory; what is unread takes no more than as much for each of its bytes.
