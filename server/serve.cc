@@ -118,7 +118,6 @@ struct Server {
   std::vector<std::unique_ptr<Engine>> engines;  // by poller
   std::unique_ptr<Monitor> monitor;              // only with …
   std::unique_ptr<HttpServer> metrics;           // … this, which uses all above
-  std::vector<SessionImage> sessions;            // of the last life
   bool runs = false;                             // the tables' clock
 
   ~Server() {
@@ -198,13 +197,13 @@ absl::Status MakeTables(const Config& config, uint64_t incarnation, const Clock&
   return absl::OkStatus();
 }
 
-// Fills the tables, where there is a data directory, and lets the clock run.
-absl::Status Load(const Config& config, Clock& clock, Server& server) {
+// Fills the tables, where there is a data directory, and lets the clock run. Returns the sessions of
+// the last life.
+absl::StatusOr<std::vector<SessionImage>> Load(const Config& config, Clock& clock, Server& server) {
+  absl::StatusOr<std::vector<SessionImage>> sessions = std::vector<SessionImage>();
   if (server.durability != nullptr) {
-    absl::StatusOr<std::vector<SessionImage>> sessions =
-        LoadData(config, *server.durability, *server.tables, stop_bell->flag());
-    if (!sessions.ok()) return sessions.status();
-    server.sessions = *std::move(sessions);
+    sessions = LoadData(config, *server.durability, *server.tables, stop_bell->flag());
+    if (!sessions.ok()) return sessions;
     clock.StartAt(server.durability->clock_start());
     server.snapshots = std::make_unique<SessionSnapshots>(config.pollers);
     if (!server.snapshots->valid()) {
@@ -213,7 +212,7 @@ absl::Status Load(const Config& config, Clock& clock, Server& server) {
     }
   }
   server.runs = true;
-  return absl::OkStatus();
+  return sessions;
 }
 
 absl::Status StartDurability(const Clock& clock, Server& server) {
@@ -251,7 +250,8 @@ absl::StatusOr<std::vector<std::vector<EnginePort>>> MakePorts(const Config& con
   return ports;
 }
 
-absl::Status MakeEngines(const Config& config, uint64_t incarnation, const Clock& clock,
+absl::Status MakeEngines(const Config& config, uint64_t incarnation,
+                         absl::Span<const SessionImage> sessions, const Clock& clock,
                          Server& server) {
   absl::StatusOr<std::vector<std::vector<EnginePort>>> ports = MakePorts(config, server);
   if (!ports.ok()) return ports.status();
@@ -289,9 +289,19 @@ absl::Status MakeEngines(const Config& config, uint64_t incarnation, const Clock
     options.poller = static_cast<uint32_t>(server.engines.size());
     server.engines.push_back(
         std::make_unique<Engine>(*server.tables, std::move(own), options, clock.Now()));
-    server.engines.back()->RestoreSessions(server.sessions, clock.Now());
+    server.engines.back()->RestoreSessions(sessions, clock.Now());
   }
   return absl::OkStatus();
+}
+
+// Tables with the data of the last life, and the engines that serve them.
+absl::Status MakeAndLoad(const Config& config, Clock& clock, Server& server) {
+  const uint64_t incarnation = Random();
+  if (absl::Status status = MakeTables(config, incarnation, clock, server); !status.ok())
+    return status;
+  const absl::StatusOr<std::vector<SessionImage>> sessions = Load(config, clock, server);
+  if (!sessions.ok()) return sessions.status();
+  return MakeEngines(config, incarnation, *sessions, clock, server);
 }
 
 absl::StatusOr<std::vector<std::string>> ListenAll(const Config& config, Server& server) {
@@ -421,17 +431,11 @@ ServeResult Serve(Config config) {
   }
   if (absl::Status status = MakeMemory(config, server); !status.ok())
     return {ServeExit::kFailed, std::move(status)};
-  const uint64_t incarnation = Random();
-  for (const std::function<absl::Status()>& step : std::vector<std::function<absl::Status()>>{
-           [&] { return MakeTables(config, incarnation, clock, server); },
-           [&] { return Load(config, clock, server); },
-           [&] { return MakeEngines(config, incarnation, clock, server); }}) {
-    absl::Status status = step();
-    if (absl::IsCancelled(status) && stop_bell->rung()) {
-      Log("ended while loading");
-      return {ServeExit::kClean, absl::OkStatus()};
-    }
-    if (!status.ok()) return {ServeExit::kFailed, std::move(status)};
+  if (absl::Status status = MakeAndLoad(config, clock, server); !status.ok()) {
+    if (!absl::IsCancelled(status) || !stop_bell->rung())
+      return {ServeExit::kFailed, std::move(status)};
+    Log("ended while loading");
+    return {ServeExit::kClean, absl::OkStatus()};
   }
   const absl::StatusOr<std::vector<std::string>> uris = ListenAll(config, server);
   if (!uris.ok()) return {ServeExit::kCannotListen, uris.status()};
