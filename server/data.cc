@@ -118,7 +118,6 @@ absl::StatusOr<std::unique_ptr<Durability>> OpenData(Config& config,
 absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durability& durability,
                                                    Tables& tables, const std::atomic<bool>& stop) {
   LoadReport report;
-  const bool is_new = durability.last_version() == 0;
   RecoveryOptions options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
   options.memory_bytes = config.memory_bytes;
@@ -128,7 +127,7 @@ absl::StatusOr<std::vector<SessionImage>> LoadData(const Config& config, Durabil
   absl::StatusOr<Recovered> recovered = durability.Load(tables, options);
   report.End();
   if (!recovered.ok()) return InFlag(recovered.status());
-  if (is_new) {
+  if (recovered->end.last_record == 0) {
     Log(absl::StrCat(config.data_dir, " is a new data directory"));
     return std::move(recovered->sessions);
   }

@@ -74,7 +74,7 @@ class Durability : public WriteLog {
   uint64_t hash_seed() const { return directory_->format().hash_seed; }
   // 64 bits of the directory's id, not 0.
   uint64_t data_id() const;
-  // The last version that counts as used; 0: a new directory.
+  // The last version that counts as used, as CURRENT says; 0: it has none yet.
   uint64_t last_version() const { return directory_->current().header.version_ceiling; }
   std::vector<PartitionChanges*> changes() const;
 

@@ -78,6 +78,8 @@ class KilledServerTest : public ::testing::TestWithParam<int> {
     const std::string log = server_->Log();
     checkpoints_ += absl::StrContains(log, "checkpoint of ");
     EXPECT_FALSE(absl::StrContains(log, "failed")) << log;
+    EXPECT_TRUE(absl::StrContains(log, restarts_.empty() ? "new data directory" : "loaded "))
+        << log;
     Restart& restart = restarts_.emplace_back();
     if (random_.Chance(25)) {
       ++clean_ends_;
