@@ -33,6 +33,9 @@ constexpr absl::Duration kCopyLease = absl::Seconds(10);
 // Then the value is copied under the lock.
 constexpr int kCopiesMax = 8;
 
+// A checkpoint's bytes beside those of keys and values, for each key.
+constexpr uint64_t kBytesPerItem = 64;
+
 // Copies memory that another thread may be changing. The caller finds out afterwards.
 void CopyWords(absl::Span<const std::byte> from, std::byte* to) {
   const std::byte* at = from.data();
@@ -201,6 +204,10 @@ absl::Status WriteItems(Tables& tables, const CheckpointInput& input, wal::Check
 }
 
 }  // namespace
+
+uint64_t CheckpointBytesOf(const index::TableStats& stats) {
+  return stats.key_bytes + stats.value_bytes + stats.keys * kBytesPerItem;
+}
 
 absl::StatusOr<CheckpointSize> WriteCheckpoint(wal::DataDirectory& directory, wal::Log& log,
                                                Tables& tables, const CheckpointInput& input) {

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "index/writer/table.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/wal/data_directory.h"
@@ -50,6 +51,9 @@ struct CheckpointSize {
   // Why old files could not be removed. That fails no checkpoint; the next one tries again.
   absl::Status removal;
 };
+
+// The bytes of a checkpoint of such tables, about.
+uint64_t CheckpointBytesOf(const index::TableStats& stats);
 
 // Writes a checkpoint and makes it the current one. After an error the checkpoint before it still
 // counts, and what was written is removed. If directory.uncertain() is true then, either may count,

@@ -6,8 +6,7 @@
 //   Commit  before each reply (WriteLog)
 //   End     after the last one: a clean end
 //
-// A thread of its own keeps the marks ahead of the clock and of the versions. It also watches the
-// disk's space, and writes a checkpoint when the log has become long.
+// A thread of its own (duty_thread.h) writes checkpoints, and does what else time brings about.
 //
 // Thread rule: Open, Load and End on the thread of the server's start and end; WriteLog's methods on
 // any threads in between.
@@ -15,11 +14,7 @@
 #ifndef OSPREY_SERVER_DURABILITY_DURABILITY_H_
 #define OSPREY_SERVER_DURABILITY_DURABILITY_H_
 
-#include <pthread.h>
-
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,9 +26,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "server/durability/change_log.h"
 #include "server/durability/durability_mode.h"
+#include "server/durability/durability_options.h"
+#include "server/durability/duty_thread.h"
 #include "server/durability/recovery.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
@@ -45,20 +41,6 @@
 
 namespace osprey::server {
 
-struct DurabilityOptions {
-  DurabilityMode mode = DurabilityMode::kAsync;
-  absl::Duration lag = absl::Milliseconds(100);
-  uint64_t log_memory = 64 << 20;  // of changes that are not written yet
-  // A checkpoint is due when the log since the last one has so many bytes, and as many as the data.
-  uint64_t checkpoint_log_bytes = uint64_t{2} << 30;
-  uint64_t segment_bytes = 256 << 20;
-  // The clock may have gone back by so much since the last life.
-  absl::Duration clock_jump_max = absl::Hours(24);
-  std::function<uint64_t()> random;  // 64 random bits, not 0; any thread
-  // Log lines for people; any thread.
-  std::function<void(absl::string_view)> log;
-};
-
 class Durability : public WriteLog {
  public:
   // Locks `directory`, which must exist, and creates the files of a new one for so many partitions.
@@ -67,7 +49,7 @@ class Durability : public WriteLog {
                                                           uint32_t partitions,
                                                           DurabilityOptions options);
   // Ends without a clean end, unless End was called.
-  ~Durability() override;
+  ~Durability() override = default;
 
   // --- How the tables are to be made.
   uint32_t partitions() const { return directory_->format().shards; }
@@ -87,8 +69,7 @@ class Durability : public WriteLog {
 
   // Starts the thread. `now` is the tables' clock, which runs from now on. `images` returns the
   // sessions of all engines; it may take a moment, and returns none once they end.
-  using Images = std::function<absl::optional<std::vector<SessionImage>>()>;
-  absl::Status Start(std::function<absl::Time()> now, Images images);
+  absl::Status Start(std::function<absl::Time()> now, DutyThread::Images images);
 
   bool AwaitsSync() const override { return options_.mode == DurabilityMode::kSync; }
   absl::Status Commit() override;
@@ -113,17 +94,9 @@ class Durability : public WriteLog {
   bool IsCeilingNear() const;
   absl::Status RaiseCeiling();
   absl::Status Refusal() const override;
+  uint64_t OldestIncomplete() const;
   void AppendSession(wal::EntryKind kind, uint64_t session);
   void Fail(absl::Status status);
-  void Run();
-  void StopThread();
-  void RunDuties();
-  void WatchSpace();
-  void MeasureLog();
-  bool IsClockAhead() const;
-  void KeepTimeMark();
-  bool IsCheckpointDue() const;
-  void WriteCheckpoint();
 
   const std::unique_ptr<wal::FileSystem> files_;
   const std::unique_ptr<wal::DataDirectory> directory_;
@@ -133,30 +106,16 @@ class Durability : public WriteLog {
   std::unique_ptr<wal::SyncThread> sync_thread_;  // async
   Tables* tables_ = nullptr;
   absl::Time clock_start_;
-  std::atomic<uint64_t> ceiling_{0};  // of versions; synced
+  std::atomic<uint64_t> late_commits_{0};
 
-  // Of the thread.
-  std::function<absl::Time()> now_;
-  Images images_;
-  pthread_t thread_ = {};
-  bool started_ = false;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> checkpoint_ends_{false};  // early
-  uint64_t time_mark_ns_ = 0;
-  std::chrono::steady_clock::time_point duties_at_;
-  std::chrono::steady_clock::time_point measured_at_;  // the log's files
-  // bytes_written() at the last checkpoint; before this life: less than 0, modulo 2^64.
-  uint64_t log_bytes_at_checkpoint_ = 0;
-  uint64_t data_bytes_ = 0;  // of the last load or checkpoint
+  std::mutex ceiling_mutex_;
+  std::atomic<uint64_t> ceiling_{0};  // of versions; synced
 
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
   absl::Status error_;
 
-  mutable std::mutex stats_mutex_;
-  DurabilityStats stats_;  // what is not counted elsewhere
+  std::unique_ptr<DutyThread> duties_;  // uses the others
 };
 
 }  // namespace osprey::server

@@ -177,9 +177,12 @@ absl::Time Connection::deadline() const {
 
 // --- Frames and turns ----------------------------------------------------------------------------
 
-// Adds a parsed request, which is in PartitionBatch::Place.
-[[gnu::always_inline]] inline void Connection::AddToBatch(PartitionBatch::Request& request,
-                                                          bool waited) {
+// False if the request is none that is executed together with others.
+[[gnu::always_inline]] inline bool Connection::AddToBatch(const rdma::FrameHeader& header,
+                                                          rdma::FrameBytes frame, bool waited) {
+  PartitionBatch::Request& request = shared_.partition_batch.Place();
+  if (!IsKeyed(header.opcode) || !ParseKeyed(header, frame, request).ok() || request.rendezvous)
+    return false;
   request.connection = this;
   request.cost = static_cast<uint32_t>(TurnBudget::CostOfKeyed(request.frame));
   request.waited = waited;
@@ -188,6 +191,7 @@ absl::Time Connection::deadline() const {
   const uint32_t partition = shared_.tables.PartitionOf(request.hash);
   shared_.tables.Prefetch(partition, request.hash);
   shared_.partition_batch.Add(partition);
+  return true;
 }
 
 // Executes the frame together with others if possible, else now. In line for a frame alone and for
@@ -195,16 +199,12 @@ absl::Time Connection::deadline() const {
 [[gnu::always_inline]] inline void Connection::Take(const rdma::FrameHeader& header,
                                                     rdma::FrameBytes frame, absl::Time now) {
   if (turn_.IsOver()) return Defer(frame, now);
-  PartitionBatch::Request& request = shared_.partition_batch.Place();
-  const bool is_batched =
-      IsKeyed(header.opcode) && ParseKeyed(header, frame, request).ok() && !request.rendezvous;
-  if (!is_batched) {
+  if (!AddToBatch(header, frame, /*waited=*/false)) {
     shared_.execute_batched(now);
     if (lifecycle_.closing()) return;
     // The batched requests may have cost more than expected.
     return turn_.IsOver() ? Keep(frame) : Execute(header, frame, now);
   }
-  AddToBatch(request, /*waited=*/false);
   if (shared_.partition_batch.full()) shared_.execute_batched(now);
 }
 
@@ -301,10 +301,7 @@ void Connection::WorkOffBacklog(absl::Time now) {
     const std::string& frame = frames.emplace_back(turn_.TakeWaiting());
     const rdma::FrameBytes bytes(reinterpret_cast<const std::byte*>(frame.data()), frame.size());
     const rdma::FrameHeader header = rdma::HeaderOf(bytes);
-    PartitionBatch::Request& request = shared_.partition_batch.Place();
-    const bool is_batched =
-        IsKeyed(header.opcode) && ParseKeyed(header, bytes, request).ok() && !request.rendezvous;
-    if (is_batched) AddToBatch(request, /*waited=*/true);
+    const bool is_batched = AddToBatch(header, bytes, /*waited=*/true);
     if (!is_batched || shared_.partition_batch.full()) shared_.execute_batched(now);
     if (!is_batched && !lifecycle_.closing()) Execute(header, bytes, now);
   }

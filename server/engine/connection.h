@@ -150,7 +150,7 @@ class Connection {
   void MalformedFrame(absl::string_view detail, absl::Time now);
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   void Take(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  void AddToBatch(PartitionBatch::Request& request, bool waited);
+  bool AddToBatch(const rdma::FrameHeader& header, rdma::FrameBytes frame, bool waited);
   void Defer(rdma::FrameBytes frame, absl::Time now);
   void Keep(rdma::FrameBytes frame);
   void WorkOffBacklog(absl::Time now);

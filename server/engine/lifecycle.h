@@ -63,9 +63,9 @@ class Lifecycle {
   void Close(CloseReason reason, absl::string_view detail);
   void Malformed(absl::string_view detail) { Close(CloseReason::kMalformed, detail); }
 
-  // A request of the connection is being executed while its table is held. Returns what was so
-  // before. FinishClosing is due after the end of that.
-  bool set_locked(bool locked) { return std::exchange(locked_, locked); }
+  // A request of the connection is being executed while its table is held. FinishClosing is due
+  // after the end of that.
+  void set_locked(bool locked) { locked_ = locked; }
   bool locked() const { return locked_; }
   void FinishClosing() {
     if (unfinished_ && !locked_) Finish();

@@ -1,6 +1,7 @@
 #include "server/engine/request_executor.h"
 
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <string>
 
@@ -105,7 +106,7 @@ void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes 
     case rdma::Opcode::kGet:
     case rdma::Opcode::kExpire:
     case rdma::Opcode::kTouch:
-      return TakeKeyed(header, frame, now);
+      return TakeRendezvous(header, frame, now);
     case rdma::Opcode::kFlush:
       return TakeFlush(header, frame, now);
     case rdma::Opcode::kPing:
@@ -129,25 +130,15 @@ void RequestExecutor::Execute(const rdma::FrameHeader& header, rdma::FrameBytes 
   }
 }
 
-void RequestExecutor::TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame,
-                                absl::Time now) {
+// A PUT by rendezvous, or what is no request on a key: all others are batched (Connection::Take).
+void RequestExecutor::TakeRendezvous(const rdma::FrameHeader& header, rdma::FrameBytes frame,
+                                     absl::Time now) {
   KeyedRequest request;
   if (absl::Status status = ParseKeyed(header, frame, request); !status.ok())
     return lifecycle_.Malformed(status.message());
-  if (request.rendezvous) {
-    if (IsToExecute(request, now))
-      writes_.Put(rdma::PartsOf<rdma::PutBody>(frame), header.sequence, now);
-    return;
-  }
-  request.hash = shared_.tables.HashOf(request.key);
-  const bool was_locked = lifecycle_.set_locked(true);
-  {
-    const LockedTable table = shared_.tables.At(shared_.tables.PartitionOf(request.hash));
-    ExecuteKeyed(request, *table, now);
-  }
-  lifecycle_.set_locked(was_locked);
-  lifecycle_.FinishClosing();
-  if (!replies_.gathering()) replies_.Flush(now);
+  assert(request.rendezvous);
+  if (IsToExecute(request, now))
+    writes_.Put(rdma::PartsOf<rdma::PutBody>(frame), header.sequence, now);
 }
 
 void RequestExecutor::ExecuteKeyed(const KeyedRequest& request, index::Table& table,

@@ -1,7 +1,7 @@
 // The requests of an established connection: each is executed and answered, or refused.
 //
-//   frame ──> not on a key: executed at once
-//     '─────> KeyedRequest ──> with others (partition_batch.h), or at once
+//   frame ──> not on a key, or a PUT by rendezvous: Execute, at once
+//     '─────> KeyedRequest ──> with others (partition_batch.h): ExecuteKeyed, or in two steps
 //
 // A write is answered once: a repeated one gets the answer that the session remembers. Thread rule:
 // the engine's thread.
@@ -43,11 +43,11 @@ class RequestExecutor {
   RequestExecutor(const RequestExecutor&) = delete;
   RequestExecutor& operator=(const RequestExecutor&) = delete;
 
-  // Executes a request of this session, or begins a long write. Closes the connection if the
-  // request is malformed or breaks the order. REQUIRES: the connection is not closing, and this
-  // thread holds no table.
+  // Executes a request of this session, or begins a rendezvous. Closes the connection if the request
+  // is malformed or breaks the order. REQUIRES: it is none for ExecuteKeyed, the connection is not
+  // closing, and this thread holds no table.
   void Execute(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
-  // Likewise a request that is parsed already. REQUIRES: the table of its key is held, under
+  // Likewise a request on a key that came whole, and is parsed. REQUIRES: the table of its key is held, under
   // Lifecycle::set_locked, and its hash is set. Its reply waits for a Flush.
   void ExecuteKeyed(const KeyedRequest& request, index::Table& table, absl::Time now);
   // The same in two steps. None: it is answered, or began a long write.
@@ -57,7 +57,7 @@ class RequestExecutor {
                   PartitionChanges& changes, absl::Time now);
 
  private:
-  void TakeKeyed(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
+  void TakeRendezvous(const rdma::FrameHeader& header, rdma::FrameBytes frame, absl::Time now);
   bool IsToExecute(const KeyedRequest& request, absl::Time now);
   void ExecuteChecked(const KeyedRequest& request, index::Table& table, absl::Time now);
   bool IsToLog(rdma::Opcode opcode, uint64_t sequence, absl::Time now);

@@ -1,22 +1,15 @@
 #include "server/engine/synced_batch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "server/engine/connection.h"
 
 namespace osprey::server {
-namespace {
-
-// Until the sync of another poller, which holds up a key of this batch.
-constexpr std::chrono::microseconds kOthersStep{50};
-
-}  // namespace
 
 absl::Status SyncedBatch::Execute(absl::Time now) {
   left_.resize(access_.partitions());
@@ -46,7 +39,7 @@ absl::Status SyncedBatch::Execute(absl::Time now) {
       }
       return status;
     }
-    if (!any && some_left()) std::this_thread::sleep_for(kOthersStep);
+    if (!any && some_left()) absl::SleepFor(kPendingStep());
     for (uint32_t i = 0; i < access_.partitions(); ++i) {
       if (decided_[i].empty()) continue;
       (void)access_.Hold(i, /*wait=*/true);
@@ -72,8 +65,7 @@ void SyncedBatch::DecideAll(std::vector<const PartitionBatch::Request*>& some, a
     absl::optional<Decision> decision =
         request->connection->DecideBatched(*request, access_.held(), now);
     if (!decision.has_value()) continue;
-    changes.BeginPending(hash);
-    Report(*decision, request->key, changes);
+    Report(*decision, {request->key, request->hash}, changes);
     decided_[access_.held_partition()].push_back({request, *std::move(decision)});
   }
   some = std::move(waiting);

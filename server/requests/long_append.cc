@@ -20,7 +20,7 @@ LongAppend::LongAppend(const KeyedRequest& request)
 absl::optional<Answer> LongAppend::Step(TableAccess& tables, uint64_t value_bytes_max,
                                         absl::Time now) {
   LockedTable table = tables.For(key_);
-  if (table.changes() != nullptr && table.changes()->IsPending(tables.HashOf(key_).bits))
+  if (table.changes() != nullptr && table.changes()->IsPending(request_.hash.bits))
     return absl::nullopt;
   // Again in each step: compaction may move the value.
   const absl::StatusOr<index::Table::View> present = table->Find(key_);

@@ -11,6 +11,18 @@
 
 namespace osprey::server {
 
+namespace {
+
+// What the table gives the write.
+void TakeForecast(index::Table& table, const index::Table::Forecast& forecast, Decision& decision) {
+  decision.expiry_ns = forecast.expiry_ns;
+  decision.present_version = forecast.present_version;
+  decision.version =
+      decision.kind == Decision::Kind::kExpire ? forecast.present_version : table.NextVersion();
+}
+
+}  // namespace
+
 absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
                                 uint64_t value_bytes_max, absl::Time now) {
   Decision decision;
@@ -56,14 +68,13 @@ absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request
       decision.text = Appended(present, request);
     }
   }
-  decision.expiry_ns = forecast.expiry_ns;
-  decision.present_version = forecast.present_version;
-  decision.version =
-      decision.kind == Decision::Kind::kExpire ? forecast.present_version : table.NextVersion();
+  TakeForecast(table, forecast, decision);
   return decision;
 }
 
-void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes) {
+void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes) {
+  changes.BeginPending(hashed.hash.bits);
+  const absl::string_view key = hashed.key;
   switch (decision.kind) {
     case Decision::Kind::kPut:
       return changes.OnPut(key, decision.bytes(), decision.version, decision.expiry_ns);
@@ -93,11 +104,10 @@ void Revoke(index::Table& table, absl::string_view key, const ClientWrite& write
 
 // Whether the write took effect just before its key ended: one that keeps the lifetime of a present
 // key, which expired, or was evicted or flushed, since the write was reported.
-bool TookEffectBeforeEnd(const Answer& answer, const index::Condition& condition,
-                         const index::Lifetime& lifetime) {
+bool TookEffectBeforeEnd(const Answer& answer, const Decision& decision) {
   return answer.code() == absl::StatusCode::kNotFound &&
-         condition.kind == index::Condition::Kind::kVersionIs &&
-         lifetime.kind == index::Lifetime::Kind::kKept;
+         decision.condition.kind == index::Condition::Kind::kVersionIs &&
+         decision.lifetime.kind == index::Lifetime::Kind::kKept;
 }
 
 // Reports the end of such a write's value. Its reported result stays.
@@ -110,6 +120,29 @@ Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t versio
   Answer answer;
   answer.body.version = version;
   return answer;
+}
+
+// The answer to a write that was reported, and then made with this result.
+Answer Conclude(index::Table& table, absl::string_view key, const Decision& decision,
+                const ClientWrite& write, Answer answer, PartitionChanges& changes) {
+  if (TookEffectBeforeEnd(answer, decision)) return EndValue(key, write, decision.version, changes);
+  if (answer.code() != absl::StatusCode::kOk)
+    Revoke(table, key, write, answer, decision.version, changes);
+  return answer;
+}
+
+bool InTwoSteps(const TableAccess& tables) {
+  return tables.log() != nullptr && tables.log()->AwaitsSync();
+}
+
+// Between the steps: releases the table, and holds it again once what was reported is durable. An
+// error is the engine's, whose next Commit has it too; no answer leaves.
+absl::Status CommitReleased(TableAccess& tables, LockedTable& table) {
+  const uint32_t partition = table.partition();
+  table.Release();
+  absl::Status committed = tables.log()->Commit();
+  table = tables.At(partition);
+  return committed;
 }
 
 Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
@@ -156,27 +189,18 @@ Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& d
       break;
   }
   table.TakeBackGiven();
-  Answer answer = AnswerOf(result);
-  if (TookEffectBeforeEnd(answer, decision.condition, decision.lifetime))
-    answer = EndValue(request.key, write, decision.version, changes);
-  if (answer.code() == absl::StatusCode::kOk)
-    return AnswerFor(decision, request, std::move(answer));
-  Revoke(table, request.key, write, answer, decision.version, changes);
-  return answer;
+  Answer answer = Conclude(table, request.key, decision, write, AnswerOf(result), changes);
+  if (answer.code() != absl::StatusCode::kOk) return answer;
+  return AnswerFor(decision, request, std::move(answer));
 }
 
 Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
                      uint64_t value_bytes_max, absl::Time now) {
   absl::optional<Decision> decision;
-  if (tables.log() != nullptr && tables.log()->AwaitsSync())
-    decision = Decide(*table, request, value_bytes_max, now);
+  if (InTwoSteps(tables)) decision = Decide(*table, request, value_bytes_max, now);
   if (!decision.has_value()) return ExecuteAppend(*table, request, value_bytes_max, now);
-  table.changes()->BeginPending(request.hash.bits);
-  Report(*decision, request.key, *table.changes());
-  table.Release();
-  // An error is the engine's, whose next Commit has it too; no answer leaves.
-  const absl::Status committed = tables.log()->Commit();
-  table = tables.For(request.key);
+  Report(*decision, {request.key, request.hash}, *table.changes());
+  const absl::Status committed = CommitReleased(tables, table);
   if (committed.ok())
     return Apply(*table, request, *decision, tables.write(), *table.changes(), now);
   table.changes()->EndPending(request.hash.bits);
@@ -186,41 +210,33 @@ Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest
 absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
                                        absl::string_view key, const index::Condition& condition,
                                        const index::Lifetime& lifetime, absl::Time now) {
-  const index::KeyHash hash = tables.HashOf(key);
-  if (tables.log() == nullptr || !tables.log()->AwaitsSync()) {
-    const LockedTable table = tables.For(key);
+  const index::HashedKey hashed{key, tables.HashOf(key)};
+  LockedTable table = tables.At(tables.PartitionOf(hashed.hash));
+  if (!InTwoSteps(tables))
     return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  PartitionChanges& changes = *table.changes();
+  if (changes.IsPending(hashed.hash.bits)) return absl::nullopt;
+  const index::Table::Forecast forecast = table->Foresee(hashed, condition, lifetime, now);
+  if (forecast.refusal.has_value()) {
+    space.Take(table).Abort();
+    return AnswerOf(*forecast.refusal);
   }
-  uint64_t version = 0, expiry_ns = 0;
-  {
-    const LockedTable table = tables.For(key);
-    if (table.changes()->IsPending(hash.bits)) return absl::nullopt;
-    index::Table::Forecast forecast = table->Foresee({key, hash}, condition, lifetime, now);
-    if (forecast.refusal.has_value()) {
-      space.Take(table).Abort();
-      return AnswerOf(*forecast.refusal);
-    }
-    version = table->NextVersion();
-    expiry_ns = forecast.expiry_ns;
-    table.changes()->BeginPending(hash.bits);
-    table.changes()->OnPut(key, space.value(), version, expiry_ns);
-  }
-  // An error is the engine's, whose next Commit has it too; no answer leaves.
-  const absl::Status committed = tables.log()->Commit();
-  const LockedTable table = tables.For(key);
-  table.changes()->EndPending(hash.bits);
+  Decision decision;
+  decision.value = space.value();
+  decision.condition = condition;
+  decision.lifetime = lifetime;
+  TakeForecast(*table, forecast, decision);
+  Report(decision, hashed, changes);
+  const absl::Status committed = CommitReleased(tables, table);
+  changes.EndPending(hashed.hash.bits);
   if (!committed.ok()) {
     space.Take(table).Abort();
     return AnswerOf(committed);
   }
-  table->Give(version, expiry_ns);
-  const Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  table->Give(decision.version, decision.expiry_ns);
+  Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
   table->TakeBackGiven();
-  if (TookEffectBeforeEnd(answer, condition, lifetime))
-    return EndValue(key, tables.write(), version, *table.changes());
-  if (answer.code() != absl::StatusCode::kOk)
-    Revoke(*table, key, tables.write(), answer, version, *table.changes());
-  return answer;
+  return Conclude(*table, key, decision, tables.write(), std::move(answer), changes);
 }
 
 namespace {
@@ -234,9 +250,6 @@ uint64_t NextCursor(uint64_t partition, uint64_t table_cursor, uint32_t partitio
   return partition + 1 < partitions ? (partition + 1) << kPartitionShift : 0;
 }
 
-// Until another poller has made its pending change of a key.
-constexpr absl::Duration kPendingStep() { return absl::Microseconds(50); }
-
 bool AnyPending(const TableAccess& tables, const PartitionChanges& changes,
                 absl::Span<const index::Flusher::Listed> keys) {
   return absl::c_any_of(keys, [&](const index::Flusher::Listed& one) {
@@ -247,30 +260,29 @@ bool AnyPending(const TableAccess& tables, const PartitionChanges& changes,
 // Logs the deletions, and makes them when they are durable.
 Answer FlushLogged(TableAccess& tables, uint32_t partition, uint64_t table_cursor, Answer answer,
                    absl::Time now) {
-  index::Flusher::List list;
-  while (true) {
-    LockedTable table = tables.At(partition);
-    PartitionChanges& changes = *table.changes();
+  LockedTable table = tables.At(partition);
+  PartitionChanges& changes = *table.changes();
+  index::Flusher::List list =
+      table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
+  while (AnyPending(tables, changes, list.keys)) {
+    table.Release();
+    if (absl::Status status = tables.log()->Commit(); !status.ok()) return AnswerOf(status);
+    absl::SleepFor(kPendingStep());
+    table = tables.At(partition);
     list = table->ListFlush(table_cursor, answer.body.version, kFlushKeysPerRequest);
-    if (AnyPending(tables, changes, list.keys)) {
-      table.Release();
-      if (absl::Status status = tables.log()->Commit(); !status.ok()) return AnswerOf(status);
-      absl::SleepFor(kPendingStep());
-      continue;
-    }
-    answer.body.value_length = list.keys.size();
-    answer.body.slot = NextCursor(partition, list.cursor, tables.partitions());
-    for (const index::Flusher::Listed& one : list.keys) {
-      changes.BeginPending(tables.HashOf(one.key).bits);
-      changes.OnDelete(one.key, one.version, one.version);
-    }
-    changes.OnResult(ResultOf(answer));
-    break;
   }
-  const absl::Status committed = tables.log()->Commit();
-  const LockedTable table = tables.At(partition);
+  answer.body.value_length = list.keys.size();
+  answer.body.slot = NextCursor(partition, list.cursor, tables.partitions());
+  Decision deletion;
+  deletion.kind = Decision::Kind::kDelete;
+  for (const index::Flusher::Listed& one : list.keys) {
+    deletion.present_version = deletion.version = one.version;
+    Report(deletion, {one.key, tables.HashOf(one.key)}, changes);
+  }
+  changes.OnResult(ResultOf(answer));
+  const absl::Status committed = CommitReleased(tables, table);
   for (const index::Flusher::Listed& one : list.keys)
-    table.changes()->EndPending(tables.HashOf(one.key).bits);
+    changes.EndPending(tables.HashOf(one.key).bits);
   if (!committed.ok()) return AnswerOf(committed);
   table->FlushListed(list.keys, now);
   return answer;
@@ -285,7 +297,7 @@ Answer ExecuteFlush(TableAccess& tables, const rdma::FlushBody& request, absl::T
   const uint64_t partition = request.cursor >> kPartitionShift;
   if (partition >= tables.partitions()) return answer;  // past the end, where no cursor of ours is
   const uint64_t table_cursor = request.cursor & kTableCursorMask;
-  if (tables.log() != nullptr && tables.log()->AwaitsSync())
+  if (InTwoSteps(tables))
     return FlushLogged(tables, static_cast<uint32_t>(partition), table_cursor, answer, now);
   const LockedTable table = tables.At(static_cast<uint32_t>(partition));
   const absl::StatusOr<index::Table::FlushResult> result =

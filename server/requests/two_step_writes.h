@@ -1,8 +1,9 @@
 // Writes in two steps, between which the log makes them durable (WriteLog::AwaitsSync).
 //
-//   Decide ──> BeginPending, Report ──> release of the lock, Commit, lock ──> Apply
+//   Decide ──> Report: pending ──> release of the lock, Commit, lock ──> Apply: no longer pending
 //
-// A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
+// The engine does so for requests that are batched (synced_batch.h). PublishReserved, ExecuteAppend
+// and ExecuteFlush do all steps, and know servers that need only one, too. A key may expire, be evicted or flushed in between, and memory may become full. A write that fails
 // then is revoked in the log: the key as it is, and the refusal as the result.
 //
 // Thread rule: the engine's thread.
@@ -25,6 +26,9 @@
 
 namespace osprey::server {
 
+// A write of a key that another poller is about to change tries again after this.
+inline constexpr absl::Duration kPendingStep() { return absl::Microseconds(50); }
+
 // What a write will do.
 struct Decision {
   enum class Kind { kPut, kExpire, kDelete };
@@ -44,8 +48,8 @@ struct Decision {
 // write of the key is pending.
 absl::optional<Decision> Decide(index::Table& table, const KeyedRequest& request,
                                 uint64_t value_bytes_max, absl::Time now);
-// Reports what was decided, as the table would.
-void Report(const Decision& decision, absl::string_view key, PartitionChanges& changes);
+// Reports what was decided, as the table would. The key is pending from then on.
+void Report(const Decision& decision, const index::HashedKey& hashed, PartitionChanges& changes);
 // Makes the change, which is pending no more, or revokes it. If a DELETE, INCREMENT or APPEND finds
 // that its key has ended, it took effect just before. `write` outlives the hold of the lock.
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
@@ -61,7 +65,7 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
 // and the write (set_write).
 
 // An APPEND that makes no long value. In two steps `table` is released and held again in between. No
-// answer for later then. REQUIRES: no write of the key is pending;
+// answer for later then. REQUIRES: no write of the key is pending, and request.hash is set.
 Answer ExecuteAppend(TableAccess& tables, LockedTable& table, const KeyedRequest& request,
                      uint64_t value_bytes_max, absl::Time now);
 

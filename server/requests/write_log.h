@@ -66,8 +66,8 @@ class WriteLog {
   virtual absl::Status Commit() = 0;
 
  protected:
-  // From now on MayWrite returns Refusal(), or OK again. Returns whether it did so before.
-  bool RefuseWrites(bool refuse) { return refuses_.exchange(refuse); }
+  // From now on MayWrite returns Refusal(), or OK again.
+  void RefuseWrites(bool refuse) { refuses_ = refuse; }
   bool refuses_writes() const { return refuses_; }
 
  private:

@@ -50,7 +50,7 @@ class FakeLog final : public WriteLog {
 
   bool AwaitsSync() const override { return awaits_sync_; }
   // Whether writes are refused with RESOURCE_EXHAUSTED.
-  void RefuseAll(bool refuse) { (void)RefuseWrites(refuse); }
+  void RefuseAll(bool refuse) { RefuseWrites(refuse); }
   absl::Status Commit() override;
 
   absl::Status commit_error;

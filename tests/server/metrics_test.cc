@@ -51,6 +51,12 @@ Scrape ScrapeOf(const MonitorReading& reading) {
   return scrape.value_or(Scrape());
 }
 
+void ExpectFigures(const MonitorReading& reading,
+                   const std::vector<std::pair<std::string, double>>& figures) {
+  const Scrape scrape = ScrapeOf(reading);
+  for (const auto& [name, figure] : figures) EXPECT_EQ(scrape.Of(name), figure) << name;
+}
+
 // --- The checker ------------------------------------------------------------------------------
 
 class WrongScrapeTest : public testing::TestWithParam<const char*> {};
@@ -106,20 +112,22 @@ TEST(MetricsTest, FiguresStandUnderTheirNames) {
   stats.process_cpu = absl::Milliseconds(1500);
   reading.pollers[1].heartbeat = {10, absl::Milliseconds(250), absl::Seconds(6)};
   reading.pollers[1].connections = 9;
-  const Scrape scrape = ScrapeOf(reading);
-  EXPECT_EQ(scrape.Of("osprey_requests_total{kind=\"put\"}"), 7);
-  EXPECT_EQ(scrape.Of("osprey_received_bytes_total"), static_cast<double>(uint64_t{1} << 40));
-  EXPECT_EQ(scrape.Of("osprey_connections_closed_total{reason=\"malformed\"}"), 3);
-  EXPECT_EQ(scrape.Of("osprey_answers_total{status=\"not_found\"}"), 5);
-  EXPECT_EQ(scrape.Of("osprey_connections"), 2);
-  EXPECT_EQ(scrape.Of("osprey_connections_refused_total{bound=\"per_address\"}"), 4);
-  EXPECT_EQ(scrape.Of("osprey_connections_refused_total{bound=\"descriptors\"}"), 6);
-  EXPECT_EQ(scrape.Of("osprey_load_factor"), 0.625);
-  EXPECT_EQ(scrape.Of("osprey_cpu_seconds_total"), 1.5);
-  EXPECT_EQ(scrape.Of("osprey_poller_turns_total{poller=\"1\"}"), 10);
-  EXPECT_EQ(scrape.Of("osprey_poller_busy_seconds_total{poller=\"1\"}"), 0.25);
-  EXPECT_EQ(scrape.Of("osprey_poller_late_seconds{poller=\"1\"}"), 6);
-  EXPECT_EQ(scrape.Of("osprey_poller_connections{poller=\"1\"}"), 9);
+  ExpectFigures(reading,
+                {
+                    {"osprey_requests_total{kind=\"put\"}", 7},
+                    {"osprey_received_bytes_total", static_cast<double>(uint64_t{1} << 40)},
+                    {"osprey_connections_closed_total{reason=\"malformed\"}", 3},
+                    {"osprey_answers_total{status=\"not_found\"}", 5},
+                    {"osprey_connections", 2},
+                    {"osprey_connections_refused_total{bound=\"per_address\"}", 4},
+                    {"osprey_connections_refused_total{bound=\"descriptors\"}", 6},
+                    {"osprey_load_factor", 0.625},
+                    {"osprey_cpu_seconds_total", 1.5},
+                    {"osprey_poller_turns_total{poller=\"1\"}", 10},
+                    {"osprey_poller_busy_seconds_total{poller=\"1\"}", 0.25},
+                    {"osprey_poller_late_seconds{poller=\"1\"}", 6},
+                    {"osprey_poller_connections{poller=\"1\"}", 9},
+                });
 }
 
 TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
@@ -134,20 +142,21 @@ TEST(MetricsTest, FiguresOfADataDirectoryAreInBaseUnits) {
   stats.checkpoint_at = absl::FromUnixSeconds(1'700'000'000);
   stats.loaded_keys = 7;
   stats.versions_left = (uint64_t{1} << 48) - 1;
-  const Scrape scrape = ScrapeOf(reading);
-  EXPECT_EQ(scrape.Of("osprey_log_lag_seconds"), 0.25);
-  EXPECT_EQ(scrape.Of("osprey_log_unsynced_bytes"), 4096);
-  EXPECT_EQ(scrape.Of("osprey_log_syncs_total"), 3);
-  EXPECT_EQ(scrape.Of("osprey_disk_full"), 1);
-  EXPECT_EQ(scrape.Of("osprey_checkpoint_failures_total"), 2);
-  EXPECT_EQ(scrape.Of("osprey_checkpoint_duration_seconds"), 1.5);
-  EXPECT_EQ(scrape.Of("osprey_checkpoint_timestamp_seconds"), 1'700'000'000);
-  EXPECT_EQ(scrape.Of("osprey_items_loaded"), 7);
-  EXPECT_EQ(scrape.Of("osprey_versions_left"), static_cast<double>((uint64_t{1} << 48) - 1));
-  EXPECT_EQ(
-      scrape.Of(
-          "osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\",durability=\"async\"}"),
-      1);
+  ExpectFigures(
+      reading,
+      {
+          {"osprey_log_lag_seconds", 0.25},
+          {"osprey_log_unsynced_bytes", 4096},
+          {"osprey_log_syncs_total", 3},
+          {"osprey_disk_full", 1},
+          {"osprey_checkpoint_failures_total", 2},
+          {"osprey_checkpoint_duration_seconds", 1.5},
+          {"osprey_checkpoint_timestamp_seconds", 1'700'000'000},
+          {"osprey_items_loaded", 7},
+          {"osprey_versions_left", static_cast<double>((uint64_t{1} << 48) - 1)},
+          {"osprey_info{version=\"1.2.3\",poll=\"adaptive\",evict=\"none\",durability=\"async\"}",
+           1},
+      });
 }
 
 TEST(MetricsTest, WithoutADataDirectoryItsFiguresAreMissing) {

@@ -8,7 +8,9 @@ namespace osprey::server {
 namespace {
 
 // Sessions compare connections, and never access their contents.
-Connection* Somebody(uintptr_t number) { return reinterpret_cast<Connection*>(number * 64); }
+Connection* ConnectionNumber(uintptr_t number) {
+  return reinterpret_cast<Connection*>(number * 64);
+}
 
 const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
 
@@ -69,7 +71,7 @@ TEST(ResultWindowTest, ALeapAheadForgetsAllBefore) {
 }
 
 TEST_F(SessionsTest, ASessionIsKeptForItsTimeAndNoLonger) {
-  Session& session = sessions_.Create(Somebody(1));
+  Session& session = sessions_.Create(ConnectionNumber(1));
   const uint64_t id = session.id;
   EXPECT_EQ(sessions_.next_expiry(), absl::InfiniteFuture());
   EXPECT_EQ(sessions_.Expire(kStart + absl::Hours(1)), 0);  // owned
@@ -83,23 +85,23 @@ TEST_F(SessionsTest, ASessionIsKeptForItsTimeAndNoLonger) {
 }
 
 TEST_F(SessionsTest, ASessionThatIsOwnedAgainDoesNotExpire) {
-  Session& session = sessions_.Create(Somebody(1));
+  Session& session = sessions_.Create(ConnectionNumber(1));
   session.results.Remember(1, {absl::StatusCode::kOk, 5, 0});
   sessions_.Keep(session, kStart);
-  sessions_.Own(session, Somebody(2));
+  sessions_.Own(session, ConnectionNumber(2));
   EXPECT_EQ(sessions_.Expire(kStart + absl::Hours(1)), 0);
-  EXPECT_EQ(sessions_.Find(session.id)->owner, Somebody(2));
+  EXPECT_EQ(sessions_.Find(session.id)->owner, ConnectionNumber(2));
   EXPECT_EQ(sessions_.Find(session.id)->results.Find(1).result.version, 5);
 }
 
 TEST_F(SessionsTest, NewSessionReplacesTheOneKeptLongest) {
-  Session& first = sessions_.Create(Somebody(1));
-  Session& second = sessions_.Create(Somebody(2));
-  Session& third = sessions_.Create(Somebody(3));
+  Session& first = sessions_.Create(ConnectionNumber(1));
+  Session& second = sessions_.Create(ConnectionNumber(2));
+  Session& third = sessions_.Create(ConnectionNumber(3));
   const uint64_t first_id = first.id, second_id = second.id, third_id = third.id;
   sessions_.Keep(second, kStart);
   sessions_.Keep(first, kStart + absl::Seconds(1));
-  sessions_.Create(Somebody(4));
+  sessions_.Create(ConnectionNumber(4));
   EXPECT_EQ(sessions_.size(), 3);
   EXPECT_EQ(sessions_.Find(second_id), nullptr);
   EXPECT_NE(sessions_.Find(first_id), nullptr);
@@ -107,8 +109,8 @@ TEST_F(SessionsTest, NewSessionReplacesTheOneKeptLongest) {
 }
 
 TEST_F(SessionsTest, AForgottenSessionIsUnknown) {
-  Session& owned = sessions_.Create(Somebody(1));
-  Session& kept = sessions_.Create(Somebody(2));
+  Session& owned = sessions_.Create(ConnectionNumber(1));
+  Session& kept = sessions_.Create(ConnectionNumber(2));
   const uint64_t owned_id = owned.id, kept_id = kept.id;
   sessions_.Keep(kept, kStart);
   sessions_.Forget(owned);
@@ -123,7 +125,7 @@ TEST_F(SessionsTest, AForgottenSessionIsUnknown) {
 TEST(SessionImageTest, RestoredSessionKnowsItsWindow) {
   uint64_t last_id = 0;
   Sessions old_life(4, [&] { return ++last_id; });
-  Session& session = old_life.Create(Somebody(1));
+  Session& session = old_life.Create(ConnectionNumber(1));
   session.results.Remember(1, {absl::StatusCode::kOk, 1, 0});
   session.results.Remember(2, {absl::StatusCode::kOk, 2, 17});
   session.results.Remember(kResultsKept + 1, {absl::StatusCode::kNotFound, 0, 0});
@@ -150,7 +152,7 @@ TEST(SessionImageTest, CursorOfAFlushSurvivesEachRestart) {
   part.code = absl::StatusCode::kOk;
   part.slot = 99;
   part.slot_is_cursor = true;
-  sessions.Create(Somebody(1)).results.Remember(1, part);
+  sessions.Create(ConnectionNumber(1)).results.Remember(1, part);
   std::vector<SessionImage> images = sessions.Images();
   for (int life = 0; life < 3; ++life) {
     Sessions next(4, [&] { return ++last_id; });
@@ -165,7 +167,7 @@ TEST(SessionImageTest, OldestGoWhereTooManyAreRestored) {
   uint64_t last_id = 100;
   const auto random = [&] { return ++last_id; };
   Sessions old_life(4, random);
-  for (uintptr_t i = 1; i <= 4; ++i) old_life.Create(Somebody(i));
+  for (uintptr_t i = 1; i <= 4; ++i) old_life.Create(ConnectionNumber(i));
   old_life.Keep(*old_life.Find(103), kStart);
   old_life.Keep(*old_life.Find(102), kStart + absl::Seconds(1));
   Sessions sessions(
@@ -177,7 +179,7 @@ TEST(SessionImageTest, OldestGoWhereTooManyAreRestored) {
   EXPECT_NE(sessions.Find(101), nullptr);
   EXPECT_NE(sessions.Find(104), nullptr);
   // A new client drops one as well.
-  EXPECT_EQ(sessions.Create(Somebody(5)).id, 105);
+  EXPECT_EQ(sessions.Create(ConnectionNumber(5)).id, 105);
   EXPECT_EQ(begun, (std::vector<uint64_t>{105}));
   EXPECT_EQ(ended, (std::vector<uint64_t>{103, 102, 101}));
   EXPECT_EQ(sessions.Expire(kStart + kSessionKept()), 1);
@@ -188,8 +190,8 @@ TEST(SessionIdTest, ZeroAndIdsInUseAreNotGivenOut) {
   const uint64_t draws[] = {7, 7, 0, 8};
   int next = 0;
   Sessions sessions(4, [&] { return draws[next++]; });
-  EXPECT_EQ(sessions.Create(Somebody(1)).id, 7);
-  EXPECT_EQ(sessions.Create(Somebody(2)).id, 8);
+  EXPECT_EQ(sessions.Create(ConnectionNumber(1)).id, 7);
+  EXPECT_EQ(sessions.Create(ConnectionNumber(2)).id, 8);
 }
 
 }  // namespace

@@ -291,6 +291,30 @@ TEST(SyncedWriteTest, LongWritesAwaitAnotherEnginesWrite) {
   EXPECT_EQ(logged.log.Difference(*logged.server), "");
 }
 
+// The append need not copy any more, so that it is decided as short ones are.
+TEST(SyncedWriteTest, AnAppendToAShortenedValueAwaitsAnotherEnginesWrite) {
+  TwoEngines logged;
+  ASSERT_EQ(logged.other.Ask(logged.other.RendezvousFrame(1, "key", Large(300000))).code,
+            StatusCode::kOk);
+  logged.other.Send(logged.other.AppendFrame(2, "key", "tail"));
+  logged.Turn(logged.PollerOf(logged.other));
+  ASSERT_EQ(logged.server->counters(logged.PollerOf(logged.other)).long_appends, 1u);
+  logged.client->Send(logged.client->PutFrame(1, "key", "short"));
+  logged.Turn(logged.PollerOf(*logged.client));
+  ASSERT_EQ(logged.server->Stored("key"), "short");
+  logged.client->Send(logged.client->PutFrame(2, "key", "other"));
+  logged.log.on_commit = [&] {
+    logged.log.on_commit = nullptr;
+    const size_t before = logged.log.changes().size();
+    for (int turn = 0; turn < 20; ++turn) logged.Turn(logged.PollerOf(logged.other));
+    EXPECT_EQ(logged.log.changes().size(), before) << "a pending key is overtaken";
+  };
+  logged.Turn(logged.PollerOf(*logged.client));
+  logged.server->Settle();
+  EXPECT_EQ(logged.server->Stored("key"), "othertail");
+  EXPECT_EQ(logged.log.Difference(*logged.server), "");
+}
+
 TEST(SyncedWriteTest, AFlushAwaitsAnotherEnginesWrites) {
   TwoEngines logged;
   uint64_t sequence = 0;

@@ -2,14 +2,18 @@
 
 #include "server/durability/durability.h"
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/durability/change_log.h"
+#include "server/durability/duty_thread.h"
 #include "server/requests/requests.h"
 #include "server/requests/two_step_writes.h"
 #include "tests/server/durability/durable_life.h"
@@ -97,10 +101,12 @@ TEST(DurabilityTest, ALogThatRefusesAPieceCanBeReplayed) {
   const ClientWrite write{1, 1, rdma::Opcode::kPut};
   changes.SetWrite(&write);
   server.log().SetCheckpointBytes(uint64_t{1} << 60);
+  const uint64_t first_piece = server.log().appended() + 1;
   changes.OnPut("long", BytesOf(std::string(5 << 20, 'v')), 2000, 0);
   changes.OnRelease();
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(changes.oldest_incomplete(), first_piece) << "a checkpoint needs all pieces";
   changes.OnPut("later", BytesOf("value"), 2001, 0);  // though there is room for it
   changes.OnRelease();
   ASSERT_TRUE(server.log().Write().ok());
@@ -109,6 +115,165 @@ TEST(DurabilityTest, ALogThatRefusesAPieceCanBeReplayed) {
   const absl::Status status = server.Start();
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(server.Difference(), "");
+}
+
+// --- The next life -------------------------------------------------------------------------------
+
+TEST(DurabilityTest, SessionsThatEndedDoNotComeBack) {
+  const std::string directory = NewDirectory();
+  {
+    Life life(directory, {});
+    for (const uint64_t session : {7, 8, 9}) life.durability().SessionBegun(session);
+    life.durability().SessionEnded(8);
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  const Life life(directory, {});
+  std::vector<uint64_t> sessions;
+  for (const SessionImage& image : life.recovered()->sessions) sessions.push_back(image.id);
+  EXPECT_EQ(sessions, (std::vector<uint64_t>{7, 9}));
+}
+
+// Versions that a life gave out may have been read, though the log has none of them.
+TEST(DurabilityTest, VersionsOfTheLastLifeAreNotGivenOutAgain) {
+  const std::string directory = NewDirectory();
+  DurabilityOptions options;
+  options.lag = absl::Hours(1);
+  uint64_t given = 0;
+  {
+    Life life(directory, options);
+    const DurabilityStats before = life.stats();
+    given = life.tables().LastVersion() + (uint64_t{1} << 20) + 5;
+    life.tables().RaiseVersions(given);
+    ASSERT_TRUE(life.durability().Commit().ok());
+    EXPECT_GT(life.stats().log_syncs, before.log_syncs) << "no answer precedes the sync";
+    EXPECT_LT(life.stats().versions_left, before.versions_left - 5);
+  }
+  Life life(directory, options);
+  EXPECT_GT(life.Put("key", "value"), given);
+}
+
+TEST(DurabilityTest, ALifeWhoseKeysExpireBeginsAfterTheLastOne) {
+  const std::string directory = NewDirectory();
+  {
+    Life life(directory, {});
+    life.Put("key", "value", absl::Hours(1));
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  const absl::Time before = absl::Now();
+  { const Life life(directory, {}); }
+  const absl::Time after = absl::Now();
+  Life life(directory, {});
+  EXPECT_GT(life.durability().clock_start(), before + absl::Seconds(1));
+  EXPECT_LT(life.durability().clock_start(), after + absl::Seconds(10));
+}
+
+TEST(DurabilityTest, AClockThatIsFarBehindTheLastLifeIsRefused) {
+  const std::string directory = NewDirectory();
+  LifeOptions ahead;
+  ahead.ahead = absl::Hours(48);
+  {
+    Life life(directory, {}, ahead);
+    life.Put("key", "value");
+    ASSERT_TRUE(life.durability().Commit().ok());
+    ASSERT_TRUE(life.durability().End().ok());
+  }
+  LifeOptions refused;
+  refused.loads = absl::StatusCode::kFailedPrecondition;
+  {
+    const Life life(directory, {}, refused);
+    EXPECT_THAT(life.recovered().status().message(), testing::HasSubstr("--clock-jump-max"));
+  }
+  DurabilityOptions options;
+  options.clock_jump_max = absl::Hours(49);
+  Life life(directory, options, ahead);
+  EXPECT_TRUE(life.Has("key")) << "the refusal lost nothing";
+}
+
+// A client may have found the key absent, and the log knows nothing of the eviction.
+TEST(DurabilityTest, KeysThatLoadingEvictedDoNotComeBack) {
+  const std::string directory = NewDirectory();
+  constexpr int kKeys = 3000;
+  const auto key = [](int i) { return absl::StrCat("key", i); };
+  {
+    Life life(directory, {});
+    for (int i = 0; i < kKeys; ++i) life.Put(key(i), std::string(1000, 'v'));
+    ASSERT_TRUE(life.durability().Commit().ok());
+  }
+  LifeOptions small;
+  small.memory_bytes = 2 << 20;
+  small.evict = true;
+  std::vector<int> kept;
+  {
+    Life life(directory, {}, small);
+    EXPECT_GT(life.recovered()->evictions, 0u);
+    for (int i = 0; i < kKeys; ++i) {
+      if (life.Has(key(i))) kept.push_back(i);
+    }
+  }
+  EXPECT_GT(kept.size(), 0u);
+  EXPECT_LT(kept.size(), kKeys);
+  Life life(directory, {});
+  std::vector<int> loaded;
+  for (int i = 0; i < kKeys; ++i) {
+    if (life.Has(key(i))) loaded.push_back(i);
+  }
+  EXPECT_EQ(loaded, kept);
+}
+
+// Under sync, a checkpoint may begin and end between the log and the table.
+TEST(DurabilityTest, ACheckpointKeepsTheLogOfAPendingChange) {
+  const std::string directory = NewDirectory();
+  DurabilityOptions options;
+  options.mode = DurabilityMode::kSync;
+  options.checkpoint_log_bytes = 1 << 20;
+  options.segment_bytes = 256 << 10;
+  {
+    Life life(directory, options);
+    const uint32_t partition = life.tables().PartitionOf("pending");
+    life.access().set_write({1, 1, rdma::Opcode::kPut});
+    {
+      const LockedTable table = life.access().At(partition);
+      table.changes()->BeginPending(1);
+      table.changes()->OnPut("pending", BytesOf("value"), life.tables().LastVersion() + 1, 0);
+    }
+    ASSERT_TRUE(life.durability().Commit().ok());
+    for (int i = 0; i < 5000 && life.stats().checkpoints == 0; ++i) {
+      life.Put(absl::StrCat("key", i % 100), std::string(1000, 'v'));
+      ASSERT_TRUE(life.durability().Commit().ok());
+    }
+    EXPECT_TRUE(life.Await([](const DurabilityStats& now) { return now.checkpoints > 0; }));
+  }
+  Life life(directory, options);
+  EXPECT_TRUE(life.Has("pending"));
+}
+
+// --- A full disk ---------------------------------------------------------------------------------
+
+TEST(DutyThreadTest, WritesGoOnOnceTheDiskHasSpaceAgain) {
+  wal::SimDisk disk(1);
+  DurableServer server(disk, {});
+  ASSERT_TRUE(server.Start().ok());
+  DurabilityOptions options;
+  options.log = [](absl::string_view) {};
+  disk.set_capacity(2 * options.segment_bytes);
+  std::atomic<int> refusals{0};
+  std::atomic<bool> goes_on{false};
+  // On the thread, as all use of the disk.
+  const auto refuse_writes = [&](bool refuse) {
+    if (!refuse) goes_on = true;
+    if (refuse && ++refusals == 1) disk.set_capacity(8 * options.segment_bytes);
+  };
+  DutyThread duties(
+      {disk, server.directory(), server.log(), server.tables(), options, [] { return UINT64_MAX; },
+       refuse_writes, [](const absl::Status& status) { ADD_FAILURE() << status; }},
+      0, {});
+  ASSERT_TRUE(
+      duties.Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); }).ok());
+  EXPECT_EQ(refusals, 1);
+  for (int step = 0; step < 3000 && !goes_on; ++step) absl::SleepFor(absl::Milliseconds(10));
+  duties.Stop();
+  EXPECT_TRUE(goes_on);
+  EXPECT_EQ(refusals, 1);
 }
 
 }  // namespace

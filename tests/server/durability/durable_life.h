@@ -14,8 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/durability/durability.h"
 #include "server/requests/tables.h"
@@ -24,9 +27,19 @@
 
 namespace osprey::server {
 
+struct LifeOptions {
+  uint64_t memory_bytes = 16 << 20;
+  bool evict = false;
+  // Of the server's clock, before the time of day.
+  absl::Duration ahead;
+  // Of Load. The life ends there, if it is an error.
+  absl::StatusCode loads = absl::StatusCode::kOk;
+};
+
 class Life {
  public:
-  Life(const std::string& directory, DurabilityOptions options) {
+  Life(const std::string& directory, DurabilityOptions options, const LifeOptions& own = {})
+      : memory_(own.memory_bytes) {
     options.random = [this] { return random_.Next() | 1; };
     options.log = [](absl::string_view) {};
     absl::StatusOr<std::unique_ptr<Durability>> durability =
@@ -36,23 +49,32 @@ class Life {
     index::TableOptions table;
     table.incarnation = 1;
     table.hash_seed = durability_->hash_seed();
-    table.clock = [this] { return runs_ ? absl::Now() : absl::UnixEpoch(); };
+    table.evict = own.evict;
+    const auto now = [ahead = own.ahead] { return absl::Now() + ahead; };
+    table.clock = [this, now] { return runs_ ? now() : absl::UnixEpoch(); };
     tables_ =
         *Tables::Create(memory_.span(), durability_->partitions(), table, durability_->changes());
     access_.emplace(*tables_);
-    EXPECT_TRUE(durability_->Load(*tables_, {}).ok());
+    recovered_ = durability_->Load(*tables_, {});
+    EXPECT_EQ(recovered_.status().code(), own.loads) << recovered_.status();
+    if (!recovered_.ok()) return;
     runs_ = true;
-    const absl::Status status =
-        durability_->Start([] { return absl::Now(); }, [] { return std::vector<SessionImage>(); });
+    const absl::Status status = durability_->Start(now, [] { return std::vector<SessionImage>(); });
     EXPECT_TRUE(status.ok()) << status;
   }
 
-  void Put(absl::string_view key, absl::string_view value) {
+  // Returns the version.
+  uint64_t Put(absl::string_view key, absl::string_view value, absl::Duration ttl = {}) {
     access_->set_write({1, ++sequence_, rdma::Opcode::kPut});
     const LockedTable table = access_->For(key);
     const auto* const bytes = reinterpret_cast<const std::byte*>(value.data());
-    EXPECT_TRUE(table->Put(key, {bytes, value.size()}, {}, absl::Now()).status.ok());
+    const index::WriteResult result = table->Put(
+        key, {bytes, value.size()}, {}, absl::Now(),
+        ttl == absl::ZeroDuration() ? index::Lifetime::Forever() : index::Lifetime::For(ttl));
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result.version;
   }
+  bool Has(absl::string_view key) { return access_->For(key)->Find(key).ok(); }
   DurabilityStats stats() const { return durability_->stats(); }
   // Waits until `reached`. False: not within 30 s.
   bool Await(const std::function<bool(const DurabilityStats&)>& reached,
@@ -64,15 +86,18 @@ class Life {
     return false;
   }
   Durability& durability() { return *durability_; }
+  Tables& tables() { return *tables_; }
   TableAccess& access() { return *access_; }
+  const absl::StatusOr<Recovered>& recovered() const { return recovered_; }
 
  private:
-  index::RegionMemory memory_{16 << 20};
+  index::RegionMemory memory_;
   SplitMix64 random_{1};
   bool runs_ = false;
   uint64_t sequence_ = 0;
   std::unique_ptr<Tables> tables_;
   std::optional<TableAccess> access_;
+  absl::StatusOr<Recovered> recovered_;
   std::unique_ptr<Durability> durability_;  // its thread uses the tables
 };
 
