@@ -2,6 +2,7 @@
 // makes.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -153,6 +154,9 @@ TEST_F(KvcliBackupTest, OtherThanDataDirectoriesAreStatusFour) {
     ExpectFailure(Kvcli({"log", command, Path("absent")}), 4, "No such file");
   }
   EXPECT_THAT(FilesOf(Path("empty")), IsEmpty());
+  ASSERT_EQ(mkfifo(Path("empty/FORMAT").c_str(), 0600), 0);
+  ExpectFailure(Kvcli({"log", "verify", Path("empty")}), 4, "FORMAT is not a regular file");
+  ExpectFailure(Kvcli({"log", "verify", ""}), 2, "DIR is empty");
   ExpectFailure(Kvcli({"log", "prune", Path("empty")}), 2, "'log prune'");
   ExpectFailure(Kvcli({"log", "verify"}), 2, "log verify|dump DIR");
 }
@@ -266,6 +270,8 @@ TEST_F(KvcliBackupTest, WrongPlacesAreRefusedAndUnchanged) {
   ExpectFailure(BackUp(Path("absent"), Path("new")), 4, "cannot open the data directory");
   EXPECT_FALSE(std::filesystem::exists(Path("new")));
   ExpectFailure(BackUp(Path("data"), Path("absent/new")), 4, "cannot make the directory");
+  ExpectFailure(BackUp("", Path("new")), 2, "FROM is empty");
+  ExpectFailure(BackUp(Path("data"), ""), 2, "TO is empty");
 }
 
 TEST_F(KvcliBackupTest, BackupOnAnotherFileSystemCopiesParts) {

@@ -86,6 +86,11 @@ absl::StatusOr<wal::BackupReport> BackUp(const std::string& from, const std::str
 
 }  // namespace
 
+absl::Status CheckBackup(Arguments arguments, const CommandOptions& /*options*/) {
+  const absl::Status status = CheckPath("FROM", arguments[0]);
+  return status.ok() ? CheckPath("TO", arguments[1]) : status;
+}
+
 ExitStatus RunBackup(CommandContext& context, Arguments arguments) {
   const std::string& from = arguments[0];
   const std::string& to = arguments[1];

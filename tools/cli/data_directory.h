@@ -8,8 +8,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "server/wal/format/format.h"
 #include "tools/cli/run.h"
 
@@ -21,6 +23,12 @@ inline std::string TextOf(const server::wal::DirectoryId& id) {
   return absl::StrJoin({digits.substr(0, 8), digits.substr(8, 4), digits.substr(12, 4),
                         digits.substr(16, 4), digits.substr(20)},
                        "-");
+}
+
+// An empty path is a variable of a script that has no value. Errors: INVALID_ARGUMENT.
+inline absl::Status CheckPath(absl::string_view name, const std::string& path) {
+  if (!path.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is empty; name a data directory"));
 }
 
 // Prints the failure of `what`. Statuses of an operation on a server do not apply.

@@ -63,6 +63,7 @@ ExitStatus RunImport(CommandContext& context, Arguments arguments);
 absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLog(Arguments arguments, const CommandOptions& options);
+absl::Status CheckBackup(Arguments arguments, const CommandOptions& options);
 absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
 absl::Status CheckExpire(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);
