@@ -3,8 +3,8 @@
 //
 // Thread rule: one thread at a time.
 
-#ifndef OSPREY_TOOLS_CLI_RUN_H_
-#define OSPREY_TOOLS_CLI_RUN_H_
+#ifndef OSPREY_TOOLS_CLI_COMMANDS_RUN_H_
+#define OSPREY_TOOLS_CLI_COMMANDS_RUN_H_
 
 #include <chrono>
 #include <cstdint>
@@ -137,4 +137,4 @@ void PrintWritten(CommandContext& context, absl::string_view people, const std::
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_RUN_H_
+#endif  // OSPREY_TOOLS_CLI_COMMANDS_RUN_H_

@@ -1,4 +1,4 @@
-#include "tools/cli/data_directory.h"
+#include "tools/cli/commands/data_directory.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

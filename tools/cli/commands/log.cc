@@ -16,8 +16,8 @@
 #include "server/wal/format/checksum.h"
 #include "server/wal/replay.h"
 #include "server/wal/snapshot.h"
-#include "tools/cli/data_directory.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/data_directory.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/progress.h"
 
 namespace osprey {

@@ -19,8 +19,8 @@
 #include "absl/strings/str_format.h"
 #include "rdma/unique_fd.h"
 #include "server/wal/disk/posix_file_system.h"
-#include "tools/cli/data_directory.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/data_directory.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/units.h"
 

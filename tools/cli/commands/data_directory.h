@@ -2,15 +2,15 @@
 //
 // Thread rule: one thread at a time.
 
-#ifndef OSPREY_TOOLS_CLI_DATA_DIRECTORY_H_
-#define OSPREY_TOOLS_CLI_DATA_DIRECTORY_H_
+#ifndef OSPREY_TOOLS_CLI_COMMANDS_DATA_DIRECTORY_H_
+#define OSPREY_TOOLS_CLI_COMMANDS_DATA_DIRECTORY_H_
 
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "server/wal/format/format.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 
 namespace osprey {
 
@@ -26,4 +26,4 @@ ExitStatus FailLocally(CommandContext& context, absl::string_view what, const ab
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_DATA_DIRECTORY_H_
+#endif  // OSPREY_TOOLS_CLI_COMMANDS_DATA_DIRECTORY_H_
