@@ -10,8 +10,8 @@
 
 namespace osprey {
 
-// `status`: of a completed operation of that kind. A read that failed has kUnknown, which counts for
-// nothing.
+// `status`: of a completed operation of that kind. A read that failed has kUnknown, which counts
+// for nothing.
 Operation::Outcome OutcomeOf(const absl::Status& status, Operation::Kind kind);
 
 }  // namespace osprey
