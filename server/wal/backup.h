@@ -5,8 +5,8 @@
 //     ─> origin's log synced, checked, and its segments copied up to the end that it had
 //     ─> CURRENT replaced ─> what it does not need removed
 //
-// Each file gets its name when it is whole, synced, and read back past the cache. So at any time the
-// copy is what the last complete backup made it, and an interrupted backup is begun again.
+// Each file gets its name when it is whole, synced, and read back past the cache. So at any time
+// the copy is what the last complete backup made it, and an interrupted backup is begun again.
 //
 // A segment is copied without its close record, so that it may be the last one. Segments behind
 // those of CURRENT do not count in a copy until CURRENT is replaced (log_chain.h).

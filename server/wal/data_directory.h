@@ -70,8 +70,9 @@ class DataDirectory {
   Current current() const;
 
   // Sets directory, generation and checksum, and makes it the current one, durably. REQUIRES: all
-  // that it names is synced, and the directory was not opened to read. After an error the old one counts, unless uncertain() is true: then
-  // the disk has one of both, and the process has to end without removing anything.
+  // that it names is synced, and the directory was not opened to read. After an error the old one
+  // counts, unless uncertain() is true: then the disk has one of both, and the process has to end
+  // without removing anything.
   absl::Status ReplaceCurrent(Current next);
   bool uncertain() const { return uncertain_; }
 

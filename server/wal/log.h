@@ -49,8 +49,8 @@ struct LogOptions {
   uint64_t segment_bytes = 256 << 20;
   // Of appended records that are not written: above it Append refuses, unless the queue is empty.
   uint64_t queue_bytes_max = 64 << 20;
-  // Called after synced() rose, or the log failed, on the thread that called Sync or Write. It calls
-  // neither of the two.
+  // Called after synced() rose, or the log failed, on the thread that called Sync or Write. It
+  // calls neither of the two.
   std::function<void()> progressed;
 };
 

@@ -42,8 +42,8 @@ class LogQueue {
         next_number_(next_number),
         offset_(offset) {}
 
-  // As Log::Append. Before the records begin new segments, `check_space` is called with the bytes of
-  // these and of the queue: the queue is not on the disk yet.
+  // As Log::Append. Before the records begin new segments, `check_space` is called with the bytes
+  // of these and of the queue: the queue is not on the disk yet.
   absl::StatusOr<uint64_t> Append(absl::Span<const NewRecord> records,
                                   absl::FunctionRef<absl::Status(uint64_t)> check_space);
   // Moves all that is queued into `chunks`, which is empty. It counts as queued until Release.

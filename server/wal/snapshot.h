@@ -25,8 +25,8 @@ namespace osprey::server::wal {
 inline constexpr int kSnapshotAttemptsMax = 5;
 
 // Takes no lock, and changes and creates nothing. Calls `read` once, and again after NOT_FOUND or
-// DATA_LOSS if CURRENT was replaced since. Errors: those of DataDirectory::OpenToRead and of `read`; UNAVAILABLE
-// (CURRENT was replaced during every attempt).
+// DATA_LOSS if CURRENT was replaced since. Errors: those of DataDirectory::OpenToRead and of
+// `read`; UNAVAILABLE (CURRENT was replaced during every attempt).
 absl::Status ReadSnapshot(FileSystem& files,
                           const std::function<absl::Status(const DataDirectory& directory)>& read);
 

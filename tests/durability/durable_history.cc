@@ -16,29 +16,6 @@ constexpr size_t kConfigurationsMax = 1 << 18;
 // The clocks of client and server, and the steps of a time to live.
 constexpr int64_t kTtlSlackNs = 50'000'000;
 
-bool IsRead(Kind kind) { return kind == Kind::kGet || kind == Kind::kExists; }
-
-bool DrawsVersion(Kind kind) {
-  switch (kind) {
-    case Kind::kPut:
-    case Kind::kPutIfAbsent:
-    case Kind::kPutIfVersion:
-    case Kind::kIncrement:
-    case Kind::kAppend:
-      return true;
-    case Kind::kGet:
-    case Kind::kExists:
-    case Kind::kDelete:
-    case Kind::kDeleteIfVersion:
-    case Kind::kExpire:
-    case Kind::kPersist:
-    case Kind::kLoss:
-    case Kind::kEvicted:
-      return false;
-  }
-  return false;
-}
-
 // Without a restart in its time, a key lives exactly as long as was requested.
 void WidenTtl(Operation& op, const std::vector<Restart>& restarts) {
   if (op.ttl == 0) return;
@@ -83,7 +60,7 @@ std::string JudgeVersions(const std::vector<Operation>& history) {
   for (const Operation& op : history) {
     if (op.outcome != Outcome::kOk || op.version == 0) continue;
     by_call.push_back(&op);
-    if (DrawsVersion(op.kind) && !drawn.insert(op.version).second)
+    if (StoresValue(op.kind) && !drawn.insert(op.version).second)
       return absl::StrCat("two writes have the version of ", op.ToString());
   }
   by_return = by_call;
@@ -99,7 +76,7 @@ std::string JudgeVersions(const std::vector<Operation>& history) {
         highest = by_return[ended];
     }
     if (highest == nullptr) continue;
-    const uint64_t least = highest->version + (DrawsVersion(op->kind) ? 1 : 0);
+    const uint64_t least = highest->version + (StoresValue(op->kind) ? 1 : 0);
     if (op->version < least) {
       return absl::StrCat("the version fell from ", highest->ToString(), " to ", op->ToString());
     }

@@ -17,8 +17,8 @@ namespace osprey {
 // By key. The operations of a key are in any order.
 using DurableHistories = std::map<std::string, std::vector<Operation>>;
 
-// The time without a server between two lives. Its clock may have been ahead of the time of day: then
-// keys live longer by this time.
+// The time without a server between two lives. Its clock may have been ahead of the time of day:
+// then keys live longer by this time.
 struct Restart {
   int64_t ended_ns = 0;  // the earlier life; at the latest
   int64_t ready_ns = 0;  // the later life; at the latest

@@ -14,6 +14,7 @@
 #include "client/client.h"
 #include "client/reasons.h"
 #include "tests/durability/chunks.h"
+#include "tests/history/outcome.h"
 #include "tests/support/split_mix64.h"
 
 namespace osprey {
@@ -41,22 +42,6 @@ std::string KeyOf(uint64_t key) {
 
 bool IsCounter(const std::string& key) { return key[0] == 'n'; }
 bool IsDelete(Kind kind) { return kind == Kind::kDelete || kind == Kind::kDeleteIfVersion; }
-bool IsRead(Kind kind) { return kind == Kind::kGet || kind == Kind::kExists; }
-
-Outcome OutcomeOf(const absl::Status& status, Kind kind) {
-  switch (ReasonOf(status)) {
-    case Reason::kAbsent:
-      return Outcome::kNotFound;
-    case Reason::kPresent:
-      return Outcome::kExists;
-    case Reason::kWrongVersion:
-    case Reason::kNotANumber:
-    case Reason::kOverflow:
-      return Outcome::kWrong;
-    default:
-      return IsRead(kind) || MayBeApplied(status) ? Outcome::kUnknown : Outcome::kUnapplied;
-  }
-}
 
 // Whether a restarted server explains the error. (A full server, for a while, explains another.)
 bool IsExpected(const absl::Status& status) {
@@ -389,7 +374,7 @@ class DurableLoad::Writer {
   void Return(Record& record, const absl::Status& status) {
     Operation& op = record.operation;
     op.returned = SteadyNs();
-    op.outcome = status.ok() ? Outcome::kOk : OutcomeOf(status, op.kind);
+    op.outcome = OutcomeOf(status, op.kind);
     if (op.outcome != Outcome::kUnknown && op.outcome != Outcome::kUnapplied) {
       ++shared_.done;
     } else if (!IsExpected(status)) {

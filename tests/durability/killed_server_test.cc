@@ -1,5 +1,5 @@
-// kvserver with --data-dir, killed and restarted at random moments under clients that use it in every
-// way. No acknowledged write is lost, and the clients notice only delays.
+// kvserver with --data-dir, killed and restarted at random moments under clients that use it in
+// every way. No acknowledged write is lost, and the clients notice only delays.
 
 #include <signal.h>
 

@@ -7,8 +7,8 @@
 // writer goes on from there, a write at a time, and prints "ack WRITER N CALLED RETURNED" after
 // each: the times in us of the steady clock. It ends when the power goes.
 //
-// Write N of writer W is determined by the two (below; `power` computes the same), so that the state
-// that a writer leaves shows how many of its writes were kept.
+// Write N of writer W is determined by the two (below; `power` computes the same), so that the
+// state that a writer leaves shows how many of its writes were kept.
 //
 // Exit status 4: a value is damaged, or an operation failed.
 

@@ -44,6 +44,7 @@
 #include "client/reasons.h"
 #include "gflags/gflags.h"
 #include "tests/history/journal.h"
+#include "tests/history/outcome.h"
 #include "tests/history/value.h"
 #include "tests/support/subprocess.h"
 
@@ -100,21 +101,6 @@ struct Shared {
   Holdings held;  // when all clients were up for the first time
   std::vector<std::string> left_open;
 };
-
-Outcome OutcomeOf(const absl::Status& status, Kind kind) {
-  switch (ReasonOf(status)) {
-    case Reason::kAbsent:
-      return Outcome::kNotFound;
-    case Reason::kPresent:
-      return Outcome::kExists;
-    case Reason::kWrongVersion:
-    case Reason::kNotANumber:
-    case Reason::kOverflow:
-      return Outcome::kWrong;
-    default:
-      return kind == Kind::kGet || MayBeApplied(status) ? Outcome::kUnknown : Outcome::kUnapplied;
-  }
-}
 
 // The open files of this process, except the folder that lists them and registered memory. A
 // client's registered memory grows in use (Options::buffer_bytes_max).
@@ -370,7 +356,7 @@ class LoadClient {
   // `returned_ns` is read first in the callback. Verifying a value takes a while, in which this
   // process may be stopped.
   void Return(JournalRecord* record, const absl::Status& status, int64_t returned_ns) {
-    record->outcome = status.ok() ? Outcome::kOk : OutcomeOf(status, record->kind);
+    record->outcome = OutcomeOf(status, record->kind);
     record->failed = record->outcome == Outcome::kUnknown || record->outcome == Outcome::kUnapplied;
     record->server_gone = ReasonOf(status) == Reason::kServerGone;
     record->returned_ns = returned_ns;

@@ -25,9 +25,9 @@
 #include "server/monitoring/http_address.h"
 #include "tests/fuzz/support/input.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/commands/run.h"
+#include "tools/cli/commands/stat.h"
 #include "tools/cli/line.h"
-#include "tools/cli/run.h"
-#include "tools/cli/stat.h"
 #include "tools/terminal/output.h"
 
 namespace osprey {

@@ -22,7 +22,7 @@
 #include "server/config.h"
 #include "server/requests/decimal_int.h"
 #include "tests/fuzz/support/input.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/flags.h"
 #include "tools/common/histogram.h"
 #include "tools/common/size_flag.h"

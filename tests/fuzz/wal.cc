@@ -4,8 +4,8 @@
 // Replay and the reading of the checkpoint end with the content or with an error that names a file.
 // What is replayed once is replayed again after the log has been started.
 //
-// The directory is one of its own, or a copy of a copy. A backup of it fails with an error that names
-// a file, or opens with the same content.
+// The directory is one of its own, or a copy of a copy. A backup of it fails with an error that
+// names a file, or opens with the same content.
 
 #include <algorithm>
 #include <cstring>

@@ -95,8 +95,6 @@ class Frontier {
   absl::flat_hash_map<Group, std::vector<uint32_t>> groups_;
 };
 
-bool IsRead(const Operation& op) { return op.kind == Kind::kGet || op.kind == Kind::kExists; }
-
 bool IsUnknown(const Operation& op) { return op.outcome == Outcome::kUnknown; }
 
 class Checker {
@@ -449,7 +447,8 @@ Verdict CheckLinearizable(const std::vector<const Operation*>& history, size_t c
   std::vector<const Operation*> all;
   for (const Operation* op : history) {
     // An operation without effect proves nothing. (It may have been refused for any reason.)
-    if (op->outcome != Outcome::kUnapplied && !(IsUnknown(*op) && IsRead(*op))) all.push_back(op);
+    if (op->outcome != Outcome::kUnapplied && !(IsUnknown(*op) && IsRead(op->kind)))
+      all.push_back(op);
   }
   // Writes of unknown outcome that were not seen are omitted first: an order without them is an
   // order. Only if there is none, all are examined.

@@ -69,6 +69,10 @@ struct Operation {
   std::string ToString() const;
 };
 
+bool IsRead(Operation::Kind kind);
+// Whether the operation stores a value, under a new version, if it succeeds.
+bool StoresValue(Operation::Kind kind);
+
 struct Verdict {
   bool linearizable = true;
   // False: undecided, since there were too many configurations.

@@ -182,7 +182,7 @@ bool ChangesNothing(const Operation& op) {
     case Outcome::kWrong:
       return true;
     case Outcome::kOk:
-      return op.kind == Kind::kGet || op.kind == Kind::kExists;
+      return IsRead(op.kind);
     case Outcome::kUnapplied:
     case Outcome::kUnknown:
       return false;
@@ -243,6 +243,29 @@ const char* NameOf(Outcome outcome) {
 }
 
 }  // namespace
+
+bool IsRead(Kind kind) { return kind == Kind::kGet || kind == Kind::kExists; }
+
+bool StoresValue(Kind kind) {
+  switch (kind) {
+    case Kind::kPut:
+    case Kind::kPutIfAbsent:
+    case Kind::kPutIfVersion:
+    case Kind::kIncrement:
+    case Kind::kAppend:
+      return true;
+    case Kind::kGet:
+    case Kind::kExists:
+    case Kind::kDelete:
+    case Kind::kDeleteIfVersion:
+    case Kind::kExpire:
+    case Kind::kPersist:
+    case Kind::kLoss:
+    case Kind::kEvicted:
+      return false;
+  }
+  return false;
+}
 
 std::string Operation::ToString() const {
   std::string text =

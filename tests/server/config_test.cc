@@ -103,6 +103,41 @@ TEST(ConfigTest, EachWrongFlagIsNamed) {
   refused("value-max", [](FlagValues& f) { f.value_max = "1"; });
   refused("value-max", [](FlagValues& f) { f.value_max = "2GiB"; });
   refused("value-max", [](FlagValues& f) { f.value_max = "1GiB"; });
+  refused("durability", [](FlagValues& f) { f.durability = "Sync"; });
+  refused("durability", [](FlagValues& f) { f.durability = ""; });
+  for (const char* text : {"", "1", "nan", "999us", "-1s", "3601s", "inf"})
+    refused("durability-lag", [text](FlagValues& f) { f.durability_lag = text; });
+  for (const char* text : {"", "-1", "1048575", "1025GiB"})
+    refused("log-memory", [text](FlagValues& f) { f.log_memory = text; });
+  for (const char* text : {"", "-1", "1048575", "1025TiB"})
+    refused("checkpoint-log-bytes", [text](FlagValues& f) { f.checkpoint_log_bytes = text; });
+  for (const char* text : {"", "1", "nan", "-1ns", "876001h", "inf"})
+    refused("clock-jump-max", [text](FlagValues& f) { f.clock_jump_max = text; });
+}
+
+TEST(ConfigTest, BoundsOfDurabilityAreAccepted) {
+  FlagValues flags = GoodFlags();
+  flags.durability = "sync";
+  flags.durability_lag = "1ms";
+  flags.log_memory = flags.checkpoint_log_bytes = "1MiB";
+  flags.clock_jump_max = "0";
+  absl::StatusOr<Config> config = MakeConfig(flags);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->durability, DurabilityMode::kSync);
+  EXPECT_EQ(config->durability_lag, absl::Milliseconds(1));
+  EXPECT_EQ(config->log_memory, uint64_t{1} << 20);
+  EXPECT_EQ(config->checkpoint_log_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(config->clock_jump_max, absl::ZeroDuration());
+  flags.durability_lag = "1h";
+  flags.log_memory = "1TiB";
+  flags.checkpoint_log_bytes = "1024TiB";
+  flags.clock_jump_max = "876000h";
+  config = MakeConfig(flags);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->durability_lag, absl::Hours(1));
+  EXPECT_EQ(config->log_memory, uint64_t{1} << 40);
+  EXPECT_EQ(config->checkpoint_log_bytes, uint64_t{1} << 50);
+  EXPECT_EQ(config->clock_jump_max, absl::Hours(876000));
 }
 
 TEST(ConfigTest, PollersCutTheMemoryAndWithItTheLongestValue) {

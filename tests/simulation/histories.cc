@@ -12,31 +12,8 @@ using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 using History = std::vector<std::shared_ptr<Operation>>;
 
-bool IsRead(Kind kind) { return kind == Kind::kGet || kind == Kind::kExists; }
-
 bool MayHaveHappened(const Operation& op) {
   return op.outcome == Outcome::kOk || op.outcome == Outcome::kUnknown;
-}
-
-bool MakesPresent(Kind kind) {
-  switch (kind) {
-    case Kind::kPut:
-    case Kind::kPutIfAbsent:
-    case Kind::kPutIfVersion:
-    case Kind::kIncrement:
-    case Kind::kAppend:
-      return true;
-    case Kind::kGet:
-    case Kind::kExists:
-    case Kind::kDelete:
-    case Kind::kDeleteIfVersion:
-    case Kind::kExpire:
-    case Kind::kPersist:
-    case Kind::kLoss:
-    case Kind::kEvicted:
-      return false;
-  }
-  return false;
 }
 
 // Whether the key may be absent after the operation, or because of it.
@@ -55,7 +32,7 @@ bool MayEnd(const Operation& op) {
 // The operation proves that the key was present at some moment of it.
 bool ShowsPresent(const Operation& op) {
   if (op.outcome == Outcome::kExists || op.outcome == Outcome::kWrong) return true;
-  return op.outcome == Outcome::kOk && (MakesPresent(op.kind) || IsRead(op.kind));
+  return op.outcome == Outcome::kOk && (StoresValue(op.kind) || IsRead(op.kind));
 }
 
 // … that it was absent at some moment of it.
@@ -111,7 +88,7 @@ KeyTimes::KeyTimes(const History& history) : times_(std::make_unique<Times>()) {
                                          std::make_pair(op->returned, Operation::kNever));
       end = loss == losses.end() ? Operation::kNever : loss->second;
     }
-    if (MakesPresent(op->kind)) times_->begins.Add(op->call, end);
+    if (StoresValue(op->kind)) times_->begins.Add(op->call, end);
     // A time to live may end the key at any later time.
     if (MayEnd(*op)) times_->ends.Add(op->call, op->ttl != 0 ? Operation::kNever : end);
   }
@@ -140,7 +117,7 @@ namespace {
 std::string JudgeVersions(const History& history) {
   std::map<uint64_t, const Operation*> written;
   for (const auto& op : history) {
-    if (op->outcome != Outcome::kOk || op->version == 0 || !MakesPresent(op->kind)) continue;
+    if (op->outcome != Outcome::kOk || op->version == 0 || !StoresValue(op->kind)) continue;
     const auto [first, is_new] = written.emplace(op->version, op.get());
     if (!is_new)
       return absl::StrCat("two writes have one version: ", first->second->ToString(), " and ",

@@ -46,8 +46,7 @@ Operation::Outcome OutcomeOf(const absl::Status& status, Kind kind) {
     default:
       break;
   }
-  const bool is_read = kind == Kind::kGet || kind == Kind::kExists;
-  if (is_read || MayBeApplied(status)) return Operation::Outcome::kUnknown;
+  if (IsRead(kind) || MayBeApplied(status)) return Operation::Outcome::kUnknown;
   return Operation::Outcome::kUnapplied;
 }
 
@@ -488,8 +487,8 @@ void Workload::Ended(const Start& start, const absl::StatusOr<T>& answer) {
   const bool at_once = operation.returned != Operation::kNever;
   if (!at_once) operation.returned = world_.Tick();
   operation.outcome = OutcomeOf(answer.status(), operation.kind);
-  const bool is_read = operation.kind == Kind::kGet || operation.kind == Kind::kExists;
-  if (operation.outcome == Operation::Outcome::kUnknown && !is_read) ++report_.unknown;
+  if (operation.outcome == Operation::Outcome::kUnknown && !IsRead(operation.kind))
+    ++report_.unknown;
   if (answer.ok()) {
     CountDone(operation.kind);
     Tell(*answer, operation);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/cli/stat.h"
+#include "tools/cli/commands/stat.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/units.h"
 

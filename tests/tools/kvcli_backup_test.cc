@@ -2,12 +2,12 @@
 // makes.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -20,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/pty_process.h"
 #include "tests/support/subprocess.h"
+#include "tests/tools/kvcli_fixture.h"
 
 namespace osprey {
 namespace {
@@ -32,7 +33,6 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 
 constexpr char kWriter[] = "tests/tools/write_data_directory";
-constexpr char kErrorLine[] = "kvcli: [^\n]+\n";
 
 class KvcliBackupTest : public ::testing::Test {
  protected:
@@ -40,37 +40,23 @@ class KvcliBackupTest : public ::testing::Test {
   ~KvcliBackupTest() override { std::filesystem::remove_all(path_); }
 
   std::string Path(const std::string& name) const { return absl::StrCat(path_, "/", name); }
-  static ProgramResult Kvcli(std::vector<std::string> args) {
-    args.insert(args.begin(), {"env", "-u", "OSPREY_SERVER", "tools/kvcli"});
-    return RunProgram(args);
-  }
   static void Write(const std::string& directory, int records) {
     const ProgramResult result = RunProgram({kWriter, directory, absl::StrCat(records)});
     ASSERT_EQ(result.exit_status, 0) << result.err;
   }
-  static std::string ContentOf(const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-  }
   static std::map<std::string, std::string> FilesOf(const std::string& directory) {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(directory))
-      files[entry.path().filename()] = ContentOf(entry.path());
+      files[entry.path().filename()] = Contents(entry.path());
     return files;
   }
   static Json Verified(const std::string& directory) {
-    const ProgramResult result = Kvcli({"log", "verify", directory, "--json"});
+    const ProgramResult result = RunKvcli({"log", "verify", directory, "--json"});
     EXPECT_EQ(result.exit_status, 0) << result.err;
     return Json::parse(result.out, nullptr, false);
   }
   static ProgramResult BackUp(const std::string& from, const std::string& to) {
-    return Kvcli({"backup", from, to});
-  }
-  static void ExpectFailure(const ProgramResult& result, int status, const std::string& message) {
-    EXPECT_EQ(result.exit_status, status) << message;
-    EXPECT_THAT(result.out, IsEmpty());
-    EXPECT_THAT(result.err, AllOf(MatchesRegex(kErrorLine), HasSubstr(message)));
+    return RunKvcli({"backup", from, to});
   }
   // The number of the last "synced N".
   static uint64_t SyncedIn(const std::string& screen) {
@@ -107,7 +93,7 @@ TEST_F(KvcliBackupTest, VerifyReportsWhatADirectoryHas) {
   EXPECT_EQ(json["last_record"], 91);
   EXPECT_EQ(json["end"], "clean");
   EXPECT_EQ(json["time_mark_ns"], 1'700'000'000'000'000'000);
-  const ProgramResult plain = Kvcli({"log", "verify", Path("data")});
+  const ProgramResult plain = RunKvcli({"log", "verify", Path("data")});
   EXPECT_THAT(plain.out, HasSubstr("\nlast_record=91\n"));
   EXPECT_THAT(plain.err, IsEmpty());
   EXPECT_EQ(FilesOf(Path("data")), before);
@@ -118,7 +104,7 @@ TEST_F(KvcliBackupTest, VerifyCreatesNothing) {
   std::filesystem::remove(Path("data/LOCK"));
   const std::map<std::string, std::string> before = FilesOf(Path("data"));
   Verified(Path("data"));
-  EXPECT_EQ(Kvcli({"log", "dump", Path("data")}).exit_status, 0);
+  EXPECT_EQ(RunKvcli({"log", "dump", Path("data")}).exit_status, 0);
   EXPECT_EQ(FilesOf(Path("data")), before);
 }
 
@@ -131,15 +117,15 @@ TEST_F(KvcliBackupTest, DamageIsStatusFourAndNamesFileAndOffset) {
     std::string damaged = bytes;
     damaged[20] ^= 4;
     std::ofstream(path, std::ios::binary) << damaged;
-    const ProgramResult result = Kvcli({"log", "verify", Path("data")});
+    const ProgramResult result = RunKvcli({"log", "verify", Path("data")});
     ExpectFailure(result, 4, path);
     EXPECT_THAT(result.err, HasSubstr(", offset "));
     std::filesystem::remove(path);
-    ExpectFailure(Kvcli({"log", "verify", Path("data")}), 4, path);
+    ExpectFailure(RunKvcli({"log", "verify", Path("data")}), 4, path);
     std::ofstream(path, std::ios::binary) << bytes;
   }
-  EXPECT_EQ(Kvcli({"log", "verify", Path("data")}).exit_status, 0);
-  const ProgramResult json = Kvcli({"log", "verify", Path("absent"), "--json"});
+  EXPECT_EQ(RunKvcli({"log", "verify", Path("data")}).exit_status, 0);
+  const ProgramResult json = RunKvcli({"log", "verify", Path("absent"), "--json"});
   EXPECT_EQ(json.exit_status, 4);
   EXPECT_TRUE(Json::parse(json.out, nullptr, false).contains("error")) << json.out;
 }
@@ -148,23 +134,26 @@ TEST_F(KvcliBackupTest, OtherThanDataDirectoriesAreStatusFour) {
   std::filesystem::create_directory(Path("empty"));
   std::ofstream(Path("file")) << "x";
   for (const char* command : {"verify", "dump"}) {
-    ExpectFailure(Kvcli({"log", command, Path("empty")}), 4, "is no data directory");
-    ExpectFailure(Kvcli({"log", command, Path("file")}), 4, "Not a directory");
-    ExpectFailure(Kvcli({"log", command, Path("absent")}), 4, "No such file");
+    ExpectFailure(RunKvcli({"log", command, Path("empty")}), 4, "is no data directory");
+    ExpectFailure(RunKvcli({"log", command, Path("file")}), 4, "Not a directory");
+    ExpectFailure(RunKvcli({"log", command, Path("absent")}), 4, "No such file");
   }
   EXPECT_THAT(FilesOf(Path("empty")), IsEmpty());
-  ExpectFailure(Kvcli({"log", "prune", Path("empty")}), 2, "'log prune'");
-  ExpectFailure(Kvcli({"log", "verify"}), 2, "log verify|dump DIR");
+  ASSERT_EQ(mkfifo(Path("empty/FORMAT").c_str(), 0600), 0);
+  ExpectFailure(RunKvcli({"log", "verify", Path("empty")}), 4, "FORMAT is not a regular file");
+  ExpectFailure(RunKvcli({"log", "verify", ""}), 2, "DIR is empty");
+  ExpectFailure(RunKvcli({"log", "prune", Path("empty")}), 2, "'log prune'");
+  ExpectFailure(RunKvcli({"log", "verify"}), 2, "log verify|dump DIR");
 }
 
 TEST_F(KvcliBackupTest, DumpPrintsALineAnEntry) {
   Write(Path("data"), 30);
-  const ProgramResult plain = Kvcli({"log", "dump", Path("data")});
+  const ProgramResult plain = RunKvcli({"log", "dump", Path("data")});
   ASSERT_EQ(plain.exit_status, 0) << plain.err;
   const std::vector<std::string> lines = absl::StrSplit(plain.out, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 10u);
   EXPECT_EQ(lines[0], "21\t0\tput\tkey\\t21\t21\t0\t21\t0\t0");
-  const ProgramResult json = Kvcli({"log", "dump", Path("data"), "--json"});
+  const ProgramResult json = RunKvcli({"log", "dump", Path("data"), "--json"});
   const std::vector<std::string> objects = absl::StrSplit(json.out, '\n', absl::SkipEmpty());
   ASSERT_EQ(objects.size(), 10u);
   const Json last = Json::parse(objects[9], nullptr, false);
@@ -196,7 +185,8 @@ TEST_F(KvcliBackupTest, BackupIsAValidDirectoryOfItsOwn) {
                             "entries_put", "end", "time_mark_ns"}) {
     EXPECT_EQ(copy[field], origin[field]) << field;
   }
-  EXPECT_EQ(Kvcli({"log", "dump", Path("copy")}).out, Kvcli({"log", "dump", Path("data")}).out);
+  EXPECT_EQ(RunKvcli({"log", "dump", Path("copy")}).out,
+            RunKvcli({"log", "dump", Path("data")}).out);
   // Nothing is new.
   result = BackUp(Path("data"), Path("copy"));
   EXPECT_THAT(result.out, AllOf(HasSubstr("parts_linked=0"), HasSubstr("parts_kept=2"),
@@ -214,7 +204,7 @@ TEST_F(KvcliBackupTest, OriginThatGoesOnIsBroughtUpToDate) {
   Write(Path("data"), 30);
   ASSERT_EQ(BackUp(Path("data"), Path("copy")).exit_status, 0);
   Write(Path("data"), 60);
-  const ProgramResult result = Kvcli({"backup", Path("data"), Path("copy"), "--json"});
+  const ProgramResult result = RunKvcli({"backup", Path("data"), Path("copy"), "--json"});
   ASSERT_EQ(result.exit_status, 0) << result.err;
   const Json json = Json::parse(result.out, nullptr, false);
   EXPECT_EQ(json["parts_linked"], 2);
@@ -243,7 +233,7 @@ TEST_F(KvcliBackupTest, InterruptedBackupIsBegunAgain) {
       {"bash", "-c",
        absl::StrCat("ulimit -f 8; exec tools/kvcli backup ", Path("data"), " ", Path("new"))});
   EXPECT_NE(first.exit_status, 0);
-  ExpectFailure(Kvcli({"log", "verify", Path("new")}), 4, "run the same kvcli backup again");
+  ExpectFailure(RunKvcli({"log", "verify", Path("new")}), 4, "run the same kvcli backup again");
   EXPECT_EQ(BackUp(Path("data"), Path("new")).exit_status, 0);
   EXPECT_EQ(Verified(Path("new"))["last_record"], 102);
 }
@@ -266,6 +256,8 @@ TEST_F(KvcliBackupTest, WrongPlacesAreRefusedAndUnchanged) {
   ExpectFailure(BackUp(Path("absent"), Path("new")), 4, "cannot open the data directory");
   EXPECT_FALSE(std::filesystem::exists(Path("new")));
   ExpectFailure(BackUp(Path("data"), Path("absent/new")), 4, "cannot make the directory");
+  ExpectFailure(BackUp("", Path("new")), 2, "FROM is empty");
+  ExpectFailure(BackUp(Path("data"), ""), 2, "TO is empty");
 }
 
 TEST_F(KvcliBackupTest, BackupOnAnotherFileSystemCopiesParts) {
@@ -290,7 +282,7 @@ TEST_F(KvcliBackupTest, ServerMayWriteMeanwhile) {
     ASSERT_TRUE(writer->Await("synced"));
     const uint64_t synced = SyncedIn(writer->screen());
     EXPECT_GE(Verified(Path("data"))["last_record"], synced);
-    const ProgramResult dump = Kvcli({"log", "dump", Path("data")});
+    const ProgramResult dump = RunKvcli({"log", "dump", Path("data")});
     EXPECT_EQ(dump.exit_status, 0) << dump.err;
     const ProgramResult result = BackUp(Path("data"), Path("copy"));
     ASSERT_EQ(result.exit_status, 0) << result.err;

@@ -23,6 +23,20 @@ namespace osprey {
 inline const std::string kBinary("\0\x01\xff\xfe\r\n\0end\n", 11);
 inline constexpr char kOneLine[] = "kvcli: [^\n]+\n";
 
+// Runs kvcli as a script does, without OSPREY_SERVER.
+inline ProgramResult RunKvcli(std::vector<std::string> args, const ProgramOptions& options = {}) {
+  args.insert(args.begin(), {"env", "-u", "OSPREY_SERVER", "tools/kvcli"});
+  return RunProgram(args, options);
+}
+
+// Expects a failure with an error of one line, and nothing printed.
+inline void ExpectFailure(const ProgramResult& result, int status, const std::string& message) {
+  EXPECT_EQ(result.exit_status, status) << message;
+  EXPECT_THAT(result.out, testing::IsEmpty());
+  EXPECT_THAT(result.err,
+              testing::AllOf(testing::MatchesRegex(kOneLine), testing::HasSubstr(message)));
+}
+
 // One server for all cases; kvcli runs as in scripts.
 class KvcliTest : public ::testing::Test {
  protected:
@@ -48,8 +62,7 @@ class KvcliTest : public ::testing::Test {
 
   // Without a server.
   static ProgramResult Bare(std::vector<std::string> args, const ProgramOptions& options = {}) {
-    args.insert(args.begin(), {"env", "-u", "OSPREY_SERVER", "tools/kvcli"});
-    return RunProgram(args, options);
+    return RunKvcli(std::move(args), options);
   }
 
   static ProgramResult Kvcli(std::vector<std::string> args, const std::string& input = "") {
@@ -72,10 +85,7 @@ class KvcliTest : public ::testing::Test {
   }
 
   static void ExpectUsageError(const ProgramResult& result, const std::string& message) {
-    EXPECT_EQ(result.exit_status, 2) << message;
-    EXPECT_THAT(result.out, testing::IsEmpty());
-    EXPECT_THAT(result.err,
-                testing::AllOf(testing::MatchesRegex(kOneLine), testing::HasSubstr(message)));
+    ExpectFailure(result, 2, message);
   }
 
   static inline std::string directory_;

@@ -12,8 +12,8 @@
 #include "gtest/gtest.h"
 #include "tests/support/subprocess.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/commands/run.h"
 #include "tools/cli/line.h"
-#include "tools/cli/run.h"
 #include "tools/common/server_uri.h"
 
 namespace osprey {

@@ -1,5 +1,5 @@
-// osprey_probe: executes the commands on standard input on a server, one after the other, and prints
-// how long they took.
+// osprey_probe: executes the commands on standard input on a server, one after the other, and
+// prints how long they took.
 //
 //   osprey_probe --server=URI [--wait=spin|adaptive|event]
 //

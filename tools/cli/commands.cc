@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/flags.h"
 #include "tools/common/server_uri.h"
 

@@ -1,6 +1,6 @@
 // kvcli's commands: one table for execution, checks, completion and `help`. A new command is an
-// entry in table.cc and a function. Functions on one key are in keys.cc, on its time to
-// live in lifetime.cc, on many keys in many.cc; others have their own file.
+// entry in table.cc and a function in commands/. Functions on one key are in keys.cc, on its time
+// to live in lifetime.cc, on many keys in many.cc; others have their own file.
 //
 // Thread rule: one thread at a time.
 

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tools/cli/commands.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/spelling.h"
 
 namespace osprey {
@@ -279,7 +279,7 @@ constexpr Command kCommands[] = {
      .arguments_max = 2,
      .needs_server = false,
      .flags = kNoFlags,
-     .check = nullptr,
+     .check = CheckBackup,
      .run = RunBackup},
     {.name = "help",
      .arguments = "[COMMAND]",

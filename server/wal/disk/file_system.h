@@ -3,7 +3,8 @@
 // PosixFileSystem is the real one (posix_file_system.h). The tests have a disk that loses, tears
 // and reorders what was not synced (tests/server/wal/sim_disk.h).
 //
-// Names are of files in the directory, without a slash. An error names the file.
+// Names are of files in the directory, without a slash. An error names the file. A symbolic link
+// stands for the file that it names; other kinds of files are refused.
 //
 // Errors of every call: RESOURCE_EXHAUSTED (no space), NOT_FOUND, ALREADY_EXISTS, and UNAVAILABLE
 // for any other failure of the disk.

@@ -36,6 +36,9 @@ absl::Status SystemError(absl::string_view what, const std::string& path) {
       return absl::NotFoundError(message);
     case EEXIST:
       return absl::AlreadyExistsError(message);
+    case EACCES:
+      return absl::UnavailableError(
+          absl::StrCat(message, "; run as the user of the data directory, or change its mode"));
     default:
       return absl::UnavailableError(message);
   }
@@ -131,13 +134,14 @@ class PosixFileSystem final : public FileSystem {
   }
   absl::StatusOr<uint64_t> FileBytes(const std::string& name) override {
     struct stat status;
-    if (fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstatat(fd_.get(), name.c_str(), &status, 0) != 0)
       return SystemError("cannot find the length of the file", PathOf(name));
     return static_cast<uint64_t>(status.st_size);
   }
   absl::Status LinkFrom(FileSystem& other, const std::string& name) override {
     const std::string from = other.PathOf(name);
-    if (linkat(AT_FDCWD, from.c_str(), fd_.get(), name.c_str(), 0) == 0) return absl::OkStatus();
+    if (linkat(AT_FDCWD, from.c_str(), fd_.get(), name.c_str(), AT_SYMLINK_FOLLOW) == 0)
+      return absl::OkStatus();
     // The kernel refuses links to files of other users (fs.protected_hardlinks) with EPERM.
     const bool may_copy = errno == EXDEV || errno == EPERM || errno == EMLINK ||
                           errno == EOPNOTSUPP || errno == EACCES;
@@ -197,8 +201,15 @@ class PosixFileSystem final : public FileSystem {
 
  private:
   absl::StatusOr<std::unique_ptr<File>> OpenWith(const std::string& name, int flags) {
-    UniqueFd fd(openat(fd_.get(), name.c_str(), flags | O_CLOEXEC, 0600));
-    if (!fd.valid()) return SystemError("cannot open the file", PathOf(name));
+    // Without O_NONBLOCK, a FIFO of that name blocks the call.
+    UniqueFd fd(openat(fd_.get(), name.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600));
+    struct stat status;
+    if (!fd.valid() || fstat(fd.get(), &status) != 0)
+      return SystemError("cannot open the file", PathOf(name));
+    if (!S_ISREG(status.st_mode)) {
+      return absl::UnavailableError(absl::StrCat(
+          PathOf(name), " is not a regular file; restore the data directory from a backup"));
+    }
     return std::make_unique<PosixFile>(std::move(fd), PathOf(name));
   }
 

@@ -1,5 +1,5 @@
-// A data directory of the machine, written as a server does. Each record is a put of its own key, so
-// the keys of a copy say which records it has.
+// A data directory of the machine, written as a server does. Each record is a put of its own key,
+// so the keys of a copy say which records it has.
 //
 // Thread rule: Put and Sync run on one thread, Checkpoint on one other.
 

@@ -10,8 +10,8 @@
 //
 // A crash of the machine keeps any of the dirty sectors: a middle may be lost, an end kept. It
 // keeps any of the names that were not synced, and any length between the old and the new one. A
-// lost sector of a new file has zeros, or what an earlier file had there: the blocks of removed logs
-// are used for new ones, and those of checkpoints likewise.
+// lost sector of a new file has zeros, or what an earlier file had there: the blocks of removed
+// logs are used for new ones, and those of checkpoints likewise.
 //
 // Crash points: after `CrashAfter(n)` the n-th call that changes anything does it in part and
 // fails, and so do all later ones.

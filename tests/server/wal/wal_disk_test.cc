@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -81,6 +82,29 @@ TEST_F(WalDiskTest, NamesAreListedRenamedAndRemoved) {
   EXPECT_GT(*files_->FreeBytes(), 0u);
   EXPECT_THAT(OpenPosixFileSystem(path_ + "/none").status().message(),
               HasSubstr("cannot open the data directory"));
+}
+
+TEST_F(WalDiskTest, OtherKindsOfFilesAreRefused) {
+  ASSERT_EQ(mkfifo((path_ + "/fifo").c_str(), 0600), 0);
+  std::filesystem::create_directory(path_ + "/folder");
+  for (const char* name : {"fifo", "folder"}) {
+    const absl::Status status = files_->Open(name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat(path_, "/", name, " is not a regular")));
+  }
+  EXPECT_FALSE(files_->OpenToWrite("fifo").ok());
+}
+
+TEST_F(WalDiskTest, SymbolicLinkStandsForItsFile) {
+  ASSERT_EQ((*files_->Create("f"))->Write(0, {BytesOfText("hello")}), absl::OkStatus());
+  std::filesystem::create_symlink("f", path_ + "/link");
+  EXPECT_EQ(*files_->FileBytes("link"), 5u);
+  std::filesystem::create_directory(path_ + "/folder");
+  const std::unique_ptr<FileSystem> folder = *OpenPosixFileSystem(path_ + "/folder");
+  ASSERT_EQ(folder->LinkFrom(*files_, "link"), absl::OkStatus());
+  EXPECT_EQ(*folder->FileBytes("link"), 5u);
+  std::filesystem::remove(path_ + "/f");
+  EXPECT_TRUE(folder->Open("link").ok());
 }
 
 TEST_F(WalDiskTest, LockIsHeldOnce) {

@@ -46,8 +46,8 @@ FormatFile SomeFormat() {
   return format;
 }
 
-TEST(WalFormatTest, FormatFileHasTheseBytes) {
-  EXPECT_EQ(LinesOf(SomeFormat()), R"(0: 4f53464f524d4154
+// Up to the origins of a copy of a copy.
+constexpr char kLinesOfSomeFormat[] = R"(0: 4f53464f524d4154
 8: 0100000004000000
 16: 0500000000000000
 32: 1111000000000000
@@ -56,8 +56,10 @@ TEST(WalFormatTest, FormatFileHasTheseBytes) {
 56: 0400000000000000
 64: 0600000000000000
 72: 0700000000000000
-120: 16ee9fa7dcb731c9
-)");
+)";
+
+TEST(WalFormatTest, FormatFileHasTheseBytes) {
+  EXPECT_EQ(LinesOf(SomeFormat()), absl::StrCat(kLinesOfSomeFormat, "120: 16ee9fa7dcb731c9\n"));
   EXPECT_EQ(SomeFormat().Validate(), "");
 }
 
@@ -90,19 +92,10 @@ FormatFile SomeCopyOfCopies() {
 }
 
 TEST(WalFormatTest, FormatFileOfCopiesHasTheseBytes) {
-  EXPECT_EQ(LinesOf(SomeCopyOfCopies()), R"(0: 4f53464f524d4154
-8: 0100000004000000
-16: 0500000000000000
-32: 1111000000000000
-40: 2222000000000000
-48: 0300000000000000
-56: 0400000000000000
-64: 0600000000000000
-72: 0700000000000000
-80: 0200000000000000
+  EXPECT_EQ(LinesOf(SomeCopyOfCopies()), absl::StrCat(kLinesOfSomeFormat, R"(80: 0200000000000000
 88: 9f5fe976eda462ad
 120: d16226cb8f02b9d6
-)");
+)"));
   EXPECT_EQ(SomeCopyOfCopies().Validate(kMoreOrigins), "");
 }
 

@@ -11,8 +11,8 @@
 //
 // Thread rule: one thread at a time.
 
-#ifndef OSPREY_TOOLS_CLI_DOCTOR_H_
-#define OSPREY_TOOLS_CLI_DOCTOR_H_
+#ifndef OSPREY_TOOLS_CLI_COMMANDS_DOCTOR_H_
+#define OSPREY_TOOLS_CLI_COMMANDS_DOCTOR_H_
 
 #include <string>
 #include <vector>
@@ -29,4 +29,4 @@ ExitStatus ExitStatusOf(doctor::Outcome worst);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_DOCTOR_H_
+#endif  // OSPREY_TOOLS_CLI_COMMANDS_DOCTOR_H_

@@ -2,8 +2,8 @@
 //
 // Thread rule: any.
 
-#ifndef OSPREY_TOOLS_CLI_STAT_H_
-#define OSPREY_TOOLS_CLI_STAT_H_
+#ifndef OSPREY_TOOLS_CLI_COMMANDS_STAT_H_
+#define OSPREY_TOOLS_CLI_COMMANDS_STAT_H_
 
 #include <string>
 #include <vector>
@@ -37,4 +37,4 @@ std::string StatLine(const std::vector<double>& row);
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_STAT_H_
+#endif  // OSPREY_TOOLS_CLI_COMMANDS_STAT_H_

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 
 namespace osprey {
 

@@ -3,8 +3,8 @@
 //
 // Thread rule: one thread at a time.
 
-#ifndef OSPREY_TOOLS_CLI_RUN_H_
-#define OSPREY_TOOLS_CLI_RUN_H_
+#ifndef OSPREY_TOOLS_CLI_COMMANDS_RUN_H_
+#define OSPREY_TOOLS_CLI_COMMANDS_RUN_H_
 
 #include <chrono>
 #include <cstdint>
@@ -63,6 +63,7 @@ ExitStatus RunImport(CommandContext& context, Arguments arguments);
 absl::Status CheckPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckMultiPut(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLog(Arguments arguments, const CommandOptions& options);
+absl::Status CheckBackup(Arguments arguments, const CommandOptions& options);
 absl::Status CheckIncrement(Arguments arguments, const CommandOptions& options);
 absl::Status CheckExpire(Arguments arguments, const CommandOptions& options);
 absl::Status CheckLatency(Arguments arguments, const CommandOptions& options);
@@ -136,4 +137,4 @@ void PrintWritten(CommandContext& context, absl::string_view people, const std::
 
 }  // namespace osprey
 
-#endif  // OSPREY_TOOLS_CLI_RUN_H_
+#endif  // OSPREY_TOOLS_CLI_COMMANDS_RUN_H_

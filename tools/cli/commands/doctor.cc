@@ -1,4 +1,4 @@
-#include "tools/cli/doctor.h"
+#include "tools/cli/commands/doctor.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "client/client.h"
 #include "rdma/address.h"
 #include "rdma/selftest/selftest.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/size_flag.h"
 #include "tools/doctor/peer.h"
 

@@ -19,7 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/histogram.h"
 #include "tools/terminal/chart.h"
 #include "tools/terminal/interrupt.h"

@@ -16,8 +16,8 @@
 #include "server/wal/format/checksum.h"
 #include "server/wal/replay.h"
 #include "server/wal/snapshot.h"
-#include "tools/cli/data_directory.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/data_directory.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/progress.h"
 
 namespace osprey {
@@ -260,7 +260,7 @@ constexpr char kDump[] = "dump";
 }  // namespace
 
 absl::Status CheckLog(Arguments arguments, const CommandOptions& /*options*/) {
-  if (arguments[0] == kVerify || arguments[0] == kDump) return absl::OkStatus();
+  if (arguments[0] == kVerify || arguments[0] == kDump) return CheckPath("DIR", arguments[1]);
   return absl::InvalidArgumentError(
       absl::StrCat("there is no command 'log ", arguments[0],
                    "'; it is: kvcli log verify DIR, or log dump DIR"));

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "tools/cli/commands/run.h"
 #include "tools/cli/key_iterator.h"
-#include "tools/cli/run.h"
 
 namespace osprey {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/strings/str_format.h"
 #include "rdma/unique_fd.h"
 #include "server/wal/disk/posix_file_system.h"
-#include "tools/cli/data_directory.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/data_directory.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/units.h"
 
@@ -85,6 +85,11 @@ absl::StatusOr<wal::BackupReport> BackUp(const std::string& from, const std::str
 }
 
 }  // namespace
+
+absl::Status CheckBackup(Arguments arguments, const CommandOptions& /*options*/) {
+  const absl::Status status = CheckPath("FROM", arguments[0]);
+  return status.ok() ? CheckPath("TO", arguments[1]) : status;
+}
 
 ExitStatus RunBackup(CommandContext& context, Arguments arguments) {
   const std::string& from = arguments[0];

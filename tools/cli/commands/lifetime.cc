@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/common/time_flag.h"
 
 namespace osprey {

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/reasons.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 
 namespace osprey {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/cli/stat.h"
+#include "tools/cli/commands/stat.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/units.h"
 

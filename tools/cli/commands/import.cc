@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "tools/bulk/file.h"
 #include "tools/bulk/format.h"
-#include "tools/cli/run.h"
+#include "tools/cli/commands/run.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/units.h"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/cli/commands/run.h"
 #include "tools/cli/key_iterator.h"
-#include "tools/cli/run.h"
 #include "tools/terminal/units.h"
 
 namespace osprey {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/cli/commands/run.h"
 #include "tools/cli/line.h"
-#include "tools/cli/run.h"
 
 namespace osprey {
 namespace {
