@@ -112,6 +112,28 @@ Answer EndValue(absl::string_view key, const ClientWrite& write, uint64_t versio
   return answer;
 }
 
+index::WriteResult Write(index::Table& table, const KeyedRequest& request, const Decision& decision,
+                         absl::Time now) {
+  const index::Table::GivenVersion given(table, decision.version, decision.expiry_ns);
+  switch (decision.kind) {
+    case Decision::Kind::kPut:
+      return table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
+                       decision.lifetime);
+    case Decision::Kind::kExpire:
+      return table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
+                          decision.lifetime, now);
+    case Decision::Kind::kDelete:
+      break;
+  }
+  index::WriteResult result = table.Delete(request.key, {}, now);
+  // It expired or was evicted meanwhile. The deletion took effect just before.
+  if (absl::IsNotFound(result.status)) {
+    result = {};
+    result.version = decision.version;
+  }
+  return result;
+}
+
 Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
   switch (request.opcode) {
     case rdma::Opcode::kIncrement: {
@@ -135,28 +157,7 @@ Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer a
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
              const ClientWrite& write, PartitionChanges& changes, absl::Time now) {
   changes.EndPending(request.hash.bits);
-  table.Give(decision.version, decision.expiry_ns);
-  index::WriteResult result;
-  switch (decision.kind) {
-    case Decision::Kind::kPut:
-      result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
-                         decision.lifetime);
-      break;
-    case Decision::Kind::kExpire:
-      result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
-                            decision.lifetime, now);
-      break;
-    case Decision::Kind::kDelete:
-      result = table.Delete(request.key, {}, now);
-      // It expired or was evicted meanwhile. The deletion took effect just before.
-      if (absl::IsNotFound(result.status)) {
-        result = {};
-        result.version = decision.version;
-      }
-      break;
-  }
-  table.TakeBackGiven();
-  Answer answer = AnswerOf(result);
+  Answer answer = AnswerOf(Write(table, request, decision, now));
   if (TookEffectBeforeEnd(answer, decision.condition, decision.lifetime))
     answer = EndValue(request.key, write, decision.version, changes);
   if (answer.code() == absl::StatusCode::kOk)
@@ -213,9 +214,10 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     space.Take(table).Abort();
     return AnswerOf(committed);
   }
-  table->Give(version, expiry_ns);
-  const Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
-  table->TakeBackGiven();
+  const Answer answer = [&] {
+    const index::Table::GivenVersion given(*table, version, expiry_ns);
+    return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  }();
   if (TookEffectBeforeEnd(answer, condition, lifetime))
     return EndValue(key, tables.write(), version, *table.changes());
   if (answer.code() != absl::StatusCode::kOk)
