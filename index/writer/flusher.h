@@ -16,6 +16,9 @@
 
 namespace osprey::index {
 
+// Dead items that a step of a flush frees, besides two for each that it deletes.
+inline constexpr uint64_t kFreedPerFlushStep = 64;
+
 // Not thread-safe.
 class Flusher {
  public:

@@ -1,6 +1,7 @@
 #include "index/writer/keys.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 namespace osprey::index {
@@ -16,6 +17,11 @@ constexpr uint64_t kIndexUnitsMin = 4;
 constexpr uint64_t IndexRoom(uint64_t region_bytes) {
   return std::max(region_bytes / kIndexShareInverse, kIndexUnitsMin * kUnitBytes);
 }
+
+constexpr uint64_t kCacheLineBytes = 64;
+
+// Bytes prefetched of an item, so that a batch fits the cache.
+constexpr uint64_t kPrefetchedBytesMax = 256;
 
 }  // namespace
 
@@ -134,6 +140,31 @@ void Keys::Recount(const Location& at, const KeyAccount& before, const KeyAccoun
   segment.keys += static_cast<uint32_t>(after.keys - before.keys);
   segment.small_items += after.small_items - before.small_items;
   segment.expiring += after.expiring - before.expiring;
+}
+
+void Keys::Prefetch(KeyHash hash) const {
+  const uint64_t home = UnitOffset(directory.Peek(hash.bits).unit) + hash.home() * kLineBytes;
+  const std::byte* const window = writer.Bytes(home, kWindowBytes).data();
+  for (uint64_t at = 0; at < kWindowBytes; at += kCacheLineBytes) __builtin_prefetch(window + at);
+}
+
+void Keys::PrefetchItem(KeyHash hash) const {
+  if (2 * counts.inline_keys > counts.keys) return;
+  const Line* const window = WindowAt(writer, HomeOf(hash));
+  for (uint32_t i = 0; i < 2; ++i) {
+    // Almost certainly the key's slot. (Next to inline items it may not be a slot at all; a
+    // prefetch is harmless.)
+    const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
+    if (slots == 0) continue;
+    const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
+    if (slot.offset > writer.region_bytes() - sizeof(ItemHeader)) return;
+    // The whole item, if it may be written in place and is short.
+    const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
+    const std::byte* const item = writer.Bytes(slot.offset, sizeof(ItemHeader)).data();
+    for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
+    __builtin_prefetch(item + bytes - 1, 1);  // items are not aligned to cache lines
+    return;
+  }
 }
 
 void TableStats::Add(const TableStats& other) {

@@ -102,6 +102,10 @@ struct Keys {
   absl::string_view KeyOf(const Location& at) const;
   Current CurrentOf(const Location& at) const;
 
+  // As Table's.
+  void Prefetch(KeyHash hash) const;
+  void PrefetchItem(KeyHash hash) const;
+
   // Publishes the line and updates the count of words of segments' lines.
   void PublishLine(LineEditor& line, bool chained = false);
 

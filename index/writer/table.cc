@@ -1,9 +1,8 @@
 #include "index/writer/table.h"
 
-#include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -16,14 +15,6 @@ namespace osprey::index {
 namespace {
 
 constexpr uint64_t kRegionBytesSmallest = 256 << 10;
-
-constexpr uint64_t kCacheLineBytes = 64;
-
-// Dead items that a step of a flush frees, besides two for each that it deletes.
-constexpr uint64_t kFreedPerFlushStep = 64;
-
-// Bytes prefetched of an item, so that a batch fits the cache.
-constexpr uint64_t kPrefetchedBytesMax = 256;
 
 }  // namespace
 
@@ -41,7 +32,8 @@ Table::Table(absl::Span<std::byte> region, const TableOptions& options)
             placement_.ReplaceCopied(from, sealing, now);
           },
           [this](uint64_t unit) { return merger_.MoveUnit(unit); }),
-      evictor_(keys_, placement_, expirer_, compactor_, reserved_),
+      reservations_(keys_.items, update_room_),
+      evictor_(keys_, placement_, expirer_, compactor_, reservations_.reserved()),
       item_room_(keys_, expirer_, evictor_, compactor_, update_room_),
       segments_(keys_, expirer_, *this),
       grower_(keys_, placement_, expirer_, evictor_, segments_),
@@ -320,54 +312,6 @@ WriteResult Table::DeleteUnreported(absl::string_view key, Condition condition, 
 
 // --- Rendezvous ------------------------------------------------------------
 
-Reservation::Reservation(Table* table, uint64_t offset)
-    : table_(table),
-      offset_(offset),
-      value_(table->keys_.items.Value(offset)),
-      hasher_(std::make_unique<BytesHasher>()) {
-  const ByteSpan data = table_->keys_.items.Data(offset);
-  hasher_->Update(data.first(static_cast<size_t>(value_.data() - data.data())));
-  table_->reserved_.insert(offset);
-}
-
-void Reservation::Hash(uint64_t bytes) {
-  assert(valid() && bytes <= value_.size() - hashed_);
-  hasher_->Update(value_.subspan(hashed_, bytes));
-  hashed_ += bytes;
-}
-
-// Hashes the rest of the value, and the padding after it.
-uint64_t Reservation::HashRest() {
-  const ByteSpan data = table_->keys_.items.Data(offset_);
-  const auto value_at = static_cast<size_t>(value_.data() - data.data());
-  hasher_->Update(data.subspan(value_at + hashed_));
-  return hasher_->Digest();
-}
-
-Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
-
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  if (this == &other) return *this;
-  Abort();
-  table_ = std::exchange(other.table_, nullptr);
-  offset_ = other.offset_;
-  value_ = std::exchange(other.value_, {});
-  hashed_ = other.hashed_;
-  hasher_ = std::move(other.hasher_);
-  return *this;
-}
-
-Reservation::~Reservation() { Abort(); }
-
-void Reservation::Abort() {
-  if (table_ == nullptr) return;
-  table_->reserved_.erase(offset_);
-  table_->keys_.items.Discard(offset_);
-  table_->update_room_.TakeBack();
-  table_ = nullptr;
-  value_ = {};
-}
-
 absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value_length,
                                            absl::Time now) {
   if (absl::Status status = CheckLengths(key.size(), value_length); !status.ok()) return status;
@@ -375,13 +319,13 @@ absl::StatusOr<Reservation> Table::Reserve(absl::string_view key, uint64_t value
   absl::optional<uint64_t> item = item_room_.Begin(key, value_length, nullptr, now);
   if (!item.has_value()) item = item_room_.BeginUpdate(key, value_length, now);
   if (!item.has_value()) return Full().status;
-  return Reservation(this, *item);
+  return reservations_.Begin(*item);
 }
 
 WriteResult Table::Publish(Reservation reservation, Condition condition, absl::Time now,
                            Lifetime lifetime) {
   const std::string key(keys_.options.changes == nullptr ? absl::string_view()
-                                                         : keys_.items.At(reservation.offset_).key);
+                                                         : keys_.items.At(reservation.item()).key);
   WriteResult result = PublishUnreported(std::move(reservation), condition, now, lifetime);
   if (IsToReport(result)) {
     const Location at = keys_.Locate(key);
@@ -392,14 +336,14 @@ WriteResult Table::Publish(Reservation reservation, Condition condition, absl::T
 
 WriteResult Table::PublishUnreported(Reservation reservation, Condition condition, absl::Time now,
                                      Lifetime lifetime) {
-  assert(reservation.table_ == this);
+  assert(reservation.owner_ == &reservations_);
   const Location at =
-      expirer_.LocateLive(keys_.Hashed(keys_.items.At(reservation.offset_).key), now);
+      expirer_.LocateLive(keys_.Hashed(keys_.items.At(reservation.item()).key), now);
   if (absl::optional<WriteResult> refusal = Refuse(condition, at)) return *refusal;
   if (absl::Status status = CheckVersionsLeft(keys_.writer); !status.ok()) return Outcome(status);
   if (at.found()) keys_.clocks.Add(at.line, at.entry.at, kClockPerWrite);
   const uint64_t expiry_ns = expirer_.ExpiryOf(lifetime, at);
-  const StoredItem item = keys_.items.At(reservation.offset_);
+  const StoredItem item = keys_.items.At(reservation.item());
   if (!update_room_.full() && item.bytes <= kChunkBytesMax && at.out_of_line() &&
       keys_.items.HasRoomInPlace(at.entry.head, item.key.size(), item.value.size())) {
     // The pages return to the space for updates, since a chunk would not fill them.
@@ -411,9 +355,8 @@ WriteResult Table::PublishUnreported(Reservation reservation, Condition conditio
     return EndMeanwhile(at, now);
   const uint64_t version = keys_.writer.NextValueVersion();
   const Sealing sealing =
-      keys_.items.FinishHashed(reservation.offset_, data_hash, version, expiry_ns);
-  reserved_.erase(reservation.offset_);
-  reservation.table_ = nullptr;  // PublishItem keeps or discards it
+      keys_.items.FinishHashed(reservation.item(), data_hash, version, expiry_ns);
+  reservation.Release();  // PublishItem keeps or discards the item
   WriteResult result = PublishItem(at, sealing, version, now);
   if (!update_room_.full()) {
     // The old value's space serves the next update.
@@ -511,78 +454,7 @@ WriteResult Table::MoveOutOfLine(absl::string_view key, const Condition& conditi
   return PublishItem(at, keys_.items.Finish(*item, version, expiry_ns), version, now);
 }
 
-// --- Changes of an earlier life ---------------------------------------------
-
-namespace {
-
-// With a given expiry the kind alone counts.
-Lifetime LifetimeUntil(uint64_t expiry_ns) {
-  return expiry_ns == 0 ? Lifetime::Forever() : Lifetime::For({});
-}
-
-}  // namespace
-
-// What filled the memory in an earlier life may leave other gaps now. The space for updates makes up
-// for them, and is taken back as space becomes free.
-WriteResult Table::WithUpdateRoom(absl::FunctionRef<WriteResult()> write) {
-  update_room_.Lend();
-  WriteResult result = write();
-  update_room_.TakeBack();
-  return result;
-}
-
-WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
-                           uint64_t expiry_ns, absl::Time now) {
-  Give(version, expiry_ns);
-  const auto put = [&] { return Put(key, value, {}, now, LifetimeUntil(expiry_ns)); };
-  WriteResult result = put();
-  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(put);
-  TakeBackGiven();
-  // No reader has seen what this one replaced.
-  keys_.items.space().EndGrace(now);
-  return result;
-}
-
-absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
-                                  absl::Time now) {
-  Give(version, expiry_ns);
-  const auto expire = [&] {
-    return Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
-  };
-  WriteResult result = expire();
-  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(expire);
-  TakeBackGiven();
-  if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
-    return absl::OkStatus();
-  return std::move(result.status);
-}
-
-void Table::RestoreDelete(absl::string_view key, uint64_t version, absl::Time now) {
-  const Location at = keys_.Locate(key);
-  if (!at.found() || keys_.CurrentOf(at).version > version) return;
-  Give(version, 0);
-  (void)Delete(key, {}, now);
-  TakeBackGiven();
-  keys_.items.space().EndGrace(now);
-}
-
-// --- Writes in two steps ----------------------------------------------------
-
-Table::Forecast Table::Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime,
-                               absl::Time now) {
-  const Location at = expirer_.LocateLive(hashed, now);
-  Forecast forecast;
-  forecast.present = at.found();
-  forecast.refusal = Refuse(condition, at);
-  if (!forecast.refusal.has_value() && !BeginWrite(keys_.writer))
-    forecast.refusal = VersionsUsedUp();
-  if (forecast.refusal.has_value()) return forecast;
-  forecast.present_version = at.found() ? keys_.CurrentOf(at).version : 0;
-  forecast.expiry_ns = expirer_.ExpiryOf(lifetime, at);
-  return forecast;
-}
-
-// --- Steps and prefetches --------------------------------------------------
+// --- Steps -----------------------------------------------------------------
 
 bool Table::CompactStep(absl::Time now, const CompactionBound& bound) {
   update_room_.TakeBack();
@@ -594,41 +466,6 @@ bool Table::GrowStep(absl::Time now) { return grower_.Step(now) || merger_.Step(
 bool Table::StepWanted(absl::Time now) {
   return GrowthWanted() || merger_.Wanted(now) || now >= expirer_.next_sweep() ||
          evictor_.Wanted() || EvictionsForced() > 0 || compactor_.StepWanted(now);
-}
-
-void Table::Prefetch(KeyHash hash) const {
-  const uint64_t home =
-      keys_.UnitOffset(keys_.directory.Peek(hash.bits).unit) + hash.home() * kLineBytes;
-  const std::byte* const window = keys_.writer.Bytes(home, kWindowBytes).data();
-  for (uint64_t at = 0; at < kWindowBytes; at += kCacheLineBytes) __builtin_prefetch(window + at);
-}
-
-void Table::PrefetchItem(KeyHash hash) const {
-  if (2 * keys_.counts.inline_keys > keys_.counts.keys) return;
-  const Line* const window = WindowAt(keys_.writer, keys_.HomeOf(hash));
-  for (uint32_t i = 0; i < 2; ++i) {
-    // Almost certainly the key's slot. (Next to inline items it may not be a slot at all; a
-    // prefetch is harmless.)
-    const uint32_t slots = SlotSearch(window[i], hash.fingerprint()).slots();
-    if (slots == 0) continue;
-    const Slot slot = Slot::Unpack(window[i].words[std::countr_zero(slots)]);
-    if (slot.offset > keys_.writer.region_bytes() - sizeof(ItemHeader)) return;
-    // The whole item, if it may be written in place and is short.
-    const uint64_t bytes = std::min(ReadLengthOf(slot.length_class), kPrefetchedBytesMax);
-    const std::byte* const item = keys_.writer.Bytes(slot.offset, sizeof(ItemHeader)).data();
-    for (uint64_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(item + at, 1);
-    __builtin_prefetch(item + bytes - 1, 1);  // items are not aligned to cache lines
-    return;
-  }
-}
-
-void Table::FlushListed(absl::Span<const Flusher::Listed> keys, absl::Time now) {
-  for (const Flusher::Listed& one : keys) {
-    Give(one.version, 0);
-    (void)Delete(one.key, {Condition::Kind::kVersionIs, one.version}, now);
-  }
-  TakeBackGiven();
-  keys_.items.space().EndGraceOf(2 * keys.size() + kFreedPerFlushStep, now);
 }
 
 absl::StatusOr<Table::FlushResult> Table::FlushStep(uint64_t cursor, uint64_t version_bound,

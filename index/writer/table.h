@@ -19,17 +19,14 @@
 #ifndef OSPREY_INDEX_WRITER_TABLE_H_
 #define OSPREY_INDEX_WRITER_TABLE_H_
 
+#include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -52,43 +49,11 @@
 #include "index/writer/line_walk.h"
 #include "index/writer/merger.h"
 #include "index/writer/placement.h"
+#include "index/writer/reservation.h"
 #include "index/writer/segments.h"
 #include "index/writer/writes.h"
 
 namespace osprey::index {
-
-class Table;
-
-// A span of item space that becomes an item. Move-only; destroying it without Publish aborts. Must
-// not outlive its Table. Other writes of the same key may come before Publish.
-class Reservation {
- public:
-  Reservation() = default;
-  Reservation(Reservation&& other) noexcept;
-  Reservation& operator=(Reservation&& other) noexcept;
-  ~Reservation();
-
-  // The memory of the value (key and header are already there). Local or remote DMA writes may fill
-  // it.
-  absl::Span<std::byte> value() const { return value_; }
-  // Hashes the next `bytes` of value(), which have arrived and will not change. So Publish need not
-  // hash a long value, which would block all other requests. REQUIRES: there are so many.
-  void Hash(uint64_t bytes);
-  bool valid() const { return table_ != nullptr; }
-  // Frees the space; value() may no longer be written to.
-  void Abort();
-
- private:
-  friend class Table;
-  Reservation(Table* table, uint64_t offset);
-  uint64_t HashRest();
-
-  Table* table_ = nullptr;
-  uint64_t offset_ = 0;  // of the item
-  absl::Span<std::byte> value_;
-  uint64_t hashed_ = 0;                  // bytes of value_
-  std::unique_ptr<BytesHasher> hasher_;  // of the item's data
-};
 
 // It has a method for each kind of write and each kind of step, so many are its interface. keys.h
 // draws the classes behind it.
@@ -130,9 +95,8 @@ class alignas(128) Table {
   // --- Writes in two steps, between which a log makes them durable: Foresee, then, some time later,
   // the write itself with the version and expiry that were logged.
   //
-  //   forecast = Foresee(…)      no refusal? log the write with NextVersion() and its expiry
-  //   Give(version, expiry_ns)   then Put, Delete, Expire or Publish, which is not reported
-  //   TakeBackGiven()
+  //   forecast = Foresee(…)   no refusal? log the write with NextVersion() and its expiry
+  //   GivenVersion given(…)   while it lives: Put, Delete, Expire or Publish
   //
   // The write may fail nevertheless: the key expired or was evicted meanwhile, or memory is full.
   struct Forecast {
@@ -144,11 +108,23 @@ class alignas(128) Table {
   Forecast Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime, absl::Time now);
   // REQUIRES: Foresee refused nothing.
   uint64_t NextVersion() { return keys_.writer.NextCasVersion(); }
-  void Give(uint64_t version, uint64_t expiry_ns) {
-    keys_.writer.hot().given_version = version;
-    keys_.writer.hot().given_expiry_ns = expiry_ns;
-  }
-  void TakeBackGiven() { keys_.writer.hot().given_version = 0; }
+  // While it lives, writes have this version, and what they set has this expiry (0: never). They are
+  // not reported. REQUIRES: `version` is not 0; a table has one at a time, which it outlives.
+  class [[nodiscard]] GivenVersion {
+   public:
+    GivenVersion(Table& table, uint64_t version, uint64_t expiry_ns)
+        : hot_(table.keys_.writer.hot()) {
+      assert(version != 0 && hot_.given_version == 0);
+      hot_.given_version = version;
+      hot_.given_expiry_ns = expiry_ns;
+    }
+    ~GivenVersion() { hot_.given_version = 0; }
+    GivenVersion(const GivenVersion&) = delete;
+    GivenVersion& operator=(const GivenVersion&) = delete;
+
+   private:
+    RegionWriter::Hot& hot_;
+  };
 
   // --- Changes of an earlier life, in the order in which they were reported. They are not reported
   // again. REQUIRES: no reader, and the clock stands still at 0, so that nothing expires.
@@ -164,8 +140,6 @@ class alignas(128) Table {
   // Of a key that has this version; no effect on another. Errors: RESOURCE_EXHAUSTED, as Expire's.
   absl::Status RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
                              absl::Time now);
-  // Of a key that has this version, or a lower one.
-  void RestoreDelete(absl::string_view key, uint64_t version, absl::Time now);
 
   // Ends expired keys: one bounded step, if one is due. True if there is more to do now.
   bool SweepStep(absl::Time now) { return expirer_.SweepStep(now); }
@@ -265,10 +239,10 @@ class alignas(128) Table {
 
   // Prefetches the memory that a call for `key` reads first. A batch of calls with prefetches waits
   // for memory once, instead of once for each call. By any thread at any time. `hash`: as Put's.
-  void Prefetch(KeyHash hash) const;
+  void Prefetch(KeyHash hash) const { keys_.Prefetch(hash); }
   // Prefetches the memory that the call reads next: the key's item, if the table has more items
   // than inline keys. For use when the first memory has arrived. Only by the thread that may write.
-  void PrefetchItem(KeyHash hash) const;
+  void PrefetchItem(KeyHash hash) const { keys_.PrefetchItem(hash); }
   // Prefetches the cache line that each write changes.
   void PrefetchHot() const { keys_.writer.PrefetchHot(); }
 
@@ -283,8 +257,6 @@ class alignas(128) Table {
   Stats stats() const;
 
  private:
-  friend class Reservation;
-
   Table(absl::Span<std::byte> region, const TableOptions& options);
 
   WriteResult PutUnreported(const HashedKey& hashed, absl::Span<const std::byte> value,
@@ -322,7 +294,7 @@ class alignas(128) Table {
   Placement placement_;
   Expirer expirer_;
   Compactor compactor_;
-  absl::flat_hash_set<uint64_t> reserved_;  // items of reservations, which are not moved
+  Reservations reservations_;
   Evictor evictor_;
   ItemRoom item_room_;
   Segments segments_;

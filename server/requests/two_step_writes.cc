@@ -145,6 +145,28 @@ absl::Status CommitReleased(TableAccess& tables, LockedTable& table) {
   return committed;
 }
 
+index::WriteResult Write(index::Table& table, const KeyedRequest& request, const Decision& decision,
+                         absl::Time now) {
+  const index::Table::GivenVersion given(table, decision.version, decision.expiry_ns);
+  switch (decision.kind) {
+    case Decision::Kind::kPut:
+      return table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
+                       decision.lifetime);
+    case Decision::Kind::kExpire:
+      return table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
+                          decision.lifetime, now);
+    case Decision::Kind::kDelete:
+      break;
+  }
+  index::WriteResult result = table.Delete(request.key, {}, now);
+  // It expired or was evicted meanwhile. The deletion took effect just before.
+  if (absl::IsNotFound(result.status)) {
+    result = {};
+    result.version = decision.version;
+  }
+  return result;
+}
+
 Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer answer) {
   switch (request.opcode) {
     case rdma::Opcode::kIncrement: {
@@ -168,28 +190,8 @@ Answer AnswerFor(const Decision& decision, const KeyedRequest& request, Answer a
 Answer Apply(index::Table& table, const KeyedRequest& request, const Decision& decision,
              const ClientWrite& write, PartitionChanges& changes, absl::Time now) {
   changes.EndPending(request.hash.bits);
-  table.Give(decision.version, decision.expiry_ns);
-  index::WriteResult result;
-  switch (decision.kind) {
-    case Decision::Kind::kPut:
-      result = table.Put({request.key, request.hash}, decision.bytes(), decision.condition, now,
-                         decision.lifetime);
-      break;
-    case Decision::Kind::kExpire:
-      result = table.Expire(request.key, {index::Condition::Kind::kVersionIs, decision.version},
-                            decision.lifetime, now);
-      break;
-    case Decision::Kind::kDelete:
-      result = table.Delete(request.key, {}, now);
-      // It expired or was evicted meanwhile. The deletion took effect just before.
-      if (absl::IsNotFound(result.status)) {
-        result = {};
-        result.version = decision.version;
-      }
-      break;
-  }
-  table.TakeBackGiven();
-  Answer answer = Conclude(table, request.key, decision, write, AnswerOf(result), changes);
+  Answer answer = Conclude(table, request.key, decision, write,
+                           AnswerOf(Write(table, request, decision, now)), changes);
   if (answer.code() != absl::StatusCode::kOk) return answer;
   return AnswerFor(decision, request, std::move(answer));
 }
@@ -233,9 +235,10 @@ absl::optional<Answer> PublishReserved(TableAccess& tables, TableSpace& space,
     space.Take(table).Abort();
     return AnswerOf(committed);
   }
-  table->Give(decision.version, decision.expiry_ns);
-  Answer answer = AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
-  table->TakeBackGiven();
+  Answer answer = [&] {
+    const index::Table::GivenVersion given(*table, decision.version, decision.expiry_ns);
+    return AnswerOf(table->Publish(space.Take(table), condition, now, lifetime));
+  }();
   return Conclude(*table, key, decision, tables.write(), std::move(answer), changes);
 }
 

@@ -77,7 +77,7 @@ struct TwoLives {
           break;
         case Change::Kind::kDelete:
         case Change::Kind::kEvict:
-          after->RestoreDelete(change.key, change.version, zero);
+          ASSERT_TRUE(RestoreDelete(*after, change.key, change.version).ok());
           break;
       }
       while (after->GrowStep(zero)) {
@@ -177,13 +177,13 @@ TEST(ChangesTest, DeletionOfAnEarlierValueLeavesTheLaterOne) {
   TwoLives lives(1 << 20, false);
   const absl::Time zero = absl::UnixEpoch();
   ASSERT_TRUE(lives.after->Restore("key", BytesOf("later"), 20, 0, zero).status.ok());
-  lives.after->RestoreDelete("key", 19, zero);
+  EXPECT_TRUE(RestoreDelete(*lives.after, "key", 19).ok());
   EXPECT_TRUE(lives.after->RestoreExpiry("key", 19, kStartNs + kSecondNs, zero).ok());
   const absl::StatusOr<Table::View> view = lives.after->Find("key");
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->version, 20u);
   EXPECT_EQ(view->expiry_ns, 0u);
-  lives.after->RestoreDelete("key", 20, zero);
+  EXPECT_TRUE(RestoreDelete(*lives.after, "key", 20).ok());
   EXPECT_FALSE(lives.after->Find("key").ok());
 }
 

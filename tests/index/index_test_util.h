@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -151,6 +152,14 @@ inline std::vector<std::string> KeysOfHome(uint32_t home, size_t count, bool sam
     keys.push_back(std::move(key));
   }
   return keys;
+}
+
+// Repeats a reported deletion or eviction of a value with this version, in a table that has no reader.
+// (A server passes over the keys that its log deletes.)
+inline absl::Status RestoreDelete(Table& table, absl::string_view key, uint64_t version) {
+  const absl::StatusOr<Table::View> present = table.Find(key);
+  if (!present.ok() || present->version > version) return absl::OkStatus();
+  return table.Delete(key, {}, absl::UnixEpoch()).status;
 }
 
 }  // namespace osprey::index

@@ -176,7 +176,7 @@ std::string FakeLog::Difference(ServerHarness& server) const {
         break;
       case LoggedChange::Kind::kDelete:
       case LoggedChange::Kind::kEvict:
-        replayed->RestoreDelete(change.key, change.version, epoch);
+        EXPECT_TRUE(index::RestoreDelete(*replayed, change.key, change.version).ok());
         break;
       case LoggedChange::Kind::kResult:
         break;

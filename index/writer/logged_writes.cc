@@ -1,0 +1,77 @@
+// Table's writes with versions that a log has: writes in two steps, and changes of an earlier life.
+
+#include <utility>
+
+#include "index/writer/table.h"
+#include "index/writer/write_results.h"
+
+namespace osprey::index {
+namespace {
+
+// With a given expiry the kind alone counts.
+Lifetime LifetimeUntil(uint64_t expiry_ns) {
+  return expiry_ns == 0 ? Lifetime::Forever() : Lifetime::For({});
+}
+
+}  // namespace
+
+// --- Writes in two steps ----------------------------------------------------
+
+Table::Forecast Table::Foresee(const HashedKey& hashed, Condition condition, Lifetime lifetime,
+                               absl::Time now) {
+  const Location at = expirer_.LocateLive(hashed, now);
+  Forecast forecast;
+  forecast.present = at.found();
+  forecast.refusal = Refuse(condition, at);
+  if (!forecast.refusal.has_value() && !BeginWrite(keys_.writer))
+    forecast.refusal = VersionsUsedUp();
+  if (forecast.refusal.has_value()) return forecast;
+  forecast.present_version = at.found() ? keys_.CurrentOf(at).version : 0;
+  forecast.expiry_ns = expirer_.ExpiryOf(lifetime, at);
+  return forecast;
+}
+
+void Table::FlushListed(absl::Span<const Flusher::Listed> keys, absl::Time now) {
+  for (const Flusher::Listed& one : keys) {
+    const GivenVersion given(*this, one.version, 0);
+    (void)Delete(one.key, {Condition::Kind::kVersionIs, one.version}, now);
+  }
+  keys_.items.space().EndGraceOf(2 * keys.size() + kFreedPerFlushStep, now);
+}
+
+// --- Changes of an earlier life ---------------------------------------------
+
+// What filled the memory in an earlier life may leave other gaps now. The space for updates makes up
+// for them, and is taken back as space becomes free.
+WriteResult Table::WithUpdateRoom(absl::FunctionRef<WriteResult()> write) {
+  update_room_.Lend();
+  WriteResult result = write();
+  update_room_.TakeBack();
+  return result;
+}
+
+WriteResult Table::Restore(absl::string_view key, ByteSpan value, uint64_t version,
+                           uint64_t expiry_ns, absl::Time now) {
+  const GivenVersion given(*this, version, expiry_ns);
+  const auto put = [&] { return Put(key, value, {}, now, LifetimeUntil(expiry_ns)); };
+  WriteResult result = put();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(put);
+  // No reader has seen what this one replaced.
+  keys_.items.space().EndGrace(now);
+  return result;
+}
+
+absl::Status Table::RestoreExpiry(absl::string_view key, uint64_t version, uint64_t expiry_ns,
+                                  absl::Time now) {
+  const GivenVersion given(*this, version, expiry_ns);
+  const auto expire = [&] {
+    return Expire(key, {Condition::Kind::kVersionIs, version}, LifetimeUntil(expiry_ns), now);
+  };
+  WriteResult result = expire();
+  if (absl::IsResourceExhausted(result.status)) result = WithUpdateRoom(expire);
+  if (absl::IsNotFound(result.status) || absl::IsFailedPrecondition(result.status))
+    return absl::OkStatus();
+  return std::move(result.status);
+}
+
+}  // namespace osprey::index
