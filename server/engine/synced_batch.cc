@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
-#include "server/engine/connection.h"
+#include "server/engine/connection/connection.h"
 
 namespace osprey::server {
 

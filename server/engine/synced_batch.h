@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/engine/partition_batch.h"
+#include "server/engine/connection/partition_batch.h"
 #include "server/requests/requests.h"
 #include "server/requests/tables.h"
 #include "server/requests/two_step_writes.h"

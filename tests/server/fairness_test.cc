@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/engine/connection.h"
+#include "server/engine/connection/connection.h"
 #include "server/requests/requests.h"
 #include "tests/server/server_harness.h"
 

@@ -1,6 +1,6 @@
 // Requests that wait for each other.
 
-#include "server/engine/partition_batch.h"
+#include "server/engine/connection/partition_batch.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "server/engine/reply_queue.h"
+#include "server/engine/connection/reply_queue.h"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // The order of calls of many timers.
 
-#include "server/engine/timer_queue.h"
+#include "server/engine/connection/timer_queue.h"
 
 #include <vector>
 

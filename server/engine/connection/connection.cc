@@ -1,4 +1,4 @@
-#include "server/engine/connection.h"
+#include "server/engine/connection/connection.h"
 
 #include <algorithm>
 #include <cassert>

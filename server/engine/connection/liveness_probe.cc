@@ -1,4 +1,4 @@
-#include "server/engine/liveness_probe.h"
+#include "server/engine/connection/liveness_probe.h"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 // Every part of a connection may close it, at any point of its work, and from then on does nothing
 // more. Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_LIFECYCLE_H_
-#define OSPREY_SERVER_ENGINE_LIFECYCLE_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_LIFECYCLE_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_LIFECYCLE_H_
 
 #include <cassert>
 #include <functional>
@@ -13,7 +13,7 @@
 
 #include "absl/strings/string_view.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/shared.h"
 #include "server/stats/stats.h"
 
 namespace osprey::server {
@@ -86,4 +86,4 @@ class Lifecycle {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_LIFECYCLE_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_LIFECYCLE_H_

@@ -10,8 +10,8 @@
 // Only the order of requests for different partitions changes. No client can observe that, because
 // none of them has been answered. Pure memory. Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_PARTITION_BATCH_H_
-#define OSPREY_SERVER_ENGINE_PARTITION_BATCH_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_PARTITION_BATCH_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_PARTITION_BATCH_H_
 
 #include <array>
 #include <cassert>
@@ -102,4 +102,4 @@ class PartitionBatch {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_PARTITION_BATCH_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_PARTITION_BATCH_H_

@@ -8,8 +8,8 @@
 // Replies wait for credits, for the end of the Batch that they answer, and for that of a table's
 // hold. Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_REPLY_PORT_H_
-#define OSPREY_SERVER_ENGINE_REPLY_PORT_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_REPLY_PORT_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_REPLY_PORT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +20,10 @@
 #include "absl/types/span.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/reply_queue.h"
-#include "server/engine/session_hold.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/reply_queue.h"
+#include "server/engine/connection/session_hold.h"
+#include "server/engine/connection/shared.h"
 #include "server/requests/requests.h"
 
 namespace osprey::server {
@@ -108,4 +108,4 @@ class ReplyPort {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_REPLY_PORT_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_REPLY_PORT_H_

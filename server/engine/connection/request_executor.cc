@@ -1,4 +1,4 @@
-#include "server/engine/request_executor.h"
+#include "server/engine/connection/request_executor.h"
 
 #include <bit>
 #include <cassert>

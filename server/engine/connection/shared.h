@@ -2,8 +2,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_SHARED_H_
-#define OSPREY_SERVER_ENGINE_SHARED_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_SHARED_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_SHARED_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/partition_batch.h"
+#include "server/engine/connection/partition_batch.h"
 #include "server/requests/sessions.h"
 #include "server/requests/tables.h"
 #include "server/requests/write_log.h"
@@ -82,4 +82,4 @@ struct Port {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_SHARED_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_SHARED_H_

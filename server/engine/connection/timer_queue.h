@@ -10,8 +10,8 @@
 //
 // Thread rule: one thread.
 
-#ifndef OSPREY_SERVER_ENGINE_TIMER_QUEUE_H_
-#define OSPREY_SERVER_ENGINE_TIMER_QUEUE_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_TIMER_QUEUE_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_TIMER_QUEUE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -79,4 +79,4 @@ class TimerQueue {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_TIMER_QUEUE_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_TIMER_QUEUE_H_

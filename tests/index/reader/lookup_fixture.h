@@ -1,8 +1,8 @@
 // A table of one segment, a map of it, and a writer that bypasses the table, as a hostile or later
 // server may.
 
-#ifndef OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
-#define OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
+#ifndef OSPREY_TESTS_INDEX_READER_LOOKUP_FIXTURE_H_
+#define OSPREY_TESTS_INDEX_READER_LOOKUP_FIXTURE_H_
 
 #include <cstring>
 #include <functional>
@@ -100,4 +100,4 @@ class LookupTest : public testing::Test {
 
 }  // namespace osprey::index
 
-#endif  // OSPREY_TESTS_INDEX_LOOKUP_FIXTURE_H_
+#endif  // OSPREY_TESTS_INDEX_READER_LOOKUP_FIXTURE_H_

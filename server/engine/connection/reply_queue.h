@@ -4,8 +4,8 @@
 // The frames are adjacent, as in a Batch, so that many of them are sent with one copy. Pure memory.
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
-#define OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_REPLY_QUEUE_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_REPLY_QUEUE_H_
 
 #include <cassert>
 #include <cstddef>
@@ -70,4 +70,4 @@ class ReplyQueue {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_REPLY_QUEUE_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_REPLY_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "server/engine/handshake.h"
+#include "server/engine/connection/handshake.h"
 
 #include <cassert>
 #include <cstddef>

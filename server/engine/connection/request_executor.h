@@ -6,8 +6,8 @@
 // A write is answered once: a repeated one gets the answer that the session remembers. Thread rule:
 // the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_REQUEST_EXECUTOR_H_
-#define OSPREY_SERVER_ENGINE_REQUEST_EXECUTOR_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_REQUEST_EXECUTOR_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_REQUEST_EXECUTOR_H_
 
 #include <cstdint>
 
@@ -15,11 +15,11 @@
 #include "index/writer/table.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/long_writes.h"
-#include "server/engine/reply_port.h"
-#include "server/engine/session_hold.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/long_writes.h"
+#include "server/engine/connection/reply_port.h"
+#include "server/engine/connection/session_hold.h"
+#include "server/engine/connection/shared.h"
 #include "server/requests/keyed_request.h"
 #include "server/requests/requests.h"
 #include "server/requests/two_step_writes.h"
@@ -84,4 +84,4 @@ class RequestExecutor {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_REQUEST_EXECUTOR_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_REQUEST_EXECUTOR_H_

@@ -1,4 +1,4 @@
-#include "server/engine/lifecycle.h"
+#include "server/engine/connection/lifecycle.h"
 
 #include <cstddef>
 

@@ -2,8 +2,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_LIVENESS_PROBE_H_
-#define OSPREY_SERVER_ENGINE_LIVENESS_PROBE_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_LIVENESS_PROBE_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_LIVENESS_PROBE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/shared.h"
 
 namespace osprey::server {
 
@@ -74,4 +74,4 @@ class LivenessProbe {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_LIVENESS_PROBE_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_LIVENESS_PROBE_H_

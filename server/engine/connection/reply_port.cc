@@ -1,4 +1,4 @@
-#include "server/engine/reply_port.h"
+#include "server/engine/connection/reply_port.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 // Rendezvous advance together, the oldest first; appends one after the other. Thread rule: the
 // engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_LONG_WRITES_H_
-#define OSPREY_SERVER_ENGINE_LONG_WRITES_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_LONG_WRITES_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_LONG_WRITES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +23,10 @@
 #include "absl/time/time.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/reply_port.h"
-#include "server/engine/shared.h"
-#include "server/engine/turn_budget.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/reply_port.h"
+#include "server/engine/connection/shared.h"
+#include "server/engine/connection/turn_budget.h"
 #include "server/requests/long_append.h"
 #include "server/requests/rendezvous.h"
 #include "server/requests/requests.h"
@@ -103,4 +103,4 @@ class LongWrites {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_LONG_WRITES_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_LONG_WRITES_H_

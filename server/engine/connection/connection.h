@@ -41,8 +41,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_CONNECTION_H_
-#define OSPREY_SERVER_ENGINE_CONNECTION_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_CONNECTION_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_CONNECTION_H_
 
 #include <algorithm>
 #include <cassert>
@@ -55,17 +55,17 @@
 #include "absl/time/time.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/handshake.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/liveness_probe.h"
-#include "server/engine/long_writes.h"
-#include "server/engine/partition_batch.h"
-#include "server/engine/reply_port.h"
-#include "server/engine/request_executor.h"
-#include "server/engine/session_hold.h"
-#include "server/engine/shared.h"
-#include "server/engine/timer_queue.h"
-#include "server/engine/turn_budget.h"
+#include "server/engine/connection/handshake.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/liveness_probe.h"
+#include "server/engine/connection/long_writes.h"
+#include "server/engine/connection/partition_batch.h"
+#include "server/engine/connection/reply_port.h"
+#include "server/engine/connection/request_executor.h"
+#include "server/engine/connection/session_hold.h"
+#include "server/engine/connection/shared.h"
+#include "server/engine/connection/timer_queue.h"
+#include "server/engine/connection/turn_budget.h"
 #include "server/requests/two_step_writes.h"
 #include "server/stats/admission.h"
 #include "server/stats/stats.h"
@@ -201,4 +201,4 @@ inline uint64_t Connection::ExecuteBatched(const PartitionBatch::Request& reques
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_CONNECTION_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_CONNECTION_H_

@@ -3,8 +3,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_TURN_BUDGET_H_
-#define OSPREY_SERVER_ENGINE_TURN_BUDGET_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_TURN_BUDGET_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_TURN_BUDGET_H_
 
 #include <cassert>
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "rdma/wire/protocol.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/shared.h"
 #include "server/requests/requests.h"
 #include "server/requests/sessions.h"
 
@@ -139,4 +139,4 @@ inline std::string TurnBudget::TakeWaiting() {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_TURN_BUDGET_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_TURN_BUDGET_H_

@@ -15,7 +15,7 @@
 #include "index/segments/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
-#include "tests/index/lookup_fixture.h"
+#include "tests/index/reader/lookup_fixture.h"
 
 namespace osprey::index {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/engine/long_writes.h"
+#include "server/engine/connection/long_writes.h"
 
 #include <algorithm>
 #include <cassert>

@@ -19,7 +19,7 @@
 #include "index/segments/line_editor.h"
 #include "index/writer/table.h"
 #include "tests/index/index_test_util.h"
-#include "tests/index/lookup_fixture.h"
+#include "tests/index/reader/lookup_fixture.h"
 #include "tests/support/allocation_count.h"
 
 namespace osprey::index {

@@ -1,6 +1,6 @@
-#include "server/engine/session_hold.h"
+#include "server/engine/connection/session_hold.h"
 
-#include "server/engine/connection.h"
+#include "server/engine/connection/connection.h"
 
 namespace osprey::server {
 

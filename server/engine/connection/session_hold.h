@@ -10,8 +10,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_SESSION_HOLD_H_
-#define OSPREY_SERVER_ENGINE_SESSION_HOLD_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_SESSION_HOLD_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_SESSION_HOLD_H_
 
 #include <cassert>
 #include <utility>
@@ -58,4 +58,4 @@ class SessionHold {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_SESSION_HOLD_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_SESSION_HOLD_H_

@@ -3,8 +3,8 @@
 //
 // Thread rule: the engine's thread.
 
-#ifndef OSPREY_SERVER_ENGINE_HANDSHAKE_H_
-#define OSPREY_SERVER_ENGINE_HANDSHAKE_H_
+#ifndef OSPREY_SERVER_ENGINE_CONNECTION_HANDSHAKE_H_
+#define OSPREY_SERVER_ENGINE_CONNECTION_HANDSHAKE_H_
 
 #include <memory>
 
@@ -13,11 +13,11 @@
 #include "rdma/authentication.h"
 #include "rdma/transport.h"
 #include "rdma/wire/protocol.h"
-#include "server/engine/lifecycle.h"
-#include "server/engine/liveness_probe.h"
-#include "server/engine/reply_port.h"
-#include "server/engine/session_hold.h"
-#include "server/engine/shared.h"
+#include "server/engine/connection/lifecycle.h"
+#include "server/engine/connection/liveness_probe.h"
+#include "server/engine/connection/reply_port.h"
+#include "server/engine/connection/session_hold.h"
+#include "server/engine/connection/shared.h"
 #include "server/stats/admission.h"
 
 namespace osprey::server {
@@ -88,4 +88,4 @@ class Handshake {
 
 }  // namespace osprey::server
 
-#endif  // OSPREY_SERVER_ENGINE_HANDSHAKE_H_
+#endif  // OSPREY_SERVER_ENGINE_CONNECTION_HANDSHAKE_H_
