@@ -45,6 +45,7 @@ Engine::Engine(Tables& tables, std::vector<EnginePort> ports, const EngineOption
       // Twice the connections: each may have left a session for its client to resume.
       sessions_(2 * options.connections_max, SessionIds(options),
                 {options.session_begun, options.session_ended}),
+      direct_batch_(partition_batch_, access_, maintenance_, counters_),
       shared_{options.incarnation,
               options.value_bytes_max,
               access_,
@@ -116,7 +117,7 @@ bool Engine::Poll(absl::Time now) {
       // A connection's requests are executed before its other events.
       if (events_[i].kind != Event::Kind::kReceived) ExecuteBatched(now);
       Handle(*state, events_[i], now);
-      maintenance_.GrowBetween(writes(), now);
+      maintenance_.GrowBetween(counters_.writes(), now);
     }
     ExecuteBatched(now);  // while the transport still has the frames
     worked |= count > 0;
@@ -275,81 +276,19 @@ void Engine::Enlist(Connection& connection) {
   if (connection.busy() && !absl::c_linear_search(busy_, &connection)) busy_.push_back(&connection);
 }
 
-// Executes the requests partition by partition, own partitions first, so that pollers begin at
-// different ones. A partition that another poller holds comes after the others. The engine waits
-// for it only when no other is left.
-[[gnu::always_inline]] inline void Engine::ExecuteAtOnce(absl::Time now) {
-  uint64_t left = partition_batch_.partitions();
-  while (left != 0) {
-    const uint64_t before = left;
-    if ((left & (left - 1)) != 0) {  // several
-      left = TryEach(left & maintenance_.own_partitions(), now) |
-             TryEach(left & ~maintenance_.own_partitions(), now);
-    }
-    if (left != before) continue;
-    ExecuteOf(static_cast<uint32_t>(std::countr_zero(left)), /*wait=*/true, now);
-    left &= left - 1;
-  }
-}
-
 void Engine::ExecuteBatched(absl::Time now) {
   if (partition_batch_.empty()) return;
   if (synced_batch_.has_value()) {
     if (absl::Status status = synced_batch_->Execute(now); !status.ok() && failure_.ok())
       failure_ = std::move(status);
   } else {
-    ExecuteAtOnce(now);
+    direct_batch_.Execute(now);
   }
   for (Connection* const connection : partition_batch_.connections()) {
     connection->EndBatched(now);
     if (connection->needs_timer()) Touched(*connection);
   }
   partition_batch_.Clear();
-}
-
-// Executes the requests of each of these partitions whose lock is free. Returns the others.
-uint64_t Engine::TryEach(uint64_t some, absl::Time now) {
-  uint64_t left = some;
-  for (uint64_t rest = some; rest != 0; rest &= rest - 1) {
-    const auto partition = static_cast<uint32_t>(std::countr_zero(rest));
-    // Prefetches the next partition's cache line during the requests of this one.
-    const uint64_t next = rest & (rest - 1);
-    if (next != 0) access_.PrefetchHot(static_cast<uint32_t>(std::countr_zero(next)));
-    if (ExecuteOf(partition, /*wait=*/false, now)) left &= ~(uint64_t{1} << partition);
-  }
-  return left;
-}
-
-// False: the lock is held and `wait` is false.
-bool Engine::ExecuteOf(uint32_t partition, bool wait, absl::Time now) {
-  const PartitionBatch::Request* request = partition_batch_.First(partition);
-  while (request != nullptr) {
-    // Only the first hold may fail: then nothing was done.
-    if (!access_.Hold(partition, wait)) return false;
-    wait = true;
-    index::Table& table = access_.held();
-    PrefetchItems(*request);
-    for (uint64_t cost = 0; cost < kCostPerHold && request != nullptr;) {
-      cost += request->connection->ExecuteBatched(*request, table, now);
-      request = partition_batch_.Next(*request);
-    }
-    const bool wants_nothing = !table.StepWanted(now);
-    if (wants_nothing) maintenance_.Await(partition, table.next_step(), now);
-    access_.LetGo(wants_nothing);
-    maintenance_.GrowBetween(writes(), now);
-  }
-  return true;
-}
-
-// Prefetches the items of some of the requests from `first` on. Without it each request would wait
-// for its item. A single request waits in any case.
-void Engine::PrefetchItems(const PartitionBatch::Request& first) {
-  const PartitionBatch::Request* request = &first;
-  if (partition_batch_.Next(first) == nullptr) return;
-  for (uint64_t i = 0; i < kCostPerHold && request != nullptr; ++i) {
-    access_.held().PrefetchItem(request->hash);
-    request = partition_batch_.Next(*request);
-  }
 }
 
 // The partitions whose timers belong to this engine.

@@ -60,6 +60,7 @@
 #include "server/engine/connection/connection.h"
 #include "server/engine/connection/partition_batch.h"
 #include "server/engine/connection/timer_queue.h"
+#include "server/engine/direct_batch.h"
 #include "server/engine/maintenance.h"
 #include "server/engine/pollers.h"
 #include "server/engine/session_snapshots.h"
@@ -76,9 +77,6 @@ namespace osprey::server {
 // The limit of events from a transport in one turn: enough to amortise the poll, few enough that a
 // turn takes some 100 us (a few ms if each is a full Batch).
 inline constexpr size_t kEventsPerTurn = 64;
-// The limit for the cost of batched requests under one hold of a partition's lock, in the units of
-// kTurnCostMax: 64 small ones (some 10 us), or one expensive request.
-inline constexpr uint64_t kCostPerHold = 64;
 // The limit of due connections that are handled in a turn. After a moment of silence all
 // connections may be due at once, for a heartbeat READ each. Thousands of those would take long.
 inline constexpr int kTimersPerTurn = 4;
@@ -212,13 +210,8 @@ class Engine {
   void RetryBlocked(absl::Time now);
   bool Work(absl::Time now);
   void ExecuteBatched(absl::Time now);
-  void ExecuteAtOnce(absl::Time now);
-  uint64_t TryEach(uint64_t some, absl::Time now);
-  bool ExecuteOf(uint32_t partition, bool wait, absl::Time now);
-  void PrefetchItems(const PartitionBatch::Request& first);
   uint32_t pollers() const { return options_.pollers == nullptr ? 1 : options_.pollers->count(); }
   uint64_t OwnPartitions() const;
-  uint64_t writes() const { return counters_.puts + counters_.increments + counters_.appends; }
   bool RunConnectionTimers(absl::Time now);
   void RunTimers(absl::Time now);
   void AdvanceStop(absl::Time now);
@@ -238,6 +231,7 @@ class Engine {
   uint64_t requests_taken_ = 0;  // connect requests that were handled
   Sessions sessions_;
   PartitionBatch partition_batch_;
+  DirectBatch direct_batch_;
   std::optional<SyncedBatch> synced_batch_;  // where a change is made only when it is durable
   Shared shared_;
   // Connections hold spans of the table in which READs may land: destroy the transports first.

@@ -12,8 +12,9 @@
 //   LockedTable table = access.For(key);
 //   table->Put(key, value, {}, now);
 //
-// Rules: a thread holds one lock at a time, for requests of kCostPerHold together (engine.h) or one
-// bounded step, and does not sleep meanwhile. Readers of the region need no lock.
+// Rules: a thread holds one lock at a time, and does not sleep meanwhile. It holds it for requests of
+// kCostPerHold together (direct_batch.h), or for one bounded step. Readers of the region need no
+// lock.
 
 #ifndef OSPREY_SERVER_REQUESTS_TABLES_H_
 #define OSPREY_SERVER_REQUESTS_TABLES_H_

@@ -82,6 +82,8 @@ struct Counters {
   uint64_t sessions_refused = 0;  // unknown here: the client got a new one
 
   std::array<uint64_t, kStatusCodes> answers = {};  // by absl::StatusCode
+
+  uint64_t writes() const { return puts + increments + appends; }
 };
 
 // The input of the statistics.
