@@ -301,7 +301,7 @@ class Candidate {
     const uint64_t lacking = of.used > free_elsewhere ? of.used - free_elsewhere : 0;
     slab_pages_ -= of.pages;
     of.pages = (lacking * ReadLengthOf(extent.length_class) + kPageBytes - 1) / kPageBytes;
-    if (lacking > 0) of.pages = std::max(of.pages, ItemSpace::FewestSlabPages(extent.length_class));
+    if (lacking > 0) of.pages = std::max(of.pages, Slabs::FewestPages(extent.length_class));
     slab_pages_ += of.pages;
   }
   // The longest free run that it needs.
@@ -312,7 +312,7 @@ class Candidate {
       if (extent.kind == ItemSpace::Extent::Kind::kRun) longest = std::max(longest, extent.pages);
       if (extent.kind == ItemSpace::Extent::Kind::kSlab &&
           classes_[extent.length_class].pages > 0) {
-        longest = std::max(longest, ItemSpace::FewestSlabPages(extent.length_class));
+        longest = std::max(longest, Slabs::FewestPages(extent.length_class));
       }
     }
     return longest;
@@ -327,7 +327,7 @@ class Candidate {
   uint64_t units_ = 0;
   uint64_t run_pages_ = 0;   // free runs that its runs need
   uint64_t slab_pages_ = 0;  // likewise, new slabs for its chunks
-  std::array<OfClass, ItemSpace::kClasses> classes_{};
+  std::array<OfClass, Slabs::kClasses> classes_{};
 };
 
 }  // namespace

@@ -22,24 +22,19 @@
 #define OSPREY_INDEX_SPACE_ITEM_SPACE_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "index/layout/layout.h"
 #include "index/space/quarantine.h"
 #include "index/space/region_space.h"
+#include "index/space/slabs.h"
 
 namespace osprey::index {
-
-// The largest chunk of a slab. Above it, rounding up to pages costs no more than a slab of few
-// chunks.
-inline constexpr uint64_t kChunkBytesMax = 8192;
 
 // How much larger than needed a chunk may be if the right class has none: not at all; twice; any
 // chunk, or pages of its own.
@@ -79,8 +74,6 @@ class ItemSpace {
   bool FreeDue(absl::Time now);
 
   // --- For the compactor.
-
-  static constexpr uint32_t kClasses = LengthClassOf(kChunkBytesMax) + 1;
 
   // A slab, a run of a large item, a unit of the index, or a free run.
   struct Extent {
@@ -134,10 +127,8 @@ class ItemSpace {
   uint64_t bytes() const { return pages_.pages() * kPageBytes; }
   // Pages that one more slab or run for `bytes` takes.
   static uint64_t PagesFor(uint64_t bytes);
-  // The smallest number of pages of a slab.
-  static uint64_t FewestSlabPages(uint32_t length_class);
   // Free chunks of the class in all slabs that are not closed.
-  uint64_t FreeChunks(uint32_t length_class) const { return free_chunks_[length_class]; }
+  uint64_t FreeChunks(uint32_t length_class) const { return slabs_.free_chunks(length_class); }
   // The longest free runs, longest first, as (offset, pages). At most `count`.
   std::vector<std::pair<uint64_t, uint64_t>> LongestFreeRuns(size_t count) const {
     return pages_.LongestRuns(count);
@@ -161,35 +152,16 @@ class ItemSpace {
   Stats stats() const;
 
  private:
-  // The smallest chunks (48 B) in 16 KiB.
-  static constexpr uint32_t kSlabChunksMax = 384;
-  static constexpr uint32_t kSlabWords = kSlabChunksMax / 64;
   static constexpr uint32_t kLargeOwner = uint32_t{1}
                                           << 31;  // other owners are 1 + the slab's number
 
-  struct Slab {
-    uint64_t offset = 0;
-    uint16_t length_class = 0;
-    uint16_t pages = 0;
-    uint16_t chunks = 0;
-    uint16_t free_chunks = 0;
-    bool closed = false;             // not in partial_
-    uint64_t free[kSlabWords] = {};  // a bit per chunk
-  };
   absl::optional<uint64_t> TryAllocate(uint64_t bytes, Fit fit);
   absl::optional<uint64_t> TakeFree(uint64_t bytes, Fit fit);
-  absl::optional<uint64_t> TryChunk(uint32_t length_class);
-  absl::optional<uint64_t> TryLargerChunk(uint32_t length_class, uint64_t bytes_max);
   absl::optional<uint64_t> TryRun(uint64_t bytes);
-  bool AddSlab(uint32_t length_class);
-  uint64_t TakeChunk(uint32_t slab_number);
-  void TakeChunkAt(uint64_t offset);
-  bool IsFreeChunk(uint64_t offset) const;
-  absl::optional<Span> FindSpanIn(const Slab& slab, uint64_t chunks, absl::Time now) const;
+  void TakeChunk(uint64_t offset);
+  absl::optional<Span> FindSpanIn(const Slabs::Slab& slab, uint64_t chunks, absl::Time now) const;
   // The end of the item of several chunks that covers `offset`; 0 if there is none.
   uint64_t EndOfSpanAt(uint64_t offset) const;
-  void FreeChunk(uint64_t offset, uint32_t slab_number);
-  void SetSlabClosed(uint32_t slab_number, bool closed);
   template <typename Function>
   void ForEachSlabIn(uint64_t begin, uint64_t end, Function&& function);
 
@@ -198,15 +170,9 @@ class ItemSpace {
   bool FreeOldest(absl::Time now);
 
   RegionSpace& pages_;
-  std::vector<Slab> slabs_;
-  std::vector<uint32_t> unused_slabs_;  // numbers
-  // Slabs with a free chunk, as offsets. The highest is used first, so that those next to the index
-  // become empty.
-  std::array<absl::btree_set<uint64_t>, kClasses> partial_;
-  std::array<uint64_t, kClasses> free_chunks_{};  // in the slabs of partial_
-  uint64_t free_chunk_bytes_ = 0;                 // likewise, of all classes
-  absl::btree_map<uint64_t, uint64_t> runs_;      // large items: pages
-  absl::btree_map<uint64_t, uint64_t> spans_;     // items of several chunks: bytes
+  Slabs slabs_;
+  absl::btree_map<uint64_t, uint64_t> runs_;   // large items: pages
+  absl::btree_map<uint64_t, uint64_t> spans_;  // items of several chunks: bytes
   uint64_t closed_begin_ = 0;
   uint64_t closed_end_ = 0;
 
