@@ -9,9 +9,11 @@
 #include "server/config.h"
 #include "server/host_limits.h"
 #include "server/serve.h"
+#include "server/sizing.h"
 #include "tools/common/flags.h"
 #include "tools/common/out_of_memory.h"
 #include "tools/common/printable.h"
+#include "tools/common/size_flag.h"
 #include "tools/common/version.h"
 
 // Each ends with its default, since --help prints nothing else of it.
@@ -73,12 +75,17 @@ DEFINE_string(
 DEFINE_string(clock_jump_max, "24h",
               "with --data-dir, by how much the machine's clock may be behind the last write; more "
               "is refused at start, since keys would live longer [24h]");
+DEFINE_string(
+    memory_for, "",
+    "KEYS,KEY_BYTES,VALUE_BYTES: print the --memory that holds so many pairs with a tenth "
+    "left free, and end [none: serve]");
 DEFINE_bool(huge_pages, false, "use huge pages where the system has some to give [no]");
 
 namespace osprey::server {
 namespace {
 
 constexpr int kExitUsage = 2;
+constexpr int kExitOther = 4;
 
 void PrintHelp() {
   std::printf(
@@ -104,6 +111,15 @@ int Fail(int exit_status, absl::string_view message) {
   return exit_status;
 }
 
+int PrintMemoryFor(absl::string_view text) {
+  const absl::StatusOr<Pairs> pairs = ParsePairs(text);
+  if (!pairs.ok()) return Fail(kExitUsage, pairs.status().message());
+  const absl::StatusOr<uint64_t> memory = MemoryFor(*pairs);
+  if (!memory.ok()) return Fail(kExitOther, memory.status().message());
+  std::printf("--memory=%s\n", FormatSize(*memory).c_str());
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const absl::StatusOr<std::vector<std::string>> arguments = ParseFlags(ArgumentsOf(argc, argv));
   if (!arguments.ok())
@@ -120,10 +136,11 @@ int Main(int argc, char** argv) {
     return Fail(kExitUsage, absl::StrCat("argument '", arguments->front(),
                                          "' means nothing here; flags start with --"));
   }
-  for (const char* const flag : {"auth_key_file", "metrics", "data_dir"}) {
+  for (const char* const flag : {"auth_key_file", "metrics", "data_dir", "memory_for"}) {
     if (const absl::Status status = CheckNotEmpty(flag); !status.ok())
       return Fail(kExitUsage, status.message());
   }
+  if (!FLAGS_memory_for.empty()) return PrintMemoryFor(FLAGS_memory_for);
   const absl::StatusOr<Config> config = MakeConfig(
       {FLAGS_listen, FLAGS_memory, FLAGS_poll, FLAGS_connections_max, FLAGS_value_max,
        FLAGS_huge_pages, FLAGS_evict, FLAGS_connections_per_address_max, FLAGS_auth_key_file,

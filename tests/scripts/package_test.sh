@@ -56,7 +56,7 @@ has_what_it_promises() {
 flag_file_has_every_flag_once() {
   local of_help of_file
   of_help=$("$scratch/x/usr/bin/kvserver" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p' |
-    grep -vx -e help -e version -e flagfile | sort)
+    grep -vx -e help -e version -e flagfile -e memory-for | sort)
   of_file=$(sed -n 's/^#--\([a-z-]*\).*/\1/p' "$scratch/x/etc/osprey/kvserver.flags" | sort)
   diff <(echo "$of_help") <(echo "$of_file")
 }

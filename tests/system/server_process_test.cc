@@ -140,6 +140,16 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"unknown flag --memroy", "--memroy=1GiB"},
         std::vector<std::string>{"argument 'start'", "start"}));
 
+TEST(ServerProcessTest, MemoryForPrintsAFlagAndEnds) {
+  const ProgramResult memory = RunProgram({"server/kvserver", "--memory-for=1000,16,100"});
+  EXPECT_EQ(memory.exit_status, 0) << memory.err;
+  EXPECT_EQ(memory.out, "--memory=1MiB\n");
+  const ProgramResult wrong = RunProgram({"server/kvserver", "--memory-for=1000,16"});
+  EXPECT_EQ(wrong.exit_status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--memory-for=1000000,16,100"));
+  EXPECT_EQ(RunProgram({"server/kvserver", "--memory-for="}).exit_status, 2);
+}
+
 TEST(ServerProcessTest, HelpAndVersionGoToStandardOutput) {
   const ProgramResult help = RunProgram({"server/kvserver", "--help"});
   EXPECT_EQ(help.exit_status, 0);

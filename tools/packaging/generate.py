@@ -184,7 +184,7 @@ def flagfile(program, head):
     with open(head, encoding="utf-8") as file:
         text = file.read()
     for name, value, description in parse_help(run(program, "--help"))[1]:
-        if name in ("help", "version", "flagfile"):
+        if name in ("help", "version", "flagfile", "memory-for"):
             continue
         default = default_of(description)
         # A default that is not a value ("none: …") gives no example.
