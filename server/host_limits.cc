@@ -1,5 +1,6 @@
 #include "server/host_limits.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,6 +19,13 @@ rlimit Descriptors() {
   return limit;
 }
 
+uint32_t Cpus() {
+  cpu_set_t cpus;
+  // More CPUs than the set has room for: no warning.
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return UINT32_MAX;
+  return static_cast<uint32_t>(CPU_COUNT(&cpus));
+}
+
 }  // namespace
 
 Machine ThisMachine() {
@@ -25,6 +33,7 @@ Machine ThisMachine() {
   machine.memory_bytes =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   machine.descriptors_max = Descriptors().rlim_max;
+  machine.cpus = Cpus();
   return machine;
 }
 
@@ -41,6 +50,18 @@ absl::Status CheckMachine(const Config& config, const Machine& machine) {
         " (ulimit -Hn); raise that, or write less"));
   }
   return absl::OkStatus();
+}
+
+std::string WarningAbout(const Config& config, const Machine& machine) {
+  if (config.pollers == 1) return "";
+  const bool has_clients_here = std::any_of(
+      config.listen.begin(), config.listen.end(),
+      [](const rdma::Address& address) { return address.scheme == rdma::Address::Scheme::kShm; });
+  if (config.pollers + (has_clients_here ? 1 : 0) <= machine.cpus) return "";
+  return absl::StrCat("--pollers=", config.pollers, has_clients_here ? " and clients over shm" : "",
+                      " share ", machine.cpus,
+                      " CPUs: writes wait for pollers that do not run; --pollers=",
+                      std::max(1u, machine.cpus - (has_clients_here ? 1 : 0)), " fits");
 }
 
 uint32_t MemoriesPerClient(const Config& config, const Machine& machine) {

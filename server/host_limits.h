@@ -7,6 +7,7 @@
 #define OSPREY_SERVER_HOST_LIMITS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "server/config.h"
@@ -16,6 +17,7 @@ namespace osprey::server {
 struct Machine {
   uint64_t memory_bytes = 0;     // in all, used or not
   uint64_t descriptors_max = 0;  // that a process like this one may have open (RLIMIT_NOFILE, hard)
+  uint32_t cpus = 0;             // that this process may run on
 };
 
 Machine ThisMachine();
@@ -47,6 +49,9 @@ uint32_t MemoriesPerClient(const Config& config, const Machine& machine);
 
 // Errors: INVALID_ARGUMENT, one line: the flag, what it asks for, what there is, and the fix.
 absl::Status CheckMachine(const Config& config, const Machine& machine);
+
+// One line: what the machine can do, but slowly. Empty: nothing.
+std::string WarningAbout(const Config& config, const Machine& machine);
 
 // Lets this process have open as many descriptors as it may.
 void AllowDescriptors();

@@ -194,6 +194,27 @@ TEST(ConfigTest, WhatTheMachineDoesNotHaveIsRefusedByTheFlagThatAsksForIt) {
       "have 555 (ulimit -Hn); raise that, or write less");
 }
 
+TEST(ConfigTest, MorePollersThanCpusGetAWarning) {
+  FlagValues flags = GoodFlags();
+  flags.listen = "rdma://10.0.0.7";
+  Machine machine;
+  machine.cpus = 2;
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "");
+  flags.pollers = 2;
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "");
+  flags.pollers = 3;
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine),
+            "--pollers=3 share 2 CPUs: writes wait for pollers that do not run; --pollers=2 fits");
+  flags.pollers = 2;
+  flags.listen = "shm:///run/osprey.sock";
+  EXPECT_EQ(
+      WarningAbout(*MakeConfig(flags), machine),
+      "--pollers=2 and clients over shm share 2 CPUs: writes wait for pollers that do not run; "
+      "--pollers=1 fits");
+  machine.cpus = 3;
+  EXPECT_EQ(WarningAbout(*MakeConfig(flags), machine), "");
+}
+
 TEST(ConfigTest, ClientsExposeAsManyMemoriesAsThereAreFilesFor) {
   const Config config = *MakeConfig(GoodFlags());  // 100 connections
   Machine machine;
